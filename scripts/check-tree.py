@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Checks what no linter does: licence lines, lengths of files, files that documents name, and one version number."""
+"""Checks licence lines, lengths of files, file names in documents, and that all version numbers are equal."""
 
 import re
 import subprocess
@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 
 SPDX = "SPDX-License-Identifier: MIT OR Apache-2.0"
-# kernel/: what is made from the kernel's sources, or linked with them, and what builds and boots that.
+# kernel/: patches of the kernel, programs linked with its sources, and scripts that build and boot it.
 KERNEL_SPDX = "SPDX-License-Identifier: GPL-2.0-only"
 SOURCES = {".rs", ".py", ".pyi", ".c", ".h", ".S", ".sh"}
 LONGEST = 800
-# A source with its directory, as documents name it.
+# A source file with its directory, in a document.
 NAMED = re.compile(r"`((?:[\w-]+/)+[\w.-]+\.(?:rs|py|c|h|S|sh|toml))`")
 
 
 def main() -> int:
-    """Prints one line a problem; the exit status is 1 if there is any."""
+    """Prints one line per problem. The exit status is 1 if there are any."""
     listed = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True)
     problems = []
     for path in map(Path, listed.stdout.splitlines()):

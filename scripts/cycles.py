@@ -3,11 +3,11 @@
 """Finds import cycles: scripts/cycles.py DIRECTORY...
 
 Without __init__.py a directory is a Rust crate. Its nodes are the top-level modules, each with its
-child modules. The root is no node: a name that the root re-exports counts as its module's.
+child modules. The root is not a node: a name that the root re-exports counts as its module's.
 Code under #[cfg(test)] does not count.
 
 A directory with __init__.py is a Python package. Its nodes are the files; a stub counts if there
-is no source. Imports inside functions count, those under `if TYPE_CHECKING:` do not. An import of
+is no source. Imports inside functions count. Imports under `if TYPE_CHECKING:` do not. An import of
 a submodule does not count as an import of its package.
 """
 
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# From a node to those it uses, with the first place of each use.
+# For each node, the nodes that it uses, with the first file and line of each use.
 Graph = dict[str, dict[str, tuple[Path, int]]]
 
 IGNORED = re.compile(
@@ -33,12 +33,12 @@ PATH = re.compile(r"\b(?:crate|self|super)(?:::\w+)+")
 
 
 def blanked(text: str) -> str:
-    """Spaces instead of code; lines keep their numbers."""
+    """Replaces code by spaces. Line numbers stay the same."""
     return re.sub(r"[^\n]", " ", text)
 
 
 def block_end(text: str, start: int) -> int:
-    """The end of the block whose opening brace is the first one from `start` on."""
+    """The end of the block that opens at the first brace after `start`."""
     depth = 0
     for brace in re.compile(r"[{}]").finditer(text, start):
         depth += 1 if brace[0] == "{" else -1
@@ -48,7 +48,7 @@ def block_end(text: str, start: int) -> int:
 
 
 def product_code(text: str) -> str:
-    """Rust source without comments, literals and what is compiled for tests only."""
+    """Rust source without comments, literals and items that are compiled for tests only."""
     text = IGNORED.sub(lambda match: blanked(match[0]), text)
     while attribute := CFG_TEST.search(text):
         item = re.compile(r"[;{]|\Z").search(text, attribute.end())
@@ -59,7 +59,7 @@ def product_code(text: str) -> str:
 
 
 def use_paths(tree: str) -> Iterator[tuple[list[str], str, int]]:
-    """The paths of a use tree: segments, the name that each gets here, and the offset."""
+    """The paths of a use tree: segments, the name that the path binds, and the offset."""
     prefixes: list[list[str]] = [[]]
     path: list[str] = []
     name, offset = "", 0
@@ -82,7 +82,7 @@ def use_paths(tree: str) -> Iterator[tuple[list[str], str, int]]:
 
 
 def paths(code: str) -> Iterator[tuple[list[str], str, int]]:
-    """The paths in use trees; elsewhere those from `crate`, `self` or `super`, without a name."""
+    """The paths in use trees, and other paths that begin with `crate`, `self` or `super`."""
     for use in USE.finditer(code):
         for path, name, offset in use_paths(use[1]):
             yield path, name, use.start(1) + offset
@@ -91,7 +91,7 @@ def paths(code: str) -> Iterator[tuple[list[str], str, int]]:
 
 
 def absolute(module: tuple[str, ...], path: list[str]) -> list[str]:
-    """A path from the crate's root on; one without `crate`, `self` or `super` stays as it is."""
+    """The path from the crate's root. A path without `crate`, `self` or `super` is unchanged."""
     if path[0] == "crate":
         return path[1:]
     ups = path.count("super")
@@ -110,27 +110,27 @@ def rust(root: Path) -> Graph:
             module = parts[:-1] if parts[-1] in ("lib", "main", "mod") else parts
             sources[file] = module, product_code(file.read_text())
     graph: Graph = {module[0]: {} for module, _ in sources.values() if module}
-    # Where a name in the root leads.
-    leads = {name: name for name in graph}
+    # The module of each name in the root.
+    origins = {name: name for name in graph}
     for module, code in sources.values():
         for path, name, _ in paths(code) if not module else ():
             first = (absolute((), path) or [""])[0]
             if name and first in graph:
-                leads.setdefault(name, first)
+                origins.setdefault(name, first)
     for file, (module, code) in sources.items():
         inner = [(m.start(), block_end(code, m.start()), m[1]) for m in MODULE.finditer(code)]
         for path, _, offset in paths(code) if module else ():
             if path[0] not in ("crate", "self", "super"):
                 continue
             here = (*module, *(name for start, end, name in inner if start < offset < end))
-            used = leads.get((absolute(here, path) or [""])[0], module[0])
+            used = origins.get((absolute(here, path) or [""])[0], module[0])
             if used != module[0]:
                 graph[module[0]].setdefault(used, (file, code.count("\n", 0, offset) + 1))
     return graph
 
 
 def imports(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports at and below a node, except those for type checkers only."""
+    """The imports at and below a node, except imports for type checkers."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield node
     children = ast.iter_child_nodes(node)
@@ -164,7 +164,7 @@ def python(root: Path) -> Graph:
 
 
 def cycle_through(graph: Graph, start: str) -> list[str]:
-    """A shortest cycle through a node, beginning with its least node; empty if there is none."""
+    """A shortest cycle through a node, starting at its smallest node. Empty if there is none."""
     queue, seen = [[start]], {start}
     for path in queue:
         for used in graph[path[-1]]:
@@ -178,7 +178,7 @@ def cycle_through(graph: Graph, start: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints, for each node on a cycle, a shortest one; the exit status is 1 if there is any."""
+    """Prints a shortest cycle for each node on one. The exit status is 1 if there are any."""
     found = 0
     for root in map(Path, arguments):
         graph = python(root) if (root / "__init__.py").exists() else rust(root)

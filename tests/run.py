@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "build" / "test.lock"
 SKIPS = ROOT / "build" / "skips.txt"
 PYTHON = os.environ.get("SPAWNFD_PYTHON", str(ROOT / "build/venv/bin/python"))
-# Most tests wait as long as they compute: four at once keep two processors busy.
+# Tests spend about half their time waiting, so four at once keep two processors busy.
 JOBS = str(2 * (os.cpu_count() or 1))
 PR_SET_CHILD_SUBREAPER = 36
 MINUTE = 60
@@ -92,7 +92,7 @@ SUITES = {
         60 * MINUTE,
     ),
     "python-all": Suite(
-        "Python package, every way to start", PYTEST, 90 * MINUTE, "bindings/python"
+        "Python package, every kind of start", PYTEST, 90 * MINUTE, "bindings/python"
     ),
     "parked-all": Suite(
         "Parked interpreters, every version",
@@ -120,7 +120,7 @@ class Outcome(NamedTuple):
 
 
 def children() -> list[int]:
-    """The pids of this process's children, orphans of its descendants among them."""
+    """The pids of this process's children, including orphaned descendants."""
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
@@ -133,9 +133,9 @@ def describe(pid: int) -> str:
 
 
 def wait(awaited: int | None, until: float) -> int | None:
-    """Reaps until `awaited` has ended, and returns its status; `None` at the time limit.
+    """Reaps children until `awaited` has ended. Returns its status, or None at the time limit.
 
-    Without `awaited` it reaps until no child is left. SIGCHLD is blocked and stays pending.
+    Without `awaited`, reaps until no child is left. SIGCHLD is blocked and stays pending.
     """
     while True:
         try:
@@ -152,7 +152,7 @@ def wait(awaited: int | None, until: float) -> int | None:
 
 
 def kill_children() -> None:
-    """Kills all children, and the orphans that become children by that.
+    """Kills all children, and the orphans that thereby become children.
 
     Only this process reaps them, so no pid is reused meanwhile.
     """
@@ -162,7 +162,7 @@ def kill_children() -> None:
 
 
 def in_child(suite: Suite) -> None:
-    """Executes the suite's command, with signals as a shell in the foreground has them."""
+    """Executes the suite's command with default signal dispositions and an empty mask."""
     for number in (
         signal.SIGHUP,
         signal.SIGINT,
@@ -202,9 +202,9 @@ def run(suite: Suite) -> Outcome:
 
 
 def locked() -> bool:
-    """Takes the checkout's lock, which ends with this process."""
+    """Takes the checkout's lock. The kernel releases it when this process ends."""
     LOCK.parent.mkdir(exist_ok=True)
-    # Kept open, and inherited by no suite.
+    # Stays open until this process ends. Suites do not inherit it.
     lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

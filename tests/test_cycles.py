@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "cycles.py"
 
 
 def cycles(root: Path, files: dict[str, str]) -> list[str]:
-    """What the script prints of a directory with these files, except the count."""
+    """The lines that the script prints for a directory with these files, without the count."""
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -38,7 +38,7 @@ def cycles(root: Path, files: dict[str, str]) -> list[str]:
         "#[cfg(test)] mod tests { use crate::c::C; } fn f<'a>(_: &'a str) { super::b::f('\\'') }",
     ],
 )
-def test_a_rust_cycle(tmp_path: Path, use: str) -> None:
+def test_rust_cycle_is_found(tmp_path: Path, use: str) -> None:
     root = "mod a; mod b; mod c; pub use b::B; pub use c::*;"
     files = {"lib.rs": root, "a.rs": f"// A.\n{use}\n", "b/mod.rs": "mod d;", "c.rs": ""}
     files["b/d.rs"] = "use super::super::a::{\n    A,\n};\n"
@@ -62,13 +62,13 @@ def test_a_rust_cycle(tmp_path: Path, use: str) -> None:
         "mod b { fn f() {} } mod inner { use super::b::f; }",
     ],
 )
-def test_no_rust_cycle(tmp_path: Path, text: str) -> None:
+def test_rust_code_without_a_cycle(tmp_path: Path, text: str) -> None:
     files = {"lib.rs": "mod a; mod b;", "a.rs": text, "b.rs": "use crate::a::A;"}
     files["a/tests.rs"] = "use crate::b::B;"
     assert cycles(tmp_path, files) == []
 
 
-def test_a_module_and_its_child_are_one(tmp_path: Path) -> None:
+def test_module_and_its_child_are_one_node(tmp_path: Path) -> None:
     files = {"lib.rs": "mod a; use a::A;", "a.rs": "mod b; use self::b::B;"}
     assert cycles(tmp_path, {**files, "a/b.rs": "use super::A; use crate::a::A;"}) == []
 
@@ -85,7 +85,7 @@ def test_a_module_and_its_child_are_one(tmp_path: Path) -> None:
         "if TYPE_CHECKING:\n    pass\nelse:\n    import pack.b",
     ],
 )
-def test_a_python_cycle(tmp_path: Path, text: str) -> None:
+def test_python_cycle_is_found(tmp_path: Path, text: str) -> None:
     files = {
         "__init__.py": "from pack import a",
         "a.py": text,
@@ -110,17 +110,17 @@ def test_a_python_cycle(tmp_path: Path, text: str) -> None:
         "if typing.TYPE_CHECKING:\n    from pack.b import B",
     ],
 )
-def test_no_python_cycle(tmp_path: Path, text: str) -> None:
+def test_python_code_without_a_cycle(tmp_path: Path, text: str) -> None:
     files = {"__init__.py": "from pack import a, b", "a.py": text, "b.py": "from pack.a import A"}
     assert cycles(tmp_path / "pack", files) == []
 
 
-def test_a_name_of_the_package_leads_to_its_init(tmp_path: Path) -> None:
+def test_import_of_a_package_name_depends_on_its_init(tmp_path: Path) -> None:
     files = {"__init__.py": "from pack import a", "a.py": "from pack import name"}
     assert cycles(tmp_path / "pack", files)[0] == "import cycle: pack -> pack.a -> pack"
 
 
-def test_a_stub_counts_where_there_is_no_source(tmp_path: Path) -> None:
+def test_stub_counts_without_a_source(tmp_path: Path) -> None:
     files = {"__init__.py": "", "a.py": "from pack import b", "b.pyi": "from pack.a import A"}
     assert cycles(tmp_path / "pack", files)[0] == "import cycle: pack.a -> pack.b -> pack.a"
     assert cycles(tmp_path / "pack", {"b.py": ""}) == []
@@ -135,7 +135,7 @@ def test_each_cycle_is_printed_once(tmp_path: Path) -> None:
     ]
 
 
-def test_another_directory_is_an_error(tmp_path: Path) -> None:
+def test_other_directory_is_an_error(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     why = f"cycles: {tmp_path}: neither a Rust crate nor a Python package\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""tests/run.py ends suites that hang, with all their descendants, and shares no checkout."""
+"""tests/run.py kills suites that hang, with all their descendants, and locks its checkout."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-# Of this test run only.
+# A command line that no other test run uses.
 SLEEP = f"sleep {1_000_000 + os.getpid()}"
-# The runner with suites of this test's own, and a lock that no real run takes.
+# Loads the runner, and replaces its suites and its lock.
 HEAD = """
 import sys
 from pathlib import Path
@@ -25,12 +25,12 @@ suite = lambda command, limit=60: run.Suite("A suite", command, limit)
 """
 
 
-def runner(tmp_path: Path, body: str, *prefix: str) -> subprocess.CompletedProcess[str]:
+def run_suites(tmp_path: Path, body: str, *prefix: str) -> subprocess.CompletedProcess[str]:
     command = [*prefix, sys.executable, "-c", HEAD + body, str(tmp_path)]
     return subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=60)
 
 
-def runs(arguments: str) -> bool:
+def is_running(arguments: str) -> bool:
     def line(process: Path) -> str:
         try:
             return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
@@ -40,31 +40,31 @@ def runs(arguments: str) -> bool:
     return any(line(process) == arguments for process in Path("/proc").glob("[0-9]*"))
 
 
-def test_a_time_limit_covers_all_descendants(tmp_path: Path) -> None:
+def test_time_limit_kills_all_descendants(tmp_path: Path) -> None:
     body = f"""
 run.SUITES = {{"hangs": suite("setsid {SLEEP}", 1), "passes": suite("true")}}
 sys.exit(run.main(["hangs", "passes"]))
 """
-    ended = runner(tmp_path, body)
+    ended = run_suites(tmp_path, body)
     assert ended.returncode == 1
     assert "A suite: FAILED, still running after 1 s; killed: " in ended.stdout
     assert SLEEP in ended.stdout
     assert ended.stdout.count("s  A suite") == 2
-    assert not runs(SLEEP)
+    assert not is_running(SLEEP)
 
 
-def test_a_process_left_behind_is_killed_and_named(tmp_path: Path) -> None:
+def test_leftover_process_is_killed_and_named(tmp_path: Path) -> None:
     body = f"""
 run.SUITES = {{"leaves": suite("setsid --fork {SLEEP}")}}
 sys.exit(run.main(["leaves"]))
 """
-    ended = runner(tmp_path, body)
+    ended = run_suites(tmp_path, body)
     assert ended.returncode == 1
     assert "FAILED, left processes behind; killed: " in ended.stdout
-    assert not runs(SLEEP)
+    assert not is_running(SLEEP)
 
 
-def test_a_second_run_does_not_start(tmp_path: Path) -> None:
+def test_second_run_in_a_checkout_is_refused(tmp_path: Path) -> None:
     body = """
 import os, subprocess
 command = [sys.executable, "-c", sys.argv[2] + "sys.exit(run.main(['test']))", sys.argv[1]]
@@ -83,5 +83,5 @@ def test_ignored_signals_are_not_inherited(tmp_path: Path, name: str) -> None:
 run.SUITES = {{"dies": suite("sh -c 'kill -{name} $$; exit 7'")}}
 sys.exit(run.main(["dies"]))
 """
-    ended = runner(tmp_path, body, "env", f"--ignore-signal={name}")
+    ended = run_suites(tmp_path, body, "env", f"--ignore-signal={name}")
     assert "FAILED, signal " in ended.stdout

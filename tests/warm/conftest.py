@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The object that parks Python, and all programs but Node.js."""
+"""The preloaded object that parks CPython, and all programs except Node.js."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""An owner of parked processes without the library: it sends the messages of protocol.py itself.
+"""An owner of parked processes that does not use the library.
 
-The suites for Python and Node.js share it. They start each program cold and from a parked process,
-and compare the two.
+It sends the messages of protocol.py itself. The suites for Python and Node.js use it to start each
+program cold and from a parked process, and compare the outcomes.
 """
 
 from __future__ import annotations
@@ -51,20 +51,21 @@ from protocol import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-# Seconds after which a program counts as hanging, and a parked process as silent.
+# Seconds until a program, or a parked process that does not answer, is treated as hanging.
 TIMEOUT = 240.0
-# Numbers of system calls.
+# System call numbers.
 CHDIR, UMASK, PRLIMIT64 = {"x86_64": (80, 95, 302), "aarch64": (49, 166, 261)}[os.uname().machine]
-# Node opens descriptors before it parks. They must get the numbers that they get without an owner.
+# The lowest number for the owner's descriptors in the process. Node.js opens descriptors before it
+# parks, and they must get the same numbers as in a cold start.
 FIRST_NUMBER = {Kind.MAIN: 3, Kind.PYTHON: 3, Kind.NODE: 40}
 
 
 class CannotPark(Exception):
-    """The program said why it cannot park, or died."""
+    """The program reported why it cannot park, or died."""
 
 
 class Refused(Exception):
-    """The parked process cannot become the program of a request, and did nothing."""
+    """The parked process refused a request, and did nothing."""
 
 
 def build(made: Path, *parts: str) -> Path:
@@ -78,7 +79,7 @@ def build(made: Path, *parts: str) -> Path:
 
 
 def connection() -> tuple[socket.socket, socket.socket, int, mmap.mmap]:
-    """Both ends of the pair, and the shared page: its descriptor and its mapping."""
+    """Both ends of a socket pair, and the shared page's descriptor and mapping."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(TIMEOUT)
     page = os.memfd_create("page")
@@ -87,7 +88,7 @@ def connection() -> tuple[socket.socket, socket.socket, int, mmap.mmap]:
 
 
 def receive(ours: socket.socket) -> tuple[Reply, bytes]:
-    """A reply and its text. EOFError: the process closed its end."""
+    """Receives a reply and its text. Raises EOFError if the process closed its end."""
     data, fds, _, _ = socket.recv_fds(ours, MAX_MESSAGE, 1)
     for fd in fds:
         os.close(fd)
@@ -100,7 +101,7 @@ Some = TypeVar("Some", bound="Parked")
 
 
 class Parked:
-    """A program that waits to become another one of the same executable."""
+    """A process that waits to become a program of the same executable."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class Parked:
         """
         self.forks = mode is Mode.FORK
         self.serial = 0
-        # The parked process itself has become a program, or has failed to.
+        # Whether the parked process itself became a program, or failed to.
         self.is_used = False
         self.socket, theirs, page, self.page = connection()
         opened = {
@@ -174,7 +175,7 @@ class Parked:
             self.discard()
             raise CannotPark(text.decode())
         assert (reply.version, reply.kind, reply.pid) == (VERSION, ReplyKind.PARKED, self.pid)
-        # A list ends with an empty string; the status and the security label follow.
+        # Each list ends with an empty string. The status and the security label follow.
         strings = iter(text.split(b"\0"))
         self.variables, self.files = (
             [os.fsdecode(name) for name in iter(strings.__next__, b"")] for _ in range(2)
@@ -183,7 +184,7 @@ class Parked:
         self.private_bytes = reply.private_bytes
 
     def fork_child(self) -> tuple[socket.socket, mmap.mmap, int]:
-        """Forks a child that waits as its parent does: its socket, its page, and its pid."""
+        """Has the process fork a parked child. Returns the child's socket, page and pid."""
         ours, theirs, page, mapped = connection()
         head = Request(
             version=VERSION,
@@ -216,10 +217,10 @@ class Parked:
         keep: Sequence[int] = (),
         refuses: bool = False,
     ) -> int:
-        """Makes the parked process, or a child of it, the program; returns its pid.
+        """Makes the parked process, or a forked child, become the program. Returns its pid.
 
-        `descriptors`: what the program has as 0, 1, 2, or by number; None: closed.
-        `refuses`: the process is expected to refuse before it is told to go.
+        `descriptors`: the program's descriptors 0, 1, 2, or by number. None: closed.
+        `refuses`: the process must refuse before it gets Claim.GO.
         """
         self.serial += 1
         arguments = b"".join(os.fsencode(word) + b"\0" for word in argv)
@@ -243,7 +244,7 @@ class Parked:
             steps.append(Step(op=Op.CALL, a=UMASK, x=umask))
         kind = Argument.DATA << 2 * ARGUMENT_BITS
         for resource, (soft, hard) in (limits or {}).items():
-            # As unsigned numbers: -1 is RLIM_INFINITY.
+            # Unsigned, because Python's RLIM_INFINITY is -1.
             soft, hard = soft % 2**64, hard % 2**64
             steps.append(Step(op=Op.CALL, a=PRLIMIT64, b=kind, y=resource, z=soft, w=hard))
         head = Request(
@@ -266,7 +267,7 @@ class Parked:
             struct.pack(f"={len(keep)}i", *keep),
         ]
         ours, page, pid = self.fork_child() if self.forks else (self.socket, self.page, self.pid)
-        # A process that refuses a request before it is told to go waits for the next one.
+        # After a refusal before Claim.GO, the process waits for the next request.
         first = Claim.GO if self.forks else Claim.OFFERED
         found = Page(
             claim=self.serial * CLAIM_STATES + first,
@@ -278,7 +279,7 @@ class Parked:
         socket.send_fds(ours, [*parts, strings], sources)
         claim = memoryview(page)[:8].cast("Q")
         if first is Claim.OFFERED and not refuses:
-            # This owner compares nothing.
+            # Unlike the library, this owner does not compare its state with the process's.
             claim[0] += Claim.GO - Claim.OFFERED
         deadline = time.monotonic() + TIMEOUT
         while (state := Claim(claim[0] % CLAIM_STATES)) in (Claim.OFFERED, Claim.GO, Claim.TAKEN):
@@ -297,11 +298,11 @@ class Parked:
         return pid
 
     def close(self) -> None:
-        """Closes the socket. A process that still waits reads the end of the file and exits."""
+        """Closes the socket. A parked process then reads end of file, and exits."""
         self.socket.close()
 
     def discard(self) -> int:
-        """Ends a parked process that has not become a program; its wait status."""
+        """Ends a parked process that has not become a program. Returns its wait status."""
         self.close()
         return reap(self.pid, TIMEOUT)
 
@@ -320,19 +321,19 @@ class Parked:
 
 @dataclass
 class Result:
-    # Of waitpid().
+    # The wait status of waitpid().
     status: int
     stdout: bytes
     stderr: bytes
 
     @property
     def code(self) -> int:
-        """The exit status, or the negative number of a signal."""
+        """The exit code, or the negative signal number."""
         return os.waitstatus_to_exitcode(self.status)
 
 
 def reap(pid: int, timeout: float) -> int:
-    """Waits for a process, and kills it after the timeout; its wait status."""
+    """Waits for a process, and kills it after the timeout. Returns its wait status."""
     pidfd = os.pidfd_open(pid)
     if not select.select([pidfd], [], [], max(timeout, 0))[0]:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -348,12 +349,12 @@ def collect(
     data: bytes = b"",
     interrupt: bool = False,
 ) -> Result:
-    """Feeds and drains the pipes of a program, and reaps it.
+    """Writes a program's input, reads its output, and reaps it.
 
-    `outputs`: the ends to read, by the number that the program writes to.
+    `outputs`: the pipe ends to read, by the program's descriptor number.
     `interrupt`: send SIGINT after its first line.
     """
-    said = {1: b"", 2: b""}
+    output = {1: b"", 2: b""}
     opened = dict(outputs)
     deadline = time.monotonic() + TIMEOUT
     if writer is not None:
@@ -369,17 +370,17 @@ def collect(
                 block = os.read(fd, 1 << 16)
             except OSError:  # EIO: no process has the terminal open any more
                 block = b""
-            said[number] += block
+            output[number] += block
             if not block:
                 del opened[number]
-        if interrupt and b"\n" in said[1]:
+        if interrupt and b"\n" in output[1]:
             interrupt = False
             os.kill(pid, signal.SIGINT)
-    return Result(reap(pid, deadline - time.monotonic()), said[1], said[2])
+    return Result(reap(pid, deadline - time.monotonic()), output[1], output[2])
 
 
 def feed(fd: int, data: bytes) -> None:
-    """Writes all data, unless the reader closes its end, and closes the descriptor."""
+    """Writes the data until the reader closes its end, and closes the descriptor."""
     with contextlib.suppress(BrokenPipeError):
         while data:
             data = data[os.write(fd, data) :]

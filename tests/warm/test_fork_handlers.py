@@ -11,7 +11,7 @@ import pytest
 from owner import Parked, Result, collect
 from protocol import Kind, Mode
 
-# Counts how often its handlers ran, in this process and its ancestors.
+# Counts the runs of its fork handlers in this process and its ancestors.
 COUNTS = """
 #include <pthread.h>
 int count;
@@ -64,7 +64,7 @@ def run(parked: Parked, program: Path) -> Result:
 def test_forks_run_the_handlers_of_loaded_libraries_only(
     shim_without_threads: Path, tmp_path: Path, keeps: str
 ) -> None:
-    """A library loaded after the closed one takes its place in memory."""
+    """A library that is loaded after another is closed may get its addresses."""
     counts = compile_c(tmp_path / "counts.so", COUNTS, "-shared", "-fPIC")
     closed = compile_c(tmp_path / "closed.so", COUNTS, "-shared", "-fPIC")
     ahead = compile_c(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The generated files are those of the header, and scripts/protocol.py rejects what it cannot read."""
+"""The generated files match the header, and scripts/protocol.py rejects unsupported declarations."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_check_reports_a_changed_header(tree: Path) -> None:
         ("struct spawnfd_step {", "union spawnfd_step {", "union"),
     ],
 )
-def test_what_the_script_cannot_read_is_rejected(
+def test_unsupported_declarations_are_rejected(
     tree: Path, before: str, after: str, why: str
 ) -> None:
     change(tree, before, after)
@@ -82,8 +82,8 @@ def test_what_the_script_cannot_read_is_rejected(
     assert why in checked.stderr
 
 
-def test_the_compiler_rejects_what_the_script_reads_otherwise(tree: Path) -> None:
-    # C rounds the quotient before it adds, the script afterwards.
+def test_values_must_match_the_c_compilers(tree: Path) -> None:
+    # C rounds the quotient before it adds. The script rounds the sum.
     change(tree, "#define SPAWNFD_MAX_FIRST 24", "#define SPAWNFD_MAX_FIRST (24 + -7 / 2)")
     checked = run("--check", "--root", str(tree))
     assert checked.returncode == 1

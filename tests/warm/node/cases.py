@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # ruff: noqa: E501 (programs, each on its line)
-"""Programs whose warm and cold runs are compared byte for byte."""
+"""Programs whose warm and cold output is compared byte by byte."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Prints all that a program can learn of itself and that two cold runs agree on.
+# Prints all state that a program can read, and that is the same in two cold runs.
 STATE = r"""
 const fs = require('fs'), os = require('os'), v8 = require('v8');
 const read = (path) => fs.readFileSync(path, 'utf8');
@@ -34,7 +34,7 @@ const files = () => fs.readdirSync('/proc/self/fd').map((n) => {
       /flags:\s*(\d+)/.exec(read('/proc/self/fdinfo/' + n))[1]];
   } catch { return [n]; }
 });
-// Not while a thread of V8 returns memory: malloc looks into a file for that.
+// Repeats while a thread of V8 returns memory: malloc opens a file for that.
 let open = files();
 while (open.some((file) => file[1] === '/proc/sys/vm/overcommit_memory')) open = files();
 show('files', open);
@@ -44,10 +44,11 @@ show('limits', read('/proc/self/limits'));
 show('status', read('/proc/self/status').split('\n').filter((l) =>
   /^(Name|Umask|Sig(?!Q)|Shd|Cap|NoNew|Seccomp|Cpus_allowed:|NSpid|FDSize|THP|Dumpable)/.test(l)
   && !/^(NSpid)/.test(l)));
-// Not how many: with some luck V8 has just begun or ended one; nor one that libc has just begun, with all signals blocked.
+// Without the count, since V8 may just have started or ended a thread. Without threads that libc is just starting, with all
+// signals blocked.
 const threads = fs.readdirSync('/proc/self/task').flatMap((t) => {
   let status;
-  // A thread of V8's may have ended since it was listed.
+  // A thread of V8 may have ended since the directory was listed.
   try { status = read(`/proc/self/task/${t}/status`); } catch { return []; }
   return [[/Name.*/.exec(status), /SigBlk.*/.exec(status), /Cpus_allowed:.*/.exec(status)].join()];
 });
@@ -63,7 +64,7 @@ show('report', (() => { const h = process.report.getReport().header;
   return [h.commandLine, h.nodejsVersion, h.cwd, h.wordSize]; })());
 """
 
-# Everything is over in less than a second; nothing prints a time, a number of a process, or an address.
+# Each program ends within a second, and prints no times, pids or addresses.
 ABOUT = {
     "timers": """
 const order = []; const say = (x) => order.push(x);
@@ -202,12 +203,12 @@ class Case:
     argv: Sequence[str]
     files: Mapping[str, str] = field(default_factory=dict)
     data: bytes = b""
-    # Beyond the environment all cases have.
+    # Additions to the environment of all cases.
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def flags(self) -> list[str]:
-        """What a process parked for this case is started with."""
+        """The flags of a process parked for this case."""
         flags: list[str] = []
         for word in self.argv[1:]:
             if not word.startswith("-") or word == "-":

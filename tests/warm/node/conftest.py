@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The versions of Node.js that are tested, and the object that parks them."""
+"""The tested versions of Node.js, and the preloaded object that parks them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def machine() -> str:
 
 
 def fetch(version: str) -> str:
-    """The executable of a version, out of the cache or from the registry."""
+    """The executable of a version, from the cache or the npm registry."""
     target = CACHE / version / "bin" / "node"
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / f"{version}.lock", "w") as lock:
@@ -56,21 +56,21 @@ def fetch(version: str) -> str:
         return str(target)
 
 
-HERE = "of this machine"
+INSTALLED = "installed"
 
 
 @pytest.fixture(
-    scope="session", params=VERSIONS if os.environ.get("SPAWNFD_FULL") else [HERE]
+    scope="session", params=VERSIONS if os.environ.get("SPAWNFD_FULL") else [INSTALLED]
 )
 def node(request: pytest.FixtureRequest) -> str:
-    if request.param != HERE:
+    if request.param != INSTALLED:
         return fetch(request.param)
     found = shutil.which("node")
     said = found and subprocess.run(
         [found, "-p", "process.version"], capture_output=True, text=True
     )
     old = not said or int(said.stdout.lstrip("v").partition(".")[0]) < int(VERSIONS[0])
-    # Debian's own may be.
+    # Debian's Node.js may be too old.
     return fetch(VERSIONS[0]) if old else os.path.realpath(found)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Two ways to start Node.js: `run_cold`, and `run_warm` from a parked process."""
+"""Starts Node.js cold (`run_cold`), or from a parked process (`run_warm`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Parked(owner.Parked):
 
 
 def pipes() -> tuple[list[int], int, list[int]]:
-    """What the child gets as 0, 1, 2; the end to write to; those to read."""
+    """The child's descriptors 0, 1, 2; the end to write to; the ends to read."""
     (in_read, in_write), (out_read, out_write), (err_read, err_write) = (
         os.pipe() for _ in range(3)
     )
@@ -38,7 +38,7 @@ def pipes() -> tuple[list[int], int, list[int]]:
 
 
 def finish(pid: int, writer: int | None, readers: Sequence[int], data: bytes) -> Result:
-    """Feeds and drains the pipes of a program, closes them, and reaps it."""
+    """Writes a program's input, reads its output, closes the pipes, and reaps it."""
     try:
         return collect(pid, dict(zip((1, 2), readers, strict=True)), writer=writer, data=data)
     finally:
@@ -60,7 +60,7 @@ def run_cold(
         stderr=stdio[2],
         umask=0o22,
     )
-    # `finish` reaps it.
+    # Popen must not reap the process: `finish` does.
     started.returncode = 0
     for fd in stdio:
         os.close(fd)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What Node.js does when it was parked, against what it does when it is started."""
+"""A parked Node.js has the same outcomes as one started cold."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def write(case: Case, directory: Path) -> None:
 
 
 def text(output: bytes) -> str:
-    """The output, without what no two runs have in common."""
+    """The output, without values that differ in each run."""
     known = output.decode(errors="replace")
     known = re.sub(r"\(node:\d+\)", "(node:PID)", known)
     return re.sub(r"duration_ms:? [\d.]+", "duration_ms N", known)
 
 
 def has_races(case: Case) -> bool:
-    """Whether threads of the program write at the same time: the order of lines may differ."""
+    """Whether threads of the program write concurrently, so that the order of lines may differ."""
     return case.name.endswith(("other modules", "workers", "a worker"))
 
 
-def same(cold: Result, warm: Result, in_order: bool = True) -> None:
+def assert_same(cold: Result, warm: Result, in_order: bool = True) -> None:
     order = list if in_order else sorted
     assert order(text(warm.stdout).split("\n")) == order(text(cold.stdout).split("\n"))
     assert text(warm.stderr) == text(cold.stderr)
@@ -52,8 +52,8 @@ def same(cold: Result, warm: Result, in_order: bool = True) -> None:
 
 
 @pytest.fixture(scope="session")
-def forked_from(node: str, shim: Path) -> Iterator[Callable[..., Parked]]:
-    """A Node.js parked with such flags, environment and name: one for all tests, and ended with them."""
+def forking(node: str, shim: Path) -> Iterator[Callable[..., Parked]]:
+    """Parked Node.js processes that fork, by flags, environment and name. All tests share them."""
     kept: dict[tuple[object, ...], Parked] = {}
 
     def get(
@@ -70,20 +70,20 @@ def forked_from(node: str, shim: Path) -> Iterator[Callable[..., Parked]]:
 
 
 def reads_stdin(case: Case) -> bool:
-    """It has neither code nor a script."""
+    """Whether the case has neither code nor a script."""
     is_code = case.flags and case.flags[-1] in ("-e", "--eval", "-p", "--print", "-pe")
     return not is_code and case.argv[len(case.flags) + 1 :][:1] in ([], ["-"])
 
 
 def as_script(case: Case) -> Case:
-    """The same, where what came by stdin is a script."""
+    """The case with the code from stdin in a script."""
     first = len(case.flags) + 1
     argv = [*case.argv[:first], "stdin.js", *case.argv[first + 1 :]]
     return replace(case, argv=argv, files={**case.files, "stdin.js": case.data.decode()})
 
 
-def without_what_may_differ(ran: Result) -> list[str]:
-    """See docs/warm.md: numbers of descriptors; the order of modules; threads."""
+def without_known_differences(ran: Result) -> list[str]:
+    """Leaves out descriptor numbers, the order of modules, and threads: see docs/warm.md."""
     out = re.sub(r"^files \[.*?^next \d+$", "", text(ran.stdout), flags=re.M | re.S)
     out = re.sub(r"'moduleLoadList',\s*\[.*?\]", "", out, flags=re.S)
     out = re.sub(r"^threads \[.*?\]$", "", out, flags=re.M | re.S)
@@ -91,9 +91,9 @@ def without_what_may_differ(ran: Result) -> list[str]:
     return [*out.split("\n"), *text(ran.stderr).split("\n"), str(ran.code)]
 
 
-def compared(case: Case, cold: Result, warm: Result) -> None:
+def assert_same_but_known(case: Case, cold: Result, warm: Result) -> None:
     order = sorted if has_races(case) else list
-    assert order(without_what_may_differ(warm)) == order(without_what_may_differ(cold))
+    assert order(without_known_differences(warm)) == order(without_known_differences(cold))
 
 
 LOADS_MODULES = ("-r", "--require", "--import", "--loader", "--experimental-loader")
@@ -106,11 +106,14 @@ def parks_early(case: Case) -> bool:
 def compare(
     park: Callable[..., Parked], case: Case, node: str, directory: Path
 ) -> tuple[Result, Result]:
-    """What it comes to, cold and warm: where it is refused as it is, what is nearest to it."""
+    """The results of a case, cold and warm.
+
+    If the parked process refuses the case, compares the most similar case that it accepts.
+    """
     env = {**ENVIRONMENT, **case.env}
     parked = park(case.flags)
     if set(case.env) & set(parked.variables):
-        # The owner starts such a one cold.
+        # The library starts such a program cold.
         if not parked.forks:
             parked.discard()
         parked = park(case.flags, env)
@@ -123,7 +126,7 @@ def compare(
     if not parks_early(case) and reads_stdin(case):
         with pytest.raises(Refused):
             parked.become(case.argv, env, str(directory), [], refuses=True)
-        # It waits on.
+        # The parked process waits for another request.
         case = as_script(case)
     write(case, directory)
     cold = run_cold(node, case.argv, env, str(directory), case.data)
@@ -131,7 +134,7 @@ def compare(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_same(case: Case, node: str, shim: Path, tmp_path: Path) -> None:
+def test_case_has_the_same_outcome_warm(case: Case, node: str, shim: Path, tmp_path: Path) -> None:
     def park(
         flags: Sequence[str], env: Mapping[str, str] = ENVIRONMENT, name: str = "node"
     ) -> Parked:
@@ -139,21 +142,21 @@ def test_same(case: Case, node: str, shim: Path, tmp_path: Path) -> None:
 
     cold, warm = compare(park, case, node, tmp_path)
     if parks_early(case):
-        same(cold, warm, in_order=not has_races(case))
+        assert_same(cold, warm, in_order=not has_races(case))
     else:
-        compared(case, cold, warm)
+        assert_same_but_known(case, cold, warm)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_forked(
-    case: Case, node: str, forked_from: Callable[..., Parked], shim: Path, tmp_path: Path
+def test_case_has_the_same_outcome_forked(
+    case: Case, node: str, forking: Callable[..., Parked], shim: Path, tmp_path: Path
 ) -> None:
     if parks_early(case):
         with pytest.raises(CannotPark, match="module"):
             Parked(node, shim, case.flags, {**ENVIRONMENT, **case.env}, "f")
         return
-    cold, warm = compare(forked_from, case, node, tmp_path)
-    compared(case, cold, warm)
+    cold, warm = compare(forking, case, node, tmp_path)
+    assert_same_but_known(case, cold, warm)
 
 
 def fork_once(node: str, shim: Path, code: str, env: Mapping[str, str] = ENVIRONMENT) -> Result:
@@ -162,20 +165,20 @@ def fork_once(node: str, shim: Path, code: str, env: Mapping[str, str] = ENVIRON
     )
 
 
-def test_siblings_draw_their_own_numbers(
-    forked_from: Callable[..., Parked],
+def test_forks_have_different_random_numbers(
+    forking: Callable[..., Parked],
 ) -> None:
     code = "[Math.random(), crypto.randomUUID(), process.pid].join()"
     runs = [
-        run_from(forked_from(["-p"]), ["node", "-p", code], ENVIRONMENT, "/") for _ in range(20)
+        run_from(forking(["-p"]), ["node", "-p", code], ENVIRONMENT, "/") for _ in range(20)
     ]
     drawn = [number for ran in runs for number in ran.stdout.split(b",")]
     assert len(drawn) == 60
     assert len(set(drawn)) == 60
 
 
-def test_a_fork_has_its_own_pid(forked_from: Callable[..., Parked]) -> None:
-    parked = forked_from(["-p"])
+def test_fork_has_its_own_pid(forking: Callable[..., Parked]) -> None:
+    parked = forking(["-p"])
     code = "[process.pid, require('fs').readlinkSync('/proc/self'), process.ppid].join()"
     stdio, writer, readers = pipes()
     pid = parked.become(["node", "-p", code], ENVIRONMENT, "/", stdio)
@@ -184,7 +187,7 @@ def test_a_fork_has_its_own_pid(forked_from: Callable[..., Parked]) -> None:
     assert finish(pid, writer, readers, b"").stdout == f"{pid},{pid},{os.getpid()}\n".encode()
 
 
-# Minor and major collections by several threads, compiling by another, tasks of the thread pool.
+# Uses V8's threads for garbage collection and compilation, and libuv's thread pool.
 BUSY = """
 const all = []; let sum = 0;
 for (let i = 0; i < 3e6; i++) {
@@ -202,7 +205,7 @@ WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))
 """
 
 
-def test_large_heaps(node: str, shim: Path) -> None:
+def test_fork_with_a_large_heap(node: str, shim: Path) -> None:
     ran = fork_once(node, shim, BUSY)
     assert ran.stderr == b""
     assert sorted(ran.stdout.split(b"\n")) == [b"", b"done true 3000000", b"true"]
@@ -210,7 +213,7 @@ def test_large_heaps(node: str, shim: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["r", "f"])
-def test_threads_are_made_when_they_are_needed(node: str, shim: Path, mode: str) -> None:
+def test_threads_are_created_on_demand(node: str, shim: Path, mode: str) -> None:
     code = (
         "const count = () => require('fs').readdirSync('/proc/self/task').length;"
         "const before = count(); WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))"
@@ -222,24 +225,24 @@ def test_threads_are_made_when_they_are_needed(node: str, shim: Path, mode: str)
     before, compiled, after = warm.stdout.split()
     assert compiled == b"true"
     assert after == cold.stdout.split()[2]
-    # V8 may have had something for them before.
+    # V8 may already have needed its threads.
     assert before in (b"1", after)
 
 
 @pytest.mark.parametrize("mode", ["r", "f"])
-def test_standard_streams_are_made_by_the_program(node: str, shim: Path, mode: str) -> None:
-    """A rehearsal has written by console where others are open."""
+def test_standard_streams_are_created_by_the_program(node: str, shim: Path, mode: str) -> None:
+    """Preparation writes to the console while other descriptors are open."""
     code = (
         "console.log([process.stdin, process.stdout, process.stderr]"
         ".map((stream) => [stream.constructor.name, stream._type, stream.fd]))"
     )
     cold = run_cold(node, ["node", "-e", code], ENVIRONMENT, "/")
-    same(cold, run_warm(node, shim, ["-e"], ["node", "-e", code], ENVIRONMENT, "/", mode=mode))
+    assert_same(cold, run_warm(node, shim, ["-e"], ["node", "-e", code], ENVIRONMENT, "/", mode=mode))
 
 
 @pytest.mark.parametrize("mode", ["r", "f"])
-def test_a_signal_wakes_what_waits_for_it(node: str, shim: Path, mode: str) -> None:
-    """Node's SIGUSR1 is handled by a thread that opens the inspector."""
+def test_sigusr1_opens_the_inspector(node: str, shim: Path, mode: str) -> None:
+    """A thread of Node.js handles SIGUSR1, and opens the inspector."""
     code = (
         "const { url } = require('inspector'); process.debugPort = 0;"
         "process.kill(process.pid, 'SIGUSR1');"
@@ -251,8 +254,8 @@ def test_a_signal_wakes_what_waits_for_it(node: str, shim: Path, mode: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["r", "f"])
-def test_the_end_of_what_has_used_threads(node: str, shim: Path, mode: str) -> None:
-    """It does not end early then: what it has begun is done."""
+def test_exit_waits_for_pending_work(node: str, shim: Path, mode: str) -> None:
+    """A process that has used the thread pool must not skip pending callbacks."""
     code = (
         "const { readFile } = require('fs');"
         "process.on('exit', (code) => console.log('exit', code));"
@@ -262,7 +265,7 @@ def test_the_end_of_what_has_used_threads(node: str, shim: Path, mode: str) -> N
     assert (warm.stdout, warm.stderr, warm.code) == (b"read\nexit 3\n", b"", 3)
 
 
-def test_forks_at_once(node: str, shim: Path) -> None:
+def test_concurrent_forks(node: str, shim: Path) -> None:
     parked = Parked(node, shim, ["-e"], ENVIRONMENT, "f")
     code = (
         "const { readFile } = require('fs');"
@@ -276,7 +279,7 @@ def test_forks_at_once(node: str, shim: Path) -> None:
         )
         for fd in stdio:
             os.close(fd)
-    # It ends before they do.
+    # The forking process ends first.
     parked.discard()
     for pid, writer, readers in running:
         ran = finish(pid, writer, readers, b"")
@@ -284,9 +287,9 @@ def test_forks_at_once(node: str, shim: Path) -> None:
         assert (ran.stderr, ran.code) == (b"", 0)
 
 
-def test_signals_reach_one_fork_only(forked_from: Callable[..., Parked]) -> None:
-    """What libuv signals itself by is each one's own."""
-    parked = forked_from(["-e"])
+def test_signals_reach_one_fork_only(forking: Callable[..., Parked]) -> None:
+    """Each fork has its own pipe for libuv's signal handling."""
+    parked = forking(["-e"])
     code = (
         "process.on('SIGUSR2', () => { console.log('got'); setTimeout(process.exit, 30); });"
         "console.log('ready'); setInterval(() => {}, 1000)"
@@ -309,7 +312,7 @@ def test_signals_reach_one_fork_only(forked_from: Callable[..., Parked]) -> None
 def test_time_before_a_fork_does_not_count(node: str, shim: Path) -> None:
     begun = time.monotonic()
     parked = Parked(node, shim, ["-p"], ENVIRONMENT, "f")
-    # Longer than Node took to prepare.
+    # Longer than the preparation of Node.js took.
     waited = 1 + time.monotonic() - begun
     time.sleep(waited)
     before = time.time()
@@ -325,7 +328,7 @@ def test_time_before_a_fork_does_not_count(node: str, shim: Path) -> None:
     )
     parked.discard()
     origin, now, uptime = map(float, ran.stdout.split())
-    # It seems to have been started as long ago as Node took to prepare.
+    # The apparent start is the time of the fork minus the time that preparation took.
     assert origin > before - waited + 0.1
     assert now < (waited - 0.1 + time.time() - before) * 1000
     assert uptime < waited - 0.1 + time.time() - before
@@ -351,12 +354,12 @@ def test_time_spent_parked_does_not_count(node: str, shim: Path) -> None:
     begun = time.monotonic()
     parked = Parked(node, shim, ["-p"], ENVIRONMENT)
     began = time.monotonic()
-    # Longer than Node took to prepare: by so much it seems to have been started before it is used.
+    # Longer than the preparation took: the apparent start is that much before the first use.
     time.sleep(1 + began - begun)
     code = "[performance.now() / 1000, process.uptime(), performance.nodeTiming.nodeStart / 1000]"
     now = "Number(process.hrtime.bigint()) / 1e9"
     ran = become(parked, ["node", "-p", f"{code}.map((n) => {now} - n).join(' ')"])
-    # Each start, by CLOCK_MONOTONIC.
+    # The apparent start by each clock, as CLOCK_MONOTONIC.
     for start in ran.stdout.split():
         assert float(start) >= began + 0.9
 
@@ -399,7 +402,7 @@ def test_refuses_descriptors_beyond_stdio(node: str, shim: Path) -> None:
     os.waitpid(parked.pid, 0)
 
 
-def test_after_a_refusal_it_can_still_be_used(node: str, shim: Path) -> None:
+def test_process_accepts_a_request_after_a_refusal(node: str, shim: Path) -> None:
     parked = Parked(node, shim, ["-p"], ENVIRONMENT)
     with pytest.raises(Refused):
         parked.become(["node", "x"], ENVIRONMENT, "/", [], refuses=True)
@@ -409,12 +412,12 @@ def test_after_a_refusal_it_can_still_be_used(node: str, shim: Path) -> None:
 @pytest.mark.parametrize(
     "flag", ["--inspect", "--env-file=x", "--title=x", "s.js", "--", "--test", "--permission"]
 )
-def test_cannot_park_with(node: str, shim: Path, flag: str) -> None:
+def test_unsupported_flags_prevent_parking(node: str, shim: Path, flag: str) -> None:
     with pytest.raises(CannotPark, match="flag"):
         Parked(node, shim, [flag], ENVIRONMENT)
 
 
-def test_variables_read_before_parking_are_told(node: str, shim: Path) -> None:
+def test_variables_read_before_parking_are_reported(node: str, shim: Path) -> None:
     parked = Parked(node, shim, ["-e"], ENVIRONMENT)
     assert {"NODE_OPTIONS", "NODE_EXTRA_CA_CERTS", "LANG", "OPENSSL_CONF"} <= set(parked.variables)
     assert {"NODE_PATH", "NODE_V8_COVERAGE", "NODE_CHANNEL_FD", "HOME"} <= set(parked.variables)
@@ -428,25 +431,25 @@ def test_variables_read_before_parking_are_told(node: str, shim: Path) -> None:
 
 
 @pytest.mark.parametrize("options", ["--inspect=0", "--no-warnings --title=x"])
-def test_cannot_park_with_node_options(node: str, shim: Path, options: str) -> None:
+def test_unsupported_node_options_prevent_parking(node: str, shim: Path, options: str) -> None:
     with pytest.raises(CannotPark, match="NODE_OPTIONS"):
         Parked(node, shim, [], {**ENVIRONMENT, "NODE_OPTIONS": options})
 
 
-def test_node_options_are_as_cold(node: str, shim: Path, tmp_path: Path) -> None:
+def test_node_options_are_applied(node: str, shim: Path, tmp_path: Path) -> None:
     env = {**ENVIRONMENT, "NODE_OPTIONS": "--no-deprecation --stack-trace-limit=3"}
     argv = ["node", "-p", "[process.execArgv, process.noDeprecation, Error.stackTraceLimit]"]
     cold = run_cold(node, argv, env, str(tmp_path))
-    same(cold, run_warm(node, shim, ["-p"], argv, env, str(tmp_path)))
+    assert_same(cold, run_warm(node, shim, ["-p"], argv, env, str(tmp_path)))
 
 
 @pytest.mark.parametrize("mode", ["r", "f"])
-def test_is_parked_by_its_object_only(node: str, shim_without_threads: Path, mode: str) -> None:
+def test_object_without_thread_support_cannot_park_node(node: str, shim_without_threads: Path, mode: str) -> None:
     with pytest.raises(CannotPark, match="object"):
         Parked(node, shim_without_threads, [], ENVIRONMENT, mode=mode)
 
 
-def test_with_modules_loaded_ahead(node: str, shim: Path) -> None:
+def test_preloaded_modules(node: str, shim: Path) -> None:
     env = {**ENVIRONMENT, PRELOAD_VARIABLE: "http,node:zlib"}
     parked = Parked(node, shim, ["-e"], env)
     code = (
@@ -463,18 +466,18 @@ def test_with_modules_loaded_ahead(node: str, shim: Path) -> None:
         become(Parked(node, shim, ["-e"], env), ["other", "-e", code], refuses=True)
 
 
-def test_no_module_of_the_programs_is_loaded_ahead(node: str, shim: Path) -> None:
+def test_only_builtin_modules_can_be_preloaded(node: str, shim: Path) -> None:
     with pytest.raises(CannotPark):
         Parked(node, shim, ["-e"], {**ENVIRONMENT, PRELOAD_VARIABLE: "lodash"})
 
 
-def test_a_program_that_is_no_node_is_not_parked(shim: Path) -> None:
+def test_other_program_is_not_parked_as_node(shim: Path) -> None:
     with pytest.raises(CannotPark, match="died"):
         Parked(os.path.realpath("/bin/cat"), shim, [], ENVIRONMENT)
 
 
 def test_signals_and_limits_of_the_request(node: str, shim: Path, tmp_path: Path) -> None:
-    """Node resets the dispositions below 32, whoever asks; and raises the number of open files."""
+    """Node.js resets the dispositions of signals below 32, and raises RLIMIT_NOFILE."""
     code = (
         "const read = (name) => require('fs').readFileSync('/proc/self/' + name, 'utf8');"
         "console.log(read('status').match(/^Sig[^Q].*/mg), read('limits'))"
@@ -514,7 +517,7 @@ def test_signals_and_limits_of_the_request(node: str, shim: Path, tmp_path: Path
 @pytest.mark.parametrize(
     "end", ["", "process.exit(0)", "process.kill(process.pid, 'SIGTERM'); for (;;);"]
 )
-def test_pipes_are_left_as_they_were(node: str, shim: Path, how: str, end: str) -> None:
+def test_pipes_are_restored_to_blocking_mode(node: str, shim: Path, how: str, end: str) -> None:
     stdio, writer, readers = pipes()
     code = f"process.stdin.on('data', () => {{ process.stdin.unref(); {end} }})"
     argv = ["node", "-e", code]
@@ -535,7 +538,7 @@ def test_pipes_are_left_as_they_were(node: str, shim: Path, how: str, end: str) 
 
 
 @pytest.mark.parametrize("how", ["cold", "warm"])
-def test_terminals(node: str, shim: Path, how: str) -> None:
+def test_terminal_modes_are_restored(node: str, shim: Path, how: str) -> None:
     ours, theirs = pty.openpty()
     before = termios.tcgetattr(theirs)
     code = (
@@ -572,7 +575,7 @@ def test_terminals(node: str, shim: Path, how: str) -> None:
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_closed_standard_descriptors(node: str, shim: Path, closed: int, tmp_path: Path) -> None:
-    """Node opens /dev/null where one is closed; a parked one has its own there."""
+    """Node.js opens /dev/null in place of a closed stream. A parked one already has it open."""
     code = (
         f"require('fs').writeFileSync('out', require('fs').readlinkSync('/proc/self/fd/{closed}'))"
     )
@@ -586,7 +589,7 @@ def test_closed_standard_descriptors(node: str, shim: Path, closed: int, tmp_pat
     assert (tmp_path / "out").read_text() == "/dev/null"
 
 
-def test_state_is_a_comparison_that_can_fail(node: str, tmp_path: Path) -> None:
+def test_state_detects_a_difference(node: str, tmp_path: Path) -> None:
     one = run_cold(node, ["node", "-e", STATE], ENVIRONMENT, str(tmp_path))
     two = run_cold(node, ["node", "-e", STATE], {**ENVIRONMENT, "X": "other"}, str(tmp_path))
     assert one.code == 0, one.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Two ways to start a Python program: `cold`, and `Parked(...).run`. Both give a `Result`."""
+"""Starts a Python program cold (`cold`), or from a parked process (`Parked(...).run`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import owner
 from owner import Result, collect
 from protocol import Kind, Mode
 
-DIRECTORY = b"/"  # as a Call's stdin: this directory itself
+DIRECTORY = b"/"  # as stdin of a Call: a descriptor of this directory
 
 
 @dataclass
@@ -32,13 +32,13 @@ class Call:
     stderr: str | None = "pipe"
     tty: bool = False
     ignored: tuple[int, ...] = ()
-    interrupt: bool = False  # SIGINT once it has written a line
+    interrupt: bool = False  # send SIGINT after its first line
 
 
 def finish(call: Call, start) -> Result:
-    """Makes the descriptors, starts the program, and collects its output.
+    """Creates the descriptors, starts the program, and collects its output.
 
-    `start` gets a descriptor or None for each number, and returns a pid.
+    `start` receives the program's descriptors by number (None: closed), and returns a pid.
     """
     with contextlib.ExitStack() as stack:
         ends: dict[int, int] = {}
@@ -105,10 +105,10 @@ def is_inheritable(fd: int) -> bool:
 
 
 def cold(executable: str, call: Call) -> Result:
-    """What the program does when it is started without a parked process."""
+    """Runs the program without a parked process."""
 
     def start(theirs: dict[int, int | None]) -> int:
-        # posix_spawn can close a descriptor and does not change signals as Popen does.
+        # posix_spawn can close descriptors 0 to 2, and does not reset signals as Popen does.
         actions = [(os.POSIX_SPAWN_CLOSE, fd) for fd in range(3, 256) if is_inheritable(fd)]
         for number, fd in theirs.items():
             actions.append(
@@ -146,7 +146,7 @@ def cold(executable: str, call: Call) -> Result:
 
 
 class Parked(owner.Parked):
-    """A parked CPython. `fork`: each run is a child of it; else it runs once."""
+    """A parked CPython. With `fork`, each run is a forked child. Otherwise it runs once."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is compared: the interpreters of this machine, and what their programs say cold and warm."""
+"""Finds the interpreters of this machine, and compares cold with warm results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from owner import Result
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "A": "1"}
 VERSIONS = [f"3.{minor}" for minor in range(8, 14)]
-# Every build of a version, and in both modes.
+# Test every build of each version, in both modes.
 FULL = bool(os.environ.get("SPAWNFD_FULL"))
 
 
@@ -25,9 +25,9 @@ def interpreters() -> dict[str, list[str]]:
     paths = ["/usr/bin/python3", *sorted(map(str, root.glob("3.*/bin/python3")))]
     found: dict[str, list[str]] = {version: [] for version in VERSIONS}
     for path in filter(os.path.exists, paths):
-        say = "import sys; print('%d.%d' % sys.version_info[:2])"
-        said = subprocess.run([path, "-Ic", say], capture_output=True, text=True, timeout=60)
-        if (version := said.stdout.strip()) in found and (FULL or not found[version]):
+        code = "import sys; print('%d.%d' % sys.version_info[:2])"
+        ended = subprocess.run([path, "-Ic", code], capture_output=True, text=True, timeout=60)
+        if (version := ended.stdout.strip()) in found and (FULL or not found[version]):
             found[version].append(path)
     return found
 

@@ -15,32 +15,33 @@ def shim(shim_without_threads):
     return shim_without_threads
 
 
-# The system's first.
+# The system's interpreter first.
 INTERPRETERS = sorted(sum(interpreters().values(), []), key=lambda path: path[:4] != "/usr")
 MODES = ["reserve", "fork"]
 
 
 def pytest_collection_modifyitems(config, items):
-    """Each test runs with the first interpreter and with one other, in one mode, by turns."""
+    """Keeps, for each test, the first interpreter and one other, in one mode.
 
-    def is_its_turn(item):
+    A hash of the test's id chooses them.
+    """
+
+    def is_chosen(item):
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if FULL or "same" not in params:
             return True
-        name = item.nodeid
-        for part in (params["same"], params["python"]):
-            name = name.replace(part, "", 1)
-        turn = zlib.crc32(name.encode())
+        others = [value for name, value in params.items() if name not in ("same", "python")]
+        turn = zlib.crc32(repr((item.nodeid.partition("[")[0], others)).encode())
         chosen = {INTERPRETERS[0], ([*INTERPRETERS[1:], None])[turn % max(1, len(INTERPRETERS) - 1)]}
         return params["python"] in chosen and params["same"] == MODES[turn // 16 % len(MODES)]
 
-    config.hook.pytest_deselected(items=[item for item in items if not is_its_turn(item)])
-    items[:] = [item for item in items if is_its_turn(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not is_chosen(item)])
+    items[:] = [item for item in items if is_chosen(item)]
 
 
 @pytest.fixture(scope="session", params=INTERPRETERS)
 def python(request, tmp_path_factory):
-    """A virtual environment of each interpreter: no .pth files of the machine's own."""
+    """A virtual environment of each interpreter, without the machine's .pth files."""
     directory = tmp_path_factory.mktemp("venv")
     subprocess.run(
         [request.param, "-m", "venv", "--without-pip", str(directory)], check=True, timeout=120
@@ -50,7 +51,7 @@ def python(request, tmp_path_factory):
 
 @pytest.fixture(params=MODES)
 def same(request, shim, python):
-    """Asserts that a program started warm does as one started cold, and gives what it did."""
+    """Runs a program cold and warm, asserts equal outcomes, and returns the warm result."""
 
     def check(*words, flags=(), env=None, parked_env=None, preimport="", **options):
         env = ENV if env is None else env

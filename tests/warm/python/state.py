@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Prints all that a Python program can learn of how it was started, one thing a line."""
+"""Prints all state by which a Python program can tell how it was started, one item per line."""
 
 import sys
 
@@ -96,7 +96,7 @@ with open("/proc/self/status") as status:
     for line in status:
         name, _, value = line.partition(":")
         if name in ("SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt"):
-            # But for the two that are libc's own: some ways to start a program leave them ignored.
+            # Without libc's internal signals 32 and 33: posix_spawn leaves them ignored.
             say(name, int(value, 16) & ~(3 << 31))
 say(
     "descriptors",

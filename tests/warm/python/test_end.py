@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A parked CPython leaves out of its end what nobody would see (adr/0017), and nothing else."""
+"""A parked CPython skips only those parts of finalization that have no visible effect (adr/0017)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SEEN = """
             print("gone", self.name, flush=True)
 """
 
-# Programs whose end is seen, each in another way.
+# Programs whose finalization has a visible effect.
 PROGRAMS = {
     "a global": "one = Seen(1); two = Seen(2)",
     "a cycle": "one = Seen(1); one.itself = one",
-    "of a class of start-up": "import os; os._Environ.seen = Seen(1)",
-    "of a module of start-up": "import sys; sys.seen = Seen(1)",
+    "attribute of a start-up class": "import os; os._Environ.seen = Seen(1)",
+    "attribute of a start-up module": "import sys; sys.seen = Seen(1)",
     "in builtins": "import builtins; builtins.seen = Seen(1)",
     "without a dict": "class Small(Seen):\n    __slots__ = ()\none = Small(1)",
     "only a slot": """
@@ -34,11 +34,11 @@ PROGRAMS = {
             def __del__(self): print("gone", flush=True)
         one = [Small()]
     """,
-    "given later": """
+    "__del__ added to a start-up class": """
         import os
         os._Environ.__del__ = lambda self: print("environment gone", flush=True)
     """,
-    "of a metaclass": """
+    "__del__ of a metaclass": """
         class Meta(type):
             def __del__(self): print("class gone", flush=True)
         class Made(metaclass=Meta): pass
@@ -53,7 +53,7 @@ PROGRAMS = {
         gc.collect()
         del gc
     """,
-    "collections are told": """
+    "a callback of gc": """
         import gc
         gc.callbacks.append(lambda phase, told: print(phase, flush=True))
         del gc
@@ -104,10 +104,10 @@ PROGRAMS = {
         kept = weakref.WeakValueDictionary(a=thing)
     """,
     "an unflushed file": "file = open(name, 'w'); file.write('text')",
-    "an unflushed file elsewhere": "import os; os.file = open(name, 'w'); os.file.write('text')",
+    "an unflushed file in a module": "import os; os.file = open(name, 'w'); os.file.write('text')",
     "a file over standard output": "import os\nfile = os.fdopen(1, 'w'); file.write('text')",
     "a buffer over standard output": "import sys, io\nio = io.TextIOWrapper(sys.stdout.buffer); io.write('text')",
-    "standard output put away": "import sys; print('text', end=''); sys.stdout = None",
+    "standard output set to None": "import sys; print('text', end=''); sys.stdout = None",
     "standard output replaced": """
         import io, sys
         class Loud(io.StringIO):
@@ -122,7 +122,7 @@ PROGRAMS = {
         warnings.simplefilter("always")
         reading = os.scandir("/"); next(reading)
     """,
-    "a socket of C": """
+    "a socket of the C module": """
         import _socket, warnings
         warnings.simplefilter("always")
         kept = _socket.socket()
@@ -144,11 +144,11 @@ PROGRAMS = {
         import threading
         threading.Thread(target=threading.Event().wait, daemon=True).start()
     """,
-    "its own shutdown": """
+    "threading._shutdown replaced": """
         import threading
         threading._shutdown = lambda: print("shutdown", flush=True)
     """,
-    "a buffer lent": """
+    "an exported buffer": """
         class Lends:
             def __buffer__(self, flags): return memoryview(b"abc")
             def __release_buffer__(self, view): print("given back", flush=True)
@@ -157,15 +157,15 @@ PROGRAMS = {
     """,
     "an error": "one = Seen(1); 1/0",
     "an exit": "import sys; one = Seen(1); sys.exit(3)",
-    "an exit with words": "import sys; one = Seen(1); sys.exit('words')",
-    "interrupted": "one = Seen(1); raise KeyboardInterrupt",
-    "a copy": """
+    "an exit with text": "import sys; one = Seen(1); sys.exit('words')",
+    "KeyboardInterrupt": "one = Seen(1); raise KeyboardInterrupt",
+    "a fork": """
         import os
         one = Seen(1)
         if os.fork():
             print(os.wait()[1], flush=True)
     """,
-    "SIGINT let go": "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); one = Seen(1)",
+    "SIGINT reset to default": "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); one = Seen(1)",
     "ctypes": """
         import ctypes
         ctypes.pythonapi.Py_AtExit(ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p))
@@ -177,14 +177,14 @@ PROGRAMS = {
             kept = sqlite3.connect(name + "-database")
             kept.execute("create table if not exists t (a)"); kept.execute("insert into t values (1)")
     """,
-    "a method that calls": """
+    "a weak method with a callback": """
         import sys, weakref
         class Thing:
             def method(self): pass
         thing = Thing()
         sys.seen = weakref.WeakMethod(thing.method, print)
     """,
-    "weak values under keys that are seen": """
+    "weak values under keys with a __hash__": """
         import os, sys, weakref
         def hashed(self, write):
             write(1, b"hashed ")
@@ -196,7 +196,7 @@ PROGRAMS = {
         sys.kept = weakref.WeakValueDictionary()
         sys.kept[Key()] = thing
     """,
-    "weak references of a known name": """
+    "weak reference classes of a known name": """
         import sys, weakref
         class KeyedRef(weakref.ref): pass
         class Other(weakref.ref): __slots__ = ("key",)
@@ -205,7 +205,7 @@ PROGRAMS = {
         thing = Thing()
         sys.seen = KeyedRef(thing, print), Other(thing, print)
     """,
-    "a weak reference to a function of no module": """
+    "a weak reference callback of no module": """
         import sys, weakref
         class Thing: pass
         thing = Thing()
@@ -213,45 +213,45 @@ PROGRAMS = {
         forget.__module__ = 3
         sys.seen = weakref.ref(thing, forget)
     """,
-    "collections are told, quietly imported": """
+    "a callback of gc imported by importlib": """
         import importlib, os
         gc = importlib.import_module("gc")
         gc.callbacks.append(lambda phase, told, write=os.write: write(1, phase.encode()))
     """,
-    "collections are told, by a module made of its spec": """
+    "a callback of gc created from its spec": """
         import importlib.util, os
         spec = importlib.util.find_spec("gc")
         gc = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(gc)
         gc.callbacks.append(lambda phase, told, write=os.write: write(1, phase.encode()))
     """,
-    "standard output flushed by another": """
+    "flush of standard output replaced": """
         import os, sys
         sys.stdout.flush = lambda write=os.write: write(1, b"flushed")
     """,
-    "standard output closed by another": """
+    "close of standard output replaced": """
         import os, sys
         sys.stdout.close = lambda write=os.write: write(1, b"closed")
     """,
-    "its buffer closed by another": """
+    "close of standard output's buffer replaced": """
         import os, sys
         sys.stdout.buffer.close = lambda write=os.write: write(1, b"closed")
     """,
-    "a file of standard input closed by another": """
+    "close of standard input's file replaced": """
         import os, sys
         sys.stdin.buffer.raw.close = lambda write=os.write: write(1, b"closed")
     """,
-    "SIGINT let go by a flush": """
+    "SIGINT reset by a flush": """
         import functools, signal, sys
         sys.stderr.write("text")
         sys.stdout.flush = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     """,
-    "standard output without a file": "import sys; print('text'); sys.stdout.buffer.raw.close()",
-    "standard output without a buffer": "import sys; print('text'); sys.stdout.buffer.close()",
-    "both in one": "import sys; sys.stderr = sys.stdout; sys.stderr.write('text')",
+    "file of standard output closed": "import sys; print('text'); sys.stdout.buffer.raw.close()",
+    "buffer of standard output closed": "import sys; print('text'); sys.stdout.buffer.close()",
+    "standard error is standard output": "import sys; sys.stderr = sys.stdout; sys.stderr.write('text')",
     "standard error is full": "import os, sys; os.dup2(os.open('/dev/full', 1), 2); sys.stderr.write('text')",
     "standard error is closed": "import os, sys; sys.stderr.write('text'); os.close(2)",
-    "standard error is read by nobody": """
+    "standard error without a reader": """
         import os, sys
         reading, writing = os.pipe()
         os.dup2(writing, 2); os.close(reading); sys.stderr.write("text")
@@ -262,44 +262,44 @@ PROGRAMS = {
         os.set_blocking(writing, False); os.dup2(writing, 2)
         os.write(writing, b"a" * 65536); sys.stderr.write("text")
     """,
-    "nobody is told that standard output is full": """
+    "standard output is full, without a hook": """
         import os, sys
         del sys.unraisablehook
         os.dup2(os.open("/dev/full", 1), 1); print("text")
     """,
-    "a handler that speaks when it goes": """
+    "a signal handler with __del__": """
         import signal
         class Handler:
             def __call__(self, *given): pass
             def __del__(self): print("handler gone")
         signal.signal(signal.SIGHUP, Handler())
     """,
-    "another file where standard input was": """
+    "another file at descriptor 0": """
         import sys
         sys.stdin.detach()
         files = [open(name, "ab"), open(name, "ab", 0), open(name, "ab")]
         files[0].write(b"text"); files[2].write(b"text")
     """,
-    "another file as all of standard output": "import sys; sys.stdout = sys.__stdout__ = open(name, 'w'); print('text')",
+    "another file as standard output": "import sys; sys.stdout = sys.__stdout__ = open(name, 'w'); print('text')",
     "a hook that exits": """
         import sys
         def hook(*given): print("hook"); sys.exit(5)
         sys.excepthook = hook
         1/0
     """,
-    "a copy at exit": """
+    "a fork at exit": """
         import atexit, os
         def copy():
             if os.fork(): print(os.wait()[1], flush=True)
             else: print("child", flush=True)
         atexit.register(copy)
     """,
-    "interrupted at exit": "import atexit, os; atexit.register(os.kill, os.getpid(), 2)",
+    "SIGINT at exit": "import atexit, os; atexit.register(os.kill, os.getpid(), 2)",
     "a program started at exit": """
         import atexit, subprocess
         atexit.register(lambda: print(subprocess.run(["sh", "-c", "kill -INT $$"]).returncode))
     """,
-    "dispositions": """
+    "sigaction": """
         import ctypes
         libc = ctypes.CDLL(None, use_errno=True)
         new = ctypes.create_string_buffer(152); old = ctypes.create_string_buffer(152)
@@ -309,17 +309,17 @@ PROGRAMS = {
                 print(number, libc.sigaction(number, *given), ctypes.get_errno(), old.raw[:8] == bytes(8))
     """,
 }
-# And whose end is not.
+# Programs whose finalization has no visible effect.
 QUIET = {
     "nothing": "pass",
     "an exit": "import sys; sys.exit(3)",
-    "words": "import sys; sys.exit('words')",
-    "large": "import sys; sys.exit(2**40 + 7)",
-    "in a word": "exit(3)",
-    "deep down": "import sys\nf = lambda n: f(n - 1) if n else sys.exit(3)\nf(500)",
+    "exit with text": "import sys; sys.exit('words')",
+    "large exit code": "import sys; sys.exit(2**40 + 7)",
+    "exit()": "exit(3)",
+    "exit from a deep stack": "import sys\nf = lambda n: f(n - 1) if n else sys.exit(3)\nf(500)",
     "an error": "1/0",
-    "interrupted": "raise KeyboardInterrupt",
-    "standard error without an end": "import sys; sys.stderr.write('text'); print('text', end='')",
+    "KeyboardInterrupt": "raise KeyboardInterrupt",
+    "unfinished lines": "import sys; sys.stderr.write('text'); print('text', end='')",
     "a handler": "import signal; signal.signal(signal.SIGINT, lambda *given: None)",
     "classes and cycles": """
         import collections, json, re
@@ -328,8 +328,8 @@ QUIET = {
         node = Node(); node.self = node
         print(json.dumps({"a": [len(node)]}), re.sub("a", "b", "aa"))
     """,
-    "text without an end": "print('text', end='')",
-    "a copy": "import os, sys; sys.exit(4 if os.fork() == 0 else os.WEXITSTATUS(os.wait()[1]) + 1)",
+    "an unfinished line": "print('text', end='')",
+    "a fork": "import os, sys; sys.exit(4 if os.fork() == 0 else os.WEXITSTATUS(os.wait()[1]) + 1)",
 }
 
 
@@ -338,13 +338,13 @@ def text(program: str, tmp_path) -> str:
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_what_is_seen_of_an_end_is_seen(same, tmp_path, program):
+def test_visible_finalization_is_done(same, tmp_path, program):
     file = tmp_path / "file"
     file.write_bytes(b"")
     same("-c", text(program, tmp_path), "x")
 
 
-def test_what_is_left_in_a_file(shim, python, tmp_path):
+def test_buffered_files_are_flushed(shim, python, tmp_path):
     file = tmp_path / "file"
     program = f"""
         import sys
@@ -358,27 +358,27 @@ def test_what_is_left_in_a_file(shim, python, tmp_path):
 
 
 @pytest.mark.parametrize("program", QUIET.values(), ids=QUIET)
-def test_an_end_of_which_nothing_is_seen(same, tmp_path, program):
+def test_exit_without_visible_finalization(same, tmp_path, program):
     same("-c", textwrap.dedent(program))
 
 
 @pytest.mark.parametrize(
     "flags", [("-X", "dev"), ("-Wd",), ("-X", "tracemalloc"), ("-u",)], ids="".join
 )
-def test_flags_that_have_the_end_talk(same, flags):
+def test_flags_that_report_at_exit(same, flags):
     finished = same("-c", "kept = open('/dev/null')", flags=flags)
     if flags == ("-Wd",):
         assert b"ResourceWarning" in finished.stderr
 
 
-def test_objects_of_modules_imported_ahead_are_seen_to_go(same, tmp_path):
+def test_objects_of_preimported_modules_are_finalized(same, tmp_path):
     (tmp_path / "ahead.py").write_text(textwrap.dedent(SEEN) + "kept = Seen('ahead')\n")
     env = {**ENV, "PYTHONPATH": str(tmp_path)}
     assert b"gone" in same("-c", "import ahead", env=env, preimport="ahead").stdout
 
 
-# A module in C that writes when it is freed. Without Python.h, which not every interpreter has: the
-# fields of PyModuleDef up to m_free.
+# A C module that writes when it is freed. Declares the fields of PyModuleDef up to m_free itself,
+# because not every interpreter has Python.h.
 MODULE_IN_C = """
 #include <unistd.h>
 struct definition {
@@ -397,8 +397,8 @@ void *PyInit_(void) { return PyModuleDef_Init(&definition); }
 
 
 @pytest.mark.parametrize("name", ['""', '" _abc"', '"_abc _ast"', "0"])
-def test_the_end_of_a_module_in_c_without_a_known_name_is_seen(same, tmp_path, name):
-    # The directory of the interpreter's own modules has this name.
+def test_c_module_of_an_unknown_name_is_freed(same, tmp_path, name):
+    # The directory of the interpreter's own modules has the same name.
     (tmp_path / "lib-dynload").mkdir()
     library = tmp_path / "lib-dynload" / "module.so"
     command = ["cc", "-shared", "-fPIC", f"-DNAME={name}", "-x", "c", "-", "-o", str(library)]
@@ -413,8 +413,8 @@ def test_the_end_of_a_module_in_c_without_a_known_name_is_seen(same, tmp_path, n
     assert same("-c", textwrap.dedent(program)).stdout == b"freed\n"
 
 
-def test_less_is_touched(shim, python):
-    """It is left out at all: most pages that a fork copies are copied by its end."""
+def test_skipped_finalization_touches_fewer_pages(shim, python):
+    """Finalization causes most of the pages that a fork copies, so skipping it is measurable."""
 
     def faults(parked: Parked, program: str) -> int:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt

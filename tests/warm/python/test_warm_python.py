@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Python programs say and do the same warm as cold: every CPython found here, both ways to use a parked one."""
+"""Python programs have the same outcome warm and cold, with every CPython found, in both modes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from owner import CannotPark
 
 HERE = Path(__file__).resolve().parent
 
-# --- it is warm at all ---------------------------------------------------------------------------
+# --- the start is warm ---------------------------------------------------------------------------
 
 
-def test_it_is_the_parked_process(shim, python):
+def test_program_runs_in_the_parked_process(shim, python):
     program = "import os; print(os.getpid(), 'park.so' in open('/proc/self/maps').read())"
     with Parked(shim, python, [python], ENV) as parked:
         finished = parked.run(Call([python, "-c", program], env=ENV))
     assert finished.stdout.split() == [b"%d" % parked.pid, b"True"]
 
 
-def test_a_fork_is_the_callers_child(shim, python):
+def test_fork_is_a_child_of_the_caller(shim, python):
     program = (
         "import os; print(os.getppid(), os.getpid(), 'park.so' in open('/proc/self/maps').read())"
     )
@@ -39,12 +39,12 @@ def test_a_fork_is_the_callers_child(shim, python):
 
 
 @pytest.mark.parametrize("version", interpreters())
-def test_all_is_done_with_that_version(version):
+def test_version_is_installed(version):
     if not interpreters()[version]:
         pytest.skip(f"no CPython {version} on this machine")
 
 
-# --- what a program learns of its start --------------------------------------------------------------
+# --- state that a program can read -------------------------------------------------------------------
 
 
 FLAGS = [
@@ -70,7 +70,7 @@ def test_state_of_a_script(same, flags):
 @pytest.mark.parametrize(
     "how", ["-c", "-m", "-mstate", "stdin", "-", "relative", "dot", "directory", "zip"]
 )
-def test_state(same, tmp_path, how):
+def test_state_of_each_kind_of_program(same, tmp_path, how):
     text = (HERE / "state.py").read_text()
     write(tmp_path, "state.py", text)
     write(tmp_path, "folder/__main__.py", text)
@@ -109,7 +109,7 @@ def test_state_with_cwd_as_program(same, tmp_path):
     ids=str,
 )
 @pytest.mark.parametrize("flags", [(), ("-u",)], ids="".join)
-def test_state_of_what_it_was_given(same, options, flags):
+def test_state_with_streams_and_signals(same, options, flags):
     same(str(HERE / "state.py"), flags=flags, **options)
 
 
@@ -136,11 +136,11 @@ def test_state_of_what_it_was_given(same, options, flags):
     ],
     ids=str,
 )
-def test_state_of_environments(same, env):
+def test_state_with_environments(same, env):
     same(str(HERE / "state.py"), env=env)
 
 
-def test_variables_that_differ_from_the_parked(same):
+def test_state_with_other_variables_than_at_parking(same):
     env = {
         "B": "2",
         "HOME": "/nonexistent",
@@ -153,7 +153,7 @@ def test_variables_that_differ_from_the_parked(same):
     same(str(HERE / "state.py"), env=env, parked_env=ENV)
 
 
-def test_environment_without_locale_that_differs(same):
+def test_state_with_another_environment_without_a_locale(same):
     same(str(HERE / "state.py"), env={"B": "2"}, parked_env={"A": "1"})
 
 
@@ -336,7 +336,7 @@ def test_files(same, python, tmp_path, words):
             "import sys, inner\nprint(sys.argv, sys.path[0], __file__, inner.__file__)\ninner.f()",
         )
         file.writestr("inner.py", "def f():\n    raise ValueError('in a zip')\n")
-    # Compiled ahead, as the first of two runs would differ from the second.
+    # Compile first: otherwise the first run writes bytecode, and differs from the second.
     subprocess.run(
         [python, "-m", "compileall", "-q", "."], cwd=tmp_path, stdout=subprocess.DEVNULL, timeout=60
     )
@@ -344,40 +344,40 @@ def test_files(same, python, tmp_path, words):
 
 
 def test_interrupted_by_the_caller(same):
-    # It arrives at one place: where it is let through.
+    # The signal is blocked, so that it arrives exactly where the program unblocks it.
     program = "from signal import *; from time import *\npthread_sigmask(SIG_BLOCK, [SIGINT])\nprint('ready', flush=True)\n"
     program += "while not sigpending(): sleep(.001)\npthread_sigmask(SIG_UNBLOCK, [SIGINT])"
     finished = same("-c", program, interrupt=True)
     assert os.WTERMSIG(finished.status) == signal.SIGINT
 
 
-def test_interrupt_that_the_caller_ignores(same):
+def test_interrupt_is_ignored_if_the_caller_ignores_it(same):
     program = "import time\nprint('ready', flush=True)\ntime.sleep(.3); print('done')"
     assert same("-c", program, interrupt=True, ignored=(signal.SIGINT,)).status == 0
 
 
-def test_signals_that_only_the_parked_one_ignores(shim, python):
+def test_signals_ignored_only_while_parking_are_reset(shim, python):
     ignored = (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP)
     call = Call([python, str(HERE / "state.py")], env=ENV)
     with Parked(shim, python, [python], ENV, ignored=ignored) as parked:
         assert differences(cold(python, call), parked.run(call)) == []
 
 
-def test_stdin_that_is_a_directory_is_as_cold(shim, python):
-    """CPython refuses it; the parked one starts itself anew."""
+def test_stdin_that_is_a_directory(shim, python):
+    """CPython refuses a directory. The parked process executes the interpreter again."""
     call = Call([python, "-c", "print()"], env=ENV, stdin=DIRECTORY)
     with Parked(shim, python, [python], ENV) as parked:
         assert differences(cold(python, call), parked.run(call)) == []
 
 
-def test_a_directory_that_appears_after_parking(shim, python, tmp_path):
+def test_directory_that_appears_after_parking_is_searched(shim, python, tmp_path):
     env = {**ENV, "PYTHONPATH": str(tmp_path / "later")}
     with Parked(shim, python, [python], env) as parked:
         write(tmp_path, "later/found.py", "print('found')")
         assert parked.run(Call([python, "-c", "import found"], env=env)).stdout == b"found\n"
 
 
-def test_a_module_that_appears_after_parking(shim, python, tmp_path):
+def test_module_that_appears_after_parking_is_found(shim, python, tmp_path):
     env = {**ENV, "PYTHONPATH": str(tmp_path)}
     for _ in range(20):
         shutil.rmtree(tmp_path)
@@ -387,7 +387,7 @@ def test_a_module_that_appears_after_parking(shim, python, tmp_path):
             assert parked.run(Call([python, "-c", "import found"], env=env)).stdout == b"found\n"
 
 
-def test_importing_ahead(same):
+def test_preimported_modules(same):
     program = "import logging, json; logging.warning('w'); print(json.dumps(1)); import sys; print(sys.argv)"
     program += "; import os, threading; print(threading.main_thread().native_id == os.getpid())"
     same("-c", program, preimport="logging,json,asyncio,unittest")
@@ -412,8 +412,8 @@ RESEEDS = "import os\nos.register_at_fork(after_in_child=generator.seed)\n"
     ],
     ids=["kept", "reseeded after a fork", "reseeded by the program"],
 )
-def test_a_generator_of_a_preimported_module(shim, python, tmp_path, module, program, different):
-    """Forks start with its state. In reserve mode each process has a generator of its own."""
+def test_random_generator_of_a_preimported_module(shim, python, tmp_path, module, program, different):
+    """All forks have the generator's state at the fork. Reserve processes have their own."""
     write(tmp_path, "ahead.py", module)
     env = {**ENV, "PYTHONPATH": str(tmp_path)}
     call = Call([python, "-c", program + "; print(ahead.generator.random())"], env=env)
@@ -426,11 +426,11 @@ def test_a_generator_of_a_preimported_module(shim, python, tmp_path, module, pro
     assert len(found) == 4
 
 
-# --- what does not park -----------------------------------------------------------------------------
+# --- interpreters that do not park ------------------------------------------------------------------
 
 
 def venv_file(python: str, name: str) -> Path:
-    """A path in the site-packages of the environment."""
+    """A path in the virtual environment's site-packages."""
     return next(Path(python).parents[1].glob("lib/python3*/site-packages")) / name
 
 
@@ -449,7 +449,7 @@ def venv_file(python: str, name: str) -> Path:
         ("import sys; sys.path.append('here')", "relative"),
     ],
 )
-def test_start_up_code_that_cannot_be_parked(shim, python, line, why):
+def test_start_up_code_that_prevents_parking(shim, python, line, why):
     file = venv_file(python, "test.pth")
     file.write_text(line + "\n")
     try:
@@ -475,12 +475,12 @@ def test_start_up_code_that_cannot_be_parked(shim, python, line, why):
     ],
     ids=str,
 )
-def test_what_cannot_be_parked(shim, python, words, env):
+def test_flags_and_variables_that_prevent_parking(shim, python, words, env):
     with pytest.raises(CannotPark):
         Parked(shim, python, [python, *words], {**ENV, **env}).close()
 
 
-def test_a_relative_interpreter_cannot_be_parked(shim, python):
+def test_relative_path_of_the_interpreter_prevents_parking(shim, python):
     with pytest.raises(CannotPark, match="relative"):
         Parked(shim, python, ["bin/python"], ENV).close()
 
@@ -500,10 +500,10 @@ def test_start_up_code_that_changes_the_environment(shim, python):
         file.unlink()
 
 
-# --- what a parked process says it depends on ------------------------------------------------------------
+# --- dependencies that a parked process reports ----------------------------------------------------------
 
 
-def test_noted_variables(shim, python):
+def test_reported_variables(shim, python):
     with Parked(shim, python, [python], ENV) as parked:
         assert {"PYTHONPATH", "PYTHONHOME", "LC_ALL", "LANG", "HOME", "PYTHONUSERBASE"} <= set(
             parked.variables
@@ -511,7 +511,7 @@ def test_noted_variables(shim, python):
         assert not {"PATH", "A", "TZ", "PWD"} & set(parked.variables)
 
 
-def test_path_is_noted_for_a_name_without_a_slash(shim, python):
+def test_path_is_reported_for_a_name_without_a_slash(shim, python):
     env = {**ENV, "PATH": str(Path(python).parent)}
     with Parked(shim, python, ["python"], env) as parked:
         assert "PATH" in parked.variables
@@ -519,7 +519,7 @@ def test_path_is_noted_for_a_name_without_a_slash(shim, python):
         assert differences(cold(python, call), parked.run(call)) == []
 
 
-def test_noted_files(shim, python, tmp_path):
+def test_reported_files(shim, python, tmp_path):
     write(tmp_path, "ahead.py", "")
     env = {**ENV, "PYTHONPATH": f"{tmp_path}:/nonexistent"}
     with Parked(shim, python, [python], env, preimport="ahead") as parked:
@@ -529,14 +529,14 @@ def test_noted_files(shim, python, tmp_path):
     assert all(path.startswith("/") for path in files)
 
 
-def test_other_flags_or_names_start_anew(shim, python):
+def test_other_flags_execute_the_interpreter_again(shim, python):
     for argv in (["-I", "-c", "import sys; print(sys.flags)"], ["-c"], ["-q", "--bad"]):
         call = Call([python, *argv], env=ENV)
         with Parked(shim, python, [python], ENV) as parked:
             assert differences(cold(python, call), parked.run(call)) == []
 
 
-def test_interactive_starts_anew(shim, python):
+def test_interactive_mode_executes_the_interpreter_again(shim, python):
     call = Call(
         [python],
         env={**ENV, "TERM": "dumb"},
