@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Its place puts bench/ on the path of the tests below it, for bench/common."""
+"""Puts bench/ on sys.path for the tests below, which import bench/common."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Adds what is skipped to the list that `make test` ends with."""
+    """Appends each skipped test to the list that `make test` prints at its end."""
     gathered = os.environ.get("SPAWNFD_SKIPS")
     if report.skipped and gathered and isinstance(report.longrepr, tuple):
         with open(gathered, "a") as skips:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Tests of the benchmark itself: `python -m pytest bench/agent`."""
+"""Tests of the benchmark's own code: `python -m pytest bench/agent`."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_sets_have_the_sixteen_presets(definitions: presets.Definitions) -> None
     assert definitions.members("printf") == ("printf",)
 
 
-def test_tools_are_programs_not_shims(tools: dict[str, str], tmp_path: Path) -> None:
+def test_tools_are_elf_programs(tools: dict[str, str], tmp_path: Path) -> None:
     assert all(presets.is_elf(Path(path)) for path in tools.values())
     shim = tmp_path / "python3"
     shim.write_text("#!/bin/sh\nexec python3\n")
@@ -71,7 +71,7 @@ def test_presets_read_files_that_exist(setting: Setting, definitions: presets.De
 # ---- workspace ----
 
 
-def test_workspace_is_the_pinned_one_whatever_the_umask(
+def test_workspace_matches_its_pins_under_any_umask(
     tmp_path: Path, definitions: presets.Definitions, tools: dict[str, str]
 ) -> None:
     found = []
@@ -114,14 +114,14 @@ def test_round_ratios_compare_the_same_slice() -> None:
         round_ratios([1.0], [1.0, 2.0])
 
 
-def test_every_backend_takes_every_place() -> None:
+def test_every_backend_runs_in_every_position() -> None:
     names = ["a", "b", "c"]
     orders = [round_order(names, number) for number in range(6)]
     for place in range(3):
         assert sorted(order[place] for order in orders) == ["a", "a", "b", "b", "c", "c"]
 
 
-def test_rounds_deal_all_calls_evenly(definitions: presets.Definitions) -> None:
+def test_rounds_distribute_calls_evenly(definitions: presets.Definitions) -> None:
     members = definitions.members("nointerp")
     rounds = calls.make_rounds(members, 6144, 12)
     assert [len(part) for part in rounds] == [512] * 12
@@ -146,7 +146,7 @@ def _cell_result() -> CellResult:
     )
 
 
-def test_ratio_is_against_the_better_platform_way() -> None:
+def test_ratio_uses_the_better_platform_backend() -> None:
     ratios = {ratio["id"]: ratio for ratio in results.ratios_of(_cell_result())}
     assert ratios["agent.asyncio.1x16.nointerp.cold"]["value"] == pytest.approx(1.5)
     assert "subprocess in threads" in ratios["agent.asyncio.1x16.nointerp.cold"]["meaning"]
@@ -206,7 +206,7 @@ def test_missing_spawnfd_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _Page(HTMLParser):
-    """Collects what a page would load, its ids, and whether tags pair up."""
+    """Collects a page's external resources and ids, and checks that tags are closed."""
 
     VOID = frozenset({"meta", "br"})
 
@@ -238,7 +238,7 @@ def _document() -> dict[str, Any]:
     return document
 
 
-def test_report_is_one_page_with_nothing_to_load(tmp_path: Path) -> None:
+def test_report_has_no_external_resources(tmp_path: Path) -> None:
     document.write(_document(), tmp_path / "agent.json")
     launch = {
         "suite": "launch",
@@ -266,7 +266,7 @@ def test_report_is_one_page_with_nothing_to_load(tmp_path: Path) -> None:
     assert "&lt;fast &amp; odd&gt;" in text
     assert "launch.parallel8_vs_vfork" in text
     assert "prefers-color-scheme: dark" in text
-    assert "#0a0b" not in text, "a stand-in colour was left in a plot"
+    assert "#0a0b" not in text, "a placeholder colour was left in a plot"
 
 
 def test_report_without_results_is_an_error(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ class Warm:
 
 
 @pytest.mark.timeout(600)
-def test_ours_gets_ratios_through_a_stand_in(tmp_path: Path) -> None:
+def test_our_backends_have_ratios_with_a_fake_spawnfd(tmp_path: Path) -> None:
     (tmp_path / "spawnfd.py").write_text(FAKE_SPAWNFD)
     done = subprocess.run(
         [

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the Python benchmarks share: the calls, their workspace and answers, statistics, machine."""
+"""Shared by the Python benchmarks: calls, workspace, references, statistics, machine facts."""

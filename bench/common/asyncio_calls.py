@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""asyncio's own way to make a captured call, as the benchmarks compare it."""
+"""A captured call by asyncio itself, for comparison."""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ Answer = tuple[int, bytes, bytes]
 
 
 async def call(argv: list[str], cwd: str, env: Mapping[str, str]) -> Answer:
-    """create_subprocess_exec and communicate."""
+    """Calls create_subprocess_exec and communicate."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         cwd=cwd,
@@ -24,7 +24,7 @@ async def call(argv: list[str], cwd: str, env: Mapping[str, str]) -> Answer:
 
 
 def watch_by_pidfd(loop: asyncio.AbstractEventLoop) -> None:
-    """What Python does by itself from 3.12 on; 3.11 would start a thread for each child."""
+    """Has Python 3.11 watch children by pidfd. 3.12 does by default; 3.11 uses a thread each."""
     if sys.version_info < (3, 12):
         watcher = asyncio.PidfdChildWatcher()
         watcher.attach_loop(loop)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Holds ratios against the bars of bench/bars.toml."""
+"""Compares ratios with the bars of bench/bars.toml."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Verdict:
-    """A bar and what was measured for it."""
+    """A bar, and the ratio measured for it."""
 
     id: str
     op: str
@@ -25,7 +25,7 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        """met, met narrowly (the interval reaches over), missed, or not measured."""
+        """met, met narrowly (the interval crosses the bar), missed, or not measured."""
         if self.ratio is None:
             return "not measured"
         if not _holds(self.ratio["value"], self.op, self.bar):

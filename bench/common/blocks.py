@@ -14,7 +14,7 @@ Block = TypeVar("Block")
 def random_order(
     calls: Sequence[str], methods: Sequence[str], chooser: random.Random
 ) -> list[tuple[str, str]]:
-    """One round: every call once, and for each all methods one after another."""
+    """One round: every call once, in random order, by all methods in random order."""
     return [
         (call, method)
         for call in chooser.sample(calls, len(calls))
@@ -31,9 +31,9 @@ def interleave(
     chooser: random.Random,
     progress: Progress,
 ) -> dict[tuple[str, str], list[Block]]:
-    """A round for each count, of so many calls a block; blocks by call and method.
+    """Runs a round for each count, with `count` calls per block. Returns blocks by call and method.
 
-    One round of `warm_up` calls a block goes before, and is forgotten.
+    A first round of `warm_up` calls per block is not recorded.
     """
     methods = list(workers)
     blocks: dict[tuple[str, str], list[Block]] = {

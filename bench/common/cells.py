@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Cells and ratios as a definitions.toml has them; workers read it, so this imports little."""
+"""Cells and ratios of a definitions.toml. Workers import this module, so it imports little."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Rule:
-    """How a ratio is made of two methods of a cell."""
+    """The definition of a ratio of two methods of a cell."""
 
     id: str
     meaning: str
@@ -34,15 +34,15 @@ class Rule:
 
 
 def check_known(what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raises BenchError if what is defined names what is not."""
+    """Raises BenchError if a definition uses an unknown name."""
     unknown = set(names) - set(known)
     if unknown:
         raise BenchError(f"{what} names unknown {sorted(unknown)}")
 
 
 def check_rules(file: str, rules: Iterable[Rule], cells: Iterable[Cell]) -> None:
-    """Raises BenchError if a ratio is of methods that its cell does not measure."""
+    """Raises BenchError if a ratio uses methods that its cell does not measure."""
     methods = {cell.name: cell.methods for cell in cells}
     for rule in rules:
         if not {rule.over, rule.under} <= set(methods.get(rule.cell, ())):
-            raise BenchError(f"{file}: ratio {rule.id} is of what no cell measures")
+            raise BenchError(f"{file}: ratio {rule.id}: no cell measures both of its methods")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The file that a suite leaves in build/bench."""
+"""The result file of a suite in build/bench."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def write(document: Mapping[str, Any], path: Path) -> None:
-    """Writes the JSON in one step, so that a reader never sees half of it."""
+    """Writes the JSON, and renames it into place, so that no reader sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".tmp")
     draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The one exception a user of the benchmark is meant to see."""
+"""The exception for errors that a user of the benchmarks sees."""
 
 
 class BenchError(Exception):
-    """The benchmark cannot run, or a result is wrong; the message says which and why."""
+    """The benchmark cannot run, or an answer is wrong. The message says why."""

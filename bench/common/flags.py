@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Options that several benchmarks' command lines have."""
+"""Command-line options that several benchmarks share."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ OUT = Path(__file__).resolve().parents[2] / "build" / "bench"
 
 
 def add_blocks(parser: argparse.ArgumentParser) -> None:
-    """--without, and how many blocks are measured, of how many calls, and in what order."""
+    """Adds --without, --blocks, --per-block and --seed."""
     seed = random.SystemRandom().getrandbits(32)
     order = "of the order of blocks (random, and recorded)"
     parser.add_argument("--without", action="append", default=[], metavar="METHOD")
@@ -25,7 +25,7 @@ def add_blocks(parser: argparse.ArgumentParser) -> None:
 def parse(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *counts: str
 ) -> argparse.Namespace:
-    """Arguments, with QUICK=1 from the environment as --quick; no count may be below 1."""
+    """Parses the arguments. QUICK=1 in the environment means --quick. Counts must be at least 1."""
     options = parser.parse_args(arguments)
     if os.environ.get("QUICK", "0") not in ("", "0"):
         options.quick = True
@@ -37,7 +37,7 @@ def parse(
 
 
 def check_asked(names: Iterable[str] | None, known: Collection[str]) -> None:
-    """Raises BenchError for a name that was asked for and that nothing has."""
+    """Raises BenchError for a name in the options that is unknown."""
     for name in names or ():
         if name not in known:
-            raise BenchError(f"{name!r} is none of {', '.join(sorted(known))}")
+            raise BenchError(f"{name!r} is not one of {', '.join(sorted(known))}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Builds floor.c with the system's C compiler, and tells it what to call."""
+"""Builds floor.c with the system's C compiler, and writes its list of calls."""
 
 import os
 import shutil
@@ -15,10 +15,10 @@ FLAGS = ("-std=c17", "-O2", "-Wall", "-Wextra")
 
 
 def build(into: Path) -> Path:
-    """Compiles the floor into a directory and returns the program."""
+    """Compiles the floor into a directory, and returns the program's path."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        raise BenchError("no C compiler for the floor; install one or say --without floor")
+        raise BenchError("no C compiler for the floor: install one, or use --without floor")
     program = into / "floor"
     done = subprocess.run(
         [*compiler.split(), *FLAGS, "-o", str(program), str(SOURCE)],
@@ -32,7 +32,7 @@ def build(into: Path) -> Path:
 
 
 def call_list(references: Iterable[Reference], env: Mapping[str, str], cwd: Path) -> bytes:
-    """The call list for floor.c: counted strings, one a line, so that any byte may occur."""
+    """The call list for floor.c: one string per line, after its length, so any byte may occur."""
     references = list(references)
     lines: list[bytes] = [b"spawnfd-floor 1"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The driver's end of a worker process, which is told what to do line by line."""
+"""The driver's side of a worker process, which reads one order per line."""
 
 import contextlib
 import json
@@ -18,15 +18,15 @@ REPLY_DEADLINE_S = 600.0
 
 
 def environment(suite: str) -> dict[str, str]:
-    """This process's environment, and where a suite's Python worker finds its modules."""
+    """This process's environment, with a PYTHONPATH for a suite's Python worker."""
     paths = [str(BENCH), str(BENCH / suite), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
 
 class Worker:
-    """One child process that answers lines of JSON with lines of JSON.
+    """A child process that answers each line of JSON with a line of JSON.
 
-    As a context it is finished at the end, and reaped on any way out.
+    As a context manager, finishes the worker at the end, and reaps it in any case.
     """
 
     def __init__(self, what: str, command: list[str], env: Mapping[str, str]) -> None:
@@ -52,20 +52,20 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The worker's pid."""
         return self._process.pid
 
-    def tell(self, **fields: Any) -> None:
+    def send(self, **fields: Any) -> None:
         """Sends one order."""
         try:
             self._stdin.write(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
             self._stdin.flush()
         except BrokenPipeError:
-            self.hear("anything")  # its last line says why it ended
+            self.receive("anything")  # raises the error in the worker's last line, if there is one
             raise
 
-    def hear(self, key: str) -> dict[str, Any]:
-        """The next line, which must have `key`; an error line is raised."""
+    def receive(self, key: str) -> dict[str, Any]:
+        """Reads the next line, which must have `key`. Raises the error of an error line."""
         deadline = time.monotonic() + REPLY_DEADLINE_S
         while b"\n" not in self._pending:
             left = deadline - time.monotonic()
@@ -79,24 +79,24 @@ class Worker:
         try:
             reply: dict[str, Any] = json.loads(line)
         except ValueError:
-            raise BenchError(f"{self.what}: said {line[:200]!r}") from None
+            raise BenchError(f"{self.what}: no JSON: {line[:200]!r}") from None
         if "error" in reply:
             raise BenchError(f"{self.what}: {reply['error']}")
         if key not in reply:
-            raise BenchError(f"{self.what}: said {reply}, not {key}")
+            raise BenchError(f"{self.what}: expected {key}, got {reply}")
         return reply
 
     def finish(self) -> None:
-        """Asks it to end, and reaps it."""
-        self.tell(do="finish")
-        self.hear("finished")
+        """Orders the worker to end, and reaps it."""
+        self.send(do="finish")
+        self.receive("finished")
         self._stdin.close()
         code = self._process.wait(timeout=60)
         if code != 0:
             raise BenchError(f"{self.what}: exit code {code}")
 
     def abandon(self) -> None:
-        """Ends it whatever it does, and reaps it; harmless after finish()."""
+        """Kills the worker if it still runs, and reaps it. Does nothing after finish()."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Reads presets.toml and turns tool names into absolute paths of real executables."""
+"""Reads presets.toml, and resolves tool names to absolute paths of executables."""
 
 import os
 import tomllib
@@ -16,7 +16,7 @@ PIN_KINDS = ("pinned", "sorted", "local")
 
 @dataclass(frozen=True)
 class Preset:
-    """One call: what is run, and what is known of its answer."""
+    """One call: its command line, and the pinned properties of its answer."""
 
     name: str
     argv: tuple[str, ...]
@@ -29,7 +29,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class WorkspacePins:
-    """What the generated workspace must come out as."""
+    """The expected properties of the generated workspace."""
 
     seed: int
     epoch: int
@@ -50,7 +50,7 @@ class Definitions:
     presets: Mapping[str, Preset]
 
     def members(self, set_name: str) -> tuple[str, ...]:
-        """The presets of a set; a preset's own name is a set of one."""
+        """The presets of a set. A preset's name is a set of one."""
         if set_name in self.sets:
             return self.sets[set_name]
         if set_name in self.presets:
@@ -59,7 +59,7 @@ class Definitions:
 
 
 def load(path: Path = PRESETS_FILE) -> Definitions:
-    """Reads the definitions; argv still has tool names."""
+    """Reads the definitions. Tool names in argv are not resolved."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     presets: dict[str, Preset] = {}
     for entry in data["preset"]:
@@ -89,7 +89,7 @@ def load(path: Path = PRESETS_FILE) -> Definitions:
 
 
 def is_elf(path: Path) -> bool:
-    """Whether the file is a program of its own, not a script that looks for one."""
+    """Whether the file is an ELF program, not a script."""
     try:
         with path.open("rb") as file:
             return file.read(4) == ELF_MAGIC
@@ -98,7 +98,7 @@ def is_elf(path: Path) -> bool:
 
 
 def find_tool(names: Iterable[str], search: Iterable[str]) -> Path | None:
-    """The first executable ELF file with one of these names; shims of version managers are not."""
+    """The first executable ELF file with one of these names. Skips shims of version managers."""
     directories = [entry for path in search for entry in path.split(os.pathsep) if entry]
     for name in names:
         for directory in directories:
@@ -109,7 +109,7 @@ def find_tool(names: Iterable[str], search: Iterable[str]) -> Path | None:
 
 
 def resolve_tools(definitions: Definitions, overrides: Mapping[str, str]) -> dict[str, str]:
-    """A path for each tool: as overridden, or in the calls' own PATH, or in the caller's."""
+    """A path for each tool: from the overrides, the calls' PATH, or the caller's PATH."""
     search = [definitions.environment["PATH"], os.environ.get("PATH", "")]
     paths: dict[str, str] = {}
     for tool, names in definitions.tools.items():
@@ -131,7 +131,7 @@ def resolve_tools(definitions: Definitions, overrides: Mapping[str, str]) -> dic
 
 
 def resolve_argv(argv: Sequence[str], tools: Mapping[str, str]) -> tuple[str, ...]:
-    """argv with every tool's name, as the first word or in braces, replaced by its path."""
+    """argv with tool names replaced by paths: the first word, and names in braces."""
     words = [tools.get(argv[0], argv[0]), *argv[1:]]
     for tool, path in tools.items():
         words = [word.replace("{" + tool + "}", path) for word in words]

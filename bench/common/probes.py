@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a worker says about itself: time used, children left behind, descriptors open."""
+"""A worker's own state: CPU time, leftover children, open descriptors."""
 
 import os
 import resource
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process and of the children it has waited for."""
+    """User and system time of this process and of its reaped children."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def children() -> list[str]:
-    """Pids of children that were left behind, of any thread."""
+    """The pids of all children of all threads."""
     found: list[str] = []
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -24,5 +24,5 @@ def children() -> list[str]:
 
 
 def open_files() -> int:
-    """How many descriptors this process has open."""
+    """The count of this process's open descriptors."""
     return len(os.listdir("/proc/self/fd"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Progress on the terminal: a bar where there is one, plain lines where not."""
+"""Progress output: a bar on a terminal, plain lines otherwise."""
 
 from types import TracebackType
 
@@ -13,7 +13,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-REFRESH_PER_S = 2  # a spinner would take time from two cores that are being measured
+REFRESH_PER_S = 2  # more refreshes would use CPU time of the measured cores
 
 
 class Progress:
@@ -54,19 +54,19 @@ class Progress:
             self._bar.stop()
 
     def begin(self, title: str) -> None:
-        """A cell starts."""
+        """Starts a cell."""
         self._cell += 1
         self._title = title
         if self._bar:
             self._bar.update(self._task, description=title)
 
     def advance(self, calls: int) -> None:
-        """Calls were made."""
+        """Counts calls."""
         if self._bar:
             self._bar.update(self._task, advance=calls)
 
     def end(self, summary: str) -> None:
-        """The cell is done."""
+        """Ends the cell."""
         if not self._bar:
             self._console.print(
                 f"[{self._cell}/{self._cells}] {self._title}: {summary}",

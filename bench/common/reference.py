@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What each call must answer: a reference run by plain subprocess, held against the pins."""
+"""The right answer of each call, from a run by subprocess that is checked against the pins."""
 
 import hashlib
 import subprocess
@@ -23,7 +23,7 @@ class Reference:
     stderr: bytes
 
     def difference(self, code: int, stdout: bytes, stderr: bytes) -> str | None:
-        """None if the answer is right, else what is wrong with it."""
+        """None if the answer is right, else a description of the difference."""
         if code != self.code:
             return f"exit code {code}, expected {self.code}; stderr {_excerpt(stderr)}"
         for stream, got, expected in (
@@ -35,7 +35,7 @@ class Reference:
         return None
 
     def plain(self) -> dict[str, Any]:
-        """What JSON can carry to a worker."""
+        """The reference as JSON values, for a worker."""
         return {
             "name": self.name,
             "argv": list(self.argv),
@@ -72,7 +72,7 @@ def _first_difference(got: bytes, expected: bytes) -> str:
 
 
 def pinned_form(preset: Preset, stdout: bytes) -> bytes:
-    """stdout as the pin is taken of it."""
+    """stdout in the form that the pin hashes."""
     if preset.pin == "sorted":
         return b"".join(sorted(stdout.splitlines(keepends=True)))
     return stdout
@@ -85,7 +85,7 @@ def pins_of(preset: Preset, stdout: bytes) -> tuple[int, str]:
 
 
 def answer(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> tuple[int, bytes, bytes]:
-    """What plain subprocess answers."""
+    """The answer by subprocess."""
     done = subprocess.run(
         argv, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=60
     )
@@ -100,14 +100,14 @@ def make_references(
     *,
     check_pins: bool = True,
 ) -> dict[str, Reference]:
-    """Runs every preset twice: the answers must agree with each other and with the pins."""
+    """Runs every preset twice. The answers must equal each other and match the pins."""
     references: dict[str, Reference] = {}
     for preset in definitions.presets.values():
         argv = resolve_argv(preset.argv, tools)
         reference = Reference(preset.name, argv, *answer(argv, cwd, env))
         again = reference.difference(*answer(argv, cwd, env))
         if again:
-            raise BenchError(f"preset {preset.name} does not repeat itself: {again}")
+            raise BenchError(f"preset {preset.name}: two runs have different answers: {again}")
         if check_pins:
             _check_pin(preset, reference)
         references[preset.name] = reference

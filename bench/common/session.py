@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the Python benchmarks' command lines have in common."""
+"""Shared by the Python benchmarks' command lines: the setting of a run, and error handling."""
 
 import json
 import sys
@@ -21,10 +21,10 @@ NO_TERMINAL_WIDTH = 132
 
 @dataclass(frozen=True)
 class Setting:
-    """What all that is compared in a benchmark shares.
+    """The setting that all compared methods of a benchmark share.
 
     Attributes:
-        confine: The program that confines a worker.
+        confine: A program that confines the worker which it executes.
     """
 
     references: Mapping[str, Reference]
@@ -35,7 +35,7 @@ class Setting:
     confine: Path | None = None
 
     def worker_command(self, suite: str, name: str, **terms: Any) -> list[str]:
-        """Starts a suite's Python worker, with its own terms in a job file of this name."""
+        """The command of a suite's Python worker. Writes its parameters to a job file."""
         job = self.scratch / f"job-{name}.json"
         description = {
             **terms,
@@ -47,7 +47,7 @@ class Setting:
         return [sys.executable, "-m", f"{suite}bench.worker", str(job)]
 
     def floor_command(self, in_flight: int) -> list[str]:
-        """Starts the floor as a worker; raises BenchError if it was not built."""
+        """The command of the C floor as a worker. Raises BenchError if it was not built."""
         if self.floor_program is None:
             raise BenchError("the C floor was not built")
         calls = self.scratch / "floor.calls"
@@ -63,9 +63,9 @@ def make_setting(
     with_floor: bool = True,
     check_pins: bool = True,
 ) -> Setting:
-    """A workspace in `scratch`, what the presets answer there, and the floor.
+    """Creates a workspace in `scratch`, the references of the presets there, and the floor.
 
-    Raises BenchError if workspace or answers are not the pinned ones, or the floor cannot be built.
+    Raises BenchError if workspace or answers differ from the pins, or the floor cannot be built.
     """
     root, env = workspace.prepare(scratch, definitions, tools["git"], check_pins=check_pins)
     return Setting(
@@ -78,7 +78,7 @@ def make_setting(
 
 
 def announce(console: Console, facts: Mapping[str, object], calls: Sequence[int]) -> Progress:
-    """Says what is about to be measured, calls by cell, and if the machine is not quiet."""
+    """Prints the size of the run, and a warning if the machine is busy."""
     console.print(
         f"{len(calls)} cells, {sum(calls):,} timed calls on {facts['cores']} cores of "
         f"{facts['cpu']}; every answer is checked.",
@@ -86,8 +86,8 @@ def announce(console: Console, facts: Mapping[str, object], calls: Sequence[int]
     )
     if machine.machine_is_busy(facts):
         console.print(
-            f"warning: other work takes {facts['busy_before']:.0%} of the CPUs; the intervals "
-            "will be wide and the ratios may lean.",
+            f"warning: other processes use {facts['busy_before']:.0%} of the CPUs; the intervals "
+            "will be wide, and the ratios may be biased.",
             style="yellow",
             highlight=False,
         )
@@ -95,8 +95,8 @@ def announce(console: Console, facts: Mapping[str, object], calls: Sequence[int]
 
 
 def run_program(name: str, program: Callable[[Console], None]) -> int:
-    """Exit status 0 if everything ran and every answer was right."""
-    # Without a terminal nobody has told how wide the tables may be.
+    """Runs the program. The exit status is 0 if everything ran and every answer was right."""
+    # Without a terminal the width is unknown.
     console = Console(width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
     try:
         program(console)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Medians of interleaved rounds, and how sure they are."""
+"""Medians of interleaved rounds, with bootstrap intervals."""
 
 import math
 import random
@@ -21,17 +21,17 @@ class Estimate:
     high: float
 
     def ratio(self) -> dict[str, float]:
-        """As a ratio's figures in JSON."""
+        """The figures of a ratio in JSON."""
         return {name: round(number, 4) for name, number in vars(self).items()}
 
     def figures(self, name: str, digits: int) -> dict[str, float]:
-        """As a row's figures in JSON."""
+        """The figures of a row in JSON."""
         ends = {"": self.value, "_low": self.low, "_high": self.high}
         return {f"{name}{end}": round(number, digits) for end, number in ends.items()}
 
 
 def estimate(samples: Sequence[float]) -> Estimate:
-    """The median of the samples and a percentile-bootstrap interval of it; repeatable."""
+    """The median of the samples, and its percentile-bootstrap interval. Deterministic."""
     if not samples:
         raise ValueError("no samples")
     chooser = random.Random(len(samples))
@@ -41,21 +41,21 @@ def estimate(samples: Sequence[float]) -> Estimate:
 
 
 def round_ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Per round: calls per second of ours over theirs, from the seconds of the same slice."""
+    """For each round, calls per second of `ours` over `theirs`, from the seconds of one slice."""
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} rounds against {len(theirs)}")
     return [their / our for our, their in zip(ours, theirs, strict=True)]
 
 
 def round_order(names: Sequence[str], number: int) -> list[str]:
-    """The order of round `number`: rotated each round, and turned round every other one."""
+    """The order of round `number`: rotated every second round, and reversed in odd rounds."""
     shift = (number // 2) % len(names)
     order = [*names[shift:], *names[:shift]]
     return order[::-1] if number % 2 else order
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
-    """The smallest sample that at least `share` of the samples do not exceed."""
+    """The smallest sample that is at least as large as `share` of the samples."""
     if not samples:
         raise ValueError("no samples")
     return sorted(samples)[max(math.ceil(len(samples) * share) - 1, 0)]
@@ -64,9 +64,9 @@ def quantile(samples: Sequence[float], share: float) -> float:
 def tail_ratio(
     over: Sequence[Sequence[float]], under: Sequence[Sequence[float]], share: float
 ) -> Estimate:
-    """The ratio of a quantile of all samples of all blocks; the bootstrap is over whole blocks.
+    """The ratio of a quantile over all samples of all blocks. The bootstrap draws whole blocks.
 
-    Blocks of the same number were measured beside each other, and are drawn together.
+    Blocks with the same index were measured one after the other, and are drawn together.
     """
     if len(over) != len(under):
         raise ValueError(f"{len(over)} blocks against {len(under)}")
@@ -83,7 +83,7 @@ def tail_ratio(
 
 
 class _Tails:
-    """Blocks of samples of which only those that can be the quantile are sorted again and again."""
+    """The largest samples of each block: only these can be the quantile of drawn blocks."""
 
     def __init__(self, blocks: Sequence[Sequence[float]], share: float) -> None:
         self._share = share
@@ -92,10 +92,10 @@ class _Tails:
         self._tails = [sorted(block)[-self._above(most) :] for block in blocks]
 
     def _above(self, size: int) -> int:
-        """How many of so many samples are the quantile or follow it."""
+        """How many of `size` sorted samples are at or above the quantile."""
         return size - max(math.ceil(size * self._share) - 1, 0)
 
     def quantile(self, drawn: Sequence[int]) -> float:
-        """The quantile of all samples of these blocks."""
+        """The quantile of all samples of the drawn blocks."""
         above = self._above(sum(self._sizes[block] for block in drawn))
         return sorted(sample for block in drawn for sample in self._tails[block])[-above]

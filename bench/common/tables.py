@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the suites' tables have in common."""
+"""Tables that several suites print."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ def by_call(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Row]]]:
 
 
 def bar_table(ratios: Sequence[Row], verdicts: Mapping[str, Verdict]) -> Table:
-    """Ratios, with their bars."""
+    """The ratios and their bars."""
     headings = ("Ratio", "Value", "95 %", "Bar", "Verdict")
     table = Table(*headings, title="Ratios and bars", title_justify="left")
     for ratio in ratios:
@@ -37,6 +37,6 @@ def bar_table(ratios: Sequence[Row], verdicts: Mapping[str, Verdict]) -> Table:
 
 
 def show_left_out(console: Console, document: Row) -> None:
-    """Says what a suite left out, and why."""
+    """Prints the parts that a suite left out, and why."""
     for what, why in document["left_out"].items():
         console.print(f"left out: {what}: {why}", style="yellow", highlight=False)

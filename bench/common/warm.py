@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A Warm for a benchmark's worker: bounds that no benchmark reaches, filled before it is used."""
+"""A Warm for a benchmark's worker, with limits that no benchmark reaches."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
@@ -15,7 +15,7 @@ CODE = ("-e", "-p")
 
 
 def make(spawnfd: Any, mode: str) -> Any:
-    """An empty Warm that evicts nothing by itself."""
+    """An empty Warm that never ends processes because of its limits."""
     if not hasattr(spawnfd, "Warm"):
         raise BenchError("this spawnfd has no Warm")
     return spawnfd.Warm(mode=mode, memory=MEMORY_BYTES, processes=PROCESSES, idle=IDLE_S)
@@ -29,23 +29,23 @@ def park(
     prefix: Sequence[str] = (),
     cwd: str = "/",
 ) -> None:
-    """Has a call's program parked, inside its sandbox if it has one."""
+    """Adds a call's program to the Warm, in its sandbox if it has one."""
     options: dict[str, Any] = {}
     if prefix:
         from spawnfd import Sandbox
 
         options = {"sandbox": Sandbox(prefix), "cwd": cwd}
-    # Node chooses its way by it before there is anything to wait for.
+    # Node.js needs -e or -p when it starts, which is before it parks.
     args = [word for word in argv[1:2] if word in CODE and is_node(argv[0])]
     warm.add(argv[0], depth=depth, env=env, args=args, **options)
 
 
 def is_node(program: str) -> bool:
-    """By its name, as spawnfd finds it out."""
+    """Whether the program is Node.js, by its name, as in spawnfd."""
     return PurePath(program).name in ("node", "nodejs")
 
 
 def settle(warm: Any) -> None:
-    """Waits until all that was used has been replaced."""
+    """Waits until all used processes have been replaced."""
     if not warm.fill(timeout=FILL_S):
         raise BenchError(f"not parked within {FILL_S:.0f} s: {warm.stats()}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Generates the workspace the tools work on: the same files, times and commit on every machine."""
+"""Generates the tools' workspace: the same files, times and commit on every machine."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ LEVELS = ("DEBUG", "INFO", "INFO", "INFO", "WARN", "ERROR")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a workspace amounts to; .git is described by its commit alone."""
+    """The properties of a workspace. The commit alone represents .git."""
 
     files: int
     bytes: int
@@ -41,7 +41,7 @@ class Manifest:
 
 
 class _Source:
-    """Repeatable choices; only random(), whose sequence Python promises to keep, is used."""
+    """Repeatable choices. Uses random() only, because Python guarantees its sequence."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -107,7 +107,7 @@ def _contents(seed: int) -> dict[str, str]:
 
 
 def _pending(files: dict[str, str]) -> dict[str, str]:
-    """What changes after the commit: three edits and a new file."""
+    """The changes after the commit: three edits and a new file."""
     changed: dict[str, str] = {}
     for path in ("src/core/module_03.py", "src/wire/module_07.py"):
         changed[path] = files[path].replace("        total = ", "        total = 1 + ", 2)
@@ -159,7 +159,7 @@ def _settle_directories(root: Path, epoch: int) -> None:
 
 
 def generate(root: Path, pins: WorkspacePins, git: str) -> Manifest:
-    """Fills `root`, which must not exist yet, and says what came out."""
+    """Creates the workspace in `root`, which must not exist, and returns its manifest."""
     root.mkdir(mode=0o755)
     files = _contents(pins.seed)
     _write(root, files, pins.epoch)
@@ -167,7 +167,7 @@ def generate(root: Path, pins: WorkspacePins, git: str) -> Manifest:
     _git(root, "config", "gc.auto", "0", epoch=pins.epoch, git=git)
     _git(root, "add", "--all", epoch=pins.epoch, git=git)
     _git(root, "commit", "--quiet", "--message=start", epoch=pins.epoch, git=git)
-    # A second later, so that the index never mistakes an edit of equal length for the old content.
+    # One second later, so that git notices an edit that keeps the length of a file.
     _write(root, _pending(files), pins.epoch + 1)
     _settle_directories(root, pins.epoch)
     return describe(root, git)
@@ -194,7 +194,7 @@ def describe(root: Path, git: str) -> Manifest:
 
 
 def check(found: Manifest, pins: WorkspacePins) -> None:
-    """Raises if the workspace is not the pinned one."""
+    """Raises BenchError if the workspace differs from its pins."""
     expected = Manifest(pins.files, pins.bytes, pins.sha256, pins.commit)
     if found != expected:
         raise BenchError(f"the generated workspace differs: expected {expected}, found {found}")
@@ -203,9 +203,9 @@ def check(found: Manifest, pins: WorkspacePins) -> None:
 def prepare(
     scratch: Path, definitions: Definitions, git: str, *, check_pins: bool = True
 ) -> tuple[Path, dict[str, str]]:
-    """Fills a workspace in `scratch`; where it is, and the calls' environment, with a home.
+    """Creates a workspace in `scratch`. Returns its path, and the calls' environment with a HOME.
 
-    Raises BenchError if the workspace is not the pinned one.
+    Raises BenchError if the workspace differs from its pins.
     """
     home = scratch / "home"
     home.mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Tests of the comparison itself: `python -m pytest bench/compare`."""
+"""Tests of the comparison's own code: `python -m pytest bench/compare`."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from comparebench.measure import Plan, Subject
 pytestmark = pytest.mark.timeout(120)
 FAST = Plan(passes=6, session_s=0, again_s=0, deadline_s=60)
 
-# A server whose time is 100 us, times a factor for each id, with some noise.
+# A server that reports 100 us, times a factor for each id, with some noise.
 FAKE = """
 import json, random, sys
 factors = json.loads(sys.argv[1])
@@ -80,7 +80,7 @@ def test_interval_contains_the_true_change_in_95_of_100_runs() -> None:
     assert 0.93 < share < 0.97
 
 
-def test_one_disturbed_session_changes_little() -> None:
+def test_one_outlier_session_changes_little() -> None:
     quiet = _normal(0, 0.005)
     before, after = (judge.trimmed(values, 0.95) for values in (quiet, [*quiet[:-1], 2.0]))
     assert abs(after.value - before.value) < 0.005
@@ -110,7 +110,7 @@ def test_more_ids_need_more_evidence() -> None:
     assert _verdict(changes, 25) is Verdict.UNCLEAR
 
 
-def test_false_alarms_are_rare_at_the_very_limit() -> None:
+def test_false_alarms_are_rare_at_the_limit() -> None:
     limit = math.log1p(judge.LIMIT)
     runs = (
         [_verdict(_normal(limit, 0.01, 8, seed=25 * run + id_)) for id_ in range(25)]
@@ -120,7 +120,7 @@ def test_false_alarms_are_rare_at_the_very_limit() -> None:
     assert alarms <= 0.05 * 200
 
 
-def test_a_lower_rate_is_slower() -> None:
+def test_lower_rate_is_slower() -> None:
     sessions = [[(200.0, 100.0 + number)] * 2 for number in range(6)]
     rate = Subject(["x"], ("q", "q"), "1/s", "more", 1, True, sessions)
     (row,) = results.ratios_of(rate, {"x": {}}, 1)
@@ -205,7 +205,7 @@ def test_blocks_alternate_between_the_builds() -> None:
     assert asked == [1, 0, 0, 1]
 
 
-def test_another_protocol_is_refused() -> None:
+def test_other_protocol_version_is_refused() -> None:
     with (
         pytest.raises(BenchError, match="protocol 2"),
         _servers({"same": 1.0}, {"same": 1.0}, 2) as servers,
@@ -216,7 +216,7 @@ def test_another_protocol_is_refused() -> None:
 def test_every_bar_of_the_suites_is_offered(tmp_path: Path) -> None:
     command, environment = build.server(build.ROOT, tmp_path, list(cli.SUITES))
     with Worker("server", command, environment) as server:
-        offers = {offer["id"]: offer for offer in server.hear("protocol")["offers"]}
+        offers = {offer["id"]: offer for offer in server.receive("protocol")["offers"]}
     barred = {bar["id"] for bar in bars.load() if bar["id"].split(".")[0] in cli.SUITES}
     assert barred <= offers.keys()
     shared = ("launch.first_insn.ours_vs_vfork", "launch.first_insn.posix_spawn_vs_ours")
@@ -233,7 +233,7 @@ def test_usage_errors_exit_with_2(tmp_path: Path, capfd: pytest.CaptureFixture[s
             cli.main(wrong)
 
 
-def test_command_says_what_it_needs() -> None:
+def test_help_names_the_base_option() -> None:
     run = Path(cli.__file__).parents[1] / "run.py"
     done = subprocess.run([sys.executable, str(run), "--help"], capture_output=True, text=True)
     assert done.returncode == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Tests of the benchmark itself: `python -m pytest bench/job`."""
+"""Tests of the benchmark's own code: `python -m pytest bench/job`."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ def _task(cell_name: str, *methods: str, members: tuple[str, ...] = ("true",)) -
 # ---- data ----
 
 
-def test_every_bar_is_of_a_ratio_that_is_measured() -> None:
+def test_every_bar_has_a_measured_ratio() -> None:
     calls = presets.load()
     members = {cell.name: calls.members(cell.calls) for cell in FOUND.cells}
     ids = {rule.id.format(call=name) for rule in FOUND.rules for name in members[rule.cell]}
@@ -64,7 +64,7 @@ def test_every_bar_is_of_a_ratio_that_is_measured() -> None:
     assert barred <= ids
 
 
-def test_full_run_has_every_cell_twice_and_quick_is_less() -> None:
+def test_full_and_quick_runs_have_every_cell_under_both_filters() -> None:
     calls = presets.load()
     full = cli.make_tasks(cli.parse(["--seed", "1"]), FOUND, calls)
     quick = cli.make_tasks(cli.parse(["--seed", "1", "--quick"]), FOUND, calls)
@@ -79,11 +79,11 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
     text = definitions.DEFINITIONS_FILE.read_text()
     broken = tmp_path / "definitions.toml"
     broken.write_text(text.replace('under = "ours_uvloop"', 'under = "theirs"'))
-    with pytest.raises(BenchError, match="no cell measures"):
+    with pytest.raises(BenchError, match="no cell measures both"):
         definitions.load(broken)
 
 
-def test_what_a_machine_lacks_is_said() -> None:
+def test_reason_for_a_skipped_task() -> None:
     docker = replace(_task("1"), filter="docker")
     assert measure.why_not(docker, None, 1 << 20) == "no --confine program"
     large = _task("rss2g", "asyncio", "ours_asyncio")
@@ -91,7 +91,7 @@ def test_what_a_machine_lacks_is_said() -> None:
     assert measure.why_not(large, None, 8192) is None
 
 
-def test_ratios_to_asyncio_stand_beside_those_to_its_better_watcher() -> None:
+def test_ratios_to_asyncio_also_exist_for_its_pidfd_watcher() -> None:
     rules = {rule.id: rule for rule in FOUND.rules}
     against = [rule for rule in FOUND.rules if "asyncio" in (rule.over, rule.under)]
     assert len(against) >= 4
@@ -106,7 +106,7 @@ def test_ratios_to_asyncio_stand_beside_those_to_its_better_watcher() -> None:
 # ---- order and arithmetic ----
 
 
-def test_each_round_has_everything_once_and_methods_side_by_side() -> None:
+def test_round_has_each_pair_once_grouped_by_call() -> None:
     order = random_order(["a", "b"], ["x", "y", "z"], random.Random(1))
     assert sorted(order) == [(name, method) for name in "ab" for method in "xyz"]
     assert len({name for name, _ in order[:3]}) == 1
@@ -123,7 +123,7 @@ def test_quantile_is_a_sample() -> None:
     assert quantile([7], 0.999) == 7
 
 
-def test_tail_ratio_is_that_of_all_samples_together() -> None:
+def test_tail_ratio_uses_all_samples() -> None:
     chooser = random.Random(3)
     over = [[chooser.expovariate(0.1) for _ in range(400 + block)] for block in range(8)]
     under = [[chooser.expovariate(1.0) for _ in range(300)] for _ in range(8)]
@@ -206,7 +206,7 @@ def test_heartbeat_sees_every_tick_of_a_stall(loop_name: str) -> None:
 
 @pytest.fixture
 def worker(setting: Setting, request: pytest.FixtureRequest) -> Iterator[Worker]:
-    """A worker of the task that the test is parametrized with."""
+    """A worker for the task in the test's parameter."""
     task: Task = request.param
     with measure.workers(setting, task) as workers:
         yield workers[task.methods[0].name]
@@ -216,7 +216,7 @@ ALL = tuple(method.name for method in FOUND.methods.values() if method.exists())
 
 
 @pytest.mark.parametrize("worker", [_task("16", name) for name in ALL], indirect=True, ids=ALL)
-def test_every_method_answers_every_call_rightly(worker: Worker) -> None:
+def test_every_method_has_the_right_answers(worker: Worker) -> None:
     for name in presets.load().members("job"):
         block = measure.run_block(worker, name, 20)
         assert block.calls == 20

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Measures the kernel series in a guest that counts instructions; writes build/bench/kernel.json.
+"""Measures the kernel series in a guest that counts instructions. Writes build/bench/kernel.json.
 
 python bench/kernel/run.py --cache DIR
 """
@@ -37,7 +37,7 @@ NOT_MEASURED = [
     "mitigations against speculation, which are off in the guest",
     "differences below 1 %, which the same path shows at different points of one boot",
 ]
-# A descriptor closed, a page touched: what is asked for in each parent, and how often.
+# The count of rounds for each kind of parent.
 PARENTS = {"small": 41, "fds10000": 21, "touched1g": 5}
 DYNAMIC = {
     "true": ["/bin/true"],
@@ -50,7 +50,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ratio:
-    """Over divided by under, of one parent and child; part is first or whole."""
+    """The ratio `over` / `under` for one parent and child. `part` is "first" or "whole"."""
 
     id: str
     parent: str
@@ -92,7 +92,7 @@ RATIOS = (
 
 
 def call(*command: str | Path) -> str:
-    """What the command prints; the program ends if it fails."""
+    """The command's output. Exits this program if the command fails."""
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"bench-kernel: {command[0]}: exit status {done.returncode}\n{done.stdout}")
@@ -100,9 +100,10 @@ def call(*command: str | Path) -> str:
 
 
 def with_entry(program: Path, code: bytes, copy: Path) -> None:
-    """A copy of a program that runs this code where it would begin, and nothing of its own.
+    """Copies a program, and replaces the code at its entry point.
 
-    The dynamic loader has done all its work by then, and has run the libraries' constructors.
+    Before the entry point, the dynamic loader has done all its work, and the libraries'
+    constructors have run.
     """
     image = bytearray(program.read_bytes())
     entry, headers = struct.unpack_from("<QQ", image, 24)
@@ -117,11 +118,11 @@ def with_entry(program: Path, code: bytes, copy: Path) -> None:
             copy.write_bytes(image)
             copy.chmod(0o755)
             return
-    sys.exit(f"bench-kernel: {program}: no segment of its entry")
+    sys.exit(f"bench-kernel: {program}: no segment contains its entry point")
 
 
 def prepare(kernel: Path, root: Path, scratch: Path) -> list[str]:
-    """Fills the guest's root directory; the children as measure wants them."""
+    """Fills the guest's root directory. Returns the children as arguments of `measure`."""
     bench = root / "bench"
     bench.mkdir(parents=True)
     source = PROJECT / "bench" / "native" / "programs" / "first_instruction.S"
@@ -143,14 +144,14 @@ def prepare(kernel: Path, root: Path, scratch: Path) -> list[str]:
 
 
 def rounds_of(parent: str, scale: float) -> int:
-    """How often each method is measured in a parent."""
+    """The count of rounds in a parent."""
     return max(3, round(PARENTS[parent] * scale))
 
 
 def measure(
     kernel: Path, root: Path, children: Sequence[str], scale: float, log: Path
 ) -> list[str]:
-    """The lines that the guest prints: one boot, a process for each parent."""
+    """Boots the guest once, with a process for each parent. Returns the lines that it prints."""
     script = ["#!/bin/sh", "set -e"]
     for parent in PARENTS:
         what = children if parent == "small" else children[:1]
@@ -169,7 +170,7 @@ def collect(
 ) -> dict[tuple[str, str, str], dict[str, list[float]]]:
     """Samples by parent, child and method, in the order of rounds.
 
-    Raises BenchError if a line is not as `measure` writes it, or a round has no sample.
+    Raises BenchError if a line is malformed, or a round has no sample.
     """
     found: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for line in lines:
@@ -177,7 +178,7 @@ def collect(
             continue
         match = re.fullmatch(r"sample (\S+) (\S+) (\S+) (-?\d+) (\d+) (\d+)", line)
         if not match or match[1] not in PARENTS:
-            raise BenchError(f"no sample: {line!r}")
+            raise BenchError(f"malformed sample: {line!r}")
         cell = found.setdefault((match[1], match[2], match[3]), {part: [] for part in PARTS})
         for part, value in zip(PARTS, match.groups()[3:], strict=True):
             cell[part].append(float(value))
@@ -185,12 +186,12 @@ def collect(
         if len(cell["first"]) != rounds_of(name[0], scale):
             raise BenchError(f"{' '.join(name)}: {len(cell['first'])} samples")
     if not found:
-        raise BenchError("the guest has measured nothing")
+        raise BenchError("the guest measured nothing")
     return found
 
 
 def ratio_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> list[Row]:
-    """The ratios that both sides were measured for."""
+    """The ratios of which both sides were measured."""
     rows = []
     for ratio in RATIOS:
         over = samples.get((ratio.parent, ratio.child, ratio.over))
@@ -211,7 +212,7 @@ def ratio_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> l
 
 
 def cell_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> list[Row]:
-    """Medians in thousands of instructions; of the minor faults in the child's life."""
+    """Medians in thousands of instructions, and of the minor faults in the child's life."""
     rows = []
     for (parent, child, method), cell in samples.items():
         row: Row = {"parent": parent, "child": child, "method": method}
@@ -227,7 +228,7 @@ def cell_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> li
 
 
 def show(rows: Iterable[Row], ratios: Iterable[Row]) -> None:
-    """The table, and the bars."""
+    """Prints the table, and the ratios with their bars."""
     print("\nThousands of instructions (QEMU -icount, not time), medians: first / whole life;")
     print("and minor faults in that life")
     for row in rows:
@@ -244,7 +245,7 @@ def show(rows: Iterable[Row], ratios: Iterable[Row]) -> None:
 
 
 def main() -> int:
-    """Exit status 0 if what the kernel has was measured."""
+    """The exit status is 0 if all methods that the kernel has were measured."""
     parser = argparse.ArgumentParser(prog="bench-kernel", description=__doc__)
     parser.add_argument("--cache", type=Path, required=True, help="of kernel/qemu/build.sh")
     parser.add_argument("--patches", type=Path, default=PROJECT / "kernel" / "patches")

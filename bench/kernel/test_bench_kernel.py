@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Tests of the benchmark's own part: `python -m pytest bench/kernel`. They boot nothing."""
+"""Tests of the benchmark's own code: `python -m pytest bench/kernel`. They boot no kernel."""
 
 import struct
 from collections.abc import Iterator
@@ -32,13 +32,13 @@ def _all(value: int) -> dict[tuple[str, str, str], int]:
 # ---- data ----
 
 
-def test_every_bar_is_of_a_ratio_that_is_measured() -> None:
+def test_every_bar_has_a_measured_ratio() -> None:
     barred = {bar["id"] for bar in bars.load() if bar["id"].startswith("kernel.")}
     assert "kernel.dynamic.vfork_vs_template" in barred
     assert barred <= {ratio.id for ratio in run.RATIOS}
 
 
-def test_ratios_are_of_what_there_is() -> None:
+def test_ratios_name_existing_parents_and_methods() -> None:
     ids = [ratio.id for ratio in run.RATIOS]
     assert len(set(ids)) == len(ids)
     source = (run.HERE / "measure.c").read_text()
@@ -53,7 +53,7 @@ def test_ratios_are_of_what_there_is() -> None:
 # ---- arithmetic ----
 
 
-def test_ratios_are_of_the_right_sides() -> None:
+def test_ratios_divide_the_right_methods() -> None:
     cells = {("small", "true", "vfork"): 460_000, ("small", "true", "template"): 400_000}
     rows = run.ratio_rows(run.collect(_lines(cells), SCALE))
     assert [row["id"] for row in rows] == ["kernel.dynamic.vfork_vs_template"]
@@ -62,7 +62,7 @@ def test_ratios_are_of_the_right_sides() -> None:
     assert rows[0]["samples"] == run.rounds_of("small", SCALE)
 
 
-def test_the_whole_is_not_the_beginning() -> None:
+def test_whole_life_and_first_instruction_are_separate() -> None:
     cells = {("small", "tiny", "builder"): 72_000, ("small", "tiny", "vfork"): 71_000}
     lines = [
         line.replace(" 144000 ", " 99000 ").replace(" 142000 ", " 90000 ") for line in _lines(cells)
@@ -72,17 +72,17 @@ def test_the_whole_is_not_the_beginning() -> None:
     assert rows["kernel.first_insn.builder_vs_vfork"] == pytest.approx(72 / 71, abs=1e-3)
 
 
-def test_one_side_alone_is_no_ratio() -> None:
+def test_ratio_needs_both_sides() -> None:
     samples = run.collect(_lines({("small", "true", "vfork"): 1000}), SCALE)
     assert run.ratio_rows(samples) == []
     [row] = run.cell_rows(samples)
     assert (row["child"], row["method"], row["faults"]) == ("true", "vfork", 44)
 
 
-def test_rows_are_in_thousands() -> None:
+def test_rows_count_thousands_of_instructions() -> None:
     lines = [f"sample small true.life vfork 0 {602_000 + number} 48" for number in range(8)]
     [row] = run.cell_rows(run.collect(lines, SCALE))
-    assert "first_kinsn" not in row  # it does not say when it begins
+    assert "first_kinsn" not in row  # this child does not report its first instruction
     assert row["whole_kinsn"] == pytest.approx(602, abs=0.01)
     assert row["faults"] == 48
 
@@ -110,14 +110,14 @@ def test_all_bars_get_a_verdict() -> None:
         "sample ",
     ],
 )
-def test_a_broken_line_is_an_error(line: str) -> None:
+def test_malformed_line_is_an_error(line: str) -> None:
     good = list(_lines({("small", "true", "vfork"): 460_000}))
     assert run.collect(good, SCALE)
-    with pytest.raises(BenchError, match="no sample"):
+    with pytest.raises(BenchError, match="malformed sample"):
         run.collect([*good, line], SCALE)
 
 
-def test_a_log_that_ends_early_is_an_error() -> None:
+def test_truncated_log_is_an_error() -> None:
     lines = list(_lines({("small", "true", "vfork"): 1, ("small", "true", "template"): 1}))
     with pytest.raises(BenchError, match="small true template: 7 samples"):
         run.collect(lines[:-1], SCALE)
@@ -128,7 +128,7 @@ def test_a_log_that_ends_early_is_an_error() -> None:
 # ---- children ----
 
 
-def test_the_entry_is_overwritten_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_entry_point_is_overwritten(tmp_path: Path) -> None:
     program = tmp_path / "program"
     image = bytearray(8192)
     struct.pack_into("<4s20xQQ", image, 0, b"\x7fELF", 0x401010, 64)
@@ -141,5 +141,5 @@ def test_the_entry_is_overwritten_and_nothing_else(tmp_path: Path) -> None:
     assert copy.replace(b"code", bytes(4)) == bytes(image)
     struct.pack_into("<Q", image, 24, 0x500000)
     program.write_bytes(image)
-    with pytest.raises(SystemExit, match="no segment of its entry"):
+    with pytest.raises(SystemExit, match="no segment contains its entry point"):
         run.with_entry(program, b"code", tmp_path / "copy")

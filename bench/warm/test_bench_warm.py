@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Tests of the benchmark itself: `python -m pytest bench/warm`."""
+"""Tests of the benchmark's own code: `python -m pytest bench/warm`."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ from common.session import Setting
 from common.worker import check_leftovers
 from warmbench import cli, definitions, measure, results
 from warmbench.definitions import Call
-from warmbench.measure import Block, Held, Measured, Task
+from warmbench.measure import Block, Measured, MemoryUse, Task
 
 pytestmark = pytest.mark.timeout(300)
 HERE = Path(__file__).resolve().parent
@@ -51,7 +51,7 @@ def _measured(cell: str, us: dict[str, float], started: dict[str, str]) -> Measu
 # ---- data ----
 
 
-def test_every_bar_is_of_a_ratio_that_is_measured() -> None:
+def test_every_bar_has_a_measured_ratio() -> None:
     calls = {cell.name: cell.calls for cell in FOUND.cells}
     ids = {rule.id.format(call=name) for rule in FOUND.rules for name in calls[rule.cell]}
     barred = {bar["id"]: bar["bar"] for bar in bars.load() if bar["id"].startswith("warm.")}
@@ -77,11 +77,11 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
     broken = tmp_path / "definitions.toml"
     text = definitions.DEFINITIONS_FILE.read_text()
     broken.write_text(text.replace('under = "reserve"', 'under = "theirs"'))
-    with pytest.raises(BenchError, match="no cell measures"):
+    with pytest.raises(BenchError, match="no cell measures both"):
         definitions.load(broken)
 
 
-def test_tools_are_put_into_the_words() -> None:
+def test_argv_placeholders_become_tool_paths() -> None:
     found = presets.resolve_argv(("bash", "-c", "{rg} x"), {"bash": "/bin/bash", "rg": "/bin/rg"})
     assert found == ("/bin/bash", "-c", "/bin/rg x")
     assert presets.resolve_argv(("{venv}",), {"venv": "/v/python"}) == ("/v/python",)
@@ -90,7 +90,7 @@ def test_tools_are_put_into_the_words() -> None:
 # ---- arithmetic ----
 
 
-def test_ratios_are_of_the_right_sides() -> None:
+def test_ratios_divide_the_right_methods() -> None:
     us = {"subprocess": 900.0, "cold": 600.0, "reserve": 200.0, "fork": 300.0}
     measured = _measured("latency", us, {"cold": "clone", "reserve": "reserve", "fork": "fork"})
     ratios = {ratio["id"]: ratio for ratio in results.ratios_of(measured, FOUND.rules)}
@@ -109,7 +109,7 @@ def test_ratios_are_of_the_right_sides() -> None:
     assert found == {"warm.throughput.true": 3.0}
 
 
-def test_what_was_never_warm_is_no_ratio() -> None:
+def test_method_that_was_never_warm_has_no_ratio() -> None:
     us = {"cold": 600.0, "reserve": 200.0, "fork": 300.0}
     measured = _measured("latency", us, {"cold": "clone", "reserve": "cold: off", "fork": "fork"})
     ids = {ratio["id"] for ratio in results.ratios_of(measured, FOUND.rules)}
@@ -120,9 +120,9 @@ def test_what_was_never_warm_is_no_ratio() -> None:
     }
 
 
-def test_memory_is_of_private_pages() -> None:
+def test_memory_counts_private_pages() -> None:
     kib = [{"private": size, "pss": 9_999, "rss": 99_999} for size in (1024, 2048, 4096)]
-    assert results.memory_of(Held("true", "reserve", kib)) | {"meaning": ""} == {
+    assert results.memory_of(MemoryUse("true", "reserve", kib)) | {"meaning": ""} == {
         "id": "warm.private_mib.true",
         "value": 2.0,
         "low": 1.0,
@@ -132,7 +132,7 @@ def test_memory_is_of_private_pages() -> None:
         "call": "true",
         "processes": 3,
     }
-    assert results.memory_of(Held("true", "fork", kib))["id"] == "warm.private_mib.true.fork"
+    assert results.memory_of(MemoryUse("true", "fork", kib))["id"] == "warm.private_mib.true.fork"
 
 
 # ---- runs ----
@@ -162,14 +162,14 @@ def test_wrong_answer_ends_the_run(method: str, setting: Setting) -> None:
         measure.run_block(running[method], "true", 1)
 
 
-def test_a_call_that_complains_is_no_reference(tmp_path: Path) -> None:
+def test_call_that_writes_to_stderr_is_no_reference(tmp_path: Path) -> None:
     call = Call("x", ("/bin/sh", "-c", "echo oh >&2"))
-    with pytest.raises(BenchError, match="does not answer rightly"):
+    with pytest.raises(BenchError, match="cannot be a reference"):
         cli.make_reference(call, tmp_path, {})
 
 
-def test_children_left_behind_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for those that are just about to end, as a guard is."""
+def test_leftover_children_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children that end soon, such as a guard, are no error."""
     with subprocess.Popen(["sleep", "0.2"]) as ending:
         reaper = threading.Thread(target=ending.wait)
         reaper.start()
@@ -178,16 +178,16 @@ def test_children_left_behind_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "LINGER", 0.1)
     with subprocess.Popen(["sleep", "1000"]) as staying:
         try:
-            with pytest.raises(BenchError, match=f"children left behind: .*{staying.pid}"):
+            with pytest.raises(BenchError, match=f"leftover children: .*{staying.pid}"):
                 check_leftovers("here")
         finally:
             staying.kill()
 
 
-def test_a_worker_that_dies_is_an_error() -> None:
+def test_worker_that_dies_is_an_error() -> None:
     worker = Worker("w", [sys.executable, "-c", "pass"], {})
     with pytest.raises(BenchError, match="ended early"):
-        worker.hear("hello")
+        worker.receive("hello")
     worker.abandon()
 
 
@@ -219,5 +219,5 @@ def test_small_run_end_to_end(tmp_path: Path) -> None:
     )
     assert page.returncode == 0, page.stderr
     html = (tmp_path / "agent.html").read_text()
-    assert "Parked ahead" in html
+    assert "Warm starts" in html
     assert "warm.latency.sed" in html

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The ways to start a program that are compared; each is one small class.
+"""The compared backends, which start a program; each is one small class.
 
-To add one: write a class with `call`, and name it in BACKENDS. `kind` "ours"
-is measured against the better of the "platform" ones; `mode` is the last part of the ratio's id.
-Every backend gives its child the same: argv, cwd and environment as told, /dev/null as stdin,
-stdout and stderr captured whole and apart.
+To add one, write a class with `call`, and add it to BACKENDS. Backends of `kind` "ours" are
+compared with the better of those of `kind` "platform". `mode` is the last part of the ratio's id.
+Every backend starts its child with the same argv, cwd and environment, with /dev/null as stdin, and
+captures all of stdout and stderr separately.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ TIMEOUT_S = 30
 
 
 class Backend:
-    """Runs one call at a time for each caller; made inside the worker's event loop."""
+    """Runs one call at a time for each caller. Constructed in the worker's event loop."""
 
     kind: ClassVar[str] = "platform"
     mode: ClassVar[str] = "cold"
@@ -39,19 +39,19 @@ class Backend:
         raise NotImplementedError
 
     def prepare(self, calls: Iterable[tuple[str, ...]]) -> None:
-        """Learns what will be called."""
+        """Prepares for these calls."""
 
     def settle(self) -> None:
-        """Called on the clock, at the end of each slice: what it used up is replaced."""
+        """Replaces used processes. Called at the end of each slice, within its timing."""
 
     def close(self) -> None:
-        """Gives back what the backend holds."""
+        """Releases the backend's resources."""
 
 
 class AsyncioExec(Backend):
-    """asyncio.create_subprocess_exec, children watched through pidfds.
+    """asyncio.create_subprocess_exec, with children watched by pidfds.
 
-    Python 3.12 made the pidfd watcher the default; 3.11 would start a thread for each child.
+    The pidfd watcher is the default from Python 3.12 on. 3.11 starts a thread for each child.
     """
 
     label = "asyncio exec"
@@ -65,7 +65,7 @@ class AsyncioExec(Backend):
 
 
 class AsyncioExecThreaded(AsyncioExec):
-    """The same with the default watcher of Python 3.11, one waiting thread per child."""
+    """asyncio exec with the default watcher of Python 3.11: one waiting thread per child."""
 
     label = "asyncio exec, thread watcher"
 
@@ -77,7 +77,7 @@ class AsyncioExecThreaded(AsyncioExec):
 
 
 class SubprocessThreads(Backend):
-    """subprocess.run in a pool of as many threads as calls are in flight."""
+    """subprocess.run in a pool with one thread for each call in flight."""
 
     label = "subprocess in threads"
 
@@ -119,7 +119,7 @@ class Spawnfd(Backend):
 
 
 class SpawnfdWarm(Spawnfd):
-    """Warm.run_async: the same supervised run, of programs that have been parked before."""
+    """Warm.run_async: the same supervised run, with programs parked before."""
 
     depth: ClassVar[int]
 
@@ -141,7 +141,7 @@ class SpawnfdWarm(Spawnfd):
 
 
 class SpawnfdReserve(SpawnfdWarm):
-    """Processes that each become one program; those used are replaced on the clock."""
+    """Processes that each become one program. Replacing used ones counts in the timing."""
 
     mode = "reserve"
     label = "spawnfd reserve"
@@ -149,7 +149,7 @@ class SpawnfdReserve(SpawnfdWarm):
 
 
 class SpawnfdFork(SpawnfdWarm):
-    """One process for each program, of which some children are forked ahead."""
+    """One process for each program, with some children forked in advance."""
 
     mode = "fork"
     label = "spawnfd fork"
@@ -157,13 +157,13 @@ class SpawnfdFork(SpawnfdWarm):
 
 
 def import_spawnfd() -> Any:
-    """The package under test; its absence is an error, never a skipped column."""
+    """The package under test. Its absence is an error, not a skipped column."""
     try:
         spawnfd = importlib.import_module("spawnfd")
     except ImportError as error:
         raise BenchError(
             f"the spawnfd package cannot be imported by {sys.executable} ({error}); "
-            "build it into this environment, or say --without spawnfd"
+            "build it into this environment, or use --without spawnfd"
         ) from error
     return spawnfd
 
@@ -181,7 +181,7 @@ FLOOR = "floor"
 
 
 def label_of(name: str) -> str:
-    """A backend's name for people."""
+    """A backend's display name."""
     return "C floor" if name == FLOOR else BACKENDS[name].label
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Cuts the calls of a cell into rounds that all backends share."""
+"""Divides the calls of a cell into rounds that all backends share."""
 
 import random
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ SHUFFLE_SEED = 6144
 
 
 def make_rounds(members: Sequence[str], calls: int, rounds: int) -> list[list[str]]:
-    """`calls` presets in `rounds` slices: members evenly dealt, each slice shuffled, repeatable."""
+    """`calls` presets in `rounds` shuffled slices, each member equally often. Deterministic."""
     if not members or calls < 1 or rounds < 1:
         raise ValueError("a cell needs members, calls and rounds")
     rounds = min(rounds, calls)
@@ -25,5 +25,5 @@ def make_rounds(members: Sequence[str], calls: int, rounds: int) -> list[list[st
 
 
 def share(part: Sequence[str], worker: int, workers: int) -> list[str]:
-    """What one of several worker processes does of a slice."""
+    """The calls of a slice that one of several worker processes makes."""
     return list(part[worker::workers])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The command line: measure, print the tables, write the JSON and the report."""
+"""The command line: measures, prints the tables, writes the JSON and the report."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ from .measure import measure
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Arguments, with QUICK=1 from the environment as --quick."""
+    """Parses the arguments. QUICK=1 in the environment means --quick."""
     parser = argparse.ArgumentParser(
         prog="bench-agent",
         description="Real tools, thousands of times, through AutoGen Core and asyncio: spawnfd "
@@ -63,14 +63,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def chosen_backends(options: argparse.Namespace) -> tuple[str, ...]:
-    """The backends asked for, in a fixed order; the floor is in unless left out."""
+    """The chosen backends, in a fixed order. The floor is included unless left out."""
     wanted = [*options.backends.split(","), FLOOR]
     for name in [*wanted, *options.without]:
         if name != FLOOR and name not in BACKENDS:
-            raise BenchError(f"no backend is called {name!r}; there are {', '.join(BACKENDS)}")
+            raise BenchError(f"no backend {name!r}; there are {', '.join(BACKENDS)}")
     chosen = tuple(name for name in dict.fromkeys(wanted) if name not in options.without)
     if not any(kind_of(name) == "platform" for name in chosen):
-        raise BenchError("at least one of the platform's ways must be measured")
+        raise BenchError("at least one platform backend must be measured")
     if any(kind_of(name) == "ours" for name in chosen):
         import_spawnfd()
     return chosen
@@ -93,7 +93,7 @@ def make_plan(
         scale = replace(scale, rounds=options.rounds, tool_rounds=options.rounds)
     unknown = set(options.set or ()) - set(definitions.sets)
     if unknown:
-        raise BenchError(f"no set is called {', '.join(sorted(unknown))}")
+        raise BenchError(f"no set {', '.join(sorted(unknown))}")
     cells = plan.make_plan(
         scale,
         plan.DEMO_CELLS if options.demo else plan.FULL_CELLS,
@@ -105,12 +105,12 @@ def make_plan(
         per_tool=not options.no_tools and not options.set,
     )
     if not cells:
-        raise BenchError("nothing to measure: no cell passes these filters")
+        raise BenchError("nothing to measure: no cell matches these filters")
     return cells
 
 
 def print_pins(definitions: presets.Definitions, setting: Setting, git: str) -> None:
-    """What a change of the presets or of the generator makes of the pins."""
+    """Prints the pins that the current presets and generator would need."""
     print(workspace.describe(setting.cwd, git))
     for preset in definitions.presets.values():
         answer = setting.references[preset.name]
@@ -121,7 +121,7 @@ def print_pins(definitions: presets.Definitions, setting: Setting, git: str) -> 
 
 
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
-    """Measures and writes agent.json; None if only the pins were asked for."""
+    """Measures, and writes agent.json. Returns None if only the pins were requested."""
     backends = chosen_backends(options)
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as scratch:
         definitions = presets.load()
@@ -150,9 +150,9 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0 if everything ran and every answer was right."""
+    """The exit status is 0 if everything ran and every answer was right."""
     options = parse(arguments)
-    from . import report  # matplotlib takes a while; --help should not
+    from . import report  # imports matplotlib, which is slow, so not before --help
 
     def program(console: Console) -> None:
         if not options.report_only:

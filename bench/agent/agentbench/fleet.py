@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The driver's side: worker processes of a backend (or the C floor), kept over all rounds."""
+"""The driver's side: the worker processes of a backend, or of the C floor, for all rounds."""
 
 import time
 from collections import Counter
@@ -16,7 +16,7 @@ from .calls import share
 
 @dataclass
 class Timing:
-    """One slice on one backend."""
+    """The timing of one slice on one backend."""
 
     calls: int
     seconds: float
@@ -49,21 +49,21 @@ class Fleet:
             raise
 
     def wait_ready(self) -> None:
-        """Returns once every worker has its harness and backend."""
+        """Waits until every worker has its harness and backend."""
         for worker in self._workers:
-            worker.hear("hello")
+            worker.receive("hello")
 
     def run(self, part: Sequence[str]) -> Timing:
-        """Runs one slice on all workers at once; the time is from "go" to the last worker's end."""
+        """Runs one slice on all workers at once. The time ends with the last worker."""
         count = len(self._workers)
         for number, worker in enumerate(self._workers):
-            worker.tell(do="prepare", calls=share(part, number, count))
+            worker.send(do="prepare", calls=share(part, number, count))
         for worker in self._workers:
-            worker.hear("ready")
+            worker.receive("ready")
         begin_ns = time.monotonic_ns()
         for worker in self._workers:
-            worker.tell(do="go")
-        replies = [worker.hear("end_ns") for worker in self._workers]
+            worker.send(do="go")
+        replies = [worker.receive("end_ns") for worker in self._workers]
         timing = Timing(
             calls=sum(reply["calls"] for reply in replies),
             seconds=(max(reply["end_ns"] for reply in replies) - begin_ns) / 1e9,
@@ -72,15 +72,15 @@ class Fleet:
         for reply in replies:
             timing.started.update(reply["started"])
         if timing.calls != len(part):
-            raise BenchError(f"{self.backend}: {len(part)} calls asked, {timing.calls} made")
+            raise BenchError(f"{self.backend}: {len(part)} calls requested, {timing.calls} made")
         return timing
 
     def finish(self) -> None:
-        """Ends the workers in good order."""
+        """Finishes and reaps the workers."""
         for worker in self._workers:
             worker.finish()
 
     def abandon(self) -> None:
-        """Ends them in any order."""
+        """Kills and reaps the workers."""
         for worker in self._workers:
             worker.abandon()

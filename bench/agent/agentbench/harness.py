@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What dispatches the calls inside a worker process: plain asyncio here, AutoGen Core beside it."""
+"""Harnesses, which dispatch the calls in a worker process. This module has the asyncio one."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ Job = tuple[int, list[str]]
 
 
 class Harness:
-    """Keeps `in_flight` calls of a slice under way; answers come in the slice's order."""
+    """Runs `in_flight` calls of a slice at once. Answers are in the slice's order."""
 
     name: ClassVar[str]
 
@@ -23,13 +23,13 @@ class Harness:
         self.in_flight = in_flight
 
     async def open(self) -> None:
-        """Prepares what lives as long as the worker."""
+        """Creates the objects that live as long as the worker."""
 
     async def close(self) -> None:
-        """Ends it."""
+        """Closes these objects."""
 
     async def dispatch(self, lane: int, argv: list[str]) -> Answer:
-        """One call on one of the `in_flight` lanes."""
+        """Makes one call on one of the `in_flight` lanes."""
         raise NotImplementedError
 
     async def run(self, slice_argv: Sequence[list[str]]) -> list[Answer]:
@@ -46,7 +46,7 @@ class Harness:
 
 
 class AsyncioHarness(Harness):
-    """Coroutines that await the backend."""
+    """Coroutines that await the backend directly."""
 
     name = "asyncio"
 
@@ -55,14 +55,14 @@ class AsyncioHarness(Harness):
 
 
 def make_harness(name: str, backend: Backend, cwd: str, in_flight: int) -> Harness:
-    """A harness by name; AutoGen is imported only where it is used."""
+    """A harness by name. Imports AutoGen only if needed."""
     if name == AsyncioHarness.name:
         return AsyncioHarness(backend, cwd, in_flight)
     if name == "autogen":
         from .harness_autogen import AutogenHarness
 
         return AutogenHarness(backend, cwd, in_flight)
-    raise ValueError(f"no harness is called {name!r}")
+    raise ValueError(f"no harness {name!r}")
 
 
 HARNESSES = ("autogen", "asyncio")

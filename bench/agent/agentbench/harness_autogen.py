@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""AutoGen Core as in the RFC: RoutedAgents, SingleThreadedAgentRuntime, RPC dispatch."""
+"""A harness of AutoGen Core as in the RFC: RoutedAgents, SingleThreadedAgentRuntime, RPC."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ AGENT_TYPE = "tool_worker"
 
 @dataclass
 class ToolCall:
-    """A request to run a program; JSON-able, since AutoGen serialises every message for its log."""
+    """A request to run a program. AutoGen logs every message as JSON, so all fields are strings."""
 
     argv: list[str]
     cwd: str
@@ -29,7 +29,7 @@ class ToolCall:
 
 @dataclass
 class ToolReply:
-    """What the program answered, as text, as a model would read it; invertible by surrogates."""
+    """The program's answer as text, as a model gets it. Surrogates preserve invalid bytes."""
 
     code: int
     stdout: str
@@ -37,7 +37,7 @@ class ToolReply:
 
 
 class ToolWorker(RoutedAgent):
-    """Runs the tool calls sent to it."""
+    """Runs the tool calls that it receives."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__("runs programs in the workspace")
@@ -54,7 +54,7 @@ class ToolWorker(RoutedAgent):
 
 
 class AutogenHarness(Harness):
-    """As many agents as calls in flight; each request is a message awaited for its reply."""
+    """One agent for each call in flight. Each call is a message, and awaits the reply."""
 
     name = "autogen"
 

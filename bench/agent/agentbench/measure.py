@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs the cells of a plan, backends interleaved round by round."""
+"""Runs the cells of a plan, with backends interleaved in each round."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ class Series:
 
 @dataclass
 class CellResult:
-    """A cell, measured."""
+    """A measured cell."""
 
     cell: Cell
     series: dict[str, Series]
@@ -56,7 +56,7 @@ class CellResult:
 
 @contextmanager
 def fleets(setting: Setting, cell: Cell) -> Iterator[dict[str, Fleet]]:
-    """Workers for every backend of a harness and split; ended and reaped on any way out."""
+    """Workers for every backend of a harness and split. Always ends and reaps them."""
     running: dict[str, Fleet] = {}
     try:
         for backend in cell.backends:
@@ -74,7 +74,7 @@ def fleets(setting: Setting, cell: Cell) -> Iterator[dict[str, Fleet]]:
 def measure_cell(
     cell: Cell, members: Sequence[str], running: dict[str, Fleet], progress: Progress
 ) -> CellResult:
-    """Each round gives every backend the same slice, in an order that rotates."""
+    """Runs the same slice on every backend in each round, in a rotating order."""
     warm_up = make_rounds(members, max(WARM_UP_CALLS, len(members), cell.workers), 1)[0]
     for fleet in running.values():
         fleet.run(warm_up)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Small pieces of HTML; everything that is not markup is escaped here."""
+"""Pieces of HTML. All text is escaped here."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -15,7 +15,7 @@ def table(
     *,
     tight: bool = False,
 ) -> str:
-    """A table that scrolls on its own where it is too wide; cells are HTML already."""
+    """A table, with its own scroll bar if it is too wide. Cells are HTML."""
 
     def row(tag: str, cells: Sequence[str]) -> str:
         marked = (
@@ -51,7 +51,7 @@ def bullets(items: Iterable[str]) -> str:
 
 
 def facts(entries: Mapping[str, object]) -> str:
-    """Names and values, nested ones flattened into a line."""
+    """A list of names and values. Nested values are joined into one line."""
     parts: list[str] = []
     for name, value in entries.items():
         if isinstance(value, Mapping):
@@ -61,12 +61,12 @@ def facts(entries: Mapping[str, object]) -> str:
 
 
 def details(summary: str, content: str) -> str:
-    """Content that is folded away."""
+    """Content that is collapsed by default."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def document(title: str, body: str) -> str:
-    """The whole page, with nothing to load."""
+    """The whole page, without external resources."""
     css = CSS_FILE.read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Which cells are measured, and with how many calls."""
+"""The measured cells, and their numbers of calls."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ INTERPRETERS = {"python-small", "node-small"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One comparison: the same calls on every backend, in rounds."""
+    """One comparison: the same calls by every backend, in rounds."""
 
     harness: str
     split: str
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done: `calls` a cell and backend, the same per tool, and how they are cut."""
+    """The size of a run: calls per cell and backend, calls per tool, and rounds."""
 
     calls: int
     rounds: int
@@ -52,7 +52,8 @@ FULL = Scale(calls=6144, rounds=12, tool_calls=384, interpreter_calls=192, tool_
 QUICK = Scale(calls=1024, rounds=8, tool_calls=96, interpreter_calls=48, tool_rounds=6)
 DEMO = Scale(calls=1280, rounds=8, tool_calls=64, interpreter_calls=32, tool_rounds=4)
 
-# Set by harness and split: where the RFC's table is, where the bars are, and what explains them.
+# Harness, split and set of each cell: those of the RFC's table, those with bars, and some that
+# explain the differences.
 FULL_CELLS = (
     *(("autogen", split, "all") for split in SPLITS),
     ("autogen", "1x16", "nonode"),
@@ -72,7 +73,7 @@ DEMO_CELLS = (
 
 
 def _has_floor(split: str) -> bool:
-    """The floor is one process with one loop: it stands beside one worker process."""
+    """Whether the C floor runs: it is one process with one loop, like one worker process."""
     return split == "1x16"
 
 
@@ -87,7 +88,7 @@ def make_plan(
     sets: Collection[str] | None = None,
     per_tool: bool = True,
 ) -> list[Cell]:
-    """The cells that pass the filters, grouped by harness and split so that workers are reused."""
+    """The cells that match the filters, grouped by harness and split so that workers are reused."""
     timed = tuple(name for name in backends if kind_of(name) != FLOOR)
     floor = tuple(name for name in backends if kind_of(name) == FLOOR)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The report's plots: SVG text whose colours are CSS variables of the page."""
+"""The report's plots: SVG text, with CSS variables of the page as colours."""
 
 import io
 import re
@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter
 
 Row = Mapping[str, Any]
 
-# Stand-ins that occur nowhere else; each becomes var(--name) in the SVG.
+# Placeholder colours. Each is replaced by var(--name) in the SVG.
 COLOURS = {
     "fg": "#0a0b01",
     "muted": "#0a0b02",
@@ -31,7 +31,7 @@ COLOURS = {
     "floor": "#0a0b0a",
     "bad": "#0a0b0b",
 }
-WIDTH_IN = 4.5  # near a phone's width in points, so that text is legible there
+WIDTH_IN = 4.5  # about a phone's width, so that text is legible there
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "spawnfd",
@@ -56,7 +56,7 @@ STYLE: Any = {
 
 
 def colour_of(row: Row, ours_before: int = 0) -> str:
-    """The colour of a backend; those of ours share a family."""
+    """The colour of a backend. Our backends have similar colours."""
     if row["role"] == "ours":
         return COLOURS[("ours", "ours-2", "ours-3")[min(ours_before, 2)]]
     if row["role"] == "floor":
@@ -76,7 +76,7 @@ def _colours(groups: Sequence[Mapping[str, Row]]) -> dict[str, str]:
 
 
 def to_svg(figure: Figure, name: str) -> str:
-    """The figure as an <svg> that scales with the page; ids are made unique by `name`."""
+    """The figure as an <svg> that scales with the page. `name` makes its ids unique."""
     buffer = io.StringIO()
     figure.savefig(
         buffer, format="svg", bbox_inches="tight", pad_inches=0.05, metadata={"Date": None}
@@ -110,7 +110,7 @@ def _legend(axes: Axes, handles: Sequence[Any], labels: Sequence[str]) -> None:
 
 
 def split_bars(groups: Mapping[str, Mapping[str, Row]], name: str) -> str:
-    """Calls per second for each split, a bar for each backend, with intervals."""
+    """Calls per second for each split: one bar per backend, with intervals."""
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(WIDTH_IN, 2.7))
         colours = _colours(list(groups.values()))
@@ -150,7 +150,7 @@ def split_bars(groups: Mapping[str, Mapping[str, Row]], name: str) -> str:
 
 
 def tool_dots(groups: Mapping[str, Mapping[str, Row]], name: str) -> str:
-    """Milliseconds per call for each tool, a dot for each backend, on a logarithmic axis."""
+    """Milliseconds per call for each tool: one dot per backend, on a logarithmic axis."""
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(WIDTH_IN, 0.24 * len(groups) + 0.8))
         colours = _colours(list(groups.values()))
@@ -206,7 +206,7 @@ def _plain_log_ticks(axes: Axes) -> None:
 def ratio_dots(
     ratios: Sequence[Row], bars: Mapping[str, Row], labels: Sequence[str], name: str
 ) -> str:
-    """Each ratio with its interval, the line of no difference, and its bar if it has one."""
+    """Each ratio with its interval, a line at 1, and its bar if it has one."""
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(WIDTH_IN, 0.25 * len(ratios) + 0.6))
         axes.axvline(1.0, color=COLOURS["muted"], linewidth=1)
@@ -237,5 +237,5 @@ def ratio_dots(
         axes.invert_yaxis()
         axes.grid(axis="x")
         axes.margins(x=0.06)
-        axes.set_xlabel("ratio; 1 is no difference, a short upright line is a bar")
+        axes.set_xlabel("ratio; 1 means no difference, a short vertical line is a bar")
         return to_svg(figure, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""agent.html: one page from agent.json and whatever other suites left beside it."""
+"""Renders agent.html from agent.json and the other suites' files in the same folder."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,35 +24,33 @@ HEADLINES = {
     "agent.autogen.1x16.nonode.fork": "the same forked, without node",
     "agent.asyncio.1x16.nointerp.fork": "asyncio, the 14 without python and node, forked",
 }
-CAPTIONS = {"agent": "Calls per second of spawnfd over the better of the platform's ways."}
+CAPTIONS = {"agent": "Calls per second of spawnfd over the better platform backend."}
 FLOOR_CAPTION = (
-    "floor: spawnfd under asyncio over a C loop of bare system calls. headroom: that loop over the "
+    "floor: spawnfd under asyncio over a C loop of system calls. headroom: the C loop over the "
     "platform."
 )
 SHORT_RUN = (
-    "This was a short run: the intervals are wide, and a bar missed or met here says little. The "
-    "full run is make bench-agent."
+    "This was a short run: the intervals are wide, and verdicts on bars mean little. The full run "
+    "is make bench-agent."
 )
-BUSY = "Other work took {share:.0%} of the CPUs when this run began."
+BUSY = "Other processes used {share:.0%} of the CPUs when this run began."
 NOT_MEASURED = (
-    "No model is asked anything. An interactive agent waits for its model, and milliseconds saved "
-    "in launching are lost in that; these figures speak of throughput: evaluation farms, build "
-    "and test runs.",
-    "Launch-heavy, short tools: nothing here works for long. A tool that runs for a second gains "
-    "nothing.",
-    "Sixteen calls are always in flight; the latency of one lonely call is another benchmark.",
-    "Everything is in the page cache, in one small workspace: no cold disk, no network disk.",
-    "A cold row pays the tool's own start-up (ld.so, libc, an interpreter) in full; for python and "
-    "node it is nearly all there is. reserve and fork have paid it ahead: a reserve's replacements "
-    "are started on the clock, what is parked before the first call is not.",
-    "Python, the harness and the tools share this machine's cores. Where cores are few, the "
-    "children's own work bounds every backend alike.",
+    "No model is involved. An interactive agent waits much longer for its model than for a launch; "
+    "these figures measure throughput, as in evaluation farms, builds and test runs.",
+    "All tools run only for a short time. A tool that runs for a second gains nothing.",
+    "Sixteen calls are always in flight. Another benchmark measures the latency of a single call.",
+    "All files are in the page cache, in one small workspace: no cold disk, no network disk.",
+    "A cold row includes the tool's own start-up (ld.so, libc, an interpreter), which is nearly "
+    "all of the time of python and node. reserve and fork do the start-up in advance: the timing "
+    "includes the replacements of used processes, but not the parking before the first call.",
+    "Python, the harness and the tools share this machine's cores. With few cores, the children's "
+    "own work limits every backend equally.",
     "No sandbox around the calls, and no seccomp profile on the host process.",
 )
 
 
 def read_suites(folder: Path) -> list[Document]:
-    """Every *.json of the folder with a suite's shape, the agent's first."""
+    """Every *.json of the folder that has the form of a suite, the agent suite first."""
     suites: list[Document] = []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -306,16 +304,16 @@ def _agent_parts(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> list[
         *(f'<p class="note notice">{escape(text)}</p>' for text in _cautions(machine)),
         _headlines(agent, verdicts),
         "<h2>The RFC’s table</h2>",
-        '<p class="note">Platform is the better of the platform’s ways in that cell (asyncio exec '
-        "with pidfd watching, or subprocess.run in threads), chosen by calls per second over the "
-        "whole cell. Backends take turns on the same slices; Delta is the median over rounds. C "
-        "floor is what a C loop without a harness had over the platform: about the most that a "
-        "cold launcher can win. The last column is what the kernel RFC reported for its own system "
-        "call, on another machine.</p>",
+        '<p class="note">Platform is the better platform backend in that cell (asyncio exec with '
+        "pidfd watching, or subprocess.run in threads), chosen by calls per second over the whole "
+        "cell. Backends alternate on the same slices; Delta is the median over rounds. C floor is "
+        "the advantage of a C loop without a harness over the platform, about the most that a cold "
+        "launcher can reach. The last column is the figure that the kernel RFC reported for its "
+        "own system call, on another machine.</p>",
         _workload_table(agent),
         _split_figures(agent),
         _single_cells(agent),
-        "<h2>How sure</h2>" if agent["ratios"] else "",
+        "<h2>Ratios with intervals</h2>" if agent["ratios"] else "",
         _ratio_figure(agent, verdicts),
         _tools(agent),
     ]
@@ -352,7 +350,7 @@ def render(suites: Sequence[Document], bar_rows: Sequence[Row]) -> str:
 
 
 def write(folder: Path) -> Path:
-    """Reads the suites of a folder and writes agent.html beside them."""
+    """Reads the suites of a folder, and writes agent.html there."""
     suites = read_suites(folder)
     if not suites:
         raise BenchError(f"no results in {folder}; run the benchmark first")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Turns measured cells into the ratios and rows of agent.json."""
+"""Computes the ratios and rows of agent.json from measured cells."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -31,7 +31,7 @@ def _ratio(identifier: str, ours: Series, theirs: Series, meaning: str) -> Row:
 
 
 def ratios_of(result: CellResult) -> list[Row]:
-    """Every ratio of a cell: ours over the better platform way, and what the floor says of both."""
+    """Every ratio of a cell: ours over the better platform backend, and both against the floor."""
     cell, series = result.cell, result.series
     platform = better_platform(series)
     prefix = "agent.tool" if cell.per_tool else f"agent.{cell.harness}"
@@ -40,7 +40,7 @@ def ratios_of(result: CellResult) -> list[Row]:
     if platform and FLOOR in series and not cell.per_tool:
         meaning = (
             f"C floor, without a harness / {label_of(platform)}: about the most that a cold "
-            f"launcher could win; calls per second, {cell.harness} {cell.split}, {cell.set_name}"
+            f"launcher can reach; calls per second, {cell.harness} {cell.split}, {cell.set_name}"
         )
         identifier = f"agent.headroom.{cell.harness}.{where}"
         ratios.append(_ratio(identifier, series[FLOOR], series[platform], meaning))
@@ -50,8 +50,8 @@ def ratios_of(result: CellResult) -> list[Row]:
         mode = BACKENDS[name].mode
         if platform:
             meaning = (
-                f"{label_of(name)} ({mode}) / {label_of(platform)}, the better of the platform's "
-                f"ways; calls per second, {cell.harness} {cell.split}, {cell.set_name}"
+                f"{label_of(name)} ({mode}) / {label_of(platform)}, the better platform backend; "
+                f"calls per second, {cell.harness} {cell.split}, {cell.set_name}"
             )
             ratios.append(_ratio(f"{prefix}.{where}.{mode}", own, series[platform], meaning))
         if FLOOR in series and cell.harness == "asyncio" and not cell.per_tool:
@@ -100,7 +100,7 @@ def rows_of(result: CellResult) -> list[Row]:
 
 
 def suite(results: Iterable[CellResult], machine: Mapping[str, object]) -> dict[str, Any]:
-    """The whole of agent.json."""
+    """The content of agent.json."""
     results = list(results)
     return {
         "suite": SUITE,

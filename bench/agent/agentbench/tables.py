@@ -31,7 +31,7 @@ def cells(rows: Sequence[Row], kind: str) -> dict[tuple[str, str, str], dict[str
 
 
 def better(group: Mapping[str, Row]) -> Row | None:
-    """The row of the better platform way."""
+    """The row of the better platform backend."""
     return next((row for row in group.values() if row["better_platform"]), None)
 
 
@@ -41,20 +41,20 @@ def ours(group: Mapping[str, Row]) -> list[Row]:
 
 
 def ratio_id(row: Row) -> str:
-    """The id results.py gave the ratio of a row of ours."""
+    """The id that results.py gives to the ratio of a row of ours."""
     if row["kind"] == "tool":
         return f"agent.tool.{row['set']}.{row['mode']}"
     return f"agent.{row['harness']}.{row['split']}.{row['set']}.{row['mode']}"
 
 
 def headroom(ratios: Mapping[str, Row], harness: str, split: str, set_name: str) -> str:
-    """What the C floor had over the platform in this cell, if it ran there."""
+    """The C floor's advantage over the platform in this cell, if it ran there."""
     ratio = ratios.get(f"agent.headroom.{harness}.{split}.{set_name}")
     return percent(ratio["value"]) if ratio else ""
 
 
 def percent(ratio: float) -> str:
-    """A ratio as the RFC writes it."""
+    """A ratio in the RFC's notation."""
     return f"{(ratio - 1) * 100:+.1f}%"
 
 
@@ -128,7 +128,7 @@ def tool_table(document: Mapping[str, Any]) -> Table | None:
 
 
 def show(console: Console, document: Mapping[str, Any]) -> None:
-    """Prints what was found."""
+    """Prints the tables."""
     console.print(workload_table(document))
     tools = tool_table(document)
     if tools is not None:
@@ -140,8 +140,8 @@ def show(console: Console, document: Mapping[str, Any]) -> None:
             highlight=False,
         )
     console.print(
-        "platform is the better of the platform's ways in that cell; Delta is the median over "
-        "interleaved rounds with its 95 % bootstrap interval; C floor is what a C loop without a "
-        "harness had over the platform, about the most that a cold launcher can win.",
+        "platform is the better platform backend in that cell; Delta is the median over "
+        "interleaved rounds with its 95 % bootstrap interval; C floor is the advantage of a C "
+        "loop without a harness over the platform, about the most that a cold launcher can reach.",
         highlight=False,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The page's part about programs that are parked ahead, from warm.json."""
+"""The page's part about parked programs, from warm.json."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -15,16 +15,16 @@ TITLES = {
     "throughput": "16 in flight: calls per second",
 }
 NOT_MEASURED = (
-    "The first call after a pause longer than idle, after an upgrade, or with another environment "
-    "that the program has looked at: it is cold, and here there is none.",
-    "Calls that come faster than a reserve is refilled: with 50 ms between two there is always one "
-    "parked. The row with 16 in flight is what happens otherwise.",
-    "CPU time of a reserve is paid between the calls. It is shown beside; on a machine that has "
-    "nothing to spare it is not free.",
-    "Private memory is that of a process as it is parked. What it shares (libraries, and in mode "
-    "fork the pages that nobody has written to) is counted for nobody.",
+    "Cold calls: the first call after a pause longer than `idle`, after an upgrade, or with other "
+    "values of variables that the program has read. No measured call is of this kind.",
+    "Calls that arrive faster than the reserve is refilled: with 50 ms between calls, one process "
+    "is always parked. The row with 16 calls in flight shows the other case.",
+    "The reserve uses CPU time between the calls. The tables show this time; on a machine without "
+    "idle CPU it delays other work.",
+    "Private memory is measured while a process is parked. Shared memory (libraries, and in mode "
+    "fork the unmodified pages) is not counted.",
     "Programs that load much after main(): a Python program that imports for a second still does, "
-    "unless its imports were asked for ahead.",
+    "unless its modules are preimported.",
 )
 
 
@@ -80,11 +80,11 @@ def _figure(suite: Row, verdicts: Mapping[str, Verdict], kind: str, caption: str
 
 
 def render(suite: Row, verdicts: Mapping[str, Verdict], ratio_table: str) -> str:
-    """All that is known of warm starts; `ratio_table` is put at its end, folded away."""
+    """The part about warm starts, with `ratio_table` collapsed at its end."""
     parts = [
-        "<h2>Parked ahead</h2>",
-        '<p class="note">The same call started cold, from a process that waits for it (reserve), '
-        "and from one that forks for it (fork). Every answer was compared.</p>",
+        "<h2>Warm starts</h2>",
+        '<p class="note">The same call started cold, from a process parked for it (reserve), and '
+        "from a parked process that forks (fork). Every answer was checked.</p>",
         _figure(suite, verdicts, "latency", "Cold over reserve, p50, one in flight with gaps."),
         _figure(suite, verdicts, "throughput", "Calls per second, fork over cold, 16 in flight."),
     ]

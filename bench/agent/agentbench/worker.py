@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A worker process: one harness, one backend, told what to do line by line on stdin.
+"""A worker process: one harness and one backend. It reads one order per line from stdin.
 
     driver                                worker
                                           {"hello": true}
@@ -7,8 +7,8 @@
     {"do": "go"}                          {"end_ns": _, "cpu_s": _, "calls": _, "started": {}}
     {"do": "finish"}                      {"finished": true}, and it exits
 
-Between "go" and end_ns nothing but the harness runs; answers are checked after the clock was read.
-Any failure is one line {"error": "..."} and exit status 1.
+Only the harness runs between "go" and end_ns. The worker checks the answers after end_ns.
+Any failure is reported as one line {"error": "..."}, with exit status 1.
 """
 
 import asyncio
@@ -21,28 +21,28 @@ from typing import Any, TextIO
 from common import probes
 from common.errors import BenchError
 from common.reference import Reference
-from common.worker import check_leftovers, run_worker, tell
+from common.worker import check_leftovers, run_worker, send
 
 from .backends import BACKENDS
 from .harness import make_harness
 
 
 async def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
-    """Follows the driver's lines to "finish" or the end of stdin."""
+    """Executes the driver's orders until "finish" or the end of stdin."""
     backend = BACKENDS[job["backend"]](job["env"], job["in_flight"])
     backend.prepare(reference.argv for reference in references.values())
     harness = make_harness(job["harness"], backend, job["cwd"], job["in_flight"])
     await harness.open()
     names: list[str] = []
     files_after_first: int | None = None
-    tell(out, hello=True)
-    # Reading blocks the event loop on purpose: between rounds a worker does nothing at all.
+    send(out, hello=True)
+    # Reading blocks the event loop on purpose: between rounds a worker must not use CPU time.
     while line := sys.stdin.readline():
         order = json.loads(line)
         if order["do"] == "prepare":
             names = order["calls"]
             gc.collect()
-            tell(out, ready=True)
+            send(out, ready=True)
         elif order["do"] == "go":
             slice_argv = [list(references[name].argv) for name in names]
             cpu = probes.cpu_seconds()
@@ -52,14 +52,14 @@ async def serve(job: dict[str, Any], references: dict[str, Reference], out: Text
             cpu = probes.cpu_seconds() - cpu
             _check(names, answers, references, job)
             started, backend.started = dict(backend.started), type(backend.started)()
-            tell(out, end_ns=end_ns, cpu_s=cpu, calls=len(answers), started=started)
+            send(out, end_ns=end_ns, cpu_s=cpu, calls=len(answers), started=started)
             files_after_first = files_after_first or probes.open_files()
         elif order["do"] == "finish":
             await harness.close()
             backend.close()
             few = 2 * job["in_flight"] + 2 * len(references)
             check_leftovers(job["backend"], files_after_first, few)
-            tell(out, finished=True)
+            send(out, finished=True)
             return
 
 
@@ -78,4 +78,4 @@ def _check(
 
 
 if __name__ == "__main__":
-    sys.exit(run_worker(lambda *told: asyncio.run(serve(*told))))
+    sys.exit(run_worker(lambda *arguments: asyncio.run(serve(*arguments))))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Builds two versions of the project into directories that can measure without their sources."""
+"""Builds two versions of the project into directories that do not need their sources."""
 
 import fcntl
 import hashlib
@@ -23,7 +23,7 @@ TAIL = 2_000
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit to build, and the tree it stands for."""
+    """A commit to build, and its tree."""
 
     name: str
     commit: str
@@ -42,12 +42,12 @@ def find(name: str) -> Commit:
     try:
         commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     except BenchError:
-        raise BenchError(f"BASE={name}: git knows no such commit") from None
+        raise BenchError(f"BASE={name}: no such commit") from None
     return Commit(name, commit, _git("rev-parse", f"{commit}^{{tree}}"))
 
 
 def work_name() -> str:
-    """The working tree, in words."""
+    """A name for the working tree."""
     return f"working tree at {_git('describe', '--always', '--dirty')}"
 
 
@@ -70,7 +70,7 @@ def _run(what: str, command: list[str], source: Path, target: Path | None) -> No
 
 
 def _build(what: str, source: Path, target: Path | None, into: Path) -> None:
-    """Fills `into` with bench/, site/ (the Python package) and the native program."""
+    """Creates `into` with bench/, site/ (the Python package) and the native program."""
     into.mkdir(parents=True)
     cargo = ["cargo", "build", "--release", "-p", "spawnfd-bench", "--bin", PROGRAM]
     _run(what, cargo, source, target)
@@ -109,9 +109,9 @@ def _bench_hash() -> str:
 
 
 def _base(commit: Commit, cache: Path) -> Path:
-    """The build of a commit, from the cache if it is there.
+    """The build of a commit, from the cache if possible.
 
-    A commit that has no server yet is measured by the working tree's benchmarks, which have to
+    A commit without comparebench/serve.py is measured by the working tree's benchmarks, which must
     compile against its crates.
     """
     old = not _git("ls-tree", "--name-only", commit.commit, "--", str(SERVER))
@@ -143,14 +143,14 @@ def _base(commit: Commit, cache: Path) -> Path:
 
 @dataclass(frozen=True)
 class Sides:
-    """Where the two builds stand while they are measured: paths of equal length."""
+    """The directories of the two builds during measurements. Their paths have equal length."""
 
     base: Path
     work: Path
 
 
 def build(commit: Commit, cache: Path, stage: Path) -> Sides:
-    """Builds both at once; a build's last steps have one thread each."""
+    """Builds both at once, because the last steps of a build use one thread."""
     sides = Sides(stage / "base", stage / "work")
     with ThreadPoolExecutor() as pool:
         base = pool.submit(_base, commit, cache)

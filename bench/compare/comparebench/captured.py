@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The job and warm suites: drives their worker processes, one method and one call at a time."""
+"""The job and warm suites: drives their worker processes, with one method and call at a time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ from jobbench.definitions import PLAIN, UNFILTERED
 from .quantity import Measure, Missing, Offer
 
 STALL_QUANTILE = 0.999
-# Calls of a block: few, so that the blocks of a pair lie close together.
+# Calls of a block: few, so that little time passes between the blocks of a pair.
 CALLS = 3
 GAP_CALLS = 1
 Rule = TypeVar("Rule", jobbench.definitions.Rule, warmbench.definitions.Rule)
@@ -31,19 +31,19 @@ Rule = TypeVar("Rule", jobbench.definitions.Rule, warmbench.definitions.Rule)
 
 @dataclass(frozen=True)
 class Source(Generic[Rule]):
-    """A rule's side that is ours, for one call."""
+    """Our side of a rule, for one call."""
 
     rule: Rule
     call: str
 
     @property
     def quantity(self) -> str:
-        """The source in words."""
+        """The quantity's name."""
         return f"{self.rule.id.split('.')[0]} {self.rule.cell} {self.rule.under} {self.call}"
 
 
 def _sources(rules: Sequence[Rule], calls: Mapping[str, Sequence[str]]) -> dict[str, Source[Rule]]:
-    """By id; a rule with {call} in its id stands for one source a call."""
+    """Sources by id. A rule with {call} in its id has one source for each call."""
     return {
         rule.id.format(call=call): Source(rule, call)
         for rule in rules
@@ -69,7 +69,7 @@ class Job:
         offers: list[Offer] = []
         for id_, source in self._sources.items():
             cell = self._cells[source.rule.cell]
-            # A quantile of few ticks says nothing.
+            # A quantile needs many ticks.
             calls = cell.per_block["quick"] if cell.tick_us else max(CALLS, 2 * cell.in_flight)
             offers.append(Offer(id_, source.quantity, "us", "less", calls))
         return offers
@@ -82,7 +82,7 @@ class Job:
 
     @contextmanager
     def open(self, quantity: str) -> Iterator[Measure]:
-        """Starts a worker, and lets it make its first calls."""
+        """Starts a worker, and makes its first calls."""
         source = next(s for s in self._sources.values() if s.quantity == quantity)
         cell = self._cells[source.rule.cell]
         method = self._definitions.methods[source.rule.under]
@@ -114,7 +114,7 @@ class Warm:
         self._sources = _sources(rules, {name: cell.calls for name, cell in self._cells.items()})
 
     def offers(self) -> Sequence[Offer]:
-        """The ids of a median time or of a rate; the warm side is the denominator."""
+        """The ids of a median time or of a rate. The warm side is the denominator."""
         offers: list[Offer] = []
         for id_, source in self._sources.items():
             cell = self._cells[source.rule.cell]
@@ -132,7 +132,7 @@ class Warm:
 
     @contextmanager
     def open(self, quantity: str) -> Iterator[Measure]:
-        """Starts a worker, lets it park, and makes its first calls."""
+        """Starts a worker, waits until it has parked, and makes its first calls."""
         source = next(s for s in self._sources.values() if s.quantity == quantity)
         cell = self._cells[source.rule.cell]
         method = self._definitions.methods[source.rule.under]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The command line: build, measure, judge, write compare.json."""
+"""The command line: builds, measures, judges, and writes compare.json."""
 
 import argparse
 import os
@@ -27,11 +27,12 @@ NO_REGRESSION, REGRESSION, ERROR, INTERRUPTED = 0, 1, 2, 130
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Arguments, with QUICK=1 from the environment as --quick."""
+    """Parses the arguments. QUICK=1 in the environment means --quick."""
     parser = argparse.ArgumentParser(
         prog="bench-compare",
-        description="Measures the working tree against another commit: our own times, in turns, "
-        "in one run. Exit status: 0 no regression, 1 regression, 2 usage error or no build.",
+        description="Compares the working tree with another commit: measures our own times, "
+        "alternating, in one run. Exit status: 0 no regression, 1 regression, 2 usage error or "
+        "failed build.",
     )
     parser.add_argument("--base", required=True, metavar="COMMIT", help="what to compare with")
     parser.add_argument("--suites", default=" ".join(SUITES), help=f"of: {' '.join(SUITES)}")
@@ -48,7 +49,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, console: Console) -> results.Row:
-    """Builds and measures; returns what compare.json holds."""
+    """Builds and measures. Returns the content of compare.json."""
     begin = time.monotonic()
     plan = QUICK if options.quick else FULL
 
@@ -94,9 +95,9 @@ def run(options: argparse.Namespace, console: Console) -> results.Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0 without a regression, 1 with one, 2 if there is no comparison."""
+    """The exit status is 0 without a regression, 1 with one, 2 if the comparison failed."""
     options = parse(arguments)
-    # Ended from outside, the command still ends its servers and removes its directories.
+    # After SIGTERM, the command still ends its servers and removes its directories.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
     try:
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BenchError as error:
         print(f"bench-compare: {error}", file=sys.stderr)
         return ERROR
-    except Exception:  # an exit status of 1 would say that there is a regression
+    except Exception:  # exit status 1 means a regression
         traceback.print_exc()
         return ERROR
     except KeyboardInterrupt:

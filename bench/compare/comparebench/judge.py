@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Intervals of a change, and the verdict on it.
+"""The intervals and the verdict of a change.
 
-A change is the natural logarithm of new / base time, so positive is slower; for a rate it is the
+A change is the natural logarithm of new / base time, so positive means slower. For a rate it is the
 logarithm of base / new. The sessions of an id are independent: each has its own pair of processes.
 """
 
@@ -13,7 +13,7 @@ from enum import StrEnum
 CONFIDENCE = 0.95
 LIMIT = 0.03
 WIDEST = 0.06
-# The share of sessions that are left out at either end.
+# The share of sessions that are left out at each end.
 TRIM = 0.2
 FEWEST = 4
 # A run judges after the passes over all quantities, and again at its end.
@@ -21,7 +21,7 @@ LOOKS = 2
 
 
 class Verdict(StrEnum):
-    """What a change amounts to."""
+    """The verdict on a change."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its interval, all three as logarithms."""
+    """A value with its interval, all as logarithms."""
 
     value: float
     low: float
@@ -40,7 +40,7 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """How far apart the ends are, as a share."""
+        """The distance of the ends, as a share."""
         return math.exp(self.high - self.low) - 1
 
 
@@ -58,7 +58,7 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        """Slower and faster need the corrected interval to lie wholly beyond the limit."""
+        """Slower and faster require that the corrected interval is wholly beyond the limit."""
         limit = math.log1p(LIMIT)
         if self.sure.low > limit:
             return Verdict.SLOWER
@@ -90,7 +90,7 @@ def _t_share(t: float, freedom: int) -> float:
 
 
 def t_quantile(confidence: float, freedom: int) -> float:
-    """The t of a two-sided interval."""
+    """Student's t for a two-sided interval."""
     low, high = 0.0, 1.0
     while _t_share(high, freedom) < confidence:
         high *= 2
@@ -104,7 +104,7 @@ def t_quantile(confidence: float, freedom: int) -> float:
 
 
 def trimmed(values: Sequence[float], confidence: float) -> Interval:
-    """The trimmed mean, and its t interval from the winsorized variance (Yuen 1974)."""
+    """The trimmed mean, with its t interval from the winsorized variance (Yuen 1974)."""
     if len(values) < FEWEST:
         raise ValueError(f"{len(values)} sessions, at least {FEWEST} are needed")
     ordered = sorted(values)
@@ -121,9 +121,9 @@ def trimmed(values: Sequence[float], confidence: float) -> Interval:
 
 
 def judge(changes: Sequence[float], judged: int) -> Judged:
-    """Intervals of one id's sessions, where `judged` quantities are judged in the same run.
+    """The intervals of one id's sessions, if `judged` quantities are judged in the same run.
 
-    Bonferroni: the intervals of all of them, at both looks, contain the true change at 95 %.
+    Bonferroni correction: with 95 %, all intervals at both looks contain the true change.
     """
     sure = 1 - (1 - CONFIDENCE) / (LOOKS * max(judged, 1))
     return Judged(trimmed(changes, CONFIDENCE), trimmed(changes, sure))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Measures two builds in turns: sessions of short paired blocks, in passes over all quantities."""
+"""Measures two builds alternately: sessions of paired blocks, in passes over all quantities."""
 
 import math
 import random
@@ -16,18 +16,19 @@ from common.pipe import Worker
 from .judge import FEWEST, Judged, Verdict, judge
 
 PROTOCOL = 1
-# Measuring again ends at this width, so that it is below judge.WIDEST also if it grows a little.
+# Repeated measuring ends at this width. It is below judge.WIDEST, in case the interval grows a bit.
 NARROW = 0.05
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured.
+    """The size of a run.
 
     Attributes:
-        passes: Over all quantities, each with one session of `session_s` and at least two pairs.
-        again_s: The same for a session of a quantity that is undecided after the passes.
-        deadline_s: No pass begins later after the start of the command, builds included.
+        passes: Passes over all quantities, each with one session of `session_s` seconds and at
+            least two pairs.
+        again_s: Seconds of a session for a quantity that is undecided after the passes.
+        deadline_s: No pass begins later than this after the command's start, builds included.
     """
 
     passes: int
@@ -42,11 +43,11 @@ FULL = Plan(passes=12, session_s=0.5, again_s=2.0, deadline_s=1_770)
 
 @dataclass
 class Subject:
-    """A quantity of both builds, and its sessions so far.
+    """A quantity of both builds, with its sessions so far.
 
     Attributes:
-        quantities: What the base and the new build call it.
-        sessions: For each session its pairs of figures, base and new.
+        quantities: Its names in the base and the new build.
+        sessions: For each session, its pairs of figures (base, new).
     """
 
     ids: list[str]
@@ -59,7 +60,7 @@ class Subject:
     missing: dict[str, str] = field(default_factory=dict)
 
     def changes(self) -> list[float]:
-        """A session's change is the median over its pairs; positive is worse."""
+        """The change of each session: the median over its pairs. Positive means worse."""
         sign = 1 if self.better == "less" else -1
         return [
             median(sign * math.log(new / base) for base, new in pairs) for pairs in self.sessions
@@ -76,7 +77,7 @@ class Side:
     def __init__(self, name: str, server: Worker) -> None:
         self.name = name
         self._server = server
-        hello = server.hear("protocol")
+        hello = server.receive("protocol")
         if hello["protocol"] != PROTOCOL:
             raise BenchError(
                 f"the {name} build's server speaks protocol {hello['protocol']}, not {PROTOCOL}"
@@ -84,31 +85,31 @@ class Side:
         self.offers: dict[str, dict[str, Any]] = {offer["id"]: offer for offer in hello["offers"]}
 
     def open(self, quantity: str) -> str | None:
-        """Has a fresh worker started; the reason if that is impossible."""
-        self._server.tell(do="open", quantity=quantity)
-        reply = self._server.hear("opened")
+        """Has the server start a new worker. Returns the reason if that is impossible."""
+        self._server.send(do="open", quantity=quantity)
+        reply = self._server.receive("opened")
         return None if reply["opened"] else str(reply["missing"])
 
     def measure(self, calls: int) -> float:
-        """The figure of a block."""
-        self._server.tell(do="measure", calls=calls)
-        return float(self._server.hear("figure")["figure"])
+        """Measures a block, and returns its figure."""
+        self._server.send(do="measure", calls=calls)
+        return float(self._server.receive("figure")["figure"])
 
-    def tell_close(self) -> None:
-        """Tells the server to end its worker."""
-        self._server.tell(do="close")
+    def request_close(self) -> None:
+        """Orders the server to end its worker."""
+        self._server.send(do="close")
 
-    def hear_closed(self) -> None:
+    def wait_closed(self) -> None:
         """Waits until the worker has ended."""
-        self._server.hear("closed")
+        self._server.receive("closed")
 
 
 def choose(
     base: Side, work: Side, barred: Collection[str], patterns: Sequence[str]
 ) -> tuple[list[Subject], dict[str, str]]:
-    """The quantities that are asked for, and the ids that only one build has.
+    """The chosen quantities, and the ids that only one build has.
 
-    Without patterns: those of ids that have a bar.
+    Without patterns, chooses the ids that have a bar.
     """
 
     def wanted(id_: str) -> bool:
@@ -132,11 +133,11 @@ def choose(
 
 
 def _close(sides: Sequence[Side]) -> None:
-    # All at once: some workers wait a second for their last child.
+    # At once, because some workers wait a second for their last child.
     for side in sides:
-        side.tell_close()
+        side.request_close()
     for side in sides:
-        side.hear_closed()
+        side.wait_closed()
 
 
 class Driver:
@@ -147,9 +148,9 @@ class Driver:
         self._random = random.Random(seed)
 
     def session(self, subject: Subject, seconds: float) -> None:
-        """Fresh workers of both builds, and pairs of blocks in the order ABBA.
+        """Starts workers of both builds, and measures pairs of blocks in the order ABBA.
 
-        A subject that one of them cannot measure is marked.
+        Records in subject.missing why a build cannot measure it.
         """
         order = self._random.sample((0, 1), 2)
         opened: list[Side] = []
@@ -167,7 +168,10 @@ class Driver:
             self._try_alone(subject)
 
     def _try_alone(self, subject: Subject) -> None:
-        """If a build lacks memory only beside the other, none of the two has lost the quantity."""
+        """Checks whether a build can measure the quantity without the other build's worker.
+
+        If so, for example because memory is short, neither build has lost the quantity.
+        """
         (name,) = subject.missing
         index = 0 if name == self._sides[0].name else 1
         side = self._sides[index]
@@ -188,7 +192,7 @@ class Driver:
         return pairs
 
     def one_pass(self, subjects: Sequence[Subject], seconds: float) -> float:
-        """A session of each subject, in random order; how long the pass took."""
+        """Runs a session of each subject, in random order. Returns the duration of the pass."""
         begin = time.monotonic()
         for subject in self._random.sample(subjects, len(subjects)):
             if not subject.missing:
@@ -198,7 +202,7 @@ class Driver:
     def passes(
         self, subjects: Sequence[Subject], plan: Plan, end: float, say: Callable[[str], None]
     ) -> None:
-        """The passes over all subjects; fewer if the time is short."""
+        """Runs the passes over all subjects, or fewer if time is short."""
         took = 0.0
         for number in range(plan.passes):
             if number > FEWEST and time.monotonic() + took > end:
@@ -209,9 +213,10 @@ class Driver:
     def again(
         self, subjects: Sequence[Subject], plan: Plan, end: float, say: Callable[[str], None]
     ) -> None:
-        """Passes over these subjects alone; a subject leaves when its interval is narrow enough.
+        """Runs passes over these subjects until their intervals are narrow enough.
 
-        Where the interval lies plays no part in that, or looking often would make alarms likely.
+        The position of an interval must not matter for that: otherwise repeated looks would make
+        false alarms likely.
         """
         longest = 0.0
         number = 0
@@ -224,7 +229,7 @@ class Driver:
 
 
 def undecided(subjects: Sequence[Subject], judged: int) -> list[Subject]:
-    """Subjects whose interval is too wide, or lies beyond the limit at 95 % only."""
+    """Subjects whose interval is too wide, or is beyond the limit only without the correction."""
     open_ = (Verdict.NOISY, Verdict.UNCLEAR)
     return [s for s in subjects if not s.missing and s.judge(judged).verdict in open_]
 
@@ -238,7 +243,7 @@ def compare(
     end: float,
     say: Callable[[str], None],
 ) -> tuple[list[Subject], dict[str, str]]:
-    """Measures what is asked for by the servers "base" and "new"; see `choose`."""
+    """Measures the chosen quantities by the servers "base" and "new". See `choose`."""
     base, work = (Side(name, servers[name]) for name in ("base", "new"))
     subjects, alone = choose(base, work, barred, patterns)
     if not subjects:

@@ -17,8 +17,8 @@ from .quantity import Measure, Offer
 
 DEFINITIONS_FILE = Path(__file__).resolve().parents[2] / "native" / "definitions.toml"
 OURS = "ours"
-# Calls of a block: few, so that the blocks of a pair lie close together. Larger parents cost more
-# before and after a block.
+# Calls of a block: few, so that little time passes between the blocks of a pair. More for larger
+# parents, which cost more before and after a block.
 CALLS = {"fds10000": 60, "fds10000late": 60, "threads64": 100}
 OTHER_CALLS = 20
 PARALLEL_CALLS = 25
@@ -27,7 +27,7 @@ END_S = 60
 
 
 class Native(Worker):
-    """A worker of bench-launch, which ends at the end of its stdin."""
+    """A worker of bench-launch. It exits at the end of its stdin."""
 
     def finish(self) -> None:
         """Closes the worker's stdin, and reaps the worker."""
@@ -37,7 +37,7 @@ class Native(Worker):
 
 @dataclass(frozen=True)
 class Key:
-    """Where a time comes from, as definitions.toml has it."""
+    """The origin of a time, in the terms of definitions.toml."""
 
     suite: str
     parent: str
@@ -47,7 +47,7 @@ class Key:
 
     @property
     def quantity(self) -> str:
-        """The key in words."""
+        """The quantity's name."""
         return f"launch {self.suite} {self.parent} {self.filter} {self.program}"
 
 
@@ -56,13 +56,13 @@ class Launch:
 
     def __init__(self, program: Path, scratch: Path) -> None:
         self._program = program
-        # In the scratch directory itself: as deep as the programs of /usr/bin.
+        # The scratch directory itself, so that paths are as deep as /usr/bin.
         self._programs = scratch
         self._definitions = tomllib.loads(DEFINITIONS_FILE.read_text(encoding="utf-8"))
         self._keys = dict(_ours(self._definitions))
 
     def offers(self) -> Sequence[Offer]:
-        """The ids of which at least one side is ours."""
+        """The ids that have at least one side of ours."""
         return [
             Offer(id_, key.quantity, "1/s", "more", PARALLEL_CALLS)
             if key.suite == "parallel"
@@ -72,12 +72,12 @@ class Launch:
 
     @contextmanager
     def open(self, quantity: str) -> Iterator[Measure]:
-        """Starts a worker in the state of the quantity's parent."""
+        """Starts a worker with the state of the quantity's parent."""
         key = next(key for key in self._keys.values() if key.quantity == quantity)
         with self._worker(key) as worker:
-            worker.hear("Done")
-            worker.tell(CheckDescriptors={"promising": [OURS]})
-            worker.hear("Done")
+            worker.receive("Done")
+            worker.send(CheckDescriptors={"promising": [OURS]})
+            worker.receive("Done")
 
             def measure(calls: int) -> float:
                 return self._block(worker, key, calls)
@@ -109,18 +109,18 @@ class Launch:
         if key.suite == "parallel":
             threads = self._definitions["parallel"]["threads"]
             order = {"program": program, "method": OURS, "threads": threads, "calls": calls}
-            worker.tell(Parallel=order)
-            return float(worker.hear("Rate")["Rate"])
+            worker.send(Parallel=order)
+            return float(worker.receive("Rate")["Rate"])
         turns = [{"method": OURS, "samples": calls, "apart": False}]
         if key.suite == "lifecycle":
-            worker.tell(Lifecycle={"program": program, "turns": turns})
+            worker.send(Lifecycle={"program": program, "turns": turns})
         else:
-            worker.tell(FirstInstruction={"program": program, "search": False, "turns": turns})
-        return float(median(worker.hear("Samples")["Samples"]["taken"][OURS]) / 1e3)
+            worker.send(FirstInstruction={"program": program, "search": False, "turns": turns})
+        return float(median(worker.receive("Samples")["Samples"]["taken"][OURS]) / 1e3)
 
 
 def _ours(definitions: Mapping[str, Any]) -> Iterator[tuple[str, Key]]:
-    """Our side of each ratio; the numerator's, where both are ours."""
+    """Our side of each ratio. If both sides are ours, the numerator."""
     for ratio in definitions["ratio"]:
         for side in (ratio["over"], ratio["under"]):
             if side["method"] == OURS and side["suite"] != "snapshot":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The quantities that a suite can measure, and the form in which a suite offers them."""
+"""The types by which a suite offers quantities and measures them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from common.errors import BenchError
 
 Better = Literal["less", "more"]
-# Measures a block of so many calls and returns its figure.
+# Measures a block of this many calls, and returns its figure.
 Measure = Callable[[int], float]
 
 
@@ -19,7 +19,7 @@ class Missing(BenchError):
 
 @dataclass(frozen=True)
 class Offer:
-    """One id, and the quantity that stands behind it.
+    """One id, and the quantity that it measures.
 
     Attributes:
         quantity: Ids with equal quantities are measured together.
@@ -34,12 +34,12 @@ class Offer:
 
 
 class Suite(Protocol):
-    """Measures quantities with the build that this code belongs to."""
+    """Measures quantities of this code's own build."""
 
     def offers(self) -> Sequence[Offer]:
-        """All ids of the suite that have a time or a rate of ours."""
+        """All ids of the suite that include a time or rate of ours."""
         ...
 
     def open(self, quantity: str) -> AbstractContextManager[Measure]:
-        """Starts a fresh worker process for a quantity; raises Missing if that is impossible."""
+        """Starts a new worker process for a quantity. Raises Missing if that is impossible."""
         ...

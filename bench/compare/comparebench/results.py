@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Turns measured subjects into compare.json and into the table."""
+"""Computes compare.json from measured subjects, and prints the table."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ STYLES = {Verdict.SLOWER: "red", Verdict.FASTER: "green", Verdict.NOISY: "yellow
 
 
 def _ratio(interval: Interval, better: str) -> tuple[float, float, float]:
-    """new / base of the figures: for a rate, the change has the other sign."""
+    """new / base of the figures. For a rate, the change has the opposite sign."""
     if better == "less":
         value, low, high = interval.value, interval.low, interval.high
     else:
@@ -103,13 +103,13 @@ def suite(
 
 
 def regressions(document: Row) -> list[str]:
-    """Ids with a bar that are slower, or that only the new build cannot measure."""
+    """Ids with a bar that are slower, or that only the base build can measure."""
     slower = [ratio["id"] for ratio in document["ratios"] if ratio["regression"]]
     return [*slower, *document["lost"]]
 
 
 def show(console: Console, document: Row) -> None:
-    """The table, what was left out, and the outcome."""
+    """Prints the table, the parts left out, and the outcome."""
     table = Table("Id", "Base", "New", "", "New / base", "95 %", "Verdict", title_justify="left")
     for ratio in document["ratios"]:
         bar = "" if ratio["barred"] else " (no bar)"

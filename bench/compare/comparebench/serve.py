@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A build's server: measures what it is asked for, with the code and the benchmarks of its commit.
+"""A build's server: measures quantities with the code and the benchmarks of its own commit.
 
     driver                             server
                                        {"protocol": 1, "offers": [{"id": _, ...}]}
@@ -8,9 +8,9 @@
     {"do": "close"}                    {"closed": true}
     {"do": "finish"}                   {"finished": true}, and the server exits
 
-Each commit measures itself, so only this protocol has to stay the same between two commits.
-`open` starts a fresh worker process and warms it up; `measure` times one block of calls. The
-worker checks every answer. Any failure is one line {"error": "..."} and exit status 1.
+Each commit measures itself, so only this protocol must stay the same between two commits.
+`open` starts a new worker process and warms it up; `measure` times one block of calls. The worker
+checks every answer. Any failure is reported as one line {"error": "..."}, with exit status 1.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from common.worker import tell
+from common.worker import send
 
 from .captured import Job, Warm
 from .native import Launch
@@ -44,7 +44,7 @@ def make(name: str, program: Path, scratch: Path) -> Suite:
 
 
 class Server:
-    """Answers the driver's orders; at most one quantity is open."""
+    """Executes the driver's orders. At most one quantity is open."""
 
     def __init__(self, suites: Sequence[Suite], out: TextIO) -> None:
         self._out = out
@@ -52,36 +52,36 @@ class Server:
         self._stack = ExitStack()
         self._measure: Measure | None = None
         offers = [asdict(offer) for suite in suites for offer in suite.offers()]
-        tell(out, protocol=PROTOCOL, offers=offers)
+        send(out, protocol=PROTOCOL, offers=offers)
 
     def _open(self, quantity: str) -> None:
         try:
             context = self._open_by[quantity].open(quantity)
             self._measure = self._stack.enter_context(context)
         except Missing as missing:
-            tell(self._out, opened=False, missing=str(missing))
+            send(self._out, opened=False, missing=str(missing))
         else:
-            tell(self._out, opened=True)
+            send(self._out, opened=True)
 
-    def obey(self, order: Mapping[str, Any]) -> bool:
-        """Follows one order; False after the last."""
+    def execute(self, order: Mapping[str, Any]) -> bool:
+        """Executes one order. Returns False after the last one."""
         if order["do"] == "open":
             self._open(order["quantity"])
         elif order["do"] == "measure":
             assert self._measure is not None
-            tell(self._out, figure=self._measure(order["calls"]))
+            send(self._out, figure=self._measure(order["calls"]))
         elif order["do"] == "close":
             self._stack.close()
-            tell(self._out, closed=True)
+            send(self._out, closed=True)
         elif order["do"] == "finish":
-            tell(self._out, finished=True)
+            send(self._out, finished=True)
             return False
         return True
 
     def run(self) -> None:
         """Serves until `finish` or the end of stdin."""
         with self._stack:
-            while (line := sys.stdin.readline()) and self.obey(json.loads(line)):
+            while (line := sys.stdin.readline()) and self.execute(json.loads(line)):
                 pass
 
 
@@ -98,7 +98,7 @@ def main() -> int:
         suites = [make(name, options.program, options.scratch) for name in options.suites]
         Server(suites, sys.stdout).run()
     except Exception as error:  # the driver must learn of any failure, whatever it is
-        tell(sys.stdout, error=f"{type(error).__name__}: {error}")
+        send(sys.stdout, error=f"{type(error).__name__}: {error}")
         return 1
     return 0
 

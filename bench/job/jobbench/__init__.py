@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The job benchmark: captured runs of small tools, by the platform's ways, spawnfd and a C loop."""
+"""The job benchmark: captured runs of small tools by the platform, spawnfd and a C loop."""

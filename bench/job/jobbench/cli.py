@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The command line: measure, print the tables, write job.json."""
+"""The command line: measures, prints the tables, writes job.json."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ from .methods import FLOOR
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Arguments, with QUICK=1 from the environment as --quick."""
+    """Parses the arguments. QUICK=1 in the environment means --quick."""
     parser = argparse.ArgumentParser(
         prog="bench-job",
         description="Captured runs of small tools by subprocess, asyncio, uvloop, spawnfd and a C "
@@ -32,7 +32,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cell", action="append", metavar="CELL", help="only this one")
     flags.add_blocks(parser)
     parser.add_argument(
-        "--confine", type=Path, metavar="PATH", help="spawnfd-confine, to repeat all under Docker's"
+        "--confine",
+        type=Path,
+        metavar="PATH",
+        help="spawnfd-confine, to repeat all under Docker's profile",
     )
     parser.add_argument("--out", type=Path, default=flags.OUT, help="folder")
     return flags.parse(parser, arguments, "blocks", "per_block")
@@ -41,7 +44,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def make_tasks(
     options: argparse.Namespace, definitions: Definitions, calls: presets.Definitions
 ) -> list[Task]:
-    """What is asked for, filter by filter."""
+    """The chosen tasks, filter by filter."""
     flags.check_asked(options.cell, {cell.name for cell in definitions.cells})
     flags.check_asked(options.without, definitions.methods)
     scale: Scale = "quick" if options.quick else "full"
@@ -66,7 +69,7 @@ def make_tasks(
 
 
 def run(options: argparse.Namespace, definitions: Definitions, console: Console) -> results.Row:
-    """Measures, and returns what job.json is to hold."""
+    """Measures, and returns the content of job.json."""
     calls = presets.load()
     asked = make_tasks(options, definitions, calls)
     free = free_mib()
@@ -83,14 +86,14 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
     facts["load_after"] = round(os.getloadavg()[0], 2)
     facts["scale"] = "quick" if options.quick else "full"
     facts["seed"] = options.seed
-    # How CPython starts the children of subprocess and asyncio: not fork, if it may.
+    # Whether CPython may use vfork for the children of subprocess and asyncio.
     facts["cpython_vfork"] = getattr(subprocess, "_USE_VFORK", False)
     left_out = {title: why for title, why in reasons.items() if why}
     return results.suite(measured, definitions.rules, facts, left_out)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0 if everything ran and every answer was right."""
+    """The exit status is 0 if everything ran and every answer was right."""
     options = parse(arguments)
 
     def program(console: Console) -> None:

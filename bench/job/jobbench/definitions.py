@@ -17,7 +17,7 @@ PLAIN = "true"
 
 @dataclass(frozen=True)
 class Method:
-    """A way to make a call, and the event loop it needs, if any."""
+    """A method to make a call, and the event loop that it needs, if any."""
 
     name: str
     title: str
@@ -26,13 +26,13 @@ class Method:
     watcher: str | None = None
 
     def exists(self) -> bool:
-        """Whether this Python has it: 3.12 ended the choice of a watcher, and has pidfds."""
+        """Whether this Python has the watcher. Python 3.12 always watches by pidfd."""
         return self.watcher is None or sys.version_info < (3, 12)
 
 
 @dataclass(frozen=True)
 class Parent:
-    """What a calling process carries."""
+    """The state of a calling process."""
 
     name: str
     touch_mib: int = 0
@@ -51,14 +51,14 @@ class Cell(cells.Cell):
 
 @dataclass(frozen=True)
 class Rule(cells.Rule):
-    """One for each call if the id has {call}, else for PLAIN."""
+    """A ratio for each call if the id contains {call}, else for PLAIN."""
 
     of: Literal["time", "stall"] = "time"
 
 
 @dataclass(frozen=True)
 class Definitions:
-    """definitions.toml, as read."""
+    """The content of definitions.toml."""
 
     methods: Mapping[str, Method]
     parents: Mapping[str, Parent]
@@ -68,7 +68,7 @@ class Definitions:
 
 
 def load(path: Path = DEFINITIONS_FILE) -> Definitions:
-    """Reads the definitions; every name in them must be defined."""
+    """Reads the definitions. Raises BenchError for undefined names."""
     data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     found = Definitions(
         methods={entry["name"]: Method(**entry) for entry in data["method"]},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""How late an event loop sees events that happen at known times."""
+"""Measures how late an event loop handles events that occur at known times."""
 
 import asyncio
 import ctypes
@@ -18,16 +18,16 @@ class _Timer(ctypes.Structure):
     _fields_ = (("interval", _Timespec), ("value", _Timespec))
 
 
-# os.timerfd_create came with Python 3.13.
+# os.timerfd_create needs Python 3.13.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Heartbeat:
-    """A timerfd that the loop watches like any descriptor.
+    """A timerfd that the loop watches.
 
-    The kernel makes it readable at each tick's time, whatever the loop does meanwhile; a timer of
-    the loop's own would be rounded to milliseconds and would wait for the tick before it. A tick
-    that the loop slept through counts as late as it was, one by one.
+    The kernel makes it readable at each tick, even while the loop is blocked. The loop's own timers
+    are rounded to milliseconds, and each would wait for the previous one. If the loop misses
+    several ticks, each counts with its own delay.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tick_us: int) -> None:
@@ -46,7 +46,7 @@ class Heartbeat:
             raise OSError(ctypes.get_errno(), "timerfd_settime")
 
     def start(self) -> None:
-        """Ticks from now on."""
+        """Starts the ticks."""
         self.late_us = []
         self._loop.add_reader(self._fd, self._tick)
         self._due_ns = time.monotonic_ns() + self._tick_ns
@@ -59,10 +59,10 @@ class Heartbeat:
             self._due_ns += self._tick_ns
 
     def stop(self) -> None:
-        """No more ticks."""
+        """Stops the ticks."""
         self._set(0)
         self._loop.remove_reader(self._fd)
 
     def close(self) -> None:
-        """Gives the descriptor back."""
+        """Closes the descriptor."""
         os.close(self._fd)

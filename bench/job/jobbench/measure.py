@@ -21,7 +21,7 @@ SPARE_MIB = 1024
 
 @dataclass(frozen=True)
 class Task:
-    """One cell under one filter, with what is to be done in it."""
+    """One cell under one filter, with its calls, methods and counts."""
 
     cell: Cell
     filter: str
@@ -33,12 +33,12 @@ class Task:
 
     @property
     def calls(self) -> int:
-        """How many calls are timed."""
+        """The count of timed calls."""
         return len(self.members) * len(self.methods) * self.blocks * self.per_block
 
     @property
     def title(self) -> str:
-        """For the progress line."""
+        """The title of the progress line."""
         suffix = "" if self.filter == UNFILTERED else f" under {self.filter}"
         return f"{self.cell.name}{suffix}"
 
@@ -55,14 +55,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Measured:
-    """A task's blocks by tool and method; those with the same index stood beside each other."""
+    """A task's blocks by tool and method. Blocks with the same index belong to the same round."""
 
     task: Task
     blocks: Mapping[tuple[str, str], list[Block]]
 
 
 def why_not(task: Task, confine: Path | None, free_mib: int) -> str | None:
-    """What this machine lacks for a task."""
+    """The reason why this machine cannot run a task, if there is one."""
     if task.filter != UNFILTERED and confine is None:
         return "no --confine program"
     wanted = task.parent.touch_mib * len(task.methods)
@@ -72,7 +72,7 @@ def why_not(task: Task, confine: Path | None, free_mib: int) -> str | None:
 
 
 def free_mib() -> int:
-    """Memory that can be had without swapping."""
+    """MiB of memory that is available without swapping."""
     for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable":
@@ -97,7 +97,7 @@ def _command(setting: Setting, task: Task, method: Method) -> list[str]:
 
 @contextmanager
 def workers(setting: Setting, task: Task) -> Iterator[dict[str, Worker]]:
-    """A worker for each method; ended and reaped on any way out."""
+    """A worker for each method. Always ends and reaps them."""
     env = environment("job")
     with ExitStack() as stack:
         running: dict[str, Worker] = {}
@@ -105,18 +105,18 @@ def workers(setting: Setting, task: Task) -> Iterator[dict[str, Worker]]:
             worker = Worker(f"{method.name}, {task.title}", _command(setting, task, method), env)
             running[method.name] = stack.enter_context(worker)
         for worker in running.values():
-            worker.hear("hello")
+            worker.receive("hello")
         yield running
 
 
 def run_block(worker: Worker, name: str, count: int) -> Block:
-    """One block on one worker."""
-    worker.tell(do="prepare", calls=[name] * count)
-    worker.hear("ready")
-    worker.tell(do="go")
-    reply = worker.hear("end_ns")
+    """Runs one block on one worker."""
+    worker.send(do="prepare", calls=[name] * count)
+    worker.receive("ready")
+    worker.send(do="go")
+    reply = worker.receive("end_ns")
     if reply["calls"] != count:
-        raise BenchError(f"{worker.what}: {count} calls asked, {reply['calls']} made")
+        raise BenchError(f"{worker.what}: {count} calls requested, {reply['calls']} made")
     seconds = (reply["end_ns"] - reply["begin_ns"]) / 1e9
     return Block(count, seconds, reply["cpu_s"], reply.get("late_us", []))
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The ways to make a captured call from Python; each runs a list of calls to its end.
+"""Methods to make captured calls from Python. Each runs a list of calls to its end.
 
-All give the child the same: argv, working directory and environment as told, /dev/null as stdin,
-stdout and stderr captured whole and apart, no timeout.
+All start the child with the same argv, working directory and environment, with /dev/null as stdin,
+capture all of stdout and stderr separately, and have no timeout.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def create_subprocess_exec(cwd: str, env: dict[str, str]) -> AsyncCall:
 
 
 def _spawnfd(env: dict[str, str]) -> tuple[Any, Any]:
-    """The package and its form of the environment, which a caller makes once."""
+    """The package, and the environment as its Env, which a caller creates once."""
     import spawnfd
 
     prepared = spawnfd.Env.empty()
@@ -80,7 +80,7 @@ FLOOR = "floor"
 
 
 class Blocking:
-    """Calls in this thread, or in as many threads as are in flight."""
+    """Calls in this thread, or in one thread for each call in flight."""
 
     def __init__(self, call: Call, in_flight: int) -> None:
         self._call = call
@@ -91,7 +91,7 @@ class Blocking:
         return list((self._pool.map if self._pool else map)(self._call, calls))
 
     def late_us(self) -> list[int]:
-        """Nothing: there is no event loop."""
+        """Empty, because there is no event loop."""
         return []
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Blocking:
 
 
 class Awaited:
-    """Calls of as many coroutines as are in flight, on one event loop."""
+    """Calls on one event loop, by one coroutine for each call in flight."""
 
     def __init__(self, call: AsyncCall, in_flight: int, method: Method, tick_us: int) -> None:
         self._call = call
@@ -131,7 +131,7 @@ class Awaited:
         return [answers[index] for index in range(len(calls))]
 
     def late_us(self) -> list[int]:
-        """How late the loop saw each tick of the last run."""
+        """The delay of each tick in the last run."""
         return self._heartbeat.late_us if self._heartbeat else []
 
     def close(self) -> None:
@@ -152,9 +152,9 @@ def _loop_factory(loop: str | None) -> Callable[[], asyncio.AbstractEventLoop]:
 def make(
     method: Method, cwd: str, env: dict[str, str], in_flight: int, tick_us: int
 ) -> Blocking | Awaited:
-    """A method, ready to run."""
+    """Creates a method's runner."""
     if method.way in BLOCKING:
         return Blocking(BLOCKING[method.way](cwd, env), in_flight)
     if method.way in AWAITED:
         return Awaited(AWAITED[method.way](cwd, env), in_flight, method, tick_us)
-    raise BenchError(f"no way to make a call is called {method.way!r}")
+    raise BenchError(f"unknown method {method.way!r}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Turns measured cells into the ratios and rows of job.json."""
+"""Computes the ratios and rows of job.json from measured cells."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def _estimate(rule: Rule, over: Sequence[Block], under: Sequence[Block]) -> Esti
 
 
 def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
-    """The ratios that rules make of a cell; one whose methods were left out is left out."""
+    """The ratios of a cell. A ratio is left out if one of its methods was left out."""
     task, ratios = measured.task, []
     suffix = "" if task.filter == UNFILTERED else f".{task.filter}"
     for rule in rules:
@@ -92,7 +92,7 @@ def suite(
     machine: Mapping[str, object],
     left_out: Mapping[str, str],
 ) -> Row:
-    """The whole of job.json."""
+    """The content of job.json."""
     measured = list(measured)
     return {
         "suite": SUITE,

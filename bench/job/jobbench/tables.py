@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The figures for the terminal."""
+"""The tables for the terminal."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,12 @@ from common.tables import Row, bar_table, by_call, show_left_out
 
 from .definitions import UNFILTERED, Cell
 
-# Ends the ids of ratios that stand beside one with a bar.
+# The last part of ids of ratios that are shown next to one with a bar.
 BESIDE = ".pidfd_watcher"
 
 
 def time_table(rows: Sequence[Row]) -> Table:
-    """Wall microseconds per call by tool and method; the stall's tail beside it where measured."""
+    """Wall microseconds per call by tool and method, and the stall's tail where measured."""
     titles, calls = by_call(rows)
     table = Table("", *(Column(title, justify="right") for title in titles))
     for call, by_method in calls.items():
@@ -29,7 +29,7 @@ def time_table(rows: Sequence[Row]) -> Table:
 
 
 def tool_table(ratios: Sequence[Row]) -> Table:
-    """The ratios that are taken for every tool."""
+    """The ratios that exist for every tool."""
     found = {(ratio["rule"], ratio["filter"], ratio["call"]): ratio for ratio in ratios}
     calls = list(dict.fromkeys(ratio["call"] for ratio in ratios))
     title = "Ratios by tool, with 95 % intervals"
@@ -45,7 +45,7 @@ def tool_table(ratios: Sequence[Row]) -> Table:
 
 
 def show(console: Console, document: Row, cells: Sequence[Cell]) -> None:
-    """Prints what was found."""
+    """Prints the tables."""
     for filter_name in dict.fromkeys(row["filter"] for row in document["rows"]):
         for cell in cells:
             rows = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A worker process: one method, told what to do line by line on stdin.
+"""A worker process: one method. It reads one order per line from stdin.
 
     driver                                worker
                                           {"hello": true}
@@ -8,8 +8,8 @@
                                            "late_us": [_]}
     {"do": "finish"}                      {"finished": true}, and it exits
 
-Between the two times nothing but the method runs; answers are checked after the clock was read.
-Any failure is one line {"error": "..."} and exit status 1.
+Only the method runs between the two times. The worker checks the answers after it reads the clock.
+Any failure is reported as one line {"error": "..."}, with exit status 1.
 """
 
 import gc
@@ -25,7 +25,7 @@ from common import probes
 from common.asyncio_calls import Answer
 from common.errors import BenchError
 from common.reference import Reference
-from common.worker import check_leftovers, run_worker, tell
+from common.worker import check_leftovers, run_worker, send
 
 from . import methods
 from .definitions import PLAIN, Method, Parent
@@ -34,7 +34,7 @@ SPARE_DESCRIPTORS = 256
 
 
 class Burden:
-    """What a parent carries, held as long as this lives."""
+    """The memory and descriptors of a parent, kept as long as this object lives."""
 
     def __init__(self, parent: Parent) -> None:
         if parent.touch_mib:
@@ -59,7 +59,7 @@ def _check(method: str, asked: list[Reference], answers: list[Answer]) -> None:
 
 
 def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
-    """Follows the driver's lines to "finish" or the end of stdin."""
+    """Executes the driver's orders until "finish" or the end of stdin."""
     method, parent = Method(**job["method"]), Parent(**job["parent"])
     runner = methods.make(method, job["cwd"], job["env"], job["in_flight"], job["tick_us"])
     if parent.library_first:
@@ -68,13 +68,13 @@ def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) ->
     burden = Burden(parent)
     asked: list[Reference] = []
     files_after_first: int | None = None
-    tell(out, hello=True)
+    send(out, hello=True)
     while line := sys.stdin.readline():
         order = json.loads(line)
         if order["do"] == "prepare":
             asked = [references[name] for name in order["calls"]]
             gc.collect()
-            tell(out, ready=True)
+            send(out, ready=True)
         elif order["do"] == "go":
             calls = [list(reference.argv) for reference in asked]
             cpu = probes.cpu_seconds()
@@ -83,7 +83,7 @@ def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) ->
             end_ns = time.monotonic_ns()
             cpu = probes.cpu_seconds() - cpu
             _check(method.name, asked, answers)
-            tell(
+            send(
                 out,
                 begin_ns=begin_ns,
                 end_ns=end_ns,
@@ -97,7 +97,7 @@ def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) ->
             few = 2 * job["in_flight"] + 2 * len(references)
             check_leftovers(method.name, files_after_first, few)
             del burden
-            tell(out, finished=True)
+            send(out, finished=True)
             return
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The command line: measure, print the tables, write warm.json."""
+"""The command line: measures, prints the tables, writes warm.json."""
 
 import argparse
 import os
@@ -21,15 +21,15 @@ from common.session import Setting, announce, run_program
 
 from . import results, tables
 from .definitions import Call, Definitions, load
-from .measure import Task, hold, measure
+from .measure import Task, measure, measure_memory
 
 VENV = "venv"
-# Debian's own: what a venv is made of on a machine that nobody has prepared.
+# Debian's Python, which most users' venvs are made of.
 BASE_PYTHON = "/usr/bin/python3"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Arguments, with QUICK=1 from the environment as --quick."""
+    """Parses the arguments. QUICK=1 in the environment means --quick."""
     parser = argparse.ArgumentParser(
         prog="bench-warm",
         description="Short tools started cold, from a reserve, by fork and by the platform: time "
@@ -47,7 +47,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def make_venv(scratch: Path) -> str:
-    """The python of a venv with nothing in it."""
+    """The python of a new empty venv."""
     base = BASE_PYTHON if os.access(BASE_PYTHON, os.X_OK) else sys.executable
     folder = scratch / VENV
     subprocess.run([base, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
@@ -55,7 +55,7 @@ def make_venv(scratch: Path) -> str:
 
 
 def why_not(call: Call, env: Mapping[str, str]) -> str | None:
-    """What this machine lacks for a call."""
+    """The reason why this machine cannot make a call, if there is one."""
     if not call.prefix:
         return None
     if shutil.which(call.prefix[0], path=env["PATH"]) is None:
@@ -65,19 +65,19 @@ def why_not(call: Call, env: Mapping[str, str]) -> str | None:
 
 
 def make_reference(call: Call, cwd: Path, env: Mapping[str, str]) -> Reference:
-    """What plain subprocess answers; it must answer the same twice, and without a complaint."""
+    """The answer by subprocess. Two runs must agree, succeed, and write nothing to stderr."""
     argv = [*call.prefix, *call.argv]
     found = Reference(call.name, call.argv, *answer(argv, cwd, env))
     wrong = found.difference(*answer(argv, cwd, env))
     if wrong or found.code != 0 or found.stderr:
-        raise BenchError(f"call {call.name} does not answer rightly: {wrong or found}")
+        raise BenchError(f"call {call.name} cannot be a reference: {wrong or found}")
     return found
 
 
 def make_tasks(
     options: argparse.Namespace, definitions: Definitions, calls: Mapping[str, Call]
 ) -> list[Task]:
-    """What is asked for."""
+    """The chosen tasks."""
     flags.check_asked(options.cell, {cell.name for cell in definitions.cells} | {"memory"})
     flags.check_asked(options.call, definitions.calls)
     flags.check_asked(options.without, definitions.methods)
@@ -94,14 +94,14 @@ def make_tasks(
         )
         for cell in definitions.cells
         if not options.cell or cell.name in options.cell
-        # Only root may start programs as somebody else.
+        # Only root may start programs as another user.
         if cell.uid < 0 or os.geteuid() == 0
     ]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Calls that can be made here, and for each call that is defined why not, if it cannot be."""
+    """The calls that this machine can make, and for the others the reasons why not."""
 
     named: Mapping[str, str]
     calls: Mapping[str, Call]
@@ -115,7 +115,7 @@ def prepare(
     overrides: Mapping[str, str],
     wanted: Collection[str] | None = None,
 ) -> Prepared:
-    """A workspace in `scratch`, and the answers there of the wanted calls; None: of all."""
+    """Creates a workspace in `scratch`, and references of the wanted calls. None: of all calls."""
     known = presets.load()
     tools = presets.resolve_tools(known, overrides)
     root, env = workspace.prepare(scratch, known, tools["git"])
@@ -133,7 +133,7 @@ def prepare(
 
 
 def run(options: argparse.Namespace, definitions: Definitions, console: Console) -> results.Row:
-    """Measures, and returns what warm.json is to hold."""
+    """Measures, and returns the content of warm.json."""
     overrides = dict(item.partition("=")[::2] for item in options.tool)
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as folder:
         ready = prepare(Path(folder), definitions, overrides, options.call)
@@ -142,22 +142,22 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
         facts = machine.describe(ready.named, setting.cwd, ("spawnfd",))
         with announce(console, facts, [task.timed for task in tasks]) as progress:
             measured = measure(tasks, setting, options.seed, progress)
-        held = []
+        memory_uses = []
         if not options.cell or "memory" in options.cell:
-            held = hold(definitions.memory, calls, setting, definitions.methods)
+            memory_uses = measure_memory(definitions.memory, calls, setting, definitions.methods)
     facts["load_after"] = round(os.getloadavg()[0], 2)
     facts["scale"] = "quick" if options.quick else "full"
     facts["seed"] = options.seed
     left_out = {name: why for name, why in ready.reasons.items() if why}
     left_out |= {what: why for one in measured for what, why in results.cold_ones(one).items()}
-    for one in held:
+    for one in memory_uses:
         if not one.kib:
-            left_out[f"memory, {one.call}, {one.mode}"] = "nothing parked that may be looked at"
-    return results.suite(measured, held, definitions.rules, facts, left_out)
+            left_out[f"memory, {one.call}, {one.mode}"] = "no parked process can be inspected"
+    return results.suite(measured, memory_uses, definitions.rules, facts, left_out)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0 if everything ran and every answer was right."""
+    """The exit status is 0 if everything ran and every answer was right."""
     options = parse(arguments)
 
     def program(console: Console) -> None:

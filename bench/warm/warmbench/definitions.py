@@ -15,10 +15,10 @@ Mode = Literal["reserve", "fork"]
 
 @dataclass(frozen=True)
 class Method:
-    """A way to make a call, and the mode of the Warm that it is made with, if any.
+    """A method to make a call, and the mode of its Warm, if it has one.
 
     Attributes:
-        any: What is parked executes any program.
+        any: The parked processes can execute any program.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Call:
-    """A command line; inside a sandbox, if it has a prefix."""
+    """A command line. A prefix is the command of a sandbox."""
 
     name: str
     argv: tuple[str, ...]
@@ -43,8 +43,8 @@ class Cell(cells.Cell):
     """The same calls by several methods.
 
     Attributes:
-        touched_mib: What the caller has written to, in memory of its own.
-        uid: Whom the program runs as; -1: as its caller does.
+        touched_mib: Private memory that the caller has written to.
+        uid: The program's user id. -1: the caller's.
     """
 
     gap_ms: int
@@ -55,7 +55,7 @@ class Cell(cells.Cell):
 
 @dataclass(frozen=True)
 class Memory:
-    """Whose parked processes are looked at."""
+    """The calls whose parked processes are inspected."""
 
     calls: tuple[str, ...]
     processes: int
@@ -63,14 +63,14 @@ class Memory:
 
 @dataclass(frozen=True)
 class Rule(cells.Rule):
-    """One for each of the cell's calls."""
+    """A ratio for each of the cell's calls."""
 
     of: Literal["p50", "p99", "time", "cpu"]
 
 
 @dataclass(frozen=True)
 class Definitions:
-    """definitions.toml, as read."""
+    """The content of definitions.toml."""
 
     methods: Mapping[str, Method]
     calls: Mapping[str, Call]
@@ -84,7 +84,7 @@ def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load(path: Path = DEFINITIONS_FILE) -> Definitions:
-    """Reads the definitions; every name in them must be defined."""
+    """Reads the definitions. Raises BenchError for undefined names."""
     data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     found = Definitions(
         methods={entry["name"]: Method(**entry) for entry in data["method"]},

@@ -14,13 +14,13 @@ from common.session import Setting
 
 from .definitions import Call, Cell, Memory, Method
 
-# Turns two things into one: what is parked is as full as it will be, and every file is in memory.
+# Enough that the Warm is full, and every file is in the page cache.
 WARM_UP_CALLS = 3
 
 
 @dataclass(frozen=True)
 class Task:
-    """One cell, with what is to be done in it."""
+    """One cell, with its calls, methods and counts."""
 
     cell: Cell
     calls: tuple[Call, ...]
@@ -30,12 +30,12 @@ class Task:
 
     @property
     def warm_up(self) -> int:
-        """How many calls of a tool go before those that are timed."""
+        """The count of calls of a tool before the timed ones."""
         return max(WARM_UP_CALLS, 2 * (self.cell.in_flight - 1))
 
     @property
     def timed(self) -> int:
-        """How many calls are timed."""
+        """The count of timed calls."""
         return len(self.calls) * len(self.methods) * self.blocks * self.per_block
 
 
@@ -51,15 +51,15 @@ class Block:
 
 @dataclass(frozen=True)
 class Measured:
-    """A task's blocks by call and method; those with the same index stood beside each other."""
+    """A task's blocks by call and method. Blocks with the same index belong to the same round."""
 
     task: Task
     blocks: Mapping[tuple[str, str], list[Block]]
 
 
 @dataclass(frozen=True)
-class Held:
-    """KiB of each process that is parked for a call."""
+class MemoryUse:
+    """The memory of each process that is parked for a call, in KiB."""
 
     call: str
     mode: str
@@ -81,7 +81,7 @@ def _worker(
 
 @contextmanager
 def workers(setting: Setting, task: Task) -> Iterator[dict[str, Worker]]:
-    """A worker for each method; ended and reaped on any way out."""
+    """A worker for each method. Always ends and reaps them."""
     cell = task.cell
     with ExitStack() as stack:
         running: dict[str, Worker] = {}
@@ -98,15 +98,15 @@ def workers(setting: Setting, task: Task) -> Iterator[dict[str, Worker]]:
                 uid=cell.uid,
             )
             running[method.name] = stack.enter_context(worker)
-            # One after another: what they park is not to be in each other's way.
-            worker.hear("hello")
+            # One after another, so that parking in one does not slow down the other.
+            worker.receive("hello")
         yield running
 
 
 def run_block(worker: Worker, name: str, count: int) -> Block:
-    """One block on one worker."""
-    worker.tell(do="run", call=name, count=count)
-    reply = worker.hear("ns")
+    """Runs one block on one worker."""
+    worker.send(do="run", call=name, count=count)
+    reply = worker.receive("ns")
     return Block(reply["ns"], reply["seconds"], reply["cpu_s"], Counter(reply["started"]))
 
 
@@ -127,17 +127,17 @@ def measure(
     return found
 
 
-def hold(
+def measure_memory(
     memory: Memory, calls: Mapping[str, Call], setting: Setting, methods: Mapping[str, Method]
-) -> list[Held]:
-    """What is held for each call and mode, each looked at alone."""
+) -> list[MemoryUse]:
+    """The memory of the parked processes for each call and mode, one at a time."""
     chosen = [calls[name] for name in memory.calls if name in calls]
-    found: list[Held] = []
+    found: list[MemoryUse] = []
     cold = methods["cold"]
     with _worker("memory", setting, cold, chosen, "memory", in_flight=1, gap_ms=0) as worker:
-        worker.hear("hello")
+        worker.receive("hello")
         for call in chosen:
             for mode, processes in (("reserve", memory.processes), ("fork", 1)):
-                worker.tell(do="memory", call=call.name, mode=mode, processes=processes)
-                found.append(Held(call.name, mode, worker.hear("kib")["kib"]))
+                worker.send(do="memory", call=call.name, mode=mode, processes=processes)
+                found.append(MemoryUse(call.name, mode, worker.receive("kib")["kib"]))
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a parked process keeps for itself."""
+"""The memory of parked processes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ def smaps(pid: str) -> dict[str, int]:
 
 
 def measure(call: Call, mode: str, processes: int, env: Mapping[str, str]) -> list[dict[str, int]]:
-    """Private, shared by share, and resident KiB of each process parked for the call."""
+    """Private, proportional (PSS) and resident KiB of each process parked for the call."""
     import spawnfd
 
     before = set(probes.children())
@@ -32,7 +32,7 @@ def measure(call: Call, mode: str, processes: int, env: Mapping[str, str]) -> li
             try:
                 kinds = smaps(pid)
             except (PermissionError, ProcessLookupError):
-                # It is not dumpable, so that only root may look; or has ended, as a Warm's marker.
+                # Only root may inspect an undumpable process. The Warm's marker may have ended.
                 continue
             private = kinds["Private_Clean"] + kinds["Private_Dirty"] + kinds.get("Swap", 0)
             found.append({"private": private, "pss": kinds["Pss"], "rss": kinds["Rss"]})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The ways to make a captured call; each runs a block of the same call and times every one.
+"""Methods to make captured calls. Each runs a block of the same call, and times every call.
 
-All give the child the same: argv, working directory and environment as told, /dev/null as stdin,
-stdout and stderr captured whole and apart, no timeout.
+All start the child with the same argv, working directory and environment, with /dev/null as stdin,
+capture all of stdout and stderr separately, and have no timeout.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ COLD = "clone"
 
 @dataclass(frozen=True)
 class Block:
-    """Answers in any order, the time of each, and of all."""
+    """Answers in any order, the time of each call, and the total time."""
 
     answers: list[Answer]
     ns: list[int]
@@ -35,7 +35,7 @@ class Block:
 
 
 class Runner:
-    """One method, with what it keeps parked."""
+    """One method, with its parked processes."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Runner:
             if self._method.any:
                 self._warm.add_any(depth=max(2, self._in_flight))
             for call in () if self._method.any else calls.values():
-                # Forks are made ahead: as many as are in flight.
+                # In mode fork, one process is forked in advance for each call in flight.
                 ahead = self._in_flight if self._method.mode == "fork" else 1
                 depth = max(call.depth, ahead)
                 warm.park(self._warm, call.argv, depth, self._env, call.prefix, self._cwd)
@@ -113,10 +113,10 @@ class Runner:
     async def _exec(self, call: Call) -> Answer:
         return await asyncio_calls.call([*call.prefix, *call.argv], self._cwd, self._env)
 
-    # ---- a block of them ----
+    # ---- a block of calls ----
 
     def run(self, call: Call, count: int) -> Block:
-        """Makes `count` calls, as many at once as the cell says."""
+        """Makes `count` calls, `in_flight` at once."""
         once: dict[str, Once] = {"subprocess.run": self._subprocess, "run": self._run}
         awaited: dict[str, Awaited] = {
             "create_subprocess_exec": self._exec,
@@ -126,7 +126,7 @@ class Runner:
             return self._asyncio.run(self._lanes(awaited[self._method.way], call, count))
         if self._method.way in once:
             return self._one_by_one(once[self._method.way], call, count)
-        raise BenchError(f"no way to make a call is called {self._method.way!r}")
+        raise BenchError(f"unknown method {self._method.way!r}")
 
     def _one_by_one(self, once: Once, call: Call, count: int) -> Block:
         def timed(_: int) -> tuple[Answer, int]:
@@ -163,17 +163,17 @@ class Runner:
         return Block(answers, ns, (time.perf_counter_ns() - begin) / 1e9)
 
     def _settle_in_time(self) -> None:
-        # On the clock, or the block would have had for nothing what was parked before it.
+        # Counts in the timing: otherwise the block would not pay for the processes that it used.
         if not self._gap_s:
             self.settle()
 
     def settle(self) -> None:
-        """Waits until all that was used has been parked anew."""
+        """Waits until all used processes have been replaced."""
         if self._warm is not None:
             warm.settle(self._warm)
 
     def close(self) -> None:
-        """Ends what is parked, the pool and the loop."""
+        """Ends the parked processes, the pool and the loop."""
         if self._warm is not None:
             self._warm.close()
         if self._pool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Turns measured cells into the ratios and rows of warm.json."""
+"""Computes the ratios and rows of warm.json from measured cells."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from common.stats import INTERVAL, Estimate, estimate, quantile, round_ratios, tail_ratio
 
 from .definitions import Rule
-from .measure import Block, Held, Measured
+from .measure import Block, Measured, MemoryUse
 
 SUITE = "warm"
 P99 = 0.99
@@ -32,12 +32,12 @@ def _estimate(rule: Rule, over: Sequence[Block], under: Sequence[Block]) -> Esti
 
 
 def started(blocks: Iterable[Block]) -> Counter[str]:
-    """How the calls of some blocks were started."""
+    """The kinds of start of the blocks' calls, with their counts."""
     return sum((block.started for block in blocks), Counter[str]())
 
 
 def warm_share(blocks: Iterable[Block]) -> float | None:
-    """How many of the calls were started warm; None of a method that is none of ours."""
+    """The share of calls that were started warm. None for methods that are not ours."""
     counted = started(blocks)
     if not counted:
         return None
@@ -45,7 +45,7 @@ def warm_share(blocks: Iterable[Block]) -> float | None:
 
 
 def cold_ones(measured: Measured) -> dict[str, str]:
-    """Calls by warm methods of which none was warm, and how they were started instead."""
+    """Calls by warm methods that were never warm, and how they were started instead."""
     warm = {method.name for method in measured.task.methods if method.mode}
     return {
         f"{measured.task.cell.name}, {call}, {method}": f"never warm: {dict(started(blocks))}"
@@ -55,9 +55,9 @@ def cold_ones(measured: Measured) -> dict[str, str]:
 
 
 def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
-    """The ratios that rules make of a cell; one whose methods were left out is left out.
+    """The ratios of a cell. A ratio is left out if one of its methods was left out.
 
-    So is one that would call cold what was to be warm.
+    It is also left out if a warm method was never warm.
     """
     ratios: list[Row] = []
     warm = {method.name for method in measured.task.methods if method.mode}
@@ -88,19 +88,19 @@ def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
     return ratios
 
 
-def memory_of(held: Held) -> Row:
-    """Private MiB of a process parked for a call: the median, and from the least to the most."""
-    mib = sorted(kib["private"] / KIB_IN_MIB for kib in held.kib)
-    suffix = "" if held.mode == "reserve" else f".{held.mode}"
+def memory_of(use: MemoryUse) -> Row:
+    """Private MiB of a process parked for a call: the median, the smallest and the largest."""
+    mib = sorted(kib["private"] / KIB_IN_MIB for kib in use.kib)
+    suffix = "" if use.mode == "reserve" else f".{use.mode}"
     return {
-        "id": f"warm.private_mib.{held.call}{suffix}",
+        "id": f"warm.private_mib.{use.call}{suffix}",
         "value": round(median(mib), 3),
         "low": round(mib[0], 3),
         "high": round(mib[-1], 3),
-        "meaning": f"private MiB of a process parked for {held.call}, mode {held.mode}; "
-        "low and high are the least and the most of those looked at",
+        "meaning": f"private MiB of a process parked for {use.call}, mode {use.mode}; "
+        "low and high are the smallest and the largest of the inspected ones",
         "rule": "warm.private_mib.{call}",
-        "call": held.call,
+        "call": use.call,
         "processes": len(mib),
     }
 
@@ -138,19 +138,19 @@ def rows_of(measured: Measured) -> list[Row]:
     return rows
 
 
-def memory_row(held: Held) -> Row:
-    """All that is known of the memory of a call's processes."""
-    return {"cell": "memory", "call": held.call, "mode": held.mode, "kib": held.kib}
+def memory_row(use: MemoryUse) -> Row:
+    """The memory of a call's parked processes."""
+    return {"cell": "memory", "call": use.call, "mode": use.mode, "kib": use.kib}
 
 
 def suite(
     measured: Sequence[Measured],
-    held: Sequence[Held],
+    memory_uses: Sequence[MemoryUse],
     rules: Sequence[Rule],
     machine: Mapping[str, object],
     left_out: Mapping[str, str],
 ) -> Row:
-    """The whole of warm.json."""
+    """The content of warm.json."""
     return {
         "suite": SUITE,
         "machine": dict(machine),
@@ -158,10 +158,10 @@ def suite(
         "left_out": dict(left_out),
         "ratios": [
             *(ratio for one in measured for ratio in ratios_of(one, rules)),
-            *(memory_of(one) for one in held if one.kib),
+            *(memory_of(one) for one in memory_uses if one.kib),
         ],
         "rows": [
             *(row for one in measured for row in rows_of(one)),
-            *(memory_row(one) for one in held),
+            *(memory_row(one) for one in memory_uses),
         ],
     }

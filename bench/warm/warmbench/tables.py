@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The figures for the terminal."""
+"""The tables for the terminal."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from common.tables import Row, bar_table, by_call, show_left_out
 
 
 def figures(row: Row) -> str:
-    """What a table says of a call by a method."""
+    """A table's cell for a call by a method."""
     share = row["warm_share"]
     cold = (
         f" ({1 - share:.0%} cold)"
@@ -24,7 +24,7 @@ def figures(row: Row) -> str:
 
 
 def cell_table(rows: Sequence[Row], title: str) -> Table:
-    """p50 and p99 in microseconds, or calls per second, by call and method; CPU time below."""
+    """p50 and p99 in microseconds, or calls per second, by call and method, and CPU time."""
     titles, calls = by_call(rows)
     columns = (Column(method, justify="right") for method in titles)
     table = Table("", *columns, title=title, title_justify="left")
@@ -36,7 +36,7 @@ def cell_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def show(console: Console, document: Row, titles: Mapping[str, str]) -> None:
-    """Prints what was found."""
+    """Prints the tables."""
     for name, title in titles.items():
         rows = [row for row in document["rows"] if row["cell"] == name]
         if rows:

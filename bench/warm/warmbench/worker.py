@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A worker process: one method, told what to do line by line on stdin.
+"""A worker process: one method. It reads one order per line from stdin.
 
     driver                                worker
                                           {"hello": true}
@@ -7,8 +7,8 @@
     {"do": "memory", "call": _, ...}      {"kib": [{"private": _, "pss": _, "rss": _}]}
     {"do": "finish"}                      {"finished": true}, and it exits
 
-Between two lines a worker does nothing, and starts nothing: what is to be parked is parked.
-Any failure is one line {"error": "..."} and exit status 1.
+Between two orders a worker is idle: all processes are parked before it answers.
+Any failure is reported as one line {"error": "..."}, with exit status 1.
 """
 
 import gc
@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from common import probes
 from common.errors import BenchError
 from common.reference import Reference
-from common.worker import check_leftovers, run_worker, tell
+from common.worker import check_leftovers, run_worker, send
 
 from . import memory
 from .definitions import Call, Method
@@ -31,11 +31,11 @@ def _call(entry: dict[str, Any]) -> Call:
 
 
 def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
-    """Follows the driver's lines to "finish" or the end of stdin."""
+    """Executes the driver's orders until "finish" or the end of stdin."""
     calls = {entry["name"]: _call(entry) for entry in job["calls"]}
     method = Method(**job["method"])
     runner = Runner(method, calls, job["cwd"], job["env"], **job["terms"])
-    tell(out, hello=True)
+    send(out, hello=True)
     while line := sys.stdin.readline():
         order = json.loads(line)
         if order["do"] == "run":
@@ -49,15 +49,15 @@ def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) ->
                 if wrong := references[call.name].difference(*answer):
                     raise BenchError(f"call {call.name}, method {method.name}: {wrong}")
             started, runner.started = dict(runner.started), type(runner.started)()
-            tell(out, ns=block.ns, seconds=block.seconds, cpu_s=cpu, started=started)
+            send(out, ns=block.ns, seconds=block.seconds, cpu_s=cpu, started=started)
         elif order["do"] == "memory":
             call = calls[order["call"]]
             found = memory.measure(call, order["mode"], order["processes"], job["env"])
-            tell(out, kib=found)
+            send(out, kib=found)
         elif order["do"] == "finish":
             runner.close()
             check_leftovers(method.name)
-            tell(out, finished=True)
+            send(out, finished=True)
             return
 
 
