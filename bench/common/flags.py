@@ -36,7 +36,7 @@ def parse(
     return options
 
 
-def check_asked(names: Iterable[str] | None, known: Collection[str]) -> None:
+def check_known_names(names: Iterable[str] | None, known: Collection[str]) -> None:
     """Raises BenchError for a name in the options that is unknown."""
     for name in names or ():
         if name not in known:

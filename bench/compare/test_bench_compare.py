@@ -189,20 +189,20 @@ def test_ids_without_a_bar_are_no_regression() -> None:
 
 
 def test_blocks_alternate_between_the_builds() -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     class Fake(measure.Side):
         def __init__(self, number: int) -> None:
             self.number = number
 
         def measure(self, calls: int) -> float:
-            asked.append(self.number)
+            requested.append(self.number)
             return 1.0 + self.number
 
     driver = measure.Driver(Fake(0), Fake(1), 1)
     subject = Subject(["x"], ("q", "q"), "us", "less", 1, True)
     assert driver._pairs(subject, (1, 0), 0) == [(1.0, 2.0)] * 2
-    assert asked == [1, 0, 0, 1]
+    assert requested == [1, 0, 0, 1]
 
 
 def test_other_protocol_version_is_refused() -> None:

@@ -45,8 +45,8 @@ def make_tasks(
     options: argparse.Namespace, definitions: Definitions, calls: presets.Definitions
 ) -> list[Task]:
     """The chosen tasks, filter by filter."""
-    flags.check_asked(options.cell, {cell.name for cell in definitions.cells})
-    flags.check_asked(options.without, definitions.methods)
+    flags.check_known_names(options.cell, {cell.name for cell in definitions.cells})
+    flags.check_known_names(options.without, definitions.methods)
     scale: Scale = "quick" if options.quick else "full"
     return [
         Task(
@@ -71,10 +71,10 @@ def make_tasks(
 def run(options: argparse.Namespace, definitions: Definitions, console: Console) -> results.Row:
     """Measures, and returns the content of job.json."""
     calls = presets.load()
-    asked = make_tasks(options, definitions, calls)
+    requested = make_tasks(options, definitions, calls)
     free = free_mib()
-    reasons = {task.title: why_not(task, options.confine, free) for task in asked}
-    tasks = [task for task in asked if not reasons[task.title]]
+    reasons = {task.title: why_not(task, options.confine, free) for task in requested}
+    tasks = [task for task in requested if not reasons[task.title]]
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as scratch:
         tools = presets.resolve_tools(calls, {})
         with_floor = FLOOR not in options.without

@@ -51,8 +51,8 @@ class Burden:
             self._descriptors = [null, *(os.dup(null) for _ in range(parent.descriptors - 1))]
 
 
-def _check(method: str, asked: list[Reference], answers: list[Answer]) -> None:
-    for reference, answer in zip(asked, answers, strict=True):
+def _check(method: str, requested: list[Reference], answers: list[Answer]) -> None:
+    for reference, answer in zip(requested, answers, strict=True):
         wrong = reference.difference(*answer)
         if wrong:
             raise BenchError(f"preset {reference.name}, method {method}: {wrong}")
@@ -66,23 +66,23 @@ def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) ->
         first = references[PLAIN]
         _check(method.name, [first], runner.run([list(first.argv)]))
     burden = Burden(parent)
-    asked: list[Reference] = []
+    requested: list[Reference] = []
     files_after_first: int | None = None
     send(out, hello=True)
     while line := sys.stdin.readline():
         order = json.loads(line)
         if order["do"] == "prepare":
-            asked = [references[name] for name in order["calls"]]
+            requested = [references[name] for name in order["calls"]]
             gc.collect()
             send(out, ready=True)
         elif order["do"] == "go":
-            calls = [list(reference.argv) for reference in asked]
+            calls = [list(reference.argv) for reference in requested]
             cpu = probes.cpu_seconds()
             begin_ns = time.monotonic_ns()
             answers = runner.run(calls)
             end_ns = time.monotonic_ns()
             cpu = probes.cpu_seconds() - cpu
-            _check(method.name, asked, answers)
+            _check(method.name, requested, answers)
             send(
                 out,
                 begin_ns=begin_ns,

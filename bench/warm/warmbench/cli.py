@@ -78,9 +78,9 @@ def make_tasks(
     options: argparse.Namespace, definitions: Definitions, calls: Mapping[str, Call]
 ) -> list[Task]:
     """The chosen tasks."""
-    flags.check_asked(options.cell, {cell.name for cell in definitions.cells} | {"memory"})
-    flags.check_asked(options.call, definitions.calls)
-    flags.check_asked(options.without, definitions.methods)
+    flags.check_known_names(options.cell, {cell.name for cell in definitions.cells} | {"memory"})
+    flags.check_known_names(options.call, definitions.calls)
+    flags.check_known_names(options.without, definitions.methods)
     scale: Scale = "quick" if options.quick else "full"
     return [
         Task(
@@ -120,13 +120,13 @@ def prepare(
     tools = presets.resolve_tools(known, overrides)
     root, env = workspace.prepare(scratch, known, tools["git"])
     named = {**tools, VENV: make_venv(scratch)}
-    asked = {
+    requested = {
         name: replace(call, argv=presets.resolve_argv(call.argv, named))
         for name, call in definitions.calls.items()
         if not wanted or name in wanted
     }
-    reasons = {name: why_not(call, env) for name, call in asked.items()}
-    calls = {name: call for name, call in asked.items() if not reasons[name]}
+    reasons = {name: why_not(call, env) for name, call in requested.items()}
+    calls = {name: call for name, call in requested.items() if not reasons[name]}
     references = {name: make_reference(call, root, env) for name, call in calls.items()}
     setting = Setting(references=references, env=env, cwd=root, scratch=scratch)
     return Prepared(named, calls, reasons, setting)

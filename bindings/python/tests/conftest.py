@@ -33,9 +33,9 @@ for number, action in (
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, action)
 
-Go = Callable[[Callable[[], Awaitable[Any]]], Any]
+RunLoop = Callable[[Callable[[], Awaitable[Any]]], Any]
 
-LOOPS: dict[str, Go] = {
+LOOPS: dict[str, RunLoop] = {
     "asyncio": lambda main: asyncio.run(main()),  # type: ignore[arg-type]
     "uvloop": lambda main: uvloop.run(main()),  # type: ignore[arg-type]
     "trio": trio.run,
@@ -175,7 +175,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 # Set by `make test-all`: runs every value of every axis.
 FULL = bool(os.environ.get("SPAWNFD_FULL"))
 # Parameters whose value changes a test little: the kind of start, and the event loop.
-AXES = ("way", "mode", "go")
+AXES = ("way", "mode", "run_loop")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -221,6 +221,6 @@ def script(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=LOOPS)
-def go(request: pytest.FixtureRequest) -> Go:
+def run_loop(request: pytest.FixtureRequest) -> RunLoop:
     """Runs a coroutine function on one of the event loops. The function may use anyio."""
     return LOOPS[request.param]

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 import spawnfd as sf
-from conftest import Go
+from conftest import RunLoop
 from spawnfd import actions as act
 
 
@@ -134,7 +134,7 @@ def test_exception_class_name_in_tracebacks() -> None:
     assert type(caught.value).__name__ == "SpawnFileNotFoundError"
 
 
-def test_action_error_carries_the_path(go: Go) -> None:
+def test_action_error_carries_the_path(run_loop: RunLoop) -> None:
     wrong: list[tuple[act.Action, str | None]] = [
         (act.Chdir("/no/such"), "/no/such"),
         (act.Chdir(Path("/no/such")), "/no/such"),
@@ -155,7 +155,7 @@ def test_action_error_carries_the_path(go: Go) -> None:
             for caught in (run, run_async, spawn):
                 assert (caught.value.action, caught.value.filename) == (2, path)
 
-    go(main)
+    run_loop(main)
 
 
 # Runs under a filter that acts like a kernel before 6.15: it keeps no status of a reaped child.

@@ -14,11 +14,11 @@ from pathlib import Path
 import anyio
 import pytest
 import spawnfd as sf
-from conftest import Go, is_alive, wait_until
+from conftest import RunLoop, is_alive, wait_until
 from patience import Gate, ignores_sigterm
 
 # For behaviour that does not depend on the loop: one loop of each kind.
-two_loops = pytest.mark.parametrize("go", ["asyncio", "trio"], indirect=True)
+two_loops = pytest.mark.parametrize("run_loop", ["asyncio", "trio"], indirect=True)
 
 IGNORES_SIGTERM = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")
 
@@ -34,7 +34,7 @@ async def wait_for_output(job: sf.Job, text: str, since: int = 0) -> sf.Chunk:
     return job.read(since)
 
 
-def test_streaming(go: Go) -> None:
+def test_streaming(run_loop: RunLoop) -> None:
     async def main() -> None:
         line = sf.sh("for i in 1 2 3; do echo out $i; echo err $i >&2; sleep 0.05; done; printf x")
         found: dict[str | None, list[str]] = {"stdout": [], "stderr": []}
@@ -49,10 +49,10 @@ def test_streaming(go: Go) -> None:
         assert await job.result() is result
         assert result.text == "".join(found["stdout"])
 
-    go(main)
+    run_loop(main)
 
 
-def test_background_job_reads_and_writes(go: Go) -> None:
+def test_background_job_reads_and_writes(run_loop: RunLoop) -> None:
     async def main() -> None:
         job = await sf.start(sf.sh("echo one; read line; echo two $line; cat"), stdin="stream")
         first = await wait_for_output(job, "one\n")
@@ -71,10 +71,10 @@ def test_background_job_reads_and_writes(go: Go) -> None:
         assert job.read(first.next).text == "two more\ntäxt"
         assert "ended" in repr(job)
 
-    go(main)
+    run_loop(main)
 
 
-def test_stop_waits_for_the_grace_period(go: Go) -> None:
+def test_stop_waits_for_the_grace_period(run_loop: RunLoop) -> None:
     async def main() -> None:
         polite = await sf.start(sf.sh("trap 'echo bye; exit 7' TERM; echo ready; sleep 60 & wait"))
         await wait_for_output(polite, "ready")
@@ -92,11 +92,11 @@ def test_stop_waits_for_the_grace_period(go: Go) -> None:
         await wait_for_output(stopped, "ready")
         assert (await stopped.stop(grace=20)).signal == 15
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_a_slow_consumer_slows_the_program(go: Go) -> None:
+def test_a_slow_consumer_slows_the_program(run_loop: RunLoop) -> None:
     async def main() -> None:
         size = 3_000_000
         async with sf.start(["head", "-c", str(size), "/dev/zero"], window=1) as job:
@@ -108,11 +108,11 @@ def test_a_slow_consumer_slows_the_program(go: Go) -> None:
             assert seen == size
             assert (await job.result()).ok
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_unread_output_drops_the_oldest(go: Go) -> None:
+def test_unread_output_drops_the_oldest(run_loop: RunLoop) -> None:
     async def main() -> None:
         size = 3_000_000
         job = await sf.start(sf.sh(f"head -c {size} /dev/zero; echo end"), window=100_000)
@@ -127,22 +127,22 @@ def test_unread_output_drops_the_oldest(go: Go) -> None:
         assert chunk.lost == size + 4 - 100_000 - 5
         assert (len(chunk.bytes), chunk.next) == (100_000, size + 4)
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_hold_blocks_the_program_until_events_are_read(go: Go) -> None:
+def test_hold_blocks_the_program_until_events_are_read(run_loop: RunLoop) -> None:
     async def main() -> None:
         size = 3_000_000
         async with sf.start(["head", "-c", str(size), "/dev/zero"], window=1, hold=True) as job:
             await anyio.sleep(0.2)
             assert sum([len(event.bytes) async for event in job.events()]) == size
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_break_lets_the_program_go_on(go: Go) -> None:
+def test_break_lets_the_program_go_on(run_loop: RunLoop) -> None:
     async def main() -> None:
         line = sf.sh("echo ready; head -c 3000000 /dev/zero; echo; echo end")
         async with sf.start(line, window=1) as job:
@@ -154,11 +154,11 @@ def test_break_lets_the_program_go_on(go: Go) -> None:
             assert rest[-1].text == "end\n"
             assert any(event.lost for event in rest)
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_characters_split_across_chunks_are_decoded(go: Go) -> None:
+def test_characters_split_across_chunks_are_decoded(run_loop: RunLoop) -> None:
     async def main() -> None:
         line = sf.sh(r"printf 'a\360\237'; read x; printf '\246\200b'; read x; printf '\303'")
         texts: list[str] = []
@@ -170,21 +170,21 @@ def test_characters_split_across_chunks_are_decoded(go: Go) -> None:
         assert "".join(texts) == "a🦀b\ufffd"
         assert len(texts) == 4
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_long_lines_are_split(go: Go) -> None:
+def test_long_lines_are_split(run_loop: RunLoop) -> None:
     async def main() -> None:
         async with sf.start(["printf", "abcdefgh\r\ni\n"]) as job:
             texts = [event.text async for event in job.events(lines=True, max_line=5)]
         assert texts == ["abcde", "fgh\r\n", "i\n"]
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_events_let_other_tasks_run(go: Go) -> None:
+def test_events_let_other_tasks_run(run_loop: RunLoop) -> None:
     async def main() -> None:
         seen = 0
         async with sf.start(["yes"]) as job, anyio.create_task_group() as group:
@@ -200,11 +200,11 @@ def test_events_let_other_tasks_run(go: Go) -> None:
                 assert seen < 100_000_000
         assert seen > 100
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_signals(go: Go) -> None:
+def test_signals(run_loop: RunLoop) -> None:
     async def main() -> None:
         line = "trap 'echo got' USR1; echo ready; while :; do sleep 0.02; done"
         job = await sf.start(sf.sh(line))
@@ -216,10 +216,10 @@ def test_signals(go: Go) -> None:
         assert (result.stop, result.signal) == ("exited", 15)
         job.signal(15)
 
-    go(main)
+    run_loop(main)
 
 
-def test_leaving_the_block_kills_the_tree(go: Go) -> None:
+def test_leaving_the_block_kills_the_tree(run_loop: RunLoop) -> None:
     async def main() -> None:
         async with sf.start(sf.sh("sleep 60 & echo $!; wait")) as job:
             child = int((await wait_for_output(job, "\n")).text)
@@ -238,10 +238,10 @@ def test_leaving_the_block_kills_the_tree(go: Go) -> None:
             pass
         await wait_for_end(job.pid)
 
-    go(main)
+    run_loop(main)
 
 
-def test_closing_a_generator_stops_its_job(go: Go) -> None:
+def test_closing_a_generator_stops_its_job(run_loop: RunLoop) -> None:
     async def lines(waits: bool) -> AsyncGenerator[sf.Job]:
         async with sf.start(IGNORES_SIGTERM, grace=0.1) as job:
             try:
@@ -260,10 +260,10 @@ def test_closing_a_generator_stops_its_job(go: Go) -> None:
             assert result is not None
             assert result.stop == "cancelled"
 
-    go(main)
+    run_loop(main)
 
 
-def test_cancelling_kills_the_tree_and_keeps_the_output(go: Go) -> None:
+def test_cancelling_kills_the_tree_and_keeps_the_output(run_loop: RunLoop) -> None:
     async def main() -> None:
         jobs: list[sf.Job] = []
         with anyio.CancelScope() as scope:
@@ -277,11 +277,11 @@ def test_cancelling_kills_the_tree_and_keeps_the_output(go: Go) -> None:
         assert result is not None
         assert (result.stop, result.signal, result.text) == ("cancelled", 9, "ready\n")
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_cancelled_wait_leaves_the_program_running(go: Go) -> None:
+def test_cancelled_wait_leaves_the_program_running(run_loop: RunLoop) -> None:
     async def main() -> None:
         job = await sf.start(sf.sh("read line; echo x"), stdin="stream")
         with anyio.move_on_after(0.1) as scope:
@@ -290,10 +290,10 @@ def test_cancelled_wait_leaves_the_program_running(go: Go) -> None:
         await job.write("\n")
         assert (await job.result()).text == "x\n"
 
-    go(main)
+    run_loop(main)
 
 
-def test_cancelling_at_every_moment(go: Go) -> None:
+def test_cancelling_at_every_moment(run_loop: RunLoop) -> None:
     async def once(turn: int) -> None:
         with anyio.move_on_after(turn / 10_000):
             async with sf.start(["cat"], stdin="stream", grace=1) as job:
@@ -310,10 +310,10 @@ def test_cancelling_at_every_moment(go: Go) -> None:
         for turn in range(60):
             await once(turn)
 
-    go(main)
+    run_loop(main)
 
 
-def test_cancelling_run_async_kills_the_program(go: Go, tmp_path: Path) -> None:
+def test_cancelling_run_async_kills_the_program(run_loop: RunLoop, tmp_path: Path) -> None:
     async def main() -> None:
         assert (await sf.run_async(["cat"], input=b"x")).stdout == b"x"
         with pytest.raises(FileNotFoundError):
@@ -329,10 +329,10 @@ def test_cancelling_run_async_kills_the_program(go: Go, tmp_path: Path) -> None:
         assert time.monotonic() - begun >= 0.3
         await wait_for_end(int(pid.read_text()))
 
-    go(main)
+    run_loop(main)
 
 
-def test_many_at_once(go: Go) -> None:
+def test_many_at_once(run_loop: RunLoop) -> None:
     async def main() -> None:
         async def one(number: int) -> None:
             async with sf.start(["echo", str(number)]) as job:
@@ -343,11 +343,11 @@ def test_many_at_once(go: Go) -> None:
             for number in range(50):
                 group.start_soon(one, number)
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_several_tasks_wait_for_one_job(go: Go) -> None:
+def test_several_tasks_wait_for_one_job(run_loop: RunLoop) -> None:
     async def main() -> None:
         job = await sf.start(["sleep", "0.2"])
         results: list[sf.Result] = []
@@ -360,11 +360,11 @@ def test_several_tasks_wait_for_one_job(go: Go) -> None:
                 group.start_soon(wait)
         assert results == [await job.result()] * 5
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_detached_job_runs_on(go: Go, tmp_path: Path) -> None:
+def test_detached_job_runs_on(run_loop: RunLoop, tmp_path: Path) -> None:
     marker, gate = tmp_path / "marker", Gate(tmp_path)
 
     async def main() -> None:
@@ -376,11 +376,11 @@ def test_detached_job_runs_on(go: Go, tmp_path: Path) -> None:
         gate.open()
         await wait_until(marker.exists)
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_dropping_a_job_kills_its_program(go: Go) -> None:
+def test_dropping_a_job_kills_its_program(run_loop: RunLoop) -> None:
     async def main() -> None:
         job = await sf.start(["sleep", "60"])
         pid = job.pid
@@ -389,11 +389,11 @@ def test_dropping_a_job_kills_its_program(go: Go) -> None:
         gc.collect()
         await wait_for_end(pid)
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_start_errors(go: Go) -> None:
+def test_start_errors(run_loop: RunLoop) -> None:
     async def main() -> None:
         with pytest.raises(FileNotFoundError):
             await sf.start(["no-such-program"])
@@ -414,15 +414,15 @@ def test_start_errors(go: Go) -> None:
             async with sf.start(["true"], actions=actions):
                 raise ZeroDivisionError
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_templates(go: Go) -> None:
+def test_templates(run_loop: RunLoop) -> None:
     async def main() -> None:
         async with sf.Template("/bin/echo").start(["x"]) as job:
             assert (await job.result()).text == "x\n"
         job = await sf.TemplateCache(2).start(["echo", "y"])
         assert (await job.result()).text == "y\n"
 
-    go(main)
+    run_loop(main)

@@ -8,13 +8,13 @@ from pathlib import Path
 import anyio
 import pytest
 import spawnfd as sf
-from conftest import Go
+from conftest import RunLoop
 from patience import Gate
 from test_job import two_loops, wait_for_output
 
 
 @two_loops
-def test_write_blocks_while_the_pipe_is_full(go: Go, tmp_path: Path) -> None:
+def test_write_blocks_while_the_pipe_is_full(run_loop: RunLoop, tmp_path: Path) -> None:
     async def main() -> None:
         large = bytes(range(256)) * 8000
         gate = Gate(tmp_path)
@@ -45,11 +45,11 @@ def test_write_blocks_while_the_pipe_is_full(go: Go, tmp_path: Path) -> None:
                 with pytest.raises(BrokenPipeError):
                     await job.write(large)
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_write_without_a_stream_is_an_error(go: Go) -> None:
+def test_write_without_a_stream_is_an_error(run_loop: RunLoop) -> None:
     async def main() -> None:
         async with sf.start(["sleep", "60"]) as job:
             with pytest.raises(ValueError, match="stdin="):
@@ -59,11 +59,11 @@ def test_write_without_a_stream_is_an_error(go: Go) -> None:
             with pytest.raises(ValueError, match="signal: 99"):
                 job.signal(99)
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_concurrent_writes_are_refused(go: Go) -> None:
+def test_concurrent_writes_are_refused(run_loop: RunLoop) -> None:
     async def main() -> None:
         async with (
             sf.start(["sleep", "60"], stdin="stream") as job,
@@ -80,11 +80,11 @@ def test_concurrent_writes_are_refused(go: Go) -> None:
                 await job.write(b"x")
             await job.stop()
 
-    go(main)
+    run_loop(main)
 
 
 @two_loops
-def test_terminal_input_and_size(go: Go) -> None:
+def test_terminal_input_and_size(run_loop: RunLoop) -> None:
     async def main() -> None:
         line = "stty -echo; stty size; read line; stty size; echo got $line; cat"
         async with sf.start(sf.sh(line), terminal=(33, 77)) as job:
@@ -103,4 +103,4 @@ def test_terminal_input_and_size(go: Go) -> None:
             assert result.ok
             assert result.stderr == b""
 
-    go(main)
+    run_loop(main)

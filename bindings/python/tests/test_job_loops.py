@@ -24,7 +24,7 @@ import sniffio
 import spawnfd as sf
 import trio
 import trio.testing
-from conftest import LOOPS, Go, children, wait_until
+from conftest import LOOPS, RunLoop, children, wait_until
 from patience import TIMEOUT_S, Gate, eventually, ignores_sigterm
 from spawnfd import _loop, _port, _spawnfd, _trio
 from test_job import wait_for_output
@@ -189,7 +189,7 @@ def test_start_without_await_starts_nothing() -> None:
 def test_loops_in_threads() -> None:
     failures: list[BaseException] = []
 
-    def work(run: Go) -> None:
+    def work(run: RunLoop) -> None:
         async def main() -> None:
             for turn in range(20):
                 async with sf.start(["echo", str(turn)]) as job:

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 import spawnfd as sf
-from conftest import Go
+from conftest import RunLoop
 from patience import TIMEOUT_S, eventually
 from test_options import Run, each_run
 
@@ -156,7 +156,7 @@ def test_exception_of_a_handler_leaves_the_limiter_queue(run: Callable[..., Any]
     assert (limiter.running, limiter.waiting) == (0, 0)
 
 
-def test_many_tasks_respect_the_limit(go: Go) -> None:
+def test_many_tasks_respect_the_limit(run_loop: RunLoop) -> None:
     async def main() -> None:
         limiter = sf.Limiter(3)
         most = 0
@@ -176,10 +176,10 @@ def test_many_tasks_respect_the_limit(go: Go) -> None:
         assert len(order) == 20
         assert (limiter.running, limiter.waiting) == (0, 0)
 
-    go(main)
+    run_loop(main)
 
 
-def test_jobs_queue_and_cancelled_ones_leave(go: Go) -> None:
+def test_jobs_queue_and_cancelled_ones_leave(run_loop: RunLoop) -> None:
     async def main() -> None:
         limiter = sf.Limiter(1)
         async with sf.start(["cat"], stdin="stream", limiter=limiter) as holder:
@@ -203,7 +203,7 @@ def test_jobs_queue_and_cancelled_ones_leave(go: Go) -> None:
             assert (await holder.result()).ok
         assert (limiter.running, limiter.waiting) == (0, 0)
 
-    go(main)
+    run_loop(main)
     gc.collect()
 
 

@@ -18,7 +18,7 @@ import anyio
 import pytest
 import spawnfd as sf
 import trio
-from conftest import Go, children, is_alive, threads
+from conftest import RunLoop, children, is_alive, threads
 from patience import TIMEOUT_S, eventually, growing_timeouts, in_time
 from spawnfd import _loop, _port, _spawnfd
 from spawnfd._types import Args
@@ -312,7 +312,7 @@ def result_of(error: BaseException) -> sf.Result:
     return result
 
 
-def test_cancellation_carries_the_result(go: Go, tmp_path: Path) -> None:
+def test_cancellation_carries_the_result(run_loop: RunLoop, tmp_path: Path) -> None:
     ready, caught = tmp_path / "ready", list[BaseException]()
 
     async def main() -> None:
@@ -324,7 +324,7 @@ def test_cancellation_carries_the_result(go: Go, tmp_path: Path) -> None:
             group.cancel_scope.cancel()
         assert group.cancel_scope.cancelled_caught
 
-    go(main)
+    run_loop(main)
     [error] = caught
     result = result_of(error)
     assert (result.stop, result.code, result.text) == ("cancelled", 3, "out\ntrapped\n")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
-from conftest import Go, is_alive
+from conftest import RunLoop, is_alive
 from patience import in_time
 from test_options import Run, each_run, run_async, run_job
 
@@ -89,7 +89,7 @@ def test_leftover_with_the_terminal_open_is_named_and_killed(run: Run) -> None:
     assert not is_alive(left)
 
 
-def test_terminal_in_each_start_function(go: Go) -> None:
+def test_terminal_in_each_start_function(run_loop: RunLoop) -> None:
     line = "tty >/dev/null && stty size"
     options: sf.RunOptions = {"terminal": (3, 4), "timeout": 60}
 
@@ -103,7 +103,7 @@ def test_terminal_in_each_start_function(go: Go) -> None:
             cache.run(sf.sh(line), **options),
         ]
 
-    results = go(main)
+    results = run_loop(main)
     assert [result.text for result in results] == ["3 4\r\n"] * 5
 
 

@@ -51,7 +51,7 @@ def renames(*pairs: tuple[Path, Path]) -> str:
     return "".join(f'(void)rename("{old}", "{new}");' for old, new in pairs)
 
 
-def says(program: Path, mode: Mode) -> str:
+def warm_output(program: Path, mode: Mode) -> str:
     """What the program prints when it is started warm."""
     time.sleep(AGE_S)
     with parked(str(program), mode, env=ENVIRONMENT) as warm:
@@ -75,7 +75,7 @@ def test_a_library_appears_in_a_directory_searched_first(
         pair = (new, first)
     build(library, 0, renames(pair))
     build_program(program, library, first, second)
-    assert says(program, mode) == "1\n"
+    assert warm_output(program, mode) == "1\n"
 
 
 @each_mode
@@ -87,9 +87,9 @@ def test_a_variant_for_this_processor_appears(variant: str, mode: Mode, tmp_path
     build(new / variant / "libown.so", 1)
     build(library, 0, renames((new / top, directory / top)))
     build_program(program, library, directory)
-    said = says(program, mode)
+    output = warm_output(program, mode)
     # Which variants ld.so prefers depends on the version of glibc and on the processor.
-    assert said == sf.run([program], env=ENVIRONMENT).text
+    assert output == sf.run([program], env=ENVIRONMENT).text
 
 
 @each_mode
@@ -124,7 +124,7 @@ def test_a_library_is_replaced(what: str, mode: Mode, tmp_path: Path) -> None:
     else:
         build(library, 0, change)
     build_program(program, library, lib)
-    assert says(program, mode) == "1\n"
+    assert warm_output(program, mode) == "1\n"
 
 
 @each_mode

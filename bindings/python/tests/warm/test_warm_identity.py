@@ -21,9 +21,9 @@ SITE, USER = f"venv/{LIB}", f"home/.local/{LIB}"
 CODE = """
 import colorsys, encodings, json, own, sys
 files = [module.__file__ for module in (colorsys, encodings, json)]
-print(sys.path, sys.prefix, sys.flags.no_user_site, files, own.PART, getattr(sys, "said", None))
+print(sys.path, sys.prefix, sys.flags.no_user_site, files, own.PART, getattr(sys, "marker", None))
 """
-SAYS = "import sys; sys.said = 1\n"
+SETS_MARKER = "import sys; sys.marker = 1\n"
 CONFIG = f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"
 FILES = {
     "venv/pyvenv.cfg": CONFIG + "include-system-site-packages = true\n",
@@ -56,17 +56,17 @@ def shadow_encodings(root: Path) -> None:
 
 
 CHANGES: dict[str, Callable[[Path], None]] = {
-    "a .pth file appears": write(f"{SITE}/b.pth", SAYS),
-    "a .pth file of the user appears": write(f"{USER}/b.pth", SAYS),
+    "a .pth file appears": write(f"{SITE}/b.pth", SETS_MARKER),
+    "a .pth file of the user appears": write(f"{USER}/b.pth", SETS_MARKER),
     "a .pth file changes": write(f"{SITE}/a.pth", "/usr/lib\n"),
     "a .pth file is removed": remove(f"{SITE}/a.pth"),
     "pyvenv.cfg changes": write(
         "venv/pyvenv.cfg", CONFIG + "include-system-site-packages = false\n"
     ),
     "pyvenv.cfg is removed": remove("venv/pyvenv.cfg"),
-    "sitecustomize appears": write("modules/sitecustomize/__init__.py", SAYS),
-    "sitecustomize appears with its directory": write("later/sitecustomize.py", SAYS),
-    "usercustomize appears": write(f"{USER}/usercustomize.py", SAYS),
+    "sitecustomize appears": write("modules/sitecustomize/__init__.py", SETS_MARKER),
+    "sitecustomize appears with its directory": write("later/sitecustomize.py", SETS_MARKER),
+    "usercustomize appears": write(f"{USER}/usercustomize.py", SETS_MARKER),
     "a module is shadowed": write("modules/colorsys.py", ""),
     "a start-up module is shadowed": shadow_encodings,
     "a preimported module is shadowed": write("modules/json.py", ""),

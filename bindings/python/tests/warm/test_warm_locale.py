@@ -14,7 +14,7 @@ from warm_support import FILL_S, MODES, Mode, each_mode, in_mount_namespace, par
 
 # Prints the locale before and after setlocale(), and some effects of it. Prints to stderr whether
 # the locale was mapped before setlocale().
-SAYS = r"""
+PROGRAM = r"""
 #include <langinfo.h>
 #include <locale.h>
 #include <stdio.h>
@@ -50,17 +50,17 @@ ENVIRONMENTS = {
 
 
 @pytest.fixture(scope="module")
-def says(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("says") / "says", SAYS)
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("program") / "program", PROGRAM)
 
 
 @each_mode
 @pytest.mark.parametrize("before", ENVIRONMENTS)
-def test_locale_is_the_same_under_all_variables(says: Path, mode: Mode, before: str) -> None:
-    with parked(str(says), mode, env=ENVIRONMENTS[before]) as warm:
+def test_locale_is_the_same_under_all_variables(program: Path, mode: Mode, before: str) -> None:
+    with parked(str(program), mode, env=ENVIRONMENTS[before]) as warm:
         for env in ENVIRONMENTS.values():
-            cold = sf.run([says], env=env, timeout=TIMEOUT_S)
-            result = warm.run([says], env=env, timeout=TIMEOUT_S)
+            cold = sf.run([program], env=env, timeout=TIMEOUT_S)
+            result = warm.run([program], env=env, timeout=TIMEOUT_S)
             assert warm.fill(FILL_S)
             assert (result.code, result.started) == (0, mode)
             assert (result.code, result.stdout) == (cold.code, cold.stdout)
@@ -74,7 +74,7 @@ OWNER = """
 import json, os, shutil, subprocess, sys
 import spawnfd as sf
 from warm_support import Warm
-mode, says, kind, locales = sys.argv[1:]
+mode, program, kind, locales = sys.argv[1:]
 system = "/usr/lib/locale"
 shutil.copytree(system, locales)
 subprocess.run(["mount", "--bind", locales, system], check=True)
@@ -83,10 +83,10 @@ if kind == "completed":
     os.mkdir(locales + "/xx_YY.utf8")
 found = []
 with Warm(mode=mode, delay=0) as warm:
-    warm.add(says, env=env)
+    warm.add(program, env=env)
     assert warm.fill(timeout=60)
     def both():
-        cold, result = sf.run([says], env=env, timeout=60), warm.run([says], env=env, timeout=60)
+        cold, result = (run([program], env=env, timeout=60) for run in (sf.run, warm.run))
         found.append([cold.text, result.text, result.started])
         assert warm.fill(timeout=60)
     both()
@@ -103,9 +103,9 @@ print(json.dumps(found))
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 @pytest.mark.parametrize("kind", ["removed", "added", "completed"])
 @pytest.mark.parametrize("mode", MODES)
-def test_changed_locale_is_noticed(mode: Mode, kind: str, says: Path, tmp_path: Path) -> None:
+def test_changed_locale_is_noticed(mode: Mode, kind: str, program: Path, tmp_path: Path) -> None:
     before, changed, after = in_mount_namespace(
-        OWNER, mode, str(says), kind, str(tmp_path / "locales")
+        OWNER, mode, str(program), kind, str(tmp_path / "locales")
     )
     assert before[2] == after[2] == mode
     assert all(cold == warm for cold, warm, _ in (before, changed, after))

@@ -53,7 +53,7 @@ def below(pid: int) -> set[int]:
     return found
 
 
-def left_by(script: str, *arguments: str) -> tuple[str, int]:
+def run_and_kill_owner(script: str, *arguments: str) -> tuple[str, int]:
     """Runs the script as an owner, kills it after its first line, and waits for its processes.
 
     Returns the line, and the count of processes that the owner had.
@@ -64,7 +64,7 @@ def left_by(script: str, *arguments: str) -> tuple[str, int]:
     stdout = owner.stdout
     assert stdout is not None
     try:
-        said = stdout.readline()
+        line = stdout.readline()
         count = len(below(owner.pid))
     finally:
         owner.kill()
@@ -80,7 +80,7 @@ def left_by(script: str, *arguments: str) -> tuple[str, int]:
                     os.waitpid(pid, 0 if late else os.WNOHANG)
             assert not late, f"{len(left)} processes outlived their owner"
             time.sleep(0.001)
-    return said, count
+    return line, count
 
 
 PARKS = """
@@ -96,8 +96,8 @@ time.sleep(600)
 @pytest.mark.parametrize(("way", "program"), PARKED)
 def test_parked_processes_end_with_the_owner(way: Way, program: str) -> None:
     require(program)
-    said, count = left_by(PARKS, way, program)
-    assert said == "True\n"
+    line, count = run_and_kill_owner(PARKS, way, program)
+    assert line == "True\n"
     assert count >= 3
 
 
@@ -105,8 +105,8 @@ def test_parked_processes_end_with_the_owner(way: Way, program: str) -> None:
 @pytest.mark.parametrize("program", ["expr", PYTHON])
 def test_parked_processes_in_a_sandbox_end_with_the_owner(program: str, front: str) -> None:
     require(program, SANDBOXES[front][0])
-    said, count = left_by(PARKS, "reserve", program, *SANDBOXES[front])
-    if said != "True\n":
+    line, count = run_and_kill_owner(PARKS, "reserve", program, *SANDBOXES[front])
+    if line != "True\n":
         pytest.skip("no such sandbox here")
     assert count >= (3 if front == "env" else 6)
 
@@ -128,24 +128,24 @@ time.sleep(600)
 """
 
 
-def left_while_parking(mode: Mode, directory: Path, *front: str) -> int:
+def kill_owner_while_parking(mode: Mode, directory: Path, *front: str) -> int:
     require(PYTHON)
     (directory / "slow.py").write_text(SLOW, encoding="utf-8")
     os.mkfifo(directory / "begun")
-    said, count = left_by(PARKING, mode, str(directory), *front)
-    assert said == "slow\n"
+    line, count = run_and_kill_owner(PARKING, mode, str(directory), *front)
+    assert line == "slow\n"
     return count
 
 
 @each_mode
 def test_parking_process_ends_with_the_owner(mode: Mode, tmp_path: Path) -> None:
-    assert left_while_parking(mode, tmp_path)
+    assert kill_owner_while_parking(mode, tmp_path)
 
 
 @each_sandbox
 def test_parking_process_in_a_sandbox_ends_with_the_owner(front: str, tmp_path: Path) -> None:
     require(SANDBOXES[front][0])
-    assert left_while_parking("reserve", tmp_path, *SANDBOXES[front])
+    assert kill_owner_while_parking("reserve", tmp_path, *SANDBOXES[front])
 
 
 SANDBOX_AT_WORK = """
@@ -161,8 +161,8 @@ def test_sandbox_command_ends_with_the_owner(tmp_path: Path) -> None:
     """The sandbox's command and its children end, although the program has not started."""
     fifo = tmp_path / "begun"
     os.mkfifo(fifo)
-    said, count = left_by(SANDBOX_AT_WORK, str(fifo))
-    assert said == "begun\n"
+    line, count = run_and_kill_owner(SANDBOX_AT_WORK, str(fifo))
+    assert line == "begun\n"
     assert count >= 2
 
 
@@ -188,14 +188,14 @@ time.sleep(600)
 @each_way
 def test_running_program_ends_with_the_owner(way: Way) -> None:
     """The guard kills the program, as it does after a cold start."""
-    said, count = left_by(RUNS, way)
-    assert said == "1\n"
+    line, count = run_and_kill_owner(RUNS, way)
+    assert line == "1\n"
     assert count >= 2
 
 
 @each_sandbox
 def test_running_program_in_a_sandbox_ends_with_the_owner(front: str) -> None:
     require(SANDBOXES[front][0])
-    said, count = left_by(RUNS, "reserve", *SANDBOXES[front])
-    assert said == "1\n"
+    line, count = run_and_kill_owner(RUNS, "reserve", *SANDBOXES[front])
+    assert line == "1\n"
     assert count >= 2

@@ -67,13 +67,13 @@ def reasons_in_rust() -> set[str]:
 def reasons_in_parked_code() -> set[str]:
     """The reasons in the C objects and the Python adapter. … replaces a variable part."""
     found: set[str] = set()
-    said = re.compile(
+    reported = re.compile(
         r"(spawnfd_cannot_park\([^;\"]*|return [\w\s?:]*|checked\([^;]*\), |\bwhy\[\] = "
         r"|snprintf\(why, sizeof\(why\), )\Z"
     )
     for path in PARKED.rglob("*.c"):
         for before, text, _ in strings(path.read_text()):
-            if said.search(before[-120:]):
+            if reported.search(before[-120:]):
                 found.add(re.sub(r"(: |%s)$", lambda end: end[1].replace("%s", "") + "…", text))
     adapter = (PARKED / "python/adapter.py").read_text()
     refusal = adapter.partition("def refusal():")[2].partition("\ndef ")[0]
@@ -98,23 +98,23 @@ def test_docs_name_every_reason() -> None:
 
 # Reasons that no test produces, and why.
 UNTESTED = {
-    "/proc": "own_proc keeps what it has opened: the host would have to be without it later",
-    "/proc cannot be read": "a program is parked where its owner could read it a moment before",
-    "unknown": "512 different sentences come first",
-    "status": "lines of /proc/self/status do not come or go while a kernel runs",
+    "/proc": "own_proc keeps its descriptors: /proc would have to disappear later",
+    "/proc cannot be read": "the owner could read it just before it parked the program",
+    "unknown": "needs 512 different reasons before it",
+    "status": "the lines of /proc/self/status stay the same while a kernel runs",
     "speculation": "only on processors that have such a flaw",
-    "cpuset": "takes memory of several nodes",
-    "security label": "takes a security module that labels processes",
-    "exec label": "takes a security module that labels processes",
-    "… changed": "takes a change in the moment in which a sandbox is started",
-    "madvise": "every kernel has what is asked for (MADV_DONTFORK and the like)",
-    "refused": "what is asked is sound: tests/warm/node and the fuzzer send what is not",
+    "cpuset": "needs memory of several nodes",
+    "security label": "needs a security module that labels processes",
+    "exec label": "needs a security module that labels processes",
+    "… changed": "needs a change at the moment a sandbox starts",
+    "madvise": "every kernel supports MADV_DONTFORK and the other values used",
+    "refused": "the owner sends valid requests only: tests/warm/node and the fuzzer send others",
     "getrandom": "every kernel has it",
-    "no pipe for what start-up code says": "three descriptors more were there before",
-    "adapter": "the interpreter would have to be unable to run a few lines",
-    "the interpreter's initialisation failed": "CPython says itself what has failed",
-    "development mode of 3.8": "takes that CPython",
-    "a build of CPython that is not known": "takes such a build",
+    "no pipe for what start-up code says": "three more descriptors were available just before",
+    "adapter": "the interpreter would have to fail on a few lines of code",
+    "the interpreter's initialisation failed": "CPython itself reports what failed",
+    "development mode of 3.8": "needs that CPython",
+    "a build of CPython that is not known": "needs such a build",
     **dict.fromkeys(
         (
             *("libuv", "no way into its JavaScript", "not a Node.js with an inspector"),
@@ -123,7 +123,7 @@ UNTESTED = {
             *("its notes of the standard descriptors", "its generator of random numbers"),
             *("too many generators of random numbers", "too many points in time"),
         ),
-        "takes a Node.js that is built otherwise",
+        "needs a Node.js that is built differently",
     ),
 }
 

@@ -507,10 +507,10 @@ with Warm(mode=sys.argv[2]) as warm:
 @pytest.mark.parametrize("mode", ["reserve", "fork"])
 @pytest.mark.parametrize("option", [41, 65, 67], ids=["huge pages", "mdwe", "merging"])
 def test_memory_switch_of_the_owner_starts_cold(option: int, mode: str) -> None:
-    said = output_of(SWITCHED, mode, str(option))
-    if said == "unknown\n":
+    output = output_of(SWITCHED, mode, str(option))
+    if output == "unknown\n":
         pytest.skip("this kernel has no such switch")
-    assert said == "cold: switches\n"
+    assert output == "cold: switches\n"
 
 
 @each_way

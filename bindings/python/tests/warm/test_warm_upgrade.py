@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
     begin: int
     end: int
-    said: str
+    output: str
     started: str
 
 
@@ -117,7 +117,7 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
         )
         possible = {times[first][2] if first >= 0 else "0 0\n"}
         possible |= {state for before, _, state in times[first + 1 :] if before < call.end}
-        assert call.said in possible, (call, times)
+        assert call.output in possible, (call, times)
 
 
 @each_mode
@@ -261,9 +261,9 @@ def test_mount_over_a_parent_directory(what: str, mode: Mode, tmp_path: Path) ->
     found = in_mount_namespace(
         MOUNTS, mode, program, modules, str(elsewhere), str(new), str(release)
     )
-    said, started, made = zip(*found, strict=True)
+    output, started, made = zip(*found, strict=True)
     before, after = ("0 0", "0 1") if what == "library" else ("0", "1")
-    assert said == (before, before, after, after, before, before)
+    assert output == (before, before, after, after, before, before)
     # After a change the start is cold, or warm if the keeper thread was faster.
     assert [started[call] for call in (0, 1, 3, 5)] == [mode] * 4
     # In mode "fork" the same process goes on forking.
@@ -280,7 +280,7 @@ from warm_support import Warm
 kind, new, release = sys.argv[1:]
 env, program = {"PATH": "/usr/bin:/bin"}, os.path.dirname(release) + "/program"
 sandbox = sf.Sandbox(["unshare", "--mount"]) if kind == "sandbox" else None
-argv = [program] if kind == "thread" else ["cat", release + "/said"]
+argv = [program] if kind == "thread" else ["cat", release + "/output"]
 options = {"env": env} if kind == "thread" else {"env": env, "sandbox": sandbox, "cwd": "/"}
 apart, mounted = threading.Event(), threading.Event()
 elsewhere = [None]
@@ -321,7 +321,7 @@ def test_private_copies_of_mounts(kind: str, tmp_path: Path) -> None:
     release, new = tmp_path / "release", tmp_path / "new"
     for version, directory in enumerate((release, new)):
         (directory / "lib").mkdir(parents=True)
-        (directory / "said").write_text(f"{version}\n", encoding="utf-8")
+        (directory / "output").write_text(f"{version}\n", encoding="utf-8")
         build_library(directory / "lib" / "libown.so", version)
     # The program lies outside the directories, so it does not change.
     program = tmp_path / "program"

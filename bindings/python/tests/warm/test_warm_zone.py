@@ -12,7 +12,7 @@ from patience import TIMEOUT_S
 from warm_support import FILL_S, Mode, each_mode, in_mount_namespace, parked
 
 PYTHON = "/usr/bin/python3"
-SAYS = "import time; print(time.tzname, time.timezone, time.strftime('%Z %H', time.localtime(0)))"
+CODE = "import time; print(time.tzname, time.timezone, time.strftime('%Z %H', time.localtime(0)))"
 ZONES = Path("/usr/share/zoneinfo")
 NONE = {"PATH": "/usr/bin:/bin"}
 
@@ -30,9 +30,9 @@ def test_time_zone_variables(mode: Mode, before: str) -> None:
     with parked(PYTHON, mode, env=env) as warm:
         others = [NONE | {"TZ": "Asia/Tokyo"}, NONE | {"TZ": ""}, NONE, env | {"TZDIR": "/etc"}]
         for given in [env, *others]:
-            result = warm.run([PYTHON, "-c", SAYS], env=given, timeout=TIMEOUT_S)
+            result = warm.run([PYTHON, "-c", CODE], env=given, timeout=TIMEOUT_S)
             assert warm.fill(FILL_S)
-            cold = sf.run([PYTHON, "-c", SAYS], env=given, timeout=TIMEOUT_S)
+            cold = sf.run([PYTHON, "-c", CODE], env=given, timeout=TIMEOUT_S)
             assert (result.code, result.stdout) == (0, cold.stdout)
             assert result.started == ("cold: variable" if "TZDIR" in given else mode)
 
@@ -42,14 +42,14 @@ OWNER = """
 import json, subprocess, sys
 import spawnfd as sf
 from warm_support import Warm
-mode, python, says, zone = sys.argv[1:]
+mode, python, code, zone = sys.argv[1:]
 env = {"PATH": "/usr/bin:/bin"}
 with Warm(mode=mode) as warm:
     warm.add(python, env=env)
     assert warm.fill(timeout=60)
     subprocess.run(["mount", "--bind", zone, "/etc/localtime"], check=True)
-    result = warm.run([python, "-c", says], env=env, timeout=60)
-    cold = sf.run([python, "-c", says], env=env, timeout=60)
+    result = warm.run([python, "-c", code], env=env, timeout=60)
+    cold = sf.run([python, "-c", code], env=env, timeout=60)
     print(json.dumps([result.started, result.text, cold.text]))
 """
 
@@ -60,7 +60,7 @@ with Warm(mode=mode) as warm:
 @each_mode
 def test_time_zone_of_the_machine(mode: Mode) -> None:
     zone = str(ZONES / "Asia/Tokyo")
-    started, warm, cold = in_mount_namespace(OWNER, mode, PYTHON, SAYS, zone)
+    started, warm, cold = in_mount_namespace(OWNER, mode, PYTHON, CODE, zone)
     assert started == mode
     assert warm == cold
     assert "JST" in warm

@@ -166,8 +166,8 @@ def require(*programs: str) -> None:
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
     if "node" in programs:
-        said = subprocess.run(["node", "-p", "process.version"], capture_output=True, text=True)
-        version = said.stdout.strip()
+        ended = subprocess.run(["node", "-p", "process.version"], capture_output=True, text=True)
+        version = ended.stdout.strip()
         if int(version.lstrip("v").partition(".")[0]) < OLDEST_NODE:
             pytest.skip(f"Node.js {version} is older than {OLDEST_NODE}")
 
