@@ -201,7 +201,8 @@ def test_program_is_not_parked_while_its_files_change(tmp_path: Path) -> None:
         finally:
             done.set()
             thread.join()
-        assert warm.fill(FILL_S), warm.stats()
+        # An attempt in progress may still notice the last change. fill() is False then.
+        assert eventually(lambda: warm.fill(FILL_S)), warm.stats()
         assert warm.run([program], env=ENVIRONMENT).started == "reserve"
 
 
