@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from patience import EVER
+from patience import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "docs/warm.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
@@ -30,7 +30,7 @@ def examples() -> list[object]:
 def test_example_runs(code: str, output: str, tmp_path: Path) -> None:
     if '"bwrap"' in code and shutil.which("bwrap") is None:
         pytest.skip("no bwrap")
-    result = sf.run([sys.executable, "-c", code], cwd=tmp_path, timeout=EVER)
+    result = sf.run([sys.executable, "-c", code], cwd=tmp_path, timeout=TIMEOUT_S)
     assert (result.code, result.stderr) == (0, b"")
     if output:
         assert result.text == output
