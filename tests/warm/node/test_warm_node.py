@@ -83,7 +83,7 @@ def as_script(case: Case) -> Case:
 
 
 def without_known_differences(ran: Result) -> list[str]:
-    """Leaves out descriptor numbers, the order of modules, and threads: see docs/warm.md."""
+    """Leaves out descriptor numbers, the order of modules, and threads: see docs/warm-differences.md."""
     out = re.sub(r"^files \[.*?^next \d+$", "", text(ran.stdout), flags=re.M | re.S)
     out = re.sub(r"'moduleLoadList',\s*\[.*?\]", "", out, flags=re.S)
     out = re.sub(r"^threads \[.*?\]$", "", out, flags=re.M | re.S)
