@@ -7,12 +7,12 @@ use clap_complete::Shell;
 use crate::doctor::Doctor;
 use crate::run::Run;
 
-/// Start programs cheaply and safely, and see what this machine offers for it
+/// Start programs cheaply and safely, and report the kernel features that this machine has
 #[derive(Debug, Parser)]
 #[command(name = "spawnfd", version, max_term_width = 100, disable_help_subcommand = true, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
-    pub what: What,
+    pub subcommand: Subcommands,
 }
 
 const EXAMPLES: &str = "\
@@ -22,13 +22,13 @@ Examples:
   spawnfd doctor";
 
 #[derive(Debug, Subcommand)]
-pub enum What {
+pub enum Subcommands {
     Run(Box<Run>),
     Doctor(Doctor),
     /// Print a completion script for a shell
     #[command(after_help = "Example: spawnfd completions bash > /etc/bash_completion.d/spawnfd")]
     Completions {
-        /// The shell to complete for
+        /// The shell that will read the script
         shell: Shell,
     },
     /// Print the manual page

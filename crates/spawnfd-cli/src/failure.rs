@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Failures of the command: one line on standard error, and the exit codes of env(1).
+//! Failures of the command: one line on standard error, and the exit codes of env(1) and timeout(1).
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use spawnfd::{Errno, Error, Stage};
 
 /// The command itself failed, or the program's exit status is unknown.
-pub const OURS: u8 = 125;
-/// The program was found and cannot be executed.
+pub const FAILED: u8 = 125;
+/// The program exists, but cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
 /// The program does not exist.
 pub const NOT_FOUND: u8 = 127;
-/// The program was ended after its timeout.
+/// The timeout expired, and this command ended the program.
 pub const TIMEOUT: u8 = 124;
 
 /// Why the command ends early.
@@ -32,23 +34,23 @@ pub struct Failure {
 impl Failure {
     /// Creates a failure of the command itself.
     pub fn new(message: impl Into<String>) -> Failure {
-        Failure { code: OURS, message: message.into(), flag: None, source: None }
+        Failure { code: FAILED, message: message.into(), flag: None, source: None }
     }
 
     /// Creates a failure that one flag caused.
     pub fn flag(flag: impl Into<String>, reason: impl fmt::Display) -> Failure {
         let flag = flag.into();
-        Failure { code: OURS, message: format!("{flag}: {reason}"), flag: Some(flag), source: None }
+        Failure { code: FAILED, message: format!("{flag}: {reason}"), flag: Some(flag), source: None }
     }
 
     /// Creates a failure from the library's error, with its exit code and the flag that caused it.
     pub fn spawn(error: Error, flag: Option<String>) -> Failure {
         let code = match (error.stage(), error.errno()) {
             (Stage::Template | Stage::Exec | Stage::Revalidate, Errno::ENOENT) => NOT_FOUND,
-            (Stage::Exec, Errno::E2BIG | Errno::ENOMEM | Errno::EAGAIN) => OURS,
-            (Stage::Template, Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => OURS,
+            (Stage::Exec, Errno::E2BIG | Errno::ENOMEM | Errno::EAGAIN) => FAILED,
+            (Stage::Template, Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => FAILED,
             (Stage::Template | Stage::Exec | Stage::Revalidate, _) => NOT_EXECUTABLE,
-            _ => OURS,
+            _ => FAILED,
         };
         let message = match &flag {
             Some(flag) => format!("{flag}: {error}"),
@@ -57,17 +59,25 @@ impl Failure {
         Failure { code, message, flag, source: Some(error) }
     }
 
-    /// Creates a failure that concerns the program, under the name that the user gave.
-    pub fn program(name: &OsStr, error: Error) -> Failure {
+    /// Creates a failure that concerns the program, under the name that the user gave. `path` is the PATH that was
+    /// searched.
+    pub fn program(name: &OsStr, path: &OsStr, error: Error) -> Failure {
         let mut failure = Failure::spawn(error, None);
+        let has_space = name.as_bytes().contains(&b' ');
         let name = name.display();
         if let Some(error) = &failure.source {
             let searched = failure.code == NOT_FOUND && error.call().starts_with("search(");
-            let words = name.to_string().contains(' ');
-            failure.message = match (searched, words) {
-                (true, false) => format!("{name}: not found in PATH"),
-                (true, true) => format!("{name}: not found in PATH; arguments are words of their own"),
-                (false, _) => format!("{name}: {error}"),
+            failure.message = if searched {
+                // The library skips relative entries of PATH.
+                let directories: BTreeSet<_> = std::env::split_paths(path).filter(|path| path.is_absolute()).collect();
+                let directories = match directories.len() {
+                    1 => "1 directory".to_owned(),
+                    count => format!("{count} directories"),
+                };
+                let hint = if has_space { "; pass each argument as a separate word" } else { "" };
+                format!("{name}: not found in PATH (searched {directories}){hint}")
+            } else {
+                format!("{name}: {error}")
             };
         }
         failure
@@ -76,7 +86,7 @@ impl Failure {
     /// Prints the line on standard error.
     pub fn print(&self) {
         // If standard error fails, there is no other place to report that.
-        let _ = complain(format!("spawnfd: {}\n", self.message).as_bytes());
+        let _ = eprint(format!("spawnfd: {}\n", self.message).as_bytes());
     }
 }
 
@@ -86,19 +96,19 @@ impl From<Error> for Failure {
     }
 }
 
-/// Prints on standard output. If the reader has closed the pipe, stops without a failure.
+/// Prints on standard output. A closed pipe is no failure: the reader has read enough.
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     write(io::stdout().as_fd(), bytes).map_err(|e| Failure::new(format!("standard output: {}", reason(&e))))
 }
 
 /// Prints on standard error, like `print`.
-pub fn complain(bytes: &[u8]) -> Result<(), Failure> {
+pub fn eprint(bytes: &[u8]) -> Result<(), Failure> {
     write(io::stderr().as_fd(), bytes).map_err(|e| Failure::new(format!("standard error: {}", reason(&e))))
 }
 
 /// Writes all bytes; polls if the descriptor is nonblocking.
 ///
-/// std's streams are not used, as they report success for a closed descriptor.
+/// It does not use std's streams, because those report success for a closed descriptor.
 fn write(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(stream, bytes) {

@@ -16,18 +16,18 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, What};
+use cli::{Cli, Subcommands};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage::report(&error).into(),
     };
-    let outcome = match cli.what {
-        What::Run(run) => run.run(),
-        What::Doctor(doctor) => doctor.run().map(|()| 0),
-        What::Completions { shell } => manual::completions(shell).map(|()| 0),
-        What::Man => manual::page().and_then(|page| failure::print(&page)).map(|()| 0),
+    let outcome = match cli.subcommand {
+        Subcommands::Run(run) => run.run(),
+        Subcommands::Doctor(doctor) => doctor.run().map(|()| 0),
+        Subcommands::Completions { shell } => manual::completions(shell).map(|()| 0),
+        Subcommands::Man => manual::page().and_then(|page| failure::print(&page)).map(|()| 0),
     };
     match outcome {
         Ok(code) => code.into(),

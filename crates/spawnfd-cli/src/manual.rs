@@ -65,13 +65,15 @@ fn write_page(page: &mut Vec<u8>) -> io::Result<()> {
     end.to_writer(page)
 }
 
-/// Turns the sections of a subcommand into subsections of the page.
+/// Turns the sections of a subcommand's page into subsections.
 fn demote(part: &str) -> String {
     let mut text = String::new();
     for line in part.lines() {
         match line.strip_prefix(".SH ") {
+            // clap_mangen's heading for the text that follows the options in --help.
+            Some("EXTRA") => text.push_str(".SS NOTES\n"),
             Some(heading) => text.push_str(&format!(".SS {heading}\n")),
-            // Every part has these definitions; the page needs them once.
+            // Every part defines the quote macros; the page needs them once.
             None if line.starts_with(".ie ") || line.starts_with(".el ") => {}
             None => text.push_str(&format!("{line}\n")),
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flags whose order on the command line matters, also between different flags. Clap groups values by flag, so this
+//! Groups of flags whose order on the command line matters. Clap collects the values of each flag separately, so this
 //! module restores the order by their indices.
 
 use std::any::Any;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The unsafe code of this command: inherited descriptors, and system calls without a suitable safe wrapper.
+//! The unsafe code of this command: inherited descriptors, and system calls that have no suitable safe wrapper.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -14,10 +14,10 @@ use rustix::net::{SendFlags, send};
 /// Borrows a descriptor that this process was started with.
 ///
 /// # Errors
-/// EBADF: the descriptor is not open, or this process has opened it itself.
+/// EBADF: the descriptor is closed, or this process itself opened it.
 pub fn inherited(number: i32) -> io::Result<BorrowedFd<'static>> {
     let closed = || io::Error::from_raw_os_error(libc::EBADF);
-    if number < 0 || began_without(number) {
+    if number < 0 || was_closed_at_start(number) {
         return Err(closed());
     }
     // SAFETY: F_GETFD changes nothing, and fails with EBADF if the descriptor is not open.
@@ -26,7 +26,8 @@ pub fn inherited(number: i32) -> io::Result<BorrowedFd<'static>> {
     if flags < 0 || flags & libc::FD_CLOEXEC != 0 {
         return Err(closed());
     }
-    // SAFETY: the descriptor was open when the process began, and this process closes only descriptors that it opened.
+    // SAFETY: the descriptor was open when the process began, and this process closes only descriptors that it
+    // opened.
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
@@ -44,21 +45,22 @@ pub fn session(pid: i32) -> Option<i32> {
     Some(unsafe { libc::getsid(pid) }).filter(|session| *session >= 0)
 }
 
-/// Whether SIGPIPE was ignored when this process began. Rust's runtime ignores it before main().
-pub fn began_without_sigpipe() -> bool {
-    BEGAN_WITHOUT_SIGPIPE.load(Ordering::Relaxed)
+/// Whether SIGPIPE was ignored when this process began. Rust's runtime ignores SIGPIPE before main().
+pub fn sigpipe_was_ignored_at_start() -> bool {
+    SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed)
 }
 
-/// Whether a standard stream was closed when this process began. Rust's runtime opens /dev/null there before main().
-pub fn began_without(stream: i32) -> bool {
-    (0..3).contains(&stream) && BEGAN_WITHOUT.load(Ordering::Relaxed) >> stream & 1 == 1
+/// Whether a standard stream was closed when this process began. Rust's runtime opens /dev/null in its place before
+/// main().
+pub fn was_closed_at_start(stream: i32) -> bool {
+    (0..3).contains(&stream) && CLOSED_STREAMS.load(Ordering::Relaxed) >> stream & 1 == 1
 }
 
 /// Closes the streams that were closed when this process began, so that the program finds them closed.
 ///
-/// Call it only when this process opens no more descriptors, as a new one could get such a number.
-pub fn close_as_it_began() {
-    for stream in (0..3).filter(|stream| began_without(*stream)) {
+/// Call it only when this process opens no more descriptors: a new descriptor could get such a number.
+pub fn close_streams_closed_at_start() {
+    for stream in (0..3).filter(|stream| was_closed_at_start(*stream)) {
         // SAFETY: the number is the runtime's /dev/null, which the runtime does not use again.
         unsafe { libc::close(stream) };
     }
@@ -86,35 +88,37 @@ pub fn make_default(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-static BEGAN_WITHOUT_SIGPIPE: AtomicBool = AtomicBool::new(false);
-static BEGAN_WITHOUT: AtomicU8 = AtomicU8::new(0);
+static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+/// Bit n: descriptor n was closed.
+static CLOSED_STREAMS: AtomicU8 = AtomicU8::new(0);
 
-extern "C" fn look_at_what_is_given() {
-    BEGAN_WITHOUT_SIGPIPE.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+/// Records the state that Rust's runtime is about to change.
+extern "C" fn record_initial_state() {
+    SIGPIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
     // SAFETY: F_GETFD changes nothing.
     let is_closed = |stream: &i32| unsafe { libc::fcntl(*stream, libc::F_GETFD) } < 0;
     let closed = (0..3).filter(is_closed).fold(0, |closed, stream| closed | 1 << stream);
-    BEGAN_WITHOUT.store(closed, Ordering::Relaxed);
+    CLOSED_STREAMS.store(closed, Ordering::Relaxed);
 }
 
 /// Makes libc call the function before Rust's runtime starts.
-// SAFETY: the section has pointers to functions. This function does not need the runtime.
+// SAFETY: the section holds function pointers, and this function does not need the runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEFORE_THE_RUNTIME: extern "C" fn() = look_at_what_is_given;
+static BEFORE_RUNTIME: extern "C" fn() = record_initial_state;
 
-/// Installs a handler that sends one byte into `socket` for each such signal.
+/// Installs a handler that writes one byte to `socket` each time the signal arrives.
 ///
-/// The byte is 1 if the kernel generated the signal, as for those of the terminal, and 0 if a process sent it.
+/// The byte is 1 if the kernel generated the signal, as for Ctrl-C at the terminal, and 0 if a process sent it.
 ///
 /// # Errors
 /// As sigaction(2).
 pub fn on_signal(signal: i32, socket: UnixStream) -> io::Result<()> {
-    let tell = move |info: &libc::siginfo_t| {
+    let handler = move |info: &libc::siginfo_t| {
         let _ = send(&socket, &[u8::from(info.si_code == libc::SI_KERNEL)], SendFlags::DONTWAIT);
     };
     // SAFETY: the handler makes one async-signal-safe system call, and does not change errno.
-    unsafe { signal_hook_registry::register_sigaction(signal, tell) }.map(drop)
+    unsafe { signal_hook_registry::register_sigaction(signal, handler) }.map(drop)
 }
 
 /// Returns the kernel's release and the machine's architecture.
@@ -143,7 +147,7 @@ pub fn limit(resource: u32) -> io::Result<[Option<u64>; 2]> {
 
 /// A probe of a kernel feature by a system call that changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Question {
+pub enum Probe {
     /// clone3 without arguments. The errno is EINVAL if the call exists.
     Clone3,
     /// clone3 into a cgroup with an impossible descriptor. The errno is EBADF if the kernel knows the flag.
@@ -162,8 +166,8 @@ pub enum Question {
     IoUring,
 }
 
-/// Performs a probe. Returns the call's result, or 0 if the probe fails with the errno that shows the feature.
-pub fn ask(question: Question) -> io::Result<i64> {
+/// Performs a probe. Returns the call's result, or 0 if the call fails with the errno that shows the feature.
+pub fn probe(probe: Probe) -> io::Result<i64> {
     let root = c"/".as_ptr();
     // struct clone_args (Linux 5.7): flags first, cgroup last.
     let mut request = [0u64; 11];
@@ -171,33 +175,34 @@ pub fn ask(question: Question) -> io::Result<i64> {
     request[10] = i32::MAX as u64;
     // SECCOMP_RET_ERRNO
     let action: u32 = 0x0005_0000;
-    // SAFETY: no call starts, opens or changes anything: its arguments are invalid or select nothing. Pointers are
-    // null, or valid until the call returns. (An old kernel may fork for CloneIntoCgroup; see below.)
+    // SAFETY: each call has invalid or empty arguments, so it changes nothing. Pointers are null, or valid until the
+    // call returns. An old kernel may fork for CloneIntoCgroup, which is handled below.
     let result = unsafe {
-        match question {
-            Question::Clone3 => libc::syscall(libc::SYS_clone3, 0usize, 0usize),
-            Question::CloneIntoCgroup => libc::syscall(libc::SYS_clone3, request.as_ptr(), size_of_val(&request)),
-            Question::CloseRange(flags) => libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, flags),
-            Question::Faccessat2 => {
+        match probe {
+            Probe::Clone3 => libc::syscall(libc::SYS_clone3, 0usize, 0usize),
+            Probe::CloneIntoCgroup => libc::syscall(libc::SYS_clone3, request.as_ptr(), size_of_val(&request)),
+            Probe::CloseRange(flags) => libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, flags),
+            Probe::Faccessat2 => {
                 libc::syscall(libc::SYS_faccessat2, libc::AT_FDCWD, root, libc::X_OK, libc::AT_EACCESS)
             }
-            Question::WipeOnFork => libc::syscall(libc::SYS_madvise, 0usize, 0usize, libc::MADV_WIPEONFORK),
-            Question::Landlock => libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, 1u32),
+            Probe::WipeOnFork => libc::syscall(libc::SYS_madvise, 0usize, 0usize, libc::MADV_WIPEONFORK),
+            Probe::Landlock => libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, 1u32),
             // SECCOMP_GET_ACTION_AVAIL
-            Question::Seccomp => libc::syscall(libc::SYS_seccomp, 2u32, 0u32, &raw const action),
-            Question::IoUring => libc::syscall(libc::SYS_io_uring_setup, 0u32, 0usize),
+            Probe::Seccomp => libc::syscall(libc::SYS_seccomp, 2u32, 0u32, &raw const action),
+            Probe::IoUring => libc::syscall(libc::SYS_io_uring_setup, 0u32, 0usize),
         }
     };
-    let sign = match question {
-        Question::Clone3 => libc::EINVAL,
-        Question::CloneIntoCgroup => libc::EBADF,
-        Question::IoUring => libc::EFAULT,
+    // The errno that shows the feature: the call exists, and rejects its arguments.
+    let expected = match probe {
+        Probe::Clone3 => libc::EINVAL,
+        Probe::CloneIntoCgroup => libc::EBADF,
+        Probe::IoUring => libc::EFAULT,
         _ => 0,
     };
-    if question == Question::CloneIntoCgroup && result >= 0 {
-        // A kernel that ignores the flag has forked this process.
+    if probe == Probe::CloneIntoCgroup && result >= 0 {
+        // A kernel that ignores the flag forked this process.
         if result == 0 {
-            // SAFETY: the forked copy exits at once, and has done nothing.
+            // SAFETY: this is the forked copy, which has done nothing else.
             unsafe { libc::_exit(0) };
         }
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -206,10 +211,10 @@ pub fn ask(question: Question) -> io::Result<i64> {
         return Ok(result);
     }
     let error = io::Error::last_os_error();
-    if error.raw_os_error() == Some(sign) { Ok(0) } else { Err(error) }
+    if error.raw_os_error() == Some(expected) { Ok(0) } else { Err(error) }
 }
 
-/// Returns the wait status of a reaped process, which its pidfd keeps from Linux 6.15 on.
+/// Returns the wait status of a reaped process. Since Linux 6.15 a pidfd keeps the status.
 ///
 /// Uses PIDFD_GET_INFO with PIDFD_INFO_EXIT.
 pub fn status_of_reaped(pidfd: impl AsFd) -> io::Result<i32> {

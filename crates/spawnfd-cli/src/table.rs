@@ -50,13 +50,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         let rows = [vec!["a".to_owned(), "bcd".to_owned()], vec!["long".to_owned(), "e".to_owned()]];
         assert_eq!(align(&rows), "a     bcd\nlong  e\n");
     }
 
     #[test]
-    fn people_can_read_it() {
+    fn durations_and_sizes_have_units() {
         assert_eq!(duration(Duration::from_micros(310)), "310 us");
         assert_eq!(duration(Duration::from_micros(48_210)), "48.2 ms");
         assert_eq!(duration(Duration::from_millis(2_510)), "2.51 s");

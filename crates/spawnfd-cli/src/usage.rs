@@ -4,7 +4,7 @@
 use clap::{Arg, CommandFactory};
 
 use crate::cli::Cli;
-use crate::failure::{Failure, OURS, print};
+use crate::failure::{FAILED, Failure, print};
 use crate::run::Report;
 
 /// Prints clap's help unchanged, and an error as one line, or as JSON if `run` has --json. Returns the exit code.
@@ -15,15 +15,16 @@ pub fn report(error: &clap::Error) -> u8 {
             Ok(()) => 0,
             Err(failure) => {
                 failure.print();
-                OURS
+                FAILED
             }
         },
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
-            OURS
+            FAILED
         }
         _ => {
             let failure = missing(error)
+                .or_else(|| invalid(error))
                 .unwrap_or_else(|| Failure { flag: argument(error), ..Failure::new(one_line(&error.to_string())) });
             let flags = flags_of_run();
             let has = |name: &str| flags.iter().any(|flag| flag.get_long() == Some(name));
@@ -36,28 +37,63 @@ pub fn report(error: &clap::Error) -> u8 {
     }
 }
 
-/// Returns the failure for a missing argument; it names the flag that requires the argument.
+/// Returns the failure for a missing argument. It names the flag that requires the argument.
 fn missing(error: &clap::Error) -> Option<Failure> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let Some(ContextValue::Strings(names)) = error.get(ContextKind::InvalidArg) else { return None };
     let is_captured =
         |flag: &&Arg| flag.get_help_heading().is_some_and(|of| of.to_lowercase().contains("captured runs"));
     let long = |flag: &Arg| format!("--{}", flag.get_long().unwrap_or_default());
-    let asking = match names.first() {
+    let dependent = match names.first() {
         Some(name) if name.starts_with("--spill") => Some("--spill-limit".to_owned()),
         Some(name) if name.starts_with("--") => flags_of_run().iter().find(is_captured).map(long),
         _ => None,
     };
-    let why = asking.as_ref().map(|flag| format!(": {flag} works with it only")).unwrap_or_default();
-    let failure = Failure { flag: asking, ..Failure::new(format!("{} is missing{why}", names.join(", "))) };
-    (error.kind() == ErrorKind::MissingRequiredArgument).then_some(failure)
+    let names = names.iter().map(|name| name.trim_end_matches("...")).collect::<Vec<_>>().join(", ");
+    let message = match &dependent {
+        Some(flag) => format!("{flag} requires {names}"),
+        None => format!("{} is missing; see --help", name_of(&names)),
+    };
+    (error.kind() == ErrorKind::MissingRequiredArgument).then(|| Failure { flag: dependent, ..Failure::new(message) })
+}
+
+/// Returns the failure for a missing or rejected value.
+///
+/// A parser's reason that begins with `must` continues the flag's name: `--timeout must be >= 0, got -1`.
+fn invalid(error: &clap::Error) -> Option<Failure> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    use std::error::Error;
+    let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };
+    let name = name_of(usage);
+    let quoted = if value.is_empty() || value.contains(' ') { format!("'{value}'") } else { value.clone() };
+    let message = match (error.kind(), error.get(ContextKind::ValidValue)) {
+        (ErrorKind::ValueValidation, _) => {
+            let reason = error.source()?.to_string();
+            match reason.starts_with("must ") {
+                true => format!("{name} {reason}, got {quoted}"),
+                false => format!("{name} {quoted}: {reason}"),
+            }
+        }
+        (ErrorKind::InvalidValue, _) if value.is_empty() => format!("{usage} requires a value"),
+        (ErrorKind::InvalidValue, Some(ContextValue::Strings(known))) => {
+            format!("{name} must be one of {}, got {quoted}", known.join(", "))
+        }
+        _ => return None,
+    };
+    Some(Failure { flag: argument(error), ..Failure::new(message) })
+}
+
+/// Returns the name from clap's usage text, such as `--timeout <TIME>` or `<PROGRAM>`.
+fn name_of(usage: &str) -> &str {
+    usage.split([' ', '[', '=']).next().unwrap_or_default().trim_matches(['<', '>'])
 }
 
 /// Returns the invalid argument and its value.
 fn argument(error: &clap::Error) -> Option<String> {
     use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
-    let name = usage.split([' ', '[', '=']).next().unwrap_or_default();
+    let name = name_of(usage);
     match error.get(ContextKind::InvalidValue) {
         Some(ContextValue::String(value)) => Some(format!("{name} {value}").trim_end().to_owned()),
         _ => Some(name.to_owned()),
@@ -66,7 +102,7 @@ fn argument(error: &clap::Error) -> Option<String> {
 
 /// Returns the flags of `run` on the command line, up to the program.
 ///
-/// After an unknown flag, a word may be its value or the program. The flags end there.
+/// The next word after an unknown flag may be the flag's value or the program, so the search ends there.
 fn flags_of_run() -> Vec<Arg> {
     let command = Cli::command();
     let mut words = std::env::args_os().skip(1);

@@ -22,7 +22,7 @@ pub struct Cgroup {
 pub fn probe() -> Cgroup {
     let mut found = Cgroup { directory: None, writable: false, controllers: Vec::new(), problem: None };
     let Some(directory) = support::own_cgroup() else {
-        found.problem = Some("not mounted".to_owned());
+        found.problem = Some("not mounted, or not in use by this process".to_owned());
         return found;
     };
     let controllers = fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default();

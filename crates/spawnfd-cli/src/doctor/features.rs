@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests the kernel features that the library uses: by a system call without effect, or by spawning this command.
+//! Tests the kernel features that the library uses, by a harmless system call or by spawning this command.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use spawnfd::support::support;
 use spawnfd::{Call, Calls, Child, Command, Errno, FilterInstruction, Stdio, Template};
 
-use crate::os::{self, Question};
+use crate::os::{self, Probe};
 
 /// A kernel feature, and how to test it.
 struct Feature {
@@ -26,13 +26,13 @@ struct Feature {
     since: &'static str,
     /// The library's use of the feature.
     purpose: &'static str,
-    without: Without,
+    if_missing: IfMissing,
     test: fn() -> Answer,
 }
 
 /// The consequence if the kernel lacks a feature, or a filter refuses it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Without {
+enum IfMissing {
     /// No program can be started: the library requires the feature.
     Nothing,
     /// Only requests that need the feature fail, with the kernel's errno.
@@ -43,20 +43,20 @@ enum Without {
     Unused,
 }
 
-use Without::{Instead, Nothing, Refused, Unused};
+use IfMissing::{Instead, Nothing, Refused, Unused};
 
 const fn feature(
     name: &'static str,
     since: &'static str,
     purpose: &'static str,
-    without: Without,
+    if_missing: IfMissing,
     test: fn() -> Answer,
 ) -> Feature {
-    Feature { name, since, purpose, without, test }
+    Feature { name, since, purpose, if_missing, test }
 }
 
-const LIST: Without = Instead("descriptors listed in /proc/self/fd", "grows with the caller's open descriptors");
-const SOCKET: Without =
+const LIST: IfMissing = Instead("descriptors listed in /proc/self/fd", "grows with the caller's open descriptors");
+const SOCKET: IfMissing =
     Instead("a socket pair (SCM_RIGHTS)", "two more system calls for each spawn that passes descriptors");
 
 /// In the order in which a spawn uses them.
@@ -64,33 +64,35 @@ static FEATURES: [Feature; 23] = [
     feature(
         "pidfd_spawn_run",
         "kernel/patches",
-        "the whole start in one call",
+        "creating the child and executing the program in one call",
         Instead("clone and exec", "some microseconds"),
         || if support().kernel { Ok(String::new()) } else { Err(named(Errno::EINVAL)) },
     ),
     feature(
         "clone3",
         "5.3",
-        "clone of the child",
+        "creating the child",
         Instead(
             "clone; the child resets signal handlers itself",
             "62 more system calls in the first spawn, and whenever the last spawn is 10 ms old",
         ),
-        || ask(Question::Clone3),
+        || syscall(Probe::Clone3),
     ),
-    feature("clone CLONE_PIDFD", "5.2", "the child's pidfd", Nothing, || spawn(|_| {})),
+    feature("clone CLONE_PIDFD", "5.2", "getting the child's pidfd", Nothing, || spawn(|_| {})),
     feature(
         "clone3 CLONE_INTO_CGROUP",
         "5.7",
-        "clone into a cgroup",
+        "creating the child in a cgroup",
         Instead("the child writes itself to cgroup.procs", "a slower move; until then the child runs outside"),
-        || ask(Question::CloneIntoCgroup),
+        || syscall(Probe::CloneIntoCgroup),
     ),
-    feature("close_range", "5.9", "leaving the caller's descriptors", LIST, || ask(Question::CloseRange(0))),
+    feature("close_range", "5.9", "closing the caller's descriptors in the child", LIST, || {
+        syscall(Probe::CloseRange(0))
+    }),
     feature(
         "close_range CLOSE_RANGE_UNSHARE",
         "5.9",
-        "a descriptor table of the child's own, without a copy",
+        "giving the child a separate descriptor table without copying the caller's",
         Instead("the caller's table is copied", "grows with the caller's open descriptors"),
         unshare,
     ),
@@ -99,66 +101,72 @@ static FEATURES: [Feature; 23] = [
         "5.11",
         "marking descriptors that the program must not get",
         Instead("descriptors listed in /proc/self/fd", "a few more system calls for each spawn"),
-        || ask(Question::CloseRange(4)),
+        || syscall(Probe::CloseRange(4)),
     ),
     feature(
         "pidfd_open",
         "5.3",
-        "process trees: signals to their processes, and the guard",
+        "signaling the processes of a tree, and the guard",
         Instead("tier 'group', which signals only the program's process group", "nothing"),
         || pidfd().map(|_| String::new()),
     ),
     feature("pidfd_open PIDFD_THREAD", "6.9", "passing descriptors to the child", SOCKET, || {
-        tried(pidfd_open(getpid(), PidfdFlags::from_bits_retain(libc::O_EXCL as u32)))
+        answer(pidfd_open(getpid(), PidfdFlags::from_bits_retain(libc::O_EXCL as u32)))
     }),
     feature("pidfd_getfd", "5.6", "passing descriptors to the child", SOCKET, getfd),
-    feature("pidfd_send_signal", "5.1", "signals that cannot hit another process", Refused, || {
+    feature("pidfd_send_signal", "5.1", "sending signals that cannot hit another process", Refused, || {
         child(|_| {}).map(|_| String::new())
     }),
-    feature("waitid P_PIDFD", "5.4", "waiting", Nothing, || child(|_| {}).map(|_| String::new())),
-    feature("openat2", "5.6", "open actions", Instead("openat; an action with resolve flags fails", "nothing"), || {
-        tried(openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty()))
-    }),
+    feature("waitid P_PIDFD", "5.4", "waiting for the child", Nothing, || child(|_| {}).map(|_| String::new())),
+    feature(
+        "openat2",
+        "5.6",
+        "performing open actions",
+        Instead("openat; an action with resolve flags fails", "nothing"),
+        || answer(openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())),
+    ),
     feature(
         "faccessat2",
         "5.8",
         "checking that a file is executable",
         Instead("faccessat", "nothing, unless real and effective ids differ: then exec decides"),
-        || ask(Question::Faccessat2),
+        || syscall(Probe::Faccessat2),
     ),
-    feature("execveat", "3.19", "executing strictly by descriptor, and snapshots", Refused, strict),
+    feature("execveat", "3.19", "executing a program by descriptor, and snapshots", Refused, strict),
     feature(
         "memfd_create MFD_EXEC",
         "6.3",
-        "snapshots that can be executed",
+        "creating snapshots that can be executed",
         Instead("a memfd without the flag", "nothing; if vm.memfd_noexec forbids such a memfd, snapshots fail"),
-        || tried(memfd_create("spawnfd-doctor", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)),
+        || answer(memfd_create("spawnfd-doctor", MemfdFlags::CLOEXEC | MemfdFlags::EXEC)),
     ),
-    feature("madvise MADV_WIPEONFORK", "4.14", "noticing a fork of the caller", Nothing, || ask(Question::WipeOnFork)),
-    feature("Landlock", "5.13", "confinement by a ruleset", Refused, || {
-        os::ask(Question::Landlock).map(|version| format!("ABI {version}")).map_err(|e| why(&e))
+    feature("madvise MADV_WIPEONFORK", "4.14", "detecting a fork of the caller", Nothing, || {
+        syscall(Probe::WipeOnFork)
     }),
-    feature("seccomp filter", "3.17", "confinement by a filter", Refused, || {
-        ask(Question::Seccomp).and_then(|_| filtered())
+    feature("Landlock", "5.13", "confining the program by a ruleset", Refused, || {
+        os::probe(Probe::Landlock).map(|version| format!("ABI {version}")).map_err(|e| why(&e))
     }),
-    feature("user namespaces", "3.8", "namespaces without privilege", Refused, || {
+    feature("seccomp filter", "3.17", "confining the program by a filter", Refused, || {
+        syscall(Probe::Seccomp).and_then(|_| filtered())
+    }),
+    feature("user namespaces", "3.8", "creating namespaces without privilege", Refused, || {
         spawn(|command| _ = command.user_namespace(0, 0))
     }),
     feature(
         "reflink (FICLONE)",
         "4.5",
-        "snapshots that share the file's extents",
+        "creating snapshots that share the file's extents",
         Instead("a copy in a sealed memfd", "memory and time in proportion to the file"),
         reflink,
     ),
     feature(
         "ioctl PIDFD_GET_INFO",
         "6.15",
-        "the status of a child that other code of the caller has reaped",
+        "reading the status of a child that other code of the caller has reaped",
         Instead("the status is reported as lost: by a result, or ECHILD of a wait", "nothing"),
         pidfd_info,
     ),
-    feature("io_uring", "5.1", "", Unused, || ask(Question::IoUring)),
+    feature("io_uring", "5.1", "", Unused, || syscall(Probe::IoUring)),
 ];
 
 /// The result of one test.
@@ -169,11 +177,13 @@ pub struct Finding {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub purpose: &'static str,
     pub available: bool,
-    /// A version or kind, if there is one. If the feature is missing: the errno.
+    /// The version of an available feature, if it has one. The reason, if the feature is missing.
     pub detail: Option<String>,
-    pub without: &'static str,
+    /// The library's fallback, or the consequence, if the feature is missing.
+    pub if_missing: &'static str,
+    /// The cost of the fallback.
     pub cost: Option<&'static str>,
-    /// Whether the library uses it at all.
+    /// Whether the library uses the feature.
     pub used: bool,
 }
 
@@ -187,20 +197,20 @@ pub fn probe() -> Vec<Finding> {
 
 fn finding(feature: &Feature) -> Finding {
     let Feature { name, since, purpose, .. } = *feature;
-    let answer = test(feature);
-    let (without, cost) = match feature.without {
-        Nothing => ("no program can be started", None),
+    let result = test(feature);
+    let (if_missing, cost) = match feature.if_missing {
+        Nothing => ("the library cannot start any program", None),
         Refused => ("requests that need it fail", None),
         Instead(fallback, cost) => (fallback, Some(cost)),
         Unused => ("not used by the library", None),
     };
-    let used = feature.without != Unused;
-    let available = answer.is_ok();
-    let detail = Some(answer.unwrap_or_else(|why| why)).filter(|detail| !detail.is_empty());
-    Finding { name, since, purpose, available, detail, without, cost, used }
+    let used = feature.if_missing != Unused;
+    let available = result.is_ok();
+    let detail = Some(result.unwrap_or_else(|why| why)).filter(|detail| !detail.is_empty());
+    Finding { name, since, purpose, available, detail, if_missing, cost, used }
 }
 
-/// Returns the system call of a feature, if the library knows whether a filter kills this process for it.
+/// Returns the feature's system call, if the library checks whether a seccomp filter kills this process for the call.
 fn call_of(name: &str) -> Option<Call> {
     Some(match name.split(' ').next()? {
         "clone3" => Call::Clone3,
@@ -217,83 +227,83 @@ fn call_of(name: &str) -> Option<Call> {
 fn test(feature: &Feature) -> Answer {
     let killed = spawnfd::killed_calls();
     if call_of(feature.name).is_some_and(|call| killed.contains(call)) {
-        return Err("SIGSYS: a filter kills the process for it".to_owned());
+        return Err("SIGSYS: a seccomp filter kills the process for this call".to_owned());
     }
-    // The library does not make these calls, so it does not know whether a filter kills for them.
+    // The library does not check whether a filter kills the process for these calls.
     if ["io_uring", "Landlock"].contains(&feature.name) && killed != Calls::NONE {
-        return Err("not tried: a filter kills the process for other calls".to_owned());
+        return Err("not tested: a seccomp filter kills the process for other calls".to_owned());
     }
     (feature.test)()
 }
 
-fn tried<T>(result: rustix::io::Result<T>) -> Answer {
+fn answer<T>(result: rustix::io::Result<T>) -> Answer {
     result.map(|_| String::new()).map_err(|e| why(&e.into()))
 }
 
-fn ask(question: Question) -> Answer {
-    os::ask(question).map(|_| String::new()).map_err(|e| why(&e))
+fn syscall(probe: Probe) -> Answer {
+    os::probe(probe).map(|_| String::new()).map_err(|e| why(&e))
 }
 
-/// Returns the errno's name, with its usual meaning here.
+/// Returns the errno's name and its usual meaning in these tests.
 fn why(error: &io::Error) -> String {
     named(Errno::from_raw(error.raw_os_error().unwrap_or(0)))
 }
 
 fn named(errno: Errno) -> String {
     let hint = match errno {
-        Errno::ENOSYS => ": not in this kernel, or filtered out",
-        Errno::EPERM | Errno::EACCES => ": refused by a filter or a setting",
-        Errno::EINVAL => ": not known to this kernel",
-        Errno::EOPNOTSUPP => ": not on this file system, or switched off",
-        Errno::ENOTTY => ": not known to this kernel",
+        Errno::ENOSYS => ": not in this kernel, or hidden by a seccomp filter",
+        Errno::EPERM | Errno::EACCES => ": refused by a seccomp filter or a system setting",
+        Errno::EINVAL => ": not in this kernel",
+        Errno::EOPNOTSUPP => ": not supported by this file system, or disabled",
+        Errno::ENOTTY => ": not in this kernel",
         _ => "",
     };
     format!("{}{hint}", errno.name())
 }
 
-/// Tests in a short-lived thread, as the call gives the thread a descriptor table of its own.
+/// Tests in a short-lived thread, because the call gives its thread a separate descriptor table.
 fn unshare() -> Answer {
-    let thread = std::thread::spawn(|| ask(Question::CloseRange(2)));
-    thread.join().unwrap_or_else(|_| Err("the probe failed".to_owned()))
+    let thread = std::thread::spawn(|| syscall(Probe::CloseRange(2)));
+    thread.join().unwrap_or_else(|_| Err("the test failed".to_owned()))
 }
 
 fn pidfd() -> Result<std::os::fd::OwnedFd, String> {
     pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| why(&e.into()))
 }
 
-/// Tests pidfd_getfd on this process itself, which ptrace rules always permit.
+/// Tests pidfd_getfd on this process itself, which the ptrace access rules always permit.
 ///
-/// Only the library's spawns show whether a child may use it on its parent.
+/// Only the library's spawns show whether a child may use pidfd_getfd on its parent.
 fn getfd() -> Answer {
     let file = File::open("/dev/null").map_err(|e| why(&e))?;
-    tried(pidfd_getfd(pidfd()?, file.as_raw_fd(), PidfdGetfdFlags::empty()))
+    answer(pidfd_getfd(pidfd()?, file.as_raw_fd(), PidfdGetfdFlags::empty()))
 }
 
 /// Tests PIDFD_GET_INFO on a child that has been reaped.
 fn pidfd_info() -> Answer {
-    let mut child = begin(Command::new(own()?), |_| {})?;
+    let mut child = start(Command::new(own_path()?), |_| {})?;
     let pidfd = child.as_fd().try_clone_to_owned().map_err(|e| why(&e))?;
     let status = child.wait().map_err(|error| named(error.errno()))?;
-    let told = os::status_of_reaped(pidfd).map_err(|e| why(&e))?;
-    if ExitStatus::from_raw(told) == status { Ok(String::new()) } else { Err("answers with another status".to_owned()) }
+    let found = os::status_of_reaped(pidfd).map_err(|e| why(&e))?;
+    if ExitStatus::from_raw(found) == status { Ok(String::new()) } else { Err("returns a wrong status".to_owned()) }
 }
 
 /// Spawns this command with `--version` and without output, sends it signal 0, and waits for it.
 fn child(with: impl FnOnce(&mut Command<'_>)) -> Result<ExitStatus, String> {
-    run(Command::new(own()?), with)
+    run(Command::new(own_path()?), with)
 }
 
-/// Returns the path of this command; without /proc, the name that it was called by.
-fn own() -> Result<OsString, String> {
+/// Returns this command's path. Without /proc, returns the name under which this command was called.
+fn own_path() -> Result<OsString, String> {
     std::env::current_exe().map(PathBuf::into_os_string).or_else(|e| {
         let name = std::env::args_os().next().ok_or_else(|| why(&e))?;
-        // A name without a directory was found in PATH, so a new search in PATH finds it again.
+        // A name without a slash was found in PATH, so another search in PATH finds it.
         let path = name.as_bytes().contains(&b'/').then(|| std::path::absolute(&name));
         path.map_or(Ok(name), |path| path.map(PathBuf::into_os_string).map_err(|e| why(&e)))
     })
 }
 
-fn begin(mut command: Command<'_>, with: impl FnOnce(&mut Command<'_>)) -> Result<Child, String> {
+fn start(mut command: Command<'_>, with: impl FnOnce(&mut Command<'_>)) -> Result<Child, String> {
     command.arg("--version").stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null);
     with(&mut command);
     command.spawn().map_err(|error| named(error.errno()))
@@ -301,7 +311,7 @@ fn begin(mut command: Command<'_>, with: impl FnOnce(&mut Command<'_>)) -> Resul
 
 fn run(command: Command<'_>, with: impl FnOnce(&mut Command<'_>)) -> Result<ExitStatus, String> {
     let failed = |error: spawnfd::Error| named(error.errno());
-    let mut child = begin(command, with)?;
+    let mut child = start(command, with)?;
     child.signal(0).map_err(failed)?;
     child.wait().map_err(failed)
 }
@@ -311,16 +321,16 @@ fn spawn(with: impl FnOnce(&mut Command<'_>)) -> Answer {
 }
 
 fn succeeded(status: ExitStatus) -> Answer {
-    if status.success() { Ok(String::new()) } else { Err(format!("the probe ended with {status}")) }
+    if status.success() { Ok(String::new()) } else { Err(format!("the test program ended with {status}")) }
 }
 
 fn strict() -> Answer {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let template = Template::search(own()?, path).and_then(|template| template.by_descriptor());
+    let template = Template::search(own_path()?, path).and_then(|template| template.by_descriptor());
     succeeded(run(template.map_err(|error| named(error.errno()))?.command(), |_| {})?)
 }
 
-/// Tests a filter that allows everything: BPF_RET with SECCOMP_RET_ALLOW.
+/// Tests a seccomp filter that allows every call: BPF_RET with SECCOMP_RET_ALLOW.
 fn filtered() -> Answer {
     spawn(|command| {
         let allow = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
@@ -331,7 +341,7 @@ fn filtered() -> Answer {
 /// Tests a reflink of one page between two unnamed files in the working directory.
 fn reflink() -> Answer {
     const LENGTH: usize = 4096;
-    // A write beyond RLIMIT_FSIZE would end this process by SIGXFSZ.
+    // A write beyond RLIMIT_FSIZE would kill this process with SIGXFSZ.
     let [most, _] = os::limit(libc::RLIMIT_FSIZE).map_err(|e| why(&e))?;
     if most.is_some_and(|most| most < LENGTH as u64) {
         return Err(named(Errno::EFBIG));
@@ -341,5 +351,5 @@ fn reflink() -> Answer {
     let mut file = File::from(from);
     file.write_all(&[1; LENGTH]).map_err(|e| why(&e))?;
     let to = unnamed().map_err(|e| why(&e.into()))?;
-    ioctl_ficlone(&to, &file).map(|()| "here".to_owned()).map_err(|e| why(&e.into()))
+    ioctl_ficlone(&to, &file).map(|()| "in the working directory".to_owned()).map_err(|e| why(&e.into()))
 }

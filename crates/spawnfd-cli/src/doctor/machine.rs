@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::os;
 
-/// The facts. A fact that a seccomp filter hides is absent.
+/// The facts. A fact is absent if its system call fails, for example because a seccomp filter refuses the call.
 #[derive(Debug, Serialize)]
 pub struct Machine {
     #[serde(flatten)]
@@ -48,7 +48,7 @@ pub struct Nofile {
 }
 
 impl Machine {
-    pub fn look() -> Machine {
+    pub fn inspect() -> Machine {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let field =
             |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
@@ -79,9 +79,9 @@ impl Machine {
 
 /// Guesses the kind of container from the files and variables that common runtimes create.
 fn container() -> Option<String> {
-    for (mark, name) in [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman")] {
-        if Path::new(mark).exists() {
-            return Some(format!("{name} (there is {mark})"));
+    for (file, name) in [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman")] {
+        if Path::new(file).exists() {
+            return Some(format!("{name} ({file} exists)"));
         }
     }
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
@@ -96,10 +96,10 @@ fn container() -> Option<String> {
     }
     let groups = fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
     let known = [("docker", "Docker"), ("kubepods", "Kubernetes"), ("containerd", "containerd"), ("lxc", "LXC")];
-    known.iter().find(|(mark, _)| groups.contains(mark)).map(|(_, name)| (*name).to_owned())
+    known.iter().find(|(part, _)| groups.contains(part)).map(|(_, name)| (*name).to_owned())
 }
 
-/// Whether this is not the initial user namespace, which maps all ids to themselves.
+/// Whether this is not the initial user namespace. The initial one maps all ids to themselves.
 fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let mut numbers = map.split_whitespace();

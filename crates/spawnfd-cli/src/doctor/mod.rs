@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spawnfd doctor`: the features of this kernel, container and user, the library's fallbacks, and the cost of shims.
+//! `spawnfd doctor`: reports this machine's kernel features, the library's fallbacks, and the cost of shims.
 
 mod cgroup;
 mod features;
@@ -16,23 +16,24 @@ use features::Finding;
 use machine::Machine;
 use shims::Shim;
 
-/// Show what this kernel, container and user offer
+/// Report the kernel features that this machine has, and the shims in PATH
 ///
-/// Every feature is tried, harmlessly, not guessed from a version number; what is used instead of a missing one is the
-/// library's own account. Then come the shims that PATH leads to (pyenv, rbenv, nodenv, asdf, mise, volta, rustup, npm links,
-/// scripts that only exec another program): each is one more program at every start.
+/// The command tests each feature by a harmless system call or a short program; it does not rely on version numbers.
+/// For each missing feature it shows the library's fallback. It also lists the shims in PATH: pyenv, rbenv, nodenv,
+/// asdf, mise, volta, rustup, npm links, and scripts that only exec another program. A shim adds one program to every
+/// start.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A cost is the difference between the best of a few runs of 'NAME --version' through the shim and of the program it \
-leads to, taken in turn. Only well-known tools are run, for a few seconds in all.")]
+The cost of a shim is the time of 'NAME --version' through the shim, minus the time of the same call without the shim. \
+Each time is the best of several alternating runs. The command runs only well-known tools, for up to 8 seconds in total.")]
 pub struct Doctor {
-    /// Print JSON, complete, for programs
+    /// Print all findings as JSON
     #[arg(long)]
     json: bool,
-    /// Do not run any shim: neither time it nor ask its tool where it leads
+    /// Do not run any shim or its tool: the report then lacks costs and some targets
     #[arg(long)]
     no_timing: bool,
-    /// Say also for what is there what would be done without it
+    /// Also show the fallbacks for features that are available
     #[arg(long)]
     all: bool,
 }
@@ -41,9 +42,12 @@ pub struct Doctor {
 #[derive(Debug, Serialize)]
 struct Library {
     version: &'static str,
-    birth: &'static str,
-    descriptors: &'static str,
-    handover: &'static str,
+    /// The system call that creates children.
+    spawn_call: &'static str,
+    /// The way in which children close inherited descriptors.
+    closes_descriptors_by: &'static str,
+    /// The way in which children get the caller's descriptors.
+    passes_descriptors_by: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,27 +62,27 @@ struct Diagnosis {
 impl Doctor {
     pub fn run(&self) -> Result<(), Failure> {
         let features = features::probe();
-        // Read after the probes: their spawns show the library which calls a filter refuses.
+        // Read after the tests: from their spawns, the library learns which calls a seccomp filter refuses.
         let support = spawnfd::support::support();
         let diagnosis = Diagnosis {
-            machine: Machine::look(),
+            machine: Machine::inspect(),
             library: Library {
                 version: env!("CARGO_PKG_VERSION"),
-                birth: match (support.kernel, support.clone3) {
+                spawn_call: match (support.kernel, support.clone3) {
                     (true, _) => "pidfd_spawn_run",
                     (false, true) => "clone3",
                     (false, false) => "clone",
                 },
-                descriptors: if support.close_range { "close_range" } else { "/proc/self/fd" },
-                handover: match (support.fetch, support.close_range) {
+                closes_descriptors_by: if support.close_range { "close_range" } else { "/proc/self/fd" },
+                passes_descriptors_by: match (support.fetch, support.close_range) {
                     (true, _) => "pidfd_getfd",
-                    (false, true) => "a socket",
-                    (false, false) => "a copy of the table",
+                    (false, true) => "SCM_RIGHTS",
+                    (false, false) => "a copy of the descriptor table",
                 },
             },
             features,
             cgroup: cgroup::probe(),
-            shims: shims::look(!self.no_timing),
+            shims: shims::find(!self.no_timing),
         };
         let text = if self.json {
             let json = serde_json::to_string_pretty(&diagnosis);

@@ -15,7 +15,7 @@ pub fn text(diagnosis: &Diagnosis, all: bool, timed: bool) -> String {
     text.push('\n');
     text += &section("Kernel features", features(&diagnosis.features, all));
     if !all {
-        text += "  (--all says what would be done without the rest)\n";
+        text += "  (--all also shows the fallbacks for available features)\n";
     }
     text.push('\n');
     text += &shims(&diagnosis.shims, timed);
@@ -38,29 +38,29 @@ fn machine(diagnosis: &Diagnosis) -> Vec<Vec<String>> {
         row(
             "kernel",
             machine.system.as_ref().map_or_else(
-                || "not told".to_owned(),
+                || "unknown".to_owned(),
                 |system| format!("Linux {} ({})", system.kernel, system.architecture),
             ),
         ),
         row(
             "container",
-            machine.container.as_ref().map_or_else(|| "no sign of one".to_owned(), |name| format!("looks like {name}")),
+            machine.container.as_ref().map_or_else(|| "none detected".to_owned(), |name| format!("probably {name}")),
         ),
         row("user", user(machine)),
         row("seccomp", seccomp(machine)),
         row(
             "open files",
             machine.nofile.as_ref().map_or_else(
-                || "not told".to_owned(),
-                |nofile| format!("{} at most, {} if asked for", limit(nofile.nofile_soft), limit(nofile.nofile_hard)),
+                || "unknown".to_owned(),
+                |nofile| format!("soft limit {}, hard limit {}", limit(nofile.nofile_soft), limit(nofile.nofile_hard)),
             ),
         ),
         row("cgroup v2", group(cgroup)),
         row(
             "spawnfd",
             format!(
-                "{}: starts by {}, drops descriptors by {}, hands them over by {}",
-                library.version, library.birth, library.descriptors, library.handover
+                "{}: creates children with {}, closes descriptors with {}, passes descriptors with {}",
+                library.version, library.spawn_call, library.closes_descriptors_by, library.passes_descriptors_by
             ),
         ),
     ]
@@ -69,7 +69,7 @@ fn machine(diagnosis: &Diagnosis) -> Vec<Vec<String>> {
 fn user(machine: &Machine) -> String {
     let mut text = format!("uid {}, gid {}", machine.uid, machine.gid);
     if (machine.euid, machine.egid) != (machine.uid, machine.gid) {
-        let _ = write!(text, ", acting as uid {}, gid {}", machine.euid, machine.egid);
+        let _ = write!(text, ", effective uid {}, gid {}", machine.euid, machine.egid);
     }
     let _ = match machine.capabilities.count_ones() {
         0 => write!(text, ", no capabilities"),
@@ -106,20 +106,20 @@ fn group(cgroup: &Cgroup) -> String {
 }
 
 fn features(findings: &[Finding], all: bool) -> Vec<Vec<String>> {
-    let mut rows = vec![["feature", "since", "here", "without it"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["feature", "since", "available", "if missing"].map(str::to_owned).to_vec()];
     for finding in findings {
-        let here = match (&finding.detail, finding.available) {
+        let available = match (&finding.detail, finding.available) {
             (Some(detail), true) => format!("yes, {detail}"),
             (None, true) => "yes".to_owned(),
             (Some(detail), false) => format!("no ({detail})"),
             (None, false) => "no".to_owned(),
         };
-        let without = match finding.cost {
-            Some(cost) => format!("{}; costs: {cost}", finding.without),
-            None => finding.without.to_owned(),
+        let if_missing = match finding.cost {
+            Some(cost) => format!("{}; cost: {cost}", finding.if_missing),
+            None => finding.if_missing.to_owned(),
         };
-        let without = if all || !finding.available || !finding.used { without } else { String::new() };
-        rows.push(vec![finding.name.to_owned(), finding.since.to_owned(), here, without]);
+        let if_missing = if all || !finding.available || !finding.used { if_missing } else { String::new() };
+        rows.push(vec![finding.name.to_owned(), finding.since.to_owned(), available, if_missing]);
     }
     rows
 }
@@ -129,7 +129,7 @@ fn shims(shims: &[Shim], timed: bool) -> String {
         return "Shims in PATH\n  none\n".to_owned();
     }
     let mut rows = Vec::new();
-    // The number of shims without a row of their own, by directory and tool.
+    // The number of shims that get no row, by directory and tool.
     let mut others: BTreeMap<(PathBuf, &str), usize> = BTreeMap::new();
     for shim in shims {
         if shim.cost.is_none() && shim.note.is_none() {
@@ -137,13 +137,13 @@ fn shims(shims: &[Shim], timed: bool) -> String {
             *others.entry((directory, shim.tool)).or_default() += 1;
             continue;
         }
-        let target = shim.target.as_ref().map_or_else(|| "?".to_owned(), |target| shown(target));
+        let target = shim.target.as_ref().map_or_else(|| "(unknown)".to_owned(), |target| resolved(target));
         let cost = match (&shim.cost, &shim.note) {
-            (Some(cost), _) if cost.cost_seconds <= 0.0 => "+0 ms a start".to_owned(),
+            (Some(cost), _) if cost.cost_seconds <= 0.0 => "no measurable cost".to_owned(),
             (Some(cost), _) => {
                 let ratio = cost.shim_seconds / cost.target_seconds.max(1e-9);
                 let extra = duration(Duration::from_secs_f64(cost.cost_seconds));
-                format!("+{extra} a start ({ratio:.1} times as long)")
+                format!("+{extra} per start ({ratio:.1} times as long)")
             }
             (None, note) => note.clone().unwrap_or_default(),
         };
@@ -152,18 +152,19 @@ fn shims(shims: &[Shim], timed: bool) -> String {
     let mut text = section("Shims in PATH", rows);
     for ((directory, tool), count) in others {
         let more = if timed { "more " } else { "" };
-        let _ = writeln!(text, "  {count} {more}of {tool} in {}", directory.display());
+        let plural = if count == 1 { "" } else { "s" };
+        let _ = writeln!(text, "  {count} {more}{tool} shim{plural} in {}", directory.display());
     }
     text += if timed {
-        "  To be rid of a cost, start the program by the path on the right.\n"
+        "  To avoid the cost, start the program by the path after the arrow.\n"
     } else {
-        "  Without --no-timing: where they lead, and what each costs a start.\n"
+        "  Run without --no-timing to see the cost of each shim.\n"
     };
     text
 }
 
-/// Formats a target by its real path, which distinguishes versions.
-fn shown(target: &[PathBuf]) -> String {
+/// Formats a target by its real path, which shows the tool's version.
+fn resolved(target: &[PathBuf]) -> String {
     let real = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     target.iter().map(|path| real(path).display().to_string()).collect::<Vec<_>>().join(" ")
 }

@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, fstatfs};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::confine::{self, Ruleset};
-use super::values::Holder;
+use super::values::NamespaceSource;
 use super::{names, values};
 use crate::failure::{Failure, reason};
 use crate::ordered::{Flag, Given, Value, add, collect};
@@ -21,17 +21,17 @@ use crate::os;
 
 const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 
-const HEADING: &str = "Actions, performed by the child in the order they are given";
+const HEADING: &str = "Actions, performed by the child in command-line order";
 
-/// The step that one flag adds to a command.
+/// The effect of one flag on a command.
 #[derive(Clone)]
 pub enum Step {
     Plain(fn(&mut spawnfd::Command<'_>)),
     Add(Arc<Add>),
     Foreground(i32),
-    /// The real, effective and saved id. This change can clear capability sets.
+    /// The real, effective and saved user id. The change can clear capability sets.
     UserIds([u32; 3]),
-    /// The effective, permitted, inheritable, bounding and ambient set.
+    /// The effective, permitted, inheritable, bounding and ambient set. `None`: not named.
     Capabilities([Option<u64>; 5]),
     LandlockRead(PathBuf),
     LandlockWrite(PathBuf),
@@ -65,8 +65,8 @@ where
     })
 }
 
-/// Creates an action with a descriptor that this command was started with.
-fn with_own<F>(number: i32, add: F) -> Result<Step, String>
+/// Creates an action that uses an inherited descriptor of this command.
+fn with_inherited<F>(number: i32, add: F) -> Result<Step, String>
 where
     F: for<'a, 'fd> Fn(&'a mut spawnfd::Command<'fd>, BorrowedFd<'static>) -> &'a mut spawnfd::Command<'fd>
         + Send
@@ -74,16 +74,16 @@ where
         + 'static,
 {
     fallible(move |command| {
-        add(command, own(number)?);
+        add(command, inherited(number)?);
         Ok(())
     })
 }
 
-fn own(number: i32) -> Result<BorrowedFd<'static>, String> {
+fn inherited(number: i32) -> Result<BorrowedFd<'static>, String> {
     os::inherited(number).map_err(|_| format!("descriptor {number} is not open"))
 }
 
-/// Opens a file. Does not block on a FIFO.
+/// Opens a file. O_NONBLOCK keeps a FIFO from blocking the open.
 fn open(path: &Path, how: OFlags) -> Result<File, String> {
     let how = how | OFlags::NONBLOCK;
     let opened = File::options().read(true).custom_flags(how.bits() as i32).open(path);
@@ -93,21 +93,21 @@ fn open(path: &Path, how: OFlags) -> Result<File, String> {
 fn cgroup(command: &mut spawnfd::Command<'_>, path: &Path) -> Result<(), String> {
     let directory = open(path, OFlags::DIRECTORY)?;
     if !fstatfs(&directory).is_ok_and(|found| found.f_type == CGROUP2_SUPER_MAGIC) {
-        return Err("no cgroup v2 directory".to_owned());
+        return Err("not a cgroup v2 directory".to_owned());
     }
     command.cgroup(directory);
     Ok(())
 }
 
-fn join_namespace(command: &mut spawnfd::Command<'_>, holder: &Holder, kinds: u32) -> Result<(), String> {
-    match holder {
-        Holder::File(path) => command.join_namespace(open(path, OFlags::empty())?, kinds),
-        Holder::Process(pid) => {
-            let process = Pid::from_raw(*pid).ok_or("no process id")?;
+fn join_namespace(command: &mut spawnfd::Command<'_>, source: &NamespaceSource, kinds: u32) -> Result<(), String> {
+    match source {
+        NamespaceSource::File(path) => command.join_namespace(open(path, OFlags::empty())?, kinds),
+        NamespaceSource::Process(pid) => {
+            let process = Pid::from_raw(*pid).ok_or("not a process id")?;
             let process = pidfd_open(process, PidfdFlags::empty());
             command.join_namespace(process.map_err(|e| format!("process {pid}: {}", reason(&e.into())))?, kinds)
         }
-        Holder::Own(fd) => command.join_namespace(own(*fd)?, kinds),
+        NamespaceSource::Descriptor(fd) => command.join_namespace(inherited(*fd)?, kinds),
     };
     Ok(())
 }
@@ -147,71 +147,85 @@ macro_rules! plain {
 }
 
 static FLAGS: &[Flag<Step>] = &[
-    flag!("fd", "SRC:TO", "Give the program descriptor SRC of this command as its TO", |text| {
+    flag!("fd", "SRC:TO", "Pass this command's descriptor SRC to the program as descriptor TO", |text| {
         let (source, to) = values::pair(text)?;
         let (source, to) = (values::fd(source)?, values::fd(to)?);
-        with_own(source, move |command, fd| command.descriptor(fd, to))
+        with_inherited(source, move |command, fd| command.descriptor(fd, to))
     }),
-    flag!("dup2", "FROM:TO", "Copy the program's descriptor FROM to its TO", |text| {
+    flag!("dup2", "FROM:TO", "Copy the program's descriptor FROM to TO, as dup2(2) does", |text| {
         let (from, to) = values::pair(text)?;
         action(Ok((values::fd(from)?, values::fd(to)?)), |command, &(from, to)| command.dup2(from, to))
     }),
-    flag!("close", "FD", "Close a descriptor; it need not be open", |text| {
+    flag!("close", "FD", "Close a descriptor of the program; it need not be open", |text| {
         action(values::fd(text), |command, &fd| command.close(fd))
     }),
-    flag!("close-range", "FIRST-LAST", "Close the descriptors from FIRST to LAST (FIRST-: to the end)", |text| {
-        action(values::range(text), |command, &(first, last)| command.close_range(first, last))
-    }),
+    flag!(
+        "close-range",
+        "FIRST-LAST",
+        "Close the descriptors from FIRST to LAST; FIRST- closes all from FIRST on",
+        |text| action(values::range(text), |command, &(first, last)| command.close_range(first, last))
+    ),
     path_flag!(
         "open",
         "MODE:PATH:FD",
-        "Open a file as FD; MODE is r, w (create or truncate), a (append), rw (create) or wx (must be new), and after a comma \
-         what more is wanted, as in w,600,beneath: see below",
+        "Open a file as descriptor FD. MODE is r, w (create or truncate), a (create or append), rw (create) or wx (create, fail \
+         if the file exists). Options follow after commas, as in w,600,beneath; see 'Open modes' below",
         |value| { action(values::open(value), |command, (path, how, to)| command.open(path, *how, *to)) }
     ),
-    flag!("open-at", "DIRFD:MODE:PATH:FD", "The same below descriptor DIRFD of this command", |text| {
-        let (dir, rest) = values::pair(text)?;
-        let (path, how, to) = values::open(rest.as_ref())?;
-        with_own(values::fd(dir)?, move |command, dir| command.open_at(dir, &path, how, to))
-    }),
-    path_flag!("chdir", "DIR", "Change the working directory, for the actions that follow too", |value| {
+    flag!(
+        "open-at",
+        "DIRFD:MODE:PATH:FD",
+        "Open a file like --open; a relative PATH starts at the directory open as this command's descriptor DIRFD",
+        |text| {
+            let (dir, rest) = values::pair(text)?;
+            let (path, how, to) = values::open(rest.as_ref())?;
+            with_inherited(values::fd(dir)?, move |command, dir| command.open_at(dir, &path, how, to))
+        }
+    ),
+    path_flag!("chdir", "DIR", "Change the working directory, for the later actions and the program", |value| {
         action(values::path(value), |command, path| command.chdir(path))
     }),
-    flag!("fchdir", "FD", "Change it to the one open as descriptor FD of this command", |text| {
-        with_own(values::fd(text)?, |command, dir| command.fchdir(dir))
+    flag!("fchdir", "FD", "Change the working directory to the one open as this command's descriptor FD", |text| {
+        with_inherited(values::fd(text)?, |command, dir| command.fchdir(dir))
     }),
     path_flag!(
         "chroot",
         "DIR",
-        "Change the root directory; the program's path must name the same file there",
+        "Change the root directory. The program's path must name the same file under the new root",
         |value| { action(values::path(value), |command, path| command.chroot(path)) }
     ),
-    flag!("umask", "MODE", "Set the file creation mask, in octal", |text| {
+    flag!("umask", "MODE", "Set the file mode creation mask, in octal", |text| {
         action(values::umask(text), |command, &mask| command.umask(mask))
     }),
     plain!("setsid", "Make the program the leader of a new session", setsid),
-    flag!("process-group", "PGID", "Put the program into a process group; 0: one of its own", |text| {
+    flag!("process-group", "PGID", "Put the program into process group PGID; 0 creates a new group", |text| {
         action(values::number(text), |command, &group| command.process_group(group))
     }),
-    flag!("foreground", "FD", "Make its group the foreground one of the terminal on FD", |text| {
-        values::fd(text).map(Step::Foreground)
-    }),
-    flag!("controlling-terminal", "FD", "Make the terminal on FD the controlling one; asks for --setsid", |text| {
-        action(values::fd(text), |command, &fd| command.controlling_terminal(fd))
-    }),
+    flag!(
+        "foreground",
+        "FD",
+        "Make the program's group the foreground process group of the terminal open as its descriptor FD",
+        |text| values::fd(text).map(Step::Foreground)
+    ),
+    flag!(
+        "controlling-terminal",
+        "FD",
+        "Make the terminal open as the program's descriptor FD the controlling terminal; requires --setsid before it",
+        |text| action(values::fd(text), |command, &fd| command.controlling_terminal(fd))
+    ),
     flag!(
         "limit",
         "NAME=SOFT[:HARD]",
-        "Set a resource limit: nofile, nproc, as, cpu, core, data, fsize, stack, …; K, M, G, T \
-           and 'unlimited' are understood",
+        "Set a resource limit: nofile, nproc, as, cpu, core, data, fsize, stack, …. Values may have a suffix K, M, G or T, or be \
+           'unlimited'",
         |text| {
-            let (name, amounts) = text.split_once('=').ok_or("NAME=SOFT[:HARD] is wanted")?;
+            let (name, amounts) = text.split_once('=').ok_or("must be NAME=SOFT[:HARD], as in nofile=64:128")?;
             let (soft, hard) = values::limits(amounts)?;
             action(names::limit(name), move |command, &resource| command.limit(resource, soft, hard))
         }
     ),
-    flag!("nice", "N", "Set the nice value, -20 to 19", |text| {
-        action(values::number(text), |command, &nice| command.nice(nice))
+    flag!("nice", "N", "Set the nice value, from -20 to 19", |text| {
+        action(values::number_between(text, -20, 19), |command, &nice| command.nice(nice))
     }),
     flag!(
         "scheduler",
@@ -223,73 +237,76 @@ static FLAGS: &[Flag<Step>] = &[
             action(Ok(value), |command, &(policy, priority)| command.scheduler(policy, priority))
         }
     ),
-    flag!("affinity", "LIST", "Restrict the program to these processors, as in 0,2-3", |text| {
+    flag!("affinity", "LIST", "Restrict the program to these processors, such as 0,2-3", |text| {
         action(values::cpus(text), |command, cpus| command.affinity(cpus.iter().copied()))
     }),
-    flag!("gid", "GID", "Set the real, effective and saved group id; give it before --uid", |text| {
+    flag!("gid", "GID", "Set the real, effective and saved group id; must precede --uid", |text| {
         action(values::id(text), |command, &gid| command.gid(gid))
     }),
     flag!(
         "group-ids",
         "REAL:EFFECTIVE:SAVED",
-        "Set group ids one by one; 'keep' leaves one as it is; give it before --uid",
+        "Set each group id separately; 'keep' leaves an id unchanged; must precede --uid",
         |text| {
             action(values::ids(text), |command, &[real, effective, saved]| command.group_ids(real, effective, saved))
         }
     ),
-    flag!("groups", "LIST", "Set the supplementary groups, as in 4,27, or 'none'; give it before --uid", |text| {
+    flag!("groups", "LIST", "Set the supplementary groups, such as 4,27, or 'none'; must precede --uid", |text| {
         action(values::groups(text), |command, groups| command.groups(groups.clone()))
     }),
     flag!(
         "uid",
         "UID",
-        "Set the real, effective and saved user id; root's groups are cleared unless --groups is there",
+        "Set the real, effective and saved user id. Clears root's supplementary groups unless --groups is given",
         |text| values::id(text).map(|uid| Step::UserIds([uid; 3]))
     ),
     flag!(
         "user-ids",
         "REAL:EFFECTIVE:SAVED",
-        "Set user ids one by one; 'keep' leaves one as it is; groups as with --uid",
+        "Set each user id separately; 'keep' leaves an id unchanged. Clears groups like --uid",
         |text| values::ids(text).map(Step::UserIds)
     ),
     flag!(
         "capabilities",
         "LIST|SET=LIST[:...]",
-        "Limit all capability sets to these, as in net_bind_service,chown, or 'none'; or each set that is named (effective, permitted, \
-         inheritable, bounding, ambient) to its own, as in bounding=chown:ambient=none",
+        "Set all capability sets to LIST, such as net_bind_service,chown or 'none'; or set each named set (effective, permitted, \
+         inheritable, bounding, ambient) to its own list, as in bounding=chown:ambient=none",
         |text| names::capability_sets(text).map(Step::Capabilities)
     ),
-    plain!("no-new-privs", "Keep setuid and file capabilities from having any effect", no_new_privs),
+    plain!("no-new-privs", "Set no_new_privs: set-user-ID bits and file capabilities have no effect", no_new_privs),
     path_flag!("cgroup", "DIR", "Start the program in this cgroup v2 directory", |value| {
         let path = values::path(value)?;
         fallible(move |command| cgroup(command, &path))
     }),
     path_flag!(
         "join-namespace",
-        "WHICH",
-        "Enter the namespace a file stands for, as in /proc/PID/ns/net; several of a process, as in pid=PID:net,uts; or what \
-               descriptor FD of this command stands for, a pidfd too, as in fd=FD or fd=FD:net,uts. Kinds: mount, uts, ipc, pid (of the \
-               program's children), net, cgroup, user, time",
+        "SOURCE",
+        "Enter existing namespaces. SOURCE is a namespace file, such as /proc/PID/ns/net; a process and kinds, as in \
+               pid=PID:net,uts; or this command's descriptor FD of a namespace file or pidfd, as in fd=FD or fd=FD:net,uts. Kinds: mount, \
+               uts, ipc, pid (applies to the program's children), net, cgroup, user, time",
         |value| {
-            let (holder, kinds) = values::namespace(value)?;
-            fallible(move |command| join_namespace(command, &holder, kinds))
+            let (source, kinds) = values::namespace(value)?;
+            fallible(move |command| join_namespace(command, &source, kinds))
         }
     ),
-    flag!("oom-score-adj", "N", "Set what the out-of-memory killer thinks of it, -1000 to 1000", |text| {
-        action(values::number(text), |command, &value| command.oom_score_adj(value))
-    }),
+    flag!(
+        "oom-score-adj",
+        "N",
+        "Set the out-of-memory killer's score adjustment, from -1000 (never kill) to 1000 (kill first)",
+        |text| action(values::number_between(text, -1000, 1000), |command, &value| command.oom_score_adj(value))
+    ),
     path_flag!(
         "landlock-ro",
         "PATH",
-        "Let the program only read and execute below PATH; repeat for more. All --landlock-ro and \
-               --landlock-rw make one ruleset, applied at the last of them; asks for --no-new-privs before it unless privileged",
+        "Confine the program with Landlock, and allow reading and executing below PATH; may be repeated. All --landlock-ro and \
+               --landlock-rw form one ruleset, applied at the last of them. Requires --no-new-privs before it unless privileged",
         |value| values::path(value).map(Step::LandlockRead)
     ),
-    path_flag!("landlock-rw", "PATH", "The same, and let it write there", |value| {
+    path_flag!("landlock-rw", "PATH", "Like --landlock-ro, and also allow writing below PATH", |value| {
         values::path(value).map(Step::LandlockWrite)
     }),
-    flag!("landlock", "FD", "Apply the ruleset open as descriptor FD of this command", |text| {
-        with_own(values::fd(text)?, |command, ruleset| command.landlock(ruleset))
+    flag!("landlock", "FD", "Apply the Landlock ruleset open as this command's descriptor FD", |text| {
+        with_inherited(values::fd(text)?, |command, ruleset| command.landlock(ruleset))
     }),
 ];
 
@@ -321,7 +338,7 @@ impl FromArgMatches for Actions {
 }
 
 impl Actions {
-    /// Whether the program gets the terminal.
+    /// Whether an action makes the program's group the terminal's foreground group.
     pub fn give_terminal(&self) -> bool {
         self.steps.iter().any(|given| matches!(given.meaning, Step::Foreground(_)))
     }
@@ -343,7 +360,7 @@ impl Actions {
                     command.foreground(*fd);
                 }
                 Step::UserIds([real, effective, saved]) => {
-                    // The kernel clears these sets. Do not restore capabilities that no flag requests.
+                    // The kernel clears these sets, and only an explicit flag restores capabilities.
                     if let Some(sets) = &mut capabilities {
                         sets.ambient = 0;
                         if !matches!(*effective, 0 | values::KEEP) {

@@ -16,63 +16,71 @@ use spawnfd::{Command, Enforce, Error, Leftovers, Limits, Output, Spill, Stop, T
 use super::report;
 use super::signals::{Signals, Woken};
 use super::values;
-use crate::failure::{Failure, OURS, TIMEOUT, reason};
+use crate::failure::{FAILED, Failure, TIMEOUT, reason};
 use crate::os;
 
 const HEADING: &str = "Captured runs";
 const LIMITS: &str = "Limits of captured runs";
 
+/// The library's names of the limited resources, and the flags that limit them.
+const RESOURCES: [(&str, &str); 4] =
+    [("memory", "--memory"), ("pids", "--pids"), ("cpu_time", "--cpu-time"), ("cpus", "--cpu-quota")];
+
 #[derive(Debug, Args)]
 pub struct Capture {
-    /// Run the program in a session of its own, collect what it writes, and print that when it has ended
+    /// Run the program in its own session, collect its output, and print the output when the program has ended
     #[arg(long, help_heading = HEADING)]
     capture: bool,
-    /// Tell the program's process tree to end (TERM) after so long: seconds, or with ms, s, m, h
-    #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "capture", help_heading = HEADING)]
+    /// Send SIGTERM to the process tree after this time, and SIGKILL after --grace: seconds, or a number with ms, s,
+    /// m or h
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
     timeout: Option<Duration>,
-    /// How long it has for that before it is killed; 0: it is killed at once [default: 2s]
-    #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "capture", help_heading = HEADING)]
+    /// Time between SIGTERM and SIGKILL; 0 sends SIGKILL at once [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
     grace: Option<Duration>,
-    /// End the program when it has written so many bytes
-    #[arg(long, value_name = "BYTES", value_parser = values::size, requires = "capture", help_heading = HEADING)]
+    /// End the process tree when the program has written more than this to both streams together
+    #[arg(long, value_name = "BYTES", value_parser = values::size, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
     output_limit: Option<u64>,
-    /// Memory the process tree may use
-    #[arg(long, value_name = "BYTES", value_parser = values::size, requires = "capture", help_heading = LIMITS)]
+    /// Limit the memory of the process tree
+    #[arg(long, value_name = "BYTES", value_parser = values::positive_size, allow_negative_numbers = true, requires = "capture", help_heading = LIMITS)]
     memory: Option<u64>,
-    /// Processes and threads it may have at once
-    #[arg(long, value_name = "NUMBER", requires = "capture", help_heading = LIMITS)]
+    /// Limit the number of processes and threads of the process tree
+    #[arg(long, value_name = "NUMBER", value_parser = values::count, allow_negative_numbers = true, requires = "capture", help_heading = LIMITS)]
     pids: Option<u64>,
-    /// CPU time it may use: seconds, or with ms, s, m, h
-    #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "capture", help_heading = LIMITS)]
+    /// Limit the CPU time of the process tree: seconds, or a number with ms, s, m or h
+    #[arg(long, value_name = "TIME", value_parser = values::positive_duration, allow_negative_numbers = true, requires = "capture", help_heading = LIMITS)]
     cpu_time: Option<Duration>,
-    /// How many processors' worth of CPU time it gets at once, as 1.5
-    #[arg(long, value_name = "NUMBER", requires = "capture", help_heading = LIMITS)]
+    /// Limit the process tree to this many processors, such as 1.5
+    #[arg(long, value_name = "NUMBER", value_parser = values::processors, allow_negative_numbers = true, requires = "capture", help_heading = LIMITS)]
     cpu_quota: Option<f64>,
-    /// What will do to enforce these limits [default: auto]
+    /// How to enforce these limits [default: auto]
     #[arg(long, value_name = "HOW", requires = "capture", help_heading = LIMITS)]
     enforce: Option<Enforcement>,
-    /// How its process tree is controlled; all but 'group' end it with this command, too [default: group]
+    /// How to control the process tree. All tiers but 'group' also end the tree if this command is killed [default:
+    /// group]
     #[arg(long, value_name = "TIER", requires = "capture", help_heading = HEADING)]
     tree: Option<Control>,
-    /// What becomes of processes it leaves behind [default: kill]
+    /// What to do with processes that outlive the program [default: kill]
     #[arg(long, value_name = "FATE", requires = "capture", help_heading = HEADING)]
     leftovers: Option<Fate>,
-    /// Directory for a file with all the output, when that is more than is kept; its path is printed, and it stays
+    /// Write the complete output to a file in this directory if it exceeds --keep, and print the path. The file is
+    /// not deleted
     #[arg(long, value_name = "DIR", requires = "capture", help_heading = HEADING)]
     spill: Option<PathBuf>,
-    /// Length of that file at most [default: 100M]
-    #[arg(long, value_name = "BYTES", value_parser = values::size, requires = "spill", help_heading = HEADING)]
+    /// Maximum length of the --spill file [default: 100M]
+    #[arg(long, value_name = "BYTES", value_parser = values::size, allow_negative_numbers = true, requires = "spill", help_heading = HEADING)]
     spill_limit: Option<u64>,
-    /// Bytes kept of each stream's beginning and end [default: 64000:64000]
-    #[arg(long, value_name = "HEAD[:TAIL]", value_parser = values::keep, requires = "capture", help_heading = HEADING)]
+    /// Bytes to keep from the beginning and the end of each stream [default: 64000:64000]
+    #[arg(long, value_name = "HEAD[:TAIL]", value_parser = values::keep, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
     keep: Option<(usize, usize)>,
-    /// How long to go on reading after its end, while somebody else holds its pipes [default: 100ms]
-    #[arg(long, value_name = "TIME", value_parser = values::duration, requires = "capture", help_heading = HEADING)]
+    /// How long to read after the program has ended while other processes hold its pipes open [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
     drain: Option<Duration>,
-    /// What the program reads; nothing by default
+    /// Read the program's standard input from this file [default: empty input]
     #[arg(long, value_name = "FILE", requires = "capture", conflicts_with = "stdin", help_heading = HEADING)]
     input: Option<PathBuf>,
-    /// Give the program a terminal of that size, 80x24 by default, as its three streams; all it writes is standard output, and --input is typed
+    /// Give the program a terminal of this size (default 80x24) as its three streams. All output is standard output;
+    /// --input is typed
     #[arg(
         long,
         value_name = "COLSxROWS",
@@ -87,36 +95,38 @@ pub struct Capture {
     terminal: Option<TerminalSize>,
 }
 
-/// What will do to enforce limits.
+/// The mechanisms that may enforce limits.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Enforcement {
-    /// A cgroup, else an rlimit, else it is an error
+    /// A cgroup, otherwise an rlimit; fail if neither is available
     Auto,
-    /// A cgroup, else it is an error
+    /// A cgroup; fail if none is available
     Cgroup,
-    /// A cgroup, else an rlimit, else as far as that goes
+    /// A cgroup, otherwise an rlimit; run without the limit if neither is available
     BestEffort,
 }
 
-/// How far control of the process tree is to reach.
+/// The tier of control over the process tree.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Control {
-    /// Session, process group and known descendants
+    /// Signal the session, the process group and known descendants
     Group,
-    /// The same, watched by a helper
+    /// Like 'group', with a helper process that ends the tree if this command is killed
     Guard,
-    /// A cgroup of its own
+    /// Start the program in a new cgroup
     Cgroup,
-    /// A pid namespace of its own
+    /// Start the program in a new pid namespace
     Pidns,
-    /// The most that can be had
+    /// 'cgroup' if available, otherwise 'guard', otherwise 'group'
     Auto,
 }
 
-/// What becomes of processes that outlive the program.
+/// What happens to processes that outlive the program.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Fate {
+    /// Send SIGKILL
     Kill,
+    /// Leave them running
     Detach,
 }
 
@@ -125,6 +135,8 @@ enum Fate {
 pub struct Ended {
     pub output: Output,
     pub code: u8,
+    /// The signal to this command that ended the run.
+    pub ended_by: Option<i32>,
 }
 
 impl Capture {
@@ -145,16 +157,28 @@ impl Capture {
         }
     }
 
-    /// Whether the program's name looks like the terminal size that the user meant for the flag.
-    pub fn misses_size(&self, name: &OsStr) -> bool {
+    /// Whether the program's name looks like the value that the user meant for --terminal.
+    pub fn is_misplaced_size(&self, name: &OsStr) -> bool {
         self.terminal.is_some() && name.to_str().is_some_and(|name| values::terminal(name).is_ok())
     }
 
     /// Returns the flag of the limit that an error concerns.
     pub fn limit_flag(error: &Error) -> Option<String> {
         let limit = error.call().strip_prefix("limits(")?;
-        let names = [("memory", "--memory"), ("pids", "--pids"), ("cpu_time", "--cpu-time"), ("cpus", "--cpu-quota")];
-        names.iter().find(|(name, _)| limit.starts_with(name)).map(|(_, flag)| (*flag).to_owned())
+        RESOURCES.iter().find(|(name, _)| limit.starts_with(name)).map(|(_, flag)| (*flag).to_owned())
+    }
+
+    /// Returns the flag that limits a resource.
+    pub fn flag_of(resource: &str) -> &'static str {
+        RESOURCES.iter().find(|(name, _)| *name == resource).map_or("its limit", |(_, flag)| flag)
+    }
+
+    pub fn timeout(&self) -> Duration {
+        self.timeout.unwrap_or_default()
+    }
+
+    pub fn output_limit(&self) -> u64 {
+        self.output_limit.unwrap_or_default()
     }
 
     fn settings(&self) -> Result<spawnfd::Run, Failure> {
@@ -187,7 +211,7 @@ impl Capture {
             });
         }
         if let Some(dir) = &self.spill {
-            // Check before the start: otherwise the program would run, and its output would be lost.
+            // Check the directory first. Otherwise the program would run, and part of its output would be lost.
             access(dir.join("."), Access::WRITE_OK | Access::EXEC_OK)
                 .map_err(|e| Failure::flag(format!("--spill {}", dir.display()), reason(&e.into())))?;
             run = run.spill(Spill::new(self.spill_limit.unwrap_or(100 << 20)).dir(dir).persist());
@@ -213,10 +237,10 @@ impl Capture {
         let (over, ending) = UnixStream::pair().map_err(|e| Failure::new(reason(&e)))?;
         let done = move |outcome| {
             let _ = send.send(outcome);
-            // This makes the other end readable.
+            // Wakes the loop below: the other end becomes readable.
             drop(ending);
         };
-        os::close_as_it_began();
+        os::close_streams_closed_at_start();
         let handle = command.run_then(&settings, done).map_err(&failed)?;
         let mut ended_by = None;
         loop {
@@ -228,13 +252,13 @@ impl Capture {
                 }
             }
         }
-        let outcome = receive.recv().map_err(|_| Failure::new("the run was lost"))?;
+        let outcome = receive.recv().map_err(|_| Failure::new("internal error: the library reported no result"))?;
         let output = outcome.map_err(failed)?;
         let code = match (output.stop, ended_by) {
             (Stop::Timeout, _) => TIMEOUT,
             (Stop::Cancelled, Some(signal)) => 128 + signal as u8,
-            _ => output.status.map_or(OURS, report::code),
+            _ => output.status.map_or(FAILED, report::code),
         };
-        Ok(Ended { output, code })
+        Ok(Ended { output, code, ended_by })
     }
 }

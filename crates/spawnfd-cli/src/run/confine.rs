@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Confinement given as files: Landlock rulesets from paths, seccomp filters from raw BPF.
+//! Builds Landlock rulesets from paths, and reads seccomp filters from files of raw BPF.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,13 +13,13 @@ use spawnfd::{CapabilitySets, FilterInstruction};
 
 use crate::failure::{Failure, reason};
 
-/// The paths of one ruleset, with the flags that named them.
+/// The paths of one ruleset, with the access rights and the flag of each.
 #[derive(Debug, Default)]
 pub struct Ruleset {
     paths: Vec<(PathBuf, BitFlags<AccessFs>, String)>,
 }
 
-/// The newest set of rights that this command knows. Older kernels enforce the rights that they know.
+/// The newest Landlock ABI that this command knows. An older kernel enforces only the rights that it knows.
 const NEWEST: ABI = ABI::V5;
 
 impl Ruleset {
@@ -31,7 +31,7 @@ impl Ruleset {
         self.paths.push((path.to_owned(), AccessFs::from_all(NEWEST), flag.to_owned()));
     }
 
-    /// Creates the ruleset. A kernel without Landlock is an error, as the program would run unconfined.
+    /// Creates the ruleset. Fails on a kernel without Landlock, because the program would run unconfined.
     pub fn build(self) -> Result<OwnedFd, Failure> {
         let first = self.paths.first().map(|(_, _, flag)| flag.clone()).unwrap_or_default();
         let failed = |flag: &str, why: &dyn std::fmt::Display| Failure::flag(flag, why);
@@ -51,11 +51,12 @@ impl Ruleset {
             let fd = PathFd::new(&path).map_err(|e| failed(&flag, &e))?;
             ruleset = ruleset.add_rule(PathBeneath::new(fd, access)).map_err(|e| failed(&flag, &e))?;
         }
-        Option::<OwnedFd>::from(ruleset).ok_or_else(|| failed(&first, &"this kernel has no Landlock"))
+        Option::<OwnedFd>::from(ruleset).ok_or_else(|| failed(&first, &"this kernel does not support Landlock"))
     }
 }
 
-/// Returns the capability sets to apply. A set that is not given stays as in `sets`, as far as the given ones permit.
+/// Returns the capability sets to apply. A set that is not given keeps its value from `sets`, reduced to what the
+/// given sets permit.
 pub fn capability_sets(sets: CapabilitySets, given: [Option<u64>; 5]) -> CapabilitySets {
     let [effective, permitted, inheritable, bounding, ambient] = given;
     let permitted = permitted.unwrap_or(sets.permitted);
@@ -93,7 +94,10 @@ pub fn filter(path: &Path) -> Result<Vec<FilterInstruction>, Failure> {
     let (instructions, rest) = bytes.as_chunks::<8>();
     if !rest.is_empty() || instructions.is_empty() || instructions.len() > 4096 {
         let length = bytes.len();
-        return Err(Failure::flag(&flag, format!("{length} bytes are not 1 to 4096 instructions of 8 bytes")));
+        return Err(Failure::flag(
+            &flag,
+            format!("the file must have 1 to 4096 instructions of 8 bytes each, but has {length} bytes"),
+        ));
     }
     Ok(instructions.iter().map(FilterInstruction::from_bytes).collect())
 }

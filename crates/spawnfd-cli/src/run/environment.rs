@@ -28,7 +28,7 @@ static FLAGS: &[Flag<Change>] = &[
         value: Value::Parsed("NAME=VALUE", |value| {
             let bytes = value.as_bytes();
             let place = bytes.iter().position(|&byte| byte == b'=').filter(|&place| place > 0);
-            let place = place.ok_or("NAME=VALUE is wanted")?;
+            let place = place.ok_or("must be NAME=VALUE")?;
             let part = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
             Ok(Change::Set(part(&bytes[..place]), part(&bytes[place + 1..])))
         }),
@@ -39,28 +39,32 @@ static FLAGS: &[Flag<Change>] = &[
         value: Value::Parsed("NAME", |value| Ok(Change::Unset(value.to_owned()))),
         help: "Remove a variable",
     },
-    Flag { name: "env-clear", value: Value::Plain(Change::Clear), help: "Begin with no variables" },
+    Flag {
+        name: "env-clear",
+        value: Value::Plain(Change::Clear),
+        help: "Start from an empty environment instead of the inherited one",
+    },
     Flag {
         name: "env-only",
         value: Value::Parsed("PATTERN", |value| Ok(Change::Only(values::text(value)?.to_owned()))),
-        help: "Begin with only the variables that match, as in 'LC_*'; repeat for more",
+        help: "Inherit only the variables that match, such as 'LC_*'; may be repeated",
     },
     Flag {
         name: "env-deny",
         value: Value::Parsed("PATTERN", |value| Ok(Change::Deny(values::text(value)?.to_owned()))),
-        help: "Keep back inherited variables that match, as in '*_TOKEN'; repeat for more",
+        help: "Do not inherit the variables that match, such as '*_TOKEN'; may be repeated",
     },
     Flag {
         name: "noninteractive",
         value: Value::Plain(Change::Noninteractive),
-        help: "Set what keeps tools from asking, paging and colouring (PAGER=cat, NO_COLOR=1, CI=1, …)",
+        help: "Set variables that keep tools from prompting, paging and coloring (PAGER=cat, NO_COLOR=1, CI=1, …)",
     },
 ];
 
 /// The environment that a command line requests.
 ///
-/// The flags for inheritance apply first (`--env-clear`, `--env-only`, `--env-deny`), then `--noninteractive`, then
-/// `--env` and `--unset` in their order. So a pattern never removes a variable that is set by name.
+/// The inheritance flags apply first (`--env-clear`, `--env-only`, `--env-deny`), then `--noninteractive`, then
+/// `--env` and `--unset` in command-line order. So a pattern never removes a variable that `--env` sets.
 #[derive(Clone, Debug)]
 pub struct Environment {
     changes: Vec<Given<Change>>,
@@ -88,7 +92,7 @@ impl FromArgMatches for Environment {
 }
 
 impl Environment {
-    /// Returns the environment, or `None` if the program inherits all of this process's.
+    /// Returns the environment, or `None` if the program inherits this process's environment unchanged.
     pub fn build(&self) -> Option<Env> {
         if self.changes.is_empty() {
             return None;

@@ -33,32 +33,32 @@ use terminal::Terminal;
 
 /// Run a program
 ///
-/// The program gets this command's standard input, output and error and no other descriptor, its environment, its working
-/// directory, and no blocked signal, unless flags say otherwise.
+/// By default the program inherits this command's standard streams, environment and working directory. It inherits no
+/// other descriptor and no blocked signal.
 ///
-/// Actions are performed by the child in the order in which their flags are given, after --cwd and before the program;
-/// the place of all other flags does not matter. Everything is checked before a child exists.
+/// The child performs the actions in command-line order, after --cwd and before it executes the program. The order of
+/// all other flags does not matter. This command checks all arguments before it creates the child.
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Run {
-    /// The program, by path or by a name searched in PATH, and its arguments; flags for this command stand before it
+    /// The program, as a path or as a name to search in PATH, and its arguments. Flags of this command come before it
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", num_args = 1..)]
     program: Vec<OsString>,
 
     /// Print wall time, CPU time, peak memory and (without --capture) spawn latency on standard error
     #[arg(long)]
     time: bool,
-    /// Print the result as JSON: on standard output with --capture, else on standard error
+    /// Print the result as JSON: on standard output with --capture, otherwise on standard error
     #[arg(long)]
     json: bool,
 
     /// Start the program in this directory
     #[arg(long, value_name = "DIR", help_heading = PROGRAM)]
     cwd: Option<PathBuf>,
-    /// What the program sees as argv[0]
+    /// Set the program's argv[0]
     #[arg(long, value_name = "NAME", help_heading = PROGRAM)]
     arg0: Option<OsString>,
-    /// Execute strictly by descriptor: exactly the file that was checked runs (no scripts)
+    /// Execute the checked file by its descriptor, so that no other file can run in its place (no scripts)
     #[arg(long, help_heading = PROGRAM)]
     strict: bool,
     /// Run an immutable copy of the executable (no scripts)
@@ -72,28 +72,28 @@ pub struct Run {
     #[command(flatten)]
     actions: Actions,
 
-    /// Let the program have all descriptors this command was started with
+    /// Pass all descriptors that this command inherited to the program
     #[arg(long, help_heading = ATTRIBUTES)]
     inherit_descriptors: bool,
-    /// Signals the program has blocked: TERM,INT, 'all' or 'none' [default: none]
+    /// Block these signals in the program: a list such as TERM,INT, 'all' or 'none' [default: none]
     #[arg(long, value_name = "LIST", value_parser = names::signals, help_heading = ATTRIBUTES)]
     signal_mask: Option<SignalSet>,
-    /// Signals made default if they are ignored [default: PIPE,XFSZ]
+    /// Reset these signals to their default action if they are ignored [default: PIPE,XFSZ]
     #[arg(long, value_name = "LIST", value_parser = names::signals, help_heading = ATTRIBUTES)]
     default_signals: Option<SignalSet>,
-    /// Leave blocked and ignored signals as this command has them, but for what --signal-mask and --default-signals say
+    /// Let the program inherit blocked and ignored signals, except as --signal-mask and --default-signals say
     #[arg(long, help_heading = ATTRIBUTES)]
     inherit_signals: bool,
     /// Send the program this signal when this command dies
     #[arg(long, value_name = "SIGNAL", value_parser = names::signal, help_heading = ATTRIBUTES)]
     parent_death_signal: Option<i32>,
-    /// Make the program the first process of new namespaces: mount, uts, ipc, pid, net, cgroup
+    /// Start the program in new namespaces, as their first process: mount, uts, ipc, pid, net, cgroup
     #[arg(long, value_name = "LIST", value_parser = names::namespaces, action = ArgAction::Set, help_heading = ATTRIBUTES)]
     namespaces: Option<Namespaces>,
-    /// Start it in a new user namespace, in which it appears under these ids
+    /// Start the program in a new user namespace, where it has these ids
     #[arg(long, value_name = "UID:GID", value_parser = values::user, help_heading = ATTRIBUTES)]
     user_namespace: Option<(u32, u32)>,
-    /// Lay a seccomp filter over the program: a file of raw BPF instructions; asks for --no-new-privs unless privileged
+    /// Install a seccomp filter: a file of raw BPF instructions. Requires --no-new-privs unless privileged
     #[arg(long, value_name = "FILE", help_heading = ATTRIBUTES)]
     seccomp: Option<PathBuf>,
 
@@ -107,41 +107,52 @@ const PROGRAM: &str = "Program";
 const ATTRIBUTES: &str = "Attributes";
 
 const NOTES: &str = "\
-Environment: what is inherited (--env-clear, --env-only, --env-deny) comes first, then --noninteractive, then --env and \
---unset in their order.
+Environment: the inheritance flags (--env-clear, --env-only, --env-deny) apply first, then --noninteractive, then --env and \
+--unset in command-line order.
 
-Paths: those in --cgroup, --join-namespace, --landlock-ro, --landlock-rw, --seccomp and --input are opened by this \
-command before the program starts; those in other actions by the child, from where it then is. A relative PROGRAM is \
-relative to this command's directory.
+Paths: this command opens the paths of --cgroup, --join-namespace, --landlock-ro, --landlock-rw, --seccomp and --input before \
+the program starts. The child opens the paths of all other actions, relative to its working directory at that point. A \
+relative PROGRAM starts at this command's working directory.
 
-Opening: after the mode of --open and --open-at stand, with commas between, the permissions of a file that is made, in octal \
-(666), less the umask; existing (make none, empty none), or create, excl, trunc, append, tmpfile, directory, path, nofollow, \
-nonblock, noctty, noatime, sync, dsync, direct, as open(2) has them; and how the path is resolved, as openat2(2) has it: beneath, \
-in-root, no-symlinks, no-magiclinks, no-xdev, cached.
+Open modes: options of --open and --open-at follow the mode after commas. Octal digits set the permissions of a created file, \
+before the umask applies (default 666). 'existing' never creates or truncates the file. These options have the meaning of the \
+flags of open(2): create, excl, trunc, append, tmpfile, directory, path, nofollow, nonblock, noctty, noatime, sync, dsync, direct. \
+These restrict how the path is resolved, as in openat2(2): beneath, in-root, no-symlinks, no-magiclinks, no-xdev, cached.
 
-Capabilities: a set that is not named stays as this command, or the --capabilities before, has it, as far as the others leave that; \
---uid and --user-ids empty the ambient one, and the effective one unless that user is root.
+Capabilities: a set that --capabilities does not name keeps its value from the previous --capabilities or from this command, \
+reduced to what the named sets permit. --uid and --user-ids clear the ambient set, and also the effective set unless the new \
+user is root.
 
-Signals: TERM, USR1 and USR2 sent to this command are passed on to the program; so are HUP, INT and QUIT, unless it is in \
-the same process group and they come from the terminal, which sends them to both. What kill(1) sends to that whole group reaches the \
-program twice, as nothing tells it from what is sent to this command alone: a program with --process-group 0 gets it once. With --capture \
-the first HUP, INT, QUIT, TERM, USR1 or USR2 ends the program and its process tree.
+Signals: this command forwards TERM, USR1 and USR2 to the program. It also forwards HUP, INT and QUIT, except when the terminal \
+sends them and the program is in the same process group: the terminal then signals both. A signal that kill(1) sends to the \
+whole group reaches the program twice, because it looks like one sent to this command alone; to prevent that, use \
+--process-group 0. With --capture, the first HUP, INT, QUIT, TERM, USR1 or USR2 ends the program and its process tree.
 
-Jobs: when a program with --foreground stops (Ctrl-Z), this command does, with its process group, and a shell has the terminal \
-again. Continued, it continues the program, and gives it the terminal if the shell has given that. After the program's end the \
-terminal is whose it was before.
+Job control: when a program with --foreground stops (Ctrl-Z), this command stops its own process group too, and the shell gets \
+the terminal back. When the shell continues this command, this command continues the program, and passes it the terminal if the \
+job is in the foreground. After the program ends, the previous foreground group gets the terminal back.
 
-Exit status: that of the program; 128+N if signal N killed it; 124 if its --timeout was over; 125 if this command failed, \
-how the program ended is not known, or it could not be killed; 126 if the program cannot be executed; 127 if there is none.
+Exit status: the program's own; 128+N if signal N killed the program; 124 if --timeout expired; 125 if this command failed, if \
+the program could not be killed, or if its exit status is unknown; 126 if the program cannot be executed; 127 if the program was not \
+found.
 
-JSON: one line, an object with program, ok, code, signal, stop (exited, timeout, cancelled, output_limit or limit), limit, \
-started, wall_seconds, cpu_seconds, max_rss_bytes and template_seconds; also spawn_seconds and pid, or with --capture \
-stdout and stderr (as UTF-8, what is none replaced), omitted_bytes, seen_bytes, spill_path, spilled, input_refused, tree, \
-tree_complete (false: a process that has called setsid may have survived, and is not named), \
-limits, leftovers (pid, name and fate of each; fate is killed, detached, not_permitted or uninterruptible; a program that could \
-not be killed comes first), leftovers_unknown, drain and status_lost (somebody else has taken its status: code and signal are null). \
-Where there was no run: error, with message, exit_code, argument, stage, action, \
-errno and call. So it is where the command line is wrong, if --json can be found on it before the program.
+JSON: --json prints one object on one line. Every run has program, ok, code, signal, stop (exited, timeout, cancelled, output_limit \
+or limit), limit, started, wall_seconds, cpu_seconds, max_rss_bytes and prepare_seconds (the time to find and check the program). \
+Without --capture the object also has spawn_seconds and pid. With --capture it also has:
+  stdout, stderr: the kept output as UTF-8; invalid bytes become U+FFFD
+  omitted_bytes, seen_bytes: how many bytes were not kept, and how many were read
+  spill_path, spilled: the file with the output; its length, and how writing it ended
+  input_refused: true if the program did not read all of its input
+  tree: the tier that controlled the process tree
+  tree_complete: false if a process that called setsid may have survived without being listed
+  limits: each limit, and the mechanism that enforced it
+  leftovers: pid, name and fate (killed, detached, not_permitted or uninterruptible) of each
+    process that outlived the program; a program that could not be killed comes first
+  leftovers_unknown: true if this command could not look for such processes
+  drain: eof; or cut, and the pids of the processes that still had the output open
+  status_lost: true if the exit status is unknown; code and signal are then null
+If the program did not start, the object has only error, with message, exit_code, argument, stage, action, errno and call. Errors in \
+the command line have the same form if --json precedes the program.
 
 Examples:
   spawnfd run --time git status
@@ -165,28 +176,28 @@ impl Run {
     fn perform(&self, report: Report) -> Result<u8, Failure> {
         let environment = self.environment.build();
         let begun = Instant::now();
-        let path = environment.as_ref().map(|env| env.get("PATH").map(OsStr::to_owned));
-        let mut command = program::command(self.name(), path, self.strict, self.snapshot)?;
+        let path = program::search_path(environment.as_ref());
+        let mut command = program::command(self.name(), &path, self.strict, self.snapshot)?;
         let preparing = begun.elapsed();
         if let Some(environment) = &environment {
             command.environment(environment);
         }
         command.args(&self.program[1..]);
         let flags = self.attributes(&mut command)?;
-        let failed = |error| self.failed(error, &flags);
+        let failed = |error| self.failed(error, &flags, &path);
         let begun = Instant::now();
         command.validate().map_err(failed)?;
-        let mut timing = Timing { template: preparing + begun.elapsed(), spawn: None };
+        let mut timing = Timing { prepare: preparing + begun.elapsed(), spawn: None };
         if self.capture.is_wanted() {
             let ended = self.capture.run(&mut command, failed)?;
-            report.captured(self.name(), &ended.output, timing)?;
+            report.captured(self.name(), &self.capture, &ended, timing)?;
             return Ok(ended.code);
         }
         let terminal = self.actions.give_terminal().then(Terminal::open).flatten();
         let signals = Signals::watch(terminal)?;
-        os::close_as_it_began();
+        os::close_streams_closed_at_start();
         let begun = Instant::now();
-        let mut child = command.spawn().inspect_err(|_| signals.nobody_came()).map_err(failed)?;
+        let mut child = command.spawn().inspect_err(|_| signals.start_failed()).map_err(failed)?;
         timing.spawn = Some(begun.elapsed());
         drop(command);
         let status = signals.wait(&mut child)?;
@@ -218,8 +229,8 @@ impl Run {
         if let Some(mask) = self.signal_mask.or(mask) {
             command.signal_mask(mask);
         }
-        // Rust's runtime has set SIGPIPE to ignored. Reset it for the program, unless this command inherited that.
-        let pipe = SignalSet::from_bits(if os::began_without_sigpipe() { 0 } else { SIGPIPE });
+        // Rust's runtime ignores SIGPIPE. Reset it for the program, unless this command inherited it as ignored.
+        let pipe = SignalSet::from_bits(if os::sigpipe_was_ignored_at_start() { 0 } else { SIGPIPE });
         command.default_signals(self.default_signals.unwrap_or(default) | pipe);
         if let Some(signal) = self.parent_death_signal {
             command.parent_death_signal(signal);
@@ -236,8 +247,8 @@ impl Run {
         Ok(flags)
     }
 
-    /// Converts an error of the library, with the flag that caused it if only one can have.
-    fn failed(&self, error: Error, flags: &[String]) -> Failure {
+    /// Converts an error of the library. Names the flag that caused the error, if only one flag can have caused it.
+    fn failed(&self, error: Error, flags: &[String], path: &OsStr) -> Failure {
         let flag = match error.stage() {
             Stage::Action(index) => flags.get(index).cloned(),
             Stage::CurrentDir => self.cwd.as_ref().map(|dir| format!("--cwd {}", dir.display())),
@@ -248,13 +259,14 @@ impl Run {
                 let cgroup = flags.iter().find(|flag| flag.starts_with("--cgroup ")).cloned();
                 let namespaces = self.namespaces.map(|_| "--namespaces".to_owned());
                 let user = self.user_namespace.map(|(uid, gid)| format!("--user-namespace {uid}:{gid}"));
-                let mut asked = [cgroup, namespaces, user].into_iter().flatten();
-                asked.next().filter(|_| asked.next().is_none())
+                let mut given = [cgroup, namespaces, user].into_iter().flatten();
+                given.next().filter(|_| given.next().is_none())
             }
             Stage::Template | Stage::Exec | Stage::Revalidate => {
-                let mut failure = Failure::program(self.name(), error);
-                if failure.code == NOT_FOUND && self.capture.misses_size(self.name()) {
-                    failure.message += &format!("; a size is given as --terminal={}", self.name().display());
+                let mut failure = Failure::program(self.name(), path, error);
+                if failure.code == NOT_FOUND && self.capture.is_misplaced_size(self.name()) {
+                    failure.message +=
+                        &format!("; to set the terminal's size, use --terminal={}", self.name().display());
                 }
                 return failure;
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of kernel numbers: signals, capabilities, limits, namespaces, schedulers.
+//! Translates names into the kernel's numbers: signals, capabilities, limits, namespaces, schedulers.
 
 use rustix::thread::CapabilitySet;
 use spawnfd::{Namespaces, SignalSet};
@@ -10,7 +10,7 @@ const SIGNALS: [&str; 31] = [
     "PWR", "SYS",
 ];
 
-/// SIGRTMIN. The kernel's first real-time signal is 32; libc reserves two.
+/// SIGRTMIN. The kernel's first real-time signal is 32; libc reserves 32 and 33.
 const RTMIN: i32 = 34;
 const RTMAX: i32 = 64;
 
@@ -27,10 +27,10 @@ pub fn signal(text: &str) -> Result<i32, String> {
         (_, Some(rest)) => offset(rest).and_then(|offset| RTMAX.checked_add(offset)),
         _ => name.parse().ok(),
     };
-    number.filter(|number| (1..=64).contains(number)).ok_or_else(|| format!("no signal is called '{text}'"))
+    number.filter(|number| (1..=64).contains(number)).ok_or_else(|| format!("unknown signal '{text}'"))
 }
 
-/// The name of a signal, without SIG.
+/// The name of a signal, without SIG; its number if it has no name.
 pub fn signal_name(number: i32) -> String {
     let named = usize::try_from(number - 1).ok().and_then(|place| SIGNALS.get(place));
     named.map_or_else(|| number.to_string(), |name| (*name).to_owned())
@@ -42,7 +42,7 @@ pub fn signals(text: &str) -> Result<SignalSet, String> {
         "all" => Ok(SignalSet::ALL),
         "none" => Ok(SignalSet::EMPTY),
         _ => text.split(',').try_fold(SignalSet::EMPTY, |set, name| {
-            let one = SignalSet::of(signal(name)?).ok_or_else(|| format!("no signal is called '{name}'"))?;
+            let one = SignalSet::of(signal(name)?).ok_or_else(|| format!("unknown signal '{name}'"))?;
             Ok(set | one)
         }),
     }
@@ -56,7 +56,7 @@ pub fn capabilities(text: &str) -> Result<u64, String> {
     text.split(',').try_fold(0, |set, name| {
         let upper = name.to_ascii_uppercase();
         let one = CapabilitySet::from_name(upper.strip_prefix("CAP_").unwrap_or(&upper));
-        one.map(|one| set | one.bits()).ok_or_else(|| format!("no capability is called '{name}'"))
+        one.map(|one| set | one.bits()).ok_or_else(|| format!("unknown capability '{name}'"))
     })
 }
 
@@ -70,11 +70,12 @@ pub fn capability_sets(text: &str) -> Result<[Option<u64>; 5], String> {
     }
     let mut sets = [None; 5];
     for part in text.split(':') {
-        let (name, list) = part.split_once('=').ok_or_else(|| format!("'{part}': SET=LIST is wanted"))?;
+        let (name, list) = part.split_once('=').ok_or_else(|| format!("'{part}' must be SET=LIST"))?;
         let place = SETS.iter().position(|known| *known == name);
-        let place = place.ok_or_else(|| format!("no set is called '{name}': {}", SETS.join(", ")))?;
+        let place =
+            place.ok_or_else(|| format!("unknown capability set '{name}'; the sets are {}", SETS.join(", ")))?;
         if sets[place].replace(capabilities(list)?).is_some() {
-            return Err(format!("'{name}' is there twice"));
+            return Err(format!("the set '{name}' is given twice"));
         }
     }
     Ok(sets)
@@ -103,7 +104,9 @@ pub const LIMITS: [&str; 16] = [
 /// A resource limit's number.
 pub fn limit(text: &str) -> Result<u32, String> {
     let place = LIMITS.iter().position(|known| *known == text);
-    place.map(|place| place as u32).ok_or_else(|| format!("no limit is called '{text}': {}", LIMITS.join(", ")))
+    place
+        .map(|place| place as u32)
+        .ok_or_else(|| format!("unknown resource '{text}'; the resources are {}", LIMITS.join(", ")))
 }
 
 /// A scheduling policy's number.
@@ -114,11 +117,11 @@ pub fn scheduler(text: &str) -> Result<u32, String> {
         "rr" => Ok(2),
         "batch" => Ok(3),
         "idle" => Ok(5),
-        _ => Err(format!("no policy is called '{text}': other, fifo, rr, batch, idle")),
+        _ => Err(format!("unknown policy '{text}'; the policies are other, fifo, rr, batch, idle")),
     }
 }
 
-/// Kinds of namespaces by a list of names.
+/// Kinds of namespaces to create, by a list of names.
 pub fn namespaces(text: &str) -> Result<Namespaces, String> {
     text.split(',').try_fold(Namespaces::NONE, |set, name| {
         let one = match name {
@@ -128,8 +131,8 @@ pub fn namespaces(text: &str) -> Result<Namespaces, String> {
             "pid" => Namespaces::PID,
             "net" => Namespaces::NET,
             "cgroup" => Namespaces::CGROUP,
-            "user" => return Err("a user namespace is made by --user-namespace UID:GID".to_owned()),
-            _ => return Err(format!("no namespace is called '{name}': mount, uts, ipc, pid, net, cgroup")),
+            "user" => return Err("to create a user namespace, use --user-namespace UID:GID".to_owned()),
+            _ => return Err(format!("unknown namespace '{name}'; the kinds are mount, uts, ipc, pid, net, cgroup")),
         };
         Ok(set | one)
     })
@@ -150,8 +153,9 @@ const KINDS: [(&str, i32); 8] = [
 pub fn namespace_kinds(text: &str) -> Result<u32, String> {
     text.split(',').try_fold(0, |set, name| {
         let kind = KINDS.iter().find(|(known, _)| *known == name);
-        let (_, kind) = kind
-            .ok_or_else(|| format!("no namespace is called '{name}': {}", KINDS.map(|(known, _)| known).join(", ")))?;
+        let (_, kind) = kind.ok_or_else(|| {
+            format!("unknown namespace '{name}'; the kinds are {}", KINDS.map(|(known, _)| known).join(", "))
+        })?;
         Ok(set | *kind as u32)
     })
 }
@@ -161,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_by_any_of_their_names() {
+    fn signals_are_accepted_by_name_and_number() {
         for (text, number) in
             [("TERM", 15), ("SIGTERM", 15), ("sigterm", 15), ("9", 9), ("RTMIN", 34), ("RTMIN+3", 37), ("RTMAX-1", 63)]
         {
@@ -175,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_by_name() {
+    fn capabilities_are_accepted_by_name() {
         assert_eq!(capabilities("chown,CAP_NET_RAW"), Ok(1 | 1 << 13));
         assert_eq!(capabilities("none"), Ok(0));
         assert_eq!(capabilities("checkpoint_restore"), Ok(1 << 40));

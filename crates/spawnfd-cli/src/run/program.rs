@@ -5,19 +5,22 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
-use spawnfd::{Command, Template, snapshot};
+use spawnfd::{Command, Env, Template, snapshot};
 
-use crate::failure::{Failure, NOT_EXECUTABLE, OURS, reason};
+use crate::failure::{FAILED, Failure, NOT_EXECUTABLE, reason};
 
-/// Creates the command. `path` is the PATH of the program's environment, if that differs from this process's.
-pub fn command(
-    name: &OsStr,
-    path: Option<Option<OsString>>,
-    strict: bool,
-    snapshot: bool,
-) -> Result<Command<'static>, Failure> {
+/// Returns the PATH to search: that of the program's environment, else that of this process.
+///
+/// The default is the C library's, which the library uses, too.
+pub fn search_path(environment: Option<&Env>) -> OsString {
+    let path = environment.and_then(|env| env.get("PATH").map(OsStr::to_owned));
+    path.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| OsString::from("/bin:/usr/bin"))
+}
+
+/// Creates the command. `path` is the PATH to search for a name without a slash.
+pub fn command(name: &OsStr, path: &OsStr, strict: bool, snapshot: bool) -> Result<Command<'static>, Failure> {
     if name.is_empty() {
-        return Err(Failure::new("PROGRAM: an empty name"));
+        return Err(Failure::new("PROGRAM must not be an empty string"));
     }
     // A relative path starts at the working directory, as in a shell. The library accepts absolute paths only.
     let program = if name.as_bytes().contains(&b'/') {
@@ -27,12 +30,9 @@ pub fn command(
         name.to_owned()
     };
     let mut command = if strict || snapshot {
-        let failed = |error| Failure::program(name, error);
-        let path = path.flatten().or_else(|| std::env::var_os("PATH"));
-        // The C library's default for an unset PATH, which the library uses, too.
-        let path = path.as_deref().unwrap_or(OsStr::new("/bin:/usr/bin"));
+        let failed = |error| Failure::program(name, path, error);
         let template = Template::search(&program, path).map_err(failed)?;
-        if snapshot { immutable(&template)?.command() } else { template.by_descriptor().map_err(failed)?.command() }
+        if snapshot { of_snapshot(&template)?.command() } else { template.by_descriptor().map_err(failed)?.command() }
     } else {
         Command::new(&program)
     };
@@ -40,18 +40,19 @@ pub fn command(
     Ok(command)
 }
 
-/// Creates a template from a snapshot of the executable, and checks that this is the file of the given template.
-fn immutable(template: &Template) -> Result<Template, Failure> {
+/// Creates a template from a snapshot of the executable. Fails if the file is no longer the one that `template`
+/// recorded.
+fn of_snapshot(template: &Template) -> Result<Template, Failure> {
     let name = template.path().unwrap_or_else(|| template.name().as_ref()).display();
     let failed = |why: &str| Failure { code: NOT_EXECUTABLE, ..Failure::new(format!("--snapshot: {name}: {why}")) };
     if template.is_script() {
-        return Err(failed("a script cannot run from a snapshot"));
+        return Err(failed("the file is a script, and only binaries can run from a snapshot"));
     }
     let path = template.path().unwrap_or_else(|| template.name().as_ref());
     let file = File::open(path).map_err(|e| failed(&reason(&e)))?;
-    let snapshot = snapshot::take(&file).map_err(|e| Failure { code: OURS, ..Failure::spawn(e, None) })?;
+    let snapshot = snapshot::take(&file).map_err(|e| Failure { code: FAILED, ..Failure::spawn(e, None) })?;
     if snapshot.source() != template.identity() {
-        return Err(failed("the file has changed meanwhile"));
+        return Err(failed("the file changed while it was copied; run the command again"));
     }
     Ok(Template::from_descriptor(&snapshot)?)
 }

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -12,8 +11,9 @@ use std::time::Duration;
 use serde::Serialize;
 use spawnfd::{Child, Drain, Fate, Output, SpillEnd, Stop, Usage};
 
+use super::captured::{Capture, Ended};
 use super::names::signal_name;
-use crate::failure::{Failure, complain, print};
+use crate::failure::{Failure, eprint, print};
 use crate::table;
 
 /// The parts of the report, and its destination.
@@ -24,12 +24,12 @@ pub struct Report {
     pub captured: bool,
 }
 
-/// The time that the start of the program took.
+/// The time that starting the program took.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Finding and recording the executable, and checking all arguments.
-    pub template: Duration,
-    /// From the call to the program's exec; unknown for a captured run.
+    pub prepare: Duration,
+    /// From the call of `spawn` to the program's exec. Unknown for a captured run.
     pub spawn: Option<Duration>,
 }
 
@@ -52,7 +52,7 @@ struct Result<'a> {
     wall_seconds: f64,
     cpu_seconds: f64,
     max_rss_bytes: u64,
-    template_seconds: f64,
+    prepare_seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     spawn_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ struct Streams<'a> {
     input_refused: bool,
     tree: String,
     tree_complete: bool,
-    /// The enforcer of each limit.
+    /// The mechanism that enforced each limit.
     limits: BTreeMap<String, String>,
     leftovers: Vec<Leftover<'a>>,
     leftovers_unknown: bool,
@@ -81,7 +81,7 @@ struct Streams<'a> {
     status_lost: bool,
 }
 
-/// A process that was not ended with the run.
+/// A process that outlived the program.
 #[derive(Serialize)]
 struct Leftover<'a> {
     pid: u32,
@@ -95,7 +95,7 @@ impl<'a> From<&'a spawnfd::Leftover> for Leftover<'a> {
     }
 }
 
-/// The outcome of the spill file.
+/// The spill file's length, and how writing it ended.
 #[derive(Serialize)]
 struct Spilled {
     bytes: u64,
@@ -144,7 +144,7 @@ impl Report {
     ) -> std::result::Result<(), Failure> {
         let usage = child.usage().unwrap_or_default();
         if self.time {
-            complain(&table_of(ended(Some(status), Stop::Exited, ""), wall, usage, timing))?;
+            eprint(&table_of(ended(Some(status), Stop::Exited, ""), wall, usage, timing))?;
         }
         if self.json {
             self.write(&Result {
@@ -158,7 +158,7 @@ impl Report {
                 wall_seconds: wall.as_secs_f64(),
                 cpu_seconds: usage.cpu.as_secs_f64(),
                 max_rss_bytes: usage.max_rss,
-                template_seconds: timing.template.as_secs_f64(),
+                prepare_seconds: timing.prepare.as_secs_f64(),
                 spawn_seconds: timing.spawn.map(|spawn| spawn.as_secs_f64()),
                 pid: Some(child.id()),
                 streams: None,
@@ -168,13 +168,17 @@ impl Report {
     }
 
     /// Prints the output of a captured run, and reports the run.
-    pub fn captured(self, name: &OsStr, output: &Output, timing: Timing) -> std::result::Result<(), Failure> {
+    pub fn captured(
+        self,
+        name: &OsStr,
+        flags: &Capture,
+        run: &Ended,
+        timing: Timing,
+    ) -> std::result::Result<(), Failure> {
+        let output = &run.output;
         let mut err = Vec::new();
         let printed;
-        let cut = match &output.drain {
-            Drain::Cut(pids) => Some(pids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
-            _ => None,
-        };
+        let cut = holders(&output.drain);
         if self.json {
             printed = self.write(&Result {
                 program: &name.to_string_lossy(),
@@ -187,7 +191,7 @@ impl Report {
                 wall_seconds: output.wall.as_secs_f64(),
                 cpu_seconds: output.usage.cpu.as_secs_f64(),
                 max_rss_bytes: output.usage.max_rss,
-                template_seconds: timing.template.as_secs_f64(),
+                prepare_seconds: timing.prepare.as_secs_f64(),
                 spawn_seconds: None,
                 pid: None,
                 streams: Some(Streams {
@@ -215,62 +219,14 @@ impl Report {
             // If writing one stream fails, still write the other one.
             printed = print(&output.stdout);
             err.extend_from_slice(&output.stderr);
-            if output.omitted_bytes > 0 {
-                let _ = writeln!(err, "spawnfd: {} bytes in the middle were not kept (--keep)", output.omitted_bytes);
-            }
-            if let Some(spill) = &output.spill {
-                let why = match spill.end {
-                    SpillEnd::Failed(errno) => errno.name(),
-                    _ => "--spill-limit",
-                };
-                let _ = match (spill_path(output), spill.end) {
-                    (Some(path), SpillEnd::Whole) => writeln!(err, "spawnfd: all of it is in {path}"),
-                    (Some(path), _) => writeln!(err, "spawnfd: the first {} bytes are in {path} ({why})", spill.bytes),
-                    (None, _) => writeln!(err, "spawnfd: no file could be made for it ({why})"),
-                };
-            }
-            for left in &output.leftovers {
-                let fate = match left.fate {
-                    Fate::NotPermitted => "still runs: no permission to kill it",
-                    Fate::Uninterruptible => "still runs: SIGKILL had no effect",
-                    Fate::Adopted | Fate::Detached => "outlived it: left alone",
-                    _ => "outlived it: killed",
-                };
-                let _ = writeln!(err, "spawnfd: process {} ({}) {fate}", left.pid, left.name);
-            }
-            if output.leftovers_unknown {
-                let _ = writeln!(err, "spawnfd: somebody may have outlived it: it could not be looked");
-            }
-            if let Some(pids) = cut {
-                let who = if pids.is_empty() { "somebody".to_owned() } else { format!("process {pids}") };
-                let _ = writeln!(err, "spawnfd: {who} still had the output open; it was cut (--drain)");
-            }
-            if output.status_lost {
-                let _ = writeln!(err, "spawnfd: how it ended is not known: somebody else has taken its status");
-            }
-            match output.stop {
-                Stop::Timeout => {
-                    let _ = writeln!(err, "spawnfd: ended when its time was over");
-                }
-                Stop::Cancelled => {
-                    let _ = writeln!(err, "spawnfd: ended as this command was told to end");
-                }
-                Stop::OutputLimit => {
-                    let _ = writeln!(err, "spawnfd: ended when it had written too much (--output-limit)");
-                }
-                Stop::Limit => {
-                    let limit = output.limit.map(|limit| limit.to_string()).unwrap_or_default();
-                    let _ = writeln!(err, "spawnfd: it reached its limit of {limit}");
-                }
-                _ => {}
-            }
+            notes(&mut err, flags, run);
         }
         if self.time {
-            let without_status = if output.status_lost { "status lost" } else { "still running" };
+            let without_status = if output.status_lost { "status unknown" } else { "still running" };
             let ended = ended(output.status, output.stop, without_status);
             err.extend(table_of(ended, output.wall, output.usage, timing));
         }
-        printed.and(complain(&err))
+        printed.and(eprint(&err))
     }
 
     /// Reports a failure to run the program.
@@ -292,14 +248,84 @@ impl Report {
     fn write(self, value: &impl Serialize) -> std::result::Result<(), Failure> {
         let mut line = serde_json::to_vec(value).map_err(|e| Failure::new(format!("--json: {e}")))?;
         line.push(b'\n');
-        if self.captured { print(&line) } else { complain(&line) }
+        if self.captured { print(&line) } else { eprint(&line) }
+    }
+}
+
+/// Returns the pids of the processes that still had the output open, if reading stopped before the end.
+fn holders(drain: &Drain) -> Option<String> {
+    match drain {
+        Drain::Cut(pids) => Some(pids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
+        _ => None,
+    }
+}
+
+/// Appends one line for each thing that the user should know about the run.
+fn notes(err: &mut Vec<u8>, flags: &Capture, run: &Ended) {
+    let output = &run.output;
+    let mut note = |text: String| err.extend_from_slice(format!("spawnfd: {text}\n").as_bytes());
+    if output.omitted_bytes > 0 {
+        note(format!("omitted {} bytes from the middle of the output (--keep)", output.omitted_bytes));
+    }
+    if let Some(spill) = &output.spill {
+        let why = match spill.end {
+            SpillEnd::Failed(errno) => errno.name(),
+            _ => "--spill-limit",
+        };
+        note(match (spill_path(output), spill.end) {
+            (Some(path), SpillEnd::Whole) => format!("the complete output is in {path}"),
+            (Some(path), _) => format!("the first {} bytes of the output are in {path} ({why})", spill.bytes),
+            (None, _) => format!("could not create a file for the output ({why})"),
+        });
+    }
+    for left in &output.leftovers {
+        let fate = match left.fate {
+            Fate::NotPermitted => "is still running: no permission to kill it",
+            Fate::Uninterruptible => "is still running: SIGKILL had no effect",
+            Fate::Adopted | Fate::Detached => "outlived the program: left running",
+            _ => "outlived the program: killed",
+        };
+        note(format!("process {} ({}) {fate}", left.pid, left.name));
+    }
+    if output.leftovers_unknown {
+        note(
+            "could not look for processes that outlived the program: no free descriptor, or /proc unreadable"
+                .to_owned(),
+        );
+    }
+    if let Some(pids) = holders(&output.drain) {
+        let holder = if pids.is_empty() { "another process".to_owned() } else { format!("process {pids}") };
+        note(format!("stopped reading the output, which {holder} still had open (--drain)"));
+    }
+    if output.status_lost {
+        note(
+            "the exit status is unknown: another waiter, or the kernel if SIGCHLD is ignored, reaped the program"
+                .to_owned(),
+        );
+    }
+    match output.stop {
+        Stop::Timeout => note(format!("timed out after {} s (--timeout)", flags.timeout().as_secs_f64())),
+        Stop::Cancelled => {
+            let signal = run.ended_by.map(signal_name).unwrap_or_default();
+            note(format!("ended the program because this command received signal {signal}"));
+        }
+        Stop::OutputLimit => {
+            note(format!("ended the program: it wrote more than {} bytes (--output-limit)", flags.output_limit()));
+        }
+        Stop::Limit => {
+            if let Some(limit) = output.limit {
+                let flag = Capture::flag_of(&limit.resource.to_string());
+                note(format!("the program reached {flag} (enforced by {})", limit.by));
+            }
+        }
+        _ => {}
     }
 }
 
 /// Describes how a program ended, in a few words.
 fn ended(status: Option<ExitStatus>, stop: Stop, without_status: &str) -> String {
     match status.map(|status| (status.code(), status.signal())) {
-        _ if stop == Stop::Timeout => "time over".to_owned(),
+        _ if stop == Stop::Timeout => "timed out".to_owned(),
         None => without_status.to_owned(),
         Some((Some(code), _)) => format!("exit {code}"),
         Some((None, signal)) => format!("signal {}", signal_name(signal.unwrap_or(0))),
@@ -309,7 +335,7 @@ fn ended(status: Option<ExitStatus>, stop: Stop, without_status: &str) -> String
 fn table_of(ended: String, wall: Duration, usage: Usage, timing: Timing) -> Vec<u8> {
     let mut rows = vec![("ended", ended), ("wall", table::duration(wall)), ("user+sys", table::duration(usage.cpu))];
     rows.push(("max rss", table::size(usage.max_rss)));
-    rows.push(("template", table::duration(timing.template)));
+    rows.push(("prepare", table::duration(timing.prepare)));
     if let Some(spawn) = timing.spawn {
         rows.push(("spawn", table::duration(spawn)));
     }

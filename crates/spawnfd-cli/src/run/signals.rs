@@ -16,37 +16,35 @@ use crate::os::{is_ignored, make_default, on_signal, process_group};
 
 const WATCHED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
-/// The signals that report stopping and continuing.
-const OF_JOBS: [i32; 2] = [SIGCHLD, SIGCONT];
+/// The signals that report that the program stopped, or that the shell continued this command.
+const JOB_CONTROL: [i32; 2] = [SIGCHLD, SIGCONT];
 
-/// The signals that this command receives. Each signal has a socket, into which its handler writes a byte.
+/// Receives this command's signals. Each signal's handler writes a byte to a socket of its own.
 #[derive(Debug)]
 pub struct Signals {
     sockets: Vec<(i32, UnixStream)>,
-    /// The terminal, if the program gets it.
+    /// The terminal, if the program's group becomes its foreground group.
     terminal: Option<Terminal>,
 }
 
-/// The reason why `sleep` has returned.
+/// The reason why `sleep` returned.
 pub enum Woken {
+    /// The descriptor is readable.
     Ready,
     /// A signal, and whether the kernel generated it or a process sent it.
-    Signal {
-        number: i32,
-        by_kernel: bool,
-    },
+    Signal { number: i32, by_kernel: bool },
 }
 
 impl Signals {
     /// Installs the handlers. An ignored signal stays ignored, here and in the program, as nohup(1) requires.
     pub fn watch(terminal: Option<Terminal>) -> Result<Signals, Failure> {
         let mut sockets = Vec::new();
-        let of_jobs = if terminal.is_some() { &OF_JOBS[..] } else { &[] };
-        for &signal in WATCHED.iter().chain(of_jobs) {
+        let job_control = if terminal.is_some() { &JOB_CONTROL[..] } else { &[] };
+        for &signal in WATCHED.iter().chain(job_control) {
             if is_ignored(signal) {
                 continue;
             }
-            let failed = |e: std::io::Error| Failure::new(format!("watching for signals: {}", reason(&e)));
+            let failed = |e: std::io::Error| Failure::new(format!("cannot install signal handlers: {}", reason(&e)));
             let (ours, theirs) = UnixStream::pair().map_err(failed)?;
             on_signal(signal, theirs).map_err(failed)?;
             ours.set_nonblocking(true).map_err(failed)?;
@@ -63,7 +61,7 @@ impl Signals {
             match poll(&mut fds, None) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
-                Err(e) => return Err(Failure::new(format!("poll: {}", reason(&e.into())))),
+                Err(e) => return Err(Failure::new(format!("cannot wait for signals: poll: {}", reason(&e.into())))),
             }
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             let sent = self.sockets.iter().zip(&ready[1..]).find(|(_, ready)| **ready);
@@ -79,9 +77,9 @@ impl Signals {
         }
     }
 
-    /// Handles a failed start: takes the terminal back.
-    pub fn nobody_came(&self) {
-        self.terminal.iter().for_each(Terminal::take_back_from_nobody);
+    /// Takes the terminal back after the program failed to start.
+    pub fn start_failed(&self) {
+        self.terminal.iter().for_each(Terminal::reclaim_after_failed_start);
     }
 
     /// Waits for the program to end.
@@ -89,18 +87,18 @@ impl Signals {
         loop {
             match self.sleep(child.as_fd())? {
                 Woken::Ready => {
-                    self.terminal.iter().for_each(|terminal| terminal.take_back(child));
+                    self.terminal.iter().for_each(|terminal| terminal.reclaim(child));
                     return Ok(child.wait()?);
                 }
                 Woken::Signal { number: SIGCHLD, .. } => {
-                    self.terminal.iter().for_each(|terminal| terminal.look_at(child));
+                    self.terminal.iter().for_each(|terminal| terminal.child_changed(child));
                 }
                 Woken::Signal { number: SIGCONT, .. } => {
-                    self.terminal.iter().for_each(|terminal| terminal.go_on(child));
+                    self.terminal.iter().for_each(|terminal| terminal.continue_child(child));
                 }
                 Woken::Signal { number: SIGHUP | SIGINT | SIGQUIT, by_kernel: true } if shares_group(child) => {}
                 Woken::Signal { number, .. } => {
-                    // This fails if the program has ended, or runs under other ids; no other call would succeed then.
+                    // It fails if the program has ended or runs under other ids. No other call would help.
                     let _ = child.signal(number);
                 }
             }

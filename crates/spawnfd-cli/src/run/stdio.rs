@@ -23,7 +23,7 @@ enum ErrorTarget {
     Inherit,
     /// /dev/null
     Null,
-    /// Whatever standard output is
+    /// The target of standard output
     Stdout,
 }
 
@@ -37,15 +37,14 @@ pub struct Standard {
     /// Connect standard output to: inherit, null
     #[arg(long, value_enum, value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
     stdout: Option<Target>,
-    /// Connect standard error to: inherit, null, stdout (whatever standard output is)
+    /// Connect standard error to: inherit, null, stdout (the target of standard output)
     #[arg(long, value_enum, value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
     stderr: Option<ErrorTarget>,
 }
 
 impl Standard {
-    /// Sets the streams. With `captured`, a stream without a flag is collected, and standard input is empty.
-    ///
-    /// So `inherit` has to pass this command's own descriptor explicitly.
+    /// Sets the streams. With `captured`, the library collects each output stream that has no flag, and standard
+    /// input is empty. So `inherit` passes this command's own descriptor explicitly.
     pub fn apply(&self, command: &mut Command<'_>, captured: bool) -> Result<(), Failure> {
         let own = |flag: &str, number: i32| {
             os::inherited(number).map(Stdio::from).map_err(|e| Failure::flag(format!("{flag} inherit"), reason(&e)))

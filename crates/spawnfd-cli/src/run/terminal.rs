@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Passes the terminal to the program. To the shell, command and program are one job, but it watches only the command.
+//! Passes the terminal to the program, and takes it back.
+//!
+//! To the shell, this command and the program are one job, but the shell watches only this command.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -22,22 +24,23 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Opens the controlling terminal. `None`: there is none.
+    /// Opens the controlling terminal. Returns `None` if this process has none.
     pub fn open() -> Option<Terminal> {
         let file = File::options().read(true).write(true).open("/dev/tty").ok()?;
         let before = tcgetpgrp(&file).ok()?;
         Some(Terminal { file, before })
     }
 
-    /// Handles SIGCHLD. If the program has stopped, stops the rest of the job, like a stop signal from the terminal.
-    pub fn look_at(&self, child: &Child) {
+    /// Handles SIGCHLD. If the program has stopped, stops this command's process group, as Ctrl-Z would.
+    pub fn child_changed(&self, child: &Child) {
         let stopped = waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
         let Some(signal) = stopped.ok().flatten().and_then(|status| status.stopping_signal()) else { return };
         if [libc::SIGTTIN, libc::SIGTTOU].contains(&signal) && self.is_ours() {
-            // The program stopped in the background, and the job has moved to the foreground since.
-            self.go_on(child);
-        } else if group_beside(child).is_some() {
-            // Not SIGSTOP: the kernel discards SIGTSTP for an orphaned group, which no shell would continue.
+            // The program stopped in the background. Since then, the shell has moved the job to the foreground.
+            self.continue_child(child);
+        } else if other_group(child).is_some() {
+            // Not SIGSTOP: no shell would continue an orphaned group, and the kernel discards SIGTSTP for such a
+            // group.
             let _ = kill_current_process_group(Signal::TSTP);
         }
     }
@@ -47,38 +50,38 @@ impl Terminal {
     }
 
     /// Handles SIGCONT: continues the program, and passes it the terminal if the job is in the foreground.
-    pub fn go_on(&self, child: &Child) {
-        let Some(group) = group_beside(child) else { return };
+    pub fn continue_child(&self, child: &Child) {
+        let Some(group) = other_group(child) else { return };
         if self.is_ours() {
             let _ = tcsetpgrp(&self.file, group);
         }
         let _ = kill_process_group(group, Signal::CONT);
     }
 
-    /// Takes the terminal back from a program that has ended and is not reaped yet.
-    pub fn take_back(&self, child: &Child) {
-        if group_beside(child).is_some_and(|group| tcgetpgrp(&self.file) == Ok(group)) {
-            self.give_back();
+    /// Takes the terminal back from a program that has ended, but is not reaped yet.
+    pub fn reclaim(&self, child: &Child) {
+        if other_group(child).is_some_and(|group| tcgetpgrp(&self.file) == Ok(group)) {
+            self.restore();
         }
     }
 
-    /// Takes the terminal back after a failed start, in which the child may already have taken it.
-    pub fn take_back_from_nobody(&self) {
+    /// Takes the terminal back after a failed start. The child may already have become the foreground group.
+    pub fn reclaim_after_failed_start(&self) {
         let group = tcgetpgrp(&self.file).ok();
         if group.is_some_and(|group| test_kill_process_group(group) == Err(Errno::SRCH)) {
-            self.give_back();
+            self.restore();
         }
     }
 
-    fn give_back(&self) {
-        // Otherwise tcsetpgrp stops this process, which is in a background group.
+    fn restore(&self) {
+        // This process is in a background group, which SIGTTOU from tcsetpgrp would stop.
         ignore(libc::SIGTTOU);
         let _ = tcsetpgrp(&self.file, self.before);
     }
 }
 
-/// Returns the program's process group, if it differs from this command's and is in the same session.
-fn group_beside(child: &Child) -> Option<Pid> {
+/// Returns the program's process group, if it is not this command's, but in the same session.
+fn other_group(child: &Child) -> Option<Pid> {
     let pid = child.id().try_into().ok()?;
     let group = process_group(pid).filter(|group| Some(*group) != process_group(0))?;
     Pid::from_raw(group).filter(|_| session(pid) == session(0))

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parsers for the values of flags. Every error message says what was expected.
+//! Parsers for the values of flags.
+//!
+//! Each error message says what was expected. A message that begins with `must` is printed after the flag's name.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +12,7 @@ use spawnfd::{OpenHow, TerminalSize};
 
 use super::names;
 
-/// Flags of open(2), the same on all architectures this library runs on.
+/// Flags of open(2). Their values are the same on all architectures that the library supports.
 const O_WRONLY: u64 = libc::O_WRONLY as u64;
 const O_RDWR: u64 = libc::O_RDWR as u64;
 const O_CREAT: u64 = libc::O_CREAT as u64;
@@ -18,7 +20,7 @@ const O_EXCL: u64 = libc::O_EXCL as u64;
 const O_TRUNC: u64 = libc::O_TRUNC as u64;
 const O_TMPFILE: u64 = libc::O_TMPFILE as u64;
 
-/// The words that may follow the mode of --open: name, flags to clear, flags to set.
+/// The words that may follow the mode of --open: name, open(2) flags to clear, open(2) flags to set.
 const FLAGS: [(&str, u64, u64); 15] = [
     ("existing", O_CREAT | O_EXCL | O_TRUNC, 0),
     ("create", 0, O_CREAT),
@@ -37,7 +39,7 @@ const FLAGS: [(&str, u64, u64); 15] = [
     ("direct", 0, libc::O_DIRECT as u64),
 ];
 
-/// The words for path resolution: RESOLVE_* of openat2(2).
+/// The words that restrict path resolution: name, RESOLVE_* flag of openat2(2).
 const RESOLVE: [(&str, u64); 6] = [
     ("no-xdev", libc::RESOLVE_NO_XDEV),
     ("no-magiclinks", libc::RESOLVE_NO_MAGICLINKS),
@@ -48,27 +50,33 @@ const RESOLVE: [(&str, u64); 6] = [
 ];
 
 pub fn text(value: &OsStr) -> Result<&str, String> {
-    value.to_str().ok_or_else(|| "not UTF-8".to_owned())
+    value.to_str().ok_or_else(|| "must be valid UTF-8".to_owned())
 }
 
 /// A path, which need not be UTF-8.
 pub fn path(value: &OsStr) -> Result<PathBuf, String> {
-    if value.is_empty() { Err("an empty path".to_owned()) } else { Ok(PathBuf::from(value)) }
+    if value.is_empty() { Err("the path is empty".to_owned()) } else { Ok(PathBuf::from(value)) }
 }
 
 /// A descriptor number.
 pub fn fd(text: &str) -> Result<i32, String> {
     let number = text.parse::<i32>().ok().filter(|&number| number >= 0);
-    number.ok_or_else(|| format!("'{text}' is no descriptor number"))
+    number.ok_or_else(|| format!("'{text}' is not a descriptor number"))
 }
 
 pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("'{text}' is no number for this"))
+    text.parse().map_err(|_| format!("'{text}' is not a whole number in the accepted range"))
+}
+
+/// A whole number from `least` to `most`.
+pub fn number_between(text: &str, least: i32, most: i32) -> Result<i32, String> {
+    let number = text.parse::<i32>().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
 }
 
 /// `FROM:TO`.
 pub fn pair(text: &str) -> Result<(&str, &str), String> {
-    text.split_once(':').ok_or_else(|| "two parts with a colon between are wanted".to_owned())
+    text.split_once(':').ok_or_else(|| "must be two values separated by a colon".to_owned())
 }
 
 /// `FIRST-LAST`, `FIRST-`, or one number.
@@ -78,7 +86,7 @@ pub fn range(text: &str) -> Result<(u32, u32), String> {
         Some((first, last)) => (number(first)?, number(last)?),
         None => (number(text)?, number(text)?),
     };
-    if first > last { Err(format!("{first} is beyond {last}")) } else { Ok((first, last)) }
+    if first > last { Err(format!("the first number, {first}, is above the last, {last}")) } else { Ok((first, last)) }
 }
 
 /// `MODE[,WORD...]`.
@@ -90,7 +98,7 @@ fn how(text: &str) -> Result<OpenHow, String> {
         "a" => OpenHow::APPEND,
         "rw" => OpenHow { flags: O_RDWR | O_CREAT, ..OpenHow::READ },
         "wx" => OpenHow { flags: O_WRONLY | O_CREAT | O_EXCL, ..OpenHow::READ },
-        _ => return Err("the mode is r, w, a, rw or wx".to_owned()),
+        _ => return Err("the mode must be r, w, a, rw or wx".to_owned()),
     };
     let mut permissions = None;
     for word in words.into_iter().flat_map(|words| words.split(',')) {
@@ -103,65 +111,66 @@ fn how(text: &str) -> Result<OpenHow, String> {
         } else {
             let known = FLAGS.iter().map(|(known, ..)| *known).chain(RESOLVE.iter().map(|(known, _)| *known));
             let known = known.collect::<Vec<_>>().join(", ");
-            return Err(format!("'{word}' does not go with a mode: octal permissions up to 7777, {known}"));
+            return Err(format!("'{word}' must be octal permissions up to 7777, or one of {known}"));
         }
     }
-    let makes = how.flags & (O_CREAT | O_TMPFILE & !(libc::O_DIRECTORY as u64)) != 0;
-    if permissions.is_some() && !makes {
-        return Err("permissions are those of a file that is made, and none is".to_owned());
+    let creates = how.flags & (O_CREAT | O_TMPFILE & !(libc::O_DIRECTORY as u64)) != 0;
+    if permissions.is_some() && !creates {
+        return Err("permissions require a mode that creates a file".to_owned());
     }
-    how.mode = if makes { permissions.unwrap_or(0o666) } else { 0 };
+    how.mode = if creates { permissions.unwrap_or(0o666) } else { 0 };
     Ok(how)
 }
 
-/// `MODE[,WORD...]:PATH:FD`; the path may have colons.
+/// `MODE[,WORD...]:PATH:FD`; the path may contain colons.
 pub fn open(value: &OsStr) -> Result<(PathBuf, OpenHow, i32), String> {
     let bytes = value.as_bytes();
-    let wanted = || "MODE:PATH:FD is wanted, as in r:/etc/passwd:7".to_owned();
-    let first = bytes.iter().position(|&byte| byte == b':').ok_or_else(wanted)?;
-    let last = bytes.iter().rposition(|&byte| byte == b':').filter(|&last| last > first).ok_or_else(wanted)?;
+    let malformed = || "must be MODE:PATH:FD, as in r:/etc/passwd:7".to_owned();
+    let first = bytes.iter().position(|&byte| byte == b':').ok_or_else(malformed)?;
+    let last = bytes.iter().rposition(|&byte| byte == b':').filter(|&last| last > first).ok_or_else(malformed)?;
     let how = how(text(OsStr::from_bytes(&bytes[..first]))?)?;
     let to = fd(text(OsStr::from_bytes(&bytes[last + 1..]))?)?;
     Ok((path(OsStr::from_bytes(&bytes[first + 1..last]))?, how, to))
 }
 
-/// The source of the namespaces to enter.
+/// The file or process whose namespaces the program enters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum NamespaceSource {
     /// The namespace that a file refers to.
     File(PathBuf),
+    /// The namespaces of the process with this pid.
     Process(i32),
     /// The namespace or process that an inherited descriptor refers to.
-    Own(i32),
+    Descriptor(i32),
 }
 
 /// `PATH`, `pid=PID:KINDS` or `fd=FD[:KINDS]`. Without kinds, a namespace of any kind.
-pub fn namespace(value: &OsStr) -> Result<(Holder, u32), String> {
+pub fn namespace(value: &OsStr) -> Result<(NamespaceSource, u32), String> {
     let text = value.to_str().unwrap_or_default();
     if let Some(text) = text.strip_prefix("pid=") {
-        let (pid, kinds) = text.split_once(':').ok_or("pid=PID:KINDS is wanted, as in pid=123:net,uts")?;
-        let pid = number(pid).ok().filter(|&pid| pid > 0).ok_or_else(|| format!("'{pid}' is no process id"))?;
-        return Ok((Holder::Process(pid), names::namespace_kinds(kinds)?));
+        let (pid, kinds) = text.split_once(':').ok_or("must be pid=PID:KINDS, as in pid=123:net,uts")?;
+        let pid = number(pid).ok().filter(|&pid| pid > 0).ok_or_else(|| format!("'{pid}' is not a process id"))?;
+        return Ok((NamespaceSource::Process(pid), names::namespace_kinds(kinds)?));
     }
     if let Some(text) = text.strip_prefix("fd=") {
         let (number, kinds) = text.split_once(':').map_or((text, None), |(number, kinds)| (number, Some(kinds)));
-        return Ok((Holder::Own(fd(number)?), kinds.map_or(Ok(0), names::namespace_kinds)?));
+        return Ok((NamespaceSource::Descriptor(fd(number)?), kinds.map_or(Ok(0), names::namespace_kinds)?));
     }
-    Ok((Holder::File(path(value)?), 0))
+    Ok((NamespaceSource::File(path(value)?), 0))
 }
 
 /// An octal mode.
 pub fn umask(text: &str) -> Result<u32, String> {
     let mask = u32::from_str_radix(text, 8).ok().filter(|&mask| mask <= 0o777);
-    mask.ok_or_else(|| "an octal number up to 777 is wanted".to_owned())
+    mask.ok_or_else(|| "must be an octal number up to 777".to_owned())
 }
 
-/// `SOFT[:HARD]`; HARD is SOFT unless given.
+/// `SOFT[:HARD]`; HARD defaults to SOFT.
 pub fn limits(text: &str) -> Result<(Option<u64>, Option<u64>), String> {
     let (soft, hard) = text.split_once(':').unwrap_or((text, text));
     let (soft, hard) = (amount(soft)?, amount(hard)?);
     if soft.unwrap_or(u64::MAX) > hard.unwrap_or(u64::MAX) {
-        return Err("the soft limit is above the hard one".to_owned());
+        return Err("the soft limit is above the hard limit".to_owned());
     }
     Ok((soft, hard))
 }
@@ -196,7 +205,7 @@ pub fn cpus(text: &str) -> Result<Vec<usize>, String> {
             None => (number(part)?, number(part)?),
         };
         if first > last || last >= 1 << 16 {
-            return Err(format!("'{part}' is no range of processors"));
+            return Err(format!("'{part}' is not a range of processors, as in 2-3"));
         }
         cpus.extend(first..=last);
     }
@@ -206,10 +215,10 @@ pub fn cpus(text: &str) -> Result<Vec<usize>, String> {
 /// The value for an id that stays unchanged.
 pub const KEEP: u32 = u32::MAX;
 
-/// A numeric id, except `KEEP`, which means "unchanged" to the kernel.
+/// A numeric id. `KEEP` is not accepted: the kernel takes it to mean "unchanged".
 pub fn id(text: &str) -> Result<u32, String> {
     let id = text.parse::<u32>().ok().filter(|&id| id != KEEP);
-    id.ok_or_else(|| format!("'{text}' is no numeric id"))
+    id.ok_or_else(|| format!("'{text}' is not a numeric id"))
 }
 
 /// `REAL:EFFECTIVE:SAVED`; `keep` leaves an id unchanged.
@@ -217,7 +226,7 @@ pub fn ids(text: &str) -> Result<[u32; 3], String> {
     let part = |text: &str| if text == "keep" { Ok(KEEP) } else { id(text) };
     match text.split(':').collect::<Vec<_>>()[..] {
         [real, effective, saved] => Ok([part(real)?, part(effective)?, part(saved)?]),
-        _ => Err("REAL:EFFECTIVE:SAVED is wanted, as in keep:1000:keep".to_owned()),
+        _ => Err("must be REAL:EFFECTIVE:SAVED, as in keep:1000:keep".to_owned()),
     }
 }
 
@@ -232,11 +241,36 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let unit = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
     let (digits, factor) = unit.unwrap_or((text, 1.0));
     let seconds = digits.parse::<f64>().ok().map(|number| number * factor);
+    if seconds.is_some_and(|seconds| seconds < 0.0) {
+        return Err("must be >= 0".to_owned());
+    }
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.ok_or_else(|| "seconds, or a number with ms, s, m or h, are wanted".to_owned())
+    time.ok_or_else(|| "must be a number of seconds, or a number with ms, s, m or h".to_owned())
 }
 
-/// `HEAD[:TAIL]` in bytes; TAIL is HEAD unless given.
+/// A duration above 0.
+pub fn positive_duration(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| if time.is_zero() { Err("must be > 0".to_owned()) } else { Ok(time) })
+}
+
+/// A number of bytes, at least 1.
+pub fn positive_size(text: &str) -> Result<u64, String> {
+    size(text).and_then(|size| if size == 0 { Err("must be > 0".to_owned()) } else { Ok(size) })
+}
+
+/// A whole number, at least 1.
+pub fn count(text: &str) -> Result<u64, String> {
+    let count = text.parse::<u64>().ok().filter(|&count| count > 0);
+    count.ok_or_else(|| "must be a whole number > 0".to_owned())
+}
+
+/// A number of processors, in the library's range. The kernel's smallest quota is 1 ms in a period of 100 ms.
+pub fn processors(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.01..=1e6).contains(number));
+    number.ok_or_else(|| "must be a number from 0.01 to 1000000".to_owned())
+}
+
+/// `HEAD[:TAIL]` in bytes; TAIL defaults to HEAD.
 pub fn keep(text: &str) -> Result<(usize, usize), String> {
     let (head, tail) = text.split_once(':').unwrap_or((text, text));
     let bytes = |text| usize::try_from(size(text)?).map_err(|_| format!("'{text}' is too large"));
@@ -248,7 +282,7 @@ pub fn terminal(text: &str) -> Result<TerminalSize, String> {
     let size = text
         .split_once('x')
         .and_then(|(columns, rows)| Some(TerminalSize { columns: columns.parse().ok()?, rows: rows.parse().ok()? }));
-    size.ok_or_else(|| "COLSxROWS is wanted, as in 80x24, each up to 65535".to_owned())
+    size.ok_or_else(|| "must be COLSxROWS, each up to 65535, as in 80x24".to_owned())
 }
 
 /// `UID:GID`.
@@ -262,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn valid_values_are_parsed() {
         assert_eq!(open("r:/a:b:7".as_ref()), Ok((PathBuf::from("/a:b"), OpenHow::READ, 7)));
         let created = |flags, mode, resolve| Ok(OpenHow { flags, mode, resolve });
         assert_eq!(how("w"), Ok(OpenHow::CREATE));
@@ -270,11 +304,11 @@ mod tests {
         assert_eq!(how("rw,0600,trunc,beneath"), created(O_RDWR | O_CREAT | O_TRUNC, 0o600, libc::RESOLVE_BENEATH));
         assert_eq!(how("rw,tmpfile,excl"), created(O_RDWR | O_TMPFILE | O_EXCL, 0o666, 0));
         assert_eq!(how("r,directory,no-symlinks,no-xdev").map(|how| (how.mode, how.resolve)), Ok((0, 5)));
-        assert_eq!(namespace("/proc/1/ns/net".as_ref()), Ok((Holder::File("/proc/1/ns/net".into()), 0)));
+        assert_eq!(namespace("/proc/1/ns/net".as_ref()), Ok((NamespaceSource::File("/proc/1/ns/net".into()), 0)));
         let kinds = (libc::CLONE_NEWNET | libc::CLONE_NEWUTS) as u32;
-        assert_eq!(namespace("pid=7:net,uts".as_ref()), Ok((Holder::Process(7), kinds)));
-        assert_eq!(namespace("fd=7:net,uts".as_ref()), Ok((Holder::Own(7), kinds)));
-        assert_eq!(namespace("fd=7".as_ref()), Ok((Holder::Own(7), 0)));
+        assert_eq!(namespace("pid=7:net,uts".as_ref()), Ok((NamespaceSource::Process(7), kinds)));
+        assert_eq!(namespace("fd=7:net,uts".as_ref()), Ok((NamespaceSource::Descriptor(7), kinds)));
+        assert_eq!(namespace("fd=7".as_ref()), Ok((NamespaceSource::Descriptor(7), 0)));
         assert_eq!((range("5-"), range("3"), range("3-4")), (Ok((5, u32::MAX)), Ok((3, 3)), Ok((3, 4))));
         assert_eq!(limits("64"), Ok((Some(64), Some(64))));
         assert_eq!(limits("1K:unlimited"), Ok((Some(1024), None)));
@@ -288,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest() {
+    fn invalid_values_are_rejected() {
         for bad in ["r:7", "q:/x:7", "r::7", "r:/x:seven", "r:/x:-1"] {
             assert!(open(bad.as_ref()).is_err(), "{bad}");
         }
@@ -303,6 +337,9 @@ mod tests {
         assert!(cpus("3-2").is_err() && cpus("").is_err() && cpus("0-99999999").is_err());
         assert!(id("root").is_err() && id("4294967295").is_err() && ids("1:2").is_err() && ids("1:2:root").is_err());
         assert!(duration("-1").is_err() && duration("inf").is_err() && duration("NaN").is_err());
+        assert_eq!(duration("-1").unwrap_err(), "must be >= 0");
+        assert!(positive_duration("0").is_err() && positive_size("0").is_err());
+        assert!(count("0").is_err() && count("1.5").is_err() && processors("0").is_err() && processors("inf").is_err());
         assert!(umask("8").is_err() && umask("1000").is_err());
     }
 }

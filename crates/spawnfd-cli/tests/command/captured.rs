@@ -14,7 +14,7 @@ fn json(args: &[&str]) -> (Option<i32>, Value) {
 }
 
 #[test]
-fn both_streams_come_out_where_they_belong() {
+fn captured_streams_are_printed_separately() {
     isolated!(|| {
         let called = run(["--capture", "sh", "-c", "echo out; echo err >&2; cat"]);
         assert_eq!((called.code, called.stdout.as_str(), called.stderr.as_str()), (Some(0), "out\n", "err\n"));
@@ -22,14 +22,14 @@ fn both_streams_come_out_where_they_belong() {
 }
 
 #[test]
-fn results_as_json() {
+fn json_describes_a_captured_run() {
     isolated!(|| {
         let (code, value) = json(&["sh", "-c", "echo out; echo err >&2; exit 4"]);
         assert_eq!((code, value["code"].as_i64(), value["ok"].as_bool()), (Some(4), Some(4), Some(false)));
         assert_eq!((value["stdout"].as_str(), value["stderr"].as_str()), (Some("out\n"), Some("err\n")));
         assert_eq!((value["stop"].as_str(), value["drain"].as_str()), (Some("exited"), Some("eof")));
         assert_eq!(value["status_lost"], false);
-        for field in ["wall_seconds", "cpu_seconds", "max_rss_bytes", "template_seconds", "omitted_bytes"] {
+        for field in ["wall_seconds", "cpu_seconds", "max_rss_bytes", "prepare_seconds", "omitted_bytes"] {
             assert!(value[field].is_number(), "{field}: {value}");
         }
         assert!(value["signal"].is_null());
@@ -39,7 +39,7 @@ fn results_as_json() {
 }
 
 #[test]
-fn results_of_an_uncaptured_run_go_to_standard_error() {
+fn json_of_an_uncaptured_run_goes_to_standard_error() {
     isolated!(|| {
         let called = run(["--json", "echo", "hello"]);
         assert_eq!(called.stdout, "hello\n");
@@ -51,7 +51,7 @@ fn results_of_an_uncaptured_run_go_to_standard_error() {
 }
 
 #[test]
-fn a_run_whose_time_is_over() {
+fn timeout_ends_a_captured_run() {
     isolated!(|| {
         let start = Instant::now();
         let called = enough_time(Duration::from_millis(200), |time, mark| {
@@ -60,15 +60,16 @@ fn a_run_whose_time_is_over() {
             run(["--capture", "--timeout", &time, "sh", "-c", line, mark.to_str().unwrap()])
         });
         assert_eq!((called.code, called.stdout.as_str()), (Some(124), "begun\n"));
-        assert!(called.stderr.contains("time was over") && start.elapsed().as_secs() < 300);
+        assert!(called.stderr.contains("timed out after ") && start.elapsed().as_secs() < 300);
         let (code, value) = json(&["--timeout", "0.1", "--grace", "60", "sleep", "1000"]);
         assert_eq!((code, value["stop"].as_str(), value["signal"].as_i64()), (Some(124), Some("timeout"), Some(15)));
     });
 }
 
-/// On a kernel before 6.15, which does not keep a status that was taken: here by the kernel itself, as nobody wants SIGCHLD.
+/// The filter hides PIDFD_GET_INFO, as on a kernel before 6.15. SIGCHLD is ignored, so the kernel reaps the program
+/// and its status is lost.
 #[test]
-fn a_status_that_is_lost() {
+fn a_lost_status_is_reported() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("filter.bpf");
@@ -92,7 +93,7 @@ fn a_status_that_is_lost() {
         let called = lost(&["--time"]);
         assert_eq!((called.code, called.stdout.as_str()), (Some(125), "out\n"), "{called:?}");
         assert!(
-            called.stderr.contains("how it ended is not known") && called.stderr.contains("status lost"),
+            called.stderr.contains("exit status is unknown") && called.stderr.contains("status unknown"),
             "{called:?}"
         );
         let called = lost(&["--json"]);
@@ -107,7 +108,7 @@ fn a_status_that_is_lost() {
 }
 
 #[test]
-fn head_and_tail_are_kept() {
+fn keep_limits_the_output_to_head_and_tail() {
     isolated!(|| {
         let called = run(["--capture", "--keep", "4:5", "sh", "-c", "printf 0123456789abcdef"]);
         assert_eq!(called.stdout, "0123bcdef");
@@ -119,7 +120,7 @@ fn head_and_tail_are_kept() {
 }
 
 #[test]
-fn input_and_merged_output() {
+fn input_is_read_and_streams_can_be_merged() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("input");
@@ -132,13 +133,14 @@ fn input_and_merged_output() {
 }
 
 #[test]
-fn a_terminal() {
+fn terminal_gives_the_program_a_terminal() {
     isolated!(|| {
         let (code, value) =
             json(&["--terminal=101x33", "sh", "-c", "tty >/dev/null && stty size; echo err >&2; echo x >/dev/tty"]);
         assert_eq!((code, value["stdout"].as_str()), (Some(0), Some("33 101\r\nerr\r\nx\r\n")));
         assert_eq!((value["stderr"].as_str(), value["drain"].as_str()), (Some(""), Some("eof")));
-        // Without a size, and the bytes come as they are. The end of the input is a typed character: its echo would be output.
+        // The default size; output bytes are unchanged. -echo keeps the typed end-of-input character out of the
+        // output.
         let called =
             run(["--capture", "--terminal", "--", "sh", "-c", "stty size; stty raw -echo; echo; printf '\\t.'"]);
         assert_eq!((called.code, called.stdout.as_str(), called.stderr.as_str()), (Some(0), "24 80\r\n\n\t.", ""));
@@ -155,9 +157,9 @@ fn a_terminal() {
 }
 
 #[test]
-fn what_is_typed_in_a_terminal() {
+fn input_is_typed_into_the_terminal() {
     isolated!(|| {
-        // Nothing: what it reads ends at once, whatever this command's own input is.
+        // Without --input, the program reads end-of-file at once, even if this command's own input is open.
         let mut nothing = common::command();
         nothing.args(["run", "--capture", "--terminal", "--timeout", "30", "sh", "-c", "cat; echo over"]);
         let (ours, _theirs) = std::io::pipe().unwrap();
@@ -174,7 +176,7 @@ fn what_is_typed_in_a_terminal() {
 }
 
 #[test]
-fn a_terminal_with_a_tree_or_a_session() {
+fn terminal_works_with_a_tree_or_a_session() {
     isolated!(|| {
         for flags in [&["--tree", "guard"][..], &["--setsid"]] {
             let (code, value) = json(&[flags, &["--terminal=4x3", "stty", "size"]].concat());
@@ -184,7 +186,7 @@ fn a_terminal_with_a_tree_or_a_session() {
 }
 
 #[test]
-fn a_grandchild_with_the_pipe_is_named() {
+fn drain_names_the_process_that_holds_the_pipe() {
     isolated!(|| {
         let (code, value) = json(&["--drain", "50ms", "sh", "-c", "sleep 1000 & echo $!"]);
         assert_eq!(code, Some(0));
@@ -195,11 +197,11 @@ fn a_grandchild_with_the_pipe_is_named() {
 }
 
 #[test]
-fn a_small_table() {
+fn time_prints_an_aligned_table() {
     isolated!(|| {
         let called = run(["--time", "true"]);
         let names: Vec<&str> = called.stderr.lines().filter_map(|line| line.split_whitespace().next()).collect();
-        assert_eq!(names, ["ended", "wall", "user+sys", "max", "template", "spawn"], "{}", called.stderr);
+        assert_eq!(names, ["ended", "wall", "user+sys", "max", "prepare", "spawn"], "{}", called.stderr);
         let column = |line: &str| line.find("  ").map(|gap| gap + line[gap..].find(|c| c != ' ').unwrap());
         let columns: Vec<_> = called.stderr.lines().map(column).collect();
         assert!(columns.windows(2).all(|pair| pair[0] == pair[1]), "{}", called.stderr);
@@ -207,20 +209,20 @@ fn a_small_table() {
 }
 
 #[test]
-fn signals_have_names_in_the_table() {
+fn time_shows_signals_by_name() {
     isolated!(|| {
         assert!(run(["--time", "sh", "-c", "kill -ABRT $$"]).stderr.contains("signal ABRT"));
     });
 }
 
 #[test]
-fn cgroups() {
+fn cgroup_starts_the_program_in_a_cgroup() {
     isolated!(|| {
         if !require_root() {
             return;
         }
         let called = run(["--cgroup", "/tmp", "true"]);
-        assert_eq!(called.code, Some(125), "no cgroup");
+        assert_eq!(called.code, Some(125), "/tmp is not a cgroup");
         assert!(called.stderr.starts_with("spawnfd: --cgroup /tmp: "), "{}", called.stderr);
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
@@ -236,7 +238,7 @@ fn cgroups() {
 }
 
 #[test]
-fn one_that_does_not_want_to_end() {
+fn sigkill_follows_after_the_grace_time() {
     isolated!(|| {
         let line = "trap '' TERM; echo begun; : >\"$0\"; while :; do sleep 0.05; done";
         let (code, value) = enough_time(Duration::from_millis(200), |time, mark| {
@@ -248,7 +250,7 @@ fn one_that_does_not_want_to_end() {
 }
 
 #[test]
-fn one_that_writes_too_much() {
+fn output_limit_and_spill_file() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_str().unwrap();
@@ -261,13 +263,13 @@ fn one_that_writes_too_much() {
         assert_eq!(value["spilled"], serde_json::json!({ "bytes": 10 << 10, "end": "capped" }));
         assert_eq!(value["input_refused"], false);
         let called = run(["--capture", "--keep", "2", "--spill", path, "echo", "0123456789"]);
-        let said = called.stderr.lines().find(|line| line.contains("all of it is in")).expect("the path");
-        assert_eq!(std::fs::read_to_string(said.rsplit(' ').next().unwrap()).unwrap(), "0123456789\n");
+        let line = called.stderr.lines().find(|line| line.contains("the complete output is in")).expect("the path");
+        assert_eq!(std::fs::read_to_string(line.rsplit(' ').next().unwrap()).unwrap(), "0123456789\n");
     });
 }
 
 #[test]
-fn what_it_leaves_behind() {
+fn leftovers_are_listed_and_killed() {
     isolated!(|| {
         let line = "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
         for tier in ["group", "guard"] {
@@ -276,17 +278,17 @@ fn what_it_leaves_behind() {
             assert_eq!(value["leftovers"][0]["pid"].to_string(), value["stdout"].as_str().unwrap().trim());
         }
         let called = run(["--capture", "sh", "-c", line]);
-        assert!(called.stderr.contains("(sleep) outlived it: killed"), "{}", called.stderr);
+        assert!(called.stderr.contains("(sleep) outlived the program: killed"), "{}", called.stderr);
     });
 }
 
 #[test]
-fn a_program_that_cannot_be_killed_is_named() {
+fn a_program_that_cannot_be_killed_is_listed() {
     isolated!(|| {
-        // Signals are accepted, and have no effect.
+        // pidfd_send_signal returns success and sends nothing.
         confine::deny(&[("pidfd_send_signal", 0)]).unwrap();
         for format in [&["--time"][..], &["--json"]] {
-            // Each process ends when its pipe does.
+            // The program ends when the test closes the pipe that it reads.
             let (called, writer) = enough_time(Duration::from_millis(300), |time, mark| {
                 let (reader, writer) = std::io::pipe().unwrap();
                 let time = format!("{}ms", time.as_millis());
@@ -307,7 +309,7 @@ fn a_program_that_cannot_be_killed_is_named() {
                     (&false.into(), &Value::Null, &Value::Null)
                 );
             } else {
-                let line = format!("process {} (cat) still runs: SIGKILL had no effect\n", called.stdout.trim());
+                let line = format!("process {} (cat) is still running: SIGKILL had no effect\n", called.stdout.trim());
                 assert!(called.stderr.contains(&line) && !called.stderr.contains("status"), "{called:?}");
             }
             drop(writer);
@@ -316,7 +318,7 @@ fn a_program_that_cannot_be_killed_is_named() {
 }
 
 #[test]
-fn what_reaches_a_limit() {
+fn a_run_that_reaches_a_limit() {
     isolated!(|| {
         let burn = "while :; do :; done";
         let (code, value) = json(&["--tree", "guard", "--cpu-time", "0.5", "sh", "-c", burn]);
@@ -326,10 +328,10 @@ fn what_reaches_a_limit() {
         );
         assert_eq!(value["limits"], serde_json::json!({"cpu_time": "rlimit"}));
         let called = run(["--capture", "--tree", "guard", "--cpu-time", "0.5", "sh", "-c", burn]);
-        assert!(called.stderr.contains("reached its limit of cpu_time (rlimit)"), "{}", called.stderr);
+        assert!(called.stderr.contains("the program reached --cpu-time (enforced by rlimit)"), "{}", called.stderr);
         let called = run(["--capture", "--tree", "guard", "--cpu-quota", "1", "true"]);
         assert_eq!(called.code, Some(125));
-        assert!(called.stderr.contains("limits(cpus)"), "{}", called.stderr);
+        assert!(called.stderr.starts_with("spawnfd: --cpu-quota: "), "{}", called.stderr);
         let (code, value) = json(&["--tree", "guard", "--cpu-quota", "1", "--enforce", "best-effort", "true"]);
         assert_eq!((code, &value["limits"]), (Some(0), &serde_json::json!({"cpus": "nobody"})));
     });

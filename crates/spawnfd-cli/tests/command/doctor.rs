@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The findings of `spawnfd doctor`, in shims made for the tests.
+//! The findings of `spawnfd doctor`, on this machine and on shims that the tests create.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +23,7 @@ fn script(path: &Path, text: &str) {
 }
 
 #[test]
-fn where_files_may_not_grow() {
+fn a_file_size_limit_of_zero_is_survived() {
     isolated!(|| {
         let line = format!("ulimit -f 0; exec {} doctor --json --no-timing", env!("CARGO_BIN_EXE_spawnfd"));
         let called = finish(std::process::Command::new("sh").args(["-c", &line]));
@@ -34,7 +34,7 @@ fn where_files_may_not_grow() {
 }
 
 #[test]
-fn shape() {
+fn json_has_all_features_and_facts() {
     isolated!(|| {
         let value = doctor("/usr/bin:/bin", &["--no-timing"]);
         let names: Vec<&str> =
@@ -67,12 +67,12 @@ fn shape() {
         }
         for feature in value["features"].as_array().unwrap() {
             assert!(feature["available"].is_boolean() && feature["since"].is_string(), "{feature}");
-            assert!(!feature["without"].as_str().unwrap().is_empty(), "{feature}");
+            assert!(!feature["if_missing"].as_str().unwrap().is_empty(), "{feature}");
             assert_ne!(
-                feature["detail"], "not tried",
-                "{feature}: a feature of the library this command does not know"
+                feature["detail"], "not tested",
+                "{feature}: the library lists a feature that this command cannot test"
             );
-            // A reason for everything that is missing.
+            // Each missing feature has a reason.
             assert!(feature["available"] == true || feature["detail"].is_string(), "{feature}");
         }
         let unused = value["features"].as_array().unwrap().iter().filter(|feature| feature["used"] == false);
@@ -81,13 +81,13 @@ fn shape() {
         assert!(value["machine"]["kernel"].is_string() && value["cgroup"]["writable"].is_boolean());
         let has =
             |name| value["features"].as_array().unwrap().iter().any(|f| f["name"] == name && f["available"] == true);
-        let birth = ["pidfd_spawn_run", "clone3"].into_iter().find(|name| has(*name)).unwrap_or("clone");
-        assert_eq!(value["library"]["birth"], birth, "the library does as the probe says");
+        let spawn_call = ["pidfd_spawn_run", "clone3"].into_iter().find(|name| has(*name)).unwrap_or("clone");
+        assert_eq!(value["library"]["spawn_call"], spawn_call, "the library uses the best call that is available");
     });
 }
 
 #[test]
-fn what_is_refused_is_left_out() {
+fn facts_of_refused_calls_are_omitted() {
     isolated!(|| {
         let call = |flags: &[&str]| {
             std::thread::scope(|scope| {
@@ -102,16 +102,16 @@ fn what_is_refused_is_left_out() {
         assert_eq!((called.code, called.stderr.as_str()), (Some(0), ""));
         let value: Value = serde_json::from_str(&called.stdout).unwrap();
         let machine = value["machine"].as_object().unwrap();
-        for (name, told) in [("kernel", false), ("architecture", false), ("nofile_soft", false), ("uid", true)] {
-            assert_eq!(machine.contains_key(name), told, "{value}");
+        for (name, present) in [("kernel", false), ("architecture", false), ("nofile_soft", false), ("uid", true)] {
+            assert_eq!(machine.contains_key(name), present, "{value}");
         }
         let called = call(&[]);
-        assert_eq!((called.code, called.stdout.matches(" not told\n").count()), (Some(0), 2), "{}", called.stdout);
+        assert_eq!((called.code, called.stdout.matches(" unknown\n").count()), (Some(0), 2), "{}", called.stdout);
     });
 }
 
 #[test]
-fn without_proc_programs_are_started_all_the_same() {
+fn required_features_are_found_without_proc() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -132,7 +132,7 @@ fn without_proc_programs_are_started_all_the_same() {
 }
 
 #[test]
-fn a_shim_in_a_directory_whose_name_is_no_text() {
+fn a_shim_in_a_directory_whose_name_is_not_utf8() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let odd = dir.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
@@ -146,7 +146,7 @@ fn a_shim_in_a_directory_whose_name_is_no_text() {
 }
 
 #[test]
-fn the_cgroup_is_where_the_library_finds_it() {
+fn the_cgroup_is_found_at_any_mount_point() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -170,7 +170,7 @@ fn the_cgroup_is_where_the_library_finds_it() {
 }
 
 #[test]
-fn text_for_people() {
+fn text_has_all_sections() {
     isolated!(|| {
         let called = finish(command().env("PATH", "/nowhere").args(["doctor", "--no-timing"]));
         assert_eq!(called.code, Some(0));
@@ -182,7 +182,7 @@ fn text_for_people() {
 }
 
 #[test]
-fn a_manager_is_asked_and_its_shim_timed() {
+fn a_managers_shim_is_resolved_and_timed() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
@@ -199,7 +199,7 @@ fn a_manager_is_asked_and_its_shim_timed() {
         for name in ["python", "pip", "moto"] {
             script(&root.join("shims").join(name), &shim.replace("$program", name));
         }
-        // Nothing else in PATH that is a shim, on any machine.
+        // The rest of PATH has no shim, whatever the machine.
         fs::create_dir(root.join("tools")).unwrap();
         for (name, target) in [("bash", "/bin/bash"), ("sleep", "/bin/sleep")] {
             symlink(target, root.join("tools").join(name)).unwrap();
@@ -224,7 +224,7 @@ fn a_manager_is_asked_and_its_shim_timed() {
 }
 
 #[test]
-fn links_of_npm_and_scripts_that_only_exec() {
+fn npm_links_and_exec_scripts_are_shims() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();

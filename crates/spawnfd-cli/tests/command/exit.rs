@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exit codes, and what is said when something is wrong.
+//! Exit codes and error messages.
 
 use crate::common;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use crate::common::{call, command, complaint, finish, run, wait, wait_status};
 use spawnfd_tests::isolated;
 
 #[test]
-fn the_code_is_the_programs() {
+fn the_exit_code_is_the_programs() {
     isolated!(|| {
         assert_eq!(run(["true"]).code, Some(0));
         assert_eq!(run(["sh", "-c", "exit 7"]).code, Some(7));
@@ -23,15 +23,15 @@ fn the_code_is_the_programs() {
 }
 
 #[test]
-fn a_program_that_is_not_there() {
+fn a_missing_program_is_not_found() {
     isolated!(|| {
-        // A PATH all of which anybody may search: else it is EACCES, as execvp(3) has it.
+        // Every user may search these directories. Otherwise the error would be EACCES, as in execvp(3).
         let called = finish(command().env("PATH", "/usr/bin:/bin").args(["run", "no-such-program"]));
-        assert_eq!(complaint(&called, 127), "no-such-program: not found in PATH");
+        assert_eq!(complaint(&called, 127), "no-such-program: not found in PATH (searched 2 directories)");
         assert!(complaint(&run(["/no/such/program"]), 127).starts_with("/no/such/program: "));
         let strict = ["--env", "PATH=/bin", "--strict", "no-such-program"];
         assert!(complaint(&run(strict), 127).starts_with("no-such-program: "));
-        // Without PATH it is that of the C library.
+        // Without PATH, the command searches the C library's default directories.
         for flags in [&[][..], &["--strict"], &["--snapshot"]] {
             let called = finish(command().env_remove("PATH").arg("run").args(flags).arg("true"));
             assert_eq!(called.code, Some(0), "{flags:?}: {}", called.stderr);
@@ -53,7 +53,7 @@ fn a_file_that_cannot_be_executed() {
 }
 
 #[test]
-fn a_relative_program_is_found_from_here() {
+fn a_relative_program_starts_at_the_working_directory() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/bin/sh", dir.path().join("my-shell")).unwrap();
@@ -63,7 +63,7 @@ fn a_relative_program_is_found_from_here() {
 }
 
 #[test]
-fn what_follows_the_program_is_its_own() {
+fn arguments_after_the_program_are_not_flags() {
     isolated!(|| {
         assert_eq!(run(["echo", "--time", "--close", "x", "--"]).stdout, "--time --close x --\n");
         assert_eq!(run(["--", "echo", "-h"]).stdout, "-h\n");
@@ -77,37 +77,51 @@ fn usage_errors_name_the_argument_in_one_line() {
             (&["--close", "x", "true"][..], "--close"),
             (&["--close"], "--close"),
             (&["--no-such-flag", "true"], "--no-such-flag"),
-            (&["--open", "/etc/passwd", "true"], "MODE:PATH:FD is wanted"),
-            (&["--limit", "files=3", "true"], "no limit is called 'files'"),
-            (&["--limit", "nofile=3:2", "true"], "above the hard one"),
+            (&["--open", "/etc/passwd", "true"], "--open must be MODE:PATH:FD"),
+            (&["--limit", "files=3", "true"], "unknown resource 'files'"),
+            (&["--limit", "nofile=3:2", "true"], "above the hard limit"),
             (&["--umask", "9", "true"], "octal"),
-            (&["--capabilities", "root", "true"], "no capability is called 'root'"),
-            (&["--open", "r+:/x:5", "true"], "the mode is r, w, a, rw or wx"),
-            (
-                &["--open", "r,beneth:/x:5", "true"],
-                "'beneth' does not go with a mode: octal permissions up to 7777, existing",
-            ),
-            (&["--open-at", "0:w,9:/x:5", "true"], "'9' does not go with a mode"),
-            (&["--open", "w,existing,600:/x:5", "true"], "none is"),
+            (&["--capabilities", "root", "true"], "unknown capability 'root'"),
+            (&["--open", "r+:/x:5", "true"], "the mode must be r, w, a, rw or wx"),
+            (&["--open", "r,beneth:/x:5", "true"], "'beneth' must be octal permissions up to 7777, or one of existing"),
+            (&["--open-at", "0:w,9:/x:5", "true"], "'9' must be octal permissions"),
+            (&["--open", "w,existing,600:/x:5", "true"], "permissions require a mode that creates a file"),
             (
                 &["--capabilities", "bound=chown", "true"],
-                "'bound': effective, permitted, inheritable, bounding, ambient",
+                "'bound'; the sets are effective, permitted, inheritable, bounding, ambient",
             ),
-            (&["--capabilities", "bounding=root", "true"], "no capability is called 'root'"),
-            (&["--join-namespace", "pid=5", "true"], "pid=PID:KINDS is wanted"),
-            (&["--join-namespace", "pid=0:net", "true"], "'0' is no process id"),
-            (&["--join-namespace", "fd=5:nett", "true"], "'nett': mount, uts, ipc, pid, net, cgroup, user, time"),
+            (&["--capabilities", "bounding=root", "true"], "unknown capability 'root'"),
+            (&["--join-namespace", "pid=5", "true"], "--join-namespace must be pid=PID:KINDS"),
+            (&["--join-namespace", "pid=0:net", "true"], "'0' is not a process id"),
+            (
+                &["--join-namespace", "fd=5:nett", "true"],
+                "'nett'; the kinds are mount, uts, ipc, pid, net, cgroup, user, time",
+            ),
             (&["--namespaces", "user", "true"], "--user-namespace"),
-            (&["--signal-mask", "FOO", "true"], "no signal is called 'FOO'"),
-            (&["--scheduler", "fast", "true"], "no policy is called 'fast'"),
+            (&["--signal-mask", "FOO", "true"], "unknown signal 'FOO'"),
+            (&["--scheduler", "fast", "true"], "unknown policy 'fast'"),
             (&["--env", "=x", "true"], "NAME=VALUE"),
             (&["--timeout", "1", "true"], "--capture"),
             (&["--env-clear", "--env-only", "X", "true"], "--env-only"),
             (
                 &["--capture", "--terminal=80", "true"],
-                "'80' for '--terminal[=<COLSxROWS>]': COLSxROWS is wanted, as in 80x24",
+                "--terminal must be COLSxROWS, each up to 65535, as in 80x24, got 80",
             ),
             (&["--capture", "--terminal=80x65536", "true"], "each up to 65535"),
+            (&["--capture", "--timeout", "-1", "true"], "--timeout must be >= 0, got -1"),
+            (
+                &["--capture", "--tree", "forest", "true"],
+                "--tree must be one of group, guard, cgroup, pidns, auto, got forest",
+            ),
+            (&["--nice", "99", "true"], "--nice must be a whole number from -20 to 19, got 99"),
+            (
+                &["--oom-score-adj", "2000", "true"],
+                "--oom-score-adj must be a whole number from -1000 to 1000, got 2000",
+            ),
+            (&["--capture", "--memory", "0", "true"], "--memory must be > 0, got 0"),
+            (&["--capture", "--pids", "0", "true"], "--pids must be a whole number > 0, got 0"),
+            (&["--capture", "--cpu-time", "0", "true"], "--cpu-time must be > 0, got 0"),
+            (&["--capture", "--cpu-quota", "-1", "true"], "--cpu-quota must be a number from 0.01 to 1000000, got -1"),
             (&[], "PROGRAM"),
         ] {
             let called = run(args);
@@ -117,9 +131,9 @@ fn usage_errors_name_the_argument_in_one_line() {
     });
 }
 
-/// Its streams, its session and who is in front of it are its own.
+/// --terminal sets the streams, the session and the foreground group by itself.
 #[test]
-fn what_a_terminal_cannot_be_beside_is_named_with_it() {
+fn flags_that_conflict_with_terminal_are_named() {
     isolated!(|| {
         for other in [
             ["--stdin", "null"],
@@ -130,8 +144,11 @@ fn what_a_terminal_cannot_be_beside_is_named_with_it() {
             ["--foreground", "0"],
         ] {
             let called = run(["--capture", "--terminal"].iter().chain(&other).chain(&["true"]));
-            let said = complaint(&called, 125);
-            assert!(said.contains("--terminal") && said.contains(other[0]) && said.contains("cannot"), "{said}");
+            let message = complaint(&called, 125);
+            assert!(
+                message.contains("--terminal") && message.contains(other[0]) && message.contains("cannot"),
+                "{message}"
+            );
         }
     });
 }
@@ -141,61 +158,54 @@ fn failures_name_the_flag() {
     isolated!(|| {
         for (args, flag) in [
             (&["--cwd", "/no/dir", "true"][..], "--cwd /no/dir: "),
-            (&["--chdir", "/", "--open", "r:/no/file:7", "true"], "--open r:/no/file:7: action 1: "),
-            // With all that can be the reason.
-            (
-                &["--open", "r,beneath:/no/file:7", "true"],
-                "--open r,beneath:/no/file:7: action 0: open(\"/no/file\", 0o0, 0o0, 0x8) as 7 = ",
-            ),
-            (
-                &["--open-at", "0:r:no/file:7", "true"],
-                "--open-at 0:r:no/file:7: action 0: open(0, \"no/file\", 0o0, 0o0) as 7 = ",
-            ),
-            (
-                &[
-                    "--capabilities",
-                    "effective=kill:permitted=none:inheritable=none:bounding=setgid:ambient=chown",
-                    "true",
-                ],
-                "--capabilities effective=kill:permitted=none:inheritable=none:bounding=setgid:ambient=chown: action 0: \
-             capset(0x20, 0x0, 0x0), bounding 0x40, ambient 0x1 = ",
-            ),
+            (&["--chdir", "/", "--open", "r:/no/file:7", "true"], "--open r:/no/file:7: "),
             (&["--dup2", "9:1", "true"], "--dup2 9:1: "),
             (&["--fd", "99:3", "true"], "--fd 99:3: descriptor 99 is not open"),
             (&["--cgroup", "/no/dir", "true"], "--cgroup /no/dir: "),
-            (&["--cgroup", "/", "true"], "--cgroup /: no cgroup v2 directory"),
+            (&["--cgroup", "/", "true"], "--cgroup /: not a cgroup v2 directory"),
             (&["--join-namespace", "/no/file", "true"], "--join-namespace /no/file: "),
             (&["--join-namespace", "fd=99", "true"], "--join-namespace fd=99: descriptor 99 is not open"),
             (&["--landlock-ro", "/no/dir", "true"], "--landlock-ro /no/dir: No such file"),
             (&["--seccomp", "/no/file", "true"], "--seccomp /no/file: No such file"),
-            (&["--seccomp", "/dev/null", "true"], "--seccomp /dev/null: 0 bytes"),
+            (
+                &["--seccomp", "/dev/null", "true"],
+                "--seccomp /dev/null: the file must have 1 to 4096 instructions of 8 bytes each, but has 0 bytes",
+            ),
             (&["--capture", "--input", "/no/file", "true"], "--input /no/file: No such file"),
             (&["--capture", "--spill", "/no/dir", "true"], "--spill /no/dir: No such file"),
             (&["--capture", "--spill", "/dev/null", "true"], "--spill /dev/null: Not a directory"),
-            (&["--nice", "99", "true"], "--nice 99: "),
-            (&["--oom-score-adj", "2000", "true"], "--oom-score-adj 2000: "),
-            (&["--capture", "--memory", "0", "true"], "--memory: "),
-            (&["--capture", "--pids", "0", "true"], "--pids: "),
-            (&["--capture", "--cpu-time", "0", "true"], "--cpu-time: "),
-            (&["--capture", "--cpu-quota=-1", "true"], "--cpu-quota: "),
         ] {
             let called = run(args);
             assert!(complaint(&called, 125).starts_with(flag), "{args:?}: {}", called.stderr);
+        }
+        // The message has the system call with its arguments.
+        for (flag, value, call) in [
+            ("--open", "r,beneath:/no/file:7", "open(\"/no/file\", 0o0, 0o0, 0x8) as 7"),
+            ("--open-at", "0:r:no/file:7", "open(0, \"no/file\", 0o0, 0o0) as 7"),
+            (
+                "--capabilities",
+                "effective=kill:permitted=none:inheritable=none:bounding=setgid:ambient=chown",
+                "capset(0x20, 0x0, 0x0), bounding 0x40, ambient 0x1",
+            ),
+        ] {
+            let called = run([flag, value, "true"]);
+            let message = complaint(&called, 125);
+            assert!(message.starts_with(&format!("{flag} {value}: ")) && message.contains(call), "{message}");
         }
     });
 }
 
 #[test]
-fn a_fifo_is_not_waited_for() {
+fn a_fifo_does_not_block_the_command() {
     isolated!(|| {
         let directory = tempfile::tempdir().unwrap();
         let fifo = directory.path().join("fifo");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         let fifo = fifo.to_str().unwrap();
-        for (flag, wanted) in [("--cgroup", "Not a directory"), ("--join-namespace", "action 0: ")] {
+        for (flag, wanted) in [("--cgroup", "Not a directory"), ("--join-namespace", "EINVAL")] {
             let called = run([flag, fifo, "true"]);
-            let said = complaint(&called, 125);
-            assert!(said.starts_with(&format!("{flag} {fifo}: ")) && said.contains(wanted), "{said}");
+            let message = complaint(&called, 125);
+            assert!(message.starts_with(&format!("{flag} {fifo}: ")) && message.contains(wanted), "{message}");
         }
     });
 }
@@ -218,11 +228,11 @@ fn usage_errors_as_json() {
     isolated!(|| {
         let of = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_else(|e| panic!("{e}: {text}"));
         for (args, argument, wanted) in [
-            (&["--json", "--close", "x", "true"][..], Some("--close x"), "'x' is no descriptor number"),
-            // Before what is wrong, or behind.
-            (&["--open", "q:/x:5", "--json", "true"], Some("--open q:/x:5"), "the mode is"),
+            (&["--json", "--close", "x", "true"][..], Some("--close x"), "'x' is not a descriptor number"),
+            // --json before or after the wrong argument.
+            (&["--open", "q:/x:5", "--json", "true"], Some("--open q:/x:5"), "the mode must be"),
             (&["--no-such-flag", "--json", "true"], Some("--no-such-flag"), "--no-such-flag"),
-            (&["--timeout=1", "--json", "true"], Some("--timeout"), "--capture is missing: --timeout"),
+            (&["--timeout=1", "--json", "true"], Some("--timeout"), "--timeout requires --capture"),
             (&["--env-clear", "--env-only", "X", "--json", "true"], Some("--env-clear"), "--env-only"),
             (&["--json"], None, "PROGRAM"),
         ] {
@@ -232,11 +242,11 @@ fn usage_errors_as_json() {
             assert_eq!((error["argument"].as_str(), error["exit_code"].as_i64()), (argument, Some(125)), "{args:?}");
             assert!(error["message"].as_str().unwrap().contains(wanted) && error["stage"].is_null(), "{error}");
         }
-        // Where a captured run's result would be.
+        // A captured run reports errors on standard output, where its result would be.
         let called = run(["--capture", "--terminal=1", "--json", "--", "true"]);
         assert_eq!((called.code, called.stderr.as_str()), (Some(125), ""));
         assert_eq!(of(&called.stdout)["error"]["argument"], "--terminal 1");
-        // Words of the program, and values of flags, are not flags.
+        // An argument of the program, or the value of a flag, is not a flag.
         for args in [
             &["--close", "x", "true", "--json"][..],
             &["--close", "x", "--arg0", "--json", "true"],
@@ -248,7 +258,7 @@ fn usage_errors_as_json() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     isolated!(|| {
         for args in [&["man"][..], &["completions", "bash"], &["run", "--capture", "--keep", "1M", "seq", "200000"]] {
             let mut child = command().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -261,7 +271,7 @@ fn a_reader_that_leaves_is_no_failure() {
 }
 
 #[test]
-fn signals_are_passed_on() {
+fn signals_are_forwarded_to_the_program() {
     isolated!(|| {
         use rustix::process::Signal;
         for (name, signal) in [("TERM", Signal::TERM), ("INT", Signal::INT), ("QUIT", Signal::QUIT)] {
@@ -281,7 +291,7 @@ fn signals_are_passed_on() {
 }
 
 #[test]
-fn what_the_terminal_sends_to_both_comes_once() {
+fn a_terminal_signal_reaches_the_program_once() {
     isolated!(|| {
         let (master, terminal) = common::terminal();
         let script = "n=0; trap 'n=$((n+1)); echo got' INT; echo ready
@@ -300,7 +310,7 @@ fn what_the_terminal_sends_to_both_comes_once() {
 }
 
 #[test]
-fn what_is_sent_to_the_group_comes_once_to_a_program_with_its_own() {
+fn a_signal_to_the_group_reaches_a_program_in_its_own_group_once() {
     isolated!(|| {
         let script = "n=0; trap 'n=$((n+1)); echo got' TERM; echo ready
         until read x && [ \"$x\" = end ]; do :; done; echo n=$n";
@@ -323,7 +333,7 @@ fn what_is_sent_to_the_group_comes_once_to_a_program_with_its_own() {
 }
 
 #[test]
-fn a_signal_ends_a_captured_run_with_its_group() {
+fn a_signal_ends_a_captured_run_and_its_process_tree() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pid");
@@ -343,7 +353,7 @@ fn a_signal_ends_a_captured_run_with_its_group() {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         assert_eq!(wait_status(&mut child).code(), Some(128 + 15));
         let sleeper: i32 = std::fs::read_to_string(&path).unwrap().trim().parse().unwrap();
-        // Killed; somebody reaps it soon, or it stays a zombie of an init that does not.
+        // The sleeper is dead: reaped, or a zombie whose parent does not reap it.
         let gone = || {
             let stat = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ") || stat.contains(") X ")
@@ -357,7 +367,7 @@ fn a_signal_ends_a_captured_run_with_its_group() {
 }
 
 #[test]
-fn standard_input_is_passed_through() {
+fn the_program_inherits_standard_input() {
     isolated!(|| {
         let mut child = command().args(["run", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(b"through").unwrap();
@@ -366,35 +376,35 @@ fn standard_input_is_passed_through() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn a_missing_argument_is_named() {
     isolated!(|| {
         for (args, message) in [
-            (&["--timeout", "5", "true"][..], "spawnfd: --capture is missing: --timeout works with it only\n"),
-            (&["--umask=022", "--pids=5", "true"], "spawnfd: --capture is missing: --pids works with it only\n"),
-            (&["--terminal", "true"], "spawnfd: --capture is missing: --terminal works with it only\n"),
+            (&["--timeout", "5", "true"][..], "spawnfd: --timeout requires --capture\n"),
+            (&["--umask=022", "--pids=5", "true"], "spawnfd: --pids requires --capture\n"),
+            (&["--terminal", "true"], "spawnfd: --terminal requires --capture\n"),
+            (&["--capture", "--spill-limit", "5", "true"], "spawnfd: --spill-limit requires --spill <DIR>\n"),
+            (&[], "spawnfd: PROGRAM is missing; see --help\n"),
             (
-                &["--capture", "--spill-limit", "5", "true"],
-                "spawnfd: --spill <DIR> is missing: --spill-limit works with it only\n",
+                &["ls -l"],
+                "spawnfd: ls -l: not found in PATH (searched 2 directories); pass each argument as a separate word\n",
             ),
-            (&[], "spawnfd: <PROGRAM>... is missing\n"),
-            (&["ls -l"], "spawnfd: ls -l: not found in PATH; arguments are words of their own\n"),
             (
                 &["--capture", "--terminal", "120x40", "ls"],
-                "spawnfd: 120x40: not found in PATH; a size is given as --terminal=120x40\n",
+                "spawnfd: 120x40: not found in PATH (searched 2 directories); to set the terminal's size, use --terminal=120x40\n",
             ),
-            (&["--capture", "120x40"], "spawnfd: 120x40: not found in PATH\n"),
+            (&["--capture", "120x40"], "spawnfd: 120x40: not found in PATH (searched 2 directories)\n"),
         ] {
-            // A directory that may not be searched would be what is told of.
+            // Every user may search these directories. Otherwise the error would be EACCES.
             let called = finish(command().env("PATH", "/usr/bin:/bin").arg("run").args(args));
             assert_eq!(called.stderr, message);
         }
     });
 }
 
-/// The command, begun without these streams.
+/// The command under test, started with these streams closed.
 fn without(streams: &'static [i32]) -> Command {
     let mut command = command();
-    // SAFETY: closes numbers between fork and exec, which is all it does.
+    // SAFETY: between fork and exec, the closure only calls close(2), which is async-signal-safe.
     unsafe {
         command.pre_exec(move || {
             streams.iter().for_each(|stream| _ = libc::close(*stream));
@@ -405,7 +415,7 @@ fn without(streams: &'static [i32]) -> Command {
 }
 
 #[test]
-fn streams_that_are_closed_are_so_for_the_program() {
+fn closed_streams_stay_closed_in_the_program() {
     isolated!(|| {
         let open = "for n in 0 1 2; do [ -e /proc/self/fd/$n ] && echo $n >&9; done";
         for (streams, left) in [(&[0][..], "1\n2\n"), (&[1], "0\n2\n"), (&[0, 1, 2], "")] {
@@ -430,14 +440,14 @@ fn streams_that_are_closed_are_so_for_the_program() {
 }
 
 #[test]
-fn what_cannot_be_written_keeps_nothing_else_back() {
+fn a_failed_write_to_one_stream_does_not_affect_the_other() {
     isolated!(|| {
         let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
         let both = ["run", "--capture", "--", "sh", "-c", "echo out; echo err >&2; exit 3"];
         let called = wait(command().args(both).stdout(full()).stderr(Stdio::piped()).spawn().unwrap());
-        let said = String::from_utf8(called.stderr).unwrap();
+        let errors = String::from_utf8(called.stderr).unwrap();
         assert_eq!(called.status.code(), Some(125));
-        assert!(said.starts_with("err\n") && said.contains("standard output: "), "{said}");
+        assert!(errors.starts_with("err\n") && errors.contains("standard output: "), "{errors}");
         let called = wait(command().args(both).stderr(full()).stdout(Stdio::piped()).spawn().unwrap());
         assert_eq!((called.status.code(), called.stdout.as_slice()), (Some(125), &b"out\n"[..]));
         for args in [&["--help"][..], &["--version"], &["run", "--json", "true"]] {
@@ -448,7 +458,7 @@ fn what_cannot_be_written_keeps_nothing_else_back() {
 }
 
 #[test]
-fn room_is_waited_for() {
+fn a_full_nonblocking_pipe_is_waited_for() {
     isolated!(|| {
         let (mut ours, theirs) = std::io::pipe().unwrap();
         rustix::io::ioctl_fionbio(&theirs, true).unwrap();
@@ -461,21 +471,21 @@ fn room_is_waited_for() {
 }
 
 #[test]
-fn a_signal_ends_it_while_nobody_reads() {
+fn a_signal_ends_the_command_while_its_output_blocks() {
     isolated!(|| {
         let (mut ours, theirs) = std::io::pipe().unwrap();
         let long = ["run", "--capture", "--keep", "300000:0", "--", "head", "-c", "300000", "/dev/zero"];
         let mut child = command().args(long).stdout(theirs).spawn().unwrap();
-        // It prints when the program has ended.
+        // The command prints once the program has ended, so it now blocks on the full pipe.
         ours.read_exact(&mut [0]).unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
         assert_eq!(wait_status(&mut child).signal(), Some(15));
     });
 }
 
-/// Their own word for it: /proc may not be there, and names in it need not be text.
+/// The command's own path is not UTF-8.
 #[test]
-fn what_is_ignored_stays_so_by_any_name() {
+fn an_ignored_signal_stays_ignored() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join(OsStr::from_bytes(b"caf\xe9"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds shims, by the targets of links and the contents of scripts.
+//! Finds shims by the targets of links and the contents of scripts.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata};
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use super::Shim;
 
 /// The maximum size of a shim script, in bytes. A longer script does more than start another program.
-const LONGEST: u64 = 4096;
+const MAX_SIZE: u64 = 4096;
 
 /// Managers whose shims are scripts that run `TOOL exec`.
 const MANAGERS: [&str; 5] = ["pyenv", "rbenv", "nodenv", "asdf", "mise"];
 
-/// Returns all shims that a search in PATH finds first under their names.
+/// Returns every shim that a search in PATH for the shim's name finds first.
 pub fn in_path() -> Vec<Shim> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories = HashSet::new();
@@ -41,7 +41,7 @@ pub fn in_path() -> Vec<Shim> {
     shims
 }
 
-/// Returns the tool that a shim belongs to, and its target if the file itself names it.
+/// Returns the shim's tool, and its target if the file itself names the target. `None`: not a shim.
 fn classify(path: &Path, metadata: &Metadata) -> Option<(&'static str, Option<Vec<PathBuf>>)> {
     let real = fs::canonicalize(path).ok()?;
     let (name, real_name) = (path.file_name()?.to_str()?, real.file_name()?.to_str()?);
@@ -63,7 +63,7 @@ fn classify(path: &Path, metadata: &Metadata) -> Option<(&'static str, Option<Ve
         let node = first_in_path("node")?;
         return Some(("npm", Some(vec![node, real])));
     }
-    if metadata.len() > LONGEST || !is_shell(first) {
+    if metadata.len() > MAX_SIZE || !is_shell(first) {
         return None;
     }
     for tool in MANAGERS {
@@ -76,7 +76,7 @@ fn classify(path: &Path, metadata: &Metadata) -> Option<(&'static str, Option<Ve
     Some(("script", Some(vec![target])))
 }
 
-/// Returns the beginning of a file, if it starts with `#!`.
+/// Returns the first 4 KiB of a file that starts with `#!`.
 fn script(path: &Path) -> Option<String> {
     let mut head = [0; 2];
     let mut file = File::open(path).ok()?;
@@ -85,7 +85,7 @@ fn script(path: &Path) -> Option<String> {
         return None;
     }
     let mut text = head.to_vec();
-    file.take(LONGEST).read_to_end(&mut text).ok()?;
+    file.take(MAX_SIZE).read_to_end(&mut text).ok()?;
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sees_what_a_wrapper_starts() {
+    fn wrapper_target_is_found() {
         let script = "#!/bin/sh\n# comment\nexec /bin/sh -x \"$@\"\n# end\n";
         assert_eq!(wrapped(script), Some(PathBuf::from("/bin/sh")));
         for other in

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs in PATH that only start another one (shims): their targets and their cost.
+//! Shims, programs in PATH that only start another program: their targets and their cost.
 
 mod find;
 mod resolve;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Serialize, Serializer};
 
-/// The tools that people and agents start most often. Only these are run.
+/// The most frequently started tools. `doctor` runs only these.
 const WELL_KNOWN: [&str; 22] = [
     "python", "python3", "node", "ruby", "npm", "cargo", "rustc", "npx", "pip", "pip3", "pytest", "yarn", "pnpm", "go",
     "gem", "bundle", "java", "perl", "php", "deno", "bun", "uv",
@@ -25,9 +25,9 @@ pub struct Shim {
     pub name: String,
     #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
-    /// The tool that it belongs to: `pyenv`, `npm`, …, or `script`.
+    /// The tool that the shim belongs to: `pyenv`, `npm`, …, or `script`.
     pub tool: &'static str,
-    /// The program that it starts, with arguments that precede the caller's. `None` if the tool could not be asked.
+    /// The program that the shim starts, with the arguments that precede the caller's. `None` if unknown.
     #[serde(serialize_with = "as_texts")]
     pub target: Option<Vec<PathBuf>>,
     /// Why the target is unknown, or why nothing was timed.
@@ -41,7 +41,7 @@ fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error>
     serializer.serialize_str(&path.to_string_lossy())
 }
 
-#[expect(clippy::ref_option, reason = "so serde calls it")]
+#[expect(clippy::ref_option, reason = "serde passes the field by reference")]
 fn as_texts<S: Serializer>(paths: &Option<Vec<PathBuf>>, serializer: S) -> Result<S::Ok, S::Error> {
     let texts = paths.as_ref().map(|paths| paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>());
     texts.serialize(serializer)
@@ -56,8 +56,9 @@ pub struct Cost {
     pub rounds: u32,
 }
 
-/// Finds the shims in PATH. With `run`, also finds the targets of the well-known ones, by their tools, and times them.
-pub fn look(run: bool) -> Vec<Shim> {
+/// Finds the shims in PATH. With `run`, also finds the targets of well-known shims by running their tools, and times
+/// the shims.
+pub fn find(run: bool) -> Vec<Shim> {
     let mut shims = find::in_path();
     let rank = |shim: &Shim| WELL_KNOWN.iter().position(|name| *name == shim.name).unwrap_or(WELL_KNOWN.len());
     shims.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
@@ -67,7 +68,7 @@ pub fn look(run: bool) -> Vec<Shim> {
     let end = Instant::now() + BUDGET;
     for shim in shims.iter_mut().filter(|shim| WELL_KNOWN.contains(&shim.name.as_str())) {
         if Instant::now() >= end {
-            shim.note = Some("not timed: out of time".to_owned());
+            shim.note = Some("not timed: the time limit for all shims was reached".to_owned());
             continue;
         }
         match resolve::target(shim) {

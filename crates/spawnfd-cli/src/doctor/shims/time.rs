@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measures the cost of a shim: alternate runs through the shim and of its target, and the best time of each.
+//! Measures the cost of a shim: runs the shim and its target alternately, and compares the best times.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,20 +9,21 @@ use spawnfd::{Command, Run, Stop};
 use super::Cost;
 
 /// The maximum number of rounds. More rounds do not improve the best time.
-const ROUNDS: u32 = 7;
+const MAX_ROUNDS: u32 = 7;
 /// The minimum number of rounds for a meaningful result.
-const FEWEST: u32 = 2;
-const PATIENCE: Duration = Duration::from_secs(3);
-/// The time limit for one shim, so that a slow one does not use up the total.
-const SHARE: Duration = Duration::from_millis(1000);
+const MIN_ROUNDS: u32 = 2;
+/// The time limit for one run.
+const RUN_LIMIT: Duration = Duration::from_secs(3);
+/// The time limit for one shim, so that a slow shim does not use up the total.
+const SHIM_LIMIT: Duration = Duration::from_millis(1000);
 
 /// Times `--version` through the shim and of its target.
 pub fn cost(shim: &Path, target: &[PathBuf], end: Instant) -> Result<Cost, String> {
-    let end = end.min(Instant::now() + SHARE);
+    let end = end.min(Instant::now() + SHIM_LIMIT);
     let mut best = [f64::INFINITY; 2];
     let direct = [shim.to_owned()];
     let mut rounds = 0;
-    while rounds < ROUNDS && (rounds < FEWEST || Instant::now() < end) {
+    while rounds < MAX_ROUNDS && (rounds < MIN_ROUNDS || Instant::now() < end) {
         for (best, program) in best.iter_mut().zip([&direct[..], target]) {
             *best = best.min(once(program)?);
         }
@@ -36,13 +37,13 @@ pub fn cost(shim: &Path, target: &[PathBuf], end: Instant) -> Result<Cost, Strin
 fn once(program: &[PathBuf]) -> Result<f64, String> {
     let Some((first, rest)) = program.split_first() else { return Err("not timed: nothing to run".to_owned()) };
     let mut command = Command::new(first);
-    // The program must not outlive this command, even if a signal kills the command.
+    // SIGKILL on this command's death, so that the program does not outlive this command.
     command.args(rest).arg("--version").parent_death_signal(9);
     let output =
-        command.run_with(&Run::new().timeout(PATIENCE).keep(0, 200)).map_err(|error| format!("not timed: {error}"))?;
+        command.run_with(&Run::new().timeout(RUN_LIMIT).keep(0, 200)).map_err(|error| format!("not timed: {error}"))?;
     match (output.stop, output.ok()) {
-        (Stop::Timeout, _) => Err(format!("not timed: '--version' took more than {} s", PATIENCE.as_secs())),
-        (_, false) => Err("not timed: '--version' fails".to_owned()),
+        (Stop::Timeout, _) => Err(format!("not timed: '--version' took more than {} s", RUN_LIMIT.as_secs())),
+        (_, false) => Err("not timed: '--version' failed".to_owned()),
         _ => Ok(output.wall.as_secs_f64()),
     }
 }
