@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The effect of each flag, as the program itself sees it.
+//! The effect of each flag, observed from inside the program.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -12,14 +12,14 @@ use spawnfd_tests::{isolated, require_root, skip};
 
 #[track_caller]
 fn status(flags: &[&str], field: &str) -> String {
-    // No shell between: some change the signal mask.
+    // No shell in between: some shells change the signal mask.
     let pattern = format!("^{field}:");
     let called = run(flags.iter().copied().chain(["grep", &pattern, "/proc/self/status"]));
     assert_eq!(called.code, Some(0), "{flags:?}: {}", called.stderr);
     called.stdout.split_once(':').map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
 }
 
-/// The descriptors `ls` has, among them the lowest free one, on which it reads the directory.
+/// Returns the open descriptors of `ls`. The lowest free number is among them: `ls` reads the directory on it.
 #[track_caller]
 fn listed(flags: &[&str]) -> String {
     let called = run(flags.iter().copied().chain(["ls", "/proc/self/fd"]));
@@ -40,7 +40,7 @@ fn actions_run_in_the_order_given() {
         let script = "cat <&7; echo; cat <&8; echo; pwd";
         let flags = ["--chdir", &one, "--open", "r:file:7", "--chdir", &two, "--open", "r:file:8", "--chdir", "/"];
         assert_eq!(shell(flags, script), "one\ntwo\n/");
-        // The same flags, the other way round.
+        // The same flags in the opposite order.
         assert_eq!(listed(&["--open", "r:/etc/passwd:7", "--close", "7"]), "0 1 2 3");
         assert_eq!(listed(&["--close", "7", "--open", "r:/etc/passwd:7"]), "0 1 2 3 7");
         assert_eq!(shell(["--setsid", "--umask", "027", "--nice", "19", "--umask", "077"], "umask; nice"), "0077\n19");
@@ -68,7 +68,7 @@ fn descriptors() {
 }
 
 #[test]
-fn how_files_are_opened() {
+fn open_modes() {
     isolated!(|| {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let dir = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn how_files_are_opened() {
         at("wx,0604:other:5");
         at("a,700:more:5");
         assert_eq!((mode("other"), mode("more")), (0o600, 0o700));
-        // Neither made nor emptied.
+        // 'existing' neither creates nor truncates the file.
         at("w,existing:plain:5");
         at("w,existing,append:plain:5");
         assert_eq!(std::fs::read(dir.path().join("plain")).unwrap(), b"x\nx\n");
@@ -92,9 +92,9 @@ fn how_files_are_opened() {
         } else {
             assert_eq!(shell(unnamed, "echo x >&5; stat -Lc %a-%h /proc/self/fd/5"), "600-0");
         }
-        // No more of it than where it is.
-        let held = ["--cwd", root, "--open", "r,path:plain:5"];
-        assert_eq!(shell(held, "cat <&5 2>/dev/null || readlink /proc/self/fd/5"), format!("{root}/plain"));
+        // O_PATH: the descriptor names the file, but cannot read it.
+        let path_only = ["--cwd", root, "--open", "r,path:plain:5"];
+        assert_eq!(shell(path_only, "cat <&5 2>/dev/null || readlink /proc/self/fd/5"), format!("{root}/plain"));
         let flags = shell(["--cwd", root, "--open", "r,nonblock:plain:5"], "grep flags /proc/self/fdinfo/5");
         assert!(flags.ends_with("4000"), "{flags}");
         std::fs::create_dir(dir.path().join("below")).unwrap();
@@ -113,8 +113,8 @@ fn how_files_are_opened() {
             ("r,no-xdev:/proc/self/stat:5", "EXDEV"),
         ] {
             let called = run(["--cwd", root, "--open", how, "true"]);
-            let said = complaint(&called, 125);
-            assert!(said.starts_with(&format!("--open {how}: ")) && said.contains(errno), "{said}");
+            let message = complaint(&called, 125);
+            assert!(message.starts_with(&format!("--open {how}: ")) && message.contains(errno), "{message}");
         }
         assert_eq!(shell(["--cwd", root, "--open", "r,beneath:below/up:5"], "cat <&5"), "x");
         let script = format!("exec \"$0\" run --open-at 7:r,in-root:top:5 -- cat /dev/fd/5 7<{root}/below");
@@ -124,9 +124,9 @@ fn how_files_are_opened() {
 }
 
 #[test]
-fn own_descriptors() {
+fn inherited_descriptors_can_be_passed() {
     isolated!(|| {
-        // A shell gives the command descriptors 6 and 7.
+        // A shell opens descriptors 6 and 7 for the command.
         let own = |args: &str| {
             let script = format!("exec \"$0\" run {args} 6</etc/passwd 7</");
             let called = finish(std::process::Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_spawnfd")]));
@@ -154,7 +154,7 @@ fn the_program_and_its_directory() {
         let snapshot = run(["--snapshot", "bash", "-c", "echo $0; readlink /proc/$$/exe; true"]);
         let (name, file) = snapshot.stdout.split_once('\n').unwrap();
         assert_eq!(name, "bash");
-        assert!(file.contains("(deleted)"), "{file}: no file of the file system");
+        assert!(file.contains("(deleted)"), "{file}: a file without a path");
     });
 }
 
@@ -248,7 +248,7 @@ fn resources() {
         let limits = ["--limit", "nofile=64:128", "--limit", "core=0", "--limit", "as=4G", "--limit", "cpu=unlimited"];
         let shown = shell(limits, "ulimit -Sn; ulimit -Hn; ulimit -c; ulimit -v; ulimit -t");
         assert_eq!(shown, "64\n128\n0\n4194304\nunlimited");
-        // No other is within everybody's reach: who is nice already may not be less so.
+        // 19 is the only nice value that every caller may set: lowering a value needs a privilege.
         assert_eq!(shell(["--nice", "19"], "nice"), "19");
         assert_eq!(status(&["--affinity", "0"], "Cpus_allowed_list"), "0");
         assert_eq!(shell(["--oom-score-adj", "321"], "cat /proc/self/oom_score_adj"), "321");
@@ -272,15 +272,19 @@ fn signals() {
         };
         let (int, pipe, xfsz) = (1 << 1, 1 << 12, 1 << 24);
         let all = int | pipe | xfsz;
-        assert_eq!(ignoring("") & all, int, "SIGPIPE and SIGXFSZ are reset, what else is ignored stays so");
+        assert_eq!(ignoring("") & all, int, "SIGPIPE and SIGXFSZ are reset; other ignored signals stay ignored");
         assert_eq!(ignoring("--default-signals INT,PIPE") & all, xfsz);
         assert_eq!(ignoring("--default-signals none") & all, all);
         assert_eq!(ignoring("--inherit-signals") & all, all);
         assert_eq!(ignoring("--inherit-signals --default-signals PIPE") & all, int | xfsz);
         let inherited = status(&["--inherit-signals"], "SigIgn");
-        assert_eq!(u64::from_str_radix(&inherited, 16).unwrap() & pipe, 0, "only this command's runtime ignores it");
+        assert_eq!(
+            u64::from_str_radix(&inherited, 16).unwrap() & pipe,
+            0,
+            "only the Rust runtime of this command ignores SIGPIPE"
+        );
         let none = status(&["--default-signals", "none"], "SigIgn");
-        assert_eq!(u64::from_str_radix(&none, 16).unwrap() & pipe, 0, "nor does the program then");
+        assert_eq!(u64::from_str_radix(&none, 16).unwrap() & pipe, 0, "the program does not ignore SIGPIPE either");
         let blocking = |flags: &[&str]| {
             let called = ["--block-signal=USR1", env!("CARGO_BIN_EXE_spawnfd"), "run"];
             let show = ["grep", "SigBlk", "/proc/self/status"];
@@ -310,7 +314,7 @@ fn the_program_dies_with_the_command() {
         out.read_line(&mut line).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        // The pipe ends when the program has gone.
+        // The pipe reaches end-of-file when the program has died.
         line.clear();
         let start = std::time::Instant::now();
         assert_eq!(out.read_line(&mut line).unwrap(), 0);
@@ -346,7 +350,7 @@ fn capabilities_by_set() {
         }
         const FIELDS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
         let sets = |flags: &[&str]| FIELDS.map(|field| u64::from_str_radix(&status(flags, field), 16).unwrap());
-        // Without, exec gives root all that the bounding set has.
+        // Without --capabilities, exec gives root all capabilities of the bounding set.
         let [inheritable, permitted, effective, bounding, ambient] = sets(&["--no-new-privs"]);
         let (chown, kill) = (1, 1 << 5);
         assert_eq!(permitted & (chown | kill), chown | kill);
@@ -359,12 +363,12 @@ fn capabilities_by_set() {
         assert_eq!(with("inheritable=kill"), [kill, permitted, effective, bounding, ambient & kill]);
         assert_eq!(with("bounding=chown:inheritable=none"), [0, chown, chown, chown, 0]);
         assert_eq!(with("ambient=kill:inheritable=kill"), [kill, permitted, effective, bounding, kill]);
-        // One after the other, and for another user.
+        // Two --capabilities in sequence, and with another user.
         let both = sets(&["--capabilities", "bounding=chown", "--capabilities", "inheritable=none"]);
         assert_eq!(both, [0, chown, chown, chown, 0]);
         let user = sets(&["--uid", "65534", "--capabilities", "inheritable=kill:ambient=kill"]);
         assert_eq!(user, [kill, kill, kill, bounding, kill]);
-        // Capabilities that a change of ids removes come back only on request.
+        // A change of ids clears capabilities; only an explicit flag restores them.
         let inner = [env!("CARGO_BIN_EXE_spawnfd"), "run", "--uid", "65534", "--capabilities", "bounding=kill"];
         let outer = ["--capabilities", "inheritable=kill:ambient=kill"];
         assert_eq!(status(&[&outer[..], &inner].concat(), "CapAmb"), "0000000000000000");
@@ -394,27 +398,27 @@ fn namespaces() {
         }
         let called = run(["--namespaces", "pid", "sh", "-c", "echo $$"]);
         if called.code == Some(125) && called.stderr.contains("EPERM") {
-            return skip("this root may not make namespaces");
+            return skip("this root may not create namespaces");
         }
         assert_eq!(called.stdout, "1\n", "{}", called.stderr);
         let host = std::fs::read_link("/proc/self/ns/net").unwrap();
         let other = shell(["--namespaces", "net,uts"], "readlink /proc/self/ns/net");
         assert_ne!(host.to_str(), Some(other.as_str()));
-        // That of a program which is held in it by its input.
+        // Joins the namespaces of a program that runs until its input is closed.
         let mut holder = command();
         let script = "echo $$; readlink /proc/self/ns/net; read line";
         holder.args(["run", "--namespaces", "net,uts", "--stdin", "inherit", "sh", "-c", script]);
         let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let (pid, held) = (lines.next().unwrap(), lines.next().unwrap());
+        let (pid, new) = (lines.next().unwrap(), lines.next().unwrap());
         let joined = shell(["--join-namespace", &format!("/proc/{pid}/ns/net")], "readlink /proc/self/ns/net");
-        // Of the process itself: what is asked for, and no more.
+        // pid= joins only the kinds that are named.
         let links = "readlink /proc/self/ns/net /proc/self/ns/uts";
         let own = shell([], links);
-        let theirs = ["net", "uts"].map(|kind| format!("/proc/{pid}/ns/{kind}"));
-        let both = finish(std::process::Command::new("readlink").args(theirs)).stdout;
+        let new_paths = ["net", "uts"].map(|kind| format!("/proc/{pid}/ns/{kind}"));
+        let both = finish(std::process::Command::new("readlink").args(new_paths)).stdout;
         let one = shell(["--join-namespace", &format!("pid={pid}:net")], links);
-        assert_eq!(one.lines().collect::<Vec<_>>(), [held.as_str(), own.lines().nth(1).unwrap()]);
+        assert_eq!(one.lines().collect::<Vec<_>>(), [new.as_str(), own.lines().nth(1).unwrap()]);
         assert_eq!(shell(["--join-namespace", &format!("pid={pid}:uts,net")], links), both.trim_end());
         let script = format!("exec \"$0\" run --join-namespace fd=7 -- {links} 7</proc/{pid}/ns/net");
         let seen = finish(std::process::Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_spawnfd")]));
@@ -430,8 +434,8 @@ fn namespaces() {
         assert!(
             complaint(&called, 125).starts_with(&format!("--join-namespace pid={pid}:net: process {pid}: No such"))
         );
-        assert_eq!(joined, held);
-        assert_ne!(host.to_str(), Some(held.as_str()));
+        assert_eq!(joined, new);
+        assert_ne!(host.to_str(), Some(new.as_str()));
         let called = run(["--user-namespace", "0:0", "cat", "/proc/self/uid_map"]);
         match called.code {
             Some(0) => {
@@ -447,21 +451,21 @@ fn namespaces() {
 }
 
 #[test]
-fn another_root() {
+fn chroot_changes_the_root() {
     isolated!(|| {
         if !require_root() {
             return;
         }
         assert_eq!(run(["--chroot", "/", "--chdir", "/", "pwd"]).stdout, "/\n");
         if std::fs::canonicalize("/bin").unwrap() == Path::new("/usr/bin") {
-            // The same file there as here, and what it needs.
+            // Under the new root, the same path names the same program and its libraries.
             let names =
                 std::fs::read_dir("/usr").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
             let seen = run(["--chroot", "/usr", "--chdir", "/", "/bin/ls", "-A"]);
             assert_eq!(seen.code, Some(0), "{}", seen.stderr);
             assert_eq!(seen.stdout.lines().map(str::to_owned).collect::<BTreeSet<_>>(), names.collect());
         } else {
-            skip("/bin is not /usr/bin: no other root has the same program");
+            skip("/bin is not /usr/bin, so no other root has the same program");
         }
         let dir = tempfile::tempdir().unwrap();
         let called = run(["--chroot", dir.path().to_str().unwrap(), "true"]);
@@ -492,7 +496,7 @@ fn landlock() {
         }
         assert!(called.code != Some(0) && called.stdout.contains("ermission denied"), "{called:?}");
         assert!(open.join("file").exists() && !shut.join("file").exists());
-        // A descriptor from before the ruleset stays good; order matters.
+        // A descriptor that was opened before the ruleset stays usable, so the order of the flags matters.
         let hidden = shut.join("hidden");
         std::fs::write(&hidden, "seen").unwrap();
         let opened = format!("r:{}:7", hidden.display());
@@ -502,7 +506,7 @@ fn landlock() {
         }
         assert_eq!(shell(flags, "cat <&7"), "seen");
         let late = ["--no-new-privs", "--landlock-ro", "/usr", "--open", &opened, "true"];
-        assert!(complaint(&run(late), 125).contains("EACCES"), "the ruleset is already there");
+        assert!(complaint(&run(late), 125).contains("EACCES"), "the ruleset applies to later actions");
     });
 }
 
@@ -517,7 +521,7 @@ fn seccomp() {
             bytes.extend(k.to_ne_bytes());
             bytes
         };
-        // Loads the number of the call; getpriority is answered with EIO, all else allowed.
+        // getpriority fails with EIO; all other calls are allowed.
         let filter = [
             instruction(0x20, 0, 0, 0),
             instruction(0x15, 0, 1, libc::SYS_getpriority as u32),

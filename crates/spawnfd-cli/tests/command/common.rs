@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the command under test, never longer than five minutes.
+//! Runs the command under test, for five minutes at most.
 #![allow(dead_code)]
 
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 pub const LIMIT: Duration = Duration::from_secs(300);
 
-/// What a call of the command gave.
+/// The result of one call of the command.
 #[derive(Debug)]
 pub struct Called {
     pub code: Option<i32>,
@@ -34,7 +34,7 @@ pub fn call<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Called {
     finish(command().args(args))
 }
 
-/// A terminal: its master, and itself.
+/// Opens a pseudoterminal. Returns its master and its terminal end.
 pub fn terminal() -> (OwnedFd, File) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
@@ -43,12 +43,12 @@ pub fn terminal() -> (OwnedFd, File) {
     (master, File::options().read(true).write(true).open(name).unwrap())
 }
 
-/// `spawnfd run` with these arguments.
+/// Calls `spawnfd run` with these arguments.
 pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Called {
     finish(command().arg("run").args(args))
 }
 
-/// `spawnfd run FLAGS -- sh -c SCRIPT`, which must succeed; gives what the script printed, trimmed.
+/// Calls `spawnfd run FLAGS -- sh -c SCRIPT`, which must succeed. Returns the script's output, trimmed.
 #[track_caller]
 pub fn shell<'a>(flags: impl IntoIterator<Item = &'a str>, script: &str) -> String {
     let called = finish(command().arg("run").args(flags).args(["--", "sh", "-c", script]));
@@ -96,7 +96,7 @@ pub fn wait_status(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// The one line the command says when it fails.
+/// Returns the one line that a failing command prints, without its prefix.
 #[track_caller]
 pub fn complaint(called: &Called, code: i32) -> &str {
     assert_eq!(called.code, Some(code), "{called:?}");

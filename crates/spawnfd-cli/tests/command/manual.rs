@@ -10,8 +10,11 @@ fn the_manual_page_is_up_to_date() {
         let page = call(["man"]);
         assert_eq!(page.code, Some(0));
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/spawnfd.1");
-        let kept = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(kept == page.stdout, "man/spawnfd.1 is old: cargo run -p spawnfd-cli -- man > man/spawnfd.1");
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            committed == page.stdout,
+            "man/spawnfd.1 is out of date: run cargo run -p spawnfd-cli -- man > man/spawnfd.1"
+        );
     });
 }
 
@@ -30,7 +33,7 @@ fn every_flag_is_in_help_and_manual() {
     });
 }
 
-/// The backticked words of a column of docs/actions.md, below a heading.
+/// Returns the words in backticks of one table column of docs/actions.md, below a heading.
 fn documented(heading: &str, column: usize) -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/actions.md");
     let page = std::fs::read_to_string(path).unwrap();
@@ -41,16 +44,16 @@ fn documented(heading: &str, column: usize) -> Vec<String> {
 }
 
 #[test]
-fn names_agree_on_every_front() {
+fn rust_python_and_flags_use_the_same_names() {
     isolated!(|| {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../spawnfd/src/command/attributes.rs");
         let source = std::fs::read_to_string(source).unwrap();
-        // The block of attributes borrows no descriptor of the caller.
+        // The impl block with the attributes has no lifetime of caller descriptors.
         let (actions, attributes) = source.split_once("\nimpl Command<'_> {").unwrap();
         let methods = |code: &str| -> Vec<String> {
             let public =
                 code.split("    pub fn ").skip(1).map(|rest| rest.split(['(', '<']).next().unwrap().to_owned());
-            // These say nothing about the child.
+            // These methods describe neither an action nor an attribute of the child.
             let others =
                 ["from_flags", "action_count", "uncounted", "wait_for_exec", "launcher", "warm", "tree", "validate"];
             public.filter(|name| !others.contains(&name.as_str())).collect()
@@ -74,7 +77,7 @@ fn names_agree_on_every_front() {
             let options = section.filter_map(|line| line.strip_prefix("      --"));
             let mut offered: Vec<String> =
                 options.map(|option| format!("--{}", option.split_whitespace().next().unwrap())).collect();
-            // They build a ruleset from paths.
+            // These two flags have no counterpart: they build a ruleset from paths.
             offered.retain(|flag| !["--landlock-ro", "--landlock-rw"].contains(&flag.as_str()));
             let mut flags = documented(heading, 4);
             offered.sort();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that are given the terminal, below a shell.
+//! Programs that a shell starts, and that --foreground passes the terminal.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -8,18 +8,19 @@ use std::sync::mpsc::channel;
 use crate::common::{LIMIT, command, terminal, wait_status};
 use spawnfd_tests::isolated;
 
-/// Runs a script on a terminal, where something is typed after each line that it prints. `$job` runs a program that has the terminal.
+/// Runs a bash script on a terminal. After each line that the script prints, types the given text. In the script,
+/// `$job` runs a program with --foreground.
 fn typed(script: &str, lines: &[(&str, &str)]) {
     let (master, terminal) = terminal();
     let mut shell = command();
     shell.args(["run", "--setsid", "--controlling-terminal", "0", "--foreground", "0", "--", "bash", "-c", script]);
     shell.env("job", concat!(env!("CARGO_BIN_EXE_spawnfd"), " run --process-group 0 --foreground 0 --"));
-    // On standard error bash looks for its terminal.
+    // bash takes its terminal from standard error.
     let errors = terminal.try_clone().unwrap();
     let mut child = shell.stdin(terminal).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let printed = BufReader::new(child.stdout.take().unwrap()).lines();
     let (sender, receiver) = channel();
-    std::thread::spawn(move || said.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    std::thread::spawn(move || printed.map_while(Result::ok).try_for_each(|line| sender.send(line)));
     for (line, text) in lines {
         assert_eq!(receiver.recv_timeout(LIMIT).as_deref(), Ok(*line));
         rustix::io::write(&master, text.as_bytes()).unwrap();
@@ -28,7 +29,7 @@ fn typed(script: &str, lines: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_program_that_stops_is_a_job_that_has_stopped() {
+fn a_stopped_program_is_a_stopped_job_of_the_shell() {
     isolated!(|| {
         let script = "set -m; $job sh -c 'echo ready; read x; echo got $x'; echo stopped $?
         fg >/dev/null; echo ended $?; read y; echo shell got $y";
@@ -41,7 +42,7 @@ fn a_program_that_stops_is_a_job_that_has_stopped() {
 }
 
 #[test]
-fn a_job_in_the_background_has_not_the_terminal() {
+fn a_background_job_does_not_get_the_terminal() {
     isolated!(|| {
         let script = "set -m; $job sh -c 'echo ready; read x; echo got $x'; echo stopped $?
         bg >/dev/null; until [ \"$(jobs -s)\" ]; do sleep 0.01; done; read y; echo shell got $y; fg >/dev/null; echo ended $?";
@@ -59,9 +60,10 @@ fn a_job_in_the_background_has_not_the_terminal() {
 }
 
 #[test]
-fn a_job_that_comes_to_the_foreground_while_it_runs_has_the_terminal() {
+fn a_running_job_gets_the_terminal_when_it_comes_to_the_foreground() {
     isolated!(|| {
-        // The shell sends it no SIGCONT then. The program starts none: one in vfork() would not stop.
+        // The shell sends no SIGCONT to a running job. The script uses only builtins: a shell in vfork() would not
+        // stop.
         let script = "set -m; $job sh -c 'trap \"echo continued\" CONT; echo ready
             until read _ _ _ _ group _ _ foreground _ </proc/$PPID/stat; [ $group = $foreground ]; do :; done
             until read x; do :; done; echo got $x'; echo stopped $?
@@ -81,14 +83,14 @@ fn a_job_that_comes_to_the_foreground_while_it_runs_has_the_terminal() {
 }
 
 #[test]
-fn a_shell_without_jobs_has_the_terminal_again() {
+fn a_shell_without_job_control_gets_the_terminal_back() {
     isolated!(|| {
         typed("$job echo ready; read x; echo shell got $x", &[("ready", "one\n"), ("shell got one", "")]);
     });
 }
 
 #[test]
-fn the_terminal_of_a_program_that_was_not_started_is_the_shell_s_again() {
+fn the_shell_gets_the_terminal_back_after_a_failed_start() {
     isolated!(|| {
         let script = "${job% --} --chdir /nonexistent -- true 2>/dev/null; echo failed $?; read x; echo shell got $x";
         typed(script, &[("failed 125", "one\n"), ("shell got one", "")]);
