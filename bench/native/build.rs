@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds the raw baseline (C, -O2) and the little programs that the benchmarks start.
+//! Builds the C baselines (-O2) and the small programs that the benchmarks start.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    // -O2 whatever the profile: a baseline must not be slowed by a debug build.
+    // Always -O2: a debug build must not slow the baselines.
     cc::Build::new()
         .file("baseline/baseline.c")
         .opt_level(2)
@@ -15,7 +15,7 @@ fn main() {
         .flag("-std=gnu11")
         .compile("spawnfd_baseline");
 
-    // A directory of its own: it is the last entry of the PATH that is searched.
+    // The programs get a directory of their own, because PATH ends with it.
     let programs = out.join("programs");
     std::fs::create_dir_all(&programs).expect("a directory under OUT_DIR");
     let first = programs.join("spawnfd-first-instruction");

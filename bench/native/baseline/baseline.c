@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The raw baselines: what a C programmer writes when only speed matters.
+ * The C baselines: the fastest plain code for starting a program.
  *
- * Each starts `program` with the one argument argv[0], this process's environment, and `out` as
- * descriptor 1, and returns the pid, or -errno. `search` says that `program` is a name to be found
- * in PATH. No signal handling, no pidfd, no closing of descriptors: these are floors, not rivals.
+ * Each function starts `program` with argv[0] as its only argument, with this process's environment
+ * and with `out` as descriptor 1. It returns the pid, or -errno. If `search` is true, `program` is
+ * a name to search in PATH. The baselines handle no signals, create no pidfd and close no
+ * descriptors: they are lower bounds, not replacements for a launcher.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -2,10 +2,11 @@
 /*
  * The child of the first-instruction benchmark: no libc, no dynamic linker.
  *
- * Its first act is to read CLOCK_MONOTONIC by system call (no vDSO look-up, no rdtsc: the
- * parent's start time comes from the same clock). It writes the struct timespec, 16 bytes, to
- * descriptor 1 and exits: 0 when all 16 were written, else 1. The timespec goes where argc and
- * argv[0] were, on a stack page that the kernel has just written: no page fault.
+ * The program first reads CLOCK_MONOTONIC, the clock of the parent's start time. It uses a system
+ * call, because the vDSO would have to be looked up. Then it writes the struct timespec, 16 bytes,
+ * to descriptor 1. It exits with 0 if all 16 bytes were written, otherwise with 1. The timespec
+ * overwrites argc and argv[0] on the stack: the kernel has just written this page, so the store
+ * causes no page fault.
  */
 	.globl _start
 	.text

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Prints the descriptors this process has, in ascending order, one space after each. */
+/* Prints the open descriptors of this process in ascending order, each followed by a space. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

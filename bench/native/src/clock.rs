@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CLOCK_MONOTONIC in nanoseconds, the one clock of parent and child.
+//! CLOCK_MONOTONIC in nanoseconds. Parent and child both read this clock.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timespec_is_two_native_words() {
+    fn a_timespec_is_decoded_from_two_native_words() {
         let mut raw = [0u8; 16];
         raw[..8].copy_from_slice(&3i64.to_ne_bytes());
         raw[8..].copy_from_slice(&7i64.to_ne_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shape of definitions.toml.
+//! The structure of definitions.toml.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::Result;
 use crate::programs::Programs;
 use crate::samples::Key;
 
-/// All that the benchmarks are told.
+/// All definitions of the benchmarks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definitions {
@@ -48,7 +48,7 @@ pub struct MethodDef {
     pub only_stdio: bool,
 }
 
-/// State that a worker takes on before it spawns.
+/// A parent process: the state that a worker sets up before it spawns.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParentDef {
@@ -75,10 +75,10 @@ pub struct ParentDef {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BusyPolicy {
-    /// SCHED_OTHER: a launch waits for its turn behind them.
+    /// SCHED_OTHER: a launch competes with the threads for the CPUs.
     #[default]
     Other,
-    /// SCHED_IDLE: they run whenever a CPU would be idle, and give way to a launch.
+    /// SCHED_IDLE: the threads run only on an otherwise idle CPU, so a launch preempts them.
     Idle,
 }
 
@@ -161,25 +161,25 @@ pub struct RatioDef {
     pub id: String,
     pub meaning: String,
     #[serde(default)]
-    pub bar: Bar,
+    pub bound: Bound,
     #[serde(default)]
     pub statistic: Statistic,
     pub over: Key,
     pub under: Key,
 }
 
-/// What a ratio has to reach.
+/// The bounds that a ratio must satisfy.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Bar {
+pub struct Bound {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<f64>,
 }
 
-impl Bar {
-    /// Whether `value` reaches the bar; `None` where there is none.
+impl Bound {
+    /// Whether `value` is within the bounds. `None` if the ratio has no bound.
     pub fn met_by(self, value: f64) -> Option<bool> {
         match (self.max, self.min) {
             (None, None) => None,
@@ -197,11 +197,11 @@ pub enum Statistic {
 }
 
 impl Definitions {
-    /// Reads the definitions from `path`, or the ones built in.
+    /// Reads the definitions from `path`. Without a path, uses the built-in definitions.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or holds what this harness does not know.
+    /// The file cannot be read, or has an unknown key.
     pub fn load(path: Option<&Path>) -> Result<Self> {
         let text = match path {
             Some(path) => std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
@@ -210,7 +210,7 @@ impl Definitions {
         toml::from_str(&text).context("definitions")
     }
 
-    /// The parent of that name.
+    /// The definition of the parent `name`.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Definitions {
         self.parents.iter().find(|p| p.name == name).with_context(|| format!("no parent {name} is defined"))
     }
 
-    /// The path of a program; `@static` is the child of our own.
+    /// The path of a program. `@static` is the benchmark's child without libc.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl Definitions {
         }
     }
 
-    /// How many samples of `method` a round of the first-instruction test takes in `parent`.
+    /// The number of samples that one round of the first-instruction test takes of `method` in `parent`.
     pub fn first_insn_per_round(&self, parent: &str, method: &str, quick: bool) -> usize {
         let fits = |f: &&Fewer| f.parent == parent && f.method.as_deref().is_none_or(|m| m == method);
         self.first_insn.fewer.iter().find(fits).map_or(self.first_insn.per_round, |f| f.per_round).get(quick)
@@ -264,9 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_met_at_its_very_value() {
-        assert_eq!(Bar { max: Some(1.1), min: None }.met_by(1.1), Some(true));
-        assert_eq!(Bar { max: None, min: Some(12.0) }.met_by(11.9), Some(false));
-        assert_eq!(Bar::default().met_by(1.0), None);
+    fn a_bound_includes_its_own_value() {
+        assert_eq!(Bound { max: Some(1.1), min: None }.met_by(1.1), Some(true));
+        assert_eq!(Bound { max: None, min: Some(12.0) }.met_by(11.9), Some(false));
+        assert_eq!(Bound::default().met_by(1.0), None);
     }
 }

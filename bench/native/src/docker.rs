@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A seccomp filter that answers as Docker's default profile does, at about its cost.
+//! A seccomp filter with the rules of Docker's default profile, and about the same cost.
 //!
-//! Docker's filter is an allow-list of some 350 calls compiled by libseccomp; this one is an allow-list of the same
-//! calls compiled by seccompiler, so the kernel does work of the same order: from Linux 5.11 it remembers which calls
-//! are always allowed and runs the program only for those whose arguments matter, `clone` among them.
+//! Docker's filter is an allow-list of some 350 calls, compiled by libseccomp. This filter is an allow-list of the
+//! same calls, compiled by seccompiler, so the kernel has about the same work. Since Linux 5.11 the kernel caches
+//! which calls are always allowed. It runs the filter only for calls whose arguments matter, such as `clone`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -18,15 +18,15 @@ use syscalls::Sysno;
 use crate::Result;
 
 const ALLOWED: &str = include_str!("../docker-allowed.txt");
-/// The namespace flags that the profile takes out of clone.
+/// The namespace flags that the profile forbids for clone.
 const NAMESPACES: u64 = 0x7e02_0000;
 const PERSONALITIES: [u64; 5] = [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Confines the calling thread, and all it starts, for good. Sets no_new_privs, which Docker by itself does not.
+/// Installs the filter on the calling thread, which also sets no_new_privs. Docker by itself does not set it.
 ///
 /// # Errors
 ///
-/// The kernel refuses the filter, or the architecture is not known.
+/// The kernel refuses the filter, or seccompiler does not support the architecture.
 pub fn confine() -> Result<()> {
     seccompiler::apply_filter(&program()?).context("installing the seccomp filter")
 }
@@ -51,8 +51,8 @@ fn program() -> Result<BpfProgram> {
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let allow_list: BpfProgram = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)?.try_into()?;
 
-    // seccompiler knows one answer for what is not allowed; clone3 has its own. Jumps are relative, so its three
-    // instructions can stand in front.
+    // seccompiler supports one errno for all refused calls, but clone3 fails with ENOSYS. These three instructions
+    // precede the filter: BPF jumps are relative, so the rest stays valid.
     let mut program = vec![
         sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: 0 },
         sock_filter {
@@ -77,19 +77,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_of_the_list_is_a_known_call_somewhere() {
+    fn most_names_of_the_list_are_known_calls() {
         let known = ALLOWED
             .lines()
             .filter(|l| !l.starts_with('#'))
             .flat_map(str::split_whitespace)
             .filter(|n| Sysno::from_str(n).is_ok())
             .count();
-        assert!(known > 280, "only {known} calls of the list are known here");
+        assert!(known > 280, "only {known} calls of the list exist on this architecture");
     }
 
     #[test]
-    fn the_answers_are_those_of_docker() {
-        // A thread is confined alone: the other tests go on.
+    fn refused_calls_fail_with_dockers_errno() {
+        // The filter confines only this thread; the other tests continue unconfined.
         std::thread::spawn(|| {
             confine().unwrap();
             let answer = |call: Sysno, first: u64| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The harness of `bench-launch` and `bench-snapshot`: see bench/native/README.md for what is measured, and how.
+//! The harness of `bench-launch` and `bench-snapshot`. bench/native/README.md describes the measurements.
 
 pub mod clock;
 pub mod definitions;

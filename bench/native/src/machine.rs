@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a figure means nothing without: CPU, cores, kernel, mitigations, memory, command.
+//! The machine on which a benchmark ran: CPU, cores, kernel, mitigations, memory, command.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine. What cannot be read is empty.
+    /// Describes this machine. A fact that cannot be read is empty.
     pub fn here() -> Self {
         let name = rustix::system::uname();
         let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();

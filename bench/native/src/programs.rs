@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The little programs that build.rs made, where tools lie: two directories deep, as in /usr/bin.
+//! The small programs that build.rs created, installed two directories deep, as in /usr/bin.
 //!
-//! Their place in the build is ten directories deep. Whoever looks at a file before it executes it pays for each of them twice, which
-//! no user's program does.
+//! In the build directory they are ten directories deep. A method that checks the file before exec would resolve each
+//! of these directories twice, which no user's program requires.
 
 use std::fs::File;
 use std::io::Write;
@@ -25,23 +25,23 @@ const PROGRAMS: [(&str, &[u8]); 2] = [
 pub struct Programs(tempfile::TempDir);
 
 impl Programs {
-    /// Writes the programs to a directory of their own.
+    /// Writes the programs to a new temporary directory.
     ///
     /// # Errors
     ///
-    /// The file system's.
+    /// The directory or a file cannot be created.
     pub fn install() -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("spawnfd-").tempdir_in("/tmp")?;
         install_into(directory.path())?;
         Ok(Self(directory))
     }
 
-    /// The directory.
+    /// The directory of the programs.
     pub fn directory(&self) -> &Path {
         self.0.path()
     }
 
-    /// The no-libc child.
+    /// The path of the child without libc.
     pub fn first_instruction(&self) -> PathBuf {
         first_instruction(self.directory())
     }
@@ -51,7 +51,7 @@ impl Programs {
 ///
 /// # Errors
 ///
-/// The file system's.
+/// A file cannot be created.
 pub fn install_into(directory: &Path) -> Result<()> {
     for (name, content) in PROGRAMS {
         let path = directory.join(name);
@@ -66,12 +66,12 @@ pub fn install_into(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The no-libc child of the programs in `directory`.
+/// The path of the child without libc, in `directory`.
 pub fn first_instruction(directory: &Path) -> PathBuf {
     directory.join(FIRST_INSTRUCTION)
 }
 
-/// The child that lists its descriptors, of the programs in `directory`.
+/// The path of the child that lists its descriptors, in `directory`.
 pub fn list_fds(directory: &Path) -> PathBuf {
     directory.join(LIST_FDS)
 }

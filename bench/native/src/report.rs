@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The JSON file, and the tables in the terminal.
+//! Writes the JSON file, and prints the tables on the terminal.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::Result;
-use crate::definitions::{Bar, Definitions, RatioDef};
+use crate::definitions::{Bound, Definitions, RatioDef};
 use crate::machine::Machine;
 use crate::samples::{Key, Samples, quantile, ratio, sorted};
 
@@ -17,9 +17,9 @@ pub struct Report {
     pub suite: String,
     pub quick: bool,
     pub machine: Machine,
-    /// Ratios whose two series this run has.
+    /// The ratios for which this run has samples of both series.
     pub ratios: Vec<Ratio>,
-    /// Ratios that it lacks a series for.
+    /// The ids of ratios without samples for one of their series.
     pub missing: Vec<String>,
     pub rows: Vec<Row>,
 }
@@ -31,7 +31,7 @@ pub struct Ratio {
     pub low: f64,
     pub high: f64,
     pub meaning: String,
-    pub bar: Bar,
+    pub bound: Bound,
     pub met: Option<bool>,
 }
 
@@ -50,7 +50,7 @@ pub struct Row {
 }
 
 impl Report {
-    /// Computes rows, and those ratios whose id begins with `suite`.
+    /// Computes the rows, and the ratios whose id begins with `suite`.
     pub fn new(suite: &str, quick: bool, definitions: &Definitions, samples: &Samples) -> Self {
         let mut rows: Vec<Row> = samples.0.iter().map(|(key, rounds)| row(key, &sorted(rounds))).collect();
         rows.sort_by_key(|r| {
@@ -70,7 +70,7 @@ impl Report {
         Self { suite: suite.to_owned(), quick, machine: Machine::here(), ratios, missing, rows }
     }
 
-    /// Writes the JSON file, and the directory for it.
+    /// Writes the JSON file. Creates its directory if necessary.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl Report {
         std::fs::write(path, text).with_context(|| path.display().to_string())
     }
 
-    /// Whether every bar of this run is met; a ratio that is missing does not meet its bar.
+    /// Whether every ratio is within its bounds. A missing ratio is not.
     pub fn met(&self) -> bool {
         self.missing.is_empty() && self.ratios.iter().all(|r| r.met != Some(false))
     }
@@ -93,15 +93,15 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// The terminal is gone.
+    /// Writing to `out` fails.
     pub fn print(&self, out: &mut impl Write) -> Result<()> {
         let m = &self.machine;
         writeln!(out, "{} · {} cores · {} · {} · {}", m.cpu, m.cores, m.kernel, m.libc, m.mem)?;
         self.print_rows(out)?;
-        writeln!(out, "\n{:<44} {:>8}  {:<17} {:<8}", "ratio", "value", "95 % interval", "bar")?;
+        writeln!(out, "\n{:<44} {:>8}  {:<17} {:<8}", "ratio", "value", "95 % interval", "bound")?;
         for r in &self.ratios {
             let interval = format!("{:.3} .. {:.3}", r.low, r.high);
-            writeln!(out, "{:<44} {:>8.3}  {interval:<17} {:<8} {}", r.id, r.value, bar(r.bar), verdict(r.met))?;
+            writeln!(out, "{:<44} {:>8.3}  {interval:<17} {:<8} {}", r.id, r.value, bound(r.bound), verdict(r.met))?;
         }
         for id in &self.missing {
             writeln!(out, "{id:<44} {:>8}", "missing")?;
@@ -169,13 +169,13 @@ fn computed(def: &RatioDef, samples: &Samples) -> Option<Ratio> {
         low: found.low,
         high: found.high,
         meaning: def.meaning.clone(),
-        bar: def.bar,
-        met: def.bar.met_by(found.value),
+        bound: def.bound,
+        met: def.bound.met_by(found.value),
     })
 }
 
-fn bar(bar: Bar) -> String {
-    match (bar.max, bar.min) {
+fn bound(bound: Bound) -> String {
+    match (bound.max, bound.min) {
         (Some(max), _) => format!("≤ {max:.2}"),
         (None, Some(min)) => format!("≥ {min:.2}"),
         (None, None) => "-".to_owned(),

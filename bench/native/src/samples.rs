@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Samples by series and round, and what is computed from them.
+//! Samples by series and round, and the statistics computed from them.
 
 use std::collections::BTreeMap;
 
@@ -39,19 +39,19 @@ pub type Rounds = Vec<Vec<f64>>;
 pub struct Samples(pub BTreeMap<Key, Rounds>);
 
 impl Samples {
-    /// Adds what a round brought.
+    /// Adds the samples of one round.
     pub fn push(&mut self, key: Key, round: Vec<f64>) {
         self.0.entry(key).or_default().push(round);
     }
 }
 
-/// The value below which `share` of the sorted samples lie (nearest rank).
+/// The quantile `share` of sorted samples, by nearest rank.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-/// Sorts the samples of all rounds together.
+/// Returns the samples of all rounds, sorted.
 pub fn sorted(rounds: &Rounds) -> Vec<f64> {
     let mut all: Vec<f64> = rounds.iter().flatten().copied().collect();
     all.sort_unstable_by(f64::total_cmp);
@@ -68,7 +68,7 @@ fn statistic_of(mut all: Vec<f64>, statistic: Statistic) -> f64 {
     }
 }
 
-/// A ratio with the ends of its 95 % interval.
+/// A ratio and its 95 % interval.
 #[derive(Debug, Clone, Copy)]
 pub struct Interval {
     pub value: f64,
@@ -76,11 +76,10 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// `over / under`, with an interval from resampling whole rounds.
+/// Computes `over / under`, with an interval from resampling whole rounds. `None` if either series is empty.
 ///
-/// Round r of the one was taken beside round r of the other, so the same rounds are drawn for both: what a round
-/// has in common (a noisy neighbour, the clock of the CPU) cancels as it does in the ratio itself. `None` when
-/// either series is empty.
+/// Round r of both series was measured at the same time, so each draw uses the same rounds for both. Effects that
+/// both share, such as a noisy neighbour or the CPU's clock, then cancel as they do in the ratio itself.
 pub fn ratio(over: &Rounds, under: &Rounds, statistic: Statistic) -> Option<Interval> {
     const DRAWS: usize = 1000;
     let rounds = over.len().min(under.len());
@@ -103,12 +102,12 @@ pub fn ratio(over: &Rounds, under: &Rounds, statistic: Statistic) -> Option<Inte
     Some(Interval { value, low: quantile(&draws, 0.025), high: quantile(&draws, 0.975) })
 }
 
-/// A small deterministic generator (xorshift64*): runs repeat in the same order.
+/// A small deterministic generator (xorshift64*), so that each run has the same order.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Seeds the generator; zero, which xorshift cannot leave, is avoided.
+    /// Seeds the generator. Sets the lowest bit, because xorshift never leaves the state 0.
     pub fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
@@ -121,7 +120,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `bound`; the bias of the remainder does not matter for an order of calls.
+    /// A number below `bound`. The remainder is slightly biased, which does not matter for the order of calls.
     pub fn below(&mut self, bound: usize) -> usize {
         ((self.bits() >> 33) % bound as u64) as usize
     }
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_common_to_both_sides_leaves_the_interval_narrow() {
+    fn a_drift_of_both_series_does_not_widen_the_interval() {
         let under: Rounds = (1..=20).map(|r| vec![f64::from(r); 5]).collect();
         let over: Rounds = under.iter().map(|r| r.iter().map(|x| 2.0 * x).collect()).collect();
         let found = ratio(&over, &under, Statistic::Median).unwrap();
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_ratio() {
+    fn an_empty_series_has_no_ratio() {
         assert!(ratio(&vec![], &vec![vec![1.0]], Statistic::Mean).is_none());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times launches: first instruction, whole life, and many threads at once.
+//! Measures launches: the time to the first instruction, spawn and wait, and many threads at once.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,34 +11,34 @@ use spawnfd_bench::programs::{self, Programs};
 use spawnfd_bench::report::Report;
 use spawnfd_bench::worker;
 
-/// Times the ways to launch a program, interleaved, from parents large and small.
+/// Measures the methods of launching a program, interleaved, from small and large parents.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Fewer samples: a minute's look, not a figure to quote.
+    /// Take fewer samples: about a minute, with wide intervals.
     #[arg(long)]
     quick: bool,
-    /// Where the JSON goes.
+    /// The JSON file to write.
     #[arg(long, default_value = "build/bench/launch.json")]
     out: PathBuf,
-    /// Definitions other than the built-in ones.
+    /// Read definitions from this file instead of the built-in ones.
     #[arg(long)]
     definitions: Option<PathBuf>,
     /// Restrict the run: suite=NAME, filter=NAME or parent=NAME; may be repeated.
     #[arg(long, value_name = "KIND=NAME", value_parser = restriction)]
     only: Vec<String>,
-    /// Exit with 1 when a bar is not met.
+    /// Exit with 1 if a ratio is outside its bounds.
     #[arg(long)]
     check: bool,
-    /// What this process is, when the benchmark starts itself as a parent.
+    /// Run as a worker with this specification (JSON). The benchmark starts itself with this flag.
     #[arg(long, hide = true)]
     worker: Option<String>,
-    /// Write the benchmark's own programs to this directory and exit, for bench-compare.
+    /// Write the benchmark's own programs to this directory and exit. bench-compare uses this flag.
     #[arg(long, hide = true, value_name = "DIRECTORY")]
     install: Option<PathBuf>,
-    /// How many busy threads, when it starts itself as the control.
+    /// Run this many busy threads. The benchmark starts itself with this flag for the control measurement.
     #[arg(long, hide = true)]
     busy: Option<usize>,
-    /// Its threads give way to launches.
+    /// Schedule the busy threads under SCHED_IDLE.
     #[arg(long, hide = true)]
     busy_idle: bool,
 }
@@ -46,14 +46,14 @@ struct Arguments {
 fn restriction(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some(("suite" | "filter" | "parent", _)) => Ok(text.to_owned()),
-        _ => Err("suite=NAME, filter=NAME or parent=NAME".to_owned()),
+        _ => Err("must be suite=NAME, filter=NAME or parent=NAME".to_owned()),
     }
 }
 
 fn main() -> spawnfd_bench::Result<ExitCode> {
     let arguments = Arguments::parse();
-    if let Some(role) = &arguments.worker {
-        worker::run(role)?;
+    if let Some(spec) = &arguments.worker {
+        worker::run(spec)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(directory) = &arguments.install {

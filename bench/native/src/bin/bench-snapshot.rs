@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times snapshots of an executable or library against plain open and sendfile.
+//! Compares snapshots of a library with plain open and sendfile.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,19 +10,19 @@ use spawnfd_bench::definitions::Definitions;
 use spawnfd_bench::report::Report;
 use spawnfd_bench::snapshot;
 
-/// Times the ways to a mapping of a 662 KB library, interleaved.
+/// Measures the methods of mapping a 662 KB library, interleaved.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Fewer samples.
+    /// Take fewer samples.
     #[arg(long)]
     quick: bool,
-    /// Where the JSON goes; the library's file lies beside it, on the same file system.
+    /// The JSON file to write. The library's file is created in the same directory.
     #[arg(long, default_value = "build/bench/snapshot.json")]
     out: PathBuf,
-    /// Definitions other than the built-in ones.
+    /// Read definitions from this file instead of the built-in ones.
     #[arg(long)]
     definitions: Option<PathBuf>,
-    /// Exit with 1 when a bar is not met.
+    /// Exit with 1 if a ratio is outside its bounds.
     #[arg(long)]
     check: bool,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver's end of a worker.
+//! The driver's handle of a worker process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,25 +9,25 @@ use anyhow::{Context, bail, ensure};
 use crate::Result;
 use crate::definitions::{Definitions, ParentDef};
 use crate::programs::Programs;
-use crate::worker::protocol::{Answer, Block, Request, Role};
+use crate::worker::protocol::{Block, WorkerReply, WorkerRequest, WorkerSpec};
 
-/// A worker process that waits for commands.
+/// A worker process that waits for requests. Dropping the handle kills the worker.
 #[derive(Debug)]
-pub struct Worker {
+pub struct WorkerHandle {
     parent: ParentDef,
     filter: String,
     process: Child,
-    /// `None` once the worker was told to end.
+    /// `None` after `end`.
     requests: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    replies: BufReader<ChildStdout>,
 }
 
-impl Worker {
-    /// Starts a worker, and waits until it is in its state.
+impl WorkerHandle {
+    /// Starts a worker, and waits until it has set up its state.
     ///
     /// # Errors
     ///
-    /// It cannot be started, or does not reach its state.
+    /// The worker cannot be started, or fails to set up its state.
     pub fn start(
         definitions: &Definitions,
         programs: &Programs,
@@ -36,13 +36,17 @@ impl Worker {
         methods: &[String],
     ) -> Result<Self> {
         let own = programs.directory();
-        let role =
-            Role { parent: parent.clone(), filter: filter.to_owned(), methods: methods.to_vec(), programs: own.into() };
+        let spec = WorkerSpec {
+            parent: parent.clone(),
+            filter: filter.to_owned(),
+            methods: methods.to_vec(),
+            programs: own.into(),
+        };
         let mut search_path = definitions.environment.search_path.clone();
         search_path.push(own.to_string_lossy().into_owned());
         let mut process = Command::new(std::env::current_exe()?)
             .arg("--worker")
-            .arg(serde_json::to_string(&role)?)
+            .arg(serde_json::to_string(&spec)?)
             .env_clear()
             .envs(&definitions.environment.variables)
             .env("PATH", search_path.join(":"))
@@ -51,77 +55,77 @@ impl Worker {
             .spawn()
             .context("starting a worker")?;
         let requests = process.stdin.take();
-        let answers = BufReader::new(process.stdout.take().context("a worker without stdout")?);
-        let mut worker = Self { parent: parent.clone(), filter: filter.to_owned(), process, requests, answers };
-        match worker.answer()? {
-            Answer::Done => Ok(worker),
-            other => bail!("the worker does not start: {other:?}"),
+        let replies = BufReader::new(process.stdout.take().context("a worker without stdout")?);
+        let mut worker = Self { parent: parent.clone(), filter: filter.to_owned(), process, requests, replies };
+        match worker.reply()? {
+            WorkerReply::Done => Ok(worker),
+            other => bail!("unexpected reply of a new worker: {other:?}"),
         }
     }
 
-    /// What the worker is.
+    /// The parent that the worker represents.
     pub fn parent(&self) -> &ParentDef {
         &self.parent
     }
 
-    /// Asks for something that has no figures.
-    pub fn ask_done(&mut self, request: &Request) -> Result<()> {
-        match self.ask(request)? {
-            Answer::Done => Ok(()),
-            other => bail!("the worker answered {other:?}"),
+    /// Sends a request that has no result, and waits until the worker has performed it.
+    pub fn perform(&mut self, request: &WorkerRequest) -> Result<()> {
+        match self.send(request)? {
+            WorkerReply::Done => Ok(()),
+            other => bail!("unexpected reply of a worker: {other:?}"),
         }
     }
 
-    /// Asks for a block of samples.
-    pub fn ask_samples(&mut self, request: &Request) -> Result<Block> {
-        match self.ask(request)? {
-            Answer::Samples(block) => Ok(block),
-            other => bail!("the worker answered {other:?}"),
+    /// Requests a block of samples.
+    pub fn samples(&mut self, request: &WorkerRequest) -> Result<Block> {
+        match self.send(request)? {
+            WorkerReply::Samples(block) => Ok(block),
+            other => bail!("unexpected reply of a worker: {other:?}"),
         }
     }
 
-    /// Asks for a rate.
-    pub fn ask_rate(&mut self, request: &Request) -> Result<f64> {
-        match self.ask(request)? {
-            Answer::Rate(rate) => Ok(rate),
-            other => bail!("the worker answered {other:?}"),
+    /// Requests a rate.
+    pub fn rate(&mut self, request: &WorkerRequest) -> Result<f64> {
+        match self.send(request)? {
+            WorkerReply::Rate(rate) => Ok(rate),
+            other => bail!("unexpected reply of a worker: {other:?}"),
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Answer> {
+    fn send(&mut self, request: &WorkerRequest) -> Result<WorkerReply> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        self.requests.as_mut().context("the worker was told to end")?.write_all(&line)?;
-        self.answer()
+        self.requests.as_mut().context("the worker has been told to exit")?.write_all(&line)?;
+        self.reply()
     }
 
-    fn answer(&mut self) -> Result<Answer> {
+    fn reply(&mut self) -> Result<WorkerReply> {
         let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        let whose = || format!("the worker {} under filter {}", self.parent.name, self.filter);
-        ensure!(!line.is_empty(), "{} is gone", whose());
-        match serde_json::from_str(&line).with_context(whose)? {
-            Answer::Failed(why) => bail!("{}: {why}", whose()),
-            answer => Ok(answer),
+        self.replies.read_line(&mut line)?;
+        let name = || format!("worker {} under filter {}", self.parent.name, self.filter);
+        ensure!(!line.is_empty(), "{} exited without a reply", name());
+        match serde_json::from_str(&line).with_context(name)? {
+            WorkerReply::Failed(why) => bail!("{}: {why}", name()),
+            reply => Ok(reply),
         }
     }
 
-    /// Tells the worker to end, and waits for it.
+    /// Closes the worker's stdin, so that it exits, and waits for it.
     ///
     /// # Errors
     ///
-    /// It did not end well.
+    /// The worker failed.
     pub fn end(mut self) -> Result<()> {
         drop(self.requests.take());
         let status = self.process.wait()?;
-        ensure!(status.success(), "the worker {} under filter {} ended with {status}", self.parent.name, self.filter);
+        ensure!(status.success(), "worker {} under filter {}: {status}", self.parent.name, self.filter);
         Ok(())
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerHandle {
     fn drop(&mut self) {
-        // Reached with a live worker only after an error: the worker may be in any state.
+        // The worker still runs only after an error. It may be in any state, so kill it.
         if self.requests.take().is_some() {
             let _ = self.process.kill();
             let _ = self.process.wait();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver of bench-launch: keeps the workers of a filter alive side by side and asks them for blocks in turn.
+//! The driver of bench-launch. For each filter, it runs all workers at once, and requests blocks from them in
+//! rotation.
 
 mod handle;
 
@@ -11,15 +12,15 @@ use crate::Result;
 use crate::definitions::Definitions;
 use crate::programs::Programs;
 use crate::samples::{Key, Samples};
-use crate::worker::protocol::{Block, Request, Turn};
-use handle::Worker;
+use crate::worker::protocol::{Block, MethodSamples, WorkerRequest};
+use handle::WorkerHandle;
 
 /// A run of bench-launch.
 #[derive(Debug)]
 pub struct Launch<'a> {
     pub definitions: &'a Definitions,
     pub quick: bool,
-    /// Filters, and suites, to which the run is restricted; empty: all.
+    /// Restrictions of the run, as KIND=NAME. A kind without an entry is not restricted.
     pub only: &'a [String],
     /// The benchmark's own programs.
     pub programs: &'a Programs,
@@ -30,7 +31,7 @@ impl Launch<'_> {
     ///
     /// # Errors
     ///
-    /// A worker fails, or a result is not what it must be.
+    /// A worker fails, or a check of a result fails.
     pub fn run(&self) -> Result<Samples> {
         hide_inherited_descriptors()?;
         let mut samples = Samples::default();
@@ -60,16 +61,16 @@ impl Launch<'_> {
         self.definitions.methods.iter().map(|m| m.name.clone()).collect()
     }
 
-    fn turns(&self, samples: impl Fn(&str) -> usize) -> Vec<Turn> {
+    fn method_samples(&self, samples: impl Fn(&str) -> usize) -> Vec<MethodSamples> {
         self.definitions
             .methods
             .iter()
-            .map(|m| Turn { method: m.name.clone(), samples: samples(&m.name), apart: m.apart })
+            .map(|m| MethodSamples { method: m.name.clone(), samples: samples(&m.name), apart: m.apart })
             .collect()
     }
 
-    fn worker(&self, parent: &str, filter: &str) -> Result<Worker> {
-        Worker::start(self.definitions, self.programs, self.definitions.parent(parent)?, filter, &self.methods())
+    fn worker(&self, parent: &str, filter: &str) -> Result<WorkerHandle> {
+        WorkerHandle::start(self.definitions, self.programs, self.definitions.parent(parent)?, filter, &self.methods())
     }
 
     fn first_insn(&self, filter: &str, samples: &mut Samples) -> Result<()> {
@@ -77,23 +78,27 @@ impl Launch<'_> {
         let program = self.definitions.program(&def.program, self.programs)?;
         let parents = self.definitions.parents.iter().filter(|p| self.selected("parent", &p.name));
         let mut workers = parents.map(|p| self.worker(&p.name, filter)).collect::<Result<Vec<_>>>()?;
-        let promise = self.definitions.methods.iter().filter(|m| m.only_stdio);
-        let promising: Vec<_> = promise.map(|m| m.name.clone()).collect();
+        let only_stdio: Vec<_> =
+            self.definitions.methods.iter().filter(|m| m.only_stdio).map(|m| m.name.clone()).collect();
         for worker in &mut workers {
-            worker.ask_done(&Request::CheckDescriptors { promising: promising.clone() })?;
+            worker.perform(&WorkerRequest::CheckDescriptors { only_stdio: only_stdio.clone() })?;
         }
         let rounds = def.rounds.get(self.quick);
         for round in 0..rounds {
             progress("first instruction", filter, round, rounds);
-            // Every round starts with another worker: none is always the one after the busy threads.
+            // Each round starts with a different worker, so that no worker always follows the busy threads.
             let count = workers.len();
-            for turn in 0..count {
-                let worker = &mut workers[(round + turn) % count];
+            for place in 0..count {
+                let worker = &mut workers[(round + place) % count];
                 let parent = worker.parent().clone();
                 for &search in &parent.search {
-                    let turns = self.turns(|m| self.definitions.first_insn_per_round(&parent.name, m, self.quick));
-                    let Block { taken, busy_share } =
-                        worker.ask_samples(&Request::FirstInstruction { program: program.clone(), search, turns })?;
+                    let methods =
+                        self.method_samples(|m| self.definitions.first_insn_per_round(&parent.name, m, self.quick));
+                    let Block { taken, busy_share } = worker.samples(&WorkerRequest::FirstInstruction {
+                        program: program.clone(),
+                        search,
+                        methods,
+                    })?;
                     let key = |suite: &str, method: String| Key {
                         suite: suite.to_owned(),
                         filter: filter.to_owned(),
@@ -111,7 +116,7 @@ impl Launch<'_> {
                 }
             }
         }
-        workers.into_iter().try_for_each(Worker::end)
+        workers.into_iter().try_for_each(WorkerHandle::end)
     }
 
     fn lifecycle(&self, filter: &str, samples: &mut Samples) -> Result<()> {
@@ -126,8 +131,8 @@ impl Launch<'_> {
                 if !Path::new(&program).exists() {
                     continue;
                 }
-                let turns = self.turns(|_| per_round);
-                let Block { taken, .. } = worker.ask_samples(&Request::Lifecycle { program, turns })?;
+                let methods = self.method_samples(|_| per_round);
+                let Block { taken, .. } = worker.samples(&WorkerRequest::Lifecycle { program, methods })?;
                 for (method, ns) in taken {
                     let key = Key {
                         suite: "lifecycle".to_owned(),
@@ -146,14 +151,13 @@ impl Launch<'_> {
 
     fn parallel(&self, filter: &str, samples: &mut Samples) -> Result<()> {
         let def = &self.definitions.parallel;
-        let built: Vec<_> = def.methods.iter().collect();
         let mut worker = self.worker(&def.parent, filter)?;
         let rounds = def.rounds.get(self.quick);
         for round in 0..rounds {
             progress("parallel", filter, round, rounds);
-            for turn in 0..built.len() {
-                let method = built[(round + turn) % built.len()];
-                let rate = worker.ask_rate(&Request::Parallel {
+            for place in 0..def.methods.len() {
+                let method = &def.methods[(round + place) % def.methods.len()];
+                let rate = worker.rate(&WorkerRequest::Parallel {
                     program: self.definitions.program(&def.program, self.programs)?,
                     method: method.clone(),
                     threads: def.threads,
@@ -174,12 +178,12 @@ impl Launch<'_> {
     }
 }
 
-/// Keeps what the shell or the CI runner left open out of the workers: they begin with 0, 1 and 2.
+/// Marks all descriptors above 2 close-on-exec, so that workers do not inherit those of the shell or the CI runner.
 fn hide_inherited_descriptors() -> Result<()> {
     const FIRST: libc::c_uint = 3;
-    // SAFETY: close_range takes three integers; with this flag it closes nothing here.
-    let answer = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("close_range") }
+    // SAFETY: close_range takes three integers, and with this flag it closes no descriptor.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("close_range") }
 }
 
 fn micros(ns: &[u64]) -> Vec<f64> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ways to start a program that are compared.
+//! The methods of starting a program that the benchmark compares.
 
 mod ours;
 mod raw;
@@ -17,52 +17,52 @@ pub use standard::Standard;
 pub enum Target {
     /// By absolute path.
     Path(PathBuf),
-    /// By name, searched in the environment's PATH by the method's own means.
+    /// By name. The method itself searches the name in the environment's PATH.
     Name(String),
 }
 
-/// Where the child's stdout goes.
+/// The destination of the child's standard output.
 #[derive(Debug)]
 pub enum Output<'fd> {
-    /// Into this descriptor, which the method closes in the parent.
-    To(OwnedFd),
-    /// Into this descriptor, which stays open for the next call.
-    Into(BorrowedFd<'fd>),
-    /// To /dev/null, as the method's users would say it.
+    /// This descriptor, which the method closes in the parent.
+    Owned(OwnedFd),
+    /// This descriptor, which stays open for the next call.
+    Borrowed(BorrowedFd<'fd>),
+    /// /dev/null, requested in the method's usual way.
     Null,
 }
 
-/// One way to start a program. At most one child at a time: `start`, then `finish`.
+/// A method of starting a program. It has at most one child at a time: `start`, then `finish`.
 ///
-/// The child gets this process's environment, its stdin and stderr, and the given stdout.
+/// The child inherits this process's environment, stdin and stderr, and gets the given stdout.
 pub trait Method: Send {
     /// Starts the program.
     ///
     /// # Errors
     ///
-    /// As the method reports them; the raw ones learn of a failed exec only by the exit code 127.
+    /// The method's own errors. The C baselines report a failed exec only by the exit code 127.
     fn start(&mut self, stdout: Output<'_>) -> io::Result<()>;
 
-    /// Waits for what `start` started, and returns its exit code.
+    /// Waits for the child, and returns its exit code.
     ///
     /// # Errors
     ///
     /// The wait fails, or the child was killed by a signal.
     fn finish(&mut self) -> io::Result<i32>;
 
-    /// The same for another thread; what a caller would share between threads is shared.
+    /// Creates the same method for another thread. It shares the state that a caller would share between threads.
     ///
     /// # Errors
     ///
     /// As for [`open`].
-    fn another(&self) -> io::Result<Box<dyn Method>>;
+    fn for_thread(&self) -> io::Result<Box<dyn Method>>;
 }
 
-/// Makes the method called `name` ready to start `target`.
+/// Prepares the method `name` to start `target`.
 ///
 /// # Errors
 ///
-/// No such method is built, or it cannot open the target.
+/// The method does not exist, or it cannot open the target.
 pub fn open(name: &str, target: &Target) -> io::Result<Box<dyn Method>> {
     match name {
         "vfork" => Raw::open(raw::Call::Vfork, target),
@@ -70,7 +70,7 @@ pub fn open(name: &str, target: &Target) -> io::Result<Box<dyn Method>> {
         "posix_spawn" => Raw::open(raw::Call::PosixSpawn, target),
         "std" => Ok(Box::new(Standard::open(target))),
         "ours" => ours::open(target),
-        _ => Err(io::Error::other(format!("no method is called {name}"))),
+        _ => Err(io::Error::other(format!("unknown method {name}"))),
     }
 }
 

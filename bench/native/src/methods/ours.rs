@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library under test: a template opened once, an environment encoded once, spawned again and again.
+//! The library under test. Opens the template and encodes the environment once, and spawns them repeatedly.
 
 use std::env;
 use std::io;
@@ -26,8 +26,8 @@ pub(super) fn open(target: &Target) -> io::Result<Box<dyn Method>> {
 impl Method for Ours {
     fn start(&mut self, stdout: Output<'_>) -> io::Result<()> {
         let stdout = match stdout {
-            Output::To(fd) => Stdio::from(fd),
-            Output::Into(fd) => Stdio::from(fd),
+            Output::Owned(fd) => Stdio::from(fd),
+            Output::Borrowed(fd) => Stdio::from(fd),
             Output::Null => Stdio::Null,
         };
         let mut command = self.template.command();
@@ -41,7 +41,7 @@ impl Method for Ours {
         child.wait().map_err(io::Error::other)?.code().ok_or_else(killed)
     }
 
-    fn another(&self) -> io::Result<Box<dyn Method>> {
+    fn for_thread(&self) -> io::Result<Box<dyn Method>> {
         Ok(Box::new(Ours { template: self.template.clone(), env: self.env.clone(), child: None }))
     }
 }

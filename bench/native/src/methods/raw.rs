@@ -17,7 +17,7 @@ unsafe extern "C" {
     fn spawnfd_baseline_posix_spawn(program: *const libc::c_char, out: libc::c_int, search: bool) -> libc::pid_t;
 }
 
-/// Which of the baselines.
+/// The system calls or the libc function of a baseline.
 #[derive(Debug, Clone, Copy)]
 pub enum Call {
     Vfork,
@@ -31,7 +31,7 @@ pub struct Raw {
     call: Call,
     program: CString,
     search: bool,
-    /// Open beforehand, as in seed 003: the raw methods pay for no open of /dev/null.
+    /// /dev/null, opened in advance as in seed 003: the samples of the C baselines do not include this open.
     null: File,
     pid: Option<Pid>,
 }
@@ -52,8 +52,8 @@ impl Raw {
 }
 
 fn spawn(call: Call, program: &CStr, out: i32, search: bool) -> libc::pid_t {
-    // SAFETY: `program` is a string that outlives the call, which copies nothing of it beyond its return. The vfork
-    // child writes to no memory but the C function's own frame, which stays until the child has called exec or _exit.
+    // SAFETY: `program` is a valid string, and the C functions keep no pointer to it. The vfork child writes only to
+    // the C function's own stack frame, which stays valid until the child has called exec or _exit.
     unsafe {
         match call {
             Call::Vfork => spawnfd_baseline_vfork(program.as_ptr(), out, search),
@@ -66,8 +66,8 @@ fn spawn(call: Call, program: &CStr, out: i32, search: bool) -> libc::pid_t {
 impl Method for Raw {
     fn start(&mut self, stdout: Output<'_>) -> io::Result<()> {
         let out = match &stdout {
-            Output::To(fd) => fd.as_raw_fd(),
-            Output::Into(fd) => fd.as_raw_fd(),
+            Output::Owned(fd) => fd.as_raw_fd(),
+            Output::Borrowed(fd) => fd.as_raw_fd(),
             Output::Null => self.null.as_raw_fd(),
         };
         let pid = spawn(self.call, &self.program, out, self.search);
@@ -83,7 +83,7 @@ impl Method for Raw {
         status.exit_status().ok_or_else(killed)
     }
 
-    fn another(&self) -> io::Result<Box<dyn Method>> {
+    fn for_thread(&self) -> io::Result<Box<dyn Method>> {
         Ok(Box::new(Self::with(self.call, self.program.clone(), self.search)?))
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `std::process::Command`, used as its documentation and seed 003 use it.
+//! `std::process::Command`, used as in its documentation and in seed 003.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Method, Output, Target, killed};
 
-/// The standard library's way.
+/// The standard library's method.
 #[derive(Debug)]
 pub struct Standard {
     program: OsString,
@@ -27,8 +27,8 @@ impl Standard {
 impl Method for Standard {
     fn start(&mut self, stdout: Output<'_>) -> io::Result<()> {
         let stdout = match stdout {
-            Output::To(fd) => Stdio::from(fd),
-            Output::Into(fd) => Stdio::from(fd.try_clone_to_owned()?),
+            Output::Owned(fd) => Stdio::from(fd),
+            Output::Borrowed(fd) => Stdio::from(fd.try_clone_to_owned()?),
             Output::Null => Stdio::null(),
         };
         self.child = Some(Command::new(&self.program).stdout(stdout).spawn()?);
@@ -40,7 +40,7 @@ impl Method for Standard {
         child.wait()?.code().ok_or_else(killed)
     }
 
-    fn another(&self) -> io::Result<Box<dyn Method>> {
+    fn for_thread(&self) -> io::Result<Box<dyn Method>> {
         Ok(Box::new(Self { program: self.program.clone(), child: None }))
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file as large as the library of seed 004, of content that is the same in every run.
+//! A file of the same size as the library in seed 004. Its content is the same in every run.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,7 +10,7 @@ use anyhow::Context;
 use crate::Result;
 use crate::samples::Random;
 
-/// The library; its file is removed with it.
+/// The library file, deleted on drop.
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// Writes the file into `directory`, and to the disk.
+    /// Writes the file to `directory`, and syncs it to disk.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl Library {
         &self.content
     }
 
-    /// Its length in bytes.
+    /// The library's length in bytes.
     pub fn len(&self) -> usize {
         self.content.len()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A read-only mapping, and the clock around its making.
+//! A read-only mapping, and the time to create it.
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -23,22 +23,23 @@ impl Mapping {
         Ok(Self { at: NonNull::new(at.cast()).expect("mmap does not return null"), len })
     }
 
-    /// What is mapped.
+    /// The mapped bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping is `len` bytes of a file as long as that, which the benchmark alone knows and does not
-        // change; it is unmapped only when `self` is dropped.
+        // SAFETY: the mapping has `len` bytes of a file of at least this length. Only the benchmark knows the file,
+        // and does not change it. The mapping exists until `self` is dropped.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `at` and `len` are those of the mapping, and no slice of it outlives `self`.
+        // SAFETY: `at` and `len` describe the mapping, and no slice of it outlives `self`.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
 
-/// Opens by `open` and maps `len` bytes, within the time that is returned in ns. The close is not timed.
+/// Calls `open`, and maps `len` bytes of the file. Returns the time of both in ns, without the close, and the
+/// mapping.
 pub fn timed<F: AsFd>(len: usize, open: impl FnOnce() -> Result<F>) -> Result<(u64, Mapping)> {
     let start = now_ns();
     let file = open()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The snapshot benchmark (seed 004): from nothing to a mapping of a 662 KB library.
+//! The snapshot benchmark (seed 004): the time to open and map a 662 KB library.
 
 mod library;
 mod mapping;
@@ -17,14 +17,14 @@ use crate::samples::{Key, Random, Samples};
 use library::Library;
 use mapping::{Mapping, timed};
 
-/// One way to a mapping.
+/// A method of mapping the library.
 trait Source {
     fn name(&self) -> &'static str;
-    /// Opens and maps the library; returns how long that took, in ns, and the mapping.
+    /// Opens and maps the library. Returns the time in ns, and the mapping.
     fn map(&mut self, library: &Library) -> Result<(u64, Mapping)>;
 }
 
-/// The floor: open and mmap, the length known.
+/// The lower bound: open and mmap, with a known length.
 struct Plain;
 
 impl Source for Plain {
@@ -37,7 +37,7 @@ impl Source for Plain {
     }
 }
 
-/// The floor of a copy: open, memfd_create, sendfile; neither sealed nor remembered.
+/// The lower bound of a copy: open, memfd_create and sendfile, without seals or a cache.
 struct Sendfile;
 
 impl Source for Sendfile {
@@ -52,7 +52,7 @@ impl Source for Sendfile {
             let mut left = library.len();
             while left > 0 {
                 let sent = sendfile(&to, &from, None, left)?;
-                ensure!(sent > 0, "the library is shorter than it was");
+                ensure!(sent > 0, "the library file has become shorter");
                 left -= sent;
             }
             Ok(to)
@@ -64,11 +64,11 @@ fn open_library(path: &Path) -> rustix::io::Result<OwnedFd> {
     open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Measures every way, call by call in random order; the library lies in `directory` meanwhile.
+/// Measures every method, in random order for each sample. Creates the library's file in `directory`.
 ///
 /// # Errors
 ///
-/// A way fails, or what it maps is not the library.
+/// A method fails, or maps other bytes than the library's.
 pub fn run(definitions: &Definitions, directory: &Path, quick: bool) -> Result<Samples> {
     let def = &definitions.snapshot;
     let library = Library::create(directory, def.bytes)?;
@@ -77,7 +77,7 @@ pub fn run(definitions: &Definitions, directory: &Path, quick: bool) -> Result<S
     let mut samples = Samples::default();
     let mut random = Random::new(0x51ab);
     for source in &mut sources {
-        // Fills the page cache, and the library's own; not counted.
+        // Fills the page cache and the snapshot cache. Not counted.
         source.map(&library)?;
     }
     for _ in 0..def.rounds.get(quick) {

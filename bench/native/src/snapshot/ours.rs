@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library's snapshots: cold, and from its cache.
+//! The library's snapshots: cold, and from the cache.
 
 use std::os::fd::OwnedFd;
 
@@ -11,10 +11,10 @@ use super::mapping::{Mapping, timed};
 use super::{Source, open_library};
 use crate::Result;
 
-/// As many entries as the seed's cache.
+/// The size of the cache, as in seed 004.
 const ENTRIES: usize = 64;
 
-/// A miss: an empty cache opens the library and copies it into a sealed memfd. Making the cache is not timed.
+/// A cache miss: an empty cache opens the library and copies it to a sealed memfd. Creating the cache is not timed.
 struct Cold;
 
 impl Source for Cold {
@@ -26,13 +26,16 @@ impl Source for Cold {
         let cache = SnapshotCache::new(ENTRIES);
         timed(library.len(), || {
             let snapshot = cache.open(library.path())?;
-            ensure!(snapshot.kind() == Kind::Memfd, "a reflink: put --out on a file system without");
+            ensure!(
+                snapshot.kind() == Kind::Memfd,
+                "the snapshot is a reflink: choose an --out on a file system without reflinks"
+            );
             Ok(snapshot)
         })
     }
 }
 
-/// A hit for a caller that has the library open: fstat and dup.
+/// A cache hit for a caller that has the library open: fstat and dup.
 #[derive(Default)]
 struct Hit {
     cache: SnapshotCache,
@@ -53,7 +56,7 @@ impl Source for Hit {
     }
 }
 
-/// A hit for a caller that has a path: open, fstat, dup, close.
+/// A cache hit for a caller that has a path: open, fstat, dup, close.
 #[derive(Default)]
 struct HitByPath(SnapshotCache);
 

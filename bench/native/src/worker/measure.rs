@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One timed call, its result checked.
+//! Measures single calls, and checks their results.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,30 +12,30 @@ use crate::Result;
 use crate::clock::{now_ns, timespec_ns};
 use crate::methods::{Method, Output};
 
-/// Time from before the call to the child's first instruction, in ns.
+/// Returns the time from just before the call to the child's first instruction, in ns.
 pub fn first_instruction(method: &mut dyn Method) -> Result<u64> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut reader = File::from(reader);
     let mut raw = [0u8; 16];
     let start = now_ns();
-    method.start(Output::To(writer))?;
+    method.start(Output::Owned(writer))?;
     let read = reader.read_exact(&mut raw);
     let end = now_ns();
     let code = method.finish()?;
     ensure!(code == 0, "the child exited with {code}");
     read?;
     let child = timespec_ns(raw);
-    ensure!(start <= child && child <= end, "the child's clock {child} lies outside {start}..{end}");
+    ensure!(start <= child && child <= end, "the child's time {child} is not between {start} and {end}");
     Ok(child - start)
 }
 
-/// Time to spawn and wait, stdout to /dev/null, in ns.
+/// Returns the time to spawn and wait, with stdout to /dev/null, in ns.
 pub fn lifecycle(method: &mut dyn Method) -> Result<u64> {
-    whole_life(method, Output::Null)
+    spawn_and_wait(method, Output::Null)
 }
 
-/// Time to spawn and wait, in ns.
-pub fn whole_life(method: &mut dyn Method, stdout: Output<'_>) -> Result<u64> {
+/// Returns the time to spawn and wait, in ns.
+pub fn spawn_and_wait(method: &mut dyn Method, stdout: Output<'_>) -> Result<u64> {
     let start = now_ns();
     method.start(stdout)?;
     let code = method.finish()?;
@@ -44,27 +44,28 @@ pub fn whole_life(method: &mut dyn Method, stdout: Output<'_>) -> Result<u64> {
     Ok(end - start)
 }
 
-/// How many descriptors this process has.
+/// Returns the number of open descriptors of this process.
 pub fn descriptors() -> Result<usize> {
     Ok(std::fs::read_dir("/proc/self/fd")?.count())
 }
 
-/// Checks that a block left no descriptor, of which there were `before`, and no child that nobody waited for.
-pub fn nothing_left(before: usize) -> Result<()> {
+/// Checks that a block left no descriptor open and no child unreaped. `before`: the number of descriptors before the
+/// block.
+pub fn check_nothing_left(before: usize) -> Result<()> {
     let now = descriptors()?;
     ensure!(now == before, "{before} descriptors before the block, {now} after it");
     match waitpid(None, WaitOptions::NOHANG) {
-        // The process with the busy threads is a child that lives on.
+        // Ok(None): the process with the busy threads is a child that still runs.
         Ok(None) | Err(rustix::io::Errno::CHILD) => Ok(()),
         Ok(Some((pid, _))) => bail!("child {pid} was left as a zombie"),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Checks that a child of `method` has descriptors 0, 1 and 2 and no other.
-pub fn only_stdio(name: &str, method: &mut dyn Method) -> Result<()> {
+/// Checks that a child of `method` has only descriptors 0, 1 and 2.
+pub fn check_only_stdio(name: &str, method: &mut dyn Method) -> Result<()> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-    method.start(Output::To(writer))?;
+    method.start(Output::Owned(writer))?;
     let mut seen = String::new();
     File::from(reader).read_to_string(&mut seen)?;
     let code = method.finish()?;

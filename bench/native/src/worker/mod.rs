@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A worker: one parent process in the state its definition asks for, which measures on command.
+//! A worker: a parent process in the state that its definition describes. It measures on request.
 //!
-//! Commands come as JSON lines on stdin, answers go as JSON lines to stdout. It ends at the end of its stdin.
+//! The worker reads requests from stdin and writes replies to stdout, one JSON object per line. It exits when stdin
+//! ends.
 
 pub mod busy;
 mod measure;
@@ -17,22 +18,22 @@ use std::path::Path;
 use crate::methods::{self, Method, Target};
 use crate::samples::Random;
 use crate::{Result, docker, programs};
-use parent::State;
+use parent::ParentState;
 use pinned::Pinned;
-use protocol::{Answer, Block, Request, Role};
+use protocol::{Block, WorkerReply, WorkerRequest, WorkerSpec};
 
-/// How many calls a method makes in a row. A program spawns by one method again and again; calls that alternated one by one would
-/// each begin in caches and TLBs that another method has left.
+/// The number of consecutive calls of a method. A real program uses one method repeatedly; if methods alternated
+/// after each call, each call would find the caches and TLBs in the state that another method left.
 const STREAK: usize = 10;
 
-/// A method by name, the program it starts, and whether it searches for it.
-type Bound = (String, String, bool);
+/// A method's name, its program, and whether the method searches the program in PATH.
+type MethodKey = (String, String, bool);
 
-/// The worker's state between commands.
+/// The worker's state between requests.
 struct Worker {
-    role: Role,
-    state: State,
-    methods: HashMap<Bound, Box<dyn Method>>,
+    spec: WorkerSpec,
+    state: ParentState,
+    methods: HashMap<MethodKey, Box<dyn Method>>,
     random: Random,
 }
 
@@ -40,117 +41,120 @@ struct Worker {
 ///
 /// # Errors
 ///
-/// The state cannot be reached, or the driver is gone. A failed measurement is answered, not returned.
-pub fn run(role: &str) -> Result<()> {
-    let role: Role = serde_json::from_str(role)?;
-    if role.filter == "docker" {
+/// The specification is invalid, the filter cannot be installed, or the driver has exited. All other errors go to the
+/// driver as replies.
+pub fn run(spec: &str) -> Result<()> {
+    let spec: WorkerSpec = serde_json::from_str(spec)?;
+    if spec.filter == "docker" {
         docker::confine()?;
     }
-    let mut worker = Worker { state: State::default(), methods: HashMap::new(), random: Random::new(0xb10c), role };
+    let mut worker =
+        Worker { state: ParentState::default(), methods: HashMap::new(), random: Random::new(0xb10c), spec };
     let ready = worker.prepare();
-    answer(ready.map(|()| Answer::Done))?;
+    reply(ready.map(|()| WorkerReply::Done))?;
     for line in std::io::stdin().lock().lines() {
-        let request: Request = serde_json::from_str(&line?)?;
-        let result = worker.obey(request);
-        answer(result)?;
+        let request: WorkerRequest = serde_json::from_str(&line?)?;
+        let result = worker.perform(request);
+        reply(result)?;
     }
     Ok(())
 }
 
-fn answer(result: Result<Answer>) -> Result<()> {
-    let answer = result.unwrap_or_else(|e| Answer::Failed(format!("{e:#}")));
-    let mut line = serde_json::to_vec(&answer)?;
+fn reply(result: Result<WorkerReply>) -> Result<()> {
+    let reply = result.unwrap_or_else(|e| WorkerReply::Failed(format!("{e:#}")));
+    let mut line = serde_json::to_vec(&reply)?;
     line.push(b'\n');
     Ok(std::io::stdout().lock().write_all(&line)?)
 }
 
 impl Worker {
-    /// Takes on the state. Where the library comes first, every method spawns once before that.
+    /// Sets up the parent's state. With `library_first`, each method spawns once before that.
     fn prepare(&mut self) -> Result<()> {
-        if self.role.parent.library_first {
-            let first = programs::first_instruction(&self.role.programs).to_string_lossy().into_owned();
-            for name in self.role.methods.clone() {
-                let method = self.bind(&name, &first, false)?;
+        if self.spec.parent.library_first {
+            let first = programs::first_instruction(&self.spec.programs).to_string_lossy().into_owned();
+            for name in self.spec.methods.clone() {
+                let method = self.method(&name, &first, false)?;
                 measure::first_instruction(method)?;
             }
         }
-        self.state = State::reach(&self.role.parent)?;
+        self.state = ParentState::set_up(&self.spec.parent)?;
         Ok(())
     }
 
-    fn bind(&mut self, name: &str, program: &str, search: bool) -> Result<&mut dyn Method> {
-        let bound = (name.to_owned(), program.to_owned(), search);
-        let method = match self.methods.entry(bound) {
-            std::collections::hash_map::Entry::Occupied(slot) => slot.into_mut(),
-            std::collections::hash_map::Entry::Vacant(slot) => {
-                slot.insert(methods::open(name, &target(program, search))?)
+    /// Returns the method, prepared for the program. Prepares it on first use.
+    fn method(&mut self, name: &str, program: &str, search: bool) -> Result<&mut dyn Method> {
+        let key = (name.to_owned(), program.to_owned(), search);
+        let method = match self.methods.entry(key) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(methods::open(name, &target(program, search))?)
             }
         };
         Ok(method.as_mut())
     }
 
-    fn obey(&mut self, request: Request) -> Result<Answer> {
+    fn perform(&mut self, request: WorkerRequest) -> Result<WorkerReply> {
         match request {
-            Request::CheckDescriptors { promising } => {
-                let list = programs::list_fds(&self.role.programs).to_string_lossy().into_owned();
-                for name in self.role.methods.clone() {
-                    measure::only_stdio(&name, self.bind(&name, &list, false)?)?;
+            WorkerRequest::CheckDescriptors { only_stdio } => {
+                let list = programs::list_fds(&self.spec.programs).to_string_lossy().into_owned();
+                for name in self.spec.methods.clone() {
+                    measure::check_only_stdio(&name, self.method(&name, &list, false)?)?;
                 }
                 let inheritable = rustix::io::dup(std::io::stdin())?;
-                for name in promising {
-                    measure::only_stdio(&name, self.bind(&name, &list, false)?)?;
+                for name in only_stdio {
+                    measure::check_only_stdio(&name, self.method(&name, &list, false)?)?;
                 }
                 drop(inheritable);
-                Ok(Answer::Done)
+                Ok(WorkerReply::Done)
             }
-            Request::FirstInstruction { program, search, turns } => {
-                self.block(&turns, &program, search, measure::first_instruction)
+            WorkerRequest::FirstInstruction { program, search, methods } => {
+                self.block(&methods, &program, search, measure::first_instruction)
             }
-            Request::Lifecycle { program, turns } => self.block(&turns, &program, false, measure::lifecycle),
-            Request::Parallel { program, method, threads, calls } => {
-                let method = self.bind(&method, &program, false)?;
-                Ok(Answer::Rate(parallel::rate(method, threads, calls)?))
+            WorkerRequest::Lifecycle { program, methods } => self.block(&methods, &program, false, measure::lifecycle),
+            WorkerRequest::Parallel { program, method, threads, calls } => {
+                let method = self.method(&method, &program, false)?;
+                Ok(WorkerReply::Rate(parallel::rate(method, threads, calls)?))
             }
         }
     }
 
-    /// One block of samples: the methods in streaks, in random order, then those that run apart.
+    /// Takes one block of samples: streaks of all methods in random order, then of the methods that run apart.
     ///
-    /// Each method's first call of the block is not counted: it meets what the previous block left behind.
+    /// The first call of each method is not counted, because it finds the caches as the previous block left them.
     fn block(
         &mut self,
-        turns: &[protocol::Turn],
+        methods: &[protocol::MethodSamples],
         program: &str,
         search: bool,
         sample: fn(&mut dyn Method) -> Result<u64>,
-    ) -> Result<Answer> {
+    ) -> Result<WorkerReply> {
         let mut taken: HashMap<String, Vec<u64>> = HashMap::new();
         self.state.start_busy()?;
         let pinned = Pinned::to_first_cpu()?;
-        let (apart, together): (Vec<_>, Vec<_>) = turns.iter().partition(|t| t.apart);
+        let (apart, together): (Vec<_>, Vec<_>) = methods.iter().partition(|m| m.apart);
         for group in [together, apart] {
-            for turn in &group {
-                let method = self.bind(&turn.method, program, search)?;
+            for entry in &group {
+                let method = self.method(&entry.method, program, search)?;
                 sample(method)?;
             }
             let before = measure::descriptors()?;
-            let most = group.iter().map(|t| t.samples).max().unwrap_or(0);
-            for begun in (0..most).step_by(STREAK) {
-                let mut order: Vec<_> = group.iter().filter(|t| begun < t.samples).collect();
+            let most = group.iter().map(|m| m.samples).max().unwrap_or(0);
+            for done in (0..most).step_by(STREAK) {
+                let mut order: Vec<_> = group.iter().filter(|m| done < m.samples).collect();
                 self.random.shuffle(&mut order);
-                for turn in order {
-                    let method = self.bind(&turn.method, program, search)?;
-                    let taken = taken.entry(turn.method.clone()).or_default();
-                    for _ in begun..turn.samples.min(begun + STREAK) {
+                for entry in order {
+                    let method = self.method(&entry.method, program, search)?;
+                    let taken = taken.entry(entry.method.clone()).or_default();
+                    for _ in done..entry.samples.min(done + STREAK) {
                         taken.push(sample(method)?);
                     }
                 }
             }
-            measure::nothing_left(before)?;
+            measure::check_nothing_left(before)?;
         }
         pinned.release()?;
         let busy_share = self.state.stop_busy()?;
-        Ok(Answer::Samples(Block { taken, busy_share }))
+        Ok(WorkerReply::Samples(Block { taken, busy_share }))
     }
 }
 

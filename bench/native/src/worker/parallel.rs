@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many threads spawning at once.
+//! Measures threads that spawn at the same time.
 
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Barrier;
 
-use super::measure::whole_life;
+use super::measure::spawn_and_wait;
 use crate::Result;
 use crate::clock::now_ns;
 use crate::methods::{Method, Output};
 
-/// Spawns per second of `threads` threads that each spawn and wait `calls` times, all with one /dev/null, opened before, as stdout.
+/// Returns the spawns per second of `threads` threads, each of which spawns and waits `calls` times. All children
+/// share one stdout, /dev/null opened in advance.
 ///
-/// From the first thread's first call to the last thread's last; one call of each thread before that is not counted.
+/// The time runs from the first call of the first thread to the last call of the last thread. Each thread makes one
+/// call before that, which is not counted.
 pub fn rate(method: &mut dyn Method, threads: usize, calls: usize) -> Result<f64> {
     let null = File::options().write(true).open("/dev/null")?;
     let barrier = Barrier::new(threads);
-    let mut own = (0..threads).map(|_| method.another()).collect::<std::io::Result<Vec<_>>>()?;
+    let mut own = (0..threads).map(|_| method.for_thread()).collect::<std::io::Result<Vec<_>>>()?;
     let spans = std::thread::scope(|scope| {
         let running: Vec<_> = own
             .iter_mut()
             .map(|method| {
                 scope.spawn(|| -> Result<(u64, u64)> {
-                    let warm = whole_life(method.as_mut(), Output::Into(null.as_fd()));
+                    let warm = spawn_and_wait(method.as_mut(), Output::Borrowed(null.as_fd()));
                     barrier.wait();
                     warm?;
                     let start = now_ns();
                     for _ in 0..calls {
-                        whole_life(method.as_mut(), Output::Into(null.as_fd()))?;
+                        spawn_and_wait(method.as_mut(), Output::Borrowed(null.as_fd()))?;
                     }
                     Ok((start, now_ns()))
                 })

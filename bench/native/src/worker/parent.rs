@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state a parent is in: memory, descriptors, threads.
+//! The state of a parent: memory, descriptors, threads.
 
 use std::fs::File;
 
@@ -14,21 +14,21 @@ const PAGE: usize = 4096;
 /// Descriptors left for the worker itself.
 const SPARE: u64 = 256;
 
-/// What a worker holds while it measures.
+/// The memory, descriptors and threads that a worker keeps while it measures.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct ParentState {
     memory: Vec<Vec<u8>>,
     descriptors: Vec<File>,
     busy: Option<Busy>,
 }
 
-impl State {
-    /// Brings this process into the state that `parent` describes.
+impl ParentState {
+    /// Sets up the state that `parent` describes.
     ///
     /// # Errors
     ///
-    /// The limit of descriptors is too low, or a thread or process cannot be started.
-    pub fn reach(parent: &ParentDef) -> Result<Self> {
+    /// The limit of open files cannot be raised, or a thread or process cannot be started.
+    pub fn set_up(parent: &ParentDef) -> Result<Self> {
         let mut state = Self::default();
         if parent.allocate_mib > 0 {
             state.memory.push(Vec::with_capacity(parent.allocate_mib << 20));
@@ -49,20 +49,20 @@ impl State {
         Ok(state)
     }
 
-    /// Lets the busy threads run, and returns when each has done some work.
+    /// Starts the busy threads, and returns when each of them has run.
     pub fn start_busy(&mut self) -> Result<()> {
         self.busy.as_mut().map_or(Ok(()), Busy::start)
     }
 
-    /// Parks the busy threads, so that the other workers' blocks are not disturbed.
+    /// Parks the busy threads, so that they do not disturb the blocks of other workers.
     ///
-    /// Returns the share of all CPUs' time that they had since `start_busy`.
+    /// Returns their share of all CPU time since `start_busy`, in %.
     pub fn stop_busy(&self) -> Result<Option<f64>> {
         self.busy.as_ref().map(Busy::stop).transpose()
     }
 }
 
-/// Raises the limit of open files, the hard one too where this process may.
+/// Raises the limit of open files. Also raises the hard limit, if necessary and permitted.
 fn raise_limit(wanted: u64) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let enough = |of: Option<u64>| of.is_none_or(|n| n >= wanted);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keeps the spawning thread, and with it its children, on one CPU while single calls are timed.
+//! Pins the spawning thread, and so its children, to one CPU during the measurement of single calls.
 //!
-//! Where a child first runs is the scheduler's choice: on its parent's CPU, or on an idle one, some 20 us later. Which it is stays the
-//! same for hundreds of calls of one process and differs between processes, so that without this a ratio of two processes, and half
-//! of one within a process, would be about that.
+//! Without pinning, the scheduler starts a child on its parent's CPU, or some 20 us later on an idle CPU. The choice
+//! stays the same for hundreds of calls of one process, and differs between processes. It would dominate a ratio
+//! between two processes.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::Result;
 
-/// The calling thread, on one CPU.
+/// The calling thread's CPU mask before it was pinned to one CPU.
 pub struct Pinned {
     before: CpuSet,
 }
 
 impl Pinned {
-    /// Moves the calling thread to the first CPU it may use.
+    /// Pins the calling thread to the first CPU that it may use.
     pub fn to_first_cpu() -> Result<Pinned> {
         let before = sched_getaffinity(None)?;
         let mut one = CpuSet::new();
@@ -26,7 +26,7 @@ impl Pinned {
         Ok(Pinned { before })
     }
 
-    /// Lets it go where it may go again.
+    /// Restores the thread's CPU mask.
     pub fn release(self) -> Result<()> {
         Ok(sched_setaffinity(None, &self.before)?)
     }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the driver and a worker say to each other.
+//! The messages between the driver and a worker.
+//!
+//! bench-compare sends the same messages, also to workers of older commits. So their JSON names stay the same.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,39 +10,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::definitions::ParentDef;
 
-/// What a worker is, given on its command line.
+/// A worker's specification, passed on its command line as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Role {
+pub struct WorkerSpec {
     pub parent: ParentDef,
     pub filter: String,
     pub methods: Vec<String>,
-    /// Where the benchmark's own programs lie.
+    /// The directory of the benchmark's own programs.
     pub programs: PathBuf,
 }
 
-/// One method's share of a block.
+/// The samples of one method in a block.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Turn {
+pub struct MethodSamples {
     pub method: String,
     pub samples: usize,
+    /// Measured at the end of the block, after all other methods.
     pub apart: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Request {
-    /// By every method, start a child that lists its descriptors and see only 0, 1 and 2; by the promising ones also
-    /// while the worker holds a descriptor that is not close-on-exec.
+pub enum WorkerRequest {
+    /// Check that the child of each method has only descriptors 0, 1 and 2. For the methods in `only_stdio`, check
+    /// this also while the worker has a descriptor without close-on-exec.
     CheckDescriptors {
-        promising: Vec<String>,
+        #[serde(rename = "promising")]
+        only_stdio: Vec<String>,
     },
     FirstInstruction {
         program: String,
         search: bool,
-        turns: Vec<Turn>,
+        #[serde(rename = "turns")]
+        methods: Vec<MethodSamples>,
     },
     Lifecycle {
         program: String,
-        turns: Vec<Turn>,
+        #[serde(rename = "turns")]
+        methods: Vec<MethodSamples>,
     },
     Parallel {
         program: String,
@@ -50,17 +56,17 @@ pub enum Request {
     },
 }
 
-/// What a block brought.
+/// The samples of a block.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Block {
-    /// Nanoseconds by method.
+    /// The samples of each method, in ns.
     pub taken: HashMap<String, Vec<u64>>,
-    /// The share of all CPUs' time that the busy threads had meanwhile, in %.
+    /// The busy threads' share of all CPU time during the block, in %.
     pub busy_share: Option<f64>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Answer {
+pub enum WorkerReply {
     Done,
     Samples(Block),
     /// Spawns per second.
