@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The floor: what the same calls cost when nothing but system calls stands between them and a C
- * loop.
+ * The lower bound of the agent and job benchmarks: makes the same calls in a minimal C loop.
  *
- * Usage: floor CALLS IN_FLIGHT. One process, one thread: vfork, dup2, chdir, execve; two pipes a
- * call in one epoll set; waitpid once both are at their end. It shares no code with spawnfd, on
- * purpose. Orders come line by line on stdin as a worker.py has them; the call list is floor.py's.
- * Every answer is checked: exit code, and length and FNV-1a of stdout and stderr.
+ * Usage: floor CALLS IN_FLIGHT. One thread starts each call with vfork, dup2, chdir and execve,
+ * reads its two pipes through one epoll set, and calls waitpid when both are at end-of-file. The
+ * program shares no code with spawnfd. It reads orders from stdin, one JSON object per line, like
+ * worker.py. floor.py writes the call list. The program checks each call's exit code, and the
+ * length and FNV-1a hash of stdout and stderr.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,7 +40,7 @@ struct preset {
 };
 
 struct running {
-	const struct preset *preset; /* NULL: free */
+	const struct preset *preset; /* NULL: the slot is free */
 	pid_t pid;
 	int pipe[2];
 	struct output seen[2];
@@ -95,7 +95,7 @@ static char *read_string(FILE *file, size_t *length)
 	char *text = malloc(size + 1);
 
 	if (!text || fread(text, 1, size, file) != size || fgetc(file) != '\n')
-		fail("the call list ends inside a string");
+		fail("the call list has a truncated string");
 	text[size] = '\0';
 	if (length)
 		*length = size;
@@ -202,7 +202,7 @@ static void check(const struct running *running, int status)
 	}
 }
 
-/* Takes what a pipe has; true when that ended the call. */
+/* Reads from a pipe once. Returns true if the call has ended. */
 static bool progress(struct running *running, int stream)
 {
 	static unsigned char buffer[1 << 16];
@@ -216,9 +216,9 @@ static bool progress(struct running *running, int stream)
 		return false;
 	}
 	/*
-	 * close() alone would not do: vfork returns before the child's close-on-exec, so a child
-	 * just started may still hold this pipe, and epoll would go on reporting it under the
-	 * slot's next call.
+	 * close() alone does not remove the pipe from the epoll set. vfork returns before exec has
+	 * closed the child's close-on-exec descriptors, so a new child may still hold this pipe.
+	 * epoll would then report the pipe for the slot's next call.
 	 */
 	if (epoll_ctl(epoll_fd, EPOLL_CTL_DEL, running->pipe[stream], NULL))
 		fail("epoll_ctl: %s", strerror(errno));
@@ -259,7 +259,7 @@ static void run(const struct preset **calls, size_t count)
 	}
 }
 
-/* ---- the orders ---- */
+/* ---- orders from stdin ---- */
 
 static const struct preset *find_preset(const char *name, size_t length)
 {
@@ -269,11 +269,11 @@ static const struct preset *find_preset(const char *name, size_t length)
 	fail("no preset %.*s", (int)length, name);
 }
 
-/* The names in {"do":"prepare","calls":["a","b"]}; names hold no quotes. */
+/* Reads the names in {"do":"prepare","calls":["a","b"]}. Names contain no quotes. */
 static size_t read_names(const char *line, const struct preset ***calls)
 {
 	const char *place = strchr(line, '[');
-	size_t count = 0, room = 0;
+	size_t count = 0, capacity = 0;
 
 	if (!place)
 		fail("prepare without calls");
@@ -281,10 +281,10 @@ static size_t read_names(const char *line, const struct preset ***calls)
 		const char *end = strchr(++place, '"');
 
 		if (!end)
-			fail("prepare is cut off");
-		if (count == room) {
-			room = room ? room * 2 : 64;
-			*calls = realloc(*calls, room * sizeof(**calls));
+			fail("prepare has an unterminated name");
+		if (count == capacity) {
+			capacity = capacity ? capacity * 2 : 64;
+			*calls = realloc(*calls, capacity * sizeof(**calls));
 			if (!*calls)
 				fail("out of memory");
 		}
@@ -313,7 +313,7 @@ static intmax_t nanoseconds(const struct timespec *time)
 	return (intmax_t)time->tv_sec * 1000000000 + time->tv_nsec;
 }
 
-static void say(const char *line)
+static void print_line(const char *line)
 {
 	puts(line);
 	fflush(stdout);
@@ -322,7 +322,7 @@ static void say(const char *line)
 int main(int argc, char **argv)
 {
 	const struct preset **calls = NULL;
-	size_t count = 0, room = 0;
+	size_t count = 0, line_size = 0;
 	char *line = NULL;
 
 	if (argc != 3)
@@ -335,12 +335,12 @@ int main(int argc, char **argv)
 	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (!slots || null_fd < 0 || epoll_fd < 0)
-		fail("set-up: %s", strerror(errno));
-	say("{\"hello\": true}");
-	while (getline(&line, &room, stdin) > 0) {
+		fail("cannot set up: %s", strerror(errno));
+	print_line("{\"hello\": true}");
+	while (getline(&line, &line_size, stdin) > 0) {
 		if (strstr(line, "\"prepare\"")) {
 			count = read_names(line, &calls);
-			say("{\"ready\": true}");
+			print_line("{\"ready\": true}");
 		} else if (strstr(line, "\"go\"")) {
 			double cpu = cpu_seconds();
 			struct timespec begin, end;
@@ -354,7 +354,7 @@ int main(int argc, char **argv)
 			       count);
 			fflush(stdout);
 		} else if (strstr(line, "\"finish\"")) {
-			say("{\"finished\": true}");
+			print_line("{\"finished\": true}");
 			return 0;
 		} else {
 			fail("unknown order");

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Starts a program by every way the kernel has, in a guest whose clock counts
-// instructions, and prints a line for each start:
+// Starts programs with each of the kernel's methods, in a guest whose clock
+// counts instructions. Prints one line for each start:
 //
 //   sample PARENT CHILD METHOD FIRST WHOLE FAULTS
 //
-// FIRST is from the call to what the child reads as its first act, WHOLE until
-// it is reaped and its descriptors are closed; FAULTS are the child's minor
-// faults in its life. A method that this kernel has not is said once: `missing
-// METHOD`.
+// FIRST is the time from the call to the child's first clock reading. WHOLE is
+// the time until the child is reaped and its pidfd is closed. FAULTS is the
+// number of the child's minor page faults. If the kernel lacks a method, the
+// program prints `missing METHOD` once.
 //
 //   measure ROUNDS PARENT CHILD=PROGRAM...
 //
-// PARENT is small, touched1g or fds10000. A program of a child `x` is told to
-// write its first time stamp to descriptor 1 (as first_instruction.S does); one
-// of `x.life` is run as it is, with the words after `,` in PROGRAM.
+// PARENT is small, touched1g or fds10000. If CHILD does not contain `.life`,
+// the program must write its first time stamp to descriptor 1, as
+// first_instruction.S does. PROGRAM is a path, followed by arguments after `,`.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static int builder, template, ring;
 static struct io_uring_sqe *sqes;
 static unsigned *sq_tail, *sq_mask, *sq_array, *cq_head;
 
-// What a method gives: a pid, or a pidfd to wait by.
+// The result of a method: the pid or the pidfd with which to wait.
 struct started {
 	long pid, pidfd;
 };
@@ -92,7 +92,7 @@ static struct started run(int fd, struct spawn_args *args)
 	return (struct started){-1, syscall(__NR_pidfd_spawn_run, fd, args, sizeof(*args))};
 }
 
-// Nothing is configured, and the child has what is asked for only.
+// Uses an empty builder: the call has all settings, and the child gets only what they name.
 static struct started by_pristine(void)
 {
 	struct spawn_action actions[] = {{.type = SPAWN_ACTION_DUP2, .fd = 1, .newfd = 1}};
@@ -222,13 +222,13 @@ static int64_t now(void)
 	return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
-// What one start costs.
+// The cost of one start.
 struct cost {
 	int64_t first, whole;
 	long faults;
 };
 
-// One start; false if it is not to be had, or the child did not end well.
+// Measures one start. Returns false if the method is missing or the child failed.
 static bool sample(struct method *method, int from_child, bool stamps, struct cost *cost)
 {
 	struct timespec time = {};
@@ -270,7 +270,8 @@ static void make_parent(const char *parent)
 		struct rlimit limit = {20000, 20000};
 
 		setrlimit(RLIMIT_NOFILE, &limit);
-		// Close-on-exec, as careful programs have them: copied, and closed again.
+		// Close-on-exec, as in most programs: fork copies the descriptors, and exec closes
+		// them.
 		while (fcntl(0, F_DUPFD_CLOEXEC, 3) < 9999)
 			;
 	}
@@ -290,10 +291,11 @@ int main(int argc, char **argv)
 	close(pipes[1]);
 	builder = syscall(__NR_pidfd_open, 0, PIDFD_EMPTY);
 	for (size_t i = 0; i < METHODS; i++) {
-		bool theirs = i < 3;
+		// vfork, fork and posix_spawn exist on every kernel.
+		bool standard = i < 3;
 
-		methods[i].missing =
-			!theirs && (builder < 0 || (methods[i].start == by_uring && !open_ring()));
+		methods[i].missing = !standard && (builder < 0 ||
+						   (methods[i].start == by_uring && !open_ring()));
 		if (methods[i].missing)
 			fprintf(report, "missing %s: %s\n", methods[i].name, strerror(errno));
 	}
@@ -321,7 +323,8 @@ int main(int argc, char **argv)
 			template = syscall(__NR_spawn_template_create, &args, sizeof(args));
 		}
 		for (int round = -WARM_UP; round < rounds; round++) {
-			// A fork of a large parent costs as much as all others together.
+			// No warm-up for fork: in a large parent, one fork costs as much as all
+			// other methods.
 			for (size_t turn = 0; turn < METHODS; turn++) {
 				size_t number = (turn + round + WARM_UP) % METHODS;
 				struct method *method = methods + number;
