@@ -20,7 +20,7 @@ pub const NOT_FOUND: u8 = 127;
 /// The timeout expired, and this command ended the program.
 pub const TIMEOUT: u8 = 124;
 
-/// Why the command ends early.
+/// The reason why the command fails, and its exit code.
 #[derive(Debug)]
 pub struct Failure {
     pub code: u8,

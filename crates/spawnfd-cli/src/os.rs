@@ -152,7 +152,7 @@ pub enum Probe {
     Clone3,
     /// clone3 into a cgroup with an impossible descriptor. The errno is EBADF if the kernel knows the flag.
     CloneIntoCgroup,
-    /// close_range of an empty range, with these flags.
+    /// close_range of a range that has no open descriptor, with these flags.
     CloseRange(u32),
     /// faccessat2 of `/`.
     Faccessat2,

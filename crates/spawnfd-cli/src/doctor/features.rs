@@ -177,7 +177,7 @@ pub struct Finding {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub purpose: &'static str,
     pub available: bool,
-    /// The version of an available feature, if it has one. The reason, if the feature is missing.
+    /// If the feature is available, its version, if it has one. Otherwise, the reason.
     pub detail: Option<String>,
     /// The library's fallback, or the consequence, if the feature is missing.
     pub if_missing: &'static str,

@@ -48,7 +48,7 @@ fn actions_run_in_the_order_given() {
 }
 
 #[test]
-fn descriptors() {
+fn open_dup2_and_close_range_change_the_descriptors() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
@@ -68,7 +68,7 @@ fn descriptors() {
 }
 
 #[test]
-fn open_modes() {
+fn open_applies_modes_permissions_and_path_restrictions() {
     isolated!(|| {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let dir = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ fn inherited_descriptors_can_be_passed() {
 }
 
 #[test]
-fn the_program_and_its_directory() {
+fn cwd_arg0_strict_and_snapshot_apply_to_the_program() {
     isolated!(|| {
         assert_eq!(run(["--cwd", "/usr", "pwd"]).stdout, "/usr\n");
         assert_eq!(run(["--cwd", "/usr", "--chdir", "bin", "pwd"]).stdout.trim_end_matches('\n'), "/usr/bin");
@@ -159,7 +159,7 @@ fn the_program_and_its_directory() {
 }
 
 #[test]
-fn environment() {
+fn environment_flags_apply_in_the_documented_order() {
     isolated!(|| {
         let env = |flags: &[&str]| {
             let mut command = command();
@@ -183,7 +183,7 @@ fn environment() {
 }
 
 #[test]
-fn standard_streams() {
+fn standard_streams_can_be_redirected() {
     isolated!(|| {
         assert_eq!(run(["--stdout", "null", "sh", "-c", "echo out"]).stdout, "");
         assert_eq!(run(["--stderr", "stdout", "sh", "-c", "echo err >&2"]).stdout, "err\n");
@@ -205,7 +205,7 @@ fn standard_streams() {
 }
 
 #[test]
-fn sessions_and_groups() {
+fn setsid_and_process_group_set_the_ids() {
     isolated!(|| {
         // pid, parent, group, session: fields 1, 4, 5, 6 of stat.
         let script = "set -- $(cat /proc/$$/stat); echo $1 $5 $6";
@@ -222,7 +222,7 @@ fn sessions_and_groups() {
 }
 
 #[test]
-fn terminals() {
+fn the_program_gets_the_terminal() {
     isolated!(|| {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
@@ -243,7 +243,7 @@ fn terminals() {
 }
 
 #[test]
-fn resources() {
+fn limits_priorities_and_affinity_are_set() {
     isolated!(|| {
         let limits = ["--limit", "nofile=64:128", "--limit", "core=0", "--limit", "as=4G", "--limit", "cpu=unlimited"];
         let shown = shell(limits, "ulimit -Sn; ulimit -Hn; ulimit -c; ulimit -v; ulimit -t");
@@ -261,7 +261,7 @@ fn resources() {
 }
 
 #[test]
-fn signals() {
+fn signal_mask_and_default_signals_are_set() {
     isolated!(|| {
         assert_eq!(status(&[], "SigBlk"), "0000000000000000");
         assert_eq!(status(&["--signal-mask", "HUP,SIGUSR1"], "SigBlk"), "0000000000000201");
@@ -300,7 +300,7 @@ fn signals() {
 }
 
 #[test]
-fn the_program_dies_with_the_command() {
+fn parent_death_signal_kills_the_program_with_the_command() {
     isolated!(|| {
         let script = "echo $$; exec sleep 1000";
         let mut child = command()
@@ -323,7 +323,7 @@ fn the_program_dies_with_the_command() {
 }
 
 #[test]
-fn ids_and_capabilities() {
+fn ids_and_capabilities_are_set() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -343,7 +343,7 @@ fn ids_and_capabilities() {
 }
 
 #[test]
-fn capabilities_by_set() {
+fn each_capability_set_can_be_named() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -391,7 +391,7 @@ fn capabilities_by_set() {
 }
 
 #[test]
-fn namespaces() {
+fn namespaces_are_created_and_joined() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -474,7 +474,7 @@ fn chroot_changes_the_root() {
 }
 
 #[test]
-fn no_new_privs() {
+fn no_new_privs_is_set() {
     isolated!(|| {
         assert_eq!(status(&[], "NoNewPrivs"), "0");
         assert_eq!(status(&["--no-new-privs"], "NoNewPrivs"), "1");
@@ -482,7 +482,7 @@ fn no_new_privs() {
 }
 
 #[test]
-fn landlock() {
+fn landlock_confines_the_program() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let (open, shut) = (dir.path().join("open"), dir.path().join("shut"));
@@ -511,7 +511,7 @@ fn landlock() {
 }
 
 #[test]
-fn seccomp() {
+fn the_seccomp_filter_is_installed() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("filter");

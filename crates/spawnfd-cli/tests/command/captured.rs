@@ -250,7 +250,7 @@ fn sigkill_follows_after_the_grace_time() {
 }
 
 #[test]
-fn output_limit_and_spill_file() {
+fn output_limit_ends_the_program_and_spill_writes_a_file() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_str().unwrap();
@@ -318,7 +318,7 @@ fn a_program_that_cannot_be_killed_is_listed() {
 }
 
 #[test]
-fn a_run_that_reaches_a_limit() {
+fn a_reached_limit_is_reported() {
     isolated!(|| {
         let burn = "while :; do :; done";
         let (code, value) = json(&["--tree", "guard", "--cpu-time", "0.5", "sh", "-c", burn]);

@@ -23,7 +23,7 @@ fn the_exit_code_is_the_programs() {
 }
 
 #[test]
-fn a_missing_program_is_not_found() {
+fn a_missing_program_gives_exit_code_127() {
     isolated!(|| {
         // Every user may search these directories. Otherwise the error would be EACCES, as in execvp(3).
         let called = finish(command().env("PATH", "/usr/bin:/bin").args(["run", "no-such-program"]));
@@ -41,7 +41,7 @@ fn a_missing_program_is_not_found() {
 }
 
 #[test]
-fn a_file_that_cannot_be_executed() {
+fn a_file_that_cannot_be_executed_gives_exit_code_126() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("text");
@@ -211,7 +211,7 @@ fn a_fifo_does_not_block_the_command() {
 }
 
 #[test]
-fn failures_as_json() {
+fn json_reports_failures() {
     isolated!(|| {
         let called = run(["--capture", "--json", "--close", "4", "--chdir", "/no/dir", "true"]);
         assert_eq!(called.code, Some(125));
@@ -224,7 +224,7 @@ fn failures_as_json() {
 }
 
 #[test]
-fn usage_errors_as_json() {
+fn json_reports_usage_errors() {
     isolated!(|| {
         let of = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_else(|e| panic!("{e}: {text}"));
         for (args, argument, wanted) in [

@@ -88,7 +88,7 @@ fn rust_python_and_flags_use_the_same_names() {
 }
 
 #[test]
-fn completions_for_each_shell() {
+fn completions_exist_for_each_shell() {
     isolated!(|| {
         for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
             let called = call(["completions", shell]);
@@ -100,7 +100,7 @@ fn completions_for_each_shell() {
 }
 
 #[test]
-fn help_and_version() {
+fn help_and_version_are_printed_on_standard_output() {
     isolated!(|| {
         for args in [&["--help"][..], &["run", "-h"], &["doctor", "--help"], &["--version"]] {
             let called = call(args);

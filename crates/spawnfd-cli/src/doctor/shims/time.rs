@@ -17,7 +17,7 @@ const RUN_LIMIT: Duration = Duration::from_secs(3);
 /// The time limit for one shim, so that a slow shim does not use up the total.
 const SHIM_LIMIT: Duration = Duration::from_millis(1000);
 
-/// Times `--version` through the shim and of its target.
+/// Measures `--version` through the shim and directly, until `end`.
 pub fn cost(shim: &Path, target: &[PathBuf], end: Instant) -> Result<Cost, String> {
     let end = end.min(Instant::now() + SHIM_LIMIT);
     let mut best = [f64::INFINITY; 2];
@@ -37,7 +37,7 @@ pub fn cost(shim: &Path, target: &[PathBuf], end: Instant) -> Result<Cost, Strin
 fn once(program: &[PathBuf]) -> Result<f64, String> {
     let Some((first, rest)) = program.split_first() else { return Err("not timed: nothing to run".to_owned()) };
     let mut command = Command::new(first);
-    // SIGKILL on this command's death, so that the program does not outlive this command.
+    // The kernel kills the program if this command dies, so the program does not outlive this command.
     command.args(rest).arg("--version").parent_death_signal(9);
     let output =
         command.run_with(&Run::new().timeout(RUN_LIMIT).keep(0, 200)).map_err(|error| format!("not timed: {error}"))?;
