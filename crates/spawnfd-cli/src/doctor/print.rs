@@ -59,7 +59,7 @@ fn machine(diagnosis: &Diagnosis) -> Vec<Vec<String>> {
         row(
             "spawnfd",
             format!(
-                "{}: creates children with {}, closes descriptors with {}, passes descriptors with {}",
+                "{}: spawns with {}, closes descriptors with {}, passes descriptors with {}",
                 library.version, library.spawn_call, library.closes_descriptors_by, library.passes_descriptors_by
             ),
         ),
