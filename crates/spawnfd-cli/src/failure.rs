@@ -77,7 +77,10 @@ impl Failure {
                 let hint = if has_space { "; pass each argument as a separate word" } else { "" };
                 format!("{name}: not found in PATH (searched {directories}){hint}")
             } else {
-                format!("{name}: {error}")
+                let text = error.to_string();
+                // The message before the detail in brackets may already name the program.
+                let is_named = text.split_once(" [").is_some_and(|(message, _)| message.contains(&name.to_string()));
+                if is_named { text } else { format!("{name}: {text}") }
             };
         }
         failure

@@ -28,7 +28,7 @@ fn a_missing_program_gives_exit_code_127() {
         // Every user may search these directories. Otherwise the error would be EACCES, as in execvp(3).
         let called = finish(command().env("PATH", "/usr/bin:/bin").args(["run", "no-such-program"]));
         assert_eq!(complaint(&called, 127), "no-such-program: not found in PATH (searched 2 directories)");
-        assert!(complaint(&run(["/no/such/program"]), 127).starts_with("/no/such/program: "));
+        assert!(complaint(&run(["/no/such/program"]), 127).contains("/no/such/program"));
         let strict = ["--env", "PATH=/bin", "--strict", "no-such-program"];
         assert!(complaint(&run(strict), 127).starts_with("no-such-program: "));
         // Without PATH, the command searches the C library's default directories.
