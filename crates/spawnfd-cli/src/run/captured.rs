@@ -60,7 +60,7 @@ pub struct Capture {
     /// group]
     #[arg(long, value_name = "TIER", requires = "capture", help_heading = HEADING)]
     tree: Option<Control>,
-    /// What to do with processes that outlive the program [default: kill]
+    /// Fate of processes that outlive the program [default: kill]
     #[arg(long, value_name = "FATE", requires = "capture", help_heading = HEADING)]
     leftovers: Option<Fate>,
     /// Write the complete output to a file in this directory if it exceeds --keep, and print the path. The file is
@@ -121,7 +121,7 @@ enum Control {
     Auto,
 }
 
-/// What happens to processes that outlive the program.
+/// The fate of processes that outlive the program.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Fate {
     /// Send SIGKILL

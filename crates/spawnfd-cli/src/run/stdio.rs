@@ -7,7 +7,7 @@ use spawnfd::{Command, Stdio};
 use crate::failure::{Failure, reason};
 use crate::os;
 
-/// What a stream is connected to.
+/// The target of standard input or standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Target {
     /// This command's own
@@ -16,7 +16,7 @@ enum Target {
     Null,
 }
 
-/// What standard error is connected to.
+/// The target of standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ErrorTarget {
     /// This command's own

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parsers for the values of flags.
 //!
-//! Each error message says what was expected. A message that begins with `must` is printed after the flag's name.
+//! Each error message states the expected form. A message that begins with `must` is printed after the flag's name.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
