@@ -14,7 +14,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use spawnfd::{Errno, Known, Output, PerProcess, Waker};
+use spawnfd::{CheckedFd, Errno, Output, PerProcess, Waker};
 
 use crate::arguments::seconds;
 use crate::errors::Subjects;
@@ -31,7 +31,7 @@ pub struct Queue(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     news: PerProcess<Vec<News>>,
-    wake: Known,
+    wake: CheckedFd,
 }
 
 /// A notification, with the key of its future.
@@ -93,7 +93,7 @@ impl Queue {
     fn new() -> PyResult<Queue> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), "eventfd")))?;
-        Ok(Queue(Arc::new(Shared { news: PerProcess::default(), wake: Known::new(wake) })))
+        Ok(Queue(Arc::new(Shared { news: PerProcess::default(), wake: CheckedFd::new(wake) })))
     }
 
     /// The eventfd to wait for.

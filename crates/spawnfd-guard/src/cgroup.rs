@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tree that is a cgroup (v2), by its open directory. A process leaves it only if it is moved to another group.
+//! Process trees in a cgroup (v2). Each function gets the cgroup's open directory. A process leaves the cgroup only
+//! if a process moves it to another one.
 
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 
-use crate::members::{SIGCONT, wakes};
+use crate::members::{SIGCONT, needs_continue};
 use crate::process::{Stat, each_entry};
 use crate::sys::{self, Errno, Fd};
 
-/// Kills all processes in a group and in the groups below it.
+/// Kills all processes in a cgroup and in its descendant cgroups.
 ///
 /// Writes `cgroup.kill` (Linux 5.14), which no process escapes by forking. On older kernels the function freezes the
-/// group, kills each member, and thaws the group.
+/// cgroup, kills each member, and thaws the cgroup.
 pub fn kill(dir: i32) {
     if write(dir, c"cgroup.kill", b"1").is_err() {
         kill_frozen(dir);
@@ -30,8 +31,8 @@ fn kill_frozen(dir: i32) {
 /// A stopped member also gets SIGCONT, because it would not handle the signal otherwise.
 pub fn signal(dir: i32, signal: i32) -> Vec<i32> {
     let mut reached = Vec::new();
-    // A pid may pass to another process before pidfd_open. If the pid is still a member afterwards, the pidfd is the
-    // member's.
+    // A member may end before pidfd_open, and another process may get its pid. If the cgroup still lists the pid
+    // afterwards, the pidfd refers to the member.
     let opened: Vec<(i32, Fd)> =
         members(dir).into_iter().filter_map(|pid| Some((pid, sys::pidfd_open(pid).ok()?))).collect();
     let still = members(dir);
@@ -40,35 +41,35 @@ pub fn signal(dir: i32, signal: i32) -> Vec<i32> {
             continue;
         }
         reached.push(*pid);
-        if wakes(signal) && Stat::read(*pid).is_some_and(|stat| stat.is_stopped()) {
+        if needs_continue(signal) && Stat::read(*pid).is_some_and(|stat| stat.is_stopped()) {
             let _ = sys::signal(pidfd, SIGCONT);
         }
     }
     reached
 }
 
-/// The pids of the processes in a group and in the groups below it.
+/// The pids of the processes in a cgroup and in its descendant cgroups.
 ///
 /// Leaves out processes that have no pid in the caller's pid namespace.
 pub fn members(dir: i32) -> Vec<i32> {
-    let mut found = members_of_one(dir);
-    each_below(dir, |_, _, group| found.extend(members_of_one(group.number())));
+    let mut found = direct_members(dir);
+    each_descendant(dir, |_, _, group| found.extend(direct_members(group.number())));
     found
 }
 
-fn members_of_one(dir: i32) -> Vec<i32> {
+fn direct_members(dir: i32) -> Vec<i32> {
     let text = contents(dir, c"cgroup.procs").unwrap_or_default();
     let lines = text.split(|&byte| byte == b'\n').filter_map(|line| core::str::from_utf8(line).ok()?.parse().ok());
     lines.filter(|&pid: &i32| pid > 0).collect()
 }
 
-/// Whether the group or a group below it has a process. `false` if that cannot be read.
+/// Whether the cgroup or a descendant has a process. `false` if the function cannot read cgroup.events.
 pub fn is_populated(dir: i32) -> bool {
-    population(dir) == Some(true)
+    read_populated(dir) == Some(true)
 }
 
-/// Whether the group or a group below it has a process. `None` if the group exists but cannot be read.
-pub fn population(dir: i32) -> Option<bool> {
+/// Whether the cgroup or a descendant has a process. `None` if the cgroup exists but the function cannot read it.
+pub fn read_populated(dir: i32) -> Option<bool> {
     match contents(dir, c"cgroup.events") {
         Ok(events) => Some(events.windows(11).any(|window| window == b"populated 1")),
         Err(Errno::ENOENT | Errno::ENODEV) => Some(false),
@@ -76,8 +77,8 @@ pub fn population(dir: i32) -> Option<bool> {
     }
 }
 
-/// Kills repeatedly until the group is empty, at most for `milliseconds`. Returns whether the group is empty.
-pub fn end(dir: i32, milliseconds: u64) -> bool {
+/// Kills repeatedly until the cgroup is empty, at most for `milliseconds`. Returns whether the cgroup is empty.
+pub fn kill_until_empty(dir: i32, milliseconds: u64) -> bool {
     let deadline = sys::now().saturating_add(milliseconds);
     while is_populated(dir) {
         kill(dir);
@@ -92,15 +93,15 @@ pub fn end(dir: i32, milliseconds: u64) -> bool {
     true
 }
 
-/// Removes an empty group, with the empty groups below it.
+/// Removes an empty cgroup and its empty descendants.
 ///
 /// # Errors
-/// EBUSY: the group has a process. EACCES, EPERM: the caller may no longer remove the group.
+/// EBUSY: the cgroup has a process. EACCES, EPERM: the caller may no longer remove the cgroup.
 pub fn remove(path: &CStr) -> sys::Result<()> {
     match sys::remove_directory(sys::CWD, path) {
         Err(Errno::EBUSY | Errno::ENOTEMPTY) => {
             let dir = sys::open(sys::CWD, path, sys::DIRECTORY)?;
-            each_below(dir.number(), |above, name, _| {
+            each_descendant(dir.number(), |above, name, _| {
                 let _ = sys::remove_directory(above, name);
             });
             sys::remove_directory(sys::CWD, path)
@@ -110,39 +111,39 @@ pub fn remove(path: &CStr) -> sys::Result<()> {
     }
 }
 
-/// Visits the groups below one, each after the groups below itself.
+/// Visits the descendants of a cgroup, each after its own descendants.
 ///
-/// Passes to `each` the parent directory, the group's name there, and the group's own directory. Uses three
+/// Passes to `each` the parent directory, the cgroup's name there, and the cgroup's own directory. Uses three
 /// descriptors at any depth.
-fn each_below(dir: i32, mut each: impl FnMut(i32, &CStr, &Fd)) {
-    let mut left = below(dir);
+fn each_descendant(dir: i32, mut each: impl FnMut(i32, &CStr, &Fd)) {
+    let mut top_level = child_names(dir);
     let mut path: Vec<(CString, Vec<CString>)> = Vec::new();
-    // `None`: the current group is `dir` itself.
-    let mut here: Option<Fd> = None;
+    // `None`: the current cgroup is `dir` itself.
+    let mut current: Option<Fd> = None;
     loop {
-        let number = here.as_ref().map_or(dir, Fd::number);
-        if let Some(name) = path.last_mut().map_or(&mut left, |(_, left)| left).pop() {
+        let number = current.as_ref().map_or(dir, Fd::number);
+        if let Some(name) = path.last_mut().map_or(&mut top_level, |(_, remaining)| remaining).pop() {
             if let Ok(group) = sys::open(number, &name, sys::DIRECTORY) {
-                path.push((name, below(group.number())));
-                here = Some(group);
+                path.push((name, child_names(group.number())));
+                current = Some(group);
             }
-        } else if let (Some((name, _)), Some(group)) = (path.pop(), here.take()) {
+        } else if let (Some((name, _)), Some(group)) = (path.pop(), current.take()) {
             if !path.is_empty() {
-                // A group never moves, and `..` works even in a removed group.
-                let Ok(above) = sys::open(group.number(), c"..", sys::DIRECTORY) else { return };
-                here = Some(above);
+                // A cgroup never moves, and `..` works even in a removed cgroup.
+                let Ok(parent) = sys::open(group.number(), c"..", sys::DIRECTORY) else { return };
+                current = Some(parent);
             }
-            each(here.as_ref().map_or(dir, Fd::number), &name, &group);
+            each(current.as_ref().map_or(dir, Fd::number), &name, &group);
         } else {
             return;
         }
     }
 }
 
-/// The names of the groups directly below.
-fn below(dir: i32) -> Vec<CString> {
+/// The names of the child cgroups.
+fn child_names(dir: i32) -> Vec<CString> {
     let mut names: Vec<CString> = Vec::new();
-    // Open the directory again, because reading moves the offset of a descriptor.
+    // Open the directory again: reading would move the offset of the caller's descriptor.
     let Ok(listing) = sys::open(dir, c".", sys::DIRECTORY) else { return names };
     each_entry(&listing, |name, is_directory| {
         if is_directory && name != c"." && name != c".." {
@@ -178,16 +179,16 @@ mod tests {
 
     /// As on Linux before 5.14: does not use `cgroup.kill`.
     #[test]
-    fn kills_by_freezing() {
+    fn kills_by_freezing_and_removes_nested_cgroups() {
         let Some(path) = new_group() else {
-            std::eprintln!("SKIP kills_by_freezing: no cgroup v2 can be made");
+            std::eprintln!("SKIP kills_by_freezing_and_removes_nested_cgroups: no cgroup v2 can be made");
             return;
         };
         let c_path = CString::new(path.as_str()).expect("no NUL");
         let procs = std::format!("{path}/cgroup.procs");
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' TERM; sleep 1000 & sleep 1000 & wait"]);
-        // SAFETY: writes a file, whose name is made before.
+        // SAFETY: the closure only writes a file; the file's name was allocated before the fork.
         unsafe { shell.pre_exec(move || std::fs::write(&procs, "0")) };
         let mut child = shell.spawn().expect("starts");
         let dir = sys::open(sys::CWD, &c_path, sys::DIRECTORY).expect("own directory");
@@ -211,10 +212,10 @@ mod tests {
         let pid = sleep.id() as i32;
         std::fs::write(std::format!("{deep}/cgroup.procs"), std::format!("{pid}")).expect("own group");
         assert_eq!(members(dir.number()), [pid]);
-        assert!(end(dir.number(), 10_000));
+        assert!(kill_until_empty(dir.number(), 10_000));
         sleep.wait().expect("own child");
         let (mut groups, mut numbers) = (0, std::collections::BTreeSet::new());
-        each_below(dir.number(), |_, _, group| {
+        each_descendant(dir.number(), |_, _, group| {
             groups += 1;
             numbers.insert(group.number());
         });

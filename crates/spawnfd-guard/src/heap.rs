@@ -8,7 +8,8 @@ use core::ptr::null_mut;
 
 use crate::sys;
 
-/// Free blocks by size: powers of two from 16 bytes on. The allocator reuses freed blocks and never unmaps them.
+/// The lists of free blocks, one for each size. Sizes are powers of two from 16 bytes on. The allocator reuses freed
+/// blocks and never unmaps them.
 struct Heap {
     free: UnsafeCell<[*mut u8; CLASSES]>,
 }
@@ -23,7 +24,7 @@ unsafe impl Sync for Heap {}
 #[global_allocator]
 static HEAP: Heap = Heap { free: UnsafeCell::new([null_mut(); CLASSES]) };
 
-/// The class of a block and its size.
+/// The index of the free list for a block, and the block's size.
 fn class(layout: Layout) -> (usize, usize) {
     let size = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
     ((size / SMALLEST).trailing_zeros() as usize, size)

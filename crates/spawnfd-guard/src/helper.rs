@@ -29,28 +29,29 @@ const OWNER: i32 = 0;
 const TABLE: i32 = 1;
 const READY: i32 = 2;
 
-// The kernel's entry point. The kernel aligns the stack as before a call instruction, so this code calls `main`.
+// The program's entry point. The kernel aligns the stack as the ABI requires before a call instruction, so this code
+// calls `main`.
 #[cfg(target_arch = "x86_64")]
 global_asm!(".globl _start", "_start:", "xor ebp, ebp", "mov rdi, rsp", "and rsp, -16", "call {main}", "ud2", main = sym main);
 
 /// # Safety
 /// `arguments` points to argc, as in the initial stack that the kernel sets up.
 unsafe extern "C" fn main(arguments: *const usize) -> ! {
-    sys::be_private();
+    sys::set_undumpable();
     // SAFETY: by this function's contract.
     if unsafe { *arguments } > 1 {
         sys::set_name(c"spawnfd-init");
-        sys::ignore_children();
+        sys::autoreap_children();
         ready();
         init::watch(OWNER, TABLE);
         sys::exit(0)
     }
     sys::set_name(c"spawnfd-guard");
-    // 0: the owner is in another pid namespace, where the processes of its trees have other pids.
+    // Parent 0 means that the owner is in another pid namespace. The processes of its trees have other pids there.
     if sys::getppid() == 0 {
         sys::exit(2);
     }
-    let Ok(table) = table::Table::map(TABLE) else { sys::exit(1) };
+    let Ok(table) = table::TreeTable::map(TABLE) else { sys::exit(1) };
     sys::close(TABLE);
     ready();
     watch::watch(&table, OWNER);

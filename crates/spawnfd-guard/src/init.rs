@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first process of a tree's pid namespace: it sleeps, and when it exits the kernel kills the namespace.
+//! The first process of a tree's pid namespace. It sleeps. When it exits, the kernel kills the namespace.
 
 use crate::sys;
 
 /// The interval at which the first process of a released namespace checks for other processes.
-const LOOK_MS: u64 = 500;
+const CHECK_INTERVAL_MS: u64 = 500;
 
-/// Returns when the process behind `owner` has died. Once `let_go` is readable, returns when the caller is alone in
-/// its namespace.
-pub fn watch(owner: i32, let_go: i32) {
+/// Waits until the process behind the pidfd `owner` has died. Once the eventfd `release` is readable, waits instead
+/// until the caller is alone in its namespace.
+pub fn watch(owner: i32, release: i32) {
     loop {
-        match sys::wait_for_either([owner, let_go]) {
+        match sys::wait_for_either([owner, release]) {
             [_, true] => break,
             [true, _] => return,
             _ => {}
@@ -18,6 +18,6 @@ pub fn watch(owner: i32, let_go: i32) {
     }
     sys::close(owner);
     while !sys::is_alone() {
-        sys::sleep(LOOK_MS);
+        sys::sleep(CHECK_INTERVAL_MS);
     }
 }

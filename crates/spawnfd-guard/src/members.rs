@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::process::{Process, Stat, all, lists_children, present, sessions};
+use crate::process::{Process, Stat, all_processes, has_children_file, sessions, ticks_now};
 use crate::sys;
 
 const SIGKILL: i32 = 9;
@@ -16,61 +16,60 @@ const SIGSTOP: i32 = 19;
 /// - An earlier search found it.
 /// - Its parent is a member.
 /// - Its session has a member, and is not the session in which the root started. A process enters another's session
-///   only by fork, so all
-///   of the session belongs to the tree.
+///   only by fork, so all of the session belongs to the tree.
 /// - It is in the root's process group, and the group has a member.
-/// - Its session has the root's pid for a number, and it started while the root had that pid. This holds after the
-///   root is gone, too.
+/// - Its session id is the root's pid, and it started while the root had that pid. This also holds after the root has
+///   been reaped.
 ///
 /// A search does not find a process that left the session and lost its parent before any search saw it.
 ///
 /// The tree signals members one by one, each through a pidfd whose start time it has compared, and never by pid.
 #[derive(Debug)]
 pub struct Members {
-    /// Its start time is 0 until a search reads it, which works until the root is reaped.
+    /// The start time is 0 until a search reads it from /proc. A search can read it until the root is reaped.
     root: Process,
     /// The session in which the root started. It does not belong to the tree.
-    home: i32,
-    /// The last time at which the root had its pid for certain.
-    seen: u64,
+    start_session: i32,
+    /// The last time at which the root certainly had its pid.
+    root_seen: u64,
     /// The other members as of the last search, including zombies, which keep their pids.
     known: Vec<Process>,
     /// The root's pidfd, which shows whether the root is reaped and whether its group still has members.
     pidfd: Option<sys::Fd>,
     /// The last search could not read /proc: no descriptor was free, or there is no /proc.
-    blind: bool,
+    proc_unreadable: bool,
 }
 
 impl Members {
-    /// A tree of one process, `root`. With its `pidfd`, the start time may be 0. `home` is the session in which the
-    /// root started.
-    pub fn new(root: Process, home: i32, pidfd: Option<sys::Fd>) -> Members {
-        let mut tree = Members { root, home, seen: 0, known: Vec::new(), pidfd, blind: false };
-        tree.note_root();
+    /// A tree of one process, `root`. If `pidfd` is given, the root's start time may be 0. `start_session` is the
+    /// session in which the root started.
+    pub fn new(root: Process, start_session: i32, pidfd: Option<sys::Fd>) -> Members {
+        let mut tree = Members { root, start_session, root_seen: 0, known: Vec::new(), pidfd, proc_unreadable: false };
+        tree.update_root_seen();
         tree
     }
 
     /// Whether the root has its pid: it runs, or is not reaped yet.
-    fn root_has_number(&self) -> bool {
-        self.pidfd.as_ref().is_some_and(sys::has_number)
+    fn root_has_pid(&self) -> bool {
+        self.pidfd.as_ref().is_some_and(sys::has_pid)
     }
 
-    /// Whether the root has ended, reaped or not. `false` if it has no pidfd.
+    /// Whether the root has ended; it may have been reaped. `false` if the tree has no pidfd of the root.
     pub fn root_has_ended(&self) -> bool {
         self.pidfd.as_ref().is_some_and(|pidfd| sys::wait_for_end(pidfd.number(), 0))
     }
 
-    /// Records the present time if the root has its pid now. Returns the last recorded time.
-    pub fn note_root(&mut self) -> u64 {
-        if self.root_has_number() {
-            self.seen = present();
+    /// Records the current time if the root has its pid now. Returns the last recorded time.
+    pub fn update_root_seen(&mut self) -> u64 {
+        if self.root_has_pid() {
+            self.root_seen = ticks_now();
         }
-        self.seen
+        self.root_seen
     }
 
     /// Records a time at which other code saw that the root had its pid.
-    pub fn root_was_seen(&mut self, at: u64) {
-        self.seen = self.seen.max(at);
+    pub fn set_root_seen(&mut self, at: u64) {
+        self.root_seen = self.root_seen.max(at);
     }
 
     /// The root.
@@ -79,83 +78,87 @@ impl Members {
     }
 
     /// Adds a known member.
-    pub fn learn(&mut self, process: Process) {
+    pub fn add(&mut self, process: Process) {
         if process.pid != self.root.pid && !self.known.contains(&process) {
             self.known.push(process);
         }
     }
 
-    /// The known members that the root and `seen` alone do not identify: they are in another session, or younger.
-    pub fn strays<'a>(&'a self, list: &'a [Stat]) -> impl Iterator<Item = Process> + 'a {
+    /// The known members that the guard must be told about. The guard cannot find them by the root's session and
+    /// `root_seen`: they are in another session, or started later.
+    pub fn members_to_report<'a>(&'a self, list: &'a [Stat]) -> impl Iterator<Item = Process> + 'a {
         let stats = self.known.iter().filter_map(|&known| find(list, known));
-        stats.filter(|stat| stat.session != self.root.pid || stat.process.start > self.seen).map(|stat| stat.process)
+        stats
+            .filter(|stat| stat.session != self.root.pid || stat.process.start > self.root_seen)
+            .map(|stat| stat.process)
     }
 
-    /// Whether members other than the root may be left, without a search of /proc.
+    /// Whether members other than the root may still exist. Does not search /proc.
     ///
     /// `true` when in doubt, and until the root is reaped.
     pub fn may_have_others(&self) -> bool {
         let is_there = |known: &Process| {
             Stat::read(known.pid).map_or_else(|| sys::getsid(known.pid).is_ok(), |now| now.process == *known)
         };
-        self.pidfd.as_ref().is_none_or(|pidfd| sys::is_in_use(pidfd.number(), self.root.pid))
+        self.pidfd.as_ref().is_none_or(|pidfd| sys::is_number_in_use(pidfd.number(), self.root.pid))
             || self.known.iter().any(is_there)
     }
 
-    /// Finds and remembers the members. Returns the running members, and the list of processes searched.
+    /// Finds and remembers the members. Returns the running members, and all processes that the search has read.
     pub fn find(&mut self) -> (Vec<Stat>, Vec<Stat>) {
         let list = candidates(core::slice::from_ref(self));
-        self.blind = list.is_none();
+        self.proc_unreadable = list.is_none();
         let list = list.unwrap_or_default();
-        (self.look(&list), list)
+        (self.find_in(&list), list)
     }
 
     /// Whether the last search could not read /proc, and so found no members.
-    pub fn is_blind(&self) -> bool {
-        self.blind
+    pub fn is_proc_unreadable(&self) -> bool {
+        self.proc_unreadable
     }
 
     /// Finds the members in `list` (all candidates, sorted by pid) and remembers them. Returns the running members.
-    fn look(&mut self, list: &[Stat]) -> Vec<Stat> {
+    fn find_in(&mut self, list: &[Stat]) -> Vec<Stat> {
         // The root still has its pid, so it also had the pid when the list was read.
-        if self.root_has_number()
-            && let Ok(place) = list.binary_search_by_key(&self.root.pid, |stat| stat.process.pid)
-            && let Some(stat) = list.get(place)
+        if self.root_has_pid()
+            && let Ok(index) = list.binary_search_by_key(&self.root.pid, |stat| stat.process.pid)
+            && let Some(stat) = list.get(index)
         {
             self.root = stat.process;
         }
-        let seen = self.note_root();
-        // A pid that is in use as a session number is not free, so no session had this number when the root got it.
+        let seen = self.update_root_seen();
+        // The kernel does not assign a pid that is in use as a session id. So no session had this id when the root
+        // got its pid.
         let is_of_session =
             |stat: &Stat| stat.session == self.root.pid && (self.root.start..=seen).contains(&stat.process.start);
-        let begins =
+        let is_known =
             |stat: &Stat| stat.process == self.root || self.known.contains(&stat.process) || is_of_session(stat);
-        let mut belongs: Vec<bool> = list.iter().map(begins).collect();
-        let held = self.pidfd.as_ref().is_some_and(|pidfd| sys::group_has_members(pidfd) == Ok(true));
+        let mut belongs: Vec<bool> = list.iter().map(is_known).collect();
+        let group_has_members = self.pidfd.as_ref().is_some_and(|pidfd| sys::group_has_members(pidfd) == Ok(true));
         let mut sessions: Vec<i32> = Vec::new();
-        let mut group = held;
-        if held {
+        let mut group = group_has_members;
+        if group_has_members {
             sessions.push(self.root.pid);
         }
         loop {
             for (stat, _) in list.iter().zip(&belongs).filter(|(_, belongs)| **belongs) {
-                if stat.session != self.home && stat.session > 0 && !sessions.contains(&stat.session) {
+                if stat.session != self.start_session && stat.session > 0 && !sessions.contains(&stat.session) {
                     sessions.push(stat.session);
                 }
                 group |= stat.group == self.root.pid;
             }
             let mut found = false;
-            for (place, stat) in list.iter().enumerate() {
-                if belongs.get(place) != Some(&false) || stat.process.start < self.root.start {
+            for (index, stat) in list.iter().enumerate() {
+                if belongs.get(index) != Some(&false) || stat.process.start < self.root.start {
                     continue;
                 }
                 let parent = list.binary_search_by_key(&stat.parent, |parent| parent.process.pid).ok();
-                let by_birth = parent.is_some_and(|parent| {
+                let by_parent = parent.is_some_and(|parent| {
                     belongs.get(parent) == Some(&true)
                         && list.get(parent).is_some_and(|parent| parent.process.start <= stat.process.start)
                 });
-                if by_birth || sessions.contains(&stat.session) || group && stat.group == self.root.pid {
-                    if let Some(belongs) = belongs.get_mut(place) {
+                if by_parent || sessions.contains(&stat.session) || group && stat.group == self.root.pid {
+                    if let Some(belongs) = belongs.get_mut(index) {
                         *belongs = true;
                     }
                     found = true;
@@ -173,15 +176,16 @@ impl Members {
     /// Pidfds of the ended members that the kernel has made children of the calling process, so that the caller can
     /// reap them.
     ///
-    /// The kernel gives orphans to pid 1 or to a subreaper; if that is the host, no other code in it reaps them.
-    /// Leaves out members in the session in which the root started: such a process may be another child of the root's
-    /// creator.
-    pub fn inherited(&self) -> impl Iterator<Item = sys::Fd> + '_ {
+    /// The kernel makes orphans children of pid 1 or of a subreaper. If the host is that process, none of its other
+    /// code reaps them. The result leaves out members in the session in which the root started: such a process may be
+    /// another child of the root's creator.
+    pub fn reapable_orphans(&self) -> impl Iterator<Item = sys::Fd> + '_ {
         let own = sys::getpid();
-        let is_inherited =
-            move |stat: &Stat| !stat.is_alive() && stat.parent == own && stat.session != self.home && stat.session > 0;
-        let here = self.known.iter().filter(move |known| Stat::read(known.pid).is_some_and(|stat| is_inherited(&stat)));
-        here.filter_map(|known| known.open())
+        let is_orphan = move |stat: &Stat| {
+            !stat.is_alive() && stat.parent == own && stat.session != self.start_session && stat.session > 0
+        };
+        let orphans = move |known: &&Process| Stat::read(known.pid).is_some_and(|stat| is_orphan(&stat));
+        self.known.iter().filter(orphans).filter_map(|known| known.open())
     }
 
     /// Sends a signal once to each member. Returns whether the root got the signal.
@@ -191,12 +195,12 @@ impl Members {
         let mut root = false;
         for member in self.find().0 {
             let sent = self.send(member.process, signal);
-            if sent && wakes(signal) && member.is_stopped() {
+            if sent && needs_continue(signal) && member.is_stopped() {
                 self.send(member.process, SIGCONT);
             }
             root |= sent && member.process == self.root;
         }
-        self.signal_unseen(signal) || root
+        self.signal_group_without_proc(signal) || root
     }
 
     /// Sends a signal to one process. Uses the existing pidfd for the root, because opening another may fail.
@@ -207,20 +211,20 @@ impl Members {
         }
     }
 
-    /// Sets the root's pidfd if the tree has none, as when no descriptor was free before.
+    /// Sets the root's pidfd if the tree has none because no descriptor was free before.
     ///
-    /// `seen` is a time at which the root had its pid for certain.
-    pub fn take_pidfd(&mut self, pidfd: impl FnOnce() -> Option<sys::Fd>, seen: u64) {
+    /// `seen` is a time at which the root certainly had its pid.
+    pub fn set_pidfd_if_missing(&mut self, pidfd: impl FnOnce() -> Option<sys::Fd>, seen: u64) {
         if self.pidfd.is_none() {
             self.pidfd = pidfd();
-            self.root_was_seen(seen);
-            self.note_root();
+            self.set_root_seen(seen);
+            self.update_root_seen();
         }
     }
 
     /// Without /proc, sends a signal to the root's process group instead of the members. Returns whether the group
     /// had members.
-    fn signal_unseen(&self, signal: i32) -> bool {
+    fn signal_group_without_proc(&self, signal: i32) -> bool {
         let Some(pidfd) = self.pidfd.as_ref().filter(|_| Stat::read(sys::getpid()).is_none()) else { return false };
         sys::getpgid(0) != Ok(self.root.pid) && sys::signal_group(pidfd, signal).is_ok()
     }
@@ -229,7 +233,7 @@ impl Members {
 /// Whether a stopped process needs a SIGCONT to handle a signal.
 ///
 /// True except for SIGCONT to SIGTTOU (18 to 22), which stop or continue a process themselves.
-pub(crate) fn wakes(signal: i32) -> bool {
+pub(crate) fn needs_continue(signal: i32) -> bool {
     !(SIGCONT..=22).contains(&signal)
 }
 
@@ -238,24 +242,24 @@ pub(crate) fn wakes(signal: i32) -> bool {
 /// Reads the session of every process. Reads /proc/PID/stat only of known members, of processes that share a session
 /// or group with one, and of descendants. Reading it for all processes would cost eight times as much.
 fn candidates(trees: &[Members]) -> Option<Vec<Stat>> {
-    if !lists_children() {
-        return all();
+    if !has_children_file() {
+        return all_processes();
     }
-    let everybody = sessions()?;
-    let of_session = |wanted: i32| everybody.iter().filter(move |who| who.1 == wanted).map(|who| who.0);
+    let processes = sessions()?;
+    let of_session = |wanted: i32| processes.iter().filter(move |(_, session)| *session == wanted).map(|(pid, _)| *pid);
     let (mut found, mut pending, mut seen): (Vec<Stat>, Vec<i32>, Vec<i32>) = Default::default();
-    for Members { root, home, known, .. } in trees {
+    for Members { root, start_session, known, .. } in trees {
         pending.push(root.pid);
         pending.extend(known.iter().map(|known| known.pid));
         pending.extend(of_session(root.pid));
-        // The root's group is in its own session, or in the session in which it started.
-        pending.extend(of_session(*home).filter(|&pid| sys::getpgid(pid) == Ok(root.pid)));
-        seen.extend([root.pid, *home]);
+        // The root's process group is in the root's own session or in `start_session`.
+        pending.extend(of_session(*start_session).filter(|&pid| sys::getpgid(pid) == Ok(root.pid)));
+        seen.extend([root.pid, *start_session]);
     }
     while let Some(pid) = pending.pop() {
-        let Err(place) = found.binary_search_by_key(&pid, |stat| stat.process.pid) else { continue };
+        let Err(index) = found.binary_search_by_key(&pid, |stat| stat.process.pid) else { continue };
         let Some(stat) = Stat::read(pid) else { continue };
-        found.insert(place, stat);
+        found.insert(index, stat);
         if stat.session > 0 && !seen.contains(&stat.session) {
             seen.push(stat.session);
             pending.extend(of_session(stat.session));
@@ -266,8 +270,8 @@ fn candidates(trees: &[Members]) -> Option<Vec<Stat>> {
 }
 
 fn find(list: &[Stat], process: Process) -> Option<&Stat> {
-    let place = list.binary_search_by_key(&process.pid, |stat| stat.process.pid).ok()?;
-    list.get(place).filter(|stat| stat.process == process)
+    let index = list.binary_search_by_key(&process.pid, |stat| stat.process.pid).ok()?;
+    list.get(index).filter(|stat| stat.process == process)
 }
 
 /// Kills trees, and waits at most `milliseconds` until they have ended. Returns whether /proc shows no member except
@@ -276,24 +280,24 @@ fn find(list: &[Stat], process: Process) -> Option<&Stat> {
 /// A member may fork between the search and the kill, and its child would lose the parent by which a search finds it.
 /// So the function stops all members first. A stopped process does not fork, and keeps its session, its group and the
 /// parentage of its children.
-pub fn end(trees: &mut [Members], milliseconds: u64) -> bool {
+pub fn kill_trees(trees: &mut [Members], milliseconds: u64) -> bool {
     /// After this time the function kills, even if members have not stopped or new ones still appear.
     const STOPPING_MS: u64 = 250;
-    let begun = sys::now();
-    let deadline = begun.saturating_add(milliseconds);
-    let mut stopping = Stopping::default();
+    let started_at = sys::now();
+    let deadline = started_at.saturating_add(milliseconds);
+    let mut stopped = StoppedMembers::default();
     loop {
         let list = candidates(trees).unwrap_or_default();
-        let alive: Vec<Stat> = trees.iter_mut().flat_map(|tree| tree.look(&list)).collect();
+        let alive: Vec<Stat> = trees.iter_mut().flat_map(|tree| tree.find_in(&list)).collect();
         let now = sys::now();
         if alive.is_empty() {
-            let somebody = trees.iter().filter(|tree| tree.signal_unseen(SIGKILL)).count() > 0;
-            if !somebody || now >= deadline {
-                return !somebody;
+            let signalled_group = trees.iter().filter(|tree| tree.signal_group_without_proc(SIGKILL)).count() > 0;
+            if !signalled_group || now >= deadline {
+                return !signalled_group;
             }
         }
-        // A search finds the children of a single member by its session, so the function need not stop that member.
-        if alive.len() == 1 || stopping.is_over(&alive) || now >= begun + STOPPING_MS {
+        // A search finds the children of a single member by the session, so the function need not stop that member.
+        if alive.len() == 1 || stopped.stop_all(&alive) || now >= started_at + STOPPING_MS {
             for member in &alive {
                 member.process.signal(SIGKILL);
             }
@@ -305,26 +309,27 @@ pub fn end(trees: &mut [Members], milliseconds: u64) -> bool {
     }
 }
 
-/// The processes that got a SIGSTOP, sorted; and whether the kernel accepted the signal.
+/// The processes that the library has sent SIGSTOP, sorted; and whether the kernel accepted each signal.
 #[derive(Default)]
-struct Stopping(Vec<(Process, bool)>);
+struct StoppedMembers(Vec<(Process, bool)>);
 
-impl Stopping {
-    /// Sends SIGSTOP to new members. Returns whether there is no new one, and all that got the signal have stopped.
+impl StoppedMembers {
+    /// Sends SIGSTOP to new members. Returns `true` if there was no new member, and all stopped members can no longer
+    /// fork.
     ///
-    /// A process completes a fork in progress before it stops, so afterwards a search sees the fork's child.
-    fn is_over(&mut self, alive: &[Stat]) -> bool {
-        let mut over = true;
+    /// A process completes a fork in progress before it stops, so afterwards a search finds the fork's child.
+    fn stop_all(&mut self, alive: &[Stat]) -> bool {
+        let mut all_stopped = true;
         for member in alive {
-            match self.0.binary_search_by_key(&member.process, |told| told.0) {
-                Ok(place) => over &= member.holds_still() || !self.0.get(place).is_some_and(|told| told.1),
-                Err(place) => {
-                    self.0.insert(place, (member.process, member.process.signal(SIGSTOP)));
-                    over = false;
+            match self.0.binary_search_by_key(&member.process, |stopped| stopped.0) {
+                Ok(index) => all_stopped &= member.cannot_fork() || !self.0.get(index).is_some_and(|stopped| stopped.1),
+                Err(index) => {
+                    self.0.insert(index, (member.process, member.process.signal(SIGSTOP)));
+                    all_stopped = false;
                 }
             }
         }
-        over
+        all_stopped
     }
 }
 
@@ -345,7 +350,7 @@ mod tests {
     const ROOT: Process = Process { pid: 100, start: 50 };
 
     #[test]
-    fn looks_at_few_and_finds_the_same() {
+    fn a_search_of_candidates_finds_the_same_as_a_search_of_all_processes() {
         extern crate std;
         use std::os::unix::process::CommandExt;
         // Six processes: one in its own group, one in its own session, and descendants.
@@ -355,16 +360,16 @@ mod tests {
         let root = Process { pid: sh.id() as i32, start: 0 };
         let tree = || Members::new(root, sys::getsid(0).expect("this process's"), sys::pidfd_open(root.pid).ok());
         let (mut few, mut every) = (Vec::new(), Vec::new());
-        let begun = sys::now();
-        while (every.len() < 6 || few != every) && sys::now() < begun + 60_000 {
+        let started_at = sys::now();
+        while (every.len() < 6 || few != every) && sys::now() < started_at + 60_000 {
             let mut tree = [tree()];
             let list = candidates(&tree).expect("/proc");
-            few = pids(&tree[0].look(&list));
+            few = pids(&tree[0].find_in(&list));
             assert!(list.is_sorted_by_key(|stat| stat.process));
-            every = pids(&tree[0].look(&all().expect("/proc")));
+            every = pids(&tree[0].find_in(&all_processes().expect("/proc")));
         }
         let mut tree = [tree()];
-        let ended = end(&mut tree, 60_000);
+        let ended = kill_trees(&mut tree, 60_000);
         sh.wait().expect("own child");
         assert_eq!((every.len(), ended), (6, true));
         assert_eq!(few, every);
@@ -388,17 +393,17 @@ mod tests {
             stat(105, 53, 90, 90, 90),
         ];
         let mut tree = Members::new(ROOT, 0, None);
-        assert_eq!(pids(&tree.look(&list)), [100, 101, 102, 103, 104]);
-        tree.root_was_seen(51);
-        assert_eq!(tree.strays(&list).map(|stray| stray.pid).collect::<Vec<_>>(), [103, 104]);
-        tree.seen = 50;
-        assert_eq!(tree.strays(&list).map(|stray| stray.pid).collect::<Vec<_>>(), [101, 102, 103, 104]);
+        assert_eq!(pids(&tree.find_in(&list)), [100, 101, 102, 103, 104]);
+        tree.set_root_seen(51);
+        assert_eq!(tree.members_to_report(&list).map(|member| member.pid).collect::<Vec<_>>(), [103, 104]);
+        tree.root_seen = 50;
+        assert_eq!(tree.members_to_report(&list).map(|member| member.pid).collect::<Vec<_>>(), [101, 102, 103, 104]);
         // A member stays known after its ancestors and its session's other members are gone.
-        assert_eq!(pids(&tree.look(&[list[0], list[1], list[6], list[7]])), [104]);
+        assert_eq!(pids(&tree.find_in(&[list[0], list[1], list[6], list[7]])), [104]);
     }
 
     #[test]
-    fn the_session_it_was_born_into_is_not_the_tree_s() {
+    fn the_session_in_which_the_root_started_does_not_belong_to_the_tree() {
         let list = [
             stat(90, 40, 1, 90, 90),
             stat(100, 50, 90, 100, 90),
@@ -406,16 +411,16 @@ mod tests {
             stat(102, 51, 1, 102, 90),
             stat(103, 51, 90, 90, 90),
         ];
-        assert_eq!(pids(&Members::new(ROOT, 90, None).look(&list)), [100, 101]);
+        assert_eq!(pids(&Members::new(ROOT, 90, None).find_in(&list)), [100, 101]);
         // The root's process group does not belong to the tree either, unless the root leads it.
         let list = [stat(90, 40, 1, 90, 90), stat(100, 50, 90, 90, 90), stat(101, 51, 100, 90, 90), list[4]];
-        assert_eq!(pids(&Members::new(ROOT, 90, None).look(&list)), [100, 101]);
+        assert_eq!(pids(&Members::new(ROOT, 90, None).find_in(&list)), [100, 101]);
     }
 
     #[test]
-    fn a_number_that_came_back_is_a_stranger() {
+    fn a_process_with_a_reused_pid_is_not_a_member() {
         let mut tree = Members::new(ROOT, 0, None);
-        tree.learn(Process { pid: 103, start: 52 });
+        tree.add(Process { pid: 103, start: 52 });
         let list = [
             // Another process that has the root's pid, and leads a session.
             stat(100, 60, 1, 100, 100),
@@ -424,36 +429,36 @@ mod tests {
             stat(103, 62, 1, 103, 103),
             stat(104, 63, 103, 103, 103),
         ];
-        assert_eq!(pids(&tree.look(&list)), []);
+        assert_eq!(pids(&tree.find_in(&list)), []);
     }
 
     #[test]
-    fn whoever_was_in_the_session_while_the_root_had_its_number_belongs() {
+    fn a_process_that_started_in_the_root_s_session_while_the_root_had_its_pid_is_a_member() {
         let (elder, younger) = (stat(101, 51, 1, 101, 100), stat(102, 61, 1, 102, 100));
         let mut tree = Members::new(ROOT, 0, None);
-        assert_eq!(pids(&tree.look(&[elder, younger])), []);
-        tree.root_was_seen(60);
+        assert_eq!(pids(&tree.find_in(&[elder, younger])), []);
+        tree.set_root_seen(60);
         // `younger` is a member only together with `elder`, because they share a session.
-        assert_eq!(pids(&tree.look(&[younger])), []);
-        assert_eq!(pids(&tree.look(&[elder, younger])), [101, 102]);
+        assert_eq!(pids(&tree.find_in(&[younger])), []);
+        assert_eq!(pids(&tree.find_in(&[elder, younger])), [101, 102]);
         let mut tree = Members::new(Process { start: 0, ..ROOT }, 90, None);
-        tree.root_was_seen(60);
+        tree.set_root_seen(60);
         assert_eq!(
-            pids(&tree.look(&[elder, younger])),
+            pids(&tree.find_in(&[elder, younger])),
             [101, 102],
-            "the session it has made, whatever it was born into"
+            "the session that the root created, whatever its start session"
         );
     }
 
     #[test]
-    fn a_child_is_not_older_than_its_parent() {
+    fn a_process_older_than_its_parent_is_not_a_member() {
         let list = [stat(99, 49, 100, 7, 7), stat(100, 50, 90, 100, 100), stat(101, 49, 100, 9, 9)];
-        assert_eq!(pids(&Members::new(ROOT, 0, None).look(&list)), [100]);
+        assert_eq!(pids(&Members::new(ROOT, 0, None).find_in(&list)), [100]);
     }
 
     #[test]
-    fn sessions_of_other_namespaces_are_nobody_s() {
+    fn session_0_of_other_pid_namespaces_does_not_make_a_member() {
         let list = [stat(50, 51, 1, 0, 0), stat(100, 50, 1, 0, 0)];
-        assert_eq!(pids(&Members::new(ROOT, 0, None).look(&list)), [100]);
+        assert_eq!(pids(&Members::new(ROOT, 0, None).find_in(&list)), [100]);
     }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tree that is a pid namespace: no process can leave it, and the kernel kills all when its first process ends.
+//! A process tree in a pid namespace. No process can leave it. When its first process ends, the kernel kills all
+//! others.
 
 use alloc::vec::Vec;
 
-use crate::members::{SIGCONT, wakes};
-use crate::process::{self, Stat, lists_children};
+use crate::members::{SIGCONT, needs_continue};
+use crate::process::{self, Stat, has_children_file};
 use crate::sys::{self, Fd};
 
 /// The first process of a pid namespace and the program in it, both children of the caller's process.
@@ -21,7 +22,7 @@ impl Namespace {
     }
 
     /// Records the program.
-    pub fn born(&mut self, pid: i32, pidfd: Fd) {
+    pub fn set_program(&mut self, pid: i32, pidfd: Fd) {
         self.program = Some((pid, pidfd));
     }
 
@@ -36,20 +37,21 @@ impl Namespace {
     }
 
     /// The program's pid, while the program runs.
-    fn running(&self) -> Option<i32> {
+    fn running_program(&self) -> Option<i32> {
         self.program.as_ref().filter(|(_, pidfd)| !sys::wait_for_end(pidfd.number(), 0)).map(|(pid, _)| *pid)
     }
 
     /// The running processes in the namespace except the first process and the program. `None` if /proc cannot be
     /// read.
     ///
-    /// All of them descend from these two, because the first process adopts orphans.
+    /// They all descend from the first process or the program, because the kernel makes orphans children of the first
+    /// process.
     pub fn others(&self) -> Option<Vec<Stat>> {
-        let program = self.running();
+        let program = self.running_program();
         if self.has_ended() || (program.is_none() && !self.has_orphans()) {
             return Some(Vec::new());
         }
-        let list = process::all()?;
+        let list = process::all_processes()?;
         let mut inside: Vec<i32> = [self.init.0].into_iter().chain(program).collect();
         let roots = inside.len();
         loop {
@@ -69,13 +71,13 @@ impl Namespace {
 
     /// The running processes in the namespace except the first process.
     pub fn all(&self) -> Vec<Stat> {
-        let program = self.running().and_then(Stat::read);
+        let program = self.running_program().and_then(Stat::read);
         self.others().unwrap_or_default().into_iter().chain(program).collect()
     }
 
     /// Whether the first process may have children. Once the program has ended, these are the remaining processes.
     fn has_orphans(&self) -> bool {
-        let mut found = !lists_children();
+        let mut found = !has_children_file();
         if let (false, Some(init)) = (found, Stat::read(self.init.0)) {
             init.each_child(|_| found = true);
         }
@@ -86,11 +88,11 @@ impl Namespace {
     ///
     /// A stopped process also gets SIGCONT, because it would not handle the signal otherwise.
     pub fn signal(&self, signal: i32) -> bool {
-        let program = self.running();
+        let program = self.running_program();
         let mut reached = false;
         for stat in self.all() {
             let sent = stat.process.signal(signal);
-            if sent && wakes(signal) && stat.is_stopped() {
+            if sent && needs_continue(signal) && stat.is_stopped() {
                 stat.process.signal(SIGCONT);
             }
             reached |= sent && Some(stat.process.pid) == program;
@@ -98,13 +100,14 @@ impl Namespace {
         reached
     }
 
-    /// Kills all processes, and waits at most `milliseconds` until they are gone. Returns whether they are.
+    /// Kills all processes, and waits at most `milliseconds` until they have ended. Returns whether they have.
     ///
-    /// The program counts as gone once it has ended, reaped or not.
-    pub fn end(&self, milliseconds: u64) -> bool {
+    /// A zombie program counts as ended.
+    pub fn kill(&self, milliseconds: u64) -> bool {
         let _ = sys::signal(&self.init.1, 9);
         let deadline = sys::now().saturating_add(milliseconds);
-        while !self.has_ended() && (self.running().is_some() || self.others().is_some_and(|others| !others.is_empty()))
+        while !self.has_ended()
+            && (self.running_program().is_some() || self.others().is_some_and(|others| !others.is_empty()))
         {
             if sys::now() >= deadline {
                 return false;

@@ -30,7 +30,8 @@ impl Process {
         Process { pid: (word & ((1 << Self::PID_BITS) - 1)) as i32, start: word >> Self::PID_BITS }
     }
 
-    /// Opens a pidfd of this process. Opens it by pid, then compares the start time.
+    /// Opens a pidfd by the process's pid, then compares the start time. `None`: the process has ended, or another
+    /// one has the pid.
     pub fn open(self) -> Option<sys::Fd> {
         let pidfd = sys::pidfd_open(self.pid).ok()?;
         let now = Stat::read(self.pid)?;
@@ -42,13 +43,13 @@ impl Process {
         self.open().is_some_and(|pidfd| sys::signal(&pidfd, signal).is_ok())
     }
 
-    /// The effect of a SIGKILL that the caller has just sent to this process, or tried to.
+    /// The effect of a SIGKILL that the caller has just sent, or tried to send, to this process.
     pub fn kill_effect(self) -> KillEffect {
         let Ok(pidfd) = sys::pidfd_open(self.pid) else { return KillEffect::Ended };
         match Stat::read(self.pid).filter(|now| now.process == self && now.is_alive()) {
             None => KillEffect::Ended,
-            // The caller may lack permission for kill(2), but the kernel itself kills by a cgroup or the end of a pid
-            // namespace.
+            // Check this before signal 0, which the kernel may refuse: the kernel itself can have killed the process,
+            // by its cgroup or by the end of its pid namespace.
             Some(now) if now.is_killed() || now.is_ending() => KillEffect::Pending,
             Some(_) => match sys::signal(&pidfd, 0) {
                 Ok(()) => KillEffect::Pending,
@@ -70,47 +71,53 @@ pub enum KillEffect {
     Refused,
 }
 
-/// Distinguishes a process from a later one with the same pid. Cheaper than reading /proc.
+/// Distinguishes a process from a later one with the same pid. Cheaper to read than /proc.
 ///
-/// From Linux 6.9 on this is the inode of the pidfd, which no other process ever has; before, the start time.
+/// From Linux 6.9 on, this is the inode of the pidfd, which no other process ever has. Before, it is the start time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mark(u64);
+pub struct ProcessIdentity(u64);
 
-impl Mark {
+impl ProcessIdentity {
     const INODE: u64 = 1 << 63;
 
-    /// The mark of the process behind a pidfd, which has or had this pid. `None` if it was reaped before the start
-    /// time could be read.
-    pub fn of(pidfd: &sys::Fd, pid: i32) -> Option<Mark> {
-        sys::pidfd_inode(pidfd).map(|inode| Mark(inode | Self::INODE)).or_else(|| Mark::by_start(pidfd, pid))
+    /// The identity of the process behind a pidfd, which has or had this pid. `None` if the process was reaped before
+    /// the library could read the start time.
+    pub fn of(pidfd: &sys::Fd, pid: i32) -> Option<ProcessIdentity> {
+        sys::pidfd_inode(pidfd)
+            .map(|inode| ProcessIdentity(inode | Self::INODE))
+            .or_else(|| ProcessIdentity::by_start(pidfd, pid))
     }
 
-    fn by_start(pidfd: &sys::Fd, pid: i32) -> Option<Mark> {
+    fn by_start(pidfd: &sys::Fd, pid: i32) -> Option<ProcessIdentity> {
         let stat = Stat::read(pid)?;
         // The process is not reaped yet, so `stat` is its own.
-        sys::has_number(pidfd).then_some(Mark(stat.process.start))
+        sys::has_pid(pidfd).then_some(ProcessIdentity(stat.process.start))
     }
 
-    /// Opens a pidfd of the process with this mark, if that process still has the pid.
+    /// Opens a pidfd of the process with this identity, if that process still has the pid.
     pub fn open(self, pid: i32) -> Option<sys::Fd> {
         let pidfd = sys::pidfd_open(pid).ok()?;
-        let found = if self.0 & Self::INODE != 0 { Mark::of(&pidfd, pid) } else { Mark::by_start(&pidfd, pid) };
+        let found = if self.0 & Self::INODE != 0 {
+            ProcessIdentity::of(&pidfd, pid)
+        } else {
+            ProcessIdentity::by_start(&pidfd, pid)
+        };
         (found == Some(self)).then_some(pidfd)
     }
 
-    /// Packs the mark into a word, which is not 0.
+    /// Packs the identity into a word, which is not 0.
     pub fn pack(self) -> u64 {
         self.0
     }
 
     /// Unpacks a word; `None` for 0.
-    pub fn unpack(word: u64) -> Option<Mark> {
-        (word != 0).then_some(Mark(word))
+    pub fn unpack(word: u64) -> Option<ProcessIdentity> {
+        (word != 0).then_some(ProcessIdentity(word))
     }
 }
 
-/// The present time, in the unit of start times.
-pub fn present() -> u64 {
+/// The current time since boot, in clock ticks, the unit of start times.
+pub fn ticks_now() -> u64 {
     // USER_HZ is 100 on all supported architectures.
     sys::now() / 10
 }
@@ -126,7 +133,7 @@ pub struct Stat {
     pub group: i32,
     /// Its session; 0 if the session comes from another pid namespace.
     pub session: i32,
-    /// The letter of its first thread's state.
+    /// The state of its first thread, as a letter: `S` is sleeping.
     state: u8,
     /// The PF_* flags of its first thread.
     flags: u64,
@@ -138,13 +145,13 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Reads the entry of a process; `None` if no process has the pid, or /proc [`is_foreign`].
+    /// Reads the entry of a process; `None` if no process has the pid, or /proc [`is_proc_foreign`].
     pub fn read(pid: i32) -> Option<Stat> {
         let mut path = [0; 24];
-        if is_foreign() {
+        if is_proc_foreign() {
             return None;
         }
-        Stat::read_at(sys::CWD, number_path(&mut path, b"/proc/", pid)?)
+        Stat::read_at(sys::CWD, stat_path(&mut path, b"/proc/", pid)?)
     }
 
     fn read_at(dir: i32, path: &CStr) -> Option<Stat> {
@@ -161,11 +168,11 @@ impl Stat {
     /// proc_pid_stat(5).
     pub fn parse(line: &[u8]) -> Option<Stat> {
         let (open, close) = (line.iter().position(|&byte| byte == b'(')?, line.iter().rposition(|&byte| byte == b')')?);
-        let pid = number(line.get(..open)?.trim_ascii_end())? as i32;
+        let pid = parse_number(line.get(..open)?.trim_ascii_end())? as i32;
         let name = line.get(open + 1..close)?;
         let mut fields = line.get(close + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
         let state = *fields.next()?.first()?;
-        let mut next = |skipped: usize| number(fields.nth(skipped)?);
+        let mut next = |skipped: usize| parse_number(fields.nth(skipped)?);
         let (parent, group, session) = (next(0)? as i32, next(0)? as i32, next(0)? as i32);
         // Fields 9, 20 and 22; the session is field 6.
         let flags = next(2)?;
@@ -223,13 +230,13 @@ impl Stat {
     }
 
     /// Whether the process cannot fork now: it is stopped, or in uninterruptible sleep (state D).
-    pub(crate) fn holds_still(&self) -> bool {
+    pub(crate) fn cannot_fork(&self) -> bool {
         self.is_stopped() || self.state == b'D'
     }
 }
 
 /// A decimal number; -1 counts as 0.
-fn number(text: &[u8]) -> Option<u64> {
+fn parse_number(text: &[u8]) -> Option<u64> {
     if text.first() == Some(&b'-') {
         return Some(0);
     }
@@ -239,7 +246,7 @@ fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// Writes `<prefix><pid>/stat` into `buffer`.
-fn number_path<'a>(buffer: &'a mut [u8; 24], prefix: &[u8], pid: i32) -> Option<&'a CStr> {
+fn stat_path<'a>(buffer: &'a mut [u8; 24], prefix: &[u8], pid: i32) -> Option<&'a CStr> {
     let mut length = 0;
     put(buffer, &mut length, prefix)?;
     put_number(buffer, &mut length, pid)?;
@@ -272,23 +279,23 @@ fn put_number(buffer: &mut [u8], length: &mut usize, pid: i32) -> Option<()> {
 ///
 /// The function does not cache the answer: a fork may be in another namespace, even with the same pid, and /proc may
 /// be mounted again.
-pub fn is_foreign() -> bool {
+pub fn is_proc_foreign() -> bool {
     let mut buffer = [0; 16];
     let length = sys::read_link(c"/proc/self", &mut buffer).unwrap_or(0);
-    buffer.get(..length).and_then(number) != Some(sys::getpid() as u64)
+    buffer.get(..length).and_then(parse_number) != Some(sys::getpid() as u64)
 }
 
-/// Pid and session of each process that /proc shows. `None` if /proc cannot be read, or [`is_foreign`].
+/// Pid and session of each process that /proc shows. `None` if /proc cannot be read, or [`is_proc_foreign`].
 ///
-/// Costs about a tenth of [`all`].
+/// Costs about a tenth of [`all_processes`].
 pub fn sessions() -> Option<Vec<(i32, i32)>> {
-    if is_foreign() {
+    if is_proc_foreign() {
         return None;
     }
     let mut found = Vec::with_capacity(256);
     let proc = sys::open(sys::CWD, c"/proc", sys::DIRECTORY).ok()?;
     each_entry(&proc, |name, _| {
-        let Some(pid) = number(name.to_bytes()).map(|pid| pid as i32) else { return };
+        let Some(pid) = parse_number(name.to_bytes()).map(|pid| pid as i32) else { return };
         if let Ok(session) = sys::getsid(pid) {
             found.push((pid, session));
         }
@@ -297,8 +304,8 @@ pub fn sessions() -> Option<Vec<(i32, i32)>> {
 }
 
 /// Whether [`Stat::each_child`] works: CONFIG_PROC_CHILDREN.
-pub fn lists_children() -> bool {
-    !is_foreign() && sys::open(sys::CWD, c"/proc/thread-self/children", sys::READ).is_ok()
+pub fn has_children_file() -> bool {
+    !is_proc_foreign() && sys::open(sys::CWD, c"/proc/thread-self/children", sys::READ).is_ok()
 }
 
 impl Stat {
@@ -319,7 +326,7 @@ impl Stat {
         let path = path.and_then(|()| CStr::from_bytes_with_nul(buffer.get(..length)?).ok());
         let Some(Ok(threads)) = path.map(|path| sys::open(sys::CWD, path, sys::DIRECTORY)) else { return };
         each_entry(&threads, |name, _| {
-            if let Some(thread) = number(name.to_bytes()) {
+            if let Some(thread) = parse_number(name.to_bytes()) {
                 let _ = children_of(self.process.pid, thread as i32, &mut child);
             }
         });
@@ -335,7 +342,7 @@ fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()>
     put(&mut path, &mut length, b"/children\0")?;
     let file = sys::open(sys::CWD, CStr::from_bytes_with_nul(path.get(..length)?).ok()?, sys::READ).ok()?;
     let mut buffer = [0; 4096];
-    // The value of the digits read so far, as a read may end within a number.
+    // The value of the digits read so far: a read may end within a number.
     let mut value: Option<i32> = None;
     loop {
         let read = sys::read(&file, &mut buffer).ok()?;
@@ -352,24 +359,24 @@ fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()>
     }
 }
 
-/// All processes that /proc shows, sorted by pid. `None` if /proc cannot be read, or [`is_foreign`].
-pub fn all() -> Option<Vec<Stat>> {
-    if is_foreign() {
+/// All processes that /proc shows, sorted by pid. `None` if /proc cannot be read, or [`is_proc_foreign`].
+pub fn all_processes() -> Option<Vec<Stat>> {
+    if is_proc_foreign() {
         return None;
     }
     let mut found: Vec<Stat> = Vec::with_capacity(128);
     let proc = sys::open(sys::CWD, c"/proc", sys::DIRECTORY).ok()?;
     each_entry(&proc, |name, _| {
-        let Some(pid) = number(name.to_bytes()) else { return };
+        let Some(pid) = parse_number(name.to_bytes()) else { return };
         let mut path = [0; 24];
-        let path = number_path(&mut path, b"", pid as i32);
+        let path = stat_path(&mut path, b"", pid as i32);
         if let Some(stat) = path.and_then(|path| Stat::read_at(proc.number(), path)) {
-            // /proc lists processes in order. If one is out of order, insert it at its place.
-            let place = found.iter().rposition(|earlier| earlier.process.pid <= stat.process.pid);
-            found.insert(place.map_or(0, |place| place + 1), stat);
+            // /proc lists processes by pid. If one is out of order, insert it at the right index.
+            let index = found.iter().rposition(|earlier| earlier.process.pid <= stat.process.pid);
+            found.insert(index.map_or(0, |index| index + 1), stat);
         }
     });
-    // The list contains at least the caller. It is empty if /proc took the last free descriptor.
+    // The list contains at least the caller, unless no descriptor was free to read the processes.
     Some(found).filter(|found| !found.is_empty())
 }
 
@@ -445,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_number_is_another_process() {
+    fn a_reused_pid_is_another_process() {
         let own = Stat::read(sys::getpid()).expect("this process").process;
         assert!(own.open().is_some());
         let earlier = Process { start: own.start - 1, ..own };
@@ -466,45 +473,45 @@ mod tests {
     }
 
     /// Starts a child in a later clock tick than this process.
-    fn younger() -> std::process::Child {
+    fn later_child() -> std::process::Child {
         let start = |pid| Stat::read(pid).expect("it runs").process.start;
         let child = sleep();
         if start(child.id() as i32) != start(sys::getpid()) {
             return child;
         }
         end(child);
-        younger()
+        later_child()
     }
 
     #[test]
-    fn a_mark_opens_its_process_only() {
-        let (own, other) = (sys::getpid(), younger());
+    fn an_identity_opens_its_own_process_only() {
+        let (own, other) = (sys::getpid(), later_child());
         let pidfd = sys::pidfd_open(own).expect("this process");
-        let by_start = Mark::by_start(&pidfd, own).expect("this process");
-        for mark in [Mark::of(&pidfd, own).expect("this process"), by_start] {
-            assert!(mark.open(own).is_some());
-            assert_eq!(Mark::unpack(mark.pack()), Some(mark));
-            assert!(Mark(mark.0 - 1).open(own).is_none(), "another process of its number");
-            assert!(mark.open(other.id() as i32).is_none(), "another number");
+        let by_start = ProcessIdentity::by_start(&pidfd, own).expect("this process");
+        for identity in [ProcessIdentity::of(&pidfd, own).expect("this process"), by_start] {
+            assert!(identity.open(own).is_some());
+            assert_eq!(ProcessIdentity::unpack(identity.pack()), Some(identity));
+            assert!(ProcessIdentity(identity.0 - 1).open(own).is_none(), "another process with its pid");
+            assert!(identity.open(other.id() as i32).is_none(), "another pid");
         }
-        assert_eq!(Mark::unpack(0), None);
+        assert_eq!(ProcessIdentity::unpack(0), None);
         end(other);
     }
 
     #[test]
     fn finds_the_children_of_every_thread() {
-        if !lists_children() {
+        if !has_children_file() {
             return;
         }
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (send_pid, receive_pid) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let child = sleep();
-            tell.send(child.id()).expect("waited for");
+            send_pid.send(child.id()).expect("the test waits");
             let _ = stopped.recv();
             end(child);
         });
-        let (child, other) = (sleep(), told.recv().expect("comes"));
+        let (child, other) = (sleep(), receive_pid.recv().expect("the thread sends it"));
         let mut found = Vec::new();
         let own = Stat::read(sys::getpid()).expect("this process");
         own.each_child(|pid| found.push(pid as u32));
@@ -518,8 +525,8 @@ mod tests {
     fn finds_this_process_among_all() {
         let own = sys::getpid();
         let own_start = Stat::read(own).expect("this process").process.start;
-        assert!(own_start <= present() && present() - own_start < 100 * 3600, "one clock");
-        let all = all().expect("/proc");
+        assert!(own_start <= ticks_now() && ticks_now() - own_start < 100 * 3600, "one clock");
+        let all = all_processes().expect("/proc");
         assert!(all.is_sorted_by_key(|stat| stat.process));
         assert!(all.iter().any(|stat| stat.process.pid == own && stat.parent == sys::getppid()));
     }

@@ -67,7 +67,7 @@ unsafe fn enter(number: u32, args: [usize; 6]) -> Result<usize> {
     if -4096 < result && result < 0 { Err(Errno(-result as i32)) } else { Ok(result as usize) }
 }
 
-/// An open descriptor, closed with this value.
+/// An open descriptor. Dropping this value closes it.
 #[derive(Debug)]
 pub struct Fd(i32);
 
@@ -152,7 +152,7 @@ static PIDFD_SEND_SIGNAL_KILLS: AtomicBool = AtomicBool::new(false);
 /// the call.
 ///
 /// From then on the disabled functions return EPERM.
-pub fn give_up(pidfd_open: bool, pidfd_send_signal: bool) {
+pub fn disable_calls(pidfd_open: bool, pidfd_send_signal: bool) {
     PIDFD_OPEN_KILLS.fetch_or(pidfd_open, Ordering::Relaxed);
     PIDFD_SEND_SIGNAL_KILLS.fetch_or(pidfd_send_signal, Ordering::Relaxed);
 }
@@ -177,8 +177,8 @@ pub fn signal(pidfd: &Fd, signal: i32) -> Result<()> {
 
 /// Whether the process behind a pidfd still has its pid, that is, has not been reaped.
 ///
-/// If pidfd_send_signal is disabled: whether the process has not ended.
-pub fn has_number(pidfd: &Fd) -> bool {
+/// If pidfd_send_signal is disabled, returns whether the process still runs: a zombie counts as reaped.
+pub fn has_pid(pidfd: &Fd) -> bool {
     if PIDFD_SEND_SIGNAL_KILLS.load(Ordering::Relaxed) {
         return !wait_for_end(pidfd.0, 0);
     }
@@ -252,7 +252,7 @@ pub fn wait_for_either(fds: [i32; 2]) -> [bool; 2] {
 }
 
 /// Makes the kernel reap the caller's children as they end, so that none becomes a zombie.
-pub fn ignore_children() {
+pub fn autoreap_children() {
     const SIGCHLD: usize = 17;
     const SIG_IGN: usize = 1;
     // struct sigaction of the kernel: handler, flags, restorer, mask.
@@ -261,8 +261,8 @@ pub fn ignore_children() {
     let _ = unsafe { enter(number::RT_SIGACTION, [SIGCHLD, action.as_ptr() as usize, 0, 8, 0, 0]) };
 }
 
-/// Whether the caller can signal no other process. For the first process of a pid namespace: whether it is alone
-/// there.
+/// Whether there is no other process that the caller could signal. In the first process of a pid namespace: whether
+/// the namespace has no other process.
 pub fn is_alone() -> bool {
     // SAFETY: numbers only; signal 0 does nothing.
     let answer = unsafe { enter(number::KILL, [usize::MAX, 0, 0, 0, 0, 0]) };
@@ -289,15 +289,15 @@ pub fn now() -> u64 {
     time[0] as u64 * 1000 + time[1] as u64 / 1_000_000
 }
 
-/// Whether a number is in use as a pid, a process group or a session.
+/// Whether a number is in use as a pid, process group id or session id.
 ///
 /// Sets the owner of `fd` (F_SETOWN), so `fd` must be a descriptor that no other code uses.
 ///
 /// # References
-/// fcntl(2): F_SETOWN returns ESRCH for a missing group. The kernel looks up the number in any role (fs/fcntl.c,
-/// f_setown). The kernel sends no signal, because the descriptor is not O_ASYNC.
+/// fcntl(2): F_SETOWN returns ESRCH if there is no such group. The kernel accepts the number as a pid, group id or
+/// session id (fs/fcntl.c, f_setown). It sends no signal, because the descriptor is not O_ASYNC.
 #[doc(alias = "F_SETOWN")]
-pub fn is_in_use(fd: i32, pid: i32) -> bool {
+pub fn is_number_in_use(fd: i32, pid: i32) -> bool {
     const F_SETOWN: usize = 8;
     // SAFETY: numbers only.
     let answer = unsafe { enter(number::FCNTL, [fd as usize, F_SETOWN, pid.wrapping_neg() as usize, 0, 0, 0]) };
@@ -336,7 +336,7 @@ pub fn set_name(name: &CStr) {
 }
 
 /// Prevents other processes of the same user from tracing the caller and from copying its descriptors (pidfd_getfd).
-pub fn be_private() {
+pub fn set_undumpable() {
     // SAFETY: PR_SET_DUMPABLE takes a number.
     let _ = unsafe { enter(number::PRCTL, [4, 0, 0, 0, 0, 0]) };
 }

@@ -4,46 +4,47 @@
 //! The owner writes, and the guard reads when the owner has died. So there is no message that could be lost, and the
 //! guard sleeps while trees start and end. Only the owner and its forks can access the table.
 //!
-//! The first word counts the trees. To exit, the guard changes the word from 0 to `GONE`. To start a tree, the owner
-//! increments the word unless it is `GONE`. Both operations are atomic, so each side sees the other's change.
+//! The first word counts the trees. To exit, the guard changes the word from 0 to `CLOSED`. To register a tree, the
+//! owner increments the word unless it is `CLOSED`. Both operations are atomic, so each side sees the other's change.
 
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::members::Members;
-use crate::process::{Mark, Process, Stat, present};
+use crate::process::{Process, ProcessIdentity, Stat, ticks_now};
 use crate::sys;
 
 /// The number of trees that a table can have.
 pub const SLOTS: usize = 4096;
 
-/// The count of a table whose guard has ended.
-const GONE: u64 = u64::MAX;
+/// The count of a closed table, which has no guard.
+const CLOSED: u64 = u64::MAX;
 
-/// How many members of a tree a slot lists individually. A further member replaces the oldest.
-const LEARNED: usize = 16;
+/// The number of members that a slot lists individually. A further member replaces the oldest.
+const MAX_MEMBERS: usize = 16;
 
 /// The longest path of a cgroup's directory.
-pub const LONGEST_PATH: usize = 8 * (SLOT - PATH);
+pub const MAX_PATH: usize = 8 * (SLOT - PATH);
 
 // Words of the table's head, then words of a slot.
 const COUNT: usize = 0;
-const USES: usize = 1;
-const CLEANING: usize = 2;
+const REGISTRATIONS: usize = 1;
+const REMOVALS: usize = 2;
 const HEAD: usize = 8;
 const STATE: usize = 0;
 const ROOT: usize = 1;
-const MARK: usize = 2;
-const HOME: usize = 3;
-const BEGUN: usize = 4;
-const SEEN: usize = 5;
-const LEARN_AT: usize = 6;
-const FIRST_LEARNED: usize = 7;
-const PATH: usize = FIRST_LEARNED + LEARNED;
+const IDENTITY: usize = 2;
+const START_SESSION: usize = 3;
+const TAKEN_AT: usize = 4;
+const ROOT_SEEN_AT: usize = 5;
+const MEMBERS_ADDED: usize = 6;
+const FIRST_MEMBER: usize = 7;
+const PATH: usize = FIRST_MEMBER + MAX_MEMBERS;
 const SLOT: usize = 64;
 
-/// The bit that distinguishes a ticket from a pid. Each tree of a table has a different ticket.
+/// The bit that distinguishes a ticket from a pid. A ticket stands for the pid of a tree without a process. Each tree
+/// of a table has a different ticket.
 const NO_PROCESS: u64 = 1 << 31;
 const TICKET_SHIFT: u32 = 32;
 
@@ -56,28 +57,28 @@ pub const SIZE: usize = WORDS * 8;
 /// The use of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
-pub enum State {
+pub enum SlotState {
     /// Not in use.
     Free = 0,
     /// The slot of a tree, which the guard kills when the owner dies.
     Used = 1,
     /// The slot of a cgroup that the guard removes once the cgroup is empty.
-    Cleaning = 2,
+    AwaitsRemoval = 2,
 }
 
 /// The table, mapped by the owner or by the guard.
 #[derive(Debug)]
-pub struct Table {
+pub struct TreeTable {
     memory: sys::SharedMemory,
 }
 
-impl Table {
+impl TreeTable {
     /// Maps a table: a file of [`SIZE`] bytes, initially zeros.
     ///
     /// # Errors
     /// As mmap(2).
-    pub fn map(file: i32) -> sys::Result<Table> {
-        Ok(Table { memory: sys::SharedMemory::map(file, WORDS)? })
+    pub fn map(file: i32) -> sys::Result<TreeTable> {
+        Ok(TreeTable { memory: sys::SharedMemory::map(file, WORDS)? })
     }
 
     fn head(&self, word: usize) -> &AtomicU64 {
@@ -88,140 +89,141 @@ impl Table {
         &self.memory.words()[HEAD + slot * SLOT..][..SLOT]
     }
 
-    /// Increments the count of trees. `false` if the guard has ended.
-    pub fn enter(&self) -> bool {
-        self.head(USES).fetch_add(1, Ordering::Relaxed);
-        let more = |count| if count == GONE { None } else { Some(count + 1) };
+    /// Increments the count of trees. `false` if the table is closed.
+    pub fn register_tree(&self) -> bool {
+        self.head(REGISTRATIONS).fetch_add(1, Ordering::Relaxed);
+        let more = |count| if count == CLOSED { None } else { Some(count + 1) };
         self.head(COUNT).fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
     /// Decrements the count of trees, and returns the new count.
-    pub fn leave(&self) -> u64 {
+    pub fn unregister_tree(&self) -> u64 {
         self.head(COUNT).fetch_sub(1, Ordering::AcqRel) - 1
     }
 
-    /// How many trees the owner has started in this table.
-    pub fn uses(&self) -> u64 {
-        self.head(USES).load(Ordering::Relaxed)
+    /// The number of trees that the owner has registered so far, including those that have ended.
+    pub fn registrations(&self) -> u64 {
+        self.head(REGISTRATIONS).load(Ordering::Relaxed)
     }
 
     /// Whether the guard has a cgroup to remove.
-    pub fn has_cleaning(&self) -> bool {
-        self.head(CLEANING).load(Ordering::Acquire) > 0
+    pub fn has_cgroups_to_remove(&self) -> bool {
+        self.head(REMOVALS).load(Ordering::Acquire) > 0
     }
 
-    /// Closes the table if it has no tree. From then on no tree can enter.
+    /// Closes the table if it has no tree. From then on, [`register_tree`](TreeTable::register_tree) fails.
     pub fn close(&self) -> bool {
-        self.head(COUNT).compare_exchange(0, GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.head(COUNT).compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Whether the table is closed, by the guard or by the owner.
     pub fn is_closed(&self) -> bool {
-        self.head(COUNT).load(Ordering::Acquire) == GONE
+        self.head(COUNT).load(Ordering::Acquire) == CLOSED
     }
 
     /// The use of a slot.
-    pub fn state(&self, slot: usize) -> State {
+    pub fn state(&self, slot: usize) -> SlotState {
         match self.slot(slot)[STATE].load(Ordering::Acquire) {
-            1 => State::Used,
-            2 => State::Cleaning,
-            _ => State::Free,
+            1 => SlotState::Used,
+            2 => SlotState::AwaitsRemoval,
+            _ => SlotState::Free,
         }
     }
 
-    /// Takes a free slot for a tree without a process, and returns the ticket that stands for the pid until the tree
-    /// has one.
+    /// Takes a free slot for a tree that has no process yet. Returns a ticket, which the slot contains in place of
+    /// the pid until the process starts.
     ///
-    /// `home` is the session in which the process will start, `cgroup` the group that the tree will have. Only one
-    /// caller at a time may take a slot.
-    pub fn take(&self, slot: usize, home: i32, cgroup: &[u8]) -> u64 {
+    /// `start_session` is the session in which the process will start. `cgroup` is the path of the tree's cgroup, or
+    /// empty. Only one caller at a time may take a slot.
+    pub fn take_slot(&self, slot: usize, start_session: i32, cgroup: &[u8]) -> u64 {
         let words = self.slot(slot);
-        for word in &words[ROOT..FIRST_LEARNED] {
+        for word in &words[ROOT..FIRST_MEMBER] {
             word.store(0, Ordering::Relaxed);
         }
-        let ticket = self.uses() << TICKET_SHIFT | NO_PROCESS;
+        let ticket = self.registrations() << TICKET_SHIFT | NO_PROCESS;
         words[ROOT].store(ticket, Ordering::Relaxed);
-        words[HOME].store(home as u64, Ordering::Relaxed);
-        words[BEGUN].store(present(), Ordering::Relaxed);
-        for (place, word) in words[PATH..].iter().enumerate() {
+        words[START_SESSION].store(start_session as u64, Ordering::Relaxed);
+        words[TAKEN_AT].store(ticks_now(), Ordering::Relaxed);
+        for (index, word) in words[PATH..].iter().enumerate() {
             let mut bytes = [0; 8];
-            let rest = cgroup.get(place * 8..).unwrap_or_default();
+            let rest = cgroup.get(index * 8..).unwrap_or_default();
             bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
             word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
             if rest.len() < 8 {
                 break;
             }
         }
-        words[STATE].store(State::Used as u64, Ordering::Release);
+        words[STATE].store(SlotState::Used as u64, Ordering::Release);
         ticket
     }
 
     /// The word for the pid of a tree's first process.
     ///
-    /// The process itself replaces the ticket by its pid before its other actions, or the owner does in `born`.
+    /// The first process replaces the ticket by its pid before its other actions. Otherwise the owner does so in
+    /// `set_root`.
     pub fn root(&self, slot: usize) -> &AtomicU64 {
         &self.slot(slot)[ROOT]
     }
 
-    /// Records a tree's first process, the session in which it started, and a time at which it had its pid for
-    /// certain.
-    pub fn born(&self, slot: usize, root: i32, home: i32, mark: Mark, seen: u64) {
+    /// Records a tree's first process, the session in which it started, and a time at which it certainly had its pid.
+    pub fn set_root(&self, slot: usize, root: i32, start_session: i32, identity: ProcessIdentity, root_seen: u64) {
         let words = self.slot(slot);
-        words[HOME].store(home as u64, Ordering::Relaxed);
-        self.seen(slot, seen);
+        words[START_SESSION].store(start_session as u64, Ordering::Relaxed);
+        self.set_root_seen(slot, root_seen);
         words[ROOT].store(root as u64, Ordering::Relaxed);
-        words[MARK].store(mark.pack(), Ordering::Release);
+        words[IDENTITY].store(identity.pack(), Ordering::Release);
     }
 
-    /// Records a time at which a tree's first process had its pid for certain.
-    pub fn seen(&self, slot: usize, at: u64) {
-        self.slot(slot)[SEEN].store(at, Ordering::Relaxed);
+    /// Records a time at which a tree's first process certainly had its pid.
+    pub fn set_root_seen(&self, slot: usize, seen_at: u64) {
+        self.slot(slot)[ROOT_SEEN_AT].store(seen_at, Ordering::Relaxed);
     }
 
-    /// Lists a member that the guard could not find by itself.
-    pub fn learn(&self, slot: usize, process: Process) {
+    /// Lists a member that the guard cannot find by itself.
+    pub fn add_member(&self, slot: usize, process: Process) {
         let words = self.slot(slot);
-        let learned = words[LEARN_AT].load(Ordering::Relaxed);
-        let listed = &words[FIRST_LEARNED..][..LEARNED.min(learned as usize)];
+        let added = words[MEMBERS_ADDED].load(Ordering::Relaxed);
+        let listed = &words[FIRST_MEMBER..][..MAX_MEMBERS.min(added as usize)];
         if listed.iter().all(|word| word.load(Ordering::Relaxed) != process.pack()) {
-            words[FIRST_LEARNED + learned as usize % LEARNED].store(process.pack(), Ordering::Relaxed);
-            words[LEARN_AT].store(learned + 1, Ordering::Release);
+            words[FIRST_MEMBER + added as usize % MAX_MEMBERS].store(process.pack(), Ordering::Relaxed);
+            words[MEMBERS_ADDED].store(added + 1, Ordering::Release);
         }
     }
 
     /// Leaves a slot's cgroup to the guard, which removes it once it is empty.
-    pub fn leave_to_clean(&self, slot: usize) {
-        self.slot(slot)[STATE].store(State::Cleaning as u64, Ordering::Release);
-        self.head(CLEANING).fetch_add(1, Ordering::AcqRel);
+    pub fn leave_cgroup_to_guard(&self, slot: usize) {
+        self.slot(slot)[STATE].store(SlotState::AwaitsRemoval as u64, Ordering::Release);
+        self.head(REMOVALS).fetch_add(1, Ordering::AcqRel);
     }
 
     /// Frees the slot of a cgroup that the guard has removed.
-    pub fn cleaned(&self, slot: usize) {
-        self.head(CLEANING).fetch_sub(1, Ordering::AcqRel);
-        self.free(slot);
-        self.leave();
+    pub fn cgroup_removed(&self, slot: usize) {
+        self.head(REMOVALS).fetch_sub(1, Ordering::AcqRel);
+        self.free_slot(slot);
+        self.unregister_tree();
     }
 
     /// Frees a slot.
-    pub fn free(&self, slot: usize) {
-        self.slot(slot)[STATE].store(State::Free as u64, Ordering::Release);
+    pub fn free_slot(&self, slot: usize) {
+        self.slot(slot)[STATE].store(SlotState::Free as u64, Ordering::Release);
     }
 
     /// A slot's tree, for the guard after the owner's death; `None` if the tree has no process.
     pub fn tree(&self, slot: usize) -> Option<Members> {
         let words = self.slot(slot);
-        let mark = Mark::unpack(words[MARK].load(Ordering::Acquire));
+        let identity = ProcessIdentity::unpack(words[IDENTITY].load(Ordering::Acquire));
         let root = i32::try_from(words[ROOT].load(Ordering::Acquire)).ok().filter(|&root| root > 0)?;
-        let begun = words[BEGUN].load(Ordering::Relaxed);
-        let pidfd = match mark {
-            Some(mark) => mark.open(root),
-            None => orphan(root, begun),
+        let taken_at = words[TAKEN_AT].load(Ordering::Relaxed);
+        let pidfd = match identity {
+            Some(identity) => identity.open(root),
+            None => find_orphaned_root(root, taken_at),
         };
-        let mut tree = Members::new(Process { pid: root, start: 0 }, words[HOME].load(Ordering::Relaxed) as i32, pidfd);
-        tree.root_was_seen(begun.max(words[SEEN].load(Ordering::Relaxed)));
-        let learned = LEARNED.min(words[LEARN_AT].load(Ordering::Acquire) as usize);
-        for word in &words[FIRST_LEARNED..][..learned] {
-            tree.learn(Process::unpack(word.load(Ordering::Relaxed)));
+        let mut tree =
+            Members::new(Process { pid: root, start: 0 }, words[START_SESSION].load(Ordering::Relaxed) as i32, pidfd);
+        tree.set_root_seen(taken_at.max(words[ROOT_SEEN_AT].load(Ordering::Relaxed)));
+        let added = MAX_MEMBERS.min(words[MEMBERS_ADDED].load(Ordering::Acquire) as usize);
+        for word in &words[FIRST_MEMBER..][..added] {
+            tree.add(Process::unpack(word.load(Ordering::Relaxed)));
         }
         Some(tree)
     }
@@ -233,14 +235,14 @@ impl Table {
     }
 }
 
-/// A pidfd of a tree's first process, for an owner that died before it recorded the process's mark.
+/// Opens a tree's first process, if the owner died before it recorded that process's identity.
 ///
-/// The process with this pid counts as the first process if it is no older than the slot and has the same new parent
-/// as the guard, which was also a child of the owner.
-fn orphan(pid: i32, begun: u64) -> Option<sys::Fd> {
+/// The process with this pid is the tree's first process if it started after the owner took the slot, and if it has
+/// the same parent as the guard. Both were children of the owner, so the kernel has given both the same new parent.
+fn find_orphaned_root(pid: i32, taken_at: u64) -> Option<sys::Fd> {
     let pidfd = sys::pidfd_open(pid).ok()?;
     let stat = Stat::read(pid)?;
-    let is_it = stat.process.start >= begun && stat.parent == sys::getppid();
+    let is_root = stat.process.start >= taken_at && stat.parent == sys::getppid();
     // The process is not reaped yet, so `stat` is its own.
-    (is_it && sys::has_number(&pidfd)).then_some(pidfd)
+    (is_root && sys::has_pid(&pidfd)).then_some(pidfd)
 }

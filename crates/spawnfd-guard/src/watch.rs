@@ -5,67 +5,69 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 
 use crate::members::Members;
-use crate::table::{SLOTS, State, Table};
+use crate::table::{SLOTS, SlotState, TreeTable};
 use crate::{cgroup, members, sys};
 
-/// The interval at which the guard checks for unused tables. It exits one to two intervals after the last tree.
-pub const IDLE_MS: u64 = 500;
+/// The interval at which the guard checks whether the table is unused. It exits one to two intervals after the last
+/// tree.
+pub const CHECK_INTERVAL_MS: u64 = 500;
 
-/// How long the guard tries to kill trees and remove cgroups.
-const PATIENCE_MS: u64 = 10_000;
+/// The longest time that the guard tries to kill trees or remove cgroups.
+const KILL_TIMEOUT_MS: u64 = 10_000;
 
 /// Guards the trees of a table until the table is empty, or until the owner has died and the guard has killed the
 /// trees.
-pub fn watch(table: &Table, owner: i32) {
-    let mut uses = table.uses();
+pub fn watch(table: &TreeTable, owner: i32) {
+    let mut registrations = table.registrations();
     loop {
-        if sys::wait_for_end(owner, IDLE_MS) {
-            return end(table);
+        if sys::wait_for_end(owner, CHECK_INTERVAL_MS) {
+            return kill_trees(table);
         }
-        if table.has_cleaning() {
-            clean(table);
+        if table.has_cgroups_to_remove() {
+            remove_empty_cgroups(table);
         }
-        let now = table.uses();
-        // The owner may have closed the table.
-        if table.is_closed() || now == uses && table.close() {
+        let now = table.registrations();
+        // Exit if the owner has closed the table, or if no tree was registered during this interval and none exists.
+        if table.is_closed() || now == registrations && table.close() {
             return;
         }
-        uses = now;
+        registrations = now;
     }
 }
 
 /// Removes those cgroups that the owner left to the guard and that have become empty.
-fn clean(table: &Table) {
-    for slot in (0..SLOTS).filter(|&slot| table.state(slot) == State::Cleaning) {
+fn remove_empty_cgroups(table: &TreeTable) {
+    for slot in (0..SLOTS).filter(|&slot| table.state(slot) == SlotState::AwaitsRemoval) {
         if table.cgroup(slot).is_none_or(|path| cgroup::remove(&path).is_ok()) {
-            table.cleaned(slot);
+            table.cgroup_removed(slot);
         }
     }
 }
 
 /// Kills all trees.
-fn end(table: &Table) {
+fn kill_trees(table: &TreeTable) {
     let used = |state| (0..SLOTS).filter(move |&slot| table.state(slot) == state);
-    let groups: Vec<CString> = used(State::Used).filter_map(|slot| table.cgroup(slot)).collect();
-    let dirs: Vec<sys::Fd> = groups.iter().filter_map(|path| sys::open(sys::CWD, path, sys::DIRECTORY).ok()).collect();
+    let groups: Vec<CString> = used(SlotState::Used).filter_map(|slot| table.cgroup(slot)).collect();
+    let open = |path: &CString| sys::open(sys::CWD, path, sys::DIRECTORY).ok();
+    let dirs: Vec<sys::Fd> = groups.iter().filter_map(open).collect();
     dirs.iter().for_each(|dir| cgroup::kill(dir.number()));
-    let without = used(State::Used).filter(|&slot| table.cgroup(slot).is_none());
-    let mut trees: Vec<Members> = without.filter_map(|slot| table.tree(slot)).collect();
+    let without_cgroup = used(SlotState::Used).filter(|&slot| table.cgroup(slot).is_none());
+    let mut trees: Vec<Members> = without_cgroup.filter_map(|slot| table.tree(slot)).collect();
     if !trees.is_empty() {
-        members::end(&mut trees, PATIENCE_MS);
+        members::kill_trees(&mut trees, KILL_TIMEOUT_MS);
     }
     for dir in &dirs {
-        cgroup::end(dir.number(), PATIENCE_MS);
+        cgroup::kill_until_empty(dir.number(), KILL_TIMEOUT_MS);
     }
-    let mut left = groups;
-    let deadline = sys::now() + PATIENCE_MS;
+    let mut remaining = groups;
+    let deadline = sys::now() + KILL_TIMEOUT_MS;
     loop {
-        left.retain(|path| cgroup::remove(path).is_err());
-        if left.is_empty() || sys::now() >= deadline {
+        remaining.retain(|path| cgroup::remove(path).is_err());
+        if remaining.is_empty() || sys::now() >= deadline {
             break;
         }
         sys::sleep(2);
     }
-    // A released process may still run in one of these groups; then the group stays.
-    clean(table);
+    // A process that the owner has released may still run in one of these cgroups. That cgroup stays.
+    remove_empty_cgroups(table);
 }

@@ -15,8 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use spawnfd_sys::{Ended, Errno, Used, call, reap_unsignalled, wait_pidfd};
 
 use crate::error::{Error, Result, Stage, errno};
+use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::features;
-use crate::host::numbers::{Known, above_standard};
 use crate::host::per_process::PerProcess;
 use crate::reaper;
 use crate::signals::SignalSet;
@@ -33,7 +33,7 @@ use crate::signals::SignalSet;
 pub struct Child {
     pid: i32,
     /// `None` after the child was dropped while it ran.
-    pidfd: Option<Known>,
+    pidfd: Option<CheckedFd>,
     ended: Option<Ended>,
     started: Started,
     /// The signals that the handle's owner has sent, as a set.
@@ -146,7 +146,7 @@ impl Child {
     pub(crate) fn new(pid: i32, pidfd: OwnedFd, started: Started, pending: Option<Box<dyn PendingStart>>) -> Child {
         Child {
             pid,
-            pidfd: Some(Known::new(pidfd)),
+            pidfd: Some(CheckedFd::new(pidfd)),
             ended: None,
             started,
             sent: AtomicU64::new(0),
@@ -230,9 +230,9 @@ impl Child {
         self.own_pidfd().is_some()
     }
 
-    /// Device and inode of the pidfd, as [`Known`] records them.
+    /// Device and inode of the pidfd, as [`CheckedFd`] records them.
     pub(crate) fn identity(&self) -> (u64, u64) {
-        self.pidfd.as_ref().map_or((0, 0), Known::identity)
+        self.pidfd.as_ref().map_or((0, 0), CheckedFd::identity)
     }
 
     fn failed(&self, errno: Errno) -> Error {
@@ -386,8 +386,8 @@ impl Child {
 
     /// Whether processes may remain in the session or process group that the child led. Called after the child was
     /// reaped; cheap.
-    pub(crate) fn may_have_left_somebody(&self) -> bool {
-        spawnfd_guard::sys::is_in_use(self.pidfd_number(), self.pid)
+    pub(crate) fn may_have_leftovers(&self) -> bool {
+        spawnfd_guard::sys::is_number_in_use(self.pidfd_number(), self.pid)
     }
 
     /// The resources that the child used; `None` before it is reaped, or if other code has reaped it.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends threads that stay for a while after their last use.
+//! Ends the library's idle threads at once. By themselves they end some time after their last use.
 
 use std::time::{Duration, Instant};
 
 use crate::host::thread;
-use crate::host::thread::GOING;
+use crate::host::thread::EXIT_TIMEOUT;
 use crate::{job, reaper, tree};
 
-/// The interval at which to check whether the threads are gone.
-const LOOK: Duration = Duration::from_micros(20);
+/// The interval at which to check whether the threads have exited.
+const CHECK_INTERVAL: Duration = Duration::from_micros(20);
 
-/// Ends the library's idle threads, and returns when they are gone.
+/// Ends the library's idle threads, and returns when they have exited.
 ///
 /// The threads that drive runs, and those that wait for the guard of process trees, end by themselves soon after
 /// the last run. Call this before operations that a process with threads should not or may not do: fork, and
@@ -21,10 +21,10 @@ pub fn end_idle_threads() {
     if thread::is_engine() || !job::end_if_idle() {
         return;
     }
-    let until = Instant::now() + GOING;
+    let deadline = Instant::now() + EXIT_TIMEOUT;
     tree::end_guard_if_idle();
     // The reaper ends only after the guard has ended.
-    while (job::is_leaving() || tree::is_guard_leaving() || reaper::is_leaving()) && Instant::now() < until {
-        std::thread::sleep(LOOK);
+    while (job::is_leaving() || tree::is_guard_exiting() || reaper::is_exiting()) && Instant::now() < deadline {
+        std::thread::sleep(CHECK_INTERVAL);
     }
 }

@@ -48,9 +48,9 @@ pub use child::{Child, Started, Usage};
 pub use command::{ChildFd, Command, Descriptor, MAX_ACTIONS, Namespaces, OpenHow, Stdio};
 pub use env::Env;
 pub use error::{Errno, Error, ErrorKind, Result, Stage};
+pub use host::descriptors::CheckedFd;
 #[doc(hidden)]
 pub use host::features::killed as killed_calls;
-pub use host::numbers::Known;
 pub use host::per_process::PerProcess;
 pub use idle::end_idle_threads;
 pub use job::{

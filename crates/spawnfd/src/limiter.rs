@@ -13,12 +13,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use spawnfd_sys::fork_generation;
 
 use crate::error::{Errno, Error, Result, Stage, errno};
-use crate::host::numbers::above_standard;
+use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
-use crate::waker::{Waker, contained};
+use crate::waker::{Waker, catch_panic};
 
-/// Limits the number of concurrent runs. Clones share one limiter.
+/// Limits the number of concurrent runs. All clones of a limiter share its permits.
 ///
 /// A run has a permit from before its program starts until its result is available. Waiting runs get permits in
 /// order of arrival. A forked process starts with the same limit and all permits free, because its parent's runs
@@ -36,19 +36,19 @@ use crate::waker::{Waker, contained};
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Limiter(Arc<Shared>);
+pub struct Limiter(Arc<LimiterShared>);
 
-struct Shared {
+struct LimiterShared {
     limit: AtomicUsize,
-    state: PerProcess<State>,
+    state: PerProcess<LimiterState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LimiterState {
     running: usize,
     waiting: VecDeque<(u64, Grant)>,
     next: u64,
-    /// A thread is granting permits. It sees all changes made meanwhile.
+    /// A thread is granting permits. It also handles changes that other threads make meanwhile.
     granting: bool,
 }
 
@@ -57,7 +57,7 @@ type Grant = Box<dyn FnOnce(Permit) + Send>;
 impl Limiter {
     /// Creates a limiter with `limit` permits. With 0, no run starts until `set_limit` raises the limit.
     pub fn new(limit: usize) -> Limiter {
-        Limiter(Arc::new(Shared { limit: limit.into(), state: PerProcess::default() }))
+        Limiter(Arc::new(LimiterShared { limit: limit.into(), state: PerProcess::default() }))
     }
 
     /// The limit.
@@ -69,7 +69,7 @@ impl Limiter {
     /// have ended.
     pub fn set_limit(&self, limit: usize) {
         self.0.limit.store(limit, Ordering::Relaxed);
-        self.settle(0);
+        self.return_permits(0);
     }
 
     /// The number of permits in use.
@@ -102,13 +102,13 @@ impl Limiter {
 
     /// Enters the queue, and returns a future of the permit.
     pub fn acquire_async(&self) -> Acquiring {
-        let mut acquiring = Acquiring { limiter: self.clone(), place: Arc::default(), enlisted: None };
-        acquiring.enlist();
+        let mut acquiring = Acquiring { limiter: self.clone(), slot: Arc::default(), queued: None };
+        acquiring.enqueue();
         acquiring
     }
 
-    /// Like [`acquire`](Limiter::acquire), but fails with EINTR when `interrupted` returns true. Asks it once at
-    /// first, and again after each signal.
+    /// Like [`acquire`](Limiter::acquire), but fails with EINTR when `interrupted` returns true. Calls `interrupted`
+    /// before the first wait, and again after each signal.
     pub(crate) fn acquire_unless(&self, interrupted: &mut dyn FnMut() -> bool) -> Result<Permit> {
         let failed = |errno| Error::new(Stage::Limit, errno, "limiter: acquire()");
         let mut acquiring = self.acquire_async();
@@ -119,17 +119,17 @@ impl Limiter {
             return Err(Error::new(
                 Stage::Limit,
                 Errno::EAGAIN,
-                "limiter: no place is free, and a callback cannot wait for one",
+                "limiter: no permit is free, and a callback cannot wait for one",
             ));
         }
-        // poll(2) returns for every signal.
+        // Wait by poll(2), because it returns after every signal.
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| failed(errno(e)))?;
         let wake = Arc::new(above_standard(wake));
-        let ring = wake.clone();
-        acquiring.when_ready(Waker::new(move || _ = rustix::io::write(&ring, &1u64.to_ne_bytes())));
-        let mut asked = interrupted();
+        let event = wake.clone();
+        acquiring.when_ready(Waker::new(move || _ = rustix::io::write(&event, &1u64.to_ne_bytes())));
+        let mut is_interrupted = interrupted();
         loop {
-            if asked {
+            if is_interrupted {
                 return Err(failed(Errno::EINTR));
             }
             if let Some(permit) = acquiring.take() {
@@ -137,7 +137,7 @@ impl Limiter {
             }
             match poll(&mut [PollFd::new(&wake, PollFlags::IN)], None) {
                 Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => asked = interrupted(),
+                Err(rustix::io::Errno::INTR) => is_interrupted = interrupted(),
                 Err(e) => return Err(failed(errno(e))),
             }
         }
@@ -147,8 +147,8 @@ impl Limiter {
         Permit { limiter: self.clone(), generation: generation() }
     }
 
-    /// Calls `grant` with a permit: now, or when a permit is returned. Returns the number in the queue.
-    fn enlist(&self, grant: Grant) -> u64 {
+    /// Calls `grant` with a permit: now if one is free, else when it is free. Returns the number in the queue.
+    fn enqueue(&self, grant: Grant) -> u64 {
         let mut state = self.0.state.lock();
         state.next += 1;
         let number = state.next;
@@ -162,20 +162,20 @@ impl Limiter {
         number
     }
 
-    fn leave(&self, number: u64) {
+    fn leave_queue(&self, number: u64) {
         let mut state = self.0.state.lock();
-        let place = state.waiting.iter().position(|(of, _)| *of == number);
-        let grant = place.and_then(|place| state.waiting.remove(place));
+        let index = state.waiting.iter().position(|(of, _)| *of == number);
+        let grant = index.and_then(|index| state.waiting.remove(index));
         drop(state);
         drop(grant);
     }
 
     /// Takes back `freed` permits, and grants the free ones.
-    fn settle(&self, freed: usize) {
+    fn return_permits(&self, freed: usize) {
         let mut state = self.0.state.lock();
         state.running -= freed;
-        // Only one thread grants, in a loop. A grant may return its permit at once, and recursion would nest with
-        // each such grant.
+        // Only one thread grants, in a loop. With recursion, a grant that returns its permit at once would make the
+        // stack grow with each waiter.
         if std::mem::replace(&mut state.granting, true) {
             return;
         }
@@ -185,8 +185,8 @@ impl Limiter {
             state.running += 1;
             drop(state);
             let permit = self.permit();
-            // No lock is taken here. A panic in a waker must not stop the other grants.
-            contained(move || grant(permit));
+            // This thread holds no lock here. A panic in a waker must not stop the other grants.
+            catch_panic(move || grant(permit));
             state = self.0.state.lock();
         }
         state.granting = false;
@@ -206,7 +206,7 @@ fn generation() -> u64 {
 
 /// A permit of a [`Limiter`], returned when it is dropped; see [`Command::permit`](crate::Command::permit).
 #[derive(Debug)]
-#[must_use = "dropping it gives the place back"]
+#[must_use = "dropping it returns the permit"]
 pub struct Permit {
     limiter: Limiter,
     /// The process that owns the permit. A copy in a forked process has no effect.
@@ -216,65 +216,65 @@ pub struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if self.generation == generation() {
-            self.limiter.settle(1);
+            self.limiter.return_permits(1);
         }
     }
 }
 
 /// A future that waits for a permit. Dropping it leaves the queue, and its permit goes to the next waiter.
 #[derive(Debug)]
-#[must_use = "dropping it gives the place up"]
+#[must_use = "dropping it leaves the queue"]
 pub struct Acquiring {
     limiter: Limiter,
-    place: Arc<PerProcess<Place>>,
-    /// The process that entered the queue, and the number in its queue.
-    enlisted: Option<(u64, u64)>,
+    slot: Arc<PerProcess<PermitSlot>>,
+    /// The process that entered the queue (a fork generation), and the number in that process's queue.
+    queued: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct PermitSlot {
     permit: Option<Permit>,
     waker: Option<Waker>,
 }
 
 impl Acquiring {
     /// Enters the queue. A forked process enters its own queue.
-    fn enlist(&mut self) {
+    fn enqueue(&mut self) {
         let now = generation();
-        if self.enlisted.is_some_and(|(generation, _)| generation == now) {
+        if self.queued.is_some_and(|(generation, _)| generation == now) {
             return;
         }
-        let place = self.place.clone();
-        let number = self.limiter.enlist(Box::new(move |permit| {
+        let slot = self.slot.clone();
+        let number = self.limiter.enqueue(Box::new(move |permit| {
             let waker = {
-                let mut place = place.lock();
-                place.permit = Some(permit);
-                place.waker.take()
+                let mut slot = slot.lock();
+                slot.permit = Some(permit);
+                slot.waker.take()
             };
             if let Some(waker) = waker {
                 waker.wake();
             }
         }));
-        self.enlisted = Some((now, number));
+        self.queued = Some((now, number));
     }
 
-    /// The permit, once, when it is available.
+    /// Takes the permit if it is available. Returns it only once.
     pub fn take(&mut self) -> Option<Permit> {
-        self.enlist();
-        self.place.lock().permit.take()
+        self.enqueue();
+        self.slot.lock().permit.take()
     }
 
-    /// Calls `waker` once when the permit is available; at once if it is.
+    /// Calls `waker` once, when the permit is available. If it is available already, calls `waker` immediately.
     pub fn when_ready(&mut self, waker: Waker) {
-        self.enlist();
-        let mut place = self.place.lock();
-        if place.permit.is_none() {
+        self.enqueue();
+        let mut slot = self.slot.lock();
+        if slot.permit.is_none() {
             // Drop the old waker outside the lock: its drop may take locks or return a permit.
-            let before = place.waker.replace(waker);
-            drop(place);
-            drop(before);
+            let old_waker = slot.waker.replace(waker);
+            drop(slot);
+            drop(old_waker);
         } else {
-            drop(place);
+            drop(slot);
             waker.wake();
         }
     }
@@ -296,12 +296,12 @@ impl Future for Acquiring {
 
 impl Drop for Acquiring {
     fn drop(&mut self) {
-        if let Some((of, number)) = self.enlisted
+        if let Some((of, number)) = self.queued
             && of == generation()
         {
-            self.limiter.leave(number);
+            self.limiter.leave_queue(number);
         }
-        // A permit that has arrived, or is just arriving, is returned when its last owner drops it.
+        // A granted permit returns to the limiter when the last reference to `slot` is dropped.
     }
 }
 
@@ -315,32 +315,32 @@ mod tests {
     }
 
     #[test]
-    fn first_come_first_served() {
+    fn waiters_get_permits_in_order_of_arrival() {
         let limiter = Limiter::new(1);
-        let mut held = limiter.try_acquire();
-        let mut line: Vec<Acquiring> = (0..5).map(|_| limiter.acquire_async()).collect();
+        let mut permit = limiter.try_acquire();
+        let mut queue: Vec<Acquiring> = (0..5).map(|_| limiter.acquire_async()).collect();
         assert_eq!(count(&limiter), (1, 5));
-        for turn in 0..5 {
-            drop(held.take());
-            assert_eq!(count(&limiter), (1, 4 - turn));
-            assert!(limiter.try_acquire().is_none(), "nobody gets in between");
-            let ready: Vec<bool> = line.iter_mut().map(|one| one.place.lock().permit.is_some()).collect();
-            assert_eq!(ready.iter().position(|ready| *ready), Some(turn));
-            held = line[turn].take();
-            assert!(held.is_some() && line[turn].take().is_none());
+        for number in 0..5 {
+            drop(permit.take());
+            assert_eq!(count(&limiter), (1, 4 - number));
+            assert!(limiter.try_acquire().is_none(), "the waiters come first");
+            let ready: Vec<bool> = queue.iter_mut().map(|one| one.slot.lock().permit.is_some()).collect();
+            assert_eq!(ready.iter().position(|ready| *ready), Some(number));
+            permit = queue[number].take();
+            assert!(permit.is_some() && queue[number].take().is_none());
         }
-        drop((held, line));
+        drop((permit, queue));
         assert_eq!(count(&limiter), (0, 0));
     }
 
     #[test]
-    fn who_leaves_the_line_is_passed_over() {
+    fn a_dropped_future_leaves_the_queue() {
         let limiter = Limiter::new(1);
-        let held = limiter.try_acquire();
+        let permit = limiter.try_acquire();
         let (first, second, mut third) = (limiter.acquire_async(), limiter.acquire_async(), limiter.acquire_async());
         drop(second);
         assert_eq!(count(&limiter), (1, 2));
-        drop(held);
+        drop(permit);
         // `first` had received the permit but did not take it.
         drop(first);
         assert!(third.take().is_some());
@@ -348,11 +348,11 @@ mod tests {
     }
 
     #[test]
-    fn places_come_and_go_while_they_are_waited_for() {
+    fn set_limit_takes_effect_while_futures_wait() {
         let limiter = Limiter::new(0);
         let woken = Arc::new(Mutex::new(Vec::new()));
-        let mut line: Vec<Acquiring> = (0..4).map(|_| limiter.acquire_async()).collect();
-        for (number, one) in line.iter_mut().enumerate() {
+        let mut queue: Vec<Acquiring> = (0..4).map(|_| limiter.acquire_async()).collect();
+        for (number, one) in queue.iter_mut().enumerate() {
             let woken = woken.clone();
             one.when_ready(Waker::new(move || woken.lock().unwrap().push(number)));
         }
@@ -360,47 +360,47 @@ mod tests {
         limiter.set_limit(3);
         assert_eq!((count(&limiter), &*woken.lock().unwrap()), ((3, 1), &vec![0, 1, 2]));
         limiter.set_limit(1);
-        let permits: Vec<Permit> = line.iter_mut().filter_map(Acquiring::take).collect();
+        let permits: Vec<Permit> = queue.iter_mut().filter_map(Acquiring::take).collect();
         let mut permits = permits.into_iter();
         drop(permits.next());
         drop(permits.next());
-        assert_eq!(count(&limiter), (1, 1), "there were two too many");
+        assert_eq!(count(&limiter), (1, 1), "two permits above the new limit");
         drop(permits.next());
         assert_eq!((count(&limiter), limiter.limit()), ((1, 0), 1));
-        assert!(line[3].take().is_some());
+        assert!(queue[3].take().is_some());
     }
 
     /// Each grant returns its permit while it is granted. The stack must not grow with each.
     #[test]
-    fn thousands_who_give_it_back_at_once() {
+    fn grants_that_return_their_permit_at_once_do_not_recurse() {
         let limiter = Limiter::new(1);
-        let held = limiter.try_acquire();
+        let permit = limiter.try_acquire();
         let passed = Arc::new(AtomicUsize::new(0));
         for _ in 0..100_000 {
             let passed = passed.clone();
-            limiter.enlist(Box::new(move |permit| {
+            limiter.enqueue(Box::new(move |permit| {
                 passed.fetch_add(1, Ordering::Relaxed);
                 drop(permit);
             }));
         }
-        drop(held);
+        drop(permit);
         assert_eq!((passed.load(Ordering::Relaxed), count(&limiter)), (100_000, (0, 0)));
     }
 
     #[test]
-    fn a_waker_that_panics_keeps_nobody() {
+    fn a_panicking_waker_does_not_stop_the_other_grants() {
         let limiter = Limiter::new(1);
-        let held = limiter.try_acquire();
+        let permit = limiter.try_acquire();
         let mut first = limiter.acquire_async();
         first.when_ready(Waker::new(|| panic!("this test's own")));
         let mut second = limiter.acquire_async();
-        drop(held);
+        drop(permit);
         assert!(first.take().is_some() && second.take().is_some());
         assert_eq!(count(&limiter), (0, 0));
     }
 
     #[test]
-    fn never_more_than_there_are_places() {
+    fn never_grants_more_permits_than_the_limit() {
         let limiter = Limiter::new(3);
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -420,9 +420,9 @@ mod tests {
     }
 
     #[test]
-    fn is_given_up_when_that_is_asked_for() {
+    fn an_interrupted_acquire_leaves_the_queue() {
         let limiter = Limiter::new(0);
-        let error = limiter.acquire_unless(&mut || true).expect_err("nobody's turn comes");
+        let error = limiter.acquire_unless(&mut || true).expect_err("interrupted");
         assert_eq!((error.errno(), error.stage(), limiter.waiting()), (Errno::EINTR, Stage::Limit, 0));
     }
 }

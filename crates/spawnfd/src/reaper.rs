@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reaps children that were dropped while they ran. A thread exists only while there are such children.
 //!
-//! A seccomp filter can prevent a thread from waiting. So threads with different [`Reach`] use different reapers.
+//! A seccomp filter can prevent a thread from waiting for children. So callers with different [`Reach`] use different
+//! reaper threads.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,48 +12,48 @@ use spawnfd_sys::wait_pidfd;
 
 use crate::error::Stage;
 use crate::host::authority::Reach;
-use crate::host::numbers::Known;
+use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
-use crate::host::thread::{Leaving, start_thread};
+use crate::host::thread::{ExitingThread, start_thread};
 
-/// How often a thread that cannot be woken looks for new children.
-const UNSEEN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// The interval at which a thread without an eventfd checks for new children.
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 #[derive(Debug, Default)]
 struct Reapers {
     running: Vec<Arc<Reaper>>,
     /// Children for which no thread could be started: the next reaper takes them.
-    unclaimed: Vec<Known>,
-    /// The threads that are exiting, and may not be gone yet.
-    leaving: Vec<Leaving>,
+    unclaimed: Vec<CheckedFd>,
+    /// The threads that are exiting, and may not have exited yet.
+    exiting: Vec<ExitingThread>,
 }
 
-/// A running thread.
+/// A reaper thread.
 #[derive(Debug)]
 struct Reaper {
     /// The thread's reach; `None` if it is unknown.
     reach: Option<Arc<Reach>>,
-    /// Children that the thread has not seen yet.
-    arrived: Mutex<Vec<Known>>,
-    /// Wakes the thread. `None` if no descriptor was free: the thread then looks at intervals.
-    wake: Option<Known>,
+    /// Children that the thread has not taken over yet.
+    new_children: Mutex<Vec<CheckedFd>>,
+    /// An eventfd that wakes the thread. `None` if no descriptor was free: the thread then checks at intervals.
+    wake: Option<CheckedFd>,
 }
 
 static REAPERS: PerProcess<Reapers> =
-    PerProcess::new(Reapers { running: Vec::new(), unclaimed: Vec::new(), leaving: Vec::new() });
+    PerProcess::new(Reapers { running: Vec::new(), unclaimed: Vec::new(), exiting: Vec::new() });
 
 /// Takes over a child whose handle was dropped.
-pub(crate) fn adopt(pidfd: Known) {
+pub(crate) fn adopt(pidfd: CheckedFd) {
     let reach = Reach::of_calling_thread(Stage::Wait).ok();
     let mut reapers = REAPERS.lock();
     let serves = |reaper: &&Arc<Reaper>| match (&reaper.reach, &reach) {
         (Some(own), Some(reach)) => own.equals(reach),
         (own, reach) => own.is_none() && reach.is_none(),
     };
-    // A reaper that cannot be woken, because the application has put another file at its number, is replaced.
+    // Skip a reaper whose eventfd the application has closed or replaced: nothing can wake it.
     let serving = reapers.running.iter().filter(serves).find(|reaper| reaper.wake());
     match serving {
-        Some(reaper) => reaper.arrived().push(pidfd),
+        Some(reaper) => reaper.new_children().push(pidfd),
         None => {
             reapers.unclaimed.push(pidfd);
             start(&mut reapers, reach);
@@ -61,50 +62,50 @@ pub(crate) fn adopt(pidfd: Known) {
 }
 
 /// Whether a reaper thread is running.
-pub(crate) fn is_there() -> bool {
+pub(crate) fn is_running() -> bool {
     !REAPERS.lock().running.is_empty()
 }
 
 /// Whether a thread is exiting, and none is running.
-pub(crate) fn is_leaving() -> bool {
+pub(crate) fn is_exiting() -> bool {
     let reapers = REAPERS.lock();
-    reapers.running.is_empty() && reapers.leaving.iter().any(|thread| thread.is_there())
+    reapers.running.is_empty() && reapers.exiting.iter().any(|thread| thread.is_running())
 }
 
 /// Starts a thread, which takes the unclaimed children. If that fails, the next reaper takes them.
 fn start(reapers: &mut Reapers, reach: Option<Arc<Reach>>) {
-    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Known::new);
-    let reaper = Arc::new(Reaper { reach, arrived: Mutex::default(), wake });
+    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(CheckedFd::new);
+    let reaper = Arc::new(Reaper { reach, new_children: Mutex::default(), wake });
     let thread = reaper.clone();
-    // The new thread first waits for the lock that the caller has.
+    // The new thread first waits for the lock that the caller holds.
     if start_thread("spawnfd-reaper", 128 << 10, move || thread.run()).is_ok() {
-        reaper.arrived().append(&mut reapers.unclaimed);
+        reaper.new_children().append(&mut reapers.unclaimed);
         reapers.running.push(reaper);
     }
 }
 
 impl Reaper {
-    fn arrived(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new_children(&self) -> MutexGuard<'_, Vec<CheckedFd>> {
+        self.new_children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the thread. Returns whether the thread will see new children.
+    /// Wakes the thread. Returns whether the thread will take over new children.
     fn wake(&self) -> bool {
         let Some(wake) = &self.wake else { return true };
         wake.get().is_some_and(|eventfd| rustix::io::write(eventfd, &1u64.to_ne_bytes()).is_ok())
     }
 
     fn run(self: Arc<Reaper>) {
-        let mut children: Vec<Known> = Vec::new();
+        let mut children: Vec<CheckedFd> = Vec::new();
         loop {
             let mut reapers = REAPERS.lock();
-            children.append(&mut self.arrived());
+            children.append(&mut self.new_children());
             let runs = |pidfd: &OwnedFd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None));
             children.retain(|child| child.get().is_some_and(runs));
             if children.is_empty() {
                 reapers.running.retain(|reaper| !Arc::ptr_eq(reaper, &self));
-                reapers.leaving.retain(|thread| thread.is_there());
-                reapers.leaving.extend(Leaving::now());
+                reapers.exiting.retain(|thread| thread.is_running());
+                reapers.exiting.extend(ExitingThread::now());
                 return;
             }
             drop(reapers);
@@ -113,15 +114,15 @@ impl Reaper {
     }
 
     /// Sleeps until a child has ended or a new child arrives.
-    fn sleep(&self, children: &[Known]) {
-        let eventfd = self.wake.as_ref().and_then(Known::get);
-        let mut watched: Vec<PollFd<'_>> = children
+    fn sleep(&self, children: &[CheckedFd]) {
+        let eventfd = self.wake.as_ref().and_then(CheckedFd::get);
+        let mut polled: Vec<PollFd<'_>> = children
             .iter()
             .map(AsFd::as_fd)
             .chain(eventfd.map(AsFd::as_fd))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        let _ = poll(&mut watched, eventfd.is_none().then_some(&UNSEEN));
+        let _ = poll(&mut polled, eventfd.is_none().then_some(&CHECK_INTERVAL));
         if let Some(eventfd) = eventfd {
             let _ = rustix::io::read(eventfd, &mut [0; 8]);
         }

@@ -12,7 +12,7 @@ use spawnfd_sys::{Errno, abi, call};
 
 use crate::error::from_io;
 use crate::error::{Error, Result, Stage, errno};
-use crate::host::numbers::{Known, above_standard};
+use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::template::Template;
 
 /// The maximum number of descriptors of a sandbox.
@@ -86,7 +86,7 @@ impl Sandbox {
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub(crate) number: RawFd,
-    fd: Arc<Known>,
+    fd: Arc<CheckedFd>,
     /// For a readable regular file: the start position.
     position: Option<u64>,
 }
@@ -96,7 +96,7 @@ impl Given {
         let copy = fd.as_fd().try_clone_to_owned().map_err(|error| from_io(&error))?;
         let fd = copy.as_raw_fd();
         let position = position(fd, call::status_flags(fd)?, call::stat(fd, c"")?.st_mode as u16);
-        Ok(Given { number, fd: Arc::new(Known::new(copy)), position })
+        Ok(Given { number, fd: Arc::new(CheckedFd::new(copy)), position })
     }
 
     /// A descriptor for the next start. A readable regular file gets a new open file description, at the start

@@ -12,8 +12,8 @@ use spawnfd_sys::Errno;
 
 use crate::error::from_io;
 use crate::error::{Error, Result, Stage, errno};
+use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::memfd;
-use crate::host::numbers::{Known, above_standard};
 use crate::host::per_process::PerProcess;
 use crate::template::{identify, is_recent};
 
@@ -26,12 +26,12 @@ pub enum Kind {
     Memfd,
 }
 
-/// A file's contents at one time. The descriptor belongs to the caller, and can be read, mapped and executed. Its
+/// A file's contents at one time. The descriptor belongs to the caller, who can read, map and execute it. Its
 /// position is the beginning of the file. Snapshots of one version from one cache share the position, so read them
 /// with pread(2).
 #[derive(Debug)]
 pub struct Snapshot {
-    fd: Known,
+    fd: CheckedFd,
     kind: Kind,
     source: Identity,
 }
@@ -47,15 +47,15 @@ impl Snapshot {
         &self.source
     }
 
-    /// The descriptor, after a check that its number still refers to the snapshot. For hosts in which other code
-    /// closes foreign numbers.
+    /// The descriptor, after a check that its number still refers to the snapshot. For hosts in which other code may
+    /// close the library's descriptors.
     ///
     /// # Errors
     /// EBADF: the application has put another file at the number.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
-        let lost =
+        let closed =
             || failed(Errno::EBADF, format!("fstat({}): another file than the snapshot", self.as_fd().as_raw_fd()));
-        self.fd.get().map(AsFd::as_fd).ok_or_else(lost)
+        self.fd.get().map(AsFd::as_fd).ok_or_else(closed)
     }
 
     /// The same snapshot with another descriptor.
@@ -65,7 +65,7 @@ impl Snapshot {
     fn duplicate(&self) -> Result<Snapshot> {
         let copy = self.descriptor()?.try_clone_to_owned();
         let copy = copy.map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
-        Ok(Snapshot { fd: Known::of_copy(copy, &self.fd), ..*self })
+        Ok(Snapshot { fd: CheckedFd::from_duplicate(copy, &self.fd), ..*self })
     }
 }
 
@@ -101,22 +101,22 @@ fn failed(errno: Errno, call: impl Into<String>) -> Error {
 /// - ENOMEM, ENOSPC, EMFILE.
 pub fn take(file: impl AsFd) -> Result<Snapshot> {
     let file = file.as_fd();
-    // Two changes in a row may be chance; more mean that the file is being written.
+    // The file may change by chance during one or two attempts. If it changes more often, a program is writing it.
     for _ in 0..4 {
         let source = identify(&file).map_err(|errno| failed(errno, "statx(fd)"))?;
         if !source.is_regular() {
-            return Err(failed(Errno::EINVAL, "snapshot(fd): no regular file"));
+            return Err(failed(Errno::EINVAL, "snapshot(fd): not a regular file"));
         }
         // Files in /proc report size 0.
         if source.size == 0 && pread(file, &mut [0u8], 0).map_err(|e| failed(errno(e), "pread(fd)"))? > 0 {
-            return Err(failed(Errno::EINVAL, "snapshot(fd): a file that does not say how long it is"));
+            return Err(failed(Errno::EINVAL, "snapshot(fd): the file reports size 0 but has contents"));
         }
         let (fd, kind) = match reflink(file) {
             Some(fd) => (fd, Kind::Reflink),
             None => (copy(file, source.size)?, Kind::Memfd),
         };
         if identify(&file) == Ok(source) {
-            return Ok(Snapshot { fd: Known::new(fd), kind, source });
+            return Ok(Snapshot { fd: CheckedFd::new(fd), kind, source });
         }
     }
     Err(failed(Errno::ESTALE, "snapshot(fd): the file keeps changing"))
@@ -127,10 +127,10 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
 /// # Errors
 /// As open(2) and [`take`]. The call does not block on a FIFO or another special file.
 pub fn open(path: impl AsRef<Path>) -> Result<Snapshot> {
-    take(opened(path.as_ref())?)
+    take(open_for_reading(path.as_ref())?)
 }
 
-fn opened(path: &Path) -> Result<OwnedFd> {
+fn open_for_reading(path: &Path) -> Result<OwnedFd> {
     // Without O_NONBLOCK, opening a FIFO blocks until its other end is open.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     openat(CWD, path, flags, Mode::empty()).map(above_standard).map_err(|e| failed(errno(e), format!("open({path:?})")))
@@ -140,8 +140,8 @@ fn opened(path: &Path) -> Result<OwnedFd> {
 /// no reflinks, or the caller may not write to the directory.
 fn reflink(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     /// Magic numbers of statfs(2): btrfs, XFS, bcachefs, OCFS2.
-    const REFLINKING: [i64; 4] = [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x7461_636f];
-    if !REFLINKING.contains(&fstatfs(file).ok()?.f_type) {
+    const REFLINK_FILE_SYSTEMS: [i64; 4] = [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x7461_636f];
+    if !REFLINK_FILE_SYSTEMS.contains(&fstatfs(file).ok()?.f_type) {
         return None;
     }
     let path = std::fs::read_link(format!("/proc/thread-self/fd/{}", file.as_raw_fd())).ok()?;
@@ -166,8 +166,8 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
     set_length(size)?;
     let mut offset = 0;
     while offset < size {
-        let left = usize::try_from(size - offset).unwrap_or(usize::MAX);
-        match sendfile(&memfd, file, Some(&mut offset), left) {
+        let remaining = usize::try_from(size - offset).unwrap_or(usize::MAX);
+        match sendfile(&memfd, file, Some(&mut offset), remaining) {
             // The file was truncated during the copy, which `take` detects. Or it is shorter than its reported
             // size, as in /sys.
             Ok(0) => {
@@ -192,11 +192,11 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
 #[derive(Debug)]
 pub struct SnapshotCache {
     capacity: usize,
-    state: PerProcess<State>,
+    state: PerProcess<CacheState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CacheState {
     /// Most recently used last. A linear search of 64 entries is faster than hashing.
     entries: Vec<Snapshot>,
     stats: SnapshotStats,
@@ -219,12 +219,12 @@ pub struct SnapshotStats {
 }
 
 impl SnapshotCache {
-    /// How many snapshots a cache holds by default.
+    /// The default capacity of a cache.
     pub const DEFAULT_CAPACITY: usize = 64;
 
-    /// Makes an empty cache for `capacity` snapshots (at least one).
+    /// Creates an empty cache for `capacity` snapshots (at least one).
     pub fn new(capacity: usize) -> SnapshotCache {
-        SnapshotCache { capacity: capacity.max(1), state: PerProcess::for_reuse(State::default()) }
+        SnapshotCache { capacity: capacity.max(1), state: PerProcess::for_reuse(CacheState::default()) }
     }
 
     /// A snapshot of the file at `path`; the descriptor is the caller's own.
@@ -232,7 +232,7 @@ impl SnapshotCache {
     /// # Errors
     /// As [`open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Snapshot> {
-        self.get(opened(path.as_ref())?)
+        self.get(open_for_reading(path.as_ref())?)
     }
 
     /// A snapshot of an open file.
@@ -242,36 +242,36 @@ impl SnapshotCache {
     pub fn get(&self, file: impl AsFd) -> Result<Snapshot> {
         let now = identify(&file).map_err(|errno| failed(errno, "statx(fd)"))?;
         let mut state = self.lock();
-        if let Some(place) = state.entries.iter().position(|entry| same_file(&entry.source, &now)) {
-            let entry = state.entries.remove(place);
+        if let Some(index) = state.entries.iter().position(|entry| same_file(&entry.source, &now)) {
+            let entry = state.entries.remove(index);
             if !same_version(&entry.source, &now) {
                 state.stats.stale += 1;
             } else {
-                let ours = entry.duplicate();
+                let copy_of_entry = entry.duplicate();
                 // If the application has closed the descriptor, take a new snapshot.
-                if !ours.as_ref().is_err_and(|error| error.errno() == Errno::EBADF) {
+                if !copy_of_entry.as_ref().is_err_and(|error| error.errno() == Errno::EBADF) {
                     state.entries.push(entry);
                     state.stats.hits += 1;
-                    return ours;
+                    return copy_of_entry;
                 }
             }
         }
         state.stats.misses += 1;
         drop(state);
         // Do not keep this version: another change could leave the same timestamps.
-        let doubtful = is_recent(&now);
+        let changed_recently = is_recent(&now);
         let snapshot = take(file)?;
-        if doubtful || snapshot.source != now {
+        if changed_recently || snapshot.source != now {
             return Ok(snapshot);
         }
-        let kept = snapshot.duplicate()?;
+        let cached = snapshot.duplicate()?;
         let mut state = self.lock();
         state.entries.retain(|entry| !same_file(&entry.source, &snapshot.source));
         if state.entries.len() >= self.capacity {
             state.entries.remove(0);
             state.stats.evicted += 1;
         }
-        state.entries.push(kept);
+        state.entries.push(cached);
         Ok(snapshot)
     }
 
@@ -286,7 +286,7 @@ impl SnapshotCache {
         SnapshotStats { entries: state.entries.len(), ..state.stats }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock()
     }
 }

@@ -29,10 +29,10 @@ pub struct Support {
 pub fn support() -> Support {
     let here = features::of_calling_thread();
     Support {
-        kernel: here.has_kernel(),
+        kernel: here.has_builder(),
         clone3: here.has_clone3(),
         close_range: here.has_close_range(),
-        fetch: here.has_close_range() && here.can_fetch(),
+        fetch: here.has_close_range() && here.can_use_pidfd_getfd(),
     }
 }
 

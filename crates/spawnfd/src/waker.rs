@@ -13,7 +13,7 @@ pub struct Waker(Arc<dyn Fn() + Send + Sync>);
 impl Waker {
     /// Wraps a function.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Waker {
-        let wake = Foreign::new(wake);
+        let wake = ForeignValue::new(wake);
         Waker(Arc::new(move || {
             if let Some(wake) = wake.get() {
                 wake();
@@ -21,9 +21,9 @@ impl Waker {
         }))
     }
 
-    /// Calls it.
+    /// Calls the function.
     pub fn wake(&self) {
-        contained(|| (self.0)());
+        catch_panic(|| (self.0)());
     }
 }
 
@@ -33,25 +33,25 @@ impl fmt::Debug for Waker {
     }
 }
 
-/// Calls foreign code and contains its panics; the panic hook has reported them. `None`: the code panicked.
-pub(crate) fn contained<T>(call: impl FnOnce() -> T) -> Option<T> {
+/// Calls the application's code and catches its panics. The panic hook has reported them. `None`: the code panicked.
+pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     let payload = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => return Some(value),
         Err(payload) => payload,
     };
-    // The payload's drop is foreign code too. If it panics, leak the new payload.
+    // The payload's drop is application code too. If it panics, leak the new payload.
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
     }
     None
 }
 
-/// A foreign value. Contains panics of its drop.
-pub(super) struct Foreign<T>(Option<T>);
+/// A value of the application. Its drop may panic; the library catches that.
+pub(super) struct ForeignValue<T>(Option<T>);
 
-impl<T> Foreign<T> {
-    pub(super) fn new(value: T) -> Foreign<T> {
-        Foreign(Some(value))
+impl<T> ForeignValue<T> {
+    pub(super) fn new(value: T) -> ForeignValue<T> {
+        ForeignValue(Some(value))
     }
 
     /// The value; always there until the drop.
@@ -60,9 +60,9 @@ impl<T> Foreign<T> {
     }
 }
 
-impl<T> Drop for Foreign<T> {
+impl<T> Drop for ForeignValue<T> {
     fn drop(&mut self) {
         let value = self.0.take();
-        contained(|| drop(value));
+        catch_panic(|| drop(value));
     }
 }

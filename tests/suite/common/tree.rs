@@ -67,7 +67,7 @@ impl Started {
         if !has_group_signals() {
             let pid = self.child.id() as i32;
             until("ended", || !lives(pid));
-            self.tree.ended();
+            self.tree.program_ended();
         }
         self.child.wait().expect("own child")
     }
@@ -104,7 +104,7 @@ pub fn start_command(want: Want, configure: impl FnOnce(&mut Command<'static>)) 
     configure(&mut command);
     command.tree(&tree);
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{error}"));
-    tree.born(child.id(), child.as_fd());
+    tree.program_started(child.id(), child.as_fd());
     let lines = BufReader::new(child.stdout.take().expect("piped"));
     Started { tree, child, lines }
 }

@@ -411,7 +411,7 @@ fn without_a_guard_control_is_what_this_process_can_do() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "sleep 1000 & wait"]).setsid();
         let child = command.spawn().expect("starts");
-        tree.born(child.id(), child.as_fd());
+        tree.program_started(child.id(), child.as_fd());
         until("seen", || tree.survivors().len() == 1);
         let sleep = tree.survivors()[0].pid as i32;
         assert!(tree.kill(PATIENCE));

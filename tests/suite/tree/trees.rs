@@ -41,7 +41,7 @@ every_tier! {
         let mut sh = start(want, "set -m; sleep 1000 & echo $!");
         let sleep = sh.pid();
         until("ended", || state(sh.child.id() as i32) == 'Z');
-        sh.tree.ended();
+        sh.tree.program_ended();
         sh.wait();
         assert_eq!(sh.survivors(), [sleep]);
         assert!(sh.tree.kill(PATIENCE));
@@ -246,7 +246,7 @@ fn a_start_into_a_tree_s_cgroup_is_waited_for() {
         });
         let mut child = unattended().tree(&tree).spawn().expect("starts");
         assert!(mark.exists(), "it is the program");
-        tree.born(child.id(), child.as_fd());
+        tree.program_started(child.id(), child.as_fd());
         assert!(child.wait().expect("own child").success());
         reap(thaws);
     });
@@ -412,7 +412,7 @@ fn a_session_made_after_the_birth_is_the_tree_s() {
         });
         let sleep = sh.pid();
         until("ended", || state(sh.child.id() as i32) == 'Z');
-        sh.tree.ended();
+        sh.tree.program_ended();
         sh.child.wait().expect("own child");
         assert_eq!(sh.survivors(), [sleep]);
         assert!(sh.tree.kill(PATIENCE));
@@ -512,7 +512,7 @@ fn the_guard_knows_the_session_a_program_was_born_into() {
             leave_session();
             let mut command = Command::new("/bin/sleep");
             let child = command.arg("1000").process_group(0).tree(&tree).spawn().expect("starts");
-            tree.born(child.id(), child.as_fd());
+            tree.program_started(child.id(), child.as_fd());
             tell(child.id() as i32);
             tell(fork(|| std::thread::sleep(PATIENCE * 2)));
             (tree, child)

@@ -9,8 +9,8 @@ use spawnfd_sys::{Errno, abi, call};
 
 use super::{Command, Stdio};
 use crate::error::{Error, Result, Stage, errno};
+use crate::host::descriptors::descriptor_limit;
 use crate::host::features::Features;
-use crate::host::numbers::descriptor_limit;
 use crate::host::thread;
 use crate::template::Template;
 

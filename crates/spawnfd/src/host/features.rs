@@ -15,10 +15,10 @@ use spawnfd_child::{ChildMemory, killed_calls};
 use spawnfd_sys::{Builder, Call, Calls, Errno, RawFd, abi, call, has_clone3, prctl};
 
 use crate::host::authority;
-use crate::host::own_proc::{self, Own};
+use crate::host::own_proc::{self, ProcFile};
 use crate::host::per_process::PerProcess;
 
-/// A yes or no that the library probes at most a few times. A filter added later may make a yes wrong.
+/// A feature that the library probes once and remembers. A seccomp filter added later may make the answer wrong.
 #[derive(Debug)]
 pub(crate) struct Feature(AtomicU8);
 
@@ -26,85 +26,84 @@ const UNKNOWN: u8 = 0;
 const YES: u8 = 1;
 const NO: u8 = 2;
 
-/// The features of all threads with the same seccomp filters.
+/// The features that are available to all threads with the same seccomp filters.
 #[derive(Debug)]
 pub(crate) struct Features {
     /// The calls for which a filter kills the process. Neither the host nor a child makes them.
     pub(crate) killed: Calls,
-    kernel: Feature,
+    builder: Feature,
     clone3: Feature,
     pub(crate) close_range: Feature,
-    pub(crate) fetch: Feature,
-    pub(crate) trim: Feature,
-    /// For a child without sources, and for a child with sources.
-    passing: [Feature; 2],
+    pub(crate) pidfd_getfd: Feature,
+    pub(crate) trim_table: Feature,
+    /// Descriptors over a socket: for a child without sources, and for a child with sources.
+    scm_rights: [Feature; 2],
 }
 
 /// The features of threads without a filter.
 static UNFILTERED: Features = Features::new(Calls::NONE);
 
-/// A number of filters, and the features of all threads with that number.
+/// A number of filters, and the features of all threads with that number of filters.
 static SHARED: PerProcess<Option<(u32, Arc<Features>)>> = PerProcess::new(None);
 
-/// The features that a thread with filters keeps. A forked process has the same filters, so it keeps them too.
+/// The remembered features of a thread with filters. A forked process has the same filters, so they stay valid there.
 #[derive(Clone)]
-struct Kept {
+struct ThreadFeatures {
     /// The number of filters; `None` if the kernel does not count them.
     count: Option<u32>,
-    /// The thread could not add a filter.
-    is_settled: bool,
+    /// The result of [`cannot_add_filter`] at the time of the probe.
+    cannot_add_filter: bool,
     features: Arc<Features>,
 }
 
 thread_local! {
-    static FILTERED: RefCell<Option<Kept>> = const { RefCell::new(None) };
+    static FILTERED: RefCell<Option<ThreadFeatures>> = const { RefCell::new(None) };
 }
 
 /// The features of one thread.
 #[derive(Clone, Debug)]
-pub(crate) enum OfThread {
+pub(crate) enum FeaturesOfThread {
     /// The thread has no filter.
     Unfiltered,
     /// The thread has filters.
     Filtered(Arc<Features>),
 }
 
-impl Deref for OfThread {
+impl Deref for FeaturesOfThread {
     type Target = Features;
 
     fn deref(&self) -> &Features {
         match self {
-            OfThread::Unfiltered => &UNFILTERED,
-            OfThread::Filtered(features) => features,
+            FeaturesOfThread::Unfiltered => &UNFILTERED,
+            FeaturesOfThread::Filtered(features) => features,
         }
     }
 }
 
 /// The features of the calling thread. In a thread with a filter the first call may start probe children.
-pub(crate) fn of_calling_thread() -> OfThread {
+pub(crate) fn of_calling_thread() -> FeaturesOfThread {
     if call::seccomp_mode() == 0 {
-        return OfThread::Unfiltered;
+        return FeaturesOfThread::Unfiltered;
     }
-    let kept = FILTERED.try_with(|kept| kept.borrow().clone());
-    OfThread::Filtered(match kept {
-        Ok(Some(kept)) if kept.is_current() => kept.features,
+    let cached = FILTERED.try_with(|cached| cached.borrow().clone());
+    FeaturesOfThread::Filtered(match cached {
+        Ok(Some(cached)) if cached.is_current() => cached.features,
         Ok(_) => find_filtered(),
         // The thread is exiting and cannot store them.
         Err(_) => unprobed(),
     })
 }
 
-impl Kept {
+impl ThreadFeatures {
     /// Whether the thread has added no filter since the probe. A new filter may kill the process for a call that
     /// was probed.
     fn is_current(&self) -> bool {
-        self.is_settled && is_settled() || self.count.is_none() || count_filters() == self.count
+        self.cannot_add_filter && cannot_add_filter() || self.count.is_none() || count_filters() == self.count
     }
 }
 
-/// Whether the calling thread cannot add a filter. Adding one needs no_new_privs, which is never cleared, or
-/// CAP_SYS_ADMIN.
-fn is_settled() -> bool {
+/// Whether the calling thread can no longer add a filter. To add one, it needs CAP_SYS_ADMIN or no_new_privs.
+fn cannot_add_filter() -> bool {
     call::prctl(prctl::PR_GET_NO_NEW_PRIVS, 0, 0) == Ok(0)
         && call::capabilities().is_ok_and(|[_, permitted, _]| permitted >> authority::CAP_SYS_ADMIN & 1 == 0)
 }
@@ -114,40 +113,42 @@ pub fn killed() -> Calls {
     of_calling_thread().killed
 }
 
-/// The features that a thread of the library inherits, together with the filters, from the thread that starts it.
-pub(crate) struct Inheritance(OfThread, Option<u32>);
+/// The features of a thread, for a thread of the library that it starts. The new thread inherits its filters.
+pub(crate) struct InheritedFeatures(FeaturesOfThread, Option<u32>);
 
 /// The calling thread's features, for a thread that it is about to start.
-pub(crate) fn to_hand_down() -> Inheritance {
+pub(crate) fn for_new_thread() -> InheritedFeatures {
     let features = of_calling_thread();
-    let count = FILTERED.try_with(|kept| kept.borrow().as_ref().and_then(|kept| kept.count)).ok().flatten();
-    Inheritance(features, count)
+    let count = FILTERED.try_with(|cached| cached.borrow().as_ref().and_then(|cached| cached.count)).ok().flatten();
+    InheritedFeatures(features, count)
 }
 
-/// Stores the features that the starting thread hands to the calling thread. A probe child later might find no free
-/// descriptor.
-pub(crate) fn inherit(Inheritance(features, count): Inheritance) {
-    if let OfThread::Filtered(features) = features {
-        let _ = FILTERED.try_with(|kept| kept.replace(Some(Kept { count, is_settled: is_settled(), features })));
+/// Stores the features of the thread that started the calling thread. A later probe might fail, because no descriptor
+/// is free.
+pub(crate) fn inherit(InheritedFeatures(features, count): InheritedFeatures) {
+    if let FeaturesOfThread::Filtered(features) = features {
+        let _ = FILTERED.try_with(|cached| {
+            cached.replace(Some(ThreadFeatures { count, cannot_add_filter: cannot_add_filter(), features }))
+        });
     }
 }
 
-/// Forgets the calling thread's features if it had another number of filters than `count` when they were probed.
+/// Forgets the calling thread's features if the thread had another number of filters than `count` at their probe.
 pub(crate) fn probe_again_if_not(count: Option<u32>) {
-    let differs = |kept: &mut Kept| kept.count.is_some() && count.is_some() && kept.count != count;
-    let _ = FILTERED.try_with(|kept| kept.borrow_mut().take_if(differs));
+    let differs = |cached: &mut ThreadFeatures| cached.count.is_some() && count.is_some() && cached.count != count;
+    let _ = FILTERED.try_with(|cached| cached.borrow_mut().take_if(differs));
 }
 
-/// For a thread that could start no probe child: a filter may kill the process for any call.
+/// The features of a thread that could not start a probe child: assume that a filter kills the process for any call.
 fn unprobed() -> Arc<Features> {
     Arc::new(Features::new(Calls::ALL))
 }
 
-/// Takes the features of a thread with the same filters, or probes.
+/// Uses the features of another thread with the same filters, or probes.
 fn find_filtered() -> Arc<Features> {
-    authority::remember_if_alone();
-    let (is_settled, count) = (is_settled(), count_filters());
-    let shared = count.filter(|&count| authority::were_handed_down(count));
+    authority::remember_if_single_threaded();
+    let (cannot_add_filter, count) = (cannot_add_filter(), count_filters());
+    let shared = count.filter(|&count| authority::come_from_first_thread(count));
     let known = || SHARED.lock().clone().filter(|(known, _)| Some(*known) == shared).map(|(_, features)| features);
     let features = match known() {
         Some(features) => features,
@@ -160,14 +161,16 @@ fn find_filtered() -> Arc<Features> {
             features
         }
     };
-    let _ = FILTERED.try_with(|kept| kept.replace(Some(Kept { count, is_settled, features: features.clone() })));
+    let _ = FILTERED.try_with(|cached| {
+        cached.replace(Some(ThreadFeatures { count, cannot_add_filter, features: features.clone() }))
+    });
     features
 }
 
 /// The number of seccomp filters of the calling thread. `None`: the kernel does not count them (before Linux 5.9),
 /// or there is no /proc.
 fn count_filters() -> Option<u32> {
-    let status = own_proc::read(Own::Status).ok()?;
+    let status = own_proc::read(ProcFile::Status).ok()?;
     let count = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Seccomp_filters:"))?;
     std::str::from_utf8(count.trim_ascii()).ok()?.parse().ok()
 }
@@ -178,14 +181,14 @@ fn probe() -> Result<Calls, Errno> {
     let calls = if is_patched_version() { Calls::ALL } else { Calls::ALL.without(Call::Builder) };
     let killed =
         killed_calls(&mut ChildMemory::new()?, calls, probe_may_share_memory()).map_err(|refused| refused.0)?;
-    spawnfd_guard::sys::give_up(killed.contains(Call::PidfdOpen), killed.contains(Call::PidfdSendSignal));
+    spawnfd_guard::sys::disable_calls(killed.contains(Call::PidfdOpen), killed.contains(Call::PidfdSendSignal));
     Ok(killed)
 }
 
-/// Whether a probe child may die in this process's memory.
+/// Whether a probe child may share this process's memory. A filter may kill the child.
 ///
-/// Its death must not kill this process (Linux 5.16), nor dump this process's memory. The child prevents a dump by
-/// a core size limit of 1, if the hard limit permits it.
+/// Before Linux 5.16, that kills all processes with the same memory. The child prevents a dump of the memory by a
+/// core size limit of 1, if the hard limit permits it.
 fn probe_may_share_memory() -> bool {
     let number = |part: Option<&[u8]>| std::str::from_utf8(part?).ok()?.parse::<u32>().ok();
     let is_recent = call::release().is_ok_and(|release| {
@@ -205,38 +208,38 @@ impl Features {
     const fn new(killed: Calls) -> Features {
         Features {
             killed,
-            kernel: Feature::new(),
+            builder: Feature::new(),
             clone3: Feature::new(),
             close_range: Feature::new(),
-            fetch: Feature::new(),
-            trim: Feature::new(),
-            passing: [Feature::new(), Feature::new()],
+            pidfd_getfd: Feature::new(),
+            trim_table: Feature::new(),
+            scm_rights: [Feature::new(), Feature::new()],
         }
     }
 
     /// Whether the kernel has the builder (`kernel/patches`).
-    pub(crate) fn has_kernel(&self) -> bool {
-        self.kernel.or_ask(|| is_patched_version() && Builder::open(self.killed).is_ok())
+    pub(crate) fn has_builder(&self) -> bool {
+        self.builder.or_probe(|| is_patched_version() && Builder::open(self.killed).is_ok())
     }
 
     /// Notes that the kernel, or a filter added since, refuses the builder.
-    pub(crate) fn refuse_kernel(&self) {
-        self.kernel.learn(false);
+    pub(crate) fn refuse_builder(&self) {
+        self.builder.learn(false);
     }
 
     /// Whether clone3 works (Linux 5.3; ENOSYS under Docker's default profile).
     pub(crate) fn has_clone3(&self) -> bool {
-        self.clone3.or_ask(|| has_clone3(self.killed))
+        self.clone3.or_probe(|| has_clone3(self.killed))
     }
 
-    /// Whether clone3 works now: a filter may have been added since the last answer.
-    pub(crate) fn ask_for_clone3(&self) -> bool {
+    /// Probes clone3 again: the application may have added a filter since the last probe.
+    pub(crate) fn probe_clone3(&self) -> bool {
         let answer = has_clone3(self.killed);
         self.clone3.learn(answer);
         answer
     }
 
-    /// Whether clone may be called with namespace flags. No filter sees the flags of clone3.
+    /// Whether the library may call clone with namespace flags. (A filter cannot read the flags of clone3.)
     pub(crate) fn can_clone_namespaces(&self) -> bool {
         !self.killed.contains(Call::CloneNamespaces)
     }
@@ -244,24 +247,25 @@ impl Features {
     /// Whether close_range works (Linux 5.9). Without it, the cost of leaving the caller's table grows with that
     /// table.
     pub(crate) fn has_close_range(&self) -> bool {
-        self.close_range.or_ask(|| call::close_range(self.killed, u32::MAX, u32::MAX, 0).is_ok())
+        self.close_range.or_probe(|| call::close_range(self.killed, u32::MAX, u32::MAX, 0).is_ok())
     }
 
     /// Whether a child can leave the caller's table by close_range alone.
-    pub(crate) fn can_trim(&self) -> bool {
-        self.trim.or_ask(|| true)
+    pub(crate) fn can_trim_table(&self) -> bool {
+        self.trim_table.or_probe(|| true)
     }
 
     /// Whether a child may use pidfd_getfd on its caller (Linux 6.9 for pidfds of threads).
     ///
-    /// Docker's default profile and Yama refuse it. Only a child can find out, so the answer is yes until a child
-    /// fails.
-    pub(crate) fn can_fetch(&self) -> bool {
-        self.fetch.or_ask(|| ![Call::PidfdGetfd, Call::PidfdOpen].iter().any(|&call| self.killed.contains(call)))
+    /// Docker's default profile and Yama refuse it. Only a child can find this out, so the answer is `true` until a
+    /// child fails.
+    pub(crate) fn can_use_pidfd_getfd(&self) -> bool {
+        self.pidfd_getfd
+            .or_probe(|| ![Call::PidfdGetfd, Call::PidfdOpen].iter().any(|&call| self.killed.contains(call)))
     }
 
-    /// Whether descriptors may be sent to a child over a socket: no filter kills the process for these calls.
-    pub(crate) fn can_pass(&self) -> bool {
+    /// Whether the library may send descriptors to a child over a socket: no filter kills the process for the calls.
+    pub(crate) fn can_send_descriptors(&self) -> bool {
         ![Call::Socketpair, Call::Sendmsg, Call::Recvmsg].iter().any(|&call| self.killed.contains(call))
     }
 
@@ -269,8 +273,8 @@ impl Features {
     ///
     /// The caller waits for the child that tries, so it can start another one after a failure. A child without
     /// sources shows only that it can leave the caller's table.
-    pub(crate) fn passing(&self, sources: &[RawFd]) -> &Feature {
-        &self.passing[usize::from(!sources.is_empty())]
+    pub(crate) fn scm_rights(&self, sources: &[RawFd]) -> &Feature {
+        &self.scm_rights[usize::from(!sources.is_empty())]
     }
 }
 
@@ -280,9 +284,9 @@ impl Feature {
     }
 
     /// The answer, probed at the first call and remembered.
-    fn or_ask(&self, ask: impl FnOnce() -> bool) -> bool {
+    fn or_probe(&self, probe: impl FnOnce() -> bool) -> bool {
         self.known().unwrap_or_else(|| {
-            let answer = ask();
+            let answer = probe();
             self.learn(answer);
             answer
         })

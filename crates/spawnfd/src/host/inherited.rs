@@ -13,36 +13,36 @@
 //! | execution domain | personality |
 //! | cgroup, which belongs to the thread in threaded mode and in version 1 | /proc/thread-self/cgroup |
 //!
-//! The library does not imitate differences: lowering a nice value or widening a mask can need rights that a fork
-//! does not need. If the kernel refuses a query both times, the answer counts as equal, because the same filter
-//! refuses both.
+//! The library does not change a parked process to remove such a difference: lowering a nice value or widening a mask
+//! can need rights that a fork does not need. If the kernel refuses a query both times, the state counts as equal,
+//! because the same filter refuses both.
 
 use std::ffi::CStr;
 
 use spawnfd_sys::{Errno, abi, call, prctl};
 
 use crate::host::features;
-use crate::host::own_proc::{self, Own};
+use crate::host::own_proc::{self, ProcFile};
 
-type Answer<T> = Result<T, Errno>;
+type QueryResult<T> = Result<T, Errno>;
 
 /// The inherited state of one thread.
 #[derive(Debug)]
-pub(crate) struct Inherited {
-    scheduling: Answer<[u64; 7]>,
-    processors: Answer<[u64; 128]>,
-    cookie: Answer<u64>,
-    io_priority: Answer<usize>,
-    memory_policy: Answer<(i32, [u64; 16])>,
-    switches: [Answer<usize>; 6],
-    time_stamp_counter: Answer<i32>,
-    persona: Answer<usize>,
+pub(crate) struct InheritedState {
+    scheduling: QueryResult<[u64; 7]>,
+    processors: QueryResult<[u64; 128]>,
+    cookie: QueryResult<u64>,
+    io_priority: QueryResult<usize>,
+    memory_policy: QueryResult<(i32, [u64; 16])>,
+    switches: [QueryResult<usize>; 6],
+    time_stamp_counter: QueryResult<i32>,
+    persona: QueryResult<usize>,
     cgroup: Option<Vec<u8>>,
 }
 
-impl Inherited {
+impl InheritedState {
     /// The calling thread's state.
-    pub(crate) fn of_calling_thread() -> Inherited {
+    pub(crate) fn of_calling_thread() -> InheritedState {
         const SWITCHES: [u32; 6] = [
             prctl::PR_GET_TIMERSLACK,
             prctl::PR_MCE_KILL_GET,
@@ -52,7 +52,7 @@ impl Inherited {
             prctl::PR_GET_MEMORY_MERGE,
         ];
         let killed = features::killed();
-        Inherited {
+        InheritedState {
             scheduling: call::scheduling(killed),
             processors: call::affinity(),
             cookie: call::core_cookie(),
@@ -61,7 +61,7 @@ impl Inherited {
             switches: SWITCHES.map(|option| call::prctl(option, 0, 0)),
             time_stamp_counter: call::time_stamp_counter(),
             persona: call::persona(killed),
-            cgroup: own_proc::read(Own::Cgroup).ok(),
+            cgroup: own_proc::read(ProcFile::Cgroup).ok(),
         }
     }
 
@@ -72,7 +72,7 @@ impl Inherited {
     }
 
     /// The first difference from `other`.
-    pub(crate) fn differs(&self, other: &Inherited) -> Option<&'static str> {
+    pub(crate) fn first_difference(&self, other: &InheritedState) -> Option<&'static str> {
         let equal = [
             ("scheduling", self.scheduling == other.scheduling && self.cookie == other.cookie),
             ("affinity", self.processors == other.processors),
@@ -88,18 +88,18 @@ impl Inherited {
 
 /// A directory or file, identified by device, inode and mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place(u32, u32, u64, u64);
+pub(crate) struct FileId(u32, u32, u64, u64);
 
-impl Place {
-    /// The file that `path` names for the calling thread. An empty path is the working directory itself and needs
-    /// no search permission. `None`: statx failed.
-    pub(crate) fn of(path: &CStr) -> Option<Place> {
-        call::statx(features::killed(), abi::AT_FDCWD, path).ok().map(|found| Place::from(&found))
+impl FileId {
+    /// The file that `path` names for the calling thread. An empty path names the working directory, without the need
+    /// for search permission. `None`: statx failed.
+    pub(crate) fn of(path: &CStr) -> Option<FileId> {
+        call::statx(features::killed(), abi::AT_FDCWD, path).ok().map(|found| FileId::from(&found))
     }
 }
 
-impl From<&abi::statx> for Place {
-    fn from(found: &abi::statx) -> Place {
-        Place(found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id)
+impl From<&abi::statx> for FileId {
+    fn from(found: &abi::statx) -> FileId {
+        FileId(found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_mnt_id)
     }
 }

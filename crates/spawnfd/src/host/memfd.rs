@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library's in-memory files. RLIMIT_FSIZE applies to them too. A write beyond it fails with EFBIG and also
-//! sends SIGXFSZ, which must not kill the host.
+//! The library's in-memory files. RLIMIT_FSIZE applies to them too. A write beyond that limit fails with EFBIG and
+//! also sends SIGXFSZ, which must not kill the host.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -30,7 +30,7 @@ pub(crate) fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// As [`create`] and [`write_all`].
-pub(crate) fn holding(name: &str, bytes: &[u8]) -> Result<OwnedFd, Errno> {
+pub(crate) fn with_contents(name: &str, bytes: &[u8]) -> Result<OwnedFd, Errno> {
     let memfd = create(name, true)?;
     write_all(&memfd, bytes)?;
     seal(&memfd, false)?;

@@ -3,10 +3,10 @@
 //! [`crate::error`] only.
 
 pub(crate) mod authority;
+pub(crate) mod descriptors;
 pub(crate) mod features;
 pub(crate) mod inherited;
 pub(crate) mod memfd;
-pub(crate) mod numbers;
 pub(crate) mod own_proc;
 pub(crate) mod per_process;
 pub(crate) mod thread;

@@ -6,21 +6,21 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use spawnfd_sys::fork_generation;
 
-/// A lock that a fork of the host cannot leave locked forever.
+/// A lock that never stays locked in a forked process.
 ///
-/// A host can fork while another of its threads has one of the library's locks. In the forked process no thread
-/// would ever release it. So the forked process starts with a new value. It leaves the old value untouched, unless
-/// that is [for reuse](PerProcess::for_reuse).
+/// A host can fork while another of its threads holds one of the library's locks. In the forked process, no thread
+/// would ever release the lock. So the forked process starts with a new value and a new lock. It does not touch the
+/// old value, unless that was created by [`for_reuse`](PerProcess::for_reuse).
 #[derive(Debug)]
 pub struct PerProcess<T> {
     /// The process that owns this value: a generation of [`fork_generation`], or 0 before the first use.
     generation: AtomicU64,
     value: Mutex<T>,
-    in_copy: fn() -> T,
+    in_fork: fn() -> T,
     /// The function that a forked process applies to the old value if it was not locked at the fork.
-    leave: fn(&mut T),
-    /// The value of a process forked from the owner.
-    copy: OnceLock<Box<PerProcess<T>>>,
+    on_fork: fn(&mut T),
+    /// The state of a process forked from the owner.
+    fork_state: OnceLock<Box<PerProcess<T>>>,
 }
 
 impl<T> PerProcess<T> {
@@ -32,31 +32,31 @@ impl<T> PerProcess<T> {
         PerProcess {
             generation: AtomicU64::new(0),
             value: Mutex::new(value),
-            in_copy: T::default,
-            leave: |_| (),
-            copy: OnceLock::new(),
+            in_fork: T::default,
+            on_fork: |_| (),
+            fork_state: OnceLock::new(),
         }
     }
 
-    /// Like `new`, for resources that are kept open for reuse. A forked process drops them, because it would only
-    /// keep them open.
+    /// Like `new`, for resources that the library keeps open for reuse. A forked process drops them, because it would
+    /// not use them.
     pub const fn for_reuse(value: T) -> PerProcess<T>
     where
         T: Default,
     {
         let mut state = PerProcess::new(value);
-        state.leave = |left| *left = T::default();
+        state.on_fork = |old| *old = T::default();
         state
     }
 
-    /// State that belongs to the calling process. A forked process starts with the result of `in_copy`.
-    pub fn here(value: T, in_copy: fn() -> T) -> PerProcess<T> {
+    /// State that belongs to the calling process. A forked process starts with the result of `in_fork`.
+    pub fn for_this_process(value: T, in_fork: fn() -> T) -> PerProcess<T> {
         let generation = current_generation().into();
-        PerProcess { generation, value: Mutex::new(value), in_copy, leave: |_| (), copy: OnceLock::new() }
+        PerProcess { generation, value: Mutex::new(value), in_fork, on_fork: |_| (), fork_state: OnceLock::new() }
     }
 
     /// Whether the calling process owns this state, and is not a forked copy.
-    pub fn is_here(&self) -> bool {
+    pub fn belongs_to_this_process(&self) -> bool {
         self.generation.load(Ordering::Relaxed) == current_generation()
     }
 
@@ -66,14 +66,17 @@ impl<T> PerProcess<T> {
         let mut state = self;
         loop {
             match state.generation.compare_exchange(0, generation, Ordering::Relaxed, Ordering::Relaxed) {
-                Err(theirs) if theirs != generation => {
-                    if state.copy.get().is_none()
-                        && let Ok(mut left) = state.value.try_lock()
+                Err(owner) if owner != generation => {
+                    if state.fork_state.get().is_none()
+                        && let Ok(mut old) = state.value.try_lock()
                     {
-                        (self.leave)(&mut left);
+                        (self.on_fork)(&mut old);
                     }
-                    let own = || PerProcess { leave: self.leave, ..PerProcess::here((self.in_copy)(), self.in_copy) };
-                    state = state.copy.get_or_init(|| Box::new(own()));
+                    let own = || PerProcess {
+                        on_fork: self.on_fork,
+                        ..PerProcess::for_this_process((self.in_fork)(), self.in_fork)
+                    };
+                    state = state.fork_state.get_or_init(|| Box::new(own()));
                 }
                 _ => return state.value.lock().unwrap_or_else(PoisonError::into_inner),
             }
@@ -88,7 +91,7 @@ impl<T: Default> Default for PerProcess<T> {
 }
 
 fn current_generation() -> u64 {
-    // Without the page that marks forks, a forked process cannot be recognized.
+    // Without the page by which the kernel marks forks, the library cannot recognize a forked process.
     fork_generation().unwrap_or(1)
 }
 
@@ -97,22 +100,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_drops_what_is_for_reuse() {
-        let theirs = current_generation() + 1000;
+    fn a_forked_process_drops_values_for_reuse_only() {
+        let owner = current_generation() + 1000;
         for reuse in [false, true] {
             let state = if reuse { PerProcess::for_reuse(vec![1]) } else { PerProcess::new(vec![1]) };
-            state.generation.store(theirs, Ordering::Relaxed);
+            state.generation.store(owner, Ordering::Relaxed);
             state.lock().push(2);
             assert_eq!((&*state.lock(), state.value.lock().unwrap().len()), (&vec![2], usize::from(!reuse)));
         }
     }
 
     #[test]
-    fn what_somebody_was_at_stays_untouched() {
+    fn a_forked_process_does_not_touch_a_locked_value() {
         let state = PerProcess::for_reuse(vec![1]);
         state.generation.store(current_generation() + 1000, Ordering::Relaxed);
-        let held = state.value.lock().unwrap();
+        let locked = state.value.lock().unwrap();
         state.lock().push(2);
-        assert_eq!((&*held, &*state.lock()), (&vec![1], &vec![2]));
+        assert_eq!((&*locked, &*state.lock()), (&vec![1], &vec![2]));
     }
 }

@@ -11,13 +11,13 @@ use spawnfd_sys::call::{self, SignalSet};
 use crate::error::from_io;
 use crate::host::features;
 
-/// Starts a thread with all signals blocked, because signals are for the host's threads.
+/// Starts a thread with all signals blocked: the host's threads handle the signals.
 pub(crate) fn start_thread<T: Send + 'static>(
     name: &str,
     stack: usize,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Errno> {
-    let inheritance = features::to_hand_down();
+    let inheritance = features::for_new_thread();
     let mask = call::set_signal_mask(call::SIGNALS_OF_THE_HOST)?;
     let thread = Builder::new().name(name.into()).stack_size(stack).spawn(|| {
         features::inherit(inheritance);
@@ -28,32 +28,32 @@ pub(crate) fn start_thread<T: Send + 'static>(
 }
 
 /// How long to wait for a thread to exit, which takes about 100 us.
-pub(crate) const GOING: Duration = Duration::from_secs(1);
+pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A thread of the library that is exiting. Until it is gone, the kernel counts it as a thread of the host.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct ExitingThread {
     thread: i32,
     since: Instant,
 }
 
-impl Leaving {
+impl ExitingThread {
     /// The calling thread.
-    pub(crate) fn now() -> Option<Leaving> {
-        Some(Leaving { thread: call::gettid().ok()?, since: Instant::now() })
+    pub(crate) fn now() -> Option<ExitingThread> {
+        Some(ExitingThread { thread: call::gettid().ok()?, since: Instant::now() })
     }
 
-    pub(crate) fn is_there(self) -> bool {
-        // After that time, another thread may have its number.
-        self.since.elapsed() < GOING && call::has_thread(self.thread)
+    pub(crate) fn is_running(self) -> bool {
+        // After that time, another thread may have the same thread id.
+        self.since.elapsed() < EXIT_TIMEOUT && call::has_thread(self.thread)
     }
 }
 
 /// The stack size of std's threads, for a thread that runs callbacks.
-pub(crate) const ORDINARY_STACK: usize = 2 << 20;
+pub(crate) const DEFAULT_STACK: usize = 2 << 20;
 
 thread_local! {
-    /// In the engine's thread: the signal mask of the thread that had it started.
+    /// In the engine's thread: the signal mask of the thread that started the engine.
     static ENGINE: Cell<Option<SignalSet>> = const { Cell::new(None) };
 }
 

@@ -18,10 +18,10 @@ use super::run_state::{Part, RunState};
 use super::{Output, Stop, TerminalSize};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::authority::Reach;
-use crate::host::numbers::Known;
+use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
-use crate::host::thread::{self, Leaving};
-use crate::waker::{Waker, contained};
+use crate::host::thread::{self, ExitingThread};
+use crate::waker::{Waker, catch_panic};
 
 /// How long an idle thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
@@ -86,8 +86,8 @@ pub(super) enum Order {
 struct Engine {
     /// The reach of the thread and of each caller.
     reach: Arc<Reach>,
-    poll: Known,
-    wake: Known,
+    poll: CheckedFd,
+    wake: CheckedFd,
     inbox: PerProcess<Inbox>,
 }
 
@@ -119,7 +119,7 @@ struct Engines {
     /// The running engines. No two of them have the same reach.
     running: Vec<Arc<Engine>>,
     /// Threads that are ending, and may still exist.
-    leaving: Vec<Leaving>,
+    leaving: Vec<ExitingThread>,
 }
 
 static ENGINES: PerProcess<Engines> = PerProcess::new(Engines { running: Vec::new(), leaving: Vec::new() });
@@ -134,7 +134,7 @@ pub(crate) fn end_if_idle() -> bool {
 pub(crate) fn is_leaving() -> bool {
     let engines = ENGINES.lock();
     engines.running.iter().any(|engine| engine.inbox.lock().over)
-        || engines.leaving.iter().any(|thread| thread.is_there())
+        || engines.leaving.iter().any(|thread| thread.is_running())
 }
 
 /// Creates the run's handle, starts the run, and adds it to an engine. Returns the handle and the other result of
@@ -186,11 +186,11 @@ fn enroll() -> Result<Expected> {
 impl Engine {
     fn new(reach: Arc<Reach>) -> Result<Engine> {
         let failed = |e| Error::new(Stage::Capture, errno(e), "epoll_create1(EPOLL_CLOEXEC)");
-        let poll = Known::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?);
-        let wake = Known::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?);
+        let poll = CheckedFd::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?);
+        let wake = CheckedFd::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?);
         epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN).map_err(failed)?;
         let in_copy = || Inbox { over: true, ..Inbox::default() };
-        Ok(Engine { reach, poll, wake, inbox: PerProcess::here(Inbox::default(), in_copy) })
+        Ok(Engine { reach, poll, wake, inbox: PerProcess::for_this_process(Inbox::default(), in_copy) })
     }
 
     /// Starts the thread.
@@ -201,7 +201,7 @@ impl Engine {
             thread::become_engine(mask);
             engine.run_as(|state| engine.serve(state));
         };
-        thread::start_thread("spawnfd-engine", thread::ORDINARY_STACK, body)
+        thread::start_thread("spawnfd-engine", thread::DEFAULT_STACK, body)
             .map(drop)
             .map_err(|errno| Error::new(Stage::Capture, errno, "pthread_create()"))
     }
@@ -286,7 +286,7 @@ impl Engine {
     /// engine.
     fn run_as(self: &Arc<Engine>, serve: impl FnOnce(&mut EngineState)) {
         let mut state = EngineState { buffer: vec![0; 64 << 10], ..EngineState::default() };
-        let has_unwound = contained(|| serve(&mut state)).is_none();
+        let has_unwound = catch_panic(|| serve(&mut state)).is_none();
         {
             let mut inbox = self.inbox.lock();
             inbox.over = true;
@@ -294,8 +294,8 @@ impl Engine {
         }
         let mut engines = ENGINES.lock();
         engines.running.retain(|engine| !Arc::ptr_eq(engine, self));
-        engines.leaving.retain(|thread| thread.is_there());
-        engines.leaving.extend(Leaving::now());
+        engines.leaving.retain(|thread| thread.is_running());
+        engines.leaving.extend(ExitingThread::now());
         drop(engines);
         state.give_up(has_unwound);
     }
@@ -393,7 +393,7 @@ fn unwound() -> Error {
 
 /// Moves a run on. A panic ends this run only, because the thread serves other runs.
 fn moved_on<T>(on: impl FnOnce() -> T) -> Result<T> {
-    contained(on).ok_or_else(unwound)
+    catch_panic(on).ok_or_else(unwound)
 }
 
 /// An event on a descriptor of a run.
@@ -513,7 +513,7 @@ impl EngineState {
     /// Delivers the results. No lock is held: a callback may submit the next run.
     fn give(&mut self) {
         for (done, output) in self.done.drain(..) {
-            contained(|| done(output));
+            catch_panic(|| done(output));
         }
     }
 
@@ -522,7 +522,7 @@ impl EngineState {
     fn give_up(&mut self, has_unwound: bool) {
         for (_, EngineRun { running, done, .. }) in self.jobs.drain() {
             let why = if has_unwound { unwound() } else { lost() };
-            contained(|| if has_unwound { drop(running) } else { running.abandon() });
+            catch_panic(|| if has_unwound { drop(running) } else { running.abandon() });
             self.done.extend(done.map(|done| (done, Err(why))));
         }
         self.give();

@@ -151,7 +151,7 @@ impl SharedQueue {
 pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
     let state = QueueState { when_full: options.when_full, ..QueueState::default() };
     // In a fork's copy of the host there is no producer.
-    let state = PerProcess::here(state, || QueueState { ended: true, ..QueueState::default() });
+    let state = PerProcess::for_this_process(state, || QueueState { ended: true, ..QueueState::default() });
     let shared = Arc::new(SharedQueue { state, filled: Condvar::new(), options, resume });
     let lines = options.lines.map(|max| [Lines::new(max), Lines::new(max)]);
     (Producer(shared.clone()), Events { shared, lines, ready: VecDeque::new() })

@@ -66,7 +66,7 @@ impl JobState {
     pub(super) fn new() -> JobState {
         // A fork's copy of the host gets no result: the program is not its child.
         let in_copy = || JobResult { outcome: Some(Err(not_ours())), ..JobResult::default() };
-        JobState { result: PerProcess::here(JobResult::default(), in_copy), changed: Condvar::new() }
+        JobState { result: PerProcess::for_this_process(JobResult::default(), in_copy), changed: Condvar::new() }
     }
 
     pub(super) fn set(&self, outcome: Result<Arc<Output>>) {

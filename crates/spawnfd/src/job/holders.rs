@@ -9,13 +9,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::pty::ptsname;
-use spawnfd_guard::process::is_foreign;
+use spawnfd_guard::process::is_proc_foreign;
 use spawnfd_sys::call;
 
 /// The processes, other than this one, that have the other side of one of `ours` open, as far as /proc shows.
 pub(super) fn holders(ours: &[BorrowedFd<'_>]) -> Vec<u32> {
     // The /proc of another pid namespace shows other pids.
-    if is_foreign() {
+    if is_proc_foreign() {
         return Vec::new();
     }
     let others: BTreeSet<OsString> = ours.iter().filter_map(|ours| other_side(*ours)).collect();

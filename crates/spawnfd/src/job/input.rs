@@ -14,7 +14,7 @@ use super::pty::END_OF_INPUT;
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
-use crate::waker::{Foreign, Waker};
+use crate::waker::{ForeignValue, Waker};
 
 /// Bytes that are shared and never copied: for example a vector, an [`Arc`], or an object of a language binding.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub struct SharedBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
 impl SharedBytes {
     /// Shares the bytes of an object. `as_ref` must always return the same bytes.
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> SharedBytes {
-        SharedBytes(Arc::new(Foreign::new(bytes)))
+        SharedBytes(Arc::new(ForeignValue::new(bytes)))
     }
 
     /// The bytes.
@@ -32,7 +32,7 @@ impl SharedBytes {
     }
 }
 
-impl<T: AsRef<[u8]>> AsRef<[u8]> for Foreign<T> {
+impl<T: AsRef<[u8]>> AsRef<[u8]> for ForeignValue<T> {
     fn as_ref(&self) -> &[u8] {
         self.get().map_or(&[], T::as_ref)
     }
@@ -81,7 +81,8 @@ impl Source {
     /// 1).
     pub fn stream(max_bytes: usize) -> (InputWriter, Source) {
         // A fork's copy of the host has no engine thread to write the input.
-        let queue = PerProcess::here(InputQueue::default(), || InputQueue { gone: true, ..InputQueue::default() });
+        let queue =
+            PerProcess::for_this_process(InputQueue::default(), || InputQueue { gone: true, ..InputQueue::default() });
         let shared = Arc::new(SharedInput { queue, room: Condvar::new(), max_bytes: max_bytes.max(1) });
         (InputWriter(shared.clone()), Source::Stream(InputStream(shared)))
     }

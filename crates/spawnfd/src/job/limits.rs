@@ -13,7 +13,7 @@ use super::Run;
 use crate::child::Usage;
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage};
-use crate::tree::{Bounds, Ledger, Tree, Want};
+use crate::tree::{Bounds, CgroupCounters, Tree, Want};
 
 const SIGKILL: i32 = 9;
 const SIGXCPU: i32 = 24;
@@ -175,7 +175,7 @@ setters!(Limits {
 fn tree_of(command: &Command<'_>, run: &Run, is_job: bool) -> Result<Option<Tree>> {
     match run.tree {
         Some(Want::Group) => Ok(None),
-        Some(Want::Auto) if command.names_cgroup() => Ok(Some(Tree::outside())),
+        Some(Want::Auto) if command.names_cgroup() => Ok(Some(Tree::without_cgroup())),
         Some(want) => Tree::prepare(want).map(Some),
         None if is_job => Ok(Tree::prepare(Want::Guard).ok()),
         None => Ok(None),
@@ -207,7 +207,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Res
         Some((tree, ledger)) => (Some(tree), Some(ledger)),
         None => (tree_of(command, run, is_job)?, None),
     };
-    let held = ledger.as_ref().map(|ledger| ledger.held).unwrap_or_default();
+    let held = ledger.as_ref().map(|ledger| ledger.enforced).unwrap_or_default();
     let mut enforced = Vec::new();
     let mut settle = |resource: Resource, in_cgroup: bool, otherwise: Enforcer| {
         let by = if in_cgroup { Enforcer::Cgroup } else { otherwise };
@@ -325,7 +325,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) enforced: Vec<Limit>,
-    ledger: Option<Ledger>,
+    ledger: Option<CgroupCounters>,
     /// The most tasks that the tree may have, if the library counts them in /proc.
     most: Option<u64>,
     budget: Option<Budget>,
@@ -341,14 +341,14 @@ pub(super) struct Watch {
 impl Watch {
     fn new(
         enforced: Vec<Limit>,
-        ledger: Option<Ledger>,
+        ledger: Option<CgroupCounters>,
         most: Option<u64>,
         budget: Option<Budget>,
         cpus: Option<f64>,
     ) -> Watch {
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let now = Instant::now();
-        let counts = most.is_some() || ledger.as_ref().is_some_and(|ledger| ledger.held.pids);
+        let counts = most.is_some() || ledger.as_ref().is_some_and(|ledger| ledger.enforced.pids);
         let cpus = cpus.map_or(processors, |cpus| cpus.min(processors));
         let cpu_due = match budget {
             Some(Budget::OfAll(budget)) => soonest(now, budget, cpus),
@@ -370,7 +370,7 @@ impl Watch {
             self.tasks_due = now.checked_add(self.pause);
             let reached = match self.most {
                 Some(most) => count() > most,
-                None => self.ledger.as_ref().is_some_and(Ledger::was_refused_tasks),
+                None => self.ledger.as_ref().is_some_and(CgroupCounters::was_refused_tasks),
             };
             if reached {
                 return self.limit(Resource::Pids);
@@ -396,10 +396,10 @@ impl Watch {
     /// Returns the limit that ended the program, if one did.
     pub(super) fn at_end(&self, status: Option<ExitStatus>, usage: Option<Usage>) -> Option<Limit> {
         if let Some(ledger) = &self.ledger {
-            if ledger.held.memory && ledger.was_out_of_memory() {
+            if ledger.enforced.memory && ledger.was_out_of_memory() {
                 return self.limit(Resource::Memory);
             }
-            if ledger.held.pids && ledger.was_refused_tasks() {
+            if ledger.enforced.pids && ledger.was_refused_tasks() {
                 return self.limit(Resource::Pids);
             }
         }
@@ -472,7 +472,7 @@ mod tests {
     fn cpu_time_that_cannot_be_read_is_looked_at_later() {
         let dir = spawnfd_tests::scratch();
         let open = std::fs::File::open(dir.path()).expect("own directory");
-        let ledger = Ledger::open(open.as_fd(), &Limits::new().bounds()).expect("own directory");
+        let ledger = CgroupCounters::open(open.as_fd(), &Limits::new().bounds()).expect("own directory");
         let enforced = vec![Limit { resource: Resource::CpuTime, by: Enforcer::Cgroup }];
         let budget = Budget::OfAll(Duration::from_secs(1));
         let mut watch = Watch::new(enforced, Some(ledger), None, Some(budget), None);

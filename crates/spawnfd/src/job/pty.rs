@@ -10,7 +10,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::command::{Command, Stdio};
 use crate::error::{Error, Result, Stage, errno};
-use crate::host::numbers::above_standard;
+use crate::host::descriptors::above_standard;
 
 /// The character that ends a terminal's input, unless the program has changed it: ^D.
 pub(super) const END_OF_INPUT: u8 = 4;

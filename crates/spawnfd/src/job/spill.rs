@@ -25,7 +25,7 @@ use super::kept::Kept;
 use super::record::Stream;
 use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
-use crate::host::numbers::Known;
+use crate::host::descriptors::CheckedFd;
 
 /// Also writes all output to a file, once there is more than is kept.
 ///
@@ -92,7 +92,7 @@ pub struct SpillFile(Arc<NamedFile>);
 struct NamedFile {
     path: PathBuf,
     /// Open for writing, and locked; `None`: the file belongs to another process.
-    file: Option<Known>,
+    file: Option<CheckedFd>,
     /// The process that removes the file. A copy of this handle in a forked process must not.
     owner: u32,
     stays: AtomicBool,
@@ -115,7 +115,7 @@ impl SpillFile {
             // `RandomState` has random keys. A forked process has its parent's keys, so try several names.
             let path = dir.join(format!("{PREFIX}{:016x}", RandomState::new().build_hasher().finish()));
             match rustix::fs::open(&path, flags, PRIVATE) {
-                Ok(file) => break (path, Known::new(file)),
+                Ok(file) => break (path, CheckedFd::new(file)),
                 Err(rustix::io::Errno::EXIST) if attempts < 64 => attempts += 1,
                 Err(e) => return Err(errno(e)),
             }
@@ -136,7 +136,7 @@ impl SpillFile {
 
     /// Whether the path still leads to this file.
     fn is_there(&self) -> bool {
-        let identity = self.0.file.as_ref().map(Known::identity);
+        let identity = self.0.file.as_ref().map(CheckedFd::identity);
         symlink_metadata(&self.0.path).is_ok_and(|named| Some((named.dev(), named.ino())) == identity)
     }
 

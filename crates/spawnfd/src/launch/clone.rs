@@ -154,7 +154,7 @@ fn failure_in_table(launched: &Arrived) -> Option<Errno> {
 /// No plainer clone is left.
 pub(super) fn plainer(options: &mut CloneOptions, features: &Features, refused: Errno) -> Result<(), NoChild> {
     // EPERM may concern the namespaces, or be a filter's answer to clone3 itself.
-    if options.clone3 && matches!(refused, Errno::ENOSYS | Errno::EPERM) && !features.ask_for_clone3() {
+    if options.clone3 && matches!(refused, Errno::ENOSYS | Errno::EPERM) && !features.probe_clone3() {
         options.clone3 = false;
         if options.cgroup.is_none() && (options.namespaces == 0 || features.can_clone_namespaces()) {
             return Ok(());

@@ -46,7 +46,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
 /// Clones a child in the caller's memory. `None` if that is impossible or not known to work; nothing has happened
 /// then.
 fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Features) -> Option<(Cloned, Detached)> {
-    let works = features.has_close_range() && features.passing(&plan.sources).known() == Some(true);
+    let works = features.has_close_range() && features.scm_rights(&plan.sources).known() == Some(true);
     if !works || slots::take_back() >= MOST {
         return None;
     }
@@ -99,7 +99,7 @@ fn copy_memory(
 ///
 /// A start with an action that may block cannot be the test, because its caller would have to wait for it.
 fn probe_scm_rights(plan: &Plan<'_>, features: &Features) {
-    if features.passing(&plan.sources).known().is_some() {
+    if features.scm_rights(&plan.sources).known().is_some() {
         return;
     }
     let options = CloneOptions { share_memory: true, clone3: features.has_clone3(), ..CloneOptions::default() };

@@ -16,13 +16,13 @@ use spawnfd_sys::{
 use super::outcome::explain;
 use super::{Attempt, Launch};
 use crate::child::{Child, Started};
+use crate::host::descriptors::above_standard;
 use crate::host::features::Features;
-use crate::host::numbers::above_standard;
 use crate::template::Template;
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     // The call returns after exec, so an action that blocks would block the caller.
-    if attempt.may_block || !attempt.features.has_kernel() {
+    if attempt.may_block || !attempt.features.has_builder() {
         return Launch::NotMine("not available");
     }
     match carry_out(&attempt.plan, attempt.template, &attempt.options, &attempt.features) {
@@ -69,7 +69,7 @@ fn carry_out(
             // A seccomp filter may have been added to this process. The kernel refuses namespaces with the same
             // errno.
             if errno == Errno::ENOSYS || errno == Errno::EPERM && options.namespaces == 0 {
-                features.refuse_kernel();
+                features.refuse_builder();
             }
             return None;
         }

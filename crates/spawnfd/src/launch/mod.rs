@@ -26,7 +26,7 @@ use crate::child::Child;
 use crate::command::{Command, Lowered, ParkedOffer};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::host::authority;
-use crate::host::features::{self, OfThread};
+use crate::host::features::{self, FeaturesOfThread};
 use crate::template::{Named, Template, TemplateCache};
 
 /// A launcher's answer.
@@ -83,7 +83,7 @@ impl Command<'_> {
 
 /// Starts a command. If no descriptor is free, starts it again after the cache has dropped its other templates.
 pub(crate) fn spawn(command: &mut Command<'_>, wait: Wait) -> Result<Child> {
-    authority::remember_if_alone();
+    authority::remember_if_single_threaded();
     let outcome = match spawn_renewing(command, wait) {
         // An action's EMFILE is about the child's own table, and earlier actions have run.
         Err(error) if error.errno() == Errno::EMFILE && error.action().is_none() && command.has_others_given_up() => {
@@ -140,7 +140,7 @@ struct Attempt<'a, 'fd> {
     wait: Wait,
     /// An action may block forever, and the caller does not wait for exec.
     may_block: bool,
-    features: OfThread,
+    features: FeaturesOfThread,
     plan: Arc<Plan<'static>>,
     options: CloneOptions,
     /// The cgroup that the child is created in, with the index of its action.

@@ -13,7 +13,7 @@ use super::{Attempt, slots};
 use crate::child::{Child, PendingStart, Started};
 use crate::command::step_failed;
 use crate::error::{Error, Result, Stage};
-use crate::host::features::OfThread;
+use crate::host::features::FeaturesOfThread;
 use crate::template::{Named, Template, TemplateCache};
 
 pub(super) const SIGSYS: i32 = 31;
@@ -84,7 +84,7 @@ struct Pending {
     cached: Option<(Named, TemplateCache)>,
     name: OsString,
     /// The features of the thread that started the child.
-    features: OfThread,
+    features: FeaturesOfThread,
     strategy: Strategy,
 }
 

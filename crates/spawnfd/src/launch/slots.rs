@@ -14,7 +14,7 @@ use spawnfd_sys::{Errno, fork_generation, pass_descriptors};
 use super::handlers;
 use super::tables::LOW;
 use crate::error::errno;
-use crate::host::numbers::Known;
+use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
 
 /// The number of pooled slots. Further concurrent spawns create their own.
@@ -32,8 +32,8 @@ pub(super) struct Slot {
 /// A socket pair. Each end is checked before use, because applications may dup2 over any number.
 #[derive(Debug)]
 pub(super) struct Channel {
-    receive: Known,
-    send: Known,
+    receive: CheckedFd,
+    send: CheckedFd,
     tag: u64,
 }
 
@@ -96,7 +96,7 @@ impl Channel {
     fn new() -> Result<Channel, Errno> {
         let (receive, send) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(errno)?;
-        let (receive, send) = (Known::new(receive), Known::new(send));
+        let (receive, send) = (CheckedFd::new(receive), CheckedFd::new(send));
         if !(3..=LOW).contains(&receive.as_fd().as_raw_fd()) || send.as_fd().as_raw_fd() < 3 {
             return Err(Errno::EMFILE);
         }

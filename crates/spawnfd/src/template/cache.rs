@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 
 use super::{Template, search_path};
 use crate::error::{ErrorKind, Result};
-use crate::host::numbers::descriptor_limit;
+use crate::host::descriptors::descriptor_limit;
 use crate::host::per_process::PerProcess;
 
 /// How many times to retry if a file changes while it is recorded.

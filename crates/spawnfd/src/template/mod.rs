@@ -23,8 +23,8 @@ pub(crate) use recorded::{identify, is_recent};
 pub(crate) use search::search_path;
 
 use crate::error::{Error, Result, Stage, from_io};
+use crate::host::descriptors::CheckedFd;
 use crate::host::features;
-use crate::host::numbers::Known;
 pub(crate) use credentials::Credentials;
 use recorded::Recorded;
 
@@ -114,7 +114,7 @@ impl Template {
     pub fn from_descriptor(file: impl AsFd) -> Result<Template> {
         let printed = |errno| Error::new(Stage::Template, errno, "template(fd)");
         let copy = file.as_fd().try_clone_to_owned().map_err(|e| printed(from_io(&e)))?;
-        let recorded = Recorded::of(CString::default(), Known::new(copy))?;
+        let recorded = Recorded::of(CString::default(), CheckedFd::new(copy))?;
         may_execute(&recorded)?;
         if read_script(&recorded)?.is_some() {
             return Err(Error::new(Stage::Template, Errno::EINVAL, "template(fd): a script needs a path"));
@@ -171,7 +171,7 @@ impl Template {
     }
 
     fn of(inner: Inner) -> Template {
-        crate::host::authority::remember_if_alone();
+        crate::host::authority::remember_if_single_threaded();
         Template { by_descriptor: inner.anonymous, inner: Arc::new(inner) }
     }
 
@@ -198,7 +198,7 @@ impl Template {
     /// Whether one of the files has been deleted.
     fn is_removed(&self) -> bool {
         let removed =
-            |file: &Known| call::identify_and_count_links(file.as_fd().as_raw_fd()) == Ok((file.identity(), 0));
+            |file: &CheckedFd| call::identify_and_count_links(file.as_fd().as_raw_fd()) == Ok((file.identity(), 0));
         self.inner.files.iter().any(|recorded| removed(&recorded.file))
     }
 

@@ -18,8 +18,8 @@ use spawnfd_child::Identity;
 use spawnfd_sys::{Errno, call};
 
 use crate::error::{self, Error, ErrorKind, Result, Stage, errno};
+use crate::host::descriptors::CheckedFd;
 use crate::host::features;
-use crate::host::numbers::Known;
 
 /// A file as it was when a template recorded it.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Recorded {
     pub(crate) path: CString,
     pub(crate) identity: Identity,
     /// Keeps the inode in use, so that its number cannot be reused for another file.
-    pub(crate) file: Known,
+    pub(crate) file: CheckedFd,
     doubt: Doubt,
 }
 
@@ -47,11 +47,11 @@ impl Recorded {
     pub(crate) fn open(path: &CStr) -> Result<Recorded> {
         let failed = |errno| Error::new(Stage::Template, errno, format!("open({path:?})"));
         let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| failed(errno(e)))?;
-        Recorded::of(path.to_owned(), Known::of_path(file))
+        Recorded::of(path.to_owned(), CheckedFd::new_path_fd(file))
     }
 
     /// Records an open file. `path` may be empty.
-    pub(crate) fn of(path: CString, file: Known) -> Result<Recorded> {
+    pub(crate) fn of(path: CString, file: CheckedFd) -> Result<Recorded> {
         let identity =
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
         let mut recorded = Recorded { path, identity, file, doubt: Doubt::default() };

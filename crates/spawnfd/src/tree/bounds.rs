@@ -14,8 +14,8 @@ use rustix::io::{read, write};
 use spawnfd_sys::{Errno, call};
 
 use crate::error::errno;
+use crate::host::descriptors::above_standard;
 use crate::host::features;
-use crate::host::numbers::above_standard;
 
 /// The period of the CPU quota, in µs.
 const PERIOD: f64 = 100_000.0;
@@ -33,7 +33,7 @@ pub(crate) struct Bounds {
 
 /// The limits that a cgroup enforces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct HeldBounds {
+pub(crate) struct EnforcedBounds {
     pub(crate) memory: bool,
     pub(crate) pids: bool,
     pub(crate) cpus: bool,
@@ -42,8 +42,8 @@ pub(crate) struct HeldBounds {
 impl Bounds {
     /// The controllers that these limits need.
     pub(super) fn controllers(&self) -> Vec<&'static str> {
-        let asked = [self.memory.map(|_| "memory"), self.pids.map(|_| "pids"), self.cpus.map(|_| "cpu")];
-        asked.into_iter().flatten().collect()
+        let needed = [self.memory.map(|_| "memory"), self.pids.map(|_| "pids"), self.cpus.map(|_| "cpu")];
+        needed.into_iter().flatten().collect()
     }
 }
 
@@ -54,13 +54,13 @@ impl Bounds {
 /// delegate therefore runs in a cgroup beside the cgroups that it creates.
 ///
 /// The limits of `own` do not apply to a cgroup beside it, so `own` must have none.
-pub(super) fn base(own: &Path, controllers: &[&str]) -> PathBuf {
-    let here = enable(own, controllers);
-    if here < controllers.len()
+pub(super) fn base_directory(own: &Path, controllers: &[&str]) -> PathBuf {
+    let enabled_here = enable(own, controllers);
+    if enabled_here < controllers.len()
         && let Some(above) = own.parent()
-        && enabled(above, controllers) > here
+        && enabled(above, controllers) > enabled_here
         && may_write(&above.join("cgroup.procs")).is_ok()
-        && is_unbounded(own)
+        && has_no_limits(own)
     {
         return above.to_owned();
     }
@@ -79,8 +79,8 @@ pub(super) fn enabled(dir: &Path, controllers: &[&str]) -> usize {
     controllers.iter().filter(|name| all.split_whitespace().any(|other| other == **name)).count()
 }
 
-/// As `enabled`, after an attempt to enable all of them if the directory is the root. Only the root has no
-/// cgroup.type.
+/// As `enabled`. If the directory is the root cgroup, tries to enable all of these controllers first. Only the root
+/// has no cgroup.type.
 fn enable(dir: &Path, controllers: &[&str]) -> usize {
     let file = dir.join("cgroup.subtree_control");
     if enabled(dir, controllers) < controllers.len() && !dir.join("cgroup.type").exists() {
@@ -94,32 +94,32 @@ fn enable(dir: &Path, controllers: &[&str]) -> usize {
 }
 
 /// Whether a cgroup has no limits of its own.
-fn is_unbounded(dir: &Path) -> bool {
-    let says = |name: &Path| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
-    let highest = ["memory.max", "memory.high", "memory.swap.max", "memory.zswap.max", "pids.max", "cpu.max"];
-    // One for each huge page size.
+fn has_no_limits(dir: &Path) -> bool {
+    let text_of = |name: &Path| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
+    let max_files = ["memory.max", "memory.high", "memory.swap.max", "memory.zswap.max", "pids.max", "cpu.max"];
+    // One file for each huge page size.
     let of_pages = |entry: &std::fs::DirEntry| {
         let name = entry.file_name();
         name.as_bytes().starts_with(b"hugetlb.") && name.as_bytes().ends_with(b".max")
     };
     let pages = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(of_pages);
-    let nothing = ["cpuset.cpus", "cpuset.mems", "io.max"];
-    let is_highest = |name: &Path| says(name).split_whitespace().next().is_none_or(|word| word == "max");
-    highest.iter().all(|name| is_highest(name.as_ref()))
+    let empty_files = ["cpuset.cpus", "cpuset.mems", "io.max"];
+    let is_highest = |name: &Path| text_of(name).split_whitespace().next().is_none_or(|word| word == "max");
+    max_files.iter().all(|name| is_highest(name.as_ref()))
         && pages.map(|entry| entry.file_name()).all(|name| is_highest(name.as_ref()))
-        && nothing.iter().all(|name| says(name.as_ref()).trim().is_empty())
+        && empty_files.iter().all(|name| text_of(name.as_ref()).trim().is_empty())
 }
 
 /// The counters of a cgroup with limits.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct CgroupCounters {
     dir: OwnedFd,
-    pub(crate) held: HeldBounds,
+    pub(crate) enforced: EnforcedBounds,
 }
 
-impl Ledger {
+impl CgroupCounters {
     /// Sets the limits of an empty cgroup, as far as its controllers go.
-    pub(crate) fn open(dir: BorrowedFd<'_>, limits: &Bounds) -> Result<Ledger, Errno> {
+    pub(crate) fn open(dir: BorrowedFd<'_>, limits: &Bounds) -> Result<CgroupCounters, Errno> {
         let dir = rustix::io::fcntl_dupfd_cloexec(dir, 3).map(above_standard).map_err(errno)?;
         let set = |name: &str, value: String| {
             let file = openat(&dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
@@ -134,7 +134,7 @@ impl Ledger {
         let pids = limits.pids.is_some_and(|number| set("pids.max", number.to_string()));
         let quota = |cpus: f64| format!("{} {PERIOD}", (cpus * PERIOD).round());
         let cpus = limits.cpus.is_some_and(|cpus| set("cpu.max", quota(cpus)));
-        Ok(Ledger { dir, held: HeldBounds { memory, pids, cpus } })
+        Ok(CgroupCounters { dir, enforced: EnforcedBounds { memory, pids, cpus } })
     }
 
     /// The CPU time of all current and former members.
@@ -145,14 +145,15 @@ impl Ledger {
     /// Whether the kernel has killed members because of this cgroup's own limit, not a limit of a cgroup above or
     /// below or of the machine.
     pub(crate) fn was_out_of_memory(&self) -> bool {
-        let more_than_none = |file, name| self.value(file, name).is_some_and(|number| number > 0);
+        let is_nonzero = |file, name| self.value(file, name).is_some_and(|number| number > 0);
         // The killed process may be in a cgroup below, because of this cgroup's limit or of its own.
-        more_than_none("memory.events.local", "oom") && more_than_none("memory.events", "oom_kill")
+        is_nonzero("memory.events.local", "oom") && is_nonzero("memory.events", "oom_kill")
     }
 
     /// Whether the kernel has refused a member a child or thread because of this cgroup's own limit.
     pub(crate) fn was_refused_tasks(&self) -> bool {
-        // Before Linux 6.11 pids.events counts only the cgroup's own refusals, and pids.events.local does not exist.
+        // Before Linux 6.11, pids.events counts only refusals by the cgroup's own limit. There is no
+        // pids.events.local.
         let own = self.value("pids.events.local", "max").or_else(|| self.value("pids.events", "max"));
         own.is_some_and(|number| number > 0)
     }
@@ -179,44 +180,50 @@ mod tests {
     }
 
     #[test]
-    fn sets_what_there_are_controllers_for() {
+    fn sets_the_limits_that_have_a_controller() {
         let dir = spawnfd_tests::scratch();
         let file = |name: &str| dir.path().join(name);
         for name in ["memory.max", "memory.oom.group", "cpu.max"] {
             write(file(name), "").expect("own directory");
         }
         let limits = Bounds { memory: Some(1 << 20), pids: Some(7), cpus: Some(1.5) };
-        let ledger = Ledger::open(open(dir.path()).as_fd(), &limits).expect("own directory");
-        assert_eq!(ledger.held, HeldBounds { memory: true, pids: false, cpus: true });
-        let says = |name: &str| read_to_string(file(name)).expect("written");
-        assert_eq!((says("memory.max"), says("memory.oom.group")), ("1048576".into(), "1".into()));
-        assert_eq!(says("cpu.max"), "150000 100000");
+        let counters = CgroupCounters::open(open(dir.path()).as_fd(), &limits).expect("own directory");
+        assert_eq!(counters.enforced, EnforcedBounds { memory: true, pids: false, cpus: true });
+        let text_of = |name: &str| read_to_string(file(name)).expect("written");
+        assert_eq!((text_of("memory.max"), text_of("memory.oom.group")), ("1048576".into(), "1".into()));
+        assert_eq!(text_of("cpu.max"), "150000 100000");
         assert!(!file("pids.max").exists());
         assert_eq!(limits.controllers(), ["memory", "pids", "cpu"]);
     }
 
     #[test]
-    fn reads_what_the_kernel_says() {
+    fn reads_the_kernel_s_counters() {
         let dir = spawnfd_tests::scratch();
-        let says = |name: &str, text: &str| write(dir.path().join(name), text).expect("own directory");
-        let ledger = Ledger::open(open(dir.path()).as_fd(), &Bounds::default()).expect("own directory");
-        assert_eq!((ledger.cpu_time(), ledger.was_out_of_memory(), ledger.was_refused_tasks()), (None, false, false));
-        says("cpu.stat", "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\n");
-        says("memory.events.local", "low 0\nhigh 0\nmax 9\noom 0\noom_kill 3\noom_group_kill 0\n");
-        says("memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 0\n");
-        says("pids.events", "max 0\n");
-        assert_eq!(ledger.cpu_time(), Some(Duration::from_micros(1500)));
-        assert!(!ledger.was_out_of_memory(), "killed for another's limit, also if that is below");
-        assert!(!ledger.was_refused_tasks());
-        says("memory.events.local", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 0\noom_group_kill 0\n");
-        says("pids.events", "max 12\n");
-        assert!(ledger.was_out_of_memory() && ledger.was_refused_tasks(), "who was killed was below");
-        says("pids.events.local", "max 0\n");
-        assert!(!ledger.was_refused_tasks(), "a limit below");
+        let text_of = |name: &str, text: &str| write(dir.path().join(name), text).expect("own directory");
+        let counters = CgroupCounters::open(open(dir.path()).as_fd(), &Bounds::default()).expect("own directory");
+        assert_eq!(
+            (counters.cpu_time(), counters.was_out_of_memory(), counters.was_refused_tasks()),
+            (None, false, false)
+        );
+        text_of("cpu.stat", "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\n");
+        text_of("memory.events.local", "low 0\nhigh 0\nmax 9\noom 0\noom_kill 3\noom_group_kill 0\n");
+        text_of("memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 0\n");
+        text_of("pids.events", "max 0\n");
+        assert_eq!(counters.cpu_time(), Some(Duration::from_micros(1500)));
+        assert!(!counters.was_out_of_memory(), "killed because of another cgroup's limit, above or below");
+        assert!(!counters.was_refused_tasks());
+        text_of("memory.events.local", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 0\noom_group_kill 0\n");
+        text_of("pids.events", "max 12\n");
+        assert!(
+            counters.was_out_of_memory() && counters.was_refused_tasks(),
+            "the killed process was in a cgroup below"
+        );
+        text_of("pids.events.local", "max 0\n");
+        assert!(!counters.was_refused_tasks(), "a limit below");
     }
 
     #[test]
-    fn goes_where_the_controllers_are() {
+    fn the_base_directory_is_the_one_with_most_controllers() {
         let dir = spawnfd_tests::scratch();
         let own = dir.path().join("own");
         create_dir(&own).expect("own directory");
@@ -224,30 +231,34 @@ mod tests {
         let here = |name: &str, text: &str| write(own.join(name), text).expect("own directory");
         here("cgroup.type", "domain\n");
         here("cgroup.subtree_control", "");
-        assert_eq!(base(&own, &["memory"]), own, "nowhere");
+        assert_eq!(base_directory(&own, &["memory"]), own, "no directory has the controller");
         let asked = || read_to_string(own.join("cgroup.subtree_control")).expect("own directory");
-        assert_eq!(asked(), "", "it is not touched");
+        assert_eq!(asked(), "", "unchanged");
         std::fs::remove_file(own.join("cgroup.type")).expect("own directory");
-        assert_eq!((base(&own, &["memory"]), asked()), (own.clone(), "+memory".into()), "the root is");
+        assert_eq!(
+            (base_directory(&own, &["memory"]), asked()),
+            (own.clone(), "+memory".into()),
+            "enabled in the root"
+        );
         here("cgroup.subtree_control", "");
         here("cgroup.type", "domain\n");
         above("cgroup.procs", "");
         above("cgroup.subtree_control", "cpu memory pids\n");
         here("memory.max", "max\n");
         here("cpu.max", "max 100000\n");
-        assert_eq!(base(&own, &["memory", "pids"]), dir.path());
-        assert_eq!(base(&own, &[]), own, "CPU time is counted anywhere");
+        assert_eq!(base_directory(&own, &["memory", "pids"]), dir.path());
+        assert_eq!(base_directory(&own, &[]), own, "every cgroup counts CPU time");
         here("pids.max", "100\n");
-        assert_eq!(base(&own, &["memory", "pids"]), own, "it would leave its own limit");
+        assert_eq!(base_directory(&own, &["memory", "pids"]), own, "a cgroup beside it would escape its limit");
         here("pids.max", "max\n");
         here("cpuset.cpus", "0-1\n");
-        assert_eq!(base(&own, &["memory", "pids"]), own);
+        assert_eq!(base_directory(&own, &["memory", "pids"]), own);
         here("cpuset.cpus", "\n");
         here("hugetlb.2MB.max", "0\n");
-        assert_eq!(base(&own, &["memory", "pids"]), own);
+        assert_eq!(base_directory(&own, &["memory", "pids"]), own);
         here("hugetlb.2MB.max", "max\n");
-        assert_eq!(base(&own, &["memory", "pids"]), dir.path());
+        assert_eq!(base_directory(&own, &["memory", "pids"]), dir.path());
         here("cgroup.subtree_control", "memory pids\n");
-        assert_eq!(base(&own, &["memory", "pids"]), own);
+        assert_eq!(base_directory(&own, &["memory", "pids"]), own);
     }
 }

@@ -14,52 +14,52 @@ use rustix::fs::{Access, CWD, Mode, OFlags, access, mkdir, openat};
 use spawnfd_guard::{cgroup as group, sys, table};
 use spawnfd_sys::{Errno, call};
 
-use super::bounds::{self, Bounds, Ledger};
+use super::bounds::{self, Bounds, CgroupCounters};
 use super::failed;
 use crate::error::{Result, errno};
-use crate::host::numbers::above_standard;
+use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
 
-/// This process's own cgroup. It is searched for once, and again after this process has moved.
-static OWN: PerProcess<Option<Own>> = PerProcess::new(None);
+/// This process's own cgroup. The library searches for it once, and again after this process has moved.
+static OWN_CGROUP: PerProcess<Option<OwnCgroup>> = PerProcess::new(None);
 
 #[derive(Clone, Debug)]
-struct Own {
+struct OwnCgroup {
     /// Its line in /proc/self/cgroup.
     line: Vec<u8>,
     dir: PathBuf,
 }
 
-/// The place of a new cgroup.
+/// A cgroup that does not exist yet.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct NewCgroup {
     base: PathBuf,
     path: CString,
     /// The directory of this process's own cgroup.
-    home: PathBuf,
+    own_dir: PathBuf,
 }
 
-/// Chooses the place of a new cgroup.
-pub(super) fn place() -> Result<Place> {
-    let home = own()?.dir;
-    Place::below(home.clone(), home)
+/// Chooses the path of a new cgroup below this process's own.
+pub(super) fn prepare() -> Result<NewCgroup> {
+    let own_dir = own_cgroup()?.dir;
+    NewCgroup::below(own_dir.clone(), own_dir)
 }
 
-/// Chooses the place of a cgroup with limits: the directory that enables most of the needed controllers. `anyway`:
-/// accept a place that enables none.
-pub(super) fn place_for(limits: &Bounds, anyway: bool) -> Result<Place> {
-    let own = own()?;
+/// Chooses the path of a new cgroup with limits, in the directory that enables most of the needed controllers.
+/// `allow_none`: accept a directory that enables none.
+pub(super) fn prepare_with_limits(limits: &Bounds, allow_none: bool) -> Result<NewCgroup> {
+    let own = own_cgroup()?;
     let controllers = limits.controllers();
-    let base = bounds::base(&own.dir, &controllers);
-    if !anyway && bounds::enabled(&base, &controllers) == 0 {
+    let base = bounds::base_directory(&own.dir, &controllers);
+    if !allow_none && bounds::enabled(&base, &controllers) == 0 {
         return Err(failed(Errno::EOPNOTSUPP, format!("cgroup: no {} below {base:?}", controllers.join(", "))));
     }
-    Place::below(base, own.dir)
+    NewCgroup::below(base, own.dir)
 }
 
 /// The directory of this process's own cgroup, if there is one.
 pub(crate) fn own_directory() -> Option<PathBuf> {
-    own().ok().map(|own| own.dir)
+    own_cgroup().ok().map(|own| own.dir)
 }
 
 /// Reads a whole file. std::fs::read would call statx for the size, and a seccomp filter may kill the caller for
@@ -75,16 +75,16 @@ fn exists(path: &Path) -> bool {
     access(path, Access::EXISTS).is_ok()
 }
 
-fn own() -> Result<Own> {
+fn own_cgroup() -> Result<OwnCgroup> {
     // Read as bytes: names of cgroups and mount points need not be UTF-8.
     let groups = read("/proc/self/cgroup".as_ref()).unwrap_or_default();
     let line = lines(&groups).find_map(|line| line.strip_prefix(b"0::"));
     let absent = || failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted");
     let line = line.ok_or_else(absent)?;
-    let mut own = OWN.lock();
+    let mut own = OWN_CGROUP.lock();
     if own.as_ref().is_none_or(|own| own.line != line) {
         let mounts = read("/proc/self/mountinfo".as_ref()).unwrap_or_default();
-        *own = directory(&mounts, line).map(|dir| Own { line: line.to_owned(), dir });
+        *own = directory(&mounts, line).map(|dir| OwnCgroup { line: line.to_owned(), dir });
     }
     own.clone().ok_or_else(absent)
 }
@@ -98,7 +98,7 @@ fn new_path(base: &Path) -> Result<CString> {
     let random = RandomState::new().build_hasher().finish();
     let path = base.join(format!("spawnfd-{pid}-{number}-{random:016x}")).into_os_string().into_vec();
     let path = CString::new(path).map_err(|_| failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted"))?;
-    if path.count_bytes() > table::LONGEST_PATH {
+    if path.count_bytes() > table::MAX_PATH {
         return Err(failed(Errno::ENAMETOOLONG, format!("mkdir({path:?})")));
     }
     Ok(path)
@@ -156,47 +156,47 @@ fn unescape(text: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-impl Place {
-    fn below(base: PathBuf, home: PathBuf) -> Result<Place> {
-        // This is cheaper than a failure of mkdir(2), before which the guard has to get the path.
+impl NewCgroup {
+    fn below(base: PathBuf, own_dir: PathBuf) -> Result<NewCgroup> {
+        // This check is cheaper than a failed mkdir(2), before which the guard would have to get the path.
         if let Err(errno @ (Errno::EACCES | Errno::EROFS)) = bounds::may_write(&base) {
             return Err(failed(errno, format!("mkdir({base:?})")));
         }
-        Ok(Place { path: new_path(&base)?, base, home })
+        Ok(NewCgroup { path: new_path(&base)?, base, own_dir })
     }
 
     pub(super) fn path(&self) -> &[u8] {
         self.path.to_bytes()
     }
 
-    /// Another path in the same directory, because this one is taken.
-    pub(super) fn another(self) -> Result<Place> {
-        Ok(Place { path: new_path(&self.base)?, ..self })
+    /// Chooses another path in the same directory, because this one exists.
+    pub(super) fn with_another_name(self) -> Result<NewCgroup> {
+        Ok(NewCgroup { path: new_path(&self.base)?, ..self })
     }
 
     /// Creates the cgroup.
     ///
     /// # Errors
-    /// EEXIST: the path exists already. [`another`](Place::another) may still work.
-    pub(super) fn make(&self) -> Result<Group> {
-        self.attempt().map_err(|errno| failed(errno, format!("mkdir({:?})", self.path)))
+    /// EEXIST: the path exists already. [`with_another_name`](NewCgroup::with_another_name) may still work.
+    pub(super) fn create(&self) -> Result<Cgroup> {
+        self.try_create().map_err(|errno| failed(errno, format!("mkdir({:?})", self.path)))
     }
 
-    fn attempt(&self) -> std::result::Result<Group, Errno> {
+    fn try_create(&self) -> std::result::Result<Cgroup, Errno> {
         mkdir(self.path.as_c_str(), Mode::from(0o755)).map_err(errno)?;
-        let made = || {
+        let created = || {
             let dir = openat(CWD, self.path.as_c_str(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
             let path = Path::new(OsStr::from_bytes(self.path.to_bytes()));
             // Below a threaded cgroup, the type of the new one is "domain invalid", and it accepts no processes.
             match read(&path.join("cgroup.type")).as_deref() {
                 Ok(b"domain\n") => {
                     let dir = dir.map(above_standard).map_err(errno)?;
-                    Ok(Group { dir, path: self.path.clone(), home: self.home.join("cgroup.procs") })
+                    Ok(Cgroup { dir, path: self.path.clone(), own_procs: self.own_dir.join("cgroup.procs") })
                 }
                 _ => Err(Errno::EOPNOTSUPP),
             }
         };
-        made().inspect_err(|_| {
+        created().inspect_err(|_| {
             let _ = group::remove(&self.path);
         })
     }
@@ -204,40 +204,42 @@ impl Place {
 
 /// A cgroup that exists.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct Cgroup {
     dir: OwnedFd,
     path: CString,
     /// The cgroup.procs file to which released members move.
-    home: PathBuf,
+    own_procs: PathBuf,
 }
 
-impl AsFd for Group {
+impl AsFd for Cgroup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 }
 
-impl Group {
+impl Cgroup {
     pub(super) fn number(&self) -> i32 {
         self.dir.as_raw_fd()
     }
 
     /// Sets limits on the members, as far as the kernel can enforce them.
-    pub(super) fn bind(&self, limits: &Bounds) -> Result<Ledger> {
-        Ledger::open(self.as_fd(), limits).map_err(|errno| failed(errno, format!("open({:?})", self.path)))
+    pub(super) fn set_limits(&self, limits: &Bounds) -> Result<CgroupCounters> {
+        CgroupCounters::open(self.as_fd(), limits).map_err(|errno| failed(errno, format!("open({:?})", self.path)))
     }
 
     /// Moves all members to this process's own cgroup.
-    pub(super) fn empty(&self) {
-        // A member that forks meanwhile leaves its child here, so try again.
+    pub(super) fn move_members_out(&self) {
+        // The child of a member that forks meanwhile stays in this cgroup, so try again.
         for _ in 0..100 {
             let members = group::members(self.number());
             if members.is_empty() {
                 return;
             }
-            let Ok(home) = openat(CWD, &self.home, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) else { return };
+            let Ok(own_procs) = openat(CWD, &self.own_procs, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) else {
+                return;
+            };
             for pid in members {
-                let _ = rustix::io::write(&home, pid.to_string().as_bytes());
+                let _ = rustix::io::write(&own_procs, pid.to_string().as_bytes());
             }
         }
     }
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_has_it_is_below_its_root_and_the_last() {
+    fn finds_the_last_mount_whose_root_contains_the_cgroup() {
         let scratch = spawnfd_tests::scratch();
         let dir = scratch.path().join("two words");
         for group in ["one/b", "two/b", "two"] {
@@ -280,7 +282,7 @@ mod tests {
             ("/b", Some("one/b")),
             ("/a b/b", Some("two/b")),
             ("/a b", Some("two")),
-            // This is not below that root, although its name begins with the root's name.
+            // This path is not below the root /a b, although it begins with the root's name.
             ("/a bb/b", None),
             ("/../b", None),
         ];
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_what_can_be_written_to_whatever_it_is_called() {
+    fn prefers_a_writable_mount_and_accepts_names_that_are_not_utf_8() {
         let scratch = spawnfd_tests::scratch();
         let make = |name: &[u8]| {
             let dir = scratch.path().join(OsStr::from_bytes(name));
@@ -325,6 +327,10 @@ mod tests {
         assert_eq!(find(&[line(&first, "rw"), line(&second, "rw")]), own(&second));
         assert_eq!(find(&[line(&first, "ro"), line(&second, "ro")]), own(&second));
         assert_eq!(find(&[line(&first, "rw"), line(&second, "rw"), line(&second, "ro")]), own(&first));
-        assert_eq!(find(&[line(&first, "rw"), line(&first, "ro")]), own(&first), "it is read-only now");
+        assert_eq!(
+            find(&[line(&first, "rw"), line(&first, "ro")]),
+            own(&first),
+            "the last mount on the point is read-only"
+        );
     }
 }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use spawnfd_child::Announcement;
-use spawnfd_guard::process::{Mark, Process};
+use spawnfd_guard::process::{Process, ProcessIdentity};
 use spawnfd_guard::sys;
-use spawnfd_guard::table::{SIZE, SLOTS, State, Table};
+use spawnfd_guard::table::{SIZE, SLOTS, SlotState, TreeTable};
 use spawnfd_sys::{Call, Errno, abi, call, prctl, wait_pidfd};
 
 use super::{failed, image};
@@ -22,9 +22,9 @@ use crate::child::Child;
 use crate::command::Command;
 use crate::error::{Result, Stage, errno};
 use crate::host::authority::Reach;
+use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::features;
 use crate::host::memfd;
-use crate::host::numbers::{Known, above_standard};
 use crate::host::per_process::PerProcess;
 use crate::reaper;
 
@@ -35,63 +35,63 @@ static GUARDS: PerProcess<Vec<Guard>> = PerProcess::new(Vec::new());
 struct Guard {
     /// The reach of the helper and of each caller.
     reach: Arc<Reach>,
-    table: Arc<Table>,
-    /// The table's memory, to hand to another helper if this one is killed.
-    memory: Known,
-    helper: Helper,
+    table: Arc<TreeTable>,
+    /// The table's file, for another helper if this one is killed.
+    memory: CheckedFd,
+    helper: GuardHelper,
     /// The slot at which the next search for a free one begins.
     next: usize,
 }
 
 /// The guard's process.
 #[derive(Debug)]
-struct Helper {
+struct GuardHelper {
     pid: i32,
-    mark: Option<Mark>,
-    pidfd: Known,
-    /// The reaper has a copy of the pidfd. It gets one as soon as there is no tree, because the helper may exit from
-    /// then on. Before that, this module reaps a helper that it finds dead.
-    handed: bool,
+    identity: Option<ProcessIdentity>,
+    pidfd: CheckedFd,
+    /// The reaper has a copy of the pidfd. The reaper gets it once there is no tree, because the helper may exit from
+    /// then on. Before that, this module reaps a helper that has died.
+    reaper_has_copy: bool,
 }
 
-/// One tree's slot in the guard's table.
+/// A tree's registration with a guard: its slot in the guard's table.
 #[derive(Debug)]
-pub(super) struct Watch {
-    table: Arc<Table>,
+pub(super) struct Registration {
+    table: Arc<TreeTable>,
     slot: usize,
     /// The value of the slot's process word until the program starts.
     ticket: u64,
 }
 
 /// Registers a tree with a guard. `cgroup`: the path of the tree's cgroup, or empty.
-pub(super) fn watch(cgroup: &[u8]) -> Result<Watch> {
+pub(super) fn register(cgroup: &[u8]) -> Result<Registration> {
     let reach = Reach::of_calling_thread(Stage::Tree)?;
     let mut guards = GUARDS.lock();
     // Drop ended guards of threads that no longer exist.
     guards.retain_mut(|guard| !guard.table.is_closed() || !guard.helper.has_ended());
-    // A guard may end just before the registration, and is replaced then. The new one stays long enough.
+    // A guard may exit just before the registration. Then start another, which stays long enough.
     for _ in 0..3 {
-        let place = guards.iter().position(|guard| guard.reach.equals(&reach));
-        let place = match place {
-            // A helper that exited by itself has closed the table. If it was killed, another helper takes over its
-            // trees.
-            Some(place) if guards[place].helper.has_ended() && !guards[place].restart()? => {
-                guards.remove(place);
+        let index = guards.iter().position(|guard| guard.reach.equals(&reach));
+        let index = match index {
+            // A helper that exits by itself closes the table. If the helper was killed, another one takes over the
+            // table's trees.
+            Some(index) if guards[index].helper.has_ended() && !guards[index].restart()? => {
+                guards.remove(index);
                 None
             }
-            place => place,
+            index => index,
         };
-        let place = match place {
-            Some(place) => place,
+        let index = match index {
+            Some(index) => index,
             None => {
                 guards.push(Guard::start(reach.clone())?);
                 guards.len() - 1
             }
         };
-        if guards[place].table.enter() {
-            return guards[place].take(cgroup);
+        if guards[index].table.register_tree() {
+            return guards[index].take_slot(cgroup);
         }
-        guards.remove(place);
+        guards.remove(index);
     }
     Err(failed(Errno::EAGAIN, "guard"))
 }
@@ -99,55 +99,55 @@ pub(super) fn watch(cgroup: &[u8]) -> Result<Watch> {
 /// Ends each guard that has no tree.
 pub(crate) fn end_guard_if_idle() {
     for guard in GUARDS.lock().iter_mut().filter(|guard| guard.table.close()) {
-        guard.helper.expect_end();
+        guard.helper.hand_to_reaper();
         let _ = guard.helper.signal(abi::SIGKILL as i32);
     }
 }
 
-/// Whether a guard is ending and has not been reaped yet.
-pub(crate) fn is_guard_leaving() -> bool {
-    let is_left = |guard: &Guard| guard.table.is_closed() && guard.helper.signal(0).is_ok();
-    GUARDS.lock().iter().any(is_left) && reaper::is_there()
+/// Whether a guard is exiting and has not been reaped yet.
+pub(crate) fn is_guard_exiting() -> bool {
+    let is_exiting = |guard: &Guard| guard.table.is_closed() && guard.helper.signal(0).is_ok();
+    GUARDS.lock().iter().any(is_exiting) && reaper::is_running()
 }
 
 impl Guard {
     fn start(reach: Arc<Reach>) -> Result<Guard> {
         let memory =
             memfd::shared("spawnfd-trees", SIZE).map(above_standard).map_err(|(call, errno)| failed(errno, call))?;
-        let table = Table::map(memory.as_raw_fd()).map_err(|e| failed(Errno::from_raw(e.0), "mmap()"))?;
-        let helper = Helper::start(&memory)?;
-        let memory = Known::new(memory);
+        let table = TreeTable::map(memory.as_raw_fd()).map_err(|e| failed(Errno::from_raw(e.0), "mmap()"))?;
+        let helper = GuardHelper::start(&memory)?;
+        let memory = CheckedFd::new(memory);
         Ok(Guard { reach, table: Arc::new(table), memory, helper, next: 0 })
     }
 
-    /// Starts another helper for the same table, unless the last one has exited by itself. `false`: the table's
-    /// memory can no longer be handed on.
+    /// Starts another helper for the same table, unless the last one has exited by itself and closed the table.
+    /// `false`: the application has closed the table's file, so no helper can map it.
     fn restart(&mut self) -> Result<bool> {
         if self.table.is_closed() {
             return Ok(true);
         }
         let Some(memory) = self.memory.get() else { return Ok(false) };
         // Dropping the dead helper reaps it.
-        self.helper = Helper::start(memory)?;
+        self.helper = GuardHelper::start(memory)?;
         Ok(true)
     }
 
-    /// Takes a slot for a tree that the table has counted already.
-    fn take(&mut self, cgroup: &[u8]) -> Result<Watch> {
+    /// Takes a slot for a tree. `register_tree` has counted the tree already.
+    fn take_slot(&mut self, cgroup: &[u8]) -> Result<Registration> {
         let slots = (self.next..SLOTS).chain(0..self.next);
-        let Some(slot) = slots.into_iter().find(|&slot| self.table.state(slot) == State::Free) else {
-            self.table.leave();
+        let Some(slot) = slots.into_iter().find(|&slot| self.table.state(slot) == SlotState::Free) else {
+            self.table.unregister_tree();
             return Err(failed(Errno::ENOSPC, "guard"));
         };
         self.next = (slot + 1) % SLOTS;
-        let ticket = self.table.take(slot, sys::getsid(0).unwrap_or(0), cgroup);
-        Ok(Watch { table: self.table.clone(), slot, ticket })
+        let ticket = self.table.take_slot(slot, sys::getsid(0).unwrap_or(0), cgroup);
+        Ok(Registration { table: self.table.clone(), slot, ticket })
     }
 }
 
-impl Helper {
-    fn start(memory: &OwnedFd) -> Result<Helper> {
-        let capabilities = capabilities_beyond_exec()?;
+impl GuardHelper {
+    fn start(memory: &OwnedFd) -> Result<GuardHelper> {
+        let capabilities = capabilities_to_restore()?;
         let child = start(memory, |command| {
             // An exec by root restores capabilities that the caller has dropped.
             command.no_new_privs();
@@ -156,9 +156,10 @@ impl Helper {
             }
         })?;
         let pid = child.id() as i32;
-        let mark = sys::Fd::duplicate(child.as_fd().as_raw_fd()).ok().and_then(|pidfd| Mark::of(&pidfd, pid));
-        let pidfd = Known::new(child.into_pidfd());
-        Ok(Helper { pid, mark, pidfd, handed: false })
+        let identity =
+            sys::Fd::duplicate(child.as_fd().as_raw_fd()).ok().and_then(|pidfd| ProcessIdentity::of(&pidfd, pid));
+        let pidfd = CheckedFd::new(child.into_pidfd());
+        Ok(GuardHelper { pid, identity, pidfd, reaper_has_copy: false })
     }
 
     /// The helper's pidfd. If the application has replaced it, opens another one.
@@ -167,10 +168,10 @@ impl Helper {
             features::killed().refuse(Call::PidfdOpen).ok()?;
             let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
             // The process still has its pid now, so `pidfd_open` has opened the right one.
-            self.mark?.open(self.pid)?;
-            self.pidfd = Known::new(pidfd);
+            self.identity?.open(self.pid)?;
+            self.pidfd = CheckedFd::new(pidfd);
             // The application may have replaced the reaper's copy, too.
-            self.handed = false;
+            self.reaper_has_copy = false;
         }
         self.pidfd.get()
     }
@@ -185,21 +186,21 @@ impl Helper {
     }
 
     /// Makes sure that the helper is reaped, whenever it ends.
-    fn expect_end(&mut self) {
+    fn hand_to_reaper(&mut self) {
         if let Some(pidfd) = self.pidfd()
             && let Ok(None) = wait_pidfd(pidfd.as_raw_fd(), false)
             && let Ok(copy) = pidfd.try_clone()
-            && !self.handed
+            && !self.reaper_has_copy
         {
-            reaper::adopt(Known::new(copy));
+            reaper::adopt(CheckedFd::new(copy));
         }
-        self.handed = true;
+        self.reaper_has_copy = true;
     }
 }
 
-impl Drop for Helper {
+impl Drop for GuardHelper {
     fn drop(&mut self) {
-        self.expect_end();
+        self.hand_to_reaper();
     }
 }
 
@@ -225,74 +226,69 @@ pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> R
 
 /// The capabilities that a helper needs to signal and find processes: CAP_KILL, CAP_SYS_PTRACE, CAP_DAC_OVERRIDE and
 /// CAP_DAC_READ_SEARCH.
-const NEEDED: u64 = 1 << 5 | 1 << 19 | 1 << 1 | 1 << 2;
+const NEEDED_CAPABILITIES: u64 = 1 << 5 | 1 << 19 | 1 << 1 | 1 << 2;
 
-/// The sets that give the helper the caller's capabilities after its exec. For a user other than root, exec removes
-/// all capabilities that are not ambient. `None`: the helper has them without changes.
+/// The capability sets that give the helper the caller's capabilities after its exec. For a user other than root,
+/// exec removes all capabilities that are not ambient. `None`: no change is needed.
 ///
 /// # Errors
 /// EPERM: exec always removes a capability that the helper needs.
-fn capabilities_beyond_exec() -> Result<Option<CapabilitySets>> {
+fn capabilities_to_restore() -> Result<Option<CapabilitySets>> {
     const NOROOT: usize = 1;
     let [effective, permitted, inheritable] = call::capabilities().map_err(|errno| failed(errno, "capget()"))?;
     let is_bounded = |capability: &usize| call::prctl(prctl::PR_CAPBSET_READ, *capability, 0) == Ok(1);
     let owned = (0..64).filter(|capability| effective >> capability & 1 == 1);
     let bounding = owned.filter(is_bounded).fold(0, |set, capability| set | 1 << capability);
-    let lasting = effective & (bounding | inheritable);
-    if (effective & !lasting) & NEEDED != 0 {
+    let kept = effective & (bounding | inheritable);
+    if (effective & !kept) & NEEDED_CAPABILITIES != 0 {
         return Err(failed(Errno::EPERM, "guard: the bounding set lacks a capability of the caller"));
     }
     let [_, user, ..] = call::ids();
     let is_root = user == 0 && call::prctl(prctl::PR_GET_SECUREBITS, 0, 0).is_ok_and(|bits| bits & NOROOT == 0);
     // An exec by root restores the bounding set. no_new_privs removes the capabilities that were not permitted
     // before.
-    let is_kept = lasting == 0 || is_root && effective == permitted;
-    let sets = CapabilitySets {
-        effective: lasting,
-        permitted: lasting,
-        inheritable: lasting,
-        bounding: u64::MAX,
-        ambient: lasting,
-    };
+    let is_kept = kept == 0 || is_root && effective == permitted;
+    let sets =
+        CapabilitySets { effective: kept, permitted: kept, inheritable: kept, bounding: u64::MAX, ambient: kept };
     Ok((!is_kept).then_some(sets))
 }
 
-impl Watch {
+impl Registration {
     pub(super) fn announcement(&self) -> Announcement {
         let (slot, ticket) = (self.slot, self.ticket);
         Announcement::new(self.table.clone(), move |table| table.root(slot), ticket, getpid().as_raw_nonzero().get())
     }
 
-    pub(super) fn born(&self, root: i32, home: i32, mark: Mark, seen: u64) {
-        self.table.born(self.slot, root, home, mark, seen);
+    pub(super) fn set_root(&self, root: i32, start_session: i32, identity: ProcessIdentity, root_seen: u64) {
+        self.table.set_root(self.slot, root, start_session, identity, root_seen);
     }
 
-    pub(super) fn seen(&self, at: u64) {
-        self.table.seen(self.slot, at);
+    pub(super) fn set_root_seen(&self, seen_at: u64) {
+        self.table.set_root_seen(self.slot, seen_at);
     }
 
-    pub(super) fn learn(&self, process: Process) {
-        self.table.learn(self.slot, process);
+    pub(super) fn add_member(&self, process: Process) {
+        self.table.add_member(self.slot, process);
     }
 
-    /// Ends the registration of the tree.
+    /// Ends the registration.
     pub(super) fn release(self) {
-        self.table.free(self.slot);
-        if self.table.leave() == 0 {
-            self.expect_end();
+        self.table.free_slot(self.slot);
+        if self.table.unregister_tree() == 0 {
+            self.hand_to_reaper();
         }
     }
 
-    /// Ends the registration of the tree. The guard removes its cgroup once that is possible.
-    pub(super) fn leave_to_clean(self) {
-        self.table.leave_to_clean(self.slot);
-        self.expect_end();
+    /// Ends the registration. The guard removes the tree's cgroup once that is empty.
+    pub(super) fn leave_cgroup_to_guard(self) {
+        self.table.leave_cgroup_to_guard(self.slot);
+        self.hand_to_reaper();
     }
 
     /// Makes sure that the helper is reaped, whenever it ends.
-    fn expect_end(&self) {
+    fn hand_to_reaper(&self) {
         if let Some(guard) = GUARDS.lock().iter_mut().find(|guard| Arc::ptr_eq(&guard.table, &self.table)) {
-            guard.helper.expect_end();
+            guard.helper.hand_to_reaper();
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The helper's program as a file that can be executed, wherever the system allows that.
+//! The helper's program as an executable file, in the first place where the system allows one.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -27,7 +27,7 @@ pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mu
         command.stdin(owner).stdout(table).stderr(ready).spawn()
     };
     let mut outcome =
-        memfd::holding("spawnfd-guard", IMAGE).map_err(|errno| failed(errno, "memfd_create()")).and_then(attempt);
+        memfd::with_contents("spawnfd-guard", IMAGE).map_err(|errno| failed(errno, "memfd_create()")).and_then(attempt);
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     for dir in runtime.into_iter().chain(["/tmp".into(), "/var/tmp".into(), "/dev/shm".into()]) {
         // EACCES: vm.memfd_noexec, or a file system mounted noexec. EPERM: a security module. Any other error has

@@ -15,18 +15,18 @@ use std::time::Duration;
 
 use spawnfd_child::Announcement;
 use spawnfd_guard::members::{self, Members};
-use spawnfd_guard::process::{Mark, Process, Stat, is_foreign};
+use spawnfd_guard::process::{Process, ProcessIdentity, Stat, is_proc_foreign};
 use spawnfd_guard::{cgroup as group, sys};
 use spawnfd_sys::{Errno, fork_generation, wait_pidfd};
 
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, from_io};
-pub(crate) use bounds::{Bounds, Ledger};
+pub(crate) use bounds::{Bounds, CgroupCounters};
 pub(crate) use cgroup::own_directory;
-use cgroup::{Group, Place};
-use guard::Watch;
-pub(crate) use guard::{end_guard_if_idle, is_guard_leaving};
-use pidns::Pidns;
+use cgroup::{Cgroup, NewCgroup};
+use guard::Registration;
+pub(crate) use guard::{end_guard_if_idle, is_guard_exiting};
+use pidns::PidNamespace;
 
 /// How far control of a process tree reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -83,22 +83,23 @@ pub struct Survivor {
     pub name: String,
 }
 
-/// How long the drop of a tree waits for the killed processes to end.
-const DROP_PATIENCE: Duration = Duration::from_secs(1);
+/// The longest time that the drop of a tree waits for the killed processes to end.
+const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many unused names to try for a new cgroup.
-const PLACES: usize = 8;
+/// The number of names to try for a new cgroup.
+const PATH_ATTEMPTS: usize = 8;
 
 /// How long to retry the removal of an empty cgroup before the guard takes it over.
 const REMOVAL_MS: u64 = 20;
 
 /// How long to wait for the last processes of a removed cgroup to end.
-const LEAVING_MS: u64 = 100;
+const EXIT_MS: u64 = 100;
 
 /// The process tree of one program.
 ///
-/// Prepare the tree before the program starts, and report the started program to it by `born`. Dropping the tree
-/// kills its remaining processes; [`detach`](Tree::detach) prevents that. A copy in a forked process has no effect.
+/// Prepare the tree before the program starts. Right after the start, call
+/// [`program_started`](Tree::program_started). Dropping the tree kills its remaining processes;
+/// [`detach`](Tree::detach) prevents that. A copy in a forked process has no effect.
 ///
 /// # Examples
 /// ```
@@ -110,7 +111,7 @@ const LEAVING_MS: u64 = 100;
 /// let mut command = Command::new("sh");
 /// command.args(["-c", "sleep 1000 & exit"]).setsid().tree(&tree);
 /// let mut child = command.spawn()?;
-/// tree.born(child.id(), child.as_fd());
+/// tree.program_started(child.id(), child.as_fd());
 /// child.wait()?;
 /// assert_eq!(tree.survivors().len(), 1, "sleep");
 /// assert!(tree.kill(std::time::Duration::from_secs(5)));
@@ -120,21 +121,21 @@ const LEAVING_MS: u64 = 100;
 #[derive(Debug)]
 pub struct Tree {
     tier: Tier,
-    control: Control,
-    watch: Option<Watch>,
+    control: TreeControl,
+    registration: Option<Registration>,
     /// The process that prepared the tree.
     generation: u64,
 }
 
 /// The means of control.
 #[derive(Debug)]
-enum Control {
+enum TreeControl {
     /// No program has started yet, or the tree has been released.
-    Nobody,
+    Empty,
     /// A cgroup. After the start, also the program and the members that were seen before they were killed.
-    Group(Group, Option<Members>),
+    Cgroup(Cgroup, Option<Members>),
     /// A pid namespace.
-    Namespace(Box<Pidns>),
+    Namespace(Box<PidNamespace>),
     /// A program and its known descendants.
     Members(Members),
 }
@@ -159,74 +160,73 @@ impl Tree {
     pub fn prepare(want: Want) -> Result<Tree> {
         match want {
             Want::Group => Ok(Tree::of_group()),
-            Want::Cgroup => Tree::in_group(cgroup::place()?),
-            Want::Pidns => {
-                Pidns::make().map(|namespace| Tree::of(Tier::Pidns, Control::Namespace(Box::new(namespace)), None))
-            }
+            Want::Cgroup => Tree::in_cgroup(cgroup::prepare()?),
+            Want::Pidns => PidNamespace::create()
+                .map(|namespace| Tree::of(Tier::Pidns, TreeControl::Namespace(Box::new(namespace)), None)),
             Want::Guard => Tree::guarded(),
-            Want::Auto => Ok(cgroup::place().and_then(Tree::in_group).unwrap_or_else(|_| Tree::outside())),
+            Want::Auto => Ok(cgroup::prepare().and_then(Tree::in_cgroup).unwrap_or_else(|_| Tree::without_cgroup())),
         }
     }
 
     /// A tree with a guard, or without one if none can be started.
-    pub(crate) fn outside() -> Tree {
+    pub(crate) fn without_cgroup() -> Tree {
         Tree::guarded().unwrap_or_else(|_| Tree::of_group())
     }
 
     /// A tree that needs no helper and no preparation.
     pub(crate) fn of_group() -> Tree {
-        Tree::of(Tier::Group, Control::Nobody, None)
+        Tree::of(Tier::Group, TreeControl::Empty, None)
     }
 
-    /// A tree for a program that has started already. `home` is the session in which this process started the
-    /// program, as of [`home`](Tree::home). If the program has been reaped, `seen` is the last time at which it
-    /// certainly had its pid, as of `spawnfd_guard::process::present`.
-    pub(crate) fn of_born(pid: u32, pidfd: BorrowedFd<'_>, home: i32, seen: u64) -> Tree {
-        let mut members = members_of(pid as i32, home, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
-        members.root_was_seen(seen);
-        Tree::of(Tier::Group, Control::Members(members), None)
+    /// A tree for a program that has started already. `start_session` is the result of
+    /// [`own_session`](Tree::own_session) at the start. If the program has been reaped, `seen` is the last time at
+    /// which it certainly had its pid, as of `spawnfd_guard::process::ticks_now`.
+    pub(crate) fn of_started(pid: u32, pidfd: BorrowedFd<'_>, start_session: i32, seen: u64) -> Tree {
+        let mut members = members_of(pid as i32, start_session, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
+        members.set_root_seen(seen);
+        Tree::of(Tier::Group, TreeControl::Members(members), None)
     }
 
-    /// The session in which this process starts programs. It never counts as the tree's, even after this process has
-    /// left it.
-    pub(crate) fn home() -> i32 {
+    /// The session of this process. A program starts in it. The session never belongs to the program's tree, even
+    /// after this process has left the session.
+    pub(crate) fn own_session() -> i32 {
         sys::getsid(0).unwrap_or(0)
     }
 
-    fn of(tier: Tier, control: Control, watch: Option<Watch>) -> Tree {
-        Tree { tier, control, watch, generation: fork_generation().unwrap_or(1) }
+    fn of(tier: Tier, control: TreeControl, registration: Option<Registration>) -> Tree {
+        Tree { tier, control, registration, generation: fork_generation().unwrap_or(1) }
     }
 
     fn guarded() -> Result<Tree> {
-        guard::watch(b"").map(|watch| Tree::of(Tier::Guard, Control::Nobody, Some(watch)))
+        guard::register(b"").map(|registration| Tree::of(Tier::Guard, TreeControl::Empty, Some(registration)))
     }
 
-    /// A tree in a cgroup that enforces these limits, or some of them: the ledger says which. `anyway`: succeed even
-    /// if the cgroup enforces none.
+    /// A tree in a cgroup that enforces these limits, or some of them: the counters say which. `allow_none`: succeed
+    /// even if the cgroup enforces none.
     ///
     /// # Errors
     /// As for [`Want::Cgroup`]. EOPNOTSUPP: no limit would be enforced.
-    pub(crate) fn bounded(limits: &Bounds, anyway: bool) -> Result<(Tree, Ledger)> {
-        let tree = Tree::in_group(cgroup::place_for(limits, anyway)?)?;
+    pub(crate) fn bounded(limits: &Bounds, allow_none: bool) -> Result<(Tree, CgroupCounters)> {
+        let tree = Tree::in_cgroup(cgroup::prepare_with_limits(limits, allow_none)?)?;
         match &tree.control {
-            Control::Group(group, _) => group.bind(limits).map(|ledger| (tree, ledger)),
+            TreeControl::Cgroup(group, _) => group.set_limits(limits).map(|counters| (tree, counters)),
             _ => Err(failed(Errno::ENOENT, "cgroup")),
         }
     }
 
-    fn in_group(mut place: Place) -> Result<Tree> {
-        for _ in 0..PLACES {
+    fn in_cgroup(mut new: NewCgroup) -> Result<Tree> {
+        for _ in 0..PATH_ATTEMPTS {
             // The guard gets the path before the cgroup exists, so that it removes the cgroup if this process is
             // killed at any time.
-            let watch = guard::watch(place.path())?;
-            match place.make() {
-                Ok(group) => return Ok(Tree::of(Tier::Cgroup, Control::Group(group, None), Some(watch))),
+            let registration = guard::register(new.path())?;
+            match new.create() {
+                Ok(group) => return Ok(Tree::of(Tier::Cgroup, TreeControl::Cgroup(group, None), Some(registration))),
                 Err(error) => {
-                    watch.release();
+                    registration.release();
                     if error.errno() != Errno::EEXIST {
                         return Err(error);
                     }
-                    place = place.another()?;
+                    new = new.with_another_name()?;
                 }
             }
         }
@@ -242,7 +242,7 @@ impl Tree {
     /// [`Command::tree`](crate::Command::tree) uses it.
     pub fn cgroup(&self) -> Option<BorrowedFd<'_>> {
         match &self.control {
-            Control::Group(dir, _) => Some(dir.as_fd()),
+            TreeControl::Cgroup(dir, _) => Some(dir.as_fd()),
             _ => None,
         }
     }
@@ -251,56 +251,59 @@ impl Tree {
     /// has a user namespace.
     pub(crate) fn namespace(&self) -> Option<(BorrowedFd<'_>, bool)> {
         match &self.control {
-            Control::Namespace(namespace) => Some(namespace.door()),
+            TreeControl::Namespace(namespace) => Some(namespace.join_target()),
             _ => None,
         }
     }
 
     /// The means by which the program registers itself with the guard.
     pub(crate) fn announcement(&self) -> Option<Announcement> {
-        self.watch.as_ref().filter(|_| self.is_ours()).map(Watch::announcement)
+        self.registration.as_ref().filter(|_| self.is_owner()).map(Registration::announcement)
     }
 
-    /// Reports the program to the tree right after the start. The program is a child of this process.
+    /// Tells the tree about its program. Call this right after the start. The program is a child of this process.
     ///
     /// The tree includes the program's session if the program leads one (as after
     /// [`Command::setsid`](crate::Command::setsid)). Otherwise it includes the program's process group if the program
     /// leads one, else only the program's descendants. It never includes the session or process group of this
     /// process.
-    pub fn born(&mut self, pid: u32, pidfd: BorrowedFd<'_>) {
+    pub fn program_started(&mut self, pid: u32, pidfd: BorrowedFd<'_>) {
         let (pid, copy) = (pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
-        if let Control::Group(_, program) = &mut self.control {
-            *program = copy.map(|copy| members_of(pid, Tree::home(), Some(copy)));
+        if let TreeControl::Cgroup(_, program) = &mut self.control {
+            *program = copy.map(|copy| members_of(pid, Tree::own_session(), Some(copy)));
             return;
         }
-        if let Control::Namespace(namespace) = &mut self.control {
-            copy.into_iter().for_each(|copy| namespace.inside.born(pid, copy));
+        if let TreeControl::Namespace(namespace) = &mut self.control {
+            copy.into_iter().for_each(|copy| namespace.members.set_program(pid, copy));
             return;
         }
-        let mark = copy.as_ref().filter(|_| self.watch.is_some()).and_then(|pidfd| Mark::of(pidfd, pid));
-        let home = Tree::home();
-        let mut members = members_of(pid, home, copy);
-        let seen = members.note_root();
-        if let (Some(watch), Some(mark)) = (&self.watch, mark) {
-            watch.born(pid, home, mark, seen);
+        let identity =
+            copy.as_ref().filter(|_| self.registration.is_some()).and_then(|pidfd| ProcessIdentity::of(pidfd, pid));
+        let start_session = Tree::own_session();
+        let mut members = members_of(pid, start_session, copy);
+        let seen = members.update_root_seen();
+        if let (Some(registration), Some(identity)) = (&self.registration, identity) {
+            registration.set_root(pid, start_session, identity, seen);
         }
-        self.control = Control::Members(members);
+        self.control = TreeControl::Members(members);
     }
 
-    /// Reports that the program has ended, *before* the caller reaps it. Until then the program's pid is still its
-    /// own, so every process in a session of that number belongs to the tree. The call is cheap.
+    /// Tells the tree that the program has ended. Call this *before* you reap the program. Until then the program
+    /// still has its pid, so every process in a session of that number belongs to the tree. The call is cheap.
     ///
-    /// Without this call, the last such time is the report of the start, or the last search for survivors. Of the
-    /// processes that started later, the tree then finds only those in the program's own process group (Linux 6.9),
-    /// and descendants of processes that it finds.
-    pub fn ended(&mut self) {
-        if !self.is_ours() {
+    /// Without this call, the last such time is that of `program_started`, or of the last search for survivors. Of
+    /// the processes that started later, the tree then finds only those in the program's own process group (Linux
+    /// 6.9), and descendants of processes that it finds.
+    pub fn program_ended(&mut self) {
+        if !self.is_owner() {
             return;
         }
-        match (&mut self.control, &self.watch) {
-            (Control::Members(members), Some(watch)) => watch.seen(members.note_root()),
-            (Control::Members(members) | Control::Group(_, Some(members)), _) => {
-                members.note_root();
+        match (&mut self.control, &self.registration) {
+            (TreeControl::Members(members), Some(registration)) => {
+                registration.set_root_seen(members.update_root_seen())
+            }
+            (TreeControl::Members(members) | TreeControl::Cgroup(_, Some(members)), _) => {
+                members.update_root_seen();
             }
             _ => {}
         }
@@ -311,60 +314,60 @@ impl Tree {
         self.signal_all(signal);
     }
 
-    /// As `signal`. Returns whether the program got the signal. It does not if no descriptor is free for its pidfd,
-    /// or if /proc does not show it.
+    /// As `signal`. Returns whether the program got the signal. The program does not get it if no descriptor is free
+    /// for a pidfd, or if /proc does not show the program.
     pub(crate) fn signal_all(&mut self, signal: i32) -> bool {
-        if !self.is_ours() {
+        if !self.is_owner() {
             return true;
         }
         match &mut self.control {
-            Control::Group(dir, program) => {
+            TreeControl::Cgroup(dir, program) => {
                 let program = program.as_ref().map(|program| program.root().pid);
                 group::signal(dir.number(), signal).into_iter().any(|pid| Some(pid) == program)
             }
-            Control::Namespace(namespace) => namespace.inside.signal(signal),
-            Control::Members(members) => members.signal(signal),
-            Control::Nobody => false,
+            TreeControl::Namespace(namespace) => namespace.members.signal(signal),
+            TreeControl::Members(members) => members.signal(signal),
+            TreeControl::Empty => false,
         }
     }
 
     /// Supplies the program's pidfd again, in case no descriptor was free for a copy before. `seen`: as for
-    /// [`of_born`](Tree::of_born).
-    pub(crate) fn know(&mut self, pidfd: BorrowedFd<'_>, seen: u64) {
-        if let Control::Members(members) = &mut self.control {
-            members.take_pidfd(|| sys::Fd::duplicate(pidfd.as_raw_fd()).ok(), seen);
+    /// [`of_started`](Tree::of_started).
+    pub(crate) fn supply_pidfd(&mut self, pidfd: BorrowedFd<'_>, seen: u64) {
+        if let TreeControl::Members(members) = &mut self.control {
+            members.set_pidfd_if_missing(|| sys::Fd::duplicate(pidfd.as_raw_fd()).ok(), seen);
         }
     }
 
-    /// Kills the tree as far as its tier reaches, and waits at most `patience` for it to end. `true` if it has ended.
+    /// Kills the tree as far as its tier reaches, and waits at most `timeout` for it to end. `true` if it has ended.
     ///
-    /// The program counts as ended whether or not it has been reaped. If the library has to search /proc for members
-    /// and finds several, it stops all of them before it kills any. This takes a few milliseconds, and at most a
-    /// quarter of a second on a busy machine, whatever `patience` is.
-    #[must_use = "false: something is left"]
-    pub fn kill(&mut self, patience: Duration) -> bool {
-        let milliseconds = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        if !self.is_ours() {
+    /// A zombie program counts as ended. If the library has to search /proc for members and finds several, it stops
+    /// all of them before it kills any. This takes a few milliseconds, and at most a
+    /// quarter of a second on a busy machine, whatever `timeout` is.
+    #[must_use = "false: processes of the tree still run"]
+    pub fn kill(&mut self, timeout: Duration) -> bool {
+        let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        if !self.is_owner() {
             return true;
         }
         match &mut self.control {
-            Control::Group(dir, program) => {
+            TreeControl::Cgroup(dir, program) => {
                 // The cgroup does not list processes that have ended.
                 if let Some(program) = program {
                     let members = group::members(dir.number()).into_iter().filter_map(Stat::read);
-                    members.for_each(|member| program.learn(member.process));
+                    members.for_each(|member| program.add(member.process));
                 }
-                group::end(dir.number(), milliseconds) && {
-                    await_end(program.as_mut());
+                group::kill_until_empty(dir.number(), milliseconds) && {
+                    await_zombies(program.as_mut());
                     true
                 }
             }
-            Control::Namespace(namespace) => namespace.inside.end(milliseconds),
-            // This check is much cheaper than the search, and usually enough.
-            Control::Members(members) => {
-                !members.may_have_others() || members::end(std::slice::from_mut(members), milliseconds)
+            TreeControl::Namespace(namespace) => namespace.members.kill(milliseconds),
+            // `may_have_others` is much cheaper than a search, and usually enough.
+            TreeControl::Members(members) => {
+                !members.may_have_others() || members::kill_trees(std::slice::from_mut(members), milliseconds)
             }
-            Control::Nobody => true,
+            TreeControl::Empty => true,
         }
     }
 
@@ -373,21 +376,21 @@ impl Tree {
     /// The call is cheap once the program has been reaped, if no process survives. A call while the program runs
     /// finds processes that a later call might not.
     pub fn survivors(&mut self) -> Vec<Survivor> {
-        self.look().unwrap_or_default().into_iter().map(Survivor::from).collect()
+        self.try_survivors().unwrap_or_default().into_iter().map(Survivor::from).collect()
     }
 
     /// As `survivors`. `None` if the tree cannot search: no descriptor is free, or there is no /proc of this pid
     /// namespace.
-    pub(crate) fn look(&mut self) -> Option<Vec<Stat>> {
-        if !self.is_ours() {
+    pub(crate) fn try_survivors(&mut self) -> Option<Vec<Stat>> {
+        if !self.is_owner() {
             return Some(Vec::new());
         }
         match &mut self.control {
-            Control::Group(dir, program) => {
-                if !group::population(dir.number())? {
+            TreeControl::Cgroup(dir, program) => {
+                if !group::read_populated(dir.number())? {
                     return Some(Vec::new());
                 }
-                if is_foreign() {
+                if is_proc_foreign() {
                     return None;
                 }
                 // Once the program has ended, another process may have its pid.
@@ -396,11 +399,11 @@ impl Tree {
                 let others = group::members(dir.number()).into_iter().filter(|&pid| pid != program);
                 Some(others.filter_map(Stat::read).filter(Stat::is_alive).collect())
             }
-            Control::Namespace(namespace) => namespace.inside.others(),
-            Control::Members(members) if members.may_have_others() => {
-                let alive = find(members, self.watch.as_ref());
+            TreeControl::Namespace(namespace) => namespace.members.others(),
+            TreeControl::Members(members) if members.may_have_others() => {
+                let alive = find_members(members, self.registration.as_ref());
                 let others = alive.into_iter().filter(|stat| stat.process != members.root());
-                (!members.is_blind()).then(|| others.collect())
+                (!members.is_proc_unreadable()).then(|| others.collect())
             }
             _ => Some(Vec::new()),
         }
@@ -409,9 +412,11 @@ impl Tree {
     /// Counts the running processes and threads of the tree. The tree remembers the processes.
     pub(crate) fn tasks(&mut self) -> u64 {
         match &mut self.control {
-            Control::Members(members) => find(members, self.watch.as_ref()).iter().map(Stat::threads).sum(),
-            Control::Namespace(namespace) => namespace.inside.all().iter().map(Stat::threads).sum(),
-            Control::Group(..) | Control::Nobody => 0,
+            TreeControl::Members(members) => {
+                find_members(members, self.registration.as_ref()).iter().map(Stat::threads).sum()
+            }
+            TreeControl::Namespace(namespace) => namespace.members.all().iter().map(Stat::threads).sum(),
+            TreeControl::Cgroup(..) | TreeControl::Empty => 0,
         }
     }
 
@@ -419,95 +424,95 @@ impl Tree {
     ///
     /// Processes in the tree's cgroup move to the cgroup of this process.
     pub fn detach(mut self) {
-        if !self.is_ours() {
+        if !self.is_owner() {
             return;
         }
         match &self.control {
-            Control::Group(dir, _) => dir.empty(),
-            Control::Namespace(namespace) => namespace.let_go(),
+            TreeControl::Cgroup(dir, _) => dir.move_members_out(),
+            TreeControl::Namespace(namespace) => namespace.release(),
             _ => {}
         }
-        self.reap_inherited();
-        self.let_go();
+        self.reap_orphans();
+        self.release_control();
     }
 
-    /// Whether this process has prepared the tree. A fork's copy of the host must not act: it shares the guard's
-    /// table, and the tree's processes do not belong to it.
-    fn is_ours(&self) -> bool {
+    /// Whether this process has prepared the tree. A forked copy of the host must not use it: the copy shares the
+    /// guard's table, and does not own the tree's processes.
+    fn is_owner(&self) -> bool {
         fork_generation().unwrap_or(1) == self.generation
     }
 
     /// Reaps members that became children of this process because it is pid 1 or a child subreaper.
-    fn reap_inherited(&mut self) {
+    fn reap_orphans(&mut self) {
         let members = match &mut self.control {
-            Control::Members(members) => members,
+            TreeControl::Members(members) => members,
             // Their session stays in use until they are reaped.
-            Control::Group(_, Some(members)) if members.may_have_others() => {
+            TreeControl::Cgroup(_, Some(members)) if members.may_have_others() => {
                 members.find();
                 members
             }
             _ => return,
         };
-        for ended in members.inherited() {
+        for ended in members.reapable_orphans() {
             let _ = wait_pidfd(ended.number(), false);
         }
     }
 
     /// Releases the means of control. Processes that still run, run on.
-    fn let_go(&mut self) {
-        let control = std::mem::replace(&mut self.control, Control::Nobody);
-        let Some(watch) = self.watch.take() else { return };
+    fn release_control(&mut self) {
+        let control = std::mem::replace(&mut self.control, TreeControl::Empty);
+        let Some(registration) = self.registration.take() else { return };
         match control {
-            Control::Group(dir, _) if dir.remove(REMOVAL_MS).is_err() => watch.leave_to_clean(),
-            _ => watch.release(),
+            TreeControl::Cgroup(dir, _) if dir.remove(REMOVAL_MS).is_err() => registration.leave_cgroup_to_guard(),
+            _ => registration.release(),
         }
     }
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        if !self.is_ours() {
+        if !self.is_owner() {
             return;
         }
-        let may_live = match &mut self.control {
+        let may_have_processes = match &mut self.control {
             // A populated cgroup cannot be removed.
-            Control::Group(dir, program) => {
+            TreeControl::Cgroup(dir, program) => {
                 let is_removed = dir.remove(0).is_ok();
-                await_end(program.as_mut().filter(|_| is_removed));
+                await_zombies(program.as_mut().filter(|_| is_removed));
                 !is_removed
             }
-            Control::Namespace(namespace) => !namespace.inside.has_ended(),
-            Control::Members(members) => members.may_have_others(),
-            Control::Nobody => false,
+            TreeControl::Namespace(namespace) => !namespace.members.has_ended(),
+            TreeControl::Members(members) => members.may_have_others(),
+            TreeControl::Empty => false,
         };
-        if may_live {
-            // A process that does not end in time is left behind.
-            let _ = self.kill(DROP_PATIENCE);
+        if may_have_processes {
+            // A process that does not end in time keeps running.
+            let _ = self.kill(DROP_TIMEOUT);
         }
-        self.reap_inherited();
-        if let Control::Namespace(namespace) = &self.control {
-            namespace.expect_end();
+        self.reap_orphans();
+        if let TreeControl::Namespace(namespace) = &self.control {
+            namespace.wait_for_init();
         }
-        self.let_go();
+        self.release_control();
     }
 }
 
 /// Waits until exiting members of a cgroup are zombies, which can be reaped. A process leaves its cgroup a moment
 /// before it becomes a zombie (kernel/exit.c, do_exit). Processes that have left the cgroup alive are not waited for.
-fn await_end(program: Option<&mut Members>) {
+fn await_zombies(program: Option<&mut Members>) {
     let Some(members) = program else { return };
-    let deadline = sys::now().saturating_add(LEAVING_MS);
+    let deadline = sys::now().saturating_add(EXIT_MS);
     while members.may_have_others() && members.find().0.iter().any(Stat::is_ending) && sys::now() < deadline {
         sys::sleep(1);
     }
 }
 
 /// Finds the running processes of a tree, and reports those to the guard that it cannot find by itself.
-fn find(members: &mut Members, watch: Option<&Watch>) -> Vec<Stat> {
+fn find_members(members: &mut Members, registration: Option<&Registration>) -> Vec<Stat> {
     let (alive, list) = members.find();
-    if let Some(watch) = watch {
-        watch.seen(members.note_root());
-        members.strays(&list).for_each(|stray| watch.learn(stray));
+    if let Some(registration) = registration {
+        registration.set_root_seen(members.update_root_seen());
+        members.members_to_report(&list).for_each(|member| registration.add_member(member));
     }
     alive
 }
@@ -518,8 +523,8 @@ impl From<Stat> for Survivor {
     }
 }
 
-fn members_of(pid: i32, home: i32, pidfd: Option<sys::Fd>) -> Members {
-    Members::new(Process { pid, start: 0 }, home, pidfd)
+fn members_of(pid: i32, start_session: i32, pidfd: Option<sys::Fd>) -> Members {
+    Members::new(Process { pid, start: 0 }, start_session, pidfd)
 }
 
 fn failed(errno: Errno, call: impl Into<String>) -> Error {
@@ -530,8 +535,8 @@ impl Command<'_> {
     /// Starts the program as the first process of a tree. Before other actions, the program enters the tree's cgroup
     /// or pid namespace, if it has one, and registers with the tree's guard.
     ///
-    /// So the program ends with this process, even if this process is killed before it calls `Tree::born`. The
-    /// exception is a program that is the first process of a pid namespace.
+    /// So the program ends with this process, even if this process is killed before it calls
+    /// [`Tree::program_started`]. The exception is a program that is the first process of a pid namespace.
     pub fn tree(&mut self, tree: &Tree) -> &mut Self {
         if let Err(error) = self.begin_tree(tree) {
             self.refused.get_or_insert(error);
@@ -561,18 +566,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cgroup_that_is_somebody_else_s_is_left_alone() {
+    fn an_existing_cgroup_with_the_chosen_name_is_left_alone() {
         spawnfd_tests::isolated!(|| {
             let Ok(first) = Tree::prepare(Want::Cgroup) else { return spawnfd_tests::skip("no cgroup can be made") };
             drop(first);
-            let place = cgroup::place().expect("a place");
-            let taken = std::path::PathBuf::from(std::ffi::OsStr::from_bytes(place.path()));
+            let new = cgroup::prepare().expect("a path");
+            let taken = std::path::PathBuf::from(std::ffi::OsStr::from_bytes(new.path()));
             std::fs::create_dir(&taken).expect("own directory");
-            assert_eq!(place.make().expect_err("it is there").errno(), Errno::EEXIST);
-            let tree = Tree::in_group(place).expect("another");
+            assert_eq!(new.create().expect_err("the directory exists").errno(), Errno::EEXIST);
+            let tree = Tree::in_cgroup(new).expect("another path");
             assert!(tree.cgroup().is_some());
             drop(tree);
-            std::fs::remove_dir(taken).expect("still there, and nobody in it");
+            std::fs::remove_dir(taken).expect("it still exists and is empty");
         });
     }
 }

@@ -12,71 +12,71 @@ use super::{failed, guard};
 use crate::child::Child;
 use crate::command::{Command, Namespaces};
 use crate::error::{Error, Result, Stage, errno};
-use crate::host::numbers::above_standard;
+use crate::host::descriptors::above_standard;
 
 /// How long to wait for the first process once its namespace is empty.
-const END_MS: u64 = 100;
+const INIT_EXIT_MS: u64 = 100;
 
 /// A pid namespace and its first process.
 #[derive(Debug)]
-pub(super) struct Pidns {
-    pub(super) inside: Namespace,
+pub(super) struct PidNamespace {
+    pub(super) members: Namespace,
     /// The first process. Dropping this reaps it, or the reaper does when it ends.
     init: Child,
     /// The pid namespace has a user namespace of its own.
     user: bool,
-    /// An eventfd: a write to it lets the first process outlive this one.
-    let_go: OwnedFd,
+    /// An eventfd. After a write to it, the first process outlives this process.
+    release_event: OwnedFd,
 }
 
-impl Pidns {
-    /// Creates the namespace: directly if this process may, else in a new user namespace.
-    pub(super) fn make() -> Result<Pidns> {
-        let let_go =
+impl PidNamespace {
+    /// Creates the namespace. If this process may not, creates it in a new user namespace.
+    pub(super) fn create() -> Result<PidNamespace> {
+        let release_event =
             eventfd(0, EventfdFlags::CLOEXEC).map(above_standard).map_err(|e| failed(errno(e), "eventfd2()"))?;
         let [_, uid, _, _, gid, _] = call::ids();
         let first = |command: &mut Command<'_>| {
             command.arg("init").namespaces(Namespaces::PID);
         };
-        let (started, user) = match guard::start(&let_go, first) {
-            Err(error) if is_about_namespaces(&error) && error.errno() == Errno::EPERM => {
+        let (started, user) = match guard::start(&release_event, first) {
+            Err(error) if is_clone_error(&error) && error.errno() == Errno::EPERM => {
                 let in_user = |command: &mut Command<'_>| {
                     first(command);
                     command.user_namespace(uid, gid);
                 };
-                (guard::start(&let_go, in_user), true)
+                (guard::start(&release_event, in_user), true)
             }
             started => (started, false),
         };
-        let init = started.map_err(|error| match is_about_namespaces(&error) {
+        let init = started.map_err(|error| match is_clone_error(&error) {
             true if user => failed(error.errno(), "clone(CLONE_NEWUSER | CLONE_NEWPID)"),
             true => failed(error.errno(), "clone(CLONE_NEWPID)"),
             false => error,
         })?;
         let pidfd = sys::Fd::duplicate(init.as_fd().as_raw_fd())
             .map_err(|e| failed(Errno::from_raw(e.0), "fcntl(F_DUPFD_CLOEXEC)"))?;
-        Ok(Pidns { inside: Namespace::new(init.id() as i32, pidfd), init, user, let_go })
+        Ok(PidNamespace { members: Namespace::new(init.id() as i32, pidfd), init, user, release_event })
     }
 
-    /// The means to enter the namespace: the first process's pidfd, and whether there is a user namespace, too.
-    pub(super) fn door(&self) -> (BorrowedFd<'_>, bool) {
+    /// The means to join the namespace: the pidfd of its first process, and whether to join its user namespace too.
+    pub(super) fn join_target(&self) -> (BorrowedFd<'_>, bool) {
         (self.init.as_fd(), self.user)
     }
 
     /// Lets the namespace outlive this process, until it is empty.
-    pub(super) fn let_go(&self) {
+    pub(super) fn release(&self) {
         // This cannot fail: the counter starts at 0.
-        let _ = rustix::io::write(&self.let_go, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.release_event, &1u64.to_ne_bytes());
     }
 
-    /// Waits at most 100 ms for the first process to end, so that this process reaps it. It has no process left to
-    /// wait for, except a program that has not been reaped.
-    pub(super) fn expect_end(&self) {
-        sys::wait_for_end(self.inside.init().number(), END_MS);
+    /// Waits at most 100 ms for the first process to end, so that the drop of `init` reaps it. The first process ends
+    /// once the namespace is empty. Only an unreaped program can delay that.
+    pub(super) fn wait_for_init(&self) {
+        sys::wait_for_end(self.members.init().number(), INIT_EXIT_MS);
     }
 }
 
 /// Whether the kernel, or a seccomp filter, has refused to create the first process.
-fn is_about_namespaces(error: &Error) -> bool {
+fn is_clone_error(error: &Error) -> bool {
     error.stage() == Stage::Clone
 }

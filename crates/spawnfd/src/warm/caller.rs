@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The caller state: everything that a program inherits from the thread that starts it, as a value. It is read when a
-//! process is parked, and again at each start from that process.
+//! The caller state: everything that a program inherits from the thread that starts it, as a value. The library reads
+//! it when it parks a process, and again at each start from that process.
 //!
-//! A start carries differences over to the parked process; if it cannot, the program starts cold. Authority is
-//! compared first.
+//! A start applies the differences to the parked process. If it cannot, the program starts cold. It compares the
+//! authority first.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use spawnfd_guard::sys;
 use spawnfd_sys::{abi, call};
 
 use crate::host::authority::{Authority, Reach};
-use crate::host::inherited::{Inherited, Place};
-use crate::host::own_proc::{self, Own};
+use crate::host::inherited::{FileId, InheritedState};
+use crate::host::own_proc::{self, ProcFile};
 
 /// The number of resources with a limit; their numbers are 0 to this minus 1.
 const LIMITS: usize = abi::RLIM_NLIMITS as usize;
@@ -22,14 +22,14 @@ const LIMITS: usize = abi::RLIM_NLIMITS as usize;
 #[derive(Debug)]
 pub(super) struct CallerState {
     pub(super) authority: Authority,
-    inherited: Inherited,
+    inherited: InheritedState,
     /// Process group and session: 0 for one from outside this pid namespace, which `rustix::process::Pid` cannot
     /// represent.
-    group: [Option<i32>; 2],
+    group_and_session: [Option<i32>; 2],
     /// Soft and hard, by resource.
     limits: [(u64, u64); LIMITS],
     /// The root directory.
-    root: Place,
+    root: FileId,
     oom_score_adj: Option<i32>,
     core_filter: Option<Vec<u8>>,
 }
@@ -40,23 +40,23 @@ impl CallerState {
         CallerState::with(Authority::of_calling_thread().ok()?)
     }
 
-    /// The state of the calling thread, which a thread with this reach started.
-    pub(super) fn of_helper_thread(maker: &Arc<Reach>) -> Option<CallerState> {
-        CallerState::with(Authority::of_heir_of(maker).ok()?)
+    /// The state of the calling thread. A thread with the reach `starter` started the calling thread.
+    pub(super) fn of_helper_thread(starter: &Arc<Reach>) -> Option<CallerState> {
+        CallerState::with(Authority::of_thread_started_by(starter).ok()?)
     }
 
     fn with(authority: Authority) -> Option<CallerState> {
-        let oom_score_adj = own_proc::read(Own::OomScoreAdj).ok();
+        let oom_score_adj = own_proc::read(ProcFile::OomScoreAdj).ok();
         Some(CallerState {
             authority,
-            inherited: Inherited::of_calling_thread(),
-            group: [sys::getpgid(0).ok(), sys::getsid(0).ok()],
+            inherited: InheritedState::of_calling_thread(),
+            group_and_session: [sys::getpgid(0).ok(), sys::getsid(0).ok()],
             limits: std::array::from_fn(|resource| {
                 call::limit(resource as u32).map_or((u64::MAX, u64::MAX), |limit| (limit.rlim_cur, limit.rlim_max))
             }),
-            root: Place::of(c"/")?,
+            root: FileId::of(c"/")?,
             oom_score_adj: oom_score_adj.and_then(|text| str::from_utf8(&text).ok()?.trim().parse().ok()),
-            core_filter: own_proc::read(Own::CoreFilter).ok(),
+            core_filter: own_proc::read(ProcFile::CoreFilter).ok(),
         })
     }
 
@@ -69,13 +69,15 @@ impl CallerState {
     /// follows.
     ///
     /// # Errors
-    /// A difference that no step can carry over.
+    /// A difference that no step can apply.
     pub(super) fn steps_to(&self, now: &CallerState, executes: bool) -> Result<Vec<Op<'static>>, &'static str> {
-        if let Some(what) = self.authority.differs(&now.authority).or_else(|| self.inherited.differs(&now.inherited)) {
+        if let Some(what) =
+            self.authority.first_difference(&now.authority).or_else(|| self.inherited.first_difference(&now.inherited))
+        {
             return Err(what);
         }
         let equal = [
-            ("session", self.group == now.group),
+            ("session", self.group_and_session == now.group_and_session),
             ("root", self.root == now.root),
             ("core dump filter", self.core_filter == now.core_filter),
         ];

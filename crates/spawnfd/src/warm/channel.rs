@@ -14,40 +14,40 @@ use spawnfd_sys::{Errno, wait_pidfd};
 
 use super::wire::Page;
 use crate::error::errno;
+use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::memfd;
-use crate::host::numbers::{Known, above_standard};
 use crate::reaper;
 
-/// The longest time from the closing of a process's files until the process can be reaped.
-const EXITS: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// The longest time between the exit of a process, which closes its files, and the time when it can be reaped.
+const EXIT_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The owner's end of the channel.
 #[derive(Debug)]
 pub(super) struct Channel {
-    socket: Known,
+    socket: CheckedFd,
     pub(super) page: Arc<Page>,
 }
 
-/// A system call that failed.
-pub(super) type Failed = (&'static str, Errno);
+/// The name of a system call that failed, and its errno.
+pub(super) type CallError = (&'static str, Errno);
 
 impl Channel {
-    /// A channel, and the parked process's ends: its socket, and the page as a file.
-    pub(super) fn new() -> Result<(Channel, [OwnedFd; 2]), Failed> {
-        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+    /// Creates a channel. Also returns the parked process's descriptors: its socket, and the page as a file.
+    pub(super) fn new() -> Result<(Channel, [OwnedFd; 2]), CallError> {
+        let (socket, peer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|error| ("socketpair()", errno(error)))?;
         let memory = memfd::shared("spawnfd-page", PAGE_SIZE)?;
         let page = Arc::new(Page::of(memory.as_raw_fd()).map_err(|errno| ("mmap()", errno))?);
-        let socket = Known::new(socket);
-        Ok((Channel { socket, page }, [theirs, memory].map(above_standard)))
+        let socket = CheckedFd::new(socket);
+        Ok((Channel { socket, page }, [peer, memory].map(above_standard)))
     }
 
     /// Moves the socket to a number allocated after the process's pidfd: a descriptor table that has the socket also
     /// has the pidfd.
-    pub(super) fn renumber(&mut self) -> Result<(), Failed> {
+    pub(super) fn renumber(&mut self) -> Result<(), CallError> {
         let socket = self.socket.get().ok_or(("fstat()", Errno::EBADF))?;
         let socket = rustix::io::fcntl_dupfd_cloexec(socket, 3).map_err(|error| ("fcntl()", errno(error)))?;
-        self.socket = Known::new(socket);
+        self.socket = CheckedFd::new(socket);
         Ok(())
     }
 
@@ -59,11 +59,11 @@ impl Channel {
     /// Whether a message or the end of the channel arrives within `timeout`.
     pub(super) fn poll(&self, timeout: Duration) -> bool {
         let Some(socket) = self.socket.get() else { return false };
-        let until = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout;
         loop {
-            let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
-            match poll(&mut [PollFd::new(socket, PollFlags::IN)], left.as_ref()) {
-                // A signal handler has run, because this may be a thread of the application.
+            let remaining = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+            match poll(&mut [PollFd::new(socket, PollFlags::IN)], remaining.as_ref()) {
+                // This may be a thread of the application, which has just run a signal handler.
                 Err(rustix::io::Errno::INTR) => {}
                 outcome => return outcome.is_ok_and(|ready| ready > 0),
             }
@@ -83,24 +83,25 @@ impl Channel {
         (length > 0).then(|| (&mut message[..length], fd))
     }
 
-    /// Kills and reaps a child that was forked for this channel and has not reported itself.
+    /// Kills and reaps a child that the parked process forked for this channel, but that has sent no reply.
     ///
-    /// Its pid is known from the page. A `wait(-1)` of the application may have reaped the child, and another process
-    /// may have the pid.
-    pub(super) fn end_unknown_child(&self) {
+    /// The page has its pid. A `wait(-1)` of the application may have reaped the child, and another process may have
+    /// the pid.
+    pub(super) fn kill_unreported_child(&self) {
         let Some(pid) = Pid::from_raw(super::wire::child(&self.page)) else { return };
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return self.shut_down() };
-        // A child that runs has the other end open. If it still has after pidfd_open(), the pidfd is that child's.
+        // A running child has the other end open. If the other end is open after pidfd_open(), the pidfd is the
+        // child's.
         let runs = self.is_peer_open();
         if runs && pidfd_send_signal(&pidfd, Signal::KILL).is_err() {
             self.shut_down();
-            reaper::adopt(Known::new(pidfd));
+            reaper::adopt(CheckedFd::new(pidfd));
             return;
         }
         if !runs {
-            // The child closes its end on exit, a moment before it can be reaped. A process that goes on running is
-            // not the child.
-            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&EXITS));
+            // The child closes its end on exit, a moment before it can be reaped. A process that does not exit within
+            // that time is not the child.
+            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&EXIT_TIMEOUT));
         }
         let _ = wait_pidfd(pidfd.as_raw_fd(), runs);
     }
@@ -144,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_holds_the_line_is_killed_and_reaped() {
+    fn a_child_with_an_open_socket_is_killed_and_reaped() {
         isolated!(|| {
-            let (channel, [theirs, _page]) = Channel::new().expect("a channel");
-            let child = Command::new("/bin/sleep").arg("1000").descriptor(&theirs, 10).spawn().expect("starts");
-            drop(theirs);
+            let (channel, [peer, _page]) = Channel::new().expect("a channel");
+            let child = Command::new("/bin/sleep").arg("1000").descriptor(&peer, 10).spawn().expect("starts");
+            drop(peer);
             note(&channel, &child);
-            channel.end_unknown_child();
+            channel.kill_unreported_child();
             assert!(!exists(&child));
         });
     }
@@ -158,12 +159,12 @@ mod tests {
     #[test]
     fn a_child_that_has_ended_is_reaped() {
         isolated!(|| {
-            let (channel, [theirs, _page]) = Channel::new().expect("a channel");
-            let child = Command::new("/bin/true").descriptor(&theirs, 10).spawn().expect("starts");
-            drop(theirs);
+            let (channel, [peer, _page]) = Channel::new().expect("a channel");
+            let child = Command::new("/bin/true").descriptor(&peer, 10).spawn().expect("starts");
+            drop(peer);
             waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("own child");
             note(&channel, &child);
-            channel.end_unknown_child();
+            channel.kill_unreported_child();
             assert!(!exists(&child));
         });
     }
@@ -171,11 +172,11 @@ mod tests {
     #[test]
     fn another_process_with_the_pid_is_left_alone() {
         isolated!(|| {
-            let (channel, [theirs, _page]) = Channel::new().expect("a channel");
-            drop(theirs);
+            let (channel, [peer, _page]) = Channel::new().expect("a channel");
+            drop(peer);
             let mut other = Command::new("/bin/sleep").arg("1000").spawn().expect("starts");
             note(&channel, &other);
-            channel.end_unknown_child();
+            channel.kill_unreported_child();
             assert_eq!(other.try_wait().expect("own child"), None);
             other.kill().and_then(|()| other.wait()).expect("own child");
         });

@@ -9,24 +9,24 @@ use spawnfd_child::{Op, Plan, Step};
 use spawnfd_sys::call::{self, FilterInstruction};
 
 use super::Park;
-use super::prefix::Inside;
+use super::sandbox_command::InnerPlan;
 use crate::command::Command;
-use crate::host::authority::Added;
+use crate::host::authority::AddedConfinement;
+use crate::host::descriptors::CheckedFd;
 use crate::host::features;
-use crate::host::numbers::Known;
 
 /// Reasons for a cold start: the command asks for another filter or ruleset than the parked process has.
 const FILTER: &str = "seccomp filter";
 const RULESET: &str = "Landlock ruleset";
-/// A reason for a cold start: a child would perform an action outside the confinement, with another effect than
-/// inside.
+/// A reason for a cold start: a child performs an action before it is confined. A parked process would perform it
+/// afterwards, with another effect.
 pub(super) const CONFINED: &str = "confinement";
 
-/// In the order in which a child applies them.
+/// The confinement of a parked process. The fields are in the order in which a child applies them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Confinement {
     no_new_privs: bool,
-    ruleset: Option<Arc<Known>>,
+    ruleset: Option<Arc<CheckedFd>>,
     /// Empty: no filter.
     filter: Arc<[FilterInstruction]>,
 }
@@ -35,7 +35,7 @@ impl Confinement {
     /// # Errors
     /// As fcntl(2) with F_DUPFD.
     pub(super) fn new(park: &Park) -> std::io::Result<Confinement> {
-        let known = |fd: &Arc<OwnedFd>| fd.try_clone().map(Known::new).map(Arc::new);
+        let known = |fd: &Arc<OwnedFd>| fd.try_clone().map(CheckedFd::new).map(Arc::new);
         Ok(Confinement {
             no_new_privs: park.no_new_privs,
             ruleset: park.landlock.as_ref().map(known).transpose()?,
@@ -53,12 +53,12 @@ impl Confinement {
     }
 
     /// The changes that this confinement makes to the keeper thread's authority.
-    pub(super) fn added(&self) -> Added {
-        Added { no_new_privs: self.no_new_privs, filters: self.has_filter().into() }
+    pub(super) fn added(&self) -> AddedConfinement {
+        AddedConfinement { no_new_privs: self.no_new_privs, filters: self.has_filter().into() }
     }
 
     /// Confines a command. `None`: the application has closed the ruleset.
-    pub(super) fn lay_over<'fd>(&'fd self, command: &mut Command<'fd>) -> Option<()> {
+    pub(super) fn apply_to<'fd>(&'fd self, command: &mut Command<'fd>) -> Option<()> {
         if self.no_new_privs {
             command.no_new_privs();
         }
@@ -76,41 +76,41 @@ impl Confinement {
     ///
     /// # Errors
     /// The part of the confinement that the command lacks, or that differs.
-    pub(super) fn suits(&self, command: &Command<'_>) -> Result<(), &'static str> {
+    pub(super) fn check_command(&self, command: &Command<'_>) -> Result<(), &'static str> {
         if command.filter() != &*self.filter {
             return Err(FILTER);
         }
-        let is = |own: &Known, theirs: RawFd| {
+        let is_same_file = |own: &CheckedFd, theirs: RawFd| {
             own.get().is_some_and(|own| call::is_same_file(features::killed(), own.as_raw_fd(), theirs) == Ok(true))
         };
         if let Some(own) = &self.ruleset
-            && !command.first_ruleset().is_some_and(|theirs| is(own, theirs))
+            && !command.first_ruleset().is_some_and(|theirs| is_same_file(own, theirs))
         {
             return Err(RULESET);
         }
         if self.no_new_privs && !command.gives_up_privileges() { Err("no_new_privs") } else { Ok(()) }
     }
 
-    /// Adapts steps that a child performs before it is confined, and a parked process performs after that.
+    /// Adapts the steps that a child performs before it is confined. A parked process performs them afterwards.
     ///
     /// # Errors
     /// [`CONFINED`]: the steps would have another effect.
-    pub(super) fn enter(&self, inside: &mut Inside, plan: &Plan<'_>) -> Result<(), &'static str> {
-        let mut outside = self.ruleset.is_some();
-        for Step { index, op } in std::mem::take(&mut inside.steps) {
+    pub(super) fn adapt_steps(&self, inner: &mut InnerPlan, plan: &Plan<'_>) -> Result<(), &'static str> {
+        let mut ruleset_pending = self.ruleset.is_some();
+        for Step { index, op } in std::mem::take(&mut inner.steps) {
             let op = match op {
                 // The first ruleset is the one of the parked process.
-                Op::Landlock { .. } if outside => {
-                    outside = false;
+                Op::Landlock { .. } if ruleset_pending => {
+                    ruleset_pending = false;
                     continue;
                 }
                 Op::NoNewPrivs if self.no_new_privs => continue,
-                Op::OpenNull { to } => inside.null(plan, to)?,
-                Op::Open { .. } if outside || self.has_filter() => return Err(CONFINED),
+                Op::OpenNull { to } => inner.place_null(plan, to)?,
+                Op::Open { .. } if ruleset_pending || self.has_filter() => return Err(CONFINED),
                 Op::Cgroup { .. } | Op::OomScoreAdj { .. } => return Err(CONFINED),
                 op => op,
             };
-            inside.steps.push(Step { index, op });
+            inner.steps.push(Step { index, op });
         }
         Ok(())
     }

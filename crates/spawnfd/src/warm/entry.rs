@@ -7,114 +7,121 @@ use std::time::{Duration, Instant};
 
 use super::Mode;
 use super::leased::LeasedProcess;
-use super::parked::Parked;
+use super::parked::ParkedProcess;
 use super::recipe::Recipe;
-use crate::host::numbers::standard_is_open;
+use crate::host::descriptors::standard_streams_are_open;
 
 /// One program to keep warm.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct WarmEntry {
     pub(super) id: u64,
     pub(super) recipe: Arc<Recipe>,
     pub(super) depth: usize,
     /// The parked processes, the oldest first.
-    pub(super) parked: VecDeque<Waiting>,
+    pub(super) parked: VecDeque<ParkedHandle>,
     /// Mode fork: the parent that the others are forked from.
-    pub(super) parent: Option<Waiting>,
+    pub(super) parent: Option<ParkedHandle>,
     /// The number of leased processes.
-    pub(super) taken: usize,
+    pub(super) leased: usize,
     /// Set while the keeper parks a process: the start time, and the number of mount table changes at that time.
-    pub(super) making: Option<(Instant, u64)>,
-    /// The reason why the program cannot be parked.
+    pub(super) parking: Option<(Instant, u64)>,
+    /// The reason why the keeper cannot park the program.
     pub(super) cannot: Option<&'static str>,
     /// The resource that was missing several times in a row, and the time of the last failure. The keeper tries again
     /// at intervals.
-    pub(super) lacks: Option<(&'static str, Instant)>,
+    pub(super) missing_resource: Option<(&'static str, Instant)>,
     /// The keeper has parked this version of the program before.
-    pub(super) proven: bool,
-    /// The parked processes were retired because something changed, and none has been parked since.
+    pub(super) was_parked: bool,
+    /// Something has changed, so the keeper has ended the parked processes. It has parked none since.
     pub(super) stale: bool,
     /// How many times in a row a file changed during parking, or a resource was missing.
-    pub(super) disturbed: u32,
-    /// The earliest time of the next parking.
-    pub(super) due: Instant,
-    pub(super) used: Instant,
-    pub(super) asleep: bool,
-    /// Kept since its first start, without having been added.
-    pub(super) kept: bool,
+    pub(super) failures: u32,
+    /// The earliest time at which the keeper parks the next process.
+    pub(super) next_attempt: Instant,
+    pub(super) last_used: Instant,
+    /// The keeper has ended the processes because no start used them for [`idle`](super::WarmOptions::idle).
+    pub(super) idle: bool,
+    /// A start added the program, not the application ([`keep`](super::WarmOptions::keep)).
+    pub(super) auto_added: bool,
     /// Counts changes. It distinguishes processes that were parked before and after a change.
     pub(super) version: u64,
 }
 
-impl Entry {
-    /// Leases a parked process to a start; or the parent, so that the start forks a child from it.
-    pub(super) fn take(&mut self, now: Instant, delay: Duration) -> Result<LeasedProcess, &'static str> {
-        (self.used, self.asleep) = (now, false);
+impl WarmEntry {
+    /// Leases a parked process to a start. If none is free, leases the parent, so that the start forks a child from
+    /// it.
+    pub(super) fn lease(&mut self, now: Instant, delay: Duration) -> Result<LeasedProcess, &'static str> {
+        (self.last_used, self.idle) = (now, false);
         if let Some(cannot) = self.cannot {
             return Err(cannot);
         }
-        let waiting = self.parked.pop_front();
-        let is_parent = waiting.is_none();
-        let none = if self.stale { "stale" } else { "empty" };
-        let empty =
-            || if standard_is_open() { self.lacks.map_or(none, |(what, _)| what) } else { "closed standard stream" };
-        let shared = waiting.or_else(|| self.parent.clone()).ok_or_else(empty)?;
+        let parked = self.parked.pop_front();
+        let is_parent = parked.is_none();
+        let reason = if self.stale { "stale" } else { "empty" };
+        let refusal = || {
+            if standard_streams_are_open() {
+                self.missing_resource.map_or(reason, |(what, _)| what)
+            } else {
+                "closed standard stream"
+            }
+        };
+        let handle = parked.or_else(|| self.parent.clone()).ok_or_else(refusal)?;
         if self.parked.len() + 1 >= self.depth {
-            self.due = now + delay;
+            self.next_attempt = now + delay;
         }
-        self.taken += 1;
-        Ok(LeasedProcess { entry: self.id, recipe: self.recipe.clone(), shared, is_parent })
+        self.leased += 1;
+        Ok(LeasedProcess { entry: self.id, recipe: self.recipe.clone(), handle, is_parent })
     }
 
     /// Whether the leased process is still the parent of this entry.
     pub(super) fn has_parent(&self, leased: &LeasedProcess) -> bool {
-        self.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(&parent.process, &leased.shared.process))
+        self.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(&parent.process, &leased.handle.process))
     }
 
-    /// Whether the entry has all its processes, or cannot have any.
-    pub(super) fn is_done(&self) -> bool {
-        self.cannot.is_some() || !self.is_missing()
+    /// Whether the entry has all its processes, or can have none.
+    pub(super) fn is_complete(&self) -> bool {
+        self.cannot.is_some() || !self.lacks_processes()
     }
 
-    /// The known reason why parked processes are missing.
-    pub(super) fn why_not(&self) -> Option<&'static str> {
-        self.cannot.or(self.lacks.map(|(what, _)| what))
+    /// Why parked processes are missing, if the reason is known.
+    pub(super) fn missing_reason(&self) -> Option<&'static str> {
+        self.cannot.or(self.missing_resource.map(|(what, _)| what))
     }
 
-    pub(super) fn is_missing(&self) -> bool {
+    pub(super) fn lacks_processes(&self) -> bool {
         self.lacks_parent() || self.parked.len() < self.depth
     }
 
     fn lacks_parent(&self) -> bool {
-        self.recipe.mode == Mode::Fork && self.parent.as_ref().is_none_or(|parent| parent.old)
+        self.recipe.mode == Mode::Fork && self.parent.as_ref().is_none_or(|parent| parent.outdated)
     }
 
-    /// Takes all processes, to be ended.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Waiting> {
+    /// Removes all processes from the entry. The caller ends them.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = ParkedHandle> {
         self.parked.drain(..).chain(self.parent.take())
     }
 
     /// All processes that are not leased.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = &Waiting> + Clone {
+    pub(super) fn unleased(&self) -> impl Iterator<Item = &ParkedHandle> + Clone {
         self.parked.iter().chain(&self.parent)
     }
 }
 
-/// A parked process. Several threads may use a parent at once.
+/// A shared handle of a parked process. Several threads may use a parent at once.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
+pub(super) struct ParkedHandle {
     pub(super) version: u64,
     /// The time at which the process was parked.
-    pub(super) since: Instant,
-    /// The process is to be replaced, and is used until then.
-    pub(super) old: bool,
+    pub(super) parked_at: Instant,
+    /// The keeper will replace the process. Starts use it until then.
+    pub(super) outdated: bool,
     pub(super) memory: u64,
-    pub(super) process: Arc<Mutex<Parked>>,
+    pub(super) process: Arc<Mutex<ParkedProcess>>,
 }
 
-impl Waiting {
-    pub(super) fn new(version: u64, parked: Parked) -> Waiting {
-        let (since, memory) = (Instant::now(), parked.private);
-        Waiting { version, since, old: false, memory, process: Arc::new(Mutex::new(parked)) }
+impl ParkedHandle {
+    pub(super) fn new(version: u64, parked: ParkedProcess) -> ParkedHandle {
+        let (parked_at, memory) = (Instant::now(), parked.private);
+        ParkedHandle { version, parked_at, outdated: false, memory, process: Arc::new(Mutex::new(parked)) }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The object that parks a program, as a file that ld.so can load, and the programs that can load it. Also the
-//! zygote, the parked program that executes others.
+//! The shared object that parks a program, as a file that ld.so can load; and which programs can load it. Also the
+//! zygote, a program of the library that is parked and then executes any other program.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -8,37 +8,37 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, getxattr, openat};
 
-use super::channel::Failed;
+use super::channel::CallError;
 use crate::host::memfd;
 use crate::template::Template;
 
-/// A sealed memory file that holds this object of `spawnfd-parked`.
+/// A sealed memory file with this shared object of `spawnfd-parked`.
 ///
 /// # Errors
 /// As memfd_create(2).
-pub(super) fn object_file(object: &[u8]) -> Result<OwnedFd, Failed> {
-    memfd::holding("spawnfd-warm", object).map_err(|errno| ("memfd_create()", errno))
+pub(super) fn object_file(object: &[u8]) -> Result<OwnedFd, CallError> {
+    memfd::with_contents("spawnfd-warm", object).map_err(|errno| ("memfd_create()", errno))
 }
 
-/// A sealed memory file that holds the zygote, the program that is parked to execute other programs.
+/// A sealed memory file with the zygote.
 ///
 /// # Errors
 /// As memfd_create(2).
-pub(super) fn zygote_file() -> Result<OwnedFd, Failed> {
-    memfd::holding("spawnfd-zygote", spawnfd_parked::ZYGOTE).map_err(|errno| ("memfd_create()", errno))
+pub(super) fn zygote_file() -> Result<OwnedFd, CallError> {
+    memfd::with_contents("spawnfd-zygote", spawnfd_parked::ZYGOTE).map_err(|errno| ("memfd_create()", errno))
 }
 
-/// Whether a program would load the object. A program that does not must not be started: it would run instead of
+/// Checks that a program would load the object. The keeper must not start any other program: it would run instead of
 /// parking.
 ///
 /// # Errors
-/// The reason why it would not.
+/// The reason why the program would not load the object.
 pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
     if template.is_script() {
         return Err("script");
     }
     let Some(path) = template.path().filter(|_| !template.executed_by_descriptor()) else { return Err("descriptor") };
-    hands_on(template)?;
+    keeps_preload(template)?;
     let capabilities = getxattr(path, "security.capability", &mut [0u8; 64]);
     if matches!(capabilities, Ok(1..) | Err(rustix::io::Errno::RANGE)) {
         return Err("file capabilities");
@@ -51,12 +51,12 @@ pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
     }
 }
 
-/// Whether LD_PRELOAD stays in effect for a program.
+/// Checks that LD_PRELOAD has an effect in a program.
 ///
 /// # Errors
-/// The reason why it does not. If a program gains privileges at exec, ld.so removes the variable (ld.so(8),
+/// The reason why it has none. If a program gains privileges at exec, ld.so removes the variable (ld.so(8),
 /// secure-execution mode).
-pub(super) fn hands_on(template: &Template) -> Result<(), &'static str> {
+pub(super) fn keeps_preload(template: &Template) -> Result<(), &'static str> {
     const SET_ID: u16 = 0o6000;
     if template.identity().mode & SET_ID == 0 { Ok(()) } else { Err("setuid") }
 }

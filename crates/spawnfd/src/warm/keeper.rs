@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The keeper: a thread that parks processes, one at a time except slow ones, and only when the CPU is idle.
+//! The keeper: a thread that parks processes. It parks the next one once the previous one is parked or slow to park.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,12 +13,12 @@ use rustix::time::{
 
 use spawnfd_sys::Errno;
 
-use super::making::Making;
+use super::parking::ParkingProcess;
 use super::refill::Work;
 use super::state::WarmState;
 use crate::error::errno;
 use crate::host::authority::Reach;
-use crate::host::numbers::{Known, standard_is_open};
+use crate::host::descriptors::{CheckedFd, standard_streams_are_open};
 use crate::host::per_process::PerProcess;
 use crate::host::thread::start_thread;
 
@@ -32,35 +32,35 @@ pub(super) struct Keeper {
 
 #[derive(Debug)]
 struct KeeperThread {
-    timer: Arc<Timer>,
+    timer: Arc<KeeperTimer>,
     thread: JoinHandle<()>,
 }
 
-/// Wakes the thread, at once or later.
+/// A timer descriptor that wakes the thread, at once or later.
 #[derive(Debug)]
-struct Timer {
-    fd: Known,
-    made: Instant,
-    /// When the timer expires, in nanoseconds since it was made; `NEVER`: it is not set.
+struct KeeperTimer {
+    fd: CheckedFd,
+    created: Instant,
+    /// When the timer expires, in nanoseconds since its creation; `NEVER`: it is not set.
     expires: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
 /// The longest sleep: once an application has closed the timer, nothing can wake the thread.
-const ASLEEP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-impl Timer {
-    fn new() -> Result<Timer, Errno> {
+impl KeeperTimer {
+    fn new() -> Result<KeeperTimer, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let fd = Known::new(timerfd_create(TimerfdClockId::Monotonic, flags).map_err(errno)?);
-        Ok(Timer { fd, made: Instant::now(), expires: AtomicU64::new(NEVER) })
+        let fd = CheckedFd::new(timerfd_create(TimerfdClockId::Monotonic, flags).map_err(errno)?);
+        Ok(KeeperTimer { fd, created: Instant::now(), expires: AtomicU64::new(NEVER) })
     }
 
-    /// Has the timer expire after that time, unless it expires sooner.
+    /// Sets the timer to expire after that time, unless it expires sooner.
     ///
-    /// Set it after changing the state: the thread clears the timer before it reads the state.
+    /// Change the state before you call this: the thread clears the timer before it reads the state.
     fn set(&self, after: Duration) {
-        let at = u64::try_from((self.made.elapsed() + after).as_nanos()).unwrap_or(NEVER - 1);
+        let at = u64::try_from((self.created.elapsed() + after).as_nanos()).unwrap_or(NEVER - 1);
         if self.expires.fetch_min(at, Ordering::SeqCst) <= at {
             return;
         }
@@ -70,17 +70,18 @@ impl Timer {
         let _ = self.fd.get().map(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &once));
     }
 
-    /// Sleeps until the timer expires, `until` passes, or one of these processes reports. Only this function clears
-    /// the timer, so an earlier expiry is not lost.
-    fn wait(&self, until: Option<Instant>, all: &[Making]) {
+    /// Sleeps until the timer expires, `deadline` passes, or one of these processes reports. Only this function
+    /// clears the timer, so an earlier expiry is not lost.
+    fn wait(&self, deadline: Option<Instant>, parking: &[ParkingProcess]) {
         let Some(timer) = self.fd.get() else {
-            // An application has closed it: the thread polls the state.
+            // The application has closed the timer, so the thread checks the state at intervals.
             return std::thread::sleep(Duration::from_millis(20));
         };
-        let left = until.map_or(ASLEEP, |until| until.saturating_duration_since(Instant::now()).min(ASLEEP));
-        let each = all.iter().filter_map(Making::source).chain([timer]);
+        let timeout =
+            deadline.map_or(MAX_SLEEP, |deadline| deadline.saturating_duration_since(Instant::now()).min(MAX_SLEEP));
+        let each = parking.iter().filter_map(ParkingProcess::report_fd).chain([timer]);
         let mut each: Vec<PollFd<'_>> = each.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        let _ = poll(&mut each, Timespec::try_from(left).ok().as_ref());
+        let _ = poll(&mut each, Timespec::try_from(timeout).ok().as_ref());
         if self.fd.get().is_some_and(|timer| rustix::io::read(timer, &mut [0u8; 8]).is_ok()) {
             self.expires.store(NEVER, Ordering::SeqCst);
         }
@@ -89,15 +90,19 @@ impl Timer {
 
 impl Keeper {
     pub(super) fn new(state: &Arc<PerProcess<WarmState>>) -> Keeper {
-        Keeper { state: Arc::downgrade(state), running: PerProcess::here(None, || None), ended: Arc::default() }
+        Keeper {
+            state: Arc::downgrade(state),
+            running: PerProcess::for_this_process(None, || None),
+            ended: Arc::default(),
+        }
     }
 
-    /// Has the thread read the state after that time; starts the thread if it does not run.
+    /// Makes the thread check the state after that time. Starts the thread if it does not run.
     ///
     /// # Errors
-    /// EAGAIN, EMFILE, ENFILE: there can be no thread.
+    /// EAGAIN, EMFILE, ENFILE: the thread cannot be started.
     pub(super) fn wake(&self, after: Duration) -> Result<(), Errno> {
-        if !self.running.is_here() || self.ended.load(Ordering::Relaxed) {
+        if !self.running.belongs_to_this_process() || self.ended.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut running = self.running.lock();
@@ -105,15 +110,16 @@ impl Keeper {
             running.timer.set(after);
             return Ok(());
         }
-        // A later start wakes the keeper. (The thread might take a descriptor that another thread opens there for the
-        // moment for the stream.)
-        if !standard_is_open() {
+        // Do not start the thread now; a later start of a program wakes the keeper. (The thread might find a
+        // descriptor that another thread opens at the closed number, and treat that as the standard stream.)
+        if !standard_streams_are_open() {
             return Ok(());
         }
-        let timer = Arc::new(Timer::new()?);
-        let (state, of_thread, ended) = (self.state.clone(), timer.clone(), self.ended.clone());
-        let maker = Reach::read()?;
-        let thread = start_thread("spawnfd-warm", 256 << 10, move || keep(&state, &of_thread, &maker, &ended))?;
+        let timer = Arc::new(KeeperTimer::new()?);
+        let (state, thread_timer, ended) = (self.state.clone(), timer.clone(), self.ended.clone());
+        let starter = Reach::read()?;
+        let thread =
+            start_thread("spawnfd-warm", 256 << 10, move || run_keeper(&state, &thread_timer, &starter, &ended))?;
         *running = Some(KeeperThread { timer, thread });
         Ok(())
     }
@@ -131,45 +137,48 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        if self.running.is_here() {
+        if self.running.belongs_to_this_process() {
             self.end();
         } else {
-            // A fork's copy of the host has no such thread. Another thread may have its id and must not be detached.
+            // A forked copy of the host has no such thread. Do not drop the handle: that would detach another thread
+            // with the same id.
             std::mem::forget(std::mem::take(&mut self.running));
         }
     }
 }
 
-/// The thread's main function. `maker`: the reach of the thread that started it.
-fn keep(state: &Weak<PerProcess<WarmState>>, timer: &Timer, maker: &Arc<Reach>, ended: &AtomicBool) {
-    let mut all: Vec<Making> = Vec::new();
+/// The keeper thread's main function. `starter`: the reach of the thread that started the keeper.
+fn run_keeper(state: &Weak<PerProcess<WarmState>>, timer: &KeeperTimer, starter: &Arc<Reach>, ended: &AtomicBool) {
+    let mut parking: Vec<ParkingProcess> = Vec::new();
     while !ended.load(Ordering::Relaxed) {
-        let Some(shared) = state.upgrade() else { return };
-        let (work, waste) = shared.lock().next_work();
-        drop(waste);
-        drop(shared);
+        let Some(warm) = state.upgrade() else { return };
+        let (work, discarded) = warm.lock().next_work();
+        drop(discarded);
+        drop(warm);
         let mut done = Vec::new();
         match work {
-            Work::Park { whose, recipe, object } => match Making::begin(whose, recipe, object, maker.clone()) {
-                Ok(making) => all.push(making),
-                Err(why) => done.push((whose, Err(why))),
-            },
-            Work::Fork(parent, count) => {
-                let born = parent.lock().fork(count);
-                let Some(shared) = state.upgrade() else { return };
-                shared.lock().forked(parent, count, born);
+            Work::Park { target, recipe, object } => {
+                match ParkingProcess::begin(target, recipe, object, starter.clone()) {
+                    Ok(process) => parking.push(process),
+                    Err(why) => done.push((target, Err(why))),
+                }
             }
-            Work::Wait(until) => timer.wait(until, &all),
+            Work::Fork(parent, count) => {
+                let forked = parent.lock().fork(count);
+                let Some(warm) = state.upgrade() else { return };
+                warm.lock().finish_keeper_fork(parent, count, forked);
+            }
+            Work::Wait(deadline) => timer.wait(deadline, &parking),
         }
-        all.retain_mut(|making| {
-            let outcome = making.look();
-            let waits = outcome.is_none();
-            done.extend(outcome.map(|outcome| (making.whose, outcome)));
-            waits
+        parking.retain_mut(|process| {
+            let outcome = process.poll_outcome();
+            let is_unfinished = outcome.is_none();
+            done.extend(outcome.map(|outcome| (process.target, outcome)));
+            is_unfinished
         });
-        for (whose, outcome) in done {
-            let Some(shared) = state.upgrade() else { return };
-            let unwanted = shared.lock().parked(whose, outcome);
+        for (target, outcome) in done {
+            let Some(warm) = state.upgrade() else { return };
+            let unwanted = warm.lock().finish_parking(target, outcome);
             drop(unwanted);
         }
     }

@@ -30,7 +30,8 @@ impl Kind {
         }
     }
 
-    /// The leading arguments to park with, so that commands with all these arguments fit; `None`: no command would.
+    /// The leading arguments with which to park a process for commands with the arguments `args`. `None`: no parked
+    /// process could serve them.
     pub(super) fn options(self, args: &[OsString]) -> Option<Vec<OsString>> {
         let leading = match self {
             Kind::Main => 0,
@@ -49,7 +50,7 @@ impl Kind {
         // The rest is the code or script to run, and its arguments.
         let fits = match self {
             Kind::Main => true,
-            // Without arguments, CPython may show a prompt.
+            // Without arguments, CPython may show a prompt, so such a command does not fit.
             Kind::Python => match rest.first().map(|arg| arg.as_bytes()) {
                 Some(b"-c" | b"-m" | b"-") => true,
                 first => first.is_some_and(|arg| !arg.is_empty()) && !is_flag(0),
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn node_for_scripts() {
+    fn a_node_process_parked_without_e_serves_scripts_only() {
         for args in [&["s.js"][..], &["s.js", "-x"]] {
             assert!(fits(Kind::Node, &[], args), "{args:?}");
             assert!(!fits(Kind::Node, &["--no-warnings"], args), "{args:?}");
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn node_for_code() {
+    fn a_node_process_parked_with_e_serves_code_only() {
         for args in [&["-e", "0"][..], &["-e", "", "a", "-b"], &["-e", "0", "a"]] {
             assert!(fits(Kind::Node, &["-e"], args), "{args:?}");
         }
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn options_to_park_with() {
+    fn leading_options_become_the_arguments_of_the_parked_process() {
         let own = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
         let options = |kind: Kind, args: &[&str]| kind.options(&own(args));
         assert_eq!(options(Kind::Main, &["-c", "x"]), Some(own(&[])));
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn python() {
+    fn a_python_process_serves_code_modules_and_scripts() {
         for args in [&["-c", "0"][..], &["-m", "x"], &["s.py", "-x"], &["-"]] {
             assert!(fits(Kind::Python, &[], args), "{args:?}");
         }

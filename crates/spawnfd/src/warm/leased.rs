@@ -9,10 +9,10 @@ use spawnfd_sys::{abi, call};
 
 use super::Kind;
 use super::caller::CallerState;
-use super::entry::Waiting;
-use super::parked::{MADE_DEFAULT, Parked};
-use super::prefix::Inside;
+use super::entry::ParkedHandle;
+use super::parked::{MADE_DEFAULT, ParkedProcess};
 use super::recipe::Recipe;
+use super::sandbox_command::InnerPlan;
 use super::state::ARGUMENTS;
 use super::wire::Context;
 use crate::template::Template;
@@ -22,55 +22,59 @@ use crate::template::Template;
 pub(super) struct LeasedProcess {
     pub(super) entry: u64,
     pub(super) recipe: Arc<Recipe>,
-    pub(super) shared: Waiting,
+    pub(super) handle: ParkedHandle,
     /// The process is the parent of forked processes: the start forks a child from it.
     pub(super) is_parent: bool,
 }
 
 impl LeasedProcess {
     pub(super) fn is_sandboxed(&self) -> bool {
-        self.recipe.prefix.is_some()
+        self.recipe.sandbox.is_some()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Parked> {
-        self.shared.process.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, ParkedProcess> {
+        self.handle.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the process can carry out this plan's actions.
+    /// Checks that the process can perform this plan's actions.
     pub(super) fn fits(&self, plan: &Plan<'_>) -> Result<(), &'static str> {
         let parked = self.recipe.template.name().as_bytes();
-        let as_parked = |name: &[u8]| match self.recipe.kind {
+        let name_fits = |name: &[u8]| match self.recipe.kind {
             Kind::Main => true,
-            // CPython locates itself by argv[0]. A bare name leads to the same file.
+            // CPython finds its own file by argv[0]. A bare name leads to the same file.
             Kind::Python => name == parked || !name.contains(&b'/'),
-            // process.argv0 has been set.
+            // Node.js has set process.argv0 already.
             Kind::Node => name == parked,
         };
-        let is_beyond = |op: &Op<'_>| {
+        let keeps_high_number = |op: &Op<'_>| {
             matches!(*op, Op::Place { source, to }
             if to >= plan.below && plan.sources.get(source) == Some(&to))
         };
-        if plan.steps.iter().any(|step| is_beyond(&step.op)) {
+        if plan.steps.iter().any(|step| keeps_high_number(&step.op)) {
             return Err("inherited descriptors");
         }
         let name = plan.argv.iter().next().map(std::ffi::CStr::to_bytes);
-        if self.is_sandboxed() || name.is_some_and(as_parked) { Ok(()) } else { Err(ARGUMENTS) }
+        if self.is_sandboxed() || name.is_some_and(name_fits) { Ok(()) } else { Err(ARGUMENTS) }
     }
 
-    /// The part of the plan that a confined or sandboxed process carries out; `None`: the process is neither.
+    /// The part of the plan that a confined or sandboxed process performs. `None`: the process is neither.
     ///
     /// # Errors
-    /// An action that only the program in front can perform.
-    pub(super) fn inside(&self, parked: &Parked, plan: &Plan<'static>) -> Result<Option<Inside>, &'static str> {
+    /// An action that only the sandbox command can perform.
+    pub(super) fn inner_plan(
+        &self,
+        parked: &ParkedProcess,
+        plan: &Plan<'static>,
+    ) -> Result<Option<InnerPlan>, &'static str> {
         if !self.is_confined() && !self.is_sandboxed() {
             return Ok(None);
         }
-        let mut inside = Inside::of(plan);
-        self.recipe.confinement.enter(&mut inside, plan)?;
-        if let Some(prefix) = &self.recipe.prefix {
-            prefix.enter(&mut inside, plan, &parked.origin.env, &parked.origin.given)?;
+        let mut inner = InnerPlan::of(plan);
+        self.recipe.confinement.adapt_steps(&mut inner, plan)?;
+        if let Some(sandbox) = &self.recipe.sandbox {
+            sandbox.adapt_steps(&mut inner, plan, &parked.origin.env, &parked.origin.given)?;
         }
-        Ok(Some(inside))
+        Ok(Some(inner))
     }
 
     /// Whether the process is confined more than its owner.
@@ -78,17 +82,17 @@ impl LeasedProcess {
         self.recipe.confinement.is_any()
     }
 
-    /// The changes from the caller state at the start of `parked` to the current one. `here`: the index of the
-    /// working directory in the sources.
+    /// The differences between the caller state at the start of `parked` and the current caller state. `cwd_source`:
+    /// the index of the working directory in the sources.
     ///
     /// # Errors
-    /// A difference that cannot be carried over.
+    /// A difference that the parked process cannot apply.
     pub(super) fn compare(
         &self,
-        parked: &Parked,
+        parked: &ParkedProcess,
         plan: &Plan<'_>,
         template: &Template,
-        here: Option<usize>,
+        cwd_source: Option<usize>,
     ) -> Result<Context, &'static str> {
         template.check().map_err(|_| "stale")?;
         if self.is_sandboxed() {
@@ -96,18 +100,18 @@ impl LeasedProcess {
         }
         let now = CallerState::of_calling_thread().ok_or("/proc")?;
         let mut steps = parked.origin.caller.steps_to(&now, self.recipe.executes)?;
-        match here {
+        match cwd_source {
             Some(dir) => steps.push(Op::Fchdir { dir }),
             None if self.is_sandboxed() && steps.len() > 1 => return Err("limits"),
             None => {}
         }
-        if now.is_ordinary() && self.recipe.stands_back() {
-            // Parked processes run under SCHED_BATCH.
+        if now.is_ordinary() && self.recipe.runs_as_batch() {
+            // The parked process runs under SCHED_BATCH; return to the caller's policy.
             steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
         }
         let ignored = parked.origin.caller.authority.ignored() & !MADE_DEFAULT;
         let wanted = now.authority.ignored() & !plan.default_signals;
-        // The program in front may have read the ignored signals.
+        // The sandbox command may have read the ignored signals.
         if self.is_sandboxed() && ignored != wanted {
             return Err("ignored signals");
         }

@@ -2,10 +2,10 @@
 //! Warm starts: a program starts from a process that the library has started ahead, and that waits at main() or after
 //! an interpreter's initialisation.
 //!
-//! `Warm` has the programs to park; its keeper thread (`keeper.rs`) parks them. A start asks for an [`Offer`]: a
-//! parked process for this command, if the calling thread has the same caller state ([`CallerState`]). The library
-//! sends the command's plan to the parked process in a message (`wire.rs`). There `spawnfd-parked` performs the plan
-//! as a child would.
+//! `Warm` has the programs to park; its keeper thread (`keeper.rs`) parks them. A start asks for an `Offer`
+//! (`offer.rs`): a parked process for this command, if the calling thread has the same caller state (`CallerState`).
+//! The library sends the command's plan to the parked process in a message (`wire.rs`). There `spawnfd-parked`
+//! performs the plan as a child would.
 //!
 //! If a warm start is not possible, the program starts cold, and the library counts the reason. A zygote is a parked
 //! process that executes any program; it is parked and leased in the same way. See docs/warm.md.
@@ -19,16 +19,16 @@ mod image;
 mod keeper;
 mod kind;
 mod leased;
-mod making;
 mod mounts;
 mod offer;
 mod options;
 mod parked;
-mod prefix;
+mod parking;
 mod recipe;
 mod referent;
 mod refill;
 mod request;
+mod sandbox_command;
 mod start;
 mod state;
 mod watch;
@@ -48,11 +48,11 @@ use crate::command::Command;
 use crate::error::{Error, Result, Stage, from_io};
 use crate::host::per_process::PerProcess;
 use crate::template::Template;
-use channel::Failed;
+use channel::CallError;
 use confinement::Confinement;
 use keeper::Keeper;
 use leased::LeasedProcess;
-use prefix::Prefix;
+use sandbox_command::SandboxCommand;
 use state::{NOT_ADDED, WarmState};
 
 /// A set of parked processes: programs that the library has started ahead.
@@ -83,11 +83,11 @@ use state::{NOT_ADDED, WarmState};
 pub struct Warm {
     state: Arc<PerProcess<WarmState>>,
     keeper: Arc<Keeper>,
-    /// The number of programs to keep warm that were not added.
+    /// The number of programs to keep warm that the application has not added.
     keep: usize,
 }
 
-/// The shortest allowed `age`. Shorter ones would only replace parked processes.
+/// The shortest allowed `age`. With a shorter one, the keeper would do nothing but replace parked processes.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 impl Warm {
@@ -102,7 +102,7 @@ impl Warm {
         }
         let keep = options.keep;
         let state = WarmState::new(options).map_err(failed)?;
-        let state = Arc::new(PerProcess::here(state, WarmState::default));
+        let state = Arc::new(PerProcess::for_this_process(state, WarmState::default));
         Ok(Warm { keeper: Arc::new(Keeper::new(&state)), state, keep })
     }
 
@@ -120,16 +120,16 @@ impl Warm {
         self.add_template(&Template::search(program, path)?, park)
     }
 
-    fn prefix(template: &Template, park: &Park) -> Result<Option<Prefix>> {
+    fn sandbox_command(template: &Template, park: &Park) -> Result<Option<SandboxCommand>> {
         let Some(sandbox) = &park.sandbox else {
             return match &park.current_dir {
                 Some(directory) => Err(Error::invalid(format!("add: current_dir {directory:?} without a sandbox"))),
                 None => Ok(None),
             };
         };
-        let front = Template::open(&sandbox.program)?;
-        let directory = park.current_dir.as_deref().map(prefix::directory).transpose()?;
-        Ok(Some(Prefix::new(front, sandbox, template.name(), directory)))
+        let sandbox_template = Template::open(&sandbox.program)?;
+        let directory = park.current_dir.as_deref().map(sandbox_command::directory).transpose()?;
+        Ok(Some(SandboxCommand::new(sandbox_template, sandbox, template.name(), directory)))
     }
 
     /// As [`add`](Warm::add), for a template. When the file changes, the library records it again.
@@ -142,10 +142,10 @@ impl Warm {
             let call = format!("add({:?}): modules to load first, which only interpreters do", template.name());
             return Err(Error::invalid(call));
         }
-        let prefix = Warm::prefix(template, &park)?;
+        let sandbox = Warm::sandbox_command(template, &park)?;
         let confinement =
             Confinement::new(&park).map_err(|error| failed(("fcntl(F_DUPFD_CLOEXEC)", from_io(&error))))?;
-        self.state.lock().add(template, prefix, confinement, park);
+        self.state.lock().add(template, sandbox, confinement, park);
         self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
@@ -154,7 +154,7 @@ impl Warm {
     /// # Errors
     /// EAGAIN: no thread can be started.
     pub fn add_once(&self, template: &Template) -> Result<()> {
-        if self.state.lock().has(template) { Ok(()) } else { self.add_template(template, Park::default()) }
+        if self.state.lock().has_program(template) { Ok(()) } else { self.add_template(template, Park::default()) }
     }
 
     /// Returns a handle to the same parked processes, with [`keep`](WarmOptions::keep) at least `programs` for
@@ -190,10 +190,10 @@ impl Warm {
         self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
-    /// Wakes the keeper. If warm starts are off and no process remains to be ended, starts no thread.
+    /// Wakes the keeper. Does nothing if warm starts are off and the keeper has no process to end.
     fn wake_keeper(&self) -> std::result::Result<(), Errno> {
         let mut state = self.state.lock();
-        let idle = state.switch(is_off()) && state.gone.is_empty();
+        let idle = state.update_turned_off(is_off()) && state.to_end.is_empty();
         drop(state);
         if idle { Ok(()) } else { self.keeper.wake(Duration::ZERO) }
     }
@@ -211,19 +211,19 @@ impl Warm {
     /// - this process has closed descriptor 0, 1 or 2
     /// - a resource was missing several times ([`WarmStats::cannot`]); the keeper tries again at intervals
     pub fn fill(&self, timeout: Duration) -> bool {
-        let begun = Instant::now();
-        let deadline = begun.checked_add(timeout);
+        let started_at = Instant::now();
+        let deadline = started_at.checked_add(timeout);
         loop {
             {
                 let mut state = self.state.lock();
-                if state.switch(is_off()) {
+                if state.update_turned_off(is_off()) {
                     return false;
                 }
-                state.hurry();
+                state.retry_now();
                 if state.is_full() {
                     return true;
                 }
-                if state.is_held_up(begun) {
+                if state.is_blocked(started_at) {
                     return false;
                 }
             }
@@ -242,37 +242,37 @@ impl Warm {
 
     /// Ends all parked processes and the thread. Commands that still use this `Warm` start cold.
     pub fn close(&self) {
-        let gone = self.state.lock().close();
+        let to_end = self.state.lock().close();
         self.keeper.end();
-        drop(gone);
+        drop(to_end);
         // The keeper may have parked another process before it ended.
-        let gone = self.state.lock().left_over();
-        drop(gone);
+        let to_end = self.state.lock().take_remaining();
+        drop(to_end);
     }
 
-    /// Leases a process that executes any program. `reason`: why the program's own parked processes do not serve the
-    /// command.
-    fn take_any(&self, reason: &'static str) -> std::result::Result<LeasedProcess, &'static str> {
-        let any = self.state.lock().take_any();
-        match any {
-            Some(Err(any)) if reason == NOT_ADDED => Err(any),
+    /// Leases a process that executes any program. `reason`: why no process that is parked for this program can serve
+    /// the command.
+    fn lease_any(&self, reason: &'static str) -> std::result::Result<LeasedProcess, &'static str> {
+        let leased = self.state.lock().lease_any();
+        match leased {
+            Some(Err(refusal)) if reason == NOT_ADDED => Err(refusal),
             Some(Ok(leased)) => self.fork_if_parent(leased),
             _ => Err(reason),
         }
     }
 
-    /// Returns the leased process. If that is the parent of a fork mode entry, forks a new child and returns the
-    /// child.
+    /// Returns the leased process. If that process is the parent of a fork mode entry, forks a child from it and
+    /// returns the child.
     fn fork_if_parent(&self, leased: LeasedProcess) -> std::result::Result<LeasedProcess, &'static str> {
         if !leased.is_parent {
             return Ok(leased);
         }
         let forked = leased.lock().fork(1);
         let mut state = self.state.lock();
-        let outcome = state.forked_for_start(leased, forked);
-        let left_over = state.left_over();
+        let outcome = state.finish_fork_for_start(leased, forked);
+        let remaining = state.take_remaining();
         drop(state);
-        drop(left_over);
+        drop(remaining);
         outcome
     }
 }
@@ -294,6 +294,6 @@ fn is_off() -> bool {
     std::env::var_os("SPAWNFD_WARM").is_some_and(|value| value == "0")
 }
 
-fn failed((call, errno): Failed) -> Error {
+fn failed((call, errno): CallError) -> Error {
     Error::new(Stage::Warm, errno, call)
 }

@@ -10,13 +10,13 @@ use spawnfd_parked::protocol;
 
 use super::confinement::CONFINED;
 use super::leased::LeasedProcess;
-use super::parked::Parked;
-use super::request::Answer;
+use super::parked::ParkedProcess;
+use super::request::RequestOutcome;
 use super::state::{ARGUMENTS, NOT_ADDED, WarmState};
 use super::wire::StartRequest;
 use super::{Kind, Warm, is_off};
 use crate::command::{Command, Order, ParkedOffer, ParkedOutcome, ParkedSource};
-use crate::host::numbers::above_standard;
+use crate::host::descriptors::above_standard;
 use crate::template::Template;
 
 impl ParkedSource for Warm {
@@ -25,21 +25,22 @@ impl ParkedSource for Warm {
         command: &Command<'_>,
         template: &Template,
     ) -> std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str> {
-        if self.state.lock().switch(is_off()) {
+        if self.state.lock().update_turned_off(is_off()) {
             return Err("off");
         }
         if let Some(reason) = command.needs_calling_thread().or_else(|| command.needs_exec()) {
             return Err(reason);
         }
-        let own = {
+        let dedicated = {
             let mut state = self.state.lock();
-            state.take(template, command).inspect_err(|why| {
+            state.lease(template, command).inspect_err(|why| {
                 if matches!(*why, NOT_ADDED | ARGUMENTS) {
-                    state.keep(template, command, self.keep);
+                    state.auto_add(template, command, self.keep);
                 }
             })
         };
-        let leased = own.and_then(|leased| self.fork_if_parent(leased)).or_else(|reason| self.take_any(reason))?;
+        let leased =
+            dedicated.and_then(|leased| self.fork_if_parent(leased)).or_else(|reason| self.lease_any(reason))?;
         let mut offer = Offer { warm: self, leased: Some(leased), streams: [false; 3] };
         offer.streams = command.open_streams()?;
         Ok(Box::new(offer))
@@ -73,8 +74,8 @@ impl ParkedOffer for Offer<'_> {
             Err(reason) if !executes => reason,
             outcome => return outcome,
         };
-        self.finish(WarmState::put_back);
-        self.leased = Some(self.warm.take_any(reason)?);
+        self.finish(WarmState::return_unused);
+        self.leased = Some(self.warm.lease_any(reason)?);
         self.start_from_leased(order).map_err(|_| reason)
     }
 }
@@ -84,31 +85,31 @@ impl Offer<'_> {
         let Order { plan, template, cgroup, waits, may_block } = *order;
         let Some(leased) = self.leased.as_mut() else { return Err("empty") };
         leased.fits(plan)?;
-        // The zygote does not install filters.
+        // A zygote cannot install seccomp filters.
         if leased.recipe.executes && plan.filter.is_some() {
             return Err("seccomp filter");
         }
         let mut parked = leased.lock();
         if !leased.is_sandboxed() {
-            parked.agrees(&plan.envp)?;
+            parked.check_environment(&plan.envp)?;
         }
-        let inside = leased.inside(&parked, plan)?;
-        // Wait in these cases: Node.js may still refuse, and the caller gets the outcome of exec.
+        let inner = leased.inner_plan(&parked, plan)?;
+        // Always wait in these cases: Node.js may still refuse the request, and exec may fail.
         let waits = waits || leased.recipe.kind == Kind::Node || leased.recipe.executes;
         if waits && may_block {
             return Err("files to open");
         }
         let waits = waits || leased.is_confined();
-        let steps = inside.as_ref().map_or(&*plan.steps, |inside| &inside.steps);
-        // A sandbox has a working directory of its own.
-        let here = if !leased.is_sandboxed() && is_from_here(steps) {
-            let here = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-            Some(here.map(above_standard).map_err(|_| "working directory")?)
+        let steps = inner.as_ref().map_or(&*plan.steps, |inner| &inner.steps);
+        // A program in a sandbox does not use the caller's working directory.
+        let cwd = if !leased.is_sandboxed() && needs_caller_cwd(steps) {
+            let cwd = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+            Some(cwd.map(above_standard).map_err(|_| "working directory")?)
         } else {
             None
         };
         let mut sources = plan.sources.to_vec();
-        sources.extend(inside.iter().flat_map(|inside| &inside.opened).map(AsRawFd::as_raw_fd));
+        sources.extend(inner.iter().flat_map(|inner| &inner.opened).map(AsRawFd::as_raw_fd));
         let mut source = |fd: RawFd| {
             sources.push(fd);
             sources.len() - 1
@@ -117,15 +118,15 @@ impl Offer<'_> {
         if leased.is_confined() && join.is_some() {
             return Err(CONFINED);
         }
-        let here_at = here.as_ref().map(|here| source(here.as_raw_fd()));
+        let cwd_source = cwd.as_ref().map(|cwd| source(cwd.as_raw_fd()));
         if sources.len() > protocol::MAX_DESCRIPTORS {
             return Err("too many descriptors");
         }
         let request = StartRequest {
             join,
             steps,
-            skip: inside.as_ref().map_or(0, |inside| inside.skip),
-            handed_on: inside.as_ref().map_or(&[], |inside| &inside.handed_on),
+            skip: inner.as_ref().map_or(0, |inner| inner.skip),
+            handed_on: inner.as_ref().map_or(&[], |inner| &inner.handed_on),
             own_environment: leased.is_sandboxed(),
             executes: leased.recipe.executes,
             sources,
@@ -133,8 +134,8 @@ impl Offer<'_> {
         let answer = match parked.offer(plan, &request) {
             Err(answer) => answer,
             // The parked process prepares while the caller state is compared.
-            Ok(claim) => match leased.compare(&parked, plan, template, here_at) {
-                Err(reason) => Parked::withdraw(&claim, reason),
+            Ok(claim) => match leased.compare(&parked, plan, template, cwd_source) {
+                Err(reason) => ParkedProcess::withdraw(&claim, reason),
                 Ok(context) => {
                     for step in &*plan.steps {
                         if let Op::Announce { to } = &step.op {
@@ -147,21 +148,21 @@ impl Offer<'_> {
         };
         drop(parked);
         match answer {
-            Answer::Program(child) => {
-                self.finish(WarmState::used);
+            RequestOutcome::Program(child) => {
+                self.finish(WarmState::became_program);
                 Ok(Ok(*child))
             }
-            Answer::Failed(failure) => {
-                // A step that fails inside the confinement may succeed in a cold start.
+            RequestOutcome::Failed(failure) => {
+                // A step that fails in a confined process may succeed in a cold start.
                 let confined = leased.is_confined();
-                self.finish(WarmState::spoilt);
+                self.finish(WarmState::discard);
                 if confined { Err(CONFINED) } else { Ok(Err(failure)) }
             }
-            Answer::Gone(reason) => {
-                self.finish(WarmState::spoilt);
+            RequestOutcome::Unusable(reason) => {
+                self.finish(WarmState::discard);
                 Err(reason)
             }
-            Answer::Refused(reason) => Err(reason),
+            RequestOutcome::Refused(reason) => Err(reason),
         }
     }
 
@@ -169,10 +170,10 @@ impl Offer<'_> {
         if let Some(leased) = self.leased.take() {
             let mut state = self.warm.state.lock();
             end(&mut state, leased);
-            let left_over = state.left_over();
+            let remaining = state.take_remaining();
             let wanted = state.wants_keeper();
             drop(state);
-            drop(left_over);
+            drop(remaining);
             // Wake the keeper only if processes are missing, and after a delay, so that running programs go first.
             if let Some(delay) = wanted {
                 let _ = self.warm.keeper.wake(delay);
@@ -183,12 +184,12 @@ impl Offer<'_> {
 
 impl Drop for Offer<'_> {
     fn drop(&mut self) {
-        self.finish(WarmState::put_back);
+        self.finish(WarmState::return_unused);
     }
 }
 
-/// Whether a program that begins with these steps needs the caller's working directory.
-fn is_from_here(steps: &[Step]) -> bool {
+/// Whether these steps, or the program after them, use the caller's working directory.
+fn needs_caller_cwd(steps: &[Step]) -> bool {
     let is_relative = |path: &CStr| !path.to_bytes().starts_with(b"/");
     for step in steps {
         match &step.op {

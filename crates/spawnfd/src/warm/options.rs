@@ -28,7 +28,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    pub(super) fn letter(self) -> char {
+    pub(super) fn code(self) -> char {
         self as u8 as char
     }
 }

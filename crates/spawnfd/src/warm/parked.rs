@@ -12,29 +12,30 @@ use super::caller::CallerState;
 use super::channel::Channel;
 use super::referent::Referent;
 use super::start::NotParked;
-use super::watch::Moment;
+use super::watch::ExecTime;
 use super::wire::{self, Reply};
 use crate::child::{Child, Started};
-use crate::host::authority::{Added, Reported};
+use crate::host::authority::{AddedConfinement, Reported};
 use crate::tree::Tree;
 
 /// SIGPIPE and SIGXFSZ: a started program has the default action, even if the caller ignores them.
 pub(super) const MADE_DEFAULT: u64 = 1 << (13 - 1) | 1 << (25 - 1);
 
-/// A parked process: it waits to become a program.
+/// A parked process. It waits for a request to become a program.
 #[derive(Debug)]
-pub(super) struct Parked {
+pub(super) struct ParkedProcess {
     pub(super) generation: u64,
     /// `None` once the process has become the program.
     pub(super) child: Option<Child>,
-    /// The tree of the program in front, until the process is parked: that program does not read the channel.
-    pub(super) front: Option<Tree>,
+    /// The tree of the sandbox command, until the process is parked. The sandbox command does not read the channel,
+    /// so the owner ends it by this tree.
+    pub(super) sandbox_tree: Option<Tree>,
     pub(super) channel: Channel,
     pub(super) serial: u32,
-    pub(super) origin: Arc<Origin>,
+    pub(super) origin: Arc<ParkedOrigin>,
     /// Private memory at the time of parking, in bytes.
     pub(super) private: u64,
-    /// Private memory of a forked child, once there was one.
+    /// Private memory of a forked child, in bytes, once a child has reported it.
     pub(super) child_private: Option<u64>,
     /// The number of children forked so far.
     pub(super) forked: u64,
@@ -42,51 +43,51 @@ pub(super) struct Parked {
     pub(super) fork_error: Option<&'static str>,
 }
 
-/// The state from the start of a parked process. Its forked children share it.
+/// The data that the owner recorded when it started a parked process. Its forked children share it.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct ParkedOrigin {
     /// How the library reports programs started from this process.
     pub(super) started: Started,
     /// The process becomes a program by exec.
     pub(super) executes: bool,
-    /// The child is a program in front, and the parked process runs behind it.
-    pub(super) has_front: bool,
+    /// The owner's child is a sandbox command, which has started the parked process.
+    pub(super) has_sandbox_command: bool,
     /// The caller state when the process was started.
     pub(super) caller: CallerState,
     pub(super) env: Arc<ArgBlock<'static>>,
-    /// The files that the program in front was given.
+    /// The files behind the descriptors that the sandbox command got.
     pub(super) given: Vec<Referent>,
     pub(super) variables: Vec<Vec<u8>>,
     pub(super) files: Vec<Vec<u8>>,
-    /// The changes that the recipe makes to the keeper thread's authority; `None`: the program in front decides.
-    pub(super) added: Option<Added>,
+    /// The confinement that the recipe adds to the keeper thread's; `None`: the sandbox command decides.
+    pub(super) added: Option<AddedConfinement>,
     /// The time just before exec.
-    pub(super) begun: Moment,
-    /// Whether pidfds of different processes differ: before Linux 6.9 all have one inode.
-    pub(super) are_told_apart: bool,
+    pub(super) before_exec: ExecTime,
+    /// Whether pidfds of different processes have different inodes: from Linux 6.9 on.
+    pub(super) pidfds_differ: bool,
 }
 
-impl Origin {
-    /// The reason to refuse a process whose exec has changed its authority: the keeper's authority then says nothing
-    /// about it.
+impl ParkedOrigin {
+    /// The reason to refuse a process if exec has changed its authority. The owner knows only the keeper's authority,
+    /// so it could not tell the authority of that process.
     ///
-    /// A program in front may change the authority, as it does in a cold start. For these, [`Parked::start`] has
-    /// checked that the keeper had the same authority before and after the start.
+    /// A sandbox command may change the authority, as it does in a cold start. In this case [`ParkedProcess::start`]
+    /// has checked that the keeper had the same authority before and after the start.
     fn changed_by_exec(&self, reported: &Reported<'_>) -> Option<NotParked> {
         let changed = self.caller.authority.changed_by_exec(reported, self.added?)?;
-        Some(NotParked::Ever(format!("exec changes {changed}")))
+        Some(NotParked::Permanent(format!("exec changes {changed}")))
     }
 }
 
 /// A reason for not being parked: the channel has ended.
 pub(super) const NOT_PARKED: &str = "not parked";
 
-impl Parked {
-    pub(super) fn new(generation: u64, child: Child, channel: Channel, origin: Arc<Origin>) -> Parked {
-        Parked {
+impl ParkedProcess {
+    pub(super) fn new(generation: u64, child: Child, channel: Channel, origin: Arc<ParkedOrigin>) -> ParkedProcess {
+        ParkedProcess {
             generation,
             child: Some(child),
-            front: None,
+            sandbox_tree: None,
             channel,
             serial: 0,
             origin,
@@ -97,8 +98,8 @@ impl Parked {
         }
     }
 
-    /// Whether the process is parked by now; `None`: it has not reported yet.
-    pub(super) fn is_parked(&mut self) -> Option<Result<(), NotParked>> {
+    /// Whether the process has parked. `None`: it has not reported yet.
+    pub(super) fn poll_report(&mut self) -> Option<Result<(), NotParked>> {
         if !self.channel.poll(Duration::ZERO) {
             return None;
         }
@@ -110,15 +111,15 @@ impl Parked {
                 }
                 let owned = |list: Vec<&[u8]>| list.into_iter().map(<[u8]>::to_vec).collect();
                 self.private = private;
-                // The parked process ends with this process by itself, and so does the program in front.
-                self.front.take().into_iter().for_each(Tree::detach);
+                // From now on, the parked process exits when this process ends, and so does the sandbox command.
+                self.sandbox_tree.take().into_iter().for_each(Tree::detach);
                 if let Some(origin) = Arc::get_mut(&mut self.origin) {
                     (origin.variables, origin.files) = (owned(variables), owned(files));
                 }
                 Ok(())
             }
-            Some(Reply::Cannot { why }) => Err(NotParked::Ever(String::from_utf8_lossy(why).into_owned())),
-            _ => Err(NotParked::Ever(NOT_PARKED.to_owned())),
+            Some(Reply::Cannot { why }) => Err(NotParked::Permanent(String::from_utf8_lossy(why).into_owned())),
+            _ => Err(NotParked::Permanent(NOT_PARKED.to_owned())),
         })
     }
 
@@ -132,11 +133,11 @@ impl Parked {
         self.child.as_ref().map_or(0, |child| child.id() as i32)
     }
 
-    /// Whether a program with that environment would have read the same variables before main as this process has.
+    /// Checks that the variables that this process has read before main have the same values in `envp`.
     ///
     /// # Errors
     /// The reason for a cold start.
-    pub(super) fn agrees(&self, envp: &ArgBlock<'_>) -> Result<(), &'static str> {
+    pub(super) fn check_environment(&self, envp: &ArgBlock<'_>) -> Result<(), &'static str> {
         if self.origin.executes || std::ptr::eq(envp, &raw const *self.origin.env) {
             return Ok(());
         }
@@ -162,68 +163,70 @@ impl Parked {
 
     /// Whether the process has ended.
     pub(super) fn has_ended(&self) -> bool {
-        self.look(WaitIdOptions::EXITED)
+        self.has_state(WaitIdOptions::EXITED)
     }
 
     /// Whether the process runs: it has neither ended nor been stopped.
-    pub(super) fn is_able(&self) -> bool {
-        !self.look(WaitIdOptions::EXITED | WaitIdOptions::STOPPED)
+    pub(super) fn is_runnable(&self) -> bool {
+        !self.has_state(WaitIdOptions::EXITED | WaitIdOptions::STOPPED)
     }
 
-    fn look(&self, what: WaitIdOptions) -> bool {
+    fn has_state(&self, what: WaitIdOptions) -> bool {
         let Some(child) = &self.child else { return true };
         let how = what | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         !matches!(waitid(WaitId::PidFd(child.as_fd()), how), Ok(None))
     }
 
-    /// Takes the process out to kill and reap it; `None`: it is not this process's child, or cannot be identified.
+    /// Takes the child out of this value, to kill and reap it. `None`: it is not this process's child, or the library
+    /// cannot prove that it is.
     pub(super) fn take_child(&mut self) -> Option<Child> {
         let child = self.child.take()?;
         if fork_generation() != Ok(self.generation) {
-            // A fork's copy of the host: the process is not its child.
+            // This is a forked copy of the host, and the process is not its child.
             std::mem::forget(child);
             return None;
         }
-        let are_told_apart = self.origin.are_told_apart;
-        if child.is_own() && (are_told_apart || may_refer_to(&child)) {
+        let pidfds_differ = self.origin.pidfds_differ;
+        if child.is_own() && (pidfds_differ || may_refer_to(&child)) {
             return Some(child);
         }
         let (pid, identity) = (child.id() as i32, child.identity());
-        // The application has reused the number.
+        // The application has put another file at the pidfd's number, so do not close that.
         std::mem::forget(child);
         self.channel.shut_down();
         let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        let again = Child::new(pid, pidfd, self.origin.started, None);
-        if are_told_apart && again.identity() == identity {
-            return Some(again);
+        let reopened = Child::new(pid, pidfd, self.origin.started, None);
+        if pidfds_differ && reopened.identity() == identity {
+            return Some(reopened);
         }
-        // The host may have reaped the process, and another process may have its pid.
-        drop(again.into_pidfd());
+        // The new pidfd may refer to another process: the host may have reaped the child, so its pid may be reused.
+        drop(reopened.into_pidfd());
         None
     }
 
     /// Kills and reaps the process.
     pub(super) fn end(&mut self) {
-        // First: the process has not been reaped, so its pid is its own.
-        drop(self.front.take());
+        // Drop the tree first: until the child is reaped, no other process has its pid.
+        drop(self.sandbox_tree.take());
         let Some(mut child) = self.take_child() else { return };
         if child.kill().is_ok() {
             let _ = child.wait();
         } else {
-            // The host has changed its ids and may not kill. The process exits at EOF; the reaper waits for it.
+            // The host has changed its user ids and may not kill the process. The process exits at EOF, and the
+            // reaper reaps it.
             self.channel.shut_down();
         }
     }
 }
 
-impl Drop for Parked {
+impl Drop for ParkedProcess {
     /// Kills and reaps the process, unless it has become the program.
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Whether a pidfd refers to that process according to /proc, or to a process that has been reaped.
+/// Whether the child's pidfd refers to a process with the child's pid, or to a reaped process, according to /proc.
 fn may_refer_to(child: &Child) -> bool {
     let described = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", child.as_fd().as_raw_fd()));
     let pids = [child.id().to_string(), "-1".to_owned()];

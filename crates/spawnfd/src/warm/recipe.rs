@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::confinement::Confinement;
-use super::prefix::Prefix;
+use super::sandbox_command::SandboxCommand;
 use super::{Kind, Mode, image};
 use crate::child::Started;
 use crate::env::Env;
@@ -17,37 +17,37 @@ pub(super) struct Recipe {
     pub(super) template: Template,
     /// The process executes other programs: the zygote of `spawnfd-parked`.
     pub(super) executes: bool,
-    /// The first arguments, which all starts have in common.
+    /// The leading arguments, which all starts have in common.
     pub(super) args: Vec<OsString>,
     pub(super) env: Env,
     pub(super) kind: Kind,
     pub(super) mode: Mode,
     pub(super) preload: Vec<OsString>,
-    /// The program in front that starts the process.
-    pub(super) prefix: Option<Prefix>,
+    /// The sandbox command that starts the process.
+    pub(super) sandbox: Option<SandboxCommand>,
     pub(super) confinement: Confinement,
 }
 
 impl Recipe {
     /// Whether the parked process runs under SCHED_BATCH. (A seccomp filter may refuse the return to SCHED_NORMAL.)
-    pub(super) fn stands_back(&self) -> bool {
+    pub(super) fn runs_as_batch(&self) -> bool {
         self.mode == Mode::Reserve && !self.confinement.has_filter()
     }
 
-    /// Whether the programs share a memory layout and secrets, which a new parent renews at intervals.
-    pub(super) fn grows_old(&self) -> bool {
+    /// Whether the keeper replaces the parent at intervals: its children share its memory layout and secrets.
+    pub(super) fn needs_parent_renewal(&self) -> bool {
         self.mode == Mode::Fork && !self.executes
     }
 
-    /// The template that a command names: that of the program in front, or else the recipe's.
-    pub(super) fn outer(&self) -> &Template {
-        self.prefix.as_ref().map_or(&self.template, |prefix| &prefix.template)
+    /// The template that a command names: that of the sandbox command, or else the recipe's.
+    pub(super) fn command_template(&self) -> &Template {
+        self.sandbox.as_ref().map_or(&self.template, |sandbox| &sandbox.template)
     }
 
-    /// The arguments of a command without those of the program in front; `None`: the command runs another program in
-    /// front.
-    pub(super) fn strip<'a>(&self, args: &'a [OsString]) -> Option<&'a [OsString]> {
-        args.strip_prefix(self.prefix.as_ref().map_or(&[][..], |prefix| &prefix.args))
+    /// The arguments of a command without those of the sandbox command. `None`: the command has another sandbox
+    /// command.
+    pub(super) fn program_args<'a>(&self, args: &'a [OsString]) -> Option<&'a [OsString]> {
+        args.strip_prefix(self.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.args))
     }
 
     /// How the library reports starts from this process.
@@ -60,38 +60,38 @@ impl Recipe {
         }
     }
 
-    /// The name in the counters.
+    /// The name in [`WarmStats`](super::WarmStats).
     pub(super) fn name(&self) -> &OsStr {
         if self.executes { OsStr::new("any program") } else { self.template.name() }
     }
 }
 
-/// Checks whether the process can be parked; the error is the reason.
+/// Checks that the keeper can park the process; the error is the reason why not.
 pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
     if recipe.executes {
         return Ok(());
     }
-    if recipe.env.iter().any(|(name, value)| tells_the_loader(name, value)) {
+    if recipe.env.iter().any(|(name, value)| changes_loader(name, value)) {
         return Err("loader");
     }
-    if let Some(prefix) = &recipe.prefix {
-        image::hands_on(&prefix.template)?;
-        // A forked child would not be a child of the program in front. And the library recognises the process to park
+    if let Some(sandbox) = &recipe.sandbox {
+        image::keeps_preload(&sandbox.template)?;
+        // A forked child would not be a child of the sandbox command. And the library recognises the process to park
         // by its file.
-        if recipe.mode == Mode::Fork || prefix.template.has_file(recipe.template.identity()) {
+        if recipe.mode == Mode::Fork || sandbox.template.has_file(recipe.template.identity()) {
             return Err("sandbox");
         }
     }
     image::can_park(&recipe.template)
 }
 
-/// Whether a variable makes ld.so act differently in the parked process, which runs in another directory, without its
-/// streams, and with a preloaded object of the library.
-fn tells_the_loader(name: &OsStr, value: &OsStr) -> bool {
+/// Whether a variable changes how ld.so loads the program that parks. That process has another working directory and
+/// other standard streams than the program, and preloads the library's object.
+fn changes_loader(name: &OsStr, value: &OsStr) -> bool {
     let (name, value) = (name.as_bytes(), value.as_bytes());
     if !name.starts_with(b"LD_") || value.is_empty() || name == b"LD_BIND_NOW" {
         return false;
     }
-    let is_relative = |place: &[u8]| !place.starts_with(b"/");
+    let is_relative = |directory: &[u8]| !directory.starts_with(b"/");
     name != b"LD_LIBRARY_PATH" || value.split(|byte| b":;".contains(byte)).any(is_relative)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The descriptors that the program in front of a parked process got: `bwrap --seccomp 10 …`. It has read or entered
-//! them before the process behind it is parked. A start is warm if its own descriptors refer to the same files.
+//! The descriptors that a sandbox command gets: `bwrap --seccomp 10 …`. The sandbox command has read or entered them
+//! before its program parks. A start is warm if its own descriptors refer to the same files.
 
 use std::os::fd::RawFd;
 
@@ -8,14 +8,14 @@ use rustix::fs::FileType;
 use spawnfd_sys::{abi, call};
 
 use crate::host::features;
-use crate::host::inherited::Place;
+use crate::host::inherited::FileId;
 use crate::sandbox::position;
 
-/// The file that a descriptor refers to, as far as the program in front can tell.
+/// The identity of the file behind a descriptor: all differences that a sandbox command can notice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Referent {
     flags: i32,
-    place: Place,
+    place: FileId,
     contents: Option<Contents>,
 }
 
@@ -36,7 +36,7 @@ impl Referent {
         let flags = call::status_flags(fd).ok()?;
         Some(Referent {
             flags,
-            place: Place::from(&found),
+            place: FileId::from(&found),
             contents: is_regular.then(|| Contents {
                 length: found.stx_size,
                 changed: [time(found.stx_ctime), time(found.stx_mtime)],

@@ -5,148 +5,156 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spawnfd_child::{Failure, Outcome as Report, Plan, Stage};
-use spawnfd_parked::protocol::Claim as State;
+use spawnfd_child::{Failure, Outcome as ExecReport, Plan, Stage};
+use spawnfd_parked::protocol::Claim as ClaimState;
 use spawnfd_sys::{Ended, Errno, send};
 
-use super::parked::Parked;
+use super::parked::ParkedProcess;
 use super::wire::{self, Claim, Context, StartRequest};
 use crate::child::{Child, PendingStart};
 use crate::command::step_failed;
-use crate::error::{Error, Result as Outcome, Stage as At};
+use crate::error::{Error, Result as SpawnResult, Stage as ErrorStage};
 
 /// The time for a parked process to accept a request. Once it has accepted, the wait has no limit, as for exec.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+pub(super) const ACCEPT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The pause between two checks of a process that does not answer.
-const CHECK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The outcome of a request.
-pub(super) enum Answer {
+pub(super) enum RequestOutcome {
     /// The program runs.
     Program(Box<Child>),
     /// The start failed, as it would have in a child of the caller; `None`: the child was killed.
     Failed(Option<Failure>),
     /// No program was started, and the parked process is no longer usable.
-    Gone(&'static str),
+    Unusable(&'static str),
     /// No program was started.
     Refused(&'static str),
 }
 
-impl Parked {
-    /// Sends the request. The parked process prepares, and waits for [`go`](Parked::go).
+impl ParkedProcess {
+    /// Sends the request. The parked process prepares, and waits for [`go`](ParkedProcess::go).
     ///
     /// # Errors
     /// The reason why the request was not sent.
-    pub(super) fn offer(&mut self, plan: &Plan<'_>, request: &StartRequest<'_>) -> Result<Claim, Answer> {
+    pub(super) fn offer(&mut self, plan: &Plan<'_>, request: &StartRequest<'_>) -> Result<Claim, RequestOutcome> {
         if !self.child.as_ref().is_some_and(Child::is_own) {
-            return Err(Answer::Refused("descriptor table"));
+            return Err(RequestOutcome::Refused("descriptor table"));
         }
-        // The program in front must run: it reports the program's end.
-        if self.origin.has_front && !self.is_able() {
-            return Err(Answer::Gone(if self.has_ended() { "died" } else { "slow" }));
+        // The sandbox command must not be stopped: the caller learns of the program's end from it.
+        if self.origin.has_sandbox_command && !self.is_runnable() {
+            return Err(RequestOutcome::Unusable(if self.has_ended() { "died" } else { "slow" }));
         }
         self.serial += 1;
-        let mut message = wire::encode(self.serial, plan, request).map_err(Answer::Refused)?;
-        let socket = self.channel.socket().ok_or(Answer::Refused("descriptor table"))?;
+        let mut message = wire::encode(self.serial, plan, request).map_err(RequestOutcome::Refused)?;
+        let socket = self.channel.socket().ok_or(RequestOutcome::Refused("descriptor table"))?;
         let claim = Claim::offer(&self.channel.page, self.serial);
         match send(socket.as_raw_fd(), &mut message, &request.sources) {
             Ok(()) => Ok(claim),
-            Err(Errno::EMSGSIZE | Errno::ENOBUFS) => Err(Answer::Refused("arguments too long")),
+            Err(Errno::EMSGSIZE | Errno::ENOBUFS) => Err(RequestOutcome::Refused("arguments too long")),
             Err(errno) => Err(match why_unsent(errno) {
-                "descriptors" => Answer::Refused("descriptors"),
-                gone => Answer::Gone(gone),
+                "descriptors" => RequestOutcome::Refused("descriptors"),
+                gone => RequestOutcome::Unusable(gone),
             }),
         }
     }
 
-    /// Tells the parked process to carry the request out. `landing`: the plan, if the caller does not wait for the
-    /// outcome. The child's wait then reports the outcome.
-    pub(super) fn go(&mut self, claim: Claim, context: &Context, landing: Option<&Arc<Plan<'static>>>) -> Answer {
+    /// Tells the parked process to perform the request. `unawaited_plan`: the plan, if the caller does not wait for
+    /// the outcome. The child's wait then reports the outcome.
+    pub(super) fn go(
+        &mut self,
+        claim: Claim,
+        context: &Context,
+        unawaited_plan: Option<&Arc<Plan<'static>>>,
+    ) -> RequestOutcome {
         if let Err(reason) = wire::leave(&self.channel.page, context) {
-            return Parked::withdraw(&claim, reason);
+            return ParkedProcess::withdraw(&claim, reason);
         }
-        claim.change(State::Offered, State::Go);
-        if let Some(plan) = landing
-            && claim.state() != State::Refused
-            && self.is_able()
+        claim.change(ClaimState::Offered, ClaimState::Go);
+        if let Some(plan) = unawaited_plan
+            && claim.state() != ClaimState::Refused
+            && self.is_runnable()
         {
-            return self.became(Some(Box::new(PendingRequest { claim, plan: plan.clone() })));
+            return self.take_program(Some(Box::new(PendingRequest { claim, plan: plan.clone() })));
         }
-        self.listen(&claim)
+        self.wait_for_outcome(&claim)
     }
 
     /// Withdraws the request, for this reason.
-    pub(super) fn withdraw(claim: &Claim, reason: &'static str) -> Answer {
-        claim.change(State::Offered, State::Withdrawn);
-        Answer::Refused(reason)
+    pub(super) fn withdraw(claim: &Claim, reason: &'static str) -> RequestOutcome {
+        claim.change(ClaimState::Offered, ClaimState::Withdrawn);
+        RequestOutcome::Refused(reason)
     }
 
-    fn listen(&mut self, claim: &Claim) -> Answer {
-        let mut left = PATIENCE;
+    fn wait_for_outcome(&mut self, claim: &Claim) -> RequestOutcome {
+        let mut remaining = ACCEPT_TIMEOUT;
         loop {
             let state = claim.state();
             match state {
-                State::Became => return self.became(None),
-                State::Failed => {
+                ClaimState::Became => return self.take_program(None),
+                ClaimState::Failed => {
                     return match claim.failed_action() {
-                        Some((index, errno)) => Answer::Failed(Some(Failure { stage: Stage::Action(index), errno })),
-                        None => Answer::Gone("context"),
+                        Some((index, errno)) => {
+                            RequestOutcome::Failed(Some(Failure { stage: Stage::Action(index), errno }))
+                        }
+                        None => RequestOutcome::Unusable("context"),
                     };
                 }
-                State::Refused => return Answer::Refused("refused"),
-                State::Withdrawn => return Answer::Gone("slow"),
-                // Exec closes the channel, and so does exit. A process that has exited may have been the program.
-                State::Taken if self.origin.executes => {
-                    if self.channel.poll(CHECK) || self.has_ended() {
-                        return self.reported(claim);
+                ClaimState::Refused => return RequestOutcome::Refused("refused"),
+                ClaimState::Withdrawn => return RequestOutcome::Unusable("slow"),
+                // Both exec and exit close the channel. A process that has exited may have executed the program
+                // before.
+                ClaimState::Taken if self.origin.executes => {
+                    if self.channel.poll(CHECK_INTERVAL) || self.has_ended() {
+                        return self.exec_outcome(claim);
                     }
-                    // The application has reused the socket's number: only the end of the process can be seen.
+                    // The application has closed or replaced the socket, so only the end of the process is visible.
                     if self.channel.socket().is_none() {
-                        claim.wait(state, CHECK);
+                        claim.wait(state, CHECK_INTERVAL);
                     }
                     continue;
                 }
-                State::Offered | State::Go | State::Taken => claim.wait(state, CHECK),
+                ClaimState::Offered | ClaimState::Go | ClaimState::Taken => claim.wait(state, CHECK_INTERVAL),
             }
             if claim.state() == state {
                 if self.has_ended() && claim.state() == state {
-                    return Answer::Gone("died");
+                    return RequestOutcome::Unusable("died");
                 }
-                left = left.saturating_sub(CHECK);
-                if left.is_zero() && claim.change(State::Go, State::Withdrawn) {
-                    return Answer::Gone("slow");
+                remaining = remaining.saturating_sub(CHECK_INTERVAL);
+                if remaining.is_zero() && claim.change(ClaimState::Go, ClaimState::Withdrawn) {
+                    return RequestOutcome::Unusable("slow");
                 }
             }
         }
     }
 
-    fn became(&mut self, pending: Option<Box<dyn PendingStart>>) -> Answer {
+    fn take_program(&mut self, pending: Option<Box<dyn PendingStart>>) -> RequestOutcome {
         match self.child.take() {
-            Some(child) => Answer::Program(Box::new(child.restarted(self.origin.started, pending))),
-            None => Answer::Gone("died"),
+            Some(child) => RequestOutcome::Program(Box::new(child.restarted(self.origin.started, pending))),
+            None => RequestOutcome::Unusable("died"),
         }
     }
 
-    /// The outcome for a process that executes a program, once it has done so or ended.
-    fn reported(&mut self, claim: &Claim) -> Answer {
+    /// The outcome of a request to execute a program, once the process has executed it or ended.
+    fn exec_outcome(&mut self, claim: &Claim) -> RequestOutcome {
         let failure = match claim.report() {
-            Report::Program { .. } => return self.became(None),
-            Report::Failed(failure) => Some(failure),
-            // Some of the steps may have been carried out.
-            Report::Killed(_) => None,
+            ExecReport::Program { .. } => return self.take_program(None),
+            ExecReport::Failed(failure) => Some(failure),
+            // The process may have performed some of the steps.
+            ExecReport::Killed(_) => None,
         };
-        // The process has exited or is about to, and never became the program.
+        // The process never became the program, and has exited or will soon.
         if let Some(mut child) = self.take_child() {
             let _ = child.wait();
         }
         match failure {
-            Some(Failure { stage: Stage::Action(wire::CONTEXT), .. }) => Answer::Gone("context"),
-            failure => Answer::Failed(failure),
+            Some(Failure { stage: Stage::Action(wire::CONTEXT), .. }) => RequestOutcome::Unusable("context"),
+            failure => RequestOutcome::Failed(failure),
         }
     }
 }
 
-/// A request whose caller did not wait until the parked process accepted it.
+/// A request that the parked process has perhaps not accepted yet. The caller does not wait for that.
 #[derive(Debug)]
 struct PendingRequest {
     claim: Claim,
@@ -155,22 +163,22 @@ struct PendingRequest {
 
 impl PendingStart for PendingRequest {
     /// # Errors
-    /// The action that failed. ESRCH: the process was killed before it accepted the request, or could not take on the
+    /// The action that failed. ESRCH: the process was killed before it accepted the request, or could not apply the
     /// caller state.
-    fn outcome(&self, _: Option<Ended>) -> Outcome<()> {
+    fn outcome(&self, _: Option<Ended>) -> SpawnResult<()> {
         match (self.claim.state(), self.claim.failed_action()) {
-            (State::Taken | State::Became, _) => Ok(()),
-            (State::Failed, Some((index, errno))) => Err(step_failed(&self.plan, index, errno)),
-            _ => Err(Error::new(At::Killed, Errno::ESRCH, "a parked process")),
+            (ClaimState::Taken | ClaimState::Became, _) => Ok(()),
+            (ClaimState::Failed, Some((index, errno))) => Err(step_failed(&self.plan, index, errno)),
+            _ => Err(Error::new(ErrorStage::Killed, Errno::ESRCH, "a parked process")),
         }
     }
 
     fn patience(&self) -> Option<Duration> {
-        Some(PATIENCE)
+        Some(ACCEPT_TIMEOUT)
     }
 
     fn withdraw(&self) -> bool {
-        self.claim.change(State::Go, State::Withdrawn)
+        self.claim.change(ClaimState::Go, ClaimState::Withdrawn)
     }
 }
 

@@ -12,88 +12,91 @@ use spawnfd_sys::{Errno, abi, call, fork_generation};
 
 use super::Kind;
 use super::caller::CallerState;
-use super::channel::{Channel, Failed};
+use super::channel::{CallError, Channel};
 use super::image::object_file;
-use super::parked::{MADE_DEFAULT, Origin, Parked};
+use super::parked::{MADE_DEFAULT, ParkedOrigin, ParkedProcess};
 use super::recipe::Recipe;
 use super::referent::Referent;
-use super::watch::Moment;
+use super::watch::ExecTime;
 use super::wire;
 use crate::command::Stdio;
 use crate::error::{Error, errno};
 use crate::host::authority::Reach;
+use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::memfd;
-use crate::host::numbers::{Known, above_standard};
 use crate::sandbox::Given;
 use crate::signals::SignalSet;
 use crate::tree::{Tree, Want};
 
-/// A small program that runs behind the program in front, in place of the recipe's.
+/// A small program that the sandbox command starts, in place of the recipe's program.
 #[derive(Debug)]
-pub(super) struct Probe {
+pub(super) struct SandboxProbe {
     pub(super) program: OwnedFd,
-    /// The standard error of the program in front.
+    /// The standard error of the sandbox command.
     pub(super) errors: OwnedFd,
 }
 
 /// The path prefix of probes. No other file has a path of this form.
-pub(super) const PROBES: &str = "/proc/self/fd/./";
+pub(super) const PROBE_PREFIX: &str = "/proc/self/fd/./";
 
-/// The path prefix of the object. No other file has a path of this form either: ld.so does not load a path a second
-/// time, even if it leads to another file.
-const OBJECT: &str = "/proc/self/./fd/";
+/// The path prefix of the object. No other file has a path of this form either. This matters because ld.so does not
+/// load the same path twice, even if it leads to another file.
+const OBJECT_PREFIX: &str = "/proc/self/./fd/";
 
-/// Why a program is not parked.
+/// Why the keeper has not parked a program.
 #[derive(Debug)]
 pub(super) enum NotParked {
-    /// A resource is missing for now.
-    Now(String),
+    /// A resource is missing now; try again.
+    Temporary(String),
     /// The program cannot be parked as it is.
-    Ever(String),
+    Permanent(String),
 }
 
-impl Parked {
-    /// Starts a process that parks. The calling thread was started by a thread with the reach of `maker`.
+impl ParkedProcess {
+    /// Starts a process that parks. A thread with the reach `starter` started the calling thread.
     ///
-    /// `probe`: a program to start in place of the recipe's. It only reports whether the object would be loaded.
+    /// `probe`: a program to start in place of the recipe's. It only reports whether ld.so would load the object.
     ///
     /// # Errors
     /// The reason why the program cannot be parked.
     pub(super) fn start(
         recipe: &Recipe,
-        object: &Known,
-        maker: &Arc<Reach>,
-        probe: Option<&Probe>,
-    ) -> Result<Parked, NotParked> {
-        let current_state = || CallerState::of_helper_thread(maker).ok_or_else(|| NotParked::Now("/proc".to_owned()));
+        object: &CheckedFd,
+        starter: &Arc<Reach>,
+        probe: Option<&SandboxProbe>,
+    ) -> Result<ParkedProcess, NotParked> {
+        let current_state =
+            || CallerState::of_helper_thread(starter).ok_or_else(|| NotParked::Temporary("/proc".to_owned()));
         let caller = current_state()?;
-        let (channel, [theirs, memory]) = Channel::new()?;
+        let (channel, [peer, page]) = Channel::new()?;
         let owner = pidfd_open(getpid(), PidfdFlags::empty());
         let owner = above_standard(owner.map_err(|error| ("pidfd_open()", errno(error)))?);
         let with_threads = (recipe.kind == Kind::Node).then(|| object_file(spawnfd_parked::OBJECT_WITH_THREADS));
         let with_threads = with_threads.transpose()?.map(above_standard);
-        let said = above_standard(memfd::create("spawnfd-said", false).map_err(|errno| ("memfd_create()", errno))?);
-        // If the application has reused the object's number, the program would run instead of parking.
+        let output = above_standard(memfd::create("spawnfd-output", false).map_err(|errno| ("memfd_create()", errno))?);
+        // Check the object's descriptor. If the application has replaced it, the program would run instead of
+        // parking.
         let object = with_threads.as_ref().or_else(|| object.get()).ok_or(("fstat()", Errno::EBADF))?;
         let identity = recipe.template.identity();
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
-        let mode = if recipe.prefix.is_some() { protocol::Mode::Sandbox as u8 as char } else { recipe.mode.letter() };
+        let mode = if recipe.sandbox.is_some() { protocol::Mode::Sandbox as u8 as char } else { recipe.mode.code() };
         let kind = recipe.kind as u8 as char;
         // The library's descriptors get the lowest free numbers. Node opens descriptors before it parks; they must
         // get the numbers that they get in a cold start. Numbers near 64 would grow the table, which is visible in
         // /proc.
-        let given = recipe.prefix.as_ref().map_or(&[][..], |prefix| &prefix.given);
-        // The library needs six numbers. The object needs two more for its own 1 and 2 until the program parks.
+        let given = recipe.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.given);
+        // The library needs six numbers. The object needs two more, for copies of 1 and 2 until the program parks.
         let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 8).contains(&given.number));
         let first = if recipe.kind == Kind::Node { 40 } else { Zygote::Socket as RawFd };
         let first = (first..).find(is_free).unwrap_or(first);
-        // A zygote has the first three, at fixed numbers.
-        let [at, owner_at, page_at, object_at, probe_at, said_at] = std::array::from_fn(|place| first + place as RawFd);
-        let object_path = format!("{OBJECT}{object_at}");
+        // A zygote gets only the first three descriptors, at fixed numbers.
+        let [socket_at, owner_at, page_at, object_at, probe_at, output_at] =
+            std::array::from_fn(|offset| first + offset as RawFd);
+        let object_path = format!("{OBJECT_PREFIX}{object_at}");
         let with_object = recipe.env.clone().set("LD_PRELOAD", &object_path).set(
             protocol::PARK_VARIABLE,
             wire::park_variable(|field| match field {
-                ParkField::Socket => at.to_string(),
+                ParkField::Socket => socket_at.to_string(),
                 ParkField::Owner => owner_at.to_string(),
                 ParkField::Object => object_at.to_string(),
                 ParkField::Page => page_at.to_string(),
@@ -101,48 +104,50 @@ impl Parked {
                 ParkField::Inode => identity.inode.to_string(),
                 ParkField::Kind => kind.to_string(),
                 ParkField::Mode => mode.to_string(),
-                ParkField::Output => said_at.to_string(),
+                ParkField::Output => output_at.to_string(),
             }),
         );
         let preload = recipe.preload.join(OsStr::new(","));
         let with_object =
             if preload.is_empty() { with_object } else { with_object.set(protocol::PRELOAD_VARIABLE, preload) };
-        let mut front = None;
-        let mut command = recipe.outer().command();
-        match &recipe.prefix {
+        let mut sandbox_tree = None;
+        let mut command = recipe.command_template().command();
+        match &recipe.sandbox {
             None => {
                 command.current_dir("/");
                 if !recipe.executes {
-                    // The keeper thread is the parent and outlives the start. The object clears the signal when it
-                    // parks.
+                    // The keeper thread is the parent, and lives until the process has parked. The object then clears
+                    // the signal.
                     command.parent_death_signal(9);
                 }
             }
-            // A signal to the program's group or session is meant for the program in front too. (A parent-death
-            // signal would end the program in front with the keeper, even when a started program runs behind it.)
-            Some(prefix) => {
+            // A new session, because a signal to the program's group or session is meant for the sandbox command too.
+            // (No parent-death signal: it would end the sandbox command with the keeper, even after the parked
+            // process has become a program.)
+            Some(sandbox) => {
                 let tree = Tree::prepare(Want::Guard).unwrap_or_else(|_| Tree::of_group());
-                command.setsid().arg0(&prefix.name).tree(front.insert(tree));
+                command.setsid().arg0(&sandbox.name).tree(sandbox_tree.insert(tree));
                 match probe {
-                    None => command.args(&prefix.args),
+                    None => command.args(&sandbox.args),
                     Some(probe) => command
-                        .args(prefix.own_args())
-                        .arg(format!("{PROBES}{probe_at}"))
-                        .arg(format!("{}{at}:{object_path}", protocol::Mode::Probe as u8 as char))
+                        .args(sandbox.own_args())
+                        .arg(format!("{PROBE_PREFIX}{probe_at}"))
+                        .arg(format!("{}{socket_at}:{object_path}", protocol::Mode::Probe as u8 as char))
                         .descriptor(&probe.program, probe_at),
                 };
-                if let Some(directory) = &prefix.directory {
+                if let Some(directory) = &sandbox.directory {
                     command.current_dir(OsStr::from_bytes(directory.to_bytes()));
                 }
             }
         }
         let opened = given.iter().map(Given::another).collect::<Result<Vec<_>, _>>();
-        let opened = opened.map_err(|error| NotParked::Now(error.to_string()))?;
+        let opened = opened.map_err(|error| NotParked::Temporary(error.to_string()))?;
         for (given, fd) in given.iter().zip(&opened) {
             command.descriptor(fd, given.number);
         }
         let referents = opened.iter().map(|fd| Referent::of(fd.as_raw_fd())).collect::<Option<Vec<_>>>();
-        let given = referents.ok_or_else(|| NotParked::Now("statx(): what a sandbox is given".to_owned()))?;
+        let given =
+            referents.ok_or_else(|| NotParked::Temporary("statx(): a descriptor of the sandbox command".to_owned()))?;
         command
             .args(&recipe.args)
             .environment(if recipe.executes { &recipe.env } else { &with_object })
@@ -150,46 +155,47 @@ impl Parked {
             .stdout(Stdio::Null)
             .stderr(probe.map_or(Stdio::Null, |probe| Stdio::from(&probe.errors)))
             .default_signals(SignalSet::from_bits(MADE_DEFAULT))
-            .descriptor(&theirs, at)
+            .descriptor(&peer, socket_at)
             .descriptor(&owner, owner_at)
-            .descriptor(&memory, page_at);
+            .descriptor(&page, page_at);
         if recipe.executes {
             command.arg0("spawnfd-zygote");
         } else {
-            command.descriptor(object, object_at).descriptor(&said, said_at);
+            command.descriptor(object, object_at).descriptor(&output, output_at);
         }
-        if recipe.confinement.lay_over(&mut command).is_none() {
-            return Err(NotParked::Now("Landlock ruleset".to_owned()));
+        if recipe.confinement.apply_to(&mut command).is_none() {
+            return Err(NotParked::Temporary("Landlock ruleset".to_owned()));
         }
-        if caller.is_ordinary() && recipe.stands_back() {
-            // Running programs go first. (An unprivileged process cannot lower a nice value again.)
+        if caller.is_ordinary() && recipe.runs_as_batch() {
+            // Give running programs the CPU first. (A nice value would do too, but an unprivileged process cannot
+            // lower it again.)
             command.scheduler(abi::SCHED_BATCH, 0);
         }
-        let begun = Moment::now();
+        let before_exec = ExecTime::now();
         let child = command.spawn().map_err(|error| NotParked::of_start(&error))?;
-        drop(theirs);
-        front.iter_mut().for_each(|tree| tree.born(child.id(), child.as_fd()));
-        let are_told_apart = call::identify(owner.as_raw_fd()).is_ok_and(|owner| owner != child.identity());
-        let origin = Origin {
+        drop(peer);
+        sandbox_tree.iter_mut().for_each(|tree| tree.program_started(child.id(), child.as_fd()));
+        let pidfds_differ = call::identify(owner.as_raw_fd()).is_ok_and(|owner| owner != child.identity());
+        let origin = ParkedOrigin {
             started: recipe.started(),
             executes: recipe.executes,
-            has_front: recipe.prefix.is_some(),
+            has_sandbox_command: recipe.sandbox.is_some(),
             caller,
-            env: recipe.env.encode().map_err(|error| NotParked::Now(error.to_string()))?,
+            env: recipe.env.encode().map_err(|error| NotParked::Temporary(error.to_string()))?,
             given,
             variables: Vec::new(),
             files: Vec::new(),
-            added: recipe.prefix.is_none().then(|| recipe.confinement.added()),
-            begun,
-            are_told_apart,
+            added: recipe.sandbox.is_none().then(|| recipe.confinement.added()),
+            before_exec,
+            pidfds_differ,
         };
         let generation = fork_generation().map_err(|errno| ("mmap()", errno))?;
-        let mut parked = Parked::new(generation, child, channel, Arc::new(origin));
-        parked.front = front;
+        let mut parked = ParkedProcess::new(generation, child, channel, Arc::new(origin));
+        parked.sandbox_tree = sandbox_tree;
         parked.channel.renumber()?;
-        if let Some(what) = parked.origin.caller.authority.differs(&current_state()?.authority) {
+        if let Some(what) = parked.origin.caller.authority.first_difference(&current_state()?.authority) {
             // For example, another thread has changed the ids of all threads.
-            return Err(NotParked::Now(format!("{what} changed")));
+            return Err(NotParked::Temporary(format!("{what} changed")));
         }
         Ok(parked)
     }
@@ -200,15 +206,15 @@ impl NotParked {
     fn of_start(error: &Error) -> NotParked {
         let why = error.to_string();
         match error.errno() {
-            Errno::EAGAIN | Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ENOSPC => NotParked::Now(why),
-            Errno::EIO | Errno::ETXTBSY => NotParked::Now(why),
-            _ => NotParked::Ever(why),
+            Errno::EAGAIN | Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ENOSPC => NotParked::Temporary(why),
+            Errno::EIO | Errno::ETXTBSY => NotParked::Temporary(why),
+            _ => NotParked::Permanent(why),
         }
     }
 }
 
-impl From<Failed> for NotParked {
-    fn from((call, errno): Failed) -> NotParked {
-        NotParked::Now(format!("{call}: {}", errno.name()))
+impl From<CallError> for NotParked {
+    fn from((call, errno): CallError) -> NotParked {
+        NotParked::Temporary(format!("{call}: {}", errno.name()))
     }
 }

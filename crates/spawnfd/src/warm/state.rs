@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::channel::Failed;
+use super::channel::CallError;
 use super::confinement::Confinement;
-use super::entry::{Entry, Waiting};
+use super::entry::{ParkedHandle, WarmEntry};
 use super::fork::ForkedChildren;
 use super::leased::LeasedProcess;
-use super::prefix::Prefix;
 use super::recipe::{Recipe, can_park};
-use super::watch::Watch;
+use super::sandbox_command::SandboxCommand;
+use super::watch::FileWatch;
 use super::wire::Page;
 use super::{Kind, Mode, OFF, Park, WarmOptions, WarmStats, image};
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::errno;
-use crate::host::numbers::Known;
+use crate::host::descriptors::CheckedFd;
 use crate::template::Template;
 
 /// A reason for a cold start: the program was not added.
@@ -28,9 +28,10 @@ pub(super) const NOT_ADDED: &str = "not added";
 /// A reason for a cold start: the parked processes have other options.
 pub(super) const ARGUMENTS: &str = "arguments";
 
-/// The variables that loaders, libraries and interpreters read before main. A program that was not added is parked
-/// with these variables of its first start and no others, so that it does not keep secrets of that start.
-const LOOKED_AT: [&str; 18] = [
+/// The variables that loaders, libraries and interpreters read before main. The keeper parks a program that the
+/// application has not added with only these variables of the program's first start. So the parked process does not
+/// keep secrets of that start.
+const EARLY_VARIABLES: [&str; 18] = [
     "PATH",
     "HOME",
     "TZ",
@@ -52,51 +53,51 @@ const LOOKED_AT: [&str; 18] = [
 ];
 
 /// Practically no limit, and still small enough to add to an `Instant`.
-const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// The state of a [`Warm`](super::Warm). In a fork's copy of the host it is the default.
+/// The state of a [`Warm`](super::Warm). In a forked copy of the host, it is the default value.
 #[derive(Debug, Default)]
 pub(super) struct WarmState {
     pub(super) options: WarmOptions,
-    pub(super) entries: Vec<Entry>,
-    /// `None` in a fork's copy of the host, and when the `Warm` is closed.
-    pub(super) shared: Option<Common>,
+    pub(super) entries: Vec<WarmEntry>,
+    /// `None` in a forked copy of the host, and when the `Warm` is closed.
+    pub(super) resources: Option<WarmResources>,
     pub(super) stats: WarmStats,
-    /// Warm starts were off when a caller last asked. The keeper does not read the environment, which the host may
-    /// change meanwhile.
-    pub(super) off: bool,
-    pub(super) next: u64,
-    /// Processes that the keeper ends, without the lock.
-    pub(super) gone: Vec<Waiting>,
+    /// Warm starts were off when a caller last checked. The keeper itself does not read the environment, because the
+    /// host may change it meanwhile.
+    pub(super) turned_off: bool,
+    pub(super) next_id: u64,
+    /// Processes that the keeper will end, after it has released the lock.
+    pub(super) to_end: Vec<ParkedHandle>,
     /// Pages of started programs. Unmapping a page costs more than the rest of a start's cleanup, so the keeper does
     /// it.
-    pub(super) spent: Vec<Arc<Page>>,
+    pub(super) spent_pages: Vec<Arc<Page>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Common {
-    pub(super) object: Arc<Known>,
-    pub(super) watch: Watch,
+pub(super) struct WarmResources {
+    pub(super) object: Arc<CheckedFd>,
+    pub(super) watch: FileWatch,
 }
 
 impl WarmState {
-    pub(super) fn new(options: WarmOptions) -> Result<WarmState, Failed> {
+    pub(super) fn new(options: WarmOptions) -> Result<WarmState, CallError> {
         // Keep the durations small enough to be added to an `Instant`.
-        let [idle, age, delay] = [options.idle, options.age, options.delay].map(|time| time.min(FOREVER));
+        let [idle, age, delay] = [options.idle, options.age, options.delay].map(|time| time.min(MAX_DURATION));
         let options = WarmOptions { idle, age, delay, ..options };
         let object = image::object_file(spawnfd_parked::OBJECT)?;
-        let watch = Watch::new().map_err(|error| ("inotify_init1()", errno(error)))?;
-        let object = Arc::new(Known::new(object));
-        Ok(WarmState { shared: Some(Common { object, watch }), options, ..WarmState::default() })
+        let watch = FileWatch::new().map_err(|error| ("inotify_init1()", errno(error)))?;
+        let object = Arc::new(CheckedFd::new(object));
+        Ok(WarmState { resources: Some(WarmResources { object, watch }), options, ..WarmState::default() })
     }
 
     pub(super) fn add(
         &mut self,
         template: &Template,
-        prefix: Option<Prefix>,
+        sandbox: Option<SandboxCommand>,
         confinement: Confinement,
         park: Park,
-    ) -> &mut Entry {
+    ) -> &mut WarmEntry {
         let kind = park.kind_of(template);
         let recipe = Recipe {
             template: template.clone(),
@@ -106,7 +107,7 @@ impl WarmState {
             kind,
             mode: park.mode.unwrap_or(self.options.mode),
             preload: park.preload,
-            prefix,
+            sandbox,
             confinement,
         };
         self.insert(recipe, park.depth)
@@ -118,122 +119,127 @@ impl WarmState {
         let recipe = Recipe {
             template: zygote,
             executes: true,
-            args: vec![mode.letter().to_string().into()],
+            args: vec![mode.code().to_string().into()],
             env: Env::empty(),
             kind: Kind::Main,
             mode,
             preload: Vec::new(),
-            prefix: None,
+            sandbox: None,
             confinement: Confinement::default(),
         };
         self.insert(recipe, depth);
     }
 
-    fn insert(&mut self, recipe: Recipe, depth: usize) -> &mut Entry {
+    fn insert(&mut self, recipe: Recipe, depth: usize) -> &mut WarmEntry {
         let now = Instant::now();
         // Confined entries come first: they serve few commands, and serve these better than other entries.
-        let place = if recipe.confinement.is_any() { 0 } else { self.entries.len() };
-        let entry = Entry {
-            id: self.next,
+        let index = if recipe.confinement.is_any() { 0 } else { self.entries.len() };
+        let entry = WarmEntry {
+            id: self.next_id,
             cannot: can_park(&recipe).err(),
-            lacks: None,
+            missing_resource: None,
             recipe: Arc::new(recipe),
             depth: if depth == 0 { 2 } else { depth },
             parked: VecDeque::new(),
             parent: None,
-            taken: 0,
-            making: None,
-            proven: false,
+            leased: 0,
+            parking: None,
+            was_parked: false,
             stale: false,
-            disturbed: 0,
-            due: now,
-            used: now,
-            asleep: false,
-            kept: false,
+            failures: 0,
+            next_attempt: now,
+            last_used: now,
+            idle: false,
+            auto_added: false,
             version: 0,
         };
-        self.next += 1;
-        self.entries.insert(place, entry);
-        &mut self.entries[place]
+        self.next_id += 1;
+        self.entries.insert(index, entry);
+        &mut self.entries[index]
     }
 
     /// Whether a program has been added without a sandbox.
-    pub(super) fn has(&self, template: &Template) -> bool {
-        self.entries.iter().any(|entry| entry.recipe.prefix.is_none() && entry.recipe.outer().path() == template.path())
+    pub(super) fn has_program(&self, template: &Template) -> bool {
+        self.entries
+            .iter()
+            .any(|entry| entry.recipe.sandbox.is_none() && entry.recipe.command_template().path() == template.path())
     }
 
-    /// Adds a program that this command is just starting. At most `most` programs are added in this way; the one used
-    /// longest ago makes room.
-    pub(super) fn keep(&mut self, template: &Template, command: &Command<'_>, most: usize) {
+    /// Adds the program that this command starts. If there are `max` such programs already, first removes the least
+    /// recently used one.
+    pub(super) fn auto_add(&mut self, template: &Template, command: &Command<'_>, max: usize) {
         let args = command.arguments();
         let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
         let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(args)) else { return };
-        let is_it = |entry: &Entry| {
-            let plain = entry.recipe.prefix.is_none() && !entry.recipe.confinement.is_any();
-            plain && entry.recipe.outer().path() == path && entry.recipe.args == options
+        let is_same_program = |entry: &WarmEntry| {
+            let plain = entry.recipe.sandbox.is_none() && !entry.recipe.confinement.is_any();
+            plain && entry.recipe.command_template().path() == path && entry.recipe.args == options
         };
-        if self.shared.is_none() || most == 0 || self.entries.iter().any(is_it) {
+        if self.resources.is_none() || max == 0 || self.entries.iter().any(is_same_program) {
             return;
         }
-        let kept = || self.entries.iter().enumerate().filter(|(_, entry)| entry.kept);
-        if kept().count() >= most
-            && let Some((oldest, _)) = kept().min_by_key(|(_, entry)| entry.used)
+        let auto_added = || self.entries.iter().enumerate().filter(|(_, entry)| entry.auto_added);
+        if auto_added().count() >= max
+            && let Some((oldest, _)) = auto_added().min_by_key(|(_, entry)| entry.last_used)
         {
             let mut oldest = self.entries.remove(oldest);
-            let gone = HashSet::from([oldest.id]);
-            self.shared.iter_mut().for_each(|common| common.watch.forget(&gone));
-            self.gone.extend(oldest.drain());
+            let removed = HashSet::from([oldest.id]);
+            self.resources.iter_mut().for_each(|resources| resources.watch.forget(&removed));
+            self.to_end.extend(oldest.drain());
         }
-        let env = Some(command.variables().keep_only(LOOKED_AT));
-        self.add(template, None, Confinement::default(), Park { args: options, env, ..Park::default() }).kept = true;
+        let env = Some(command.variables().keep_only(EARLY_VARIABLES));
+        self.add(template, None, Confinement::default(), Park { args: options, env, ..Park::default() }).auto_added =
+            true;
     }
 
-    pub(super) fn entry(&mut self, id: u64) -> Option<&mut Entry> {
+    pub(super) fn entry(&mut self, id: u64) -> Option<&mut WarmEntry> {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 
     /// Leases a process that is parked for this template and this command.
-    pub(super) fn take(&mut self, template: &Template, command: &Command<'_>) -> Result<LeasedProcess, &'static str> {
+    pub(super) fn lease(&mut self, template: &Template, command: &Command<'_>) -> Result<LeasedProcess, &'static str> {
         let args = command.arguments();
-        let Some(common) = &mut self.shared else { return Err("closed") };
-        let changed = common.watch.changed()?;
+        let Some(resources) = &mut self.resources else { return Err("closed") };
+        let changed = resources.watch.take_changed()?;
         self.retire(&changed);
         let now = Instant::now();
         let delay = self.options.delay;
         let path = template.path().filter(|_| !template.executed_by_descriptor());
-        // The reasons of entries for other commands, and of entries for this command.
+        // The reasons why entries for other commands, and entries for this command, do not serve it.
         let (mut other, mut why) = (if path.is_some() { NOT_ADDED } else { "descriptor" }, None);
-        for entry in self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.outer().path() == path) {
-            let Some(rest) = entry.recipe.strip(args) else { continue };
-            // The file has been replaced, but the parked processes have not.
-            if template.identity() != entry.recipe.outer().identity() && template.check().is_err() {
+        for entry in
+            self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.command_template().path() == path)
+        {
+            let Some(rest) = entry.recipe.program_args(args) else { continue };
+            // The caller's template is out of date itself, so keep the entry's.
+            if template.identity() != entry.recipe.command_template().identity() && template.check().is_err() {
                 why = Some("stale");
                 continue;
             }
             let fits = entry.recipe.kind.fits(&entry.recipe.args, rest);
-            if let Err(reason) = fits.and_then(|()| entry.recipe.confinement.suits(command)) {
+            if let Err(reason) = fits.and_then(|()| entry.recipe.confinement.check_command(command)) {
                 other = reason;
                 continue;
             }
-            if template.identity() != entry.recipe.outer().identity() {
+            if template.identity() != entry.recipe.command_template().identity() {
                 let recipe = Arc::make_mut(&mut entry.recipe);
-                match &mut recipe.prefix {
+                match &mut recipe.sandbox {
                     None => recipe.template = template.clone(),
-                    Some(prefix) => {
-                        prefix.template = template.clone();
-                        prefix.hands_on = Arc::default();
+                    Some(sandbox) => {
+                        sandbox.template = template.clone();
+                        sandbox.passes_preload = Arc::default();
                     }
                 }
                 entry.cannot = can_park(&entry.recipe).err();
                 entry.version += 1;
-                entry.proven = false;
-                entry.lacks = None;
+                entry.was_parked = false;
+                entry.missing_resource = None;
                 entry.stale = true;
-                entry.disturbed = 0;
-                entry.due = now;
-                self.gone.extend(entry.drain());
+                entry.failures = 0;
+                entry.next_attempt = now;
+                self.to_end.extend(entry.drain());
             }
-            match entry.take(now, delay) {
+            match entry.lease(now, delay) {
                 Ok(leased) => return Ok(leased),
                 Err(reason) => why = Some(reason),
             }
@@ -242,62 +248,66 @@ impl WarmState {
     }
 
     /// Leases a process that executes any program. `None`: none was added.
-    pub(super) fn take_any(&mut self) -> Option<Result<LeasedProcess, &'static str>> {
+    pub(super) fn lease_any(&mut self) -> Option<Result<LeasedProcess, &'static str>> {
         let (now, delay) = (Instant::now(), self.options.delay);
-        let mut found = None;
+        let mut refusal = None;
         for entry in self.entries.iter_mut().filter(|entry| entry.recipe.executes) {
-            let taken = entry.take(now, delay);
-            if taken.is_ok() {
-                return Some(taken);
+            let leased = entry.lease(now, delay);
+            if leased.is_ok() {
+                return Some(leased);
             }
-            found = Some(taken);
+            refusal = Some(leased);
         }
-        found
+        refusal
     }
 
-    /// Takes in the outcome of a start's request for a child of `parent`. The start then leases the child in place of
+    /// Records the outcome of a start's request for a child of `parent`. The start then leases the child in place of
     /// the parent.
-    pub(super) fn forked_for_start(
+    pub(super) fn finish_fork_for_start(
         &mut self,
         parent: LeasedProcess,
         forked: Result<ForkedChildren, &'static str>,
     ) -> Result<LeasedProcess, &'static str> {
-        match forked.map(|mut forked| forked.all.pop().ok_or(forked.fewer.unwrap_or("died"))) {
+        match forked.map(|mut forked| forked.children.pop().ok_or(forked.shortfall.unwrap_or("died"))) {
             Ok(Ok(parked)) => {
-                self.entry(parent.entry).into_iter().for_each(|entry| entry.disturbed = 0);
-                Ok(LeasedProcess { shared: Waiting::new(parent.shared.version, parked), is_parent: false, ..parent })
+                self.entry(parent.entry).into_iter().for_each(|entry| entry.failures = 0);
+                Ok(LeasedProcess {
+                    handle: ParkedHandle::new(parent.handle.version, parked),
+                    is_parent: false,
+                    ..parent
+                })
             }
             Ok(Err(why)) => {
                 // Several threads can have requested a child of this parent; only the first failure counts.
                 let entry = self.entry(parent.entry).filter(|entry| entry.has_parent(&parent));
-                entry.into_iter().for_each(|entry| entry.lacked(why));
-                self.spoilt(parent);
+                entry.into_iter().for_each(|entry| entry.record_missing_resource(why));
+                self.discard(parent);
                 Err(why)
             }
             Err(reason) => {
-                self.returned(&parent);
+                self.end_lease(&parent);
                 Err(reason)
             }
         }
     }
 
     /// Ends a lease. Returns the entry that the process was leased from.
-    fn returned(&mut self, leased: &LeasedProcess) -> Option<&mut Entry> {
+    fn end_lease(&mut self, leased: &LeasedProcess) -> Option<&mut WarmEntry> {
         let entry = self.entry(leased.entry)?;
-        entry.taken -= 1;
+        entry.leased -= 1;
         Some(entry)
     }
 
-    /// Returns a leased process that the start has not used.
-    pub(super) fn put_back(&mut self, leased: LeasedProcess) {
-        match self.returned(&leased).filter(|entry| entry.version == leased.shared.version) {
-            Some(entry) => entry.parked.push_front(leased.shared),
-            None => self.gone.push(leased.shared),
+    /// Takes back a leased process that the start has not used.
+    pub(super) fn return_unused(&mut self, leased: LeasedProcess) {
+        match self.end_lease(&leased).filter(|entry| entry.version == leased.handle.version) {
+            Some(entry) => entry.parked.push_front(leased.handle),
+            None => self.to_end.push(leased.handle),
         }
     }
 
     /// Ends the lease of a process that has become a program.
-    pub(super) fn used(&mut self, leased: LeasedProcess) {
+    pub(super) fn became_program(&mut self, leased: LeasedProcess) {
         let counter = match (leased.recipe.executes, leased.recipe.mode) {
             (false, Mode::Reserve) => &mut self.stats.reserve,
             (false, Mode::Fork) => &mut self.stats.fork,
@@ -305,16 +315,16 @@ impl WarmState {
             (true, Mode::Fork) => &mut self.stats.zygote,
         };
         *counter += 1;
-        self.spent.push(leased.lock().channel.page.clone());
-        self.returned(&leased);
+        self.spent_pages.push(leased.lock().channel.page.clone());
+        self.end_lease(&leased);
     }
 
     /// Ends the lease of a process that is no longer usable.
-    pub(super) fn spoilt(&mut self, leased: LeasedProcess) {
-        if let Some(entry) = self.returned(&leased).filter(|entry| entry.has_parent(&leased)) {
+    pub(super) fn discard(&mut self, leased: LeasedProcess) {
+        if let Some(entry) = self.end_lease(&leased).filter(|entry| entry.has_parent(&leased)) {
             entry.parent = None;
         }
-        self.gone.push(leased.shared);
+        self.to_end.push(leased.handle);
     }
 
     /// Counts a cold start, and returns when the keeper should check the state.
@@ -325,39 +335,40 @@ impl WarmState {
 
     /// Stores whether the environment turns warm starts off, and returns whether they are off. If so, ends all parked
     /// processes.
-    pub(super) fn switch(&mut self, off: bool) -> bool {
-        self.off = off || OFF.load(Ordering::Relaxed);
-        if self.off {
-            self.gone.extend(self.entries.iter_mut().flat_map(|entry| entry.drain().collect::<Vec<_>>()));
+    pub(super) fn update_turned_off(&mut self, off: bool) -> bool {
+        self.turned_off = off || OFF.load(Ordering::Relaxed);
+        if self.turned_off {
+            self.to_end.extend(self.entries.iter_mut().flat_map(|entry| entry.drain().collect::<Vec<_>>()));
         }
-        self.off
+        self.turned_off
     }
 
     /// When the keeper should check the state, if it should.
     pub(super) fn wants_keeper(&self) -> Option<Duration> {
-        let missing = |entry: &Entry| !self.off && entry.cannot.is_none() && entry.is_missing();
-        (!self.gone.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
+        let missing = |entry: &WarmEntry| !self.turned_off && entry.cannot.is_none() && entry.lacks_processes();
+        (!self.to_end.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
     }
 
     pub(super) fn stats(&self) -> WarmStats {
         let (_, memory) = self.usage();
-        let cannot = self.entries.iter().filter_map(|entry| Some((entry.recipe.name().to_owned(), entry.why_not()?)));
+        let cannot =
+            self.entries.iter().filter_map(|entry| Some((entry.recipe.name().to_owned(), entry.missing_reason()?)));
         WarmStats {
-            parked: self.entries.iter().map(|entry| entry.waiting().count()).sum(),
+            parked: self.entries.iter().map(|entry| entry.unleased().count()).sum(),
             memory,
             cannot: cannot.map(|(name, why)| (name, why.to_owned())).collect::<BTreeMap<_, _>>(),
             ..self.stats.clone()
         }
     }
 
-    pub(super) fn close(&mut self) -> Vec<Waiting> {
-        self.shared = None;
-        self.gone.extend(self.entries.drain(..).flat_map(|mut entry| entry.drain().collect::<Vec<_>>()));
-        self.left_over()
+    pub(super) fn close(&mut self) -> Vec<ParkedHandle> {
+        self.resources = None;
+        self.to_end.extend(self.entries.drain(..).flat_map(|mut entry| entry.drain().collect::<Vec<_>>()));
+        self.take_remaining()
     }
 
-    /// Takes the processes that no keeper will end after `close`. The caller drops them without the lock.
-    pub(super) fn left_over(&mut self) -> Vec<Waiting> {
-        if self.shared.is_none() { std::mem::take(&mut self.gone) } else { Vec::new() }
+    /// After `close`: takes the processes that the keeper no longer ends. The caller drops them without the lock.
+    pub(super) fn take_remaining(&mut self) -> Vec<ParkedHandle> {
+        if self.resources.is_none() { std::mem::take(&mut self.to_end) } else { Vec::new() }
     }
 }

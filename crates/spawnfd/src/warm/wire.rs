@@ -17,7 +17,7 @@ use crate::host::authority::Reported;
 
 /// The longest message, in bytes.
 pub(super) const MAX_MESSAGE: usize = protocol::MAX_MESSAGE;
-/// The action index of steps of the context.
+/// The action index of a step that belongs to the context, not to an action of the caller.
 pub(super) const CONTEXT: u16 = protocol::CONTEXT;
 
 // Both crates use the same limit of the kernel, and the same report word.
@@ -133,7 +133,7 @@ pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> 
     set(word(Layout::MAKE_IGNORED), context.make_ignored);
     set(word(Layout::MASK), context.mask);
     for (first, op) in (word(Layout::STEPS)..).step_by(word(size_of::<protocol::Step>())).zip(&context.steps) {
-        // None of these has a text.
+        // None of these steps has a string.
         let Some(step) = encode_step(CONTEXT, op, &mut Vec::new(), true)? else { continue };
         for (at, bytes) in (first..).zip(step.as_bytes().as_chunks().0) {
             set(at, u64::from_ne_bytes(*bytes));
@@ -148,7 +148,7 @@ pub(super) struct StartRequest<'a> {
     pub(super) join: Option<Step<'static>>,
     /// The steps: the plan's, or the remaining ones in a sandbox.
     pub(super) steps: &'a [Step<'static>],
-    /// The number of leading arguments of the plan that belong to the program in front.
+    /// The number of leading arguments of the plan that belong to the sandbox command.
     pub(super) skip: usize,
     /// Sources that replace the program's descriptors at these numbers, if both refer to the same file.
     pub(super) handed_on: &'a [(usize, RawFd)],
@@ -165,7 +165,7 @@ pub(super) struct StartRequest<'a> {
 /// An action that a parked process cannot perform.
 pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -> Result<Vec<u8>, &'static str> {
     let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
-    // Not supported: the plan names numbers above those at which the sources wait.
+    // The parked process keeps the sources at numbers from `above` on, so the plan must not use such a number.
     if plan.highest >= plan.above && plan.highest > 2 {
         return Err("descriptor numbers");
     }
@@ -311,7 +311,8 @@ fn encode_step(
     }))
 }
 
-/// A system call. Data for its last argument are part of the step if they fit: a step in the page has no strings.
+/// Encodes a system call. The data of its last argument are part of the step if they fit, because a step in the page
+/// has no strings.
 fn encode_call(index: u16, call: &SystemCall<'_>, strings: &mut Vec<u8>) -> protocol::Step {
     let (mut kinds, mut length, mut fields) = (0, 0, [0; 4]);
     for (at, arg) in call.args.iter().enumerate() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ended child processes by which a thread's Landlock domain can be tested later.
+//! Zombie child processes that keep a thread's Landlock domain, so that the library can compare it later.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -7,14 +7,13 @@ use std::path::PathBuf;
 use spawnfd_child::{ChildMemory, leave_marker};
 use spawnfd_sys::{Errno, call, wait_pidfd};
 
+use crate::host::descriptors::CheckedFd;
 use crate::host::features;
-use crate::host::numbers::Known;
 
-/// A child that has ended but is not reaped. It keeps the Landlock domain of the thread that created it until this
-/// value is dropped.
+/// A zombie child. It keeps the Landlock domain of the thread that created it. Dropping this value reaps the child.
 #[derive(Debug)]
 pub(crate) struct Marker {
-    pidfd: Known,
+    pidfd: CheckedFd,
     /// The path that `is_visible` reads.
     namespace: PathBuf,
 }
@@ -22,10 +21,10 @@ pub(crate) struct Marker {
 impl Marker {
     /// # Errors
     /// As clone(2).
-    pub(crate) fn leave() -> Result<Marker, Errno> {
+    pub(crate) fn create() -> Result<Marker, Errno> {
         let clone3 = features::of_calling_thread().has_clone3();
         let marker = leave_marker(&mut ChildMemory::new()?, clone3).map_err(|refused| refused.0)?;
-        let pidfd = Known::new(OwnedFd::from(marker.pidfd));
+        let pidfd = CheckedFd::new(OwnedFd::from(marker.pidfd));
         Ok(Marker { pidfd, namespace: format!("/proc/{}/ns/user", marker.pid).into() })
     }
 

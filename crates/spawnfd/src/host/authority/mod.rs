@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread's authority as a value that can be compared. Another task starts a child for the calling thread only if
-//! the child provably has the authority of a fork of that thread: no more and no less.
+//! A thread's authority as a value that the library can compare. Another thread or process starts a child for the
+//! calling thread only if the child provably has the authority of a fork of that thread: no more and no less.
 //!
 //! Authority belongs to threads, and /proc shows nearly all of it. Two parts are not shown:
 //!
@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use spawnfd_sys::{Errno, call, fork_generation, prctl};
 
 use crate::host::features;
-use crate::host::own_proc::{self, Own};
+use crate::host::own_proc::{self, ProcFile};
 use crate::host::per_process::PerProcess;
 use marker::Marker;
 
@@ -54,31 +54,31 @@ pub(crate) const CAP_SYS_ADMIN: u32 = 21;
 /// The namespaces that a child inherits. A running thread never changes its own `pid` and `time` namespaces.
 const NAMESPACES: [&str; 8] = ["user", "mnt", "pid_for_children", "net", "ipc", "uts", "cgroup", "time_for_children"];
 
-type Namespaces = [Option<CString>; NAMESPACES.len()];
+type NamespaceNames = [Option<CString>; NAMESPACES.len()];
 
 thread_local! {
     /// The calling thread's namespaces, and its reach when they were read.
-    static NAMESPACES_OF: RefCell<Option<(Weak<Reach>, Arc<Namespaces>)>> = const { RefCell::new(None) };
+    static THREAD_NAMESPACES: RefCell<Option<(Weak<Reach>, Arc<NamespaceNames>)>> = const { RefCell::new(None) };
 }
 
 /// The calling thread's namespaces.
 ///
 /// A thread without CAP_SYS_ADMIN can enter other namespaces only with a user namespace that it creates or owns. It
 /// never comes back from that user namespace (user_namespaces(7)), and its reach changes.
-fn namespaces(reach: &Arc<Reach>) -> rustix::io::Result<Arc<Namespaces>> {
+fn namespaces(reach: &Arc<Reach>) -> rustix::io::Result<Arc<NamespaceNames>> {
     let all = || own_proc::namespaces(NAMESPACES).map(Arc::new);
-    if !reach.is_settled() {
+    if !reach.shows_every_change() {
         return all();
     }
     // A thread that is exiting has no thread-local storage.
-    let known = NAMESPACES_OF.try_with(|known| known.borrow().clone()).ok().flatten();
+    let known = THREAD_NAMESPACES.try_with(|known| known.borrow().clone()).ok().flatten();
     if let Some((of, namespaces)) = known
         && std::ptr::eq(of.as_ptr(), Arc::as_ptr(reach))
     {
         return Ok(namespaces);
     }
     let namespaces = all()?;
-    let _ = NAMESPACES_OF.try_with(|known| known.replace(Some((Arc::downgrade(reach), namespaces.clone()))));
+    let _ = THREAD_NAMESPACES.try_with(|known| known.replace(Some((Arc::downgrade(reach), namespaces.clone()))));
     Ok(namespaces)
 }
 
@@ -87,12 +87,12 @@ fn namespaces(reach: &Arc<Reach>) -> rustix::io::Result<Arc<Namespaces>> {
 pub(crate) struct Authority {
     reach: Arc<Reach>,
     umask: String,
-    /// The signals that are ignored.
+    /// The set of ignored signals.
     ignored: u64,
     /// The [`LINES`] there are, in the kernel's order.
     status: String,
     securebits: Result<usize, Errno>,
-    namespaces: Arc<Namespaces>,
+    namespaces: Arc<NamespaceNames>,
     /// The security module's label, and the login user id for audit; errors if the kernel has none.
     labels: [rustix::io::Result<Vec<u8>>; 2],
     /// See [`has_pending_label`].
@@ -102,25 +102,26 @@ pub(crate) struct Authority {
     keyrings: [Result<usize, Errno>; 2],
 }
 
-/// The number of filters that this process, or the process it was forked from, had when last seen with one thread.
-/// [`NEVER`] if it never was.
-static ALONE_WITH: AtomicU32 = AtomicU32::new(NEVER);
+/// The number of filters that this process had when it last had a single thread. A forked process inherits the value.
+/// [`NEVER`]: this process never had a single thread.
+static SINGLE_THREAD_FILTERS: AtomicU32 = AtomicU32::new(NEVER);
 const NEVER: u32 = u32::MAX;
 
-/// Whether all threads of this process that have this number of filters inherited them from the first thread.
-pub(crate) fn were_handed_down(filters: u32) -> bool {
-    ALONE_WITH.load(Ordering::Relaxed) == filters
+/// Whether all threads of this process that have this number of filters inherited them from its first thread.
+pub(crate) fn come_from_first_thread(filters: u32) -> bool {
+    SINGLE_THREAD_FILTERS.load(Ordering::Relaxed) == filters
 }
 
-/// The user namespace of this process when it had one thread without no_new_privs and CAP_SYS_ADMIN.
+/// The user namespace of this process when it had a single thread, which had neither no_new_privs nor CAP_SYS_ADMIN.
 ///
-/// A thread started since by that thread, directly or not, cannot have entered a Landlock domain if it still has
-/// neither and is still in that user namespace.
-static ALONE_IN: PerProcess<Option<CString>> = PerProcess::new(None);
+/// All later threads descend from that thread. Such a thread cannot have entered another Landlock domain as long as
+/// it has neither of the two and is in the same user namespace.
+static SINGLE_THREAD_USER_NAMESPACE: PerProcess<Option<CString>> = PerProcess::new(None);
 
-/// Whether this holds for the calling thread, which has neither no_new_privs nor CAP_SYS_ADMIN.
-fn comes_from_one_thread(user_namespace: Option<&CStr>) -> bool {
-    user_namespace.is_some() && ALONE_IN.lock().as_deref() == user_namespace
+/// Whether the calling thread is in the Landlock domain of that single thread. The calling thread has neither
+/// no_new_privs nor CAP_SYS_ADMIN, and is in this user namespace.
+fn descends_from_single_thread(user_namespace: Option<&CStr>) -> bool {
+    user_namespace.is_some() && SINGLE_THREAD_USER_NAMESPACE.lock().as_deref() == user_namespace
 }
 
 /// Whether one thread can put all other threads into a Landlock domain: LANDLOCK_RESTRICT_SELF_TSYNC, Linux 7.0.
@@ -135,50 +136,50 @@ fn threads_share_domains() -> bool {
     })
 }
 
-/// Records whether this process has one thread when it first uses the library.
-pub(crate) fn remember_if_alone() {
+/// Records whether this process has a single thread when it first uses the library.
+pub(crate) fn remember_if_single_threaded() {
     /// The generation of the process that has been checked.
-    static LOOKED: AtomicU64 = AtomicU64::new(0);
+    static CHECKED: AtomicU64 = AtomicU64::new(0);
     let generation = fork_generation().unwrap_or(1);
-    if LOOKED.load(Ordering::Relaxed) == generation {
+    if CHECKED.load(Ordering::Relaxed) == generation {
         return;
     }
-    LOOKED.store(generation, Ordering::Relaxed);
+    CHECKED.store(generation, Ordering::Relaxed);
     let Ok(status) = read_status() else { return };
-    let is_plain = status.lines.lines().any(|line| field(line) == ("NoNewPrivs", "0")) && !status.administers;
-    if status.alone
+    let is_plain = status.lines.lines().any(|line| field(line) == ("NoNewPrivs", "0")) && !status.has_sys_admin;
+    if status.single_threaded
         && is_plain
         && let Ok([user]) = own_proc::namespaces(["user"])
     {
-        *ALONE_IN.lock() = user;
+        *SINGLE_THREAD_USER_NAMESPACE.lock() = user;
     }
 }
 
 /// A thread's authority as its /proc status file shows it, and other fields of that file.
-struct Status {
+struct ThreadStatus {
     /// The [`LINES`] there are, in the kernel's order.
     lines: String,
     filters: Option<u32>,
     umask: String,
     ignored: u64,
-    /// CAP_SYS_ADMIN is permitted, or the status file does not say.
-    administers: bool,
+    /// CAP_SYS_ADMIN is permitted, or the status file does not show it.
+    has_sys_admin: bool,
     /// The process has one thread.
-    alone: bool,
+    single_threaded: bool,
 }
 
-impl Status {
+impl ThreadStatus {
     /// Parses a /proc status file in one pass, because each start does this.
-    fn parse(text: Vec<u8>) -> Status {
+    fn parse(text: Vec<u8>) -> ThreadStatus {
         // The process name may have any bytes; the other lines are ASCII.
         let text = String::from_utf8(text).unwrap_or_else(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
-        let mut status = Status {
+        let mut status = ThreadStatus {
             lines: String::with_capacity(512),
             filters: Some(0),
             umask: String::new(),
             ignored: 0,
-            administers: true,
-            alone: false,
+            has_sys_admin: true,
+            single_threaded: false,
         };
         let (mut mode, mut count) = (None, None);
         for line in text.split_inclusive('\n') {
@@ -188,10 +189,10 @@ impl Status {
                 "Umask" => value.clone_into(&mut status.umask),
                 "SigIgn" => status.ignored = u64::from_str_radix(value, 16).unwrap_or(0),
                 "CapPrm" => {
-                    status.administers =
+                    status.has_sys_admin =
                         u64::from_str_radix(value, 16).map_or(true, |permitted| permitted >> CAP_SYS_ADMIN & 1 == 1);
                 }
-                "Threads" => status.alone = value == "1",
+                "Threads" => status.single_threaded = value == "1",
                 "Seccomp" => mode = Some(value),
                 "Seccomp_filters" => count = value.parse().ok(),
                 _ => {}
@@ -209,10 +210,10 @@ impl Status {
 }
 
 /// The calling thread's status.
-fn read_status() -> rustix::io::Result<Status> {
-    let status = Status::parse(own_proc::read(Own::Status)?);
-    if let (Some(filters), true) = (status.filters, status.alone) {
-        ALONE_WITH.store(filters, Ordering::Relaxed);
+fn read_status() -> rustix::io::Result<ThreadStatus> {
+    let status = ThreadStatus::parse(own_proc::read(ProcFile::Status)?);
+    if let (Some(filters), true) = (status.filters, status.single_threaded) {
+        SINGLE_THREAD_FILTERS.store(filters, Ordering::Relaxed);
     }
     Ok(status)
 }
@@ -240,14 +241,15 @@ pub(crate) struct Reported<'a> {
 
 /// Confinement that a process has in addition to that of the thread that started it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Added {
+pub(crate) struct AddedConfinement {
     pub(crate) no_new_privs: bool,
     /// Seccomp filters.
     pub(crate) filters: u32,
 }
 
 /// The labels that the next exec, or new files, sockets and keys get instead of the usual labels.
-const PENDING_LABELS: [Own; 4] = [Own::ExecLabel, Own::FileLabel, Own::SocketLabel, Own::KeyLabel];
+const PENDING_LABELS: [ProcFile; 4] =
+    [ProcFile::ExecLabel, ProcFile::FileLabel, ProcFile::SocketLabel, ProcFile::KeyLabel];
 
 /// Whether the calling thread has set one of the [`PENDING_LABELS`], or may have. `label` is its current label.
 ///
@@ -256,20 +258,20 @@ const PENDING_LABELS: [Own; 4] = [Own::ExecLabel, Own::FileLabel, Own::SocketLab
 fn has_pending_label(
     label: &rustix::io::Result<Vec<u8>>,
     absent: &AtomicU8,
-    read: impl Fn(Own) -> rustix::io::Result<Vec<u8>>,
+    read: impl Fn(ProcFile) -> rustix::io::Result<Vec<u8>>,
 ) -> bool {
     use rustix::io::Errno;
-    // The module that provides this label provides the others.
+    // The security module that provides the current label also provides the others.
     if matches!(label, Err(Errno::INVAL | Errno::NOENT)) {
         return false;
     }
-    (0..).zip(PENDING_LABELS).filter(|(place, _)| absent.load(Ordering::Relaxed) >> place & 1 == 0).any(
-        |(place, which)| match read(which) {
+    (0..).zip(PENDING_LABELS).filter(|(index, _)| absent.load(Ordering::Relaxed) >> index & 1 == 0).any(
+        |(index, which)| match read(which) {
             Ok(label) => !label.trim_ascii_end().is_empty(),
             Err(Errno::INVAL | Errno::NOENT) => {
-                // AppArmor answers EINVAL for the exec label while none is set. It has no others.
-                if which != Own::ExecLabel {
-                    absent.fetch_or(1 << place, Ordering::Relaxed);
+                // AppArmor answers EINVAL for the exec label while none is set. It has no other pending labels.
+                if which != ProcFile::ExecLabel {
+                    absent.fetch_or(1 << index, Ordering::Relaxed);
                 }
                 false
             }
@@ -285,25 +287,25 @@ impl Authority {
     /// The calling thread's authority.
     ///
     /// # Errors
-    /// /proc cannot be read, so nothing can be proven.
+    /// The library cannot read /proc, so it can prove nothing.
     pub(crate) fn of_calling_thread() -> rustix::io::Result<Authority> {
         let reach = Reach::read().map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
-        Authority::of_heir_of(&reach)
+        Authority::of_thread_started_by(&reach)
     }
 
-    /// The calling thread's authority. The thread was started by a thread with this reach, and has not confined
-    /// itself since.
+    /// The calling thread's authority. A thread with the reach `starter` started the calling thread, which has not
+    /// confined itself since.
     ///
     /// # Errors
     /// As for [`of_calling_thread`](Authority::of_calling_thread).
-    pub(crate) fn of_heir_of(maker: &Arc<Reach>) -> rustix::io::Result<Authority> {
-        let reach = maker.clone();
+    pub(crate) fn of_thread_started_by(starter: &Arc<Reach>) -> rustix::io::Result<Authority> {
+        let reach = starter.clone();
         let status = read_status()?;
         let namespaces = namespaces(&reach)?;
-        let Status { lines, filters, umask, ignored, .. } = status;
+        let ThreadStatus { lines, filters, umask, ignored, .. } = status;
         features::probe_again_if_not(filters);
         let killed = features::killed();
-        let labels = [own_proc::label(), own_proc::read(Own::LoginUid)];
+        let labels = [own_proc::label(), own_proc::read(ProcFile::LoginUid)];
         let pending_label = has_pending_label(&labels[0], &ABSENT_LABELS, own_proc::read);
         Ok(Authority {
             reach,
@@ -318,14 +320,14 @@ impl Authority {
         })
     }
 
-    /// The first difference from `other`, which was read from the calling thread later, or the first part whose
-    /// equality is not proven.
-    pub(crate) fn differs(&self, other: &Authority) -> Option<&'static str> {
+    /// The first difference from `other`, or the first part whose equality is not proven. `other` was read later,
+    /// from the calling thread.
+    pub(crate) fn first_difference(&self, other: &Authority) -> Option<&'static str> {
         if self.status != other.status {
             let mut pairs = self.status.lines().zip(other.status.lines());
             return Some(pairs.find(|(one, another)| one != another).map_or("status", |(line, _)| name_of(line)));
         }
-        if !self.reach.has_filters_of(&other.reach) {
+        if !self.reach.has_same_filters(&other.reach) {
             return Some("seccomp");
         }
         let namespaces = NAMESPACES.iter().zip(self.namespaces.iter().zip(&*other.namespaces));
@@ -335,19 +337,19 @@ impl Authority {
             .next()
             .or((self.securebits != other.securebits).then_some("securebits"))
             .or((self.labels != other.labels).then_some("security label"))
-            // A child that another thread starts does not get a pending label.
+            // A child that another thread starts does not get the calling thread's pending label.
             .or((self.pending_label || other.pending_label).then_some("exec label"))
-            .or((!self.reach.has_domain_of(&other.reach)).then_some("landlock"))
+            .or((!self.reach.has_same_domain(&other.reach)).then_some("landlock"))
             .or((self.keyrings != other.keyrings).then_some("keyrings"))
     }
 
     /// The first difference between this thread's authority and that of a process after exec. This thread started
     /// the process with the confinement `added`.
     ///
-    /// If there is none, exec changes nothing. A program that the process execs, and one that it becomes without
-    /// exec, then have the authority of a child of this thread before and after its exec.
-    pub(crate) fn changed_by_exec(&self, reported: &Reported<'_>, added: Added) -> Option<&'static str> {
-        let found = Status::parse(reported.status.to_vec());
+    /// `None` means that exec changes no authority. The process then has the authority of a child of this thread,
+    /// before and after another exec.
+    pub(crate) fn changed_by_exec(&self, reported: &Reported<'_>, added: AddedConfinement) -> Option<&'static str> {
+        let found = ThreadStatus::parse(reported.status.to_vec());
         if self.status.lines().count() != found.lines.lines().count() {
             return Some("status");
         }
@@ -410,7 +412,7 @@ mod tests {
         let asked = std::cell::Cell::new(0);
         let only_exec = |which| {
             asked.set(asked.get() + 1);
-            assert_eq!(which, Own::ExecLabel);
+            assert_eq!(which, ProcFile::ExecLabel);
             label()
         };
         assert!(has_pending_label(&label(), &absent, only_exec));
@@ -428,7 +430,7 @@ mod tests {
         let label = std::fs::read("/proc/thread-self/attr/current").unwrap_or_default();
         let securebits = authority.securebits.expect("prctl") as u32;
         let reported = Reported { status: &status, label: &label, securebits };
-        let plain = Added::default();
+        let plain = AddedConfinement::default();
         assert_eq!(authority.changed_by_exec(&reported, plain), None);
         let text = String::from_utf8(status.clone()).expect("text");
         for (name, what) in LINES {
@@ -452,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_expected() {
+    fn added_confinement_is_no_difference() {
         let authority = Authority::of_calling_thread().expect("/proc");
         let filters = read_status().expect("/proc").filters.expect("counted");
         let securebits = authority.securebits.expect("prctl") as u32;
@@ -466,11 +468,11 @@ mod tests {
             };
             authority.status.lines().map(line).collect()
         };
-        let changed = |text: String, added: Added| {
+        let changed = |text: String, added: AddedConfinement| {
             let reported = Reported { status: text.as_bytes(), label: &label, securebits };
             authority.changed_by_exec(&reported, added)
         };
-        let all = Added { no_new_privs: true, filters: 1 };
+        let all = AddedConfinement { no_new_privs: true, filters: 1 };
         assert_eq!(changed(with(true, 2, filters + 1), all), None);
         assert_eq!(changed(with(true, 2, filters), all), Some("seccomp"));
         assert_eq!(changed(with(false, 2, filters + 1), all), Some("no_new_privs"));

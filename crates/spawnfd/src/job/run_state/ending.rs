@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use spawnfd_guard::process::{Stat, present};
+use spawnfd_guard::process::{Stat, ticks_now};
 
 use super::{Phase, RunState};
 use crate::error::Result;
@@ -26,11 +26,15 @@ impl RunState {
         if self.status.is_some() {
             return Ok(());
         }
-        let now = present();
+        let now = ticks_now();
         if let Some(tree) = &mut self.tree {
-            tree.ended();
+            tree.program_ended();
         }
-        let reaped = if self.log.is_here() { self.child.reap_or_miss()? } else { self.child.reap(false)?.map(Some) };
+        let reaped = if self.log.belongs_to_this_process() {
+            self.child.reap_or_miss()?
+        } else {
+            self.child.reap(false)?.map(Some)
+        };
         if self.child.usage().is_some() {
             // The pid was the program's own until now: a process in the session of that number belongs to the tree.
             self.seen = now;
@@ -121,7 +125,7 @@ impl RunState {
     /// Kills the program and its tree. Repeated until the program ends: a process that was forked between a look and
     /// its kill is found by the next look.
     pub(super) fn kill(&mut self) {
-        self.killed.get_or_insert_with(present);
+        self.killed.get_or_insert_with(ticks_now);
         self.signal_tree(SIGKILL);
         // A kill takes up to a quarter of a second if several processes have to be stopped first.
         let now = Instant::now();
@@ -149,8 +153,8 @@ impl RunState {
     /// The tree, which knows the program from here on.
     pub(super) fn tree(&mut self) -> &mut Tree {
         let (child, home, seen) = (&self.child, self.home, self.seen);
-        let tree = self.tree.get_or_insert_with(|| Tree::of_born(child.id(), child.as_fd(), home, seen));
-        tree.know(child.as_fd(), seen);
+        let tree = self.tree.get_or_insert_with(|| Tree::of_started(child.id(), child.as_fd(), home, seen));
+        tree.supply_pidfd(child.as_fd(), seen);
         tree
     }
 
@@ -168,10 +172,10 @@ impl RunState {
 
     /// The processes that have outlived the program, and their fates; `None`: they cannot be looked for.
     pub(super) fn leave(&mut self) -> Option<Vec<Leftover>> {
-        if self.tree.is_none() && !self.child.may_have_left_somebody() {
+        if self.tree.is_none() && !self.child.may_have_leftovers() {
             return Some(Vec::new());
         }
-        let left = self.tree().look();
+        let left = self.tree().try_survivors();
         // If the run has sent SIGKILL before, these processes may be the ones that it does not end.
         let mut may_resist = self.killed.is_some();
         let fate = match self.leftovers {
@@ -203,7 +207,7 @@ impl Drop for RunState {
     /// Kills the program of a failed run, and its tree.
     fn drop(&mut self) {
         let has_ended = !self.awaits_program() || self.child.has_ended();
-        if !has_ended && self.log.is_here() && self.child.is_own() {
+        if !has_ended && self.log.belongs_to_this_process() && self.child.is_own() {
             self.signal_tree(SIGKILL);
             // Once more, for processes that were forked meanwhile.
             leftovers::kill(self.tree.take());

@@ -61,9 +61,10 @@ pub(super) struct RunState {
     child: Child,
     /// The process tree. If none was prepared, it is made with the first use.
     tree: Option<Tree>,
-    /// The last time at which the program certainly had its pid, as of [`present`](spawnfd_guard::process::present).
+    /// The last time at which the program certainly had its pid, as of
+    /// [`ticks_now`](spawnfd_guard::process::ticks_now).
     seen: u64,
-    /// The session in which the program was started, as of [`Tree::home`].
+    /// The session in which the program was started, as of [`Tree::own_session`].
     home: i32,
     program: String,
     started: Instant,
@@ -81,7 +82,7 @@ pub(super) struct RunState {
     limit: Option<Limit>,
     /// The program has got SIGTERM from this run.
     told: bool,
-    /// The time of this run's first SIGKILL, as of [`present`](spawnfd_guard::process::present).
+    /// The time of this run's first SIGKILL, as of [`ticks_now`](spawnfd_guard::process::ticks_now).
     killed: Option<u64>,
     /// The kernel refused the last SIGKILL.
     kill_refused: bool,
@@ -127,7 +128,7 @@ impl RunState {
     ) -> Result<RunState> {
         let Connections { is_job, mut tree, terminal, source, events, limits, permit } = connections;
         if let Some(tree) = &mut tree {
-            tree.born(child.id(), child.as_fd());
+            tree.program_started(child.id(), child.as_fd());
         }
         let begins_by = child.begins_by(Instant::now());
         let stdin = child.stdin.take();
@@ -137,7 +138,7 @@ impl RunState {
             child,
             tree,
             seen: 0,
-            home: Tree::home(),
+            home: Tree::own_session(),
             program,
             started,
             phase: Phase::Running(run.timeout.and_then(|timeout| started.checked_add(timeout))),
@@ -161,7 +162,7 @@ impl RunState {
             feed: None,
             input_refused: false,
             outlets: [terminal.map(Outlet::Terminal).or(stdout), stderr],
-            log: Arc::new(PerProcess::here(Record::new(&run.record()), || Record::new(&Keep::default()))),
+            log: Arc::new(PerProcess::for_this_process(Record::new(&run.record()), || Record::new(&Keep::default()))),
             events,
             adopted: false,
             looks: None,
@@ -274,7 +275,7 @@ impl RunState {
             Phase::Killing { gives_up, .. } if gives_up <= now => self.give_up(),
             Phase::Ending(_) | Phase::Killing { .. } => self.kill(),
             Phase::Cut => {
-                let somebody = self.tree().look().is_none_or(|left| !left.is_empty());
+                let somebody = self.tree().try_survivors().is_none_or(|left| !left.is_empty());
                 self.looks = now.checked_add(ADOPTED).filter(|_| somebody);
             }
             Phase::Draining(_) => {

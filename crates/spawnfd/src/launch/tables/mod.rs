@@ -66,10 +66,10 @@ impl Strategy {
         try_scm_rights: bool,
     ) -> impl Iterator<Item = Strategy> + use<> {
         let leaves = plan.keep.is_some() && features.has_close_range();
-        let explores = try_scm_rights && features.passing(&plan.sources).known().is_none();
+        let explores = try_scm_rights && features.scm_rights(&plan.sources).known().is_none();
         // A child in another user namespace may not inspect the caller.
         let may_fetch = leaves && !explores && options.namespaces & abi::CLONE_NEWUSER == 0;
-        let may_trim = leaves && !explores && can_trim(plan, features);
+        let may_trim = leaves && !explores && can_trim_table(plan, features);
         Strategy::ALL.into_iter().filter(move |strategy| match strategy {
             Strategy::TrimTable => may_trim,
             Strategy::PidfdGetfd => may_fetch,
@@ -90,8 +90,8 @@ impl Strategy {
                 let highest = sources.iter().fold(2, |highest, &source| highest.max(source));
                 Some(Table::Trimmed { above: highest + 1 })
             }
-            Strategy::PidfdGetfd if features.can_fetch() => own_pidfd::table(features),
-            Strategy::ScmRights if features.can_pass() => slot.pass(sources).map_err(|_| ClosedSource)?,
+            Strategy::PidfdGetfd if features.can_use_pidfd_getfd() => own_pidfd::table(features),
+            Strategy::ScmRights if features.can_send_descriptors() => slot.pass(sources).map_err(|_| ClosedSource)?,
             Strategy::PidfdGetfd | Strategy::ScmRights => None,
             Strategy::CopyTable => Some(Table::Copied),
         })
@@ -113,11 +113,11 @@ impl Strategy {
     /// Records for later starts that the strategy is unavailable.
     pub(super) fn learn_unavailable(self, features: &Features, sources: &[RawFd]) {
         match self {
-            Strategy::TrimTable => features.trim.learn(false),
-            Strategy::PidfdGetfd => features.fetch.learn(false),
+            Strategy::TrimTable => features.trim_table.learn(false),
+            Strategy::PidfdGetfd => features.pidfd_getfd.learn(false),
             Strategy::ScmRights => {
                 features.close_range.learn(false);
-                features.passing(sources).learn(false);
+                features.scm_rights(sources).learn(false);
             }
             Strategy::CopyTable => {}
         }
@@ -126,7 +126,7 @@ impl Strategy {
     /// Records for later starts, which may be detached, that the strategy works.
     pub(super) fn learn_works(self, features: &Features, sources: &[RawFd]) {
         if self == Strategy::ScmRights {
-            features.passing(sources).learn(true);
+            features.scm_rights(sources).learn(true);
         }
     }
 }
@@ -138,11 +138,11 @@ pub(super) fn renew_pidfd() {
 
 /// Whether the child may keep copies of the caller's low descriptors until it closes them. No other thread can
 /// notice, and the kernel copies up to 64 in any case.
-fn can_trim(plan: &Plan<'_>, features: &Features) -> bool {
+fn can_trim_table(plan: &Plan<'_>, features: &Features) -> bool {
     const COPIED_AT_ONCE: RawFd = 64;
     // Without sources, this strategy gains nothing. With an action that blocks, the child would keep the copies
     // that long.
-    features.can_trim()
+    features.can_trim_table()
         && !plan.sources.is_empty()
         && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)
         && plan.program.source.is_none()

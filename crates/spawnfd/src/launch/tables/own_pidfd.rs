@@ -14,8 +14,8 @@ use spawnfd_child::Table;
 use spawnfd_sys::{call, fork_generation};
 
 use super::{LOW, Strategy};
+use crate::host::descriptors::CheckedFd;
 use crate::host::features::Features;
-use crate::host::numbers::Known;
 
 /// The calling thread, as its children identify it.
 struct Here {
@@ -23,7 +23,7 @@ struct Here {
     generation: u64,
     thread: i32,
     /// `None` if no low number was free.
-    pidfd: Option<Known>,
+    pidfd: Option<CheckedFd>,
 }
 
 thread_local! {
@@ -59,7 +59,7 @@ impl Here {
         // strategy.
         let thread_flag = PidfdFlags::from_bits_retain(spawnfd_sys::abi::O_EXCL);
         let pidfd = match pidfd_open(Pid::from_raw(thread)?, thread_flag) {
-            Ok(pidfd) => Some(Known::new(pidfd)),
+            Ok(pidfd) => Some(CheckedFd::new(pidfd)),
             Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => None,
             Err(_) => {
                 Strategy::PidfdGetfd.learn_unavailable(features, &[]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of the library's own descriptors.
+//! The library's own descriptors: their numbers, and checks that they still refer to the same files.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -8,8 +8,9 @@ use spawnfd_sys::{abi, call};
 
 /// Moves a descriptor to a number above 2.
 ///
-/// If the application has closed 0, 1 or 2, a new descriptor gets that number. A child would use that descriptor as
-/// its own stream. If the application then opened its own stream there, the library would close it.
+/// If the application has closed 0, 1 or 2, a new descriptor of the library gets that number. A child would use it as
+/// a standard stream. If the application then opened a stream at that number, the library would later close that
+/// stream.
 ///
 /// The descriptor keeps its number if no other is free.
 pub(crate) fn above_standard(fd: OwnedFd) -> OwnedFd {
@@ -19,45 +20,45 @@ pub(crate) fn above_standard(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, 3).unwrap_or(fd)
 }
 
-/// Whether 0, 1 and 2 are all open. If one is closed, a new descriptor may get its number, which the application
-/// may be about to use. A thread of the library that can wait tries again later.
-pub(crate) fn standard_is_open() -> bool {
+/// Whether 0, 1 and 2 are all open. If one is closed, the library's background threads open no descriptors: a new
+/// descriptor might get that number, which the application may be about to use.
+pub(crate) fn standard_streams_are_open() -> bool {
     (0..=2).all(|number| call::descriptor_flags(number).is_ok())
 }
 
-/// A descriptor of the library, with its number and the identity of its file.
+/// A descriptor of the library, with the identity of its file.
 ///
-/// Applications close and replace numbers that are not theirs. Also, a thread can have its own descriptor table, in
-/// which the number refers to another file.
+/// Applications close and replace descriptors that are not theirs. Also, a thread can have its own descriptor table,
+/// in which the number refers to another file. So the library checks the identity before each use.
 #[derive(Debug)]
-pub struct Known {
-    /// `None` while a number that must not be closed is dropped.
+pub struct CheckedFd {
+    /// `None` during a drop that must not close the number.
     fd: Option<OwnedFd>,
     identity: (u64, u64),
-    /// The descriptor was opened with O_PATH. A descriptor of the same file without O_PATH belongs to the
+    /// The library opened the descriptor with O_PATH. A descriptor of the same file without O_PATH belongs to the
     /// application.
     is_path: bool,
 }
 
-impl Known {
+impl CheckedFd {
     /// Records a descriptor that was just created. If fstat(2) fails, the application has closed it since, and the
     /// number is free.
-    pub fn new(fd: OwnedFd) -> Known {
+    pub fn new(fd: OwnedFd) -> CheckedFd {
         let fd = above_standard(fd);
         let identity = call::identify(fd.as_raw_fd()).unwrap_or_default();
-        Known { fd: Some(fd), identity, is_path: false }
+        CheckedFd { fd: Some(fd), identity, is_path: false }
     }
 
     /// Records a descriptor that was just opened with O_PATH. The application may open the same file.
-    pub(crate) fn of_path(fd: OwnedFd) -> Known {
-        let mut known = Known::new(fd);
-        known.is_path = true;
-        known
+    pub(crate) fn new_path_fd(fd: OwnedFd) -> CheckedFd {
+        let mut checked = CheckedFd::new(fd);
+        checked.is_path = true;
+        checked
     }
 
     /// Records a new duplicate, which the application cannot have replaced yet.
-    pub(crate) fn of_copy(copy: OwnedFd, original: &Known) -> Known {
-        Known { fd: Some(above_standard(copy)), identity: original.identity, is_path: original.is_path }
+    pub(crate) fn from_duplicate(copy: OwnedFd, original: &CheckedFd) -> CheckedFd {
+        CheckedFd { fd: Some(above_standard(copy)), identity: original.identity, is_path: original.is_path }
     }
 
     /// The descriptor, if its number still refers to the same file in the calling thread's table.
@@ -71,23 +72,23 @@ impl Known {
     }
 }
 
-impl AsFd for Known {
-    /// The number unchecked, for callers that check it themselves.
+impl AsFd for CheckedFd {
+    /// The descriptor without a check, for callers that check it themselves.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("it is there until it is dropped").as_fd()
     }
 }
 
-impl From<Known> for OwnedFd {
-    /// The number unchecked.
-    fn from(mut known: Known) -> OwnedFd {
-        known.fd.take().expect("it is there until it is dropped")
+impl From<CheckedFd> for OwnedFd {
+    /// The descriptor without a check.
+    fn from(mut checked: CheckedFd) -> OwnedFd {
+        checked.fd.take().expect("it is there until it is dropped")
     }
 }
 
-impl Drop for Known {
-    /// Closes the descriptor if its number still refers to the same file. Otherwise the number is the
-    /// application's.
+impl Drop for CheckedFd {
+    /// Closes the descriptor if its number still refers to the same file. Otherwise the number belongs to the
+    /// application.
     fn drop(&mut self) {
         let is_path = |fd: &OwnedFd| fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::PATH));
         if !self.get().is_some_and(|fd| !self.is_path || is_path(fd)) {

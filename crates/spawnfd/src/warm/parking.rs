@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process that the keeper has started and that is not parked yet. The keeper does other work meanwhile.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::channel::CallError;
+use super::image;
+use super::parked::{NOT_PARKED, ParkedProcess};
+use super::recipe::Recipe;
+use super::sandbox_command::SandboxCommand;
+use super::start::{NotParked, PROBE_PREFIX, SandboxProbe};
+use crate::error::errno;
+use crate::host::authority::Reach;
+use crate::host::descriptors::{CheckedFd, above_standard};
+
+/// The longest time that a program may take to park.
+const PARK_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The entry for which the keeper parks a process, and the entry's version.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ParkTarget {
+    pub(super) entry: u64,
+    pub(super) version: u64,
+}
+
+/// The sandbox command that starts a probe instead of the program.
+#[derive(Debug)]
+struct ProbedSandbox {
+    /// The read end of its standard error.
+    errors: CheckedFd,
+    /// The probe's end of the channel is closed, so only the sandbox command can report a reason.
+    probe_ended: bool,
+    output: Vec<u8>,
+}
+
+/// A process that the keeper has started and that is not parked yet.
+#[derive(Debug)]
+pub(super) struct ParkingProcess {
+    pub(super) target: ParkTarget,
+    recipe: Arc<Recipe>,
+    object: Arc<CheckedFd>,
+    /// The reach of the thread that started the keeper.
+    starter: Arc<Reach>,
+    /// Set while `parked` is a probe, which checks that the sandbox command passes the object and the channel on.
+    probed: Option<ProbedSandbox>,
+    deadline: Instant,
+    /// `None` once the process is parked.
+    parked: Option<ParkedProcess>,
+}
+
+impl ParkingProcess {
+    /// Starts a program that parks. A thread with the reach `starter` started the calling thread.
+    ///
+    /// # Errors
+    /// The reason why the program was not started.
+    pub(super) fn begin(
+        target: ParkTarget,
+        recipe: Arc<Recipe>,
+        object: Arc<CheckedFd>,
+        starter: Arc<Reach>,
+    ) -> Result<ParkingProcess, NotParked> {
+        let deadline = Instant::now();
+        let mut process = ParkingProcess { target, recipe, object, starter, probed: None, deadline, parked: None };
+        process.start()?;
+        Ok(process)
+    }
+
+    fn start(&mut self) -> Result<(), NotParked> {
+        // End a successful probe first.
+        self.parked = None;
+        // Run a probe first, unless an earlier probe has succeeded.
+        let (probed, probe) = self.unproven_sandbox().map(|_| ProbedSandbox::new()).transpose()?.unzip();
+        self.probed = probed;
+        self.deadline = Instant::now() + PARK_TIMEOUT;
+        self.parked = Some(ParkedProcess::start(&self.recipe, &self.object, &self.starter, probe.as_ref())?);
+        Ok(())
+    }
+
+    /// The sandbox command, until a probe has succeeded behind it.
+    fn unproven_sandbox(&self) -> Option<&SandboxCommand> {
+        self.recipe.sandbox.as_ref().filter(|sandbox| !sandbox.passes_preload.load(Ordering::Relaxed))
+    }
+
+    /// The descriptor to poll for a report of the process.
+    pub(super) fn report_fd(&self) -> Option<&OwnedFd> {
+        match &self.probed {
+            Some(probed) if probed.probe_ended => probed.errors.get(),
+            _ => self.parked.as_ref()?.socket(),
+        }
+    }
+
+    /// The outcome; `None`: there is none yet.
+    pub(super) fn poll_outcome(&mut self) -> Option<Result<ParkedProcess, NotParked>> {
+        let timed_out = || (Instant::now() > self.deadline).then(|| NotParked::Permanent("slow".to_owned()));
+        let outcome = match &mut self.probed {
+            Some(probed) if probed.probe_ended => return probed.failure_reason().or_else(timed_out).map(Err),
+            _ => self.parked.as_mut()?.poll_report().or_else(|| timed_out().map(Err))?,
+        };
+        let Some(probed) = &mut self.probed else { return outcome.map(|()| self.parked.take()).transpose() };
+        match outcome {
+            Ok(()) => {
+                if let Some(sandbox) = self.unproven_sandbox() {
+                    sandbox.passes_preload.store(true, Ordering::Relaxed);
+                }
+                self.start().err().map(Err)
+            }
+            Err(NotParked::Permanent(why)) if why == NOT_PARKED => {
+                probed.probe_ended = true;
+                probed.failure_reason().map(Err)
+            }
+            // The probe itself reports this reason.
+            Err(why) => Some(Err(why)),
+        }
+    }
+}
+
+impl ProbedSandbox {
+    fn new() -> Result<(ProbedSandbox, SandboxProbe), CallError> {
+        let program = image::zygote_file()?;
+        // Non-blocking, so that the sandbox command never blocks on unread output.
+        let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        let (errors, write_end) = pipe.map_err(|error| ("pipe2()", errno(error)))?;
+        let [program, write_end] = [program, write_end].map(above_standard);
+        Ok((
+            ProbedSandbox { errors: CheckedFd::new(errors), probe_ended: false, output: Vec::new() },
+            SandboxProbe { program, errors: write_end },
+        ))
+    }
+
+    /// The reason for the failure, once the sandbox command has ended.
+    fn failure_reason(&mut self) -> Option<NotParked> {
+        const MAX_OUTPUT: usize = 16 << 10;
+        let mut part = [0; 4096];
+        match self.errors.get().map(|errors| rustix::io::read(errors, &mut part)) {
+            Some(Err(Errno::AGAIN | Errno::INTR)) => return None,
+            Some(Ok(length @ 1..)) => {
+                let free = MAX_OUTPUT.saturating_sub(self.output.len());
+                self.output.extend(&part[..length.min(free)]);
+                return None;
+            }
+            _ => {}
+        }
+        // A program that cannot execute the probe prints the probe's name.
+        let names_probe = self.output.windows(PROBE_PREFIX.len()).any(|part| part == PROBE_PREFIX.as_bytes());
+        Some(match names_probe {
+            true => NotParked::Permanent("not handed on".to_owned()),
+            false => NotParked::Temporary("failed in front".to_owned()),
+        })
+    }
+}

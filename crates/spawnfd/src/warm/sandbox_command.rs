@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sandbox commands, which confine the program that they start: `bwrap … bash -c …`. The keeper runs the sandbox
+//! command, and the program parks inside the sandbox. At a start, it performs the parts of the plan that the sandbox
+//! command would leave to it.
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use spawnfd_child::{Op, Plan, Step};
+use spawnfd_sys::ArgBlock;
+
+use super::referent::Referent;
+use crate::command;
+use crate::error::{self, Error};
+use crate::host::descriptors::above_standard;
+use crate::host::inherited::FileId;
+use crate::sandbox::{Given, Sandbox};
+use crate::template::Template;
+
+/// A reason for a cold start: the sandbox command has other descriptors than the command asks for.
+const OTHER_DESCRIPTORS: &str = "descriptors of the sandbox";
+
+/// The sandbox command, and its arguments.
+#[derive(Clone, Debug)]
+pub(super) struct SandboxCommand {
+    pub(super) template: Template,
+    /// The argument `argv[0]` of the sandbox command.
+    pub(super) name: OsString,
+    /// The descriptors that the sandbox command gets.
+    pub(super) given: Vec<Given>,
+    /// Its own arguments, followed by the name of the program to run.
+    pub(super) args: Vec<OsString>,
+    /// Its working directory. `None`: it inherited the host's, which was `host_directory`.
+    pub(super) directory: Option<Arc<CStr>>,
+    host_directory: Option<FileId>,
+    /// A probe has shown that the sandbox command passes LD_PRELOAD and the descriptors on to its program.
+    pub(super) passes_preload: Arc<AtomicBool>,
+}
+
+/// The part of a plan that the parked process performs inside the confinement or sandbox.
+pub(super) struct InnerPlan {
+    pub(super) steps: Vec<Step<'static>>,
+    /// Additional sources of the steps. Their indexes follow the plan's sources.
+    pub(super) opened: Vec<OwnedFd>,
+    /// The number of leading arguments of the plan that belong to the sandbox command.
+    pub(super) skip: usize,
+    /// Sources, and the numbers at which the sandbox command got them. They replace the parked process's descriptors
+    /// at these numbers, if the sandbox command has passed those on.
+    pub(super) handed_on: Vec<(usize, RawFd)>,
+}
+
+impl SandboxCommand {
+    pub(super) fn new(
+        template: Template,
+        sandbox: &Sandbox,
+        program: &OsStr,
+        directory: Option<Arc<CStr>>,
+    ) -> SandboxCommand {
+        let Sandbox { name, args, given, .. } = sandbox.clone();
+        let args = args.into_iter().chain([program.to_owned()]).collect();
+        SandboxCommand {
+            template,
+            name,
+            given,
+            args,
+            directory,
+            host_directory: FileId::of(c""),
+            passes_preload: Arc::default(),
+        }
+    }
+
+    /// # Errors
+    /// An action that only the sandbox command can perform.
+    pub(super) fn adapt_steps(
+        &self,
+        inner: &mut InnerPlan,
+        plan: &Plan<'_>,
+        parked: &ArgBlock<'_>,
+        given: &[Referent],
+    ) -> Result<(), &'static str> {
+        inner.skip = self.args.len();
+        let (mut session, mut directory) = (false, None);
+        for Step { index, op } in std::mem::take(&mut inner.steps) {
+            let op = match op {
+                // The parked process leads a session already.
+                Op::Setsid => {
+                    session = true;
+                    continue;
+                }
+                Op::Chdir { path } if directory.is_none() => {
+                    directory = Some(path);
+                    continue;
+                }
+                // Use /dev/null from outside the sandbox, as a cold start does.
+                Op::OpenNull { to } => inner.place_null(plan, to)?,
+                Op::Place { source, to } if self.passes_descriptor(to) => {
+                    inner.handed_on.push((source, to));
+                    continue;
+                }
+                // The command gives its sandbox command another descriptor, although the arguments are the same.
+                Op::Place { .. } if index == command::GIVEN => return Err(OTHER_DESCRIPTORS),
+                Op::Dup2 { from, to } if self.passes_descriptor(from) || self.passes_descriptor(to) => {
+                    return Err(OTHER_DESCRIPTORS);
+                }
+                Op::Close { fd } if self.passes_descriptor(fd) => return Err(OTHER_DESCRIPTORS),
+                Op::Place { .. } | Op::Dup2 { .. } | Op::Close { .. } | Op::Announce { .. } => op,
+                _ => return Err("sandbox"),
+            };
+            inner.steps.push(Step { index, op });
+        }
+        let same = |(own, given): (&Given, &Referent)| {
+            let mut now = inner.handed_on.iter().filter(|(_, number)| *number == own.number);
+            matches!((now.next(), now.next()), (Some((source, _)), None)
+                if Referent::of(plan.sources[*source]).as_ref() == Some(given))
+        };
+        if !self.given.iter().zip(given).all(same) {
+            return Err(OTHER_DESCRIPTORS);
+        }
+        if !session {
+            return Err("session");
+        }
+        let same_directory = match (directory, &self.directory) {
+            (Some(asked), Some(has)) => *asked == **has && has.to_bytes().starts_with(b"/"),
+            (None, None) => self.host_directory.is_some() && self.host_directory == FileId::of(c""),
+            _ => false,
+        };
+        if !same_directory {
+            return Err("working directory");
+        }
+        // The library does not know what the sandbox command does with another environment.
+        if !std::ptr::eq(parked, &raw const *plan.envp) && !parked.iter().eq(plan.envp.iter()) {
+            return Err("environment");
+        }
+        Ok(())
+    }
+
+    /// The arguments of the sandbox command, without the name of the program to run.
+    pub(super) fn own_args(&self) -> &[OsString] {
+        self.args.split_last().map_or(&[], |(_, own)| own)
+    }
+
+    /// Whether the sandbox command gets a descriptor at this number.
+    fn passes_descriptor(&self, number: RawFd) -> bool {
+        self.given.iter().any(|given| given.number == number)
+    }
+}
+
+impl InnerPlan {
+    /// The plan's steps, unchanged.
+    pub(super) fn of(plan: &Plan<'static>) -> InnerPlan {
+        InnerPlan { steps: plan.steps.to_vec(), opened: Vec::new(), skip: 0, handed_on: Vec::new() }
+    }
+
+    /// Opens /dev/null outside the confinement. Returns the step that places it at `to`.
+    ///
+    /// # Errors
+    /// /dev/null cannot be opened.
+    pub(super) fn place_null(&mut self, plan: &Plan<'_>, to: RawFd) -> Result<Op<'static>, &'static str> {
+        let flags = if to == 0 { OFlags::RDONLY } else { OFlags::WRONLY };
+        let null = openat(CWD, c"/dev/null", flags | OFlags::CLOEXEC, Mode::empty()).map_err(|_| "descriptors")?;
+        self.opened.push(above_standard(null));
+        Ok(Op::Place { source: plan.sources.len() + self.opened.len() - 1, to })
+    }
+}
+
+/// Converts a directory to the form that commands use.
+pub(super) fn directory(path: &std::path::Path) -> error::Result<Arc<CStr>> {
+    let path = path.as_os_str();
+    let directory = CString::new(path.as_bytes()).map_err(|_| Error::invalid(format!("add: current_dir {path:?}")))?;
+    Ok(directory.into())
+}
