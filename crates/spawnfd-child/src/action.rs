@@ -18,8 +18,8 @@ use core::slice;
 use spawnfd_sys::{Calls, Errno, RawFd, abi, call, prctl};
 
 use crate::announce::Announcement;
+use crate::data::Data;
 use crate::descriptors::{self, Sources};
-use crate::plan::Data;
 
 /// An action. A `usize` is a descriptor of the caller, by index into a list; a [`RawFd`] is a number in the child's
 /// table.

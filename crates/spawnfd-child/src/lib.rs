@@ -17,6 +17,7 @@ extern crate alloc;
 mod action;
 mod announce;
 mod child;
+mod data;
 mod descriptors;
 mod launch;
 mod namespace;
@@ -26,12 +27,13 @@ mod table;
 
 pub use action::{Arg, CapabilitySets, Op, Parked, SystemCall};
 pub use announce::Announcement;
+pub use data::Data;
 pub use launch::{
     ChildMemory, Detached, LaunchError, Launched, SlotInUse, detach, detach_with_own_memory, killed_calls, launch,
     leave_marker,
 };
 pub use namespace::{Namespace, detach_in_namespace, launch_in_namespace};
-pub use plan::{Check, Data, Handlers, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
+pub use plan::{Check, Handlers, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
 pub use report::{Failure, Outcome, PENDING, Stage};
 
 /// The most descriptors a plan may name as sources.

@@ -2,50 +2,13 @@
 //! The plan of a child: everything it does before exec, validated before the child exists.
 
 use alloc::borrow::Cow;
-use alloc::sync::Arc;
 use core::ffi::CStr;
-use core::fmt;
-use core::ops::Deref;
 
 use crate::action::Op;
+use crate::data::Data;
 use spawnfd_sys::abi;
 use spawnfd_sys::call::{self, FilterInstruction, SignalSet};
 use spawnfd_sys::{ArgBlock, Calls, Errno, RawFd};
-
-/// Data of a plan, borrowed or shared: a caller that may not allocate lends everything.
-pub enum Data<'a, T: ?Sized> {
-    /// The caller's.
-    Borrowed(&'a T),
-    /// Owned together with the command, and with other plans of that command.
-    Shared(Arc<T>),
-}
-
-impl<T: ?Sized> Clone for Data<'_, T> {
-    fn clone(&self) -> Self {
-        match self {
-            Data::Borrowed(data) => Data::Borrowed(data),
-            Data::Shared(data) => Data::Shared(data.clone()),
-        }
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for Data<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized> Deref for Data<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        match self {
-            Data::Borrowed(data) => data,
-            Data::Shared(data) => data,
-        }
-    }
-}
 
 /// Everything that one spawn does in the child. The plan borrows or owns all its data except descriptors.
 #[derive(Debug)]
