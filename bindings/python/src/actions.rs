@@ -10,27 +10,27 @@ use pyo3::types::PyBytes;
 use spawnfd::{CapabilitySets, Command, FilterInstruction, Namespaces, OpenHow, SignalSet};
 
 use crate::arguments::{descriptor, descriptor_number, integer, os_string, sequence, wrong_type, wrong_value};
-use crate::classes::Class;
+use crate::classes::PythonClass;
 use crate::errors::Origin;
 
 /// An action under translation: its fields by name, and the names that errors use.
-struct Fields<'a, 'py> {
+struct ActionFields<'a, 'py> {
     action: &'a Bound<'py, PyAny>,
     index: usize,
     class: String,
     /// The path field, if the action has one.
-    named: OnceCell<OsString>,
+    path: OnceCell<OsString>,
 }
 
-struct Name<'a, 'b, 'py>(&'a Fields<'b, 'py>, &'static str);
+struct FieldName<'a, 'b, 'py>(&'a ActionFields<'b, 'py>, &'static str);
 
-impl Display for Name<'_, '_, '_> {
+impl Display for FieldName<'_, '_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "actions[{}]: {}.{}", self.0.index, self.0.class, self.1)
     }
 }
 
-impl<'py> Fields<'_, 'py> {
+impl<'py> ActionFields<'_, 'py> {
     fn get(&self, field: &'static str) -> PyResult<Bound<'py, PyAny>> {
         self.action.getattr(field)
     }
@@ -39,8 +39,8 @@ impl<'py> Fields<'_, 'py> {
         self.get(field).map(|value| (!value.is_none()).then_some(value))
     }
 
-    fn name(&self, field: &'static str) -> Name<'_, '_, 'py> {
-        Name(self, field)
+    fn name(&self, field: &'static str) -> FieldName<'_, '_, 'py> {
+        FieldName(self, field)
     }
 
     fn int<T>(&self, field: &'static str) -> PyResult<T>
@@ -56,7 +56,7 @@ impl<'py> Fields<'_, 'py> {
 
     fn path(&self, field: &'static str) -> PyResult<&OsStr> {
         let path = os_string(&self.get(field)?, &self.name(field))?;
-        Ok(self.named.get_or_init(|| path))
+        Ok(self.path.get_or_init(|| path))
     }
 
     fn ints<T>(&self, field: &'static str) -> PyResult<Vec<T>>
@@ -113,7 +113,7 @@ pub fn filter_of(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Vec<F
 /// TypeError, ValueError: a field has an invalid value. Errors that the core detects come later, with the action's
 /// index.
 pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mut Vec<Origin>) -> PyResult<()> {
-    static ACTION: Class = Class::of("spawnfd.actions", "Action");
+    static ACTION: PythonClass = PythonClass::of("spawnfd.actions", "Action");
     let expected = "a sequence of spawnfd.actions";
     let class = ACTION.get(list.py())?;
     for (index, action) in sequence(list, "actions", expected)?.iter().enumerate() {
@@ -122,14 +122,14 @@ pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mu
         }
         // Not by Display: that runs signal handlers and cannot return their exceptions.
         let class = action.get_type().name()?.to_str()?.to_owned();
-        let fields = Fields { action, index, class, named: OnceCell::new() };
-        one(command, &fields)?;
-        origins.resize(command.action_count(), Origin::Action(index, fields.named.into_inner()));
+        let fields = ActionFields { action, index, class, path: OnceCell::new() };
+        add_one(command, &fields)?;
+        origins.resize(command.action_count(), Origin::Action(index, fields.path.into_inner()));
     }
     Ok(())
 }
 
-fn one(command: &mut Command<'static>, fields: &Fields<'_, '_>) -> PyResult<()> {
+fn add_one(command: &mut Command<'static>, fields: &ActionFields<'_, '_>) -> PyResult<()> {
     match fields.class.as_str() {
         "Descriptor" => {
             let number = descriptor_number(&fields.get("source")?, &fields.name("source"))?;
@@ -215,7 +215,7 @@ fn one(command: &mut Command<'static>, fields: &Fields<'_, '_>) -> PyResult<()> 
 }
 
 /// Returns the id to set; for None, the kernel's value for "leave unchanged".
-fn id(fields: &Fields<'_, '_>, field: &'static str) -> PyResult<u32> {
+fn id(fields: &ActionFields<'_, '_>, field: &'static str) -> PyResult<u32> {
     // The kernel leaves an id unchanged for this value.
     const KEEP: u32 = u32::MAX;
     if fields.optional(field)?.is_none() {

@@ -23,8 +23,8 @@ pub fn wrong_type(name: &dyn Display, expected: &str, value: &Bound<'_, PyAny>) 
     }
 }
 
-pub fn wrong_value(name: &dyn Display, why: impl Display) -> PyErr {
-    PyValueError::new_err(format!("{name}: {why}"))
+pub fn wrong_value(name: &dyn Display, reason: impl Display) -> PyErr {
+    PyValueError::new_err(format!("{name}: {reason}"))
 }
 
 /// Converts a str (by the file system encoding), bytes or os.PathLike; refuses a NUL.
@@ -55,14 +55,14 @@ fn from_str(string: &Bound<'_, PyString>, name: &dyn Display) -> PyResult<OsStri
     // Fast path: ASCII has the same bytes in every file system encoding.
     match string.to_str() {
         Ok(text) if text.is_ascii() => Ok(OsString::from(text)),
-        _ => string.extract().map_err(|error| no_bytes(&error, string, name)),
+        _ => string.extract().map_err(|error| encoding_error(&error, string, name)),
     }
 }
 
 /// Returns the error for a str with a character that cannot be encoded.
-fn no_bytes(error: &PyErr, string: &Bound<'_, PyString>, name: &dyn Display) -> PyErr {
+fn encoding_error(error: &PyErr, string: &Bound<'_, PyString>, name: &dyn Display) -> PyErr {
     match error.value(string.py()).str() {
-        Ok(why) => wrong_value(name, why.to_string_lossy()),
+        Ok(reason) => wrong_value(name, reason.to_string_lossy()),
         Err(error) => error,
     }
 }
@@ -78,26 +78,26 @@ pub fn os_strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<OsString
     }
     let expected = "a sequence of str, bytes or os.PathLike";
     if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
-        return Err(single(value, name, expected));
+        return Err(single_string_error(value, name, expected));
     }
     let Ok(sequence) = value.cast::<PySequence>() else { return Err(wrong_type(&name, expected, value)) };
     sequence.try_iter()?.enumerate().map(|(index, value)| item((index, value?))).collect()
 }
 
 /// Returns the error for a single string in place of a sequence, with a correct example.
-fn single(value: &Bound<'_, PyAny>, name: &str, expected: &str) -> PyErr {
+fn single_string_error(value: &Bound<'_, PyAny>, name: &str, expected: &str) -> PyErr {
     let given = match value.repr() {
         Ok(given) => given,
         Err(error) => return error,
     };
     let given = given.to_string_lossy();
-    let what = if value.is_instance_of::<PyString>() { "str" } else { "bytes" };
+    let kind = if value.is_instance_of::<PyString>() { "str" } else { "bytes" };
     PyTypeError::new_err(match name {
         "argv" => format!(
-            "argv: expected a list of the program and its arguments, as [\"ls\", \"-l\"], not {what}; \
+            "argv: expected a list of the program and its arguments, as [\"ls\", \"-l\"], not {kind}; \
              for a shell command line: spawnfd.sh({given})"
         ),
-        _ => format!("{name}: expected {expected}, not {what}; one alone: [{given}]"),
+        _ => format!("{name}: expected {expected}, not {kind}; one alone: [{given}]"),
     })
 }
 
@@ -200,7 +200,7 @@ pub fn bytes(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u8>> {
         return Ok(bytes.as_bytes().to_vec());
     }
     if let Ok(string) = value.cast::<PyString>() {
-        let text = string.to_str().map_err(|error| no_bytes(&error, string, &name))?;
+        let text = string.to_str().map_err(|error| encoding_error(&error, string, &name))?;
         return Ok(text.as_bytes().to_vec());
     }
     let expected = "bytes, bytearray, memoryview or str";
@@ -238,13 +238,13 @@ pub fn variable(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, name: &str) ->
 }
 
 /// Refuses an empty program and a relative path, whose meaning depends on the working directory.
-pub fn runnable<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> PyResult<&'a OsStr> {
+pub fn check_program<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> PyResult<&'a OsStr> {
     let bytes = program.as_bytes();
     if bytes.is_empty() {
         return Err(wrong_value(&argument, "empty: it names the program"));
     }
     if bytes.contains(&b'/') && bytes[0] != b'/' {
-        let why = format!(
+        let reason = format!(
             "a relative path names another file in each directory: pass an absolute one, as os.path.abspath({program:?}) \
              or os.path.join(cwd, {program:?}) make it, or a plain name to be searched in PATH"
         );
@@ -254,7 +254,7 @@ pub fn runnable<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> PyRes
             action: None,
             file: Some(program),
             call: &format!("template({program:?})"),
-            why: Some(&why),
+            reason: Some(&reason),
         }
         .exception(py));
     }

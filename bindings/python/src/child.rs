@@ -15,9 +15,9 @@ use pyo3::types::PyDict;
 use crate::arguments::{borrow, integer, seconds};
 use crate::errors;
 use crate::options::Options;
-use crate::queue::{UNSEEN, wait_readable};
+use crate::queue::{CHECK_INTERVAL, wait_readable};
 use crate::request::Request;
-use crate::stdio::Use;
+use crate::stdio::CallKind;
 
 /// A started program and its pidfd.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
@@ -28,7 +28,7 @@ pub struct Child {
     /// Locked only for single system calls, never while waiting.
     child: Mutex<spawnfd::Child>,
     /// The returncode, once known.
-    ended: OnceLock<i32>,
+    returncode: OnceLock<i32>,
 }
 
 /// Returns the exit code, or the negated signal number, as subprocess does.
@@ -51,15 +51,15 @@ impl Child {
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Child> {
-        let mut request = Request::new(program, args, Options::new(options, Use::Spawn)?, Use::Spawn)?;
+        let mut request = Request::new(program, args, Options::new(options, CallKind::Spawn)?, CallKind::Spawn)?;
         match py.detach(|| request.command.spawn()) {
             Ok(child) => Ok(Child {
                 pid: child.id(),
                 pidfd: child.as_fd().as_raw_fd(),
                 child: Mutex::new(child),
-                ended: OnceLock::new(),
+                returncode: OnceLock::new(),
             }),
-            Err(error) => Err(request.subjects.exception(py, &error)),
+            Err(error) => Err(request.context.exception(py, &error)),
         }
     }
 
@@ -89,14 +89,14 @@ impl Child {
 
     #[getter]
     fn returncode(&self) -> Option<i32> {
-        self.ended.get().copied()
+        self.returncode.get().copied()
     }
 
     fn poll(&self, py: Python<'_>) -> PyResult<Option<i32>> {
-        if self.ended.get().is_none() {
+        if self.returncode.get().is_none() {
             let status = self.lock(py).try_wait().map_err(|error| errors::exception(py, &error, None))?;
             if let Some(status) = status {
-                let _ = self.ended.set(returncode(status));
+                let _ = self.returncode.set(returncode(status));
             }
         }
         Ok(self.returncode())
@@ -111,8 +111,8 @@ impl Child {
             }
             // Without the lock: the pidfd is open as long as this object exists. The sleep is bounded because the
             // application may have replaced the descriptor by another file, which would not wake it.
-            let look = Instant::now() + UNSEEN;
-            let until = deadline.map_or(look, |deadline| deadline.min(look));
+            let next_check = Instant::now() + CHECK_INTERVAL;
+            let until = deadline.map_or(next_check, |deadline| deadline.min(next_check));
             if !wait_readable(py, &borrow(self.pidfd), Some(until))? && deadline == Some(until) {
                 return Ok(None);
             }

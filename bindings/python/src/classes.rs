@@ -8,16 +8,16 @@ use pyo3::types::PyTuple;
 
 /// A class of the package's Python part. Each use looks it up again: an application may re-import the package, and
 /// then expects the new class.
-pub struct Class {
+pub struct PythonClass {
     module: &'static str,
     name: &'static str,
     /// The first class that was found. It is used when the interpreter ends and imports fail.
     first: PyOnceLock<Py<PyAny>>,
 }
 
-impl Class {
-    pub const fn of(module: &'static str, name: &'static str) -> Class {
-        Class { module, name, first: PyOnceLock::new() }
+impl PythonClass {
+    pub const fn of(module: &'static str, name: &'static str) -> PythonClass {
+        PythonClass { module, name, first: PyOnceLock::new() }
     }
 
     pub fn get<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use pyo3::prelude::*;
 use spawnfd::{Errno, Stage};
 
-use crate::classes::Class;
+use crate::classes::PythonClass;
 
 /// An error in the caller's terms.
 pub struct Failure<'a> {
@@ -19,7 +19,7 @@ pub struct Failure<'a> {
     pub file: Option<&'a OsStr>,
     pub call: &'a str,
     /// Replaces the text of strerror(3).
-    pub why: Option<&'a str>,
+    pub reason: Option<&'a str>,
 }
 
 impl<'a> Failure<'a> {
@@ -30,15 +30,15 @@ impl<'a> Failure<'a> {
             action: error.action(),
             file: None,
             call: error.call(),
-            why: None,
+            reason: None,
         }
     }
 
     pub fn exception(&self, py: Python<'_>) -> PyErr {
-        static MAKE: Class = Class::of("spawnfd._errors", "make");
-        let fields = (self.errno.raw(), self.why, self.file, self.stage, self.action, self.call);
-        let made = MAKE.get(py).and_then(|make| make.call1(fields));
-        match made {
+        static MAKE_ERROR: PythonClass = PythonClass::of("spawnfd._errors", "make_error");
+        let fields = (self.errno.raw(), self.reason, self.file, self.stage, self.action, self.call);
+        let exception = MAKE_ERROR.get(py).and_then(|make_error| make_error.call1(fields));
+        match exception {
             Ok(exception) => PyErr::from_value(exception),
             Err(error) => error,
         }
@@ -61,14 +61,14 @@ pub enum Origin {
 
 /// The names that errors of one command refer to.
 #[derive(Debug)]
-pub struct Subjects {
+pub struct ErrorContext {
     pub program: OsString,
     pub cwd: Option<OsString>,
     /// The origin of each of the command's actions.
     pub origins: Vec<Origin>,
 }
 
-impl Subjects {
+impl ErrorContext {
     /// Returns the exception for an error of the core that concerns this command.
     pub fn exception(&self, py: Python<'_>, error: &spawnfd::Error) -> PyErr {
         let mut failure = Failure::of(error);
@@ -86,7 +86,7 @@ impl Subjects {
             Stage::Template | Stage::Revalidate | Stage::Credentials | Stage::Exec | Stage::Killed => {
                 failure.file = Some(&self.program);
                 if error.errno() == Errno::ENOENT && self.program.as_bytes().contains(&b' ') {
-                    failure.why = Some("No such file or directory; each argument is an item of argv");
+                    failure.reason = Some("No such file or directory; each argument is an item of argv");
                 }
             }
             _ => {}

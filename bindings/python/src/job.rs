@@ -16,15 +16,15 @@ use spawnfd::{Decoder, Errno, EventOptions, Events, Stream, TerminalSize, WhenFu
 
 use crate::arguments::{bytes, integer, seconds, wrong_value};
 use crate::classes::restored_by;
-use crate::errors::Subjects;
-use crate::limiter::Turn;
+use crate::errors::ErrorContext;
+use crate::limiter::PermitRequest;
 use crate::queue::Wakeup;
 use crate::result::RunResult;
 use crate::run::prepare;
-use crate::stdio::Use;
+use crate::stdio::CallKind;
 
 /// The minimum buffer, in bytes, for output that is pending for events().
-const LEAST: usize = 64 << 10;
+const MIN_PENDING: usize = 64 << 10;
 
 /// The handle of a supervised run.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
@@ -33,9 +33,9 @@ pub struct Job {
     /// `Some` until this is dropped.
     job: Option<spawnfd::Job>,
     args: Vec<OsString>,
-    subjects: Subjects,
+    context: ErrorContext,
     result: OnceLock<Py<RunResult>>,
-    output: Mutex<Output>,
+    output: Mutex<PendingOutput>,
     detached: AtomicBool,
     grace: Duration,
     has_terminal: bool,
@@ -52,7 +52,7 @@ pub struct Job {
 
 /// The output that is pending for events().
 #[derive(Debug)]
-struct Output {
+struct PendingOutput {
     events: Events,
     decoders: [Decoder; 2],
     ready: VecDeque<Event>,
@@ -60,10 +60,10 @@ struct Output {
     /// The number of watchers. While there are any, the program blocks when the buffer is full.
     watchers: usize,
     /// Whether the starting task counts as a watcher.
-    held: bool,
+    hold: bool,
 }
 
-impl Output {
+impl PendingOutput {
     fn next(&mut self) -> Option<Event> {
         while self.ready.is_empty() && !self.ended {
             match self.events.try_next()? {
@@ -101,8 +101,8 @@ impl Output {
         }
     }
 
-    fn let_go(&mut self) {
-        if std::mem::take(&mut self.held) {
+    fn release_hold(&mut self) {
+        if std::mem::take(&mut self.hold) {
             self.watch(-1);
         }
     }
@@ -118,7 +118,7 @@ impl Job {
         self.job.as_ref().expect("until it is dropped")
     }
 
-    fn output(&self, py: Python<'_>) -> MutexGuard<'_, Output> {
+    fn output(&self, py: Python<'_>) -> MutexGuard<'_, PendingOutput> {
         self.output.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -133,36 +133,36 @@ impl Job {
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
         watched: bool,
-        turn: Option<&Bound<'_, Turn>>,
+        permit: Option<&Bound<'_, PermitRequest>>,
     ) -> PyResult<Job> {
         // This function owns the permit from here on, so an error returns it to the limiter at once.
-        let permit = turn.and_then(|turn| turn.get().take());
-        let (mut request, run) = prepare(program, args, options, Use::Start)?;
+        let permit = permit.and_then(|request| request.get().take());
+        let (mut request, run) = prepare(program, args, options, CallKind::Start)?;
         if let Some(permit) = permit {
             request.command.permit(permit);
         }
         let when_full = if watched { WhenFull::Wait } else { WhenFull::DropOldest };
-        let waiting = EventOptions { max_bytes: run.window.max(LEAST), when_full, lines: None };
+        let waiting = EventOptions { max_bytes: run.window.max(MIN_PENDING), when_full, lines: None };
         let (job, mut events) = match py.detach(|| request.command.start_events(&run, waiting)) {
             Ok(started) => started,
-            Err(error) => return Err(request.subjects.exception(py, &error)),
+            Err(error) => return Err(request.context.exception(py, &error)),
         };
         let [done, writable, readable]: [Wakeup; 3] = Default::default();
         job.when_done(done.waker());
         job.when_writable(writable.waker());
         events.set_waker(readable.waker());
-        let output = Output {
+        let output = PendingOutput {
             events,
             decoders: Default::default(),
             ready: VecDeque::new(),
             ended: false,
             watchers: watched.into(),
-            held: watched,
+            hold: watched,
         };
         Ok(Job {
             job: Some(job),
             args: request.args,
-            subjects: request.subjects,
+            context: request.context,
             result: OnceLock::new(),
             output: Mutex::new(output),
             detached: false.into(),
@@ -201,7 +201,7 @@ impl Job {
             match self.job().try_wait() {
                 Ok(None) => return Ok(None),
                 Ok(Some(output)) => _ = self.result.set(Py::new(py, RunResult::new(output, self.args.clone()))?),
-                Err(error) => return Err(self.subjects.exception(py, &error)),
+                Err(error) => return Err(self.context.exception(py, &error)),
             }
         }
         Ok(self.result.get().map(|result| result.clone_ref(py)))
@@ -282,14 +282,14 @@ impl Job {
         }
         output.events.set_lines(max);
         output.watch(1);
-        output.let_go();
+        output.release_hold();
         drop(output);
         Ok(Watcher(slf.clone().unbind()))
     }
 
     /// Removes the starting task from the watchers.
-    fn let_go(&self, py: Python<'_>) {
-        self.output(py).let_go();
+    fn release_hold(&self, py: Python<'_>) {
+        self.output(py).release_hold();
     }
 }
 

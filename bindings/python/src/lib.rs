@@ -11,7 +11,7 @@ mod job;
 mod limiter;
 mod options;
 mod pickled;
-mod plugs;
+mod placeholders;
 mod popen;
 mod queue;
 mod request;
@@ -52,15 +52,15 @@ mod _spawnfd {
     #[pymodule_export]
     use super::job::{Chunk, Event, Job, Watcher, restore_chunk, restore_event};
     #[pymodule_export]
-    use super::limiter::{Limiter, Turn};
+    use super::limiter::{Limiter, PermitRequest};
     #[pymodule_export]
-    use super::popen::{pidfds_are_killed, popen};
+    use super::popen::{pidfd_calls_are_killed, popen};
     #[pymodule_export]
     use super::queue::{Queue, Wakeup};
     #[pymodule_export]
     use super::result::{RunResult, restore};
     #[pymodule_export]
-    use super::run::{Running, begin, end_idle_threads, run};
+    use super::run::{ActiveRun, begin, end_idle_threads, run};
     #[pymodule_export]
     use super::sandbox::Sandbox;
     #[pymodule_export]

@@ -66,55 +66,57 @@ impl Limiter {
 /// A request for a limiter's permit, and later the permit. Dropping it passes the permit to the next waiting run.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
-pub struct Turn {
-    state: Mutex<State>,
+pub struct PermitRequest {
+    state: Mutex<PermitState>,
     /// Fires when the run may start.
     #[pyo3(get)]
     ready: Wakeup,
 }
 
 #[derive(Debug)]
-enum State {
+enum PermitState {
     Waiting(Acquiring),
-    Come(Permit),
+    Granted(Permit),
     /// A run has taken the permit, or the request was cancelled.
-    Gone,
+    Released,
 }
 
-impl Turn {
+impl PermitRequest {
     /// Transfers the permit to a run.
     pub fn take(&self) -> Option<Permit> {
-        match std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Gone) {
-            State::Come(permit) => Some(permit),
+        match std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), PermitState::Released)
+        {
+            PermitState::Granted(permit) => Some(permit),
             _ => None,
         }
     }
 }
 
 #[pymethods]
-impl Turn {
+impl PermitRequest {
     #[new]
-    fn new(limiter: &Bound<'_, Limiter>) -> Turn {
+    fn new(limiter: &Bound<'_, Limiter>) -> PermitRequest {
         let ready = Wakeup::default();
         let mut acquiring = limiter.get().0.acquire_async();
         acquiring.when_ready(ready.waker());
-        Turn { state: Mutex::new(State::Waiting(acquiring)), ready }
+        PermitRequest { state: Mutex::new(PermitState::Waiting(acquiring)), ready }
     }
 
     /// Returns True once the permit is available, None before.
-    fn has_come(&self) -> Option<bool> {
+    fn is_granted(&self) -> Option<bool> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Waiting(acquiring) = &mut *state
+        if let PermitState::Waiting(acquiring) = &mut *state
             && let Some(permit) = acquiring.take()
         {
-            *state = State::Come(permit);
+            *state = PermitState::Granted(permit);
         }
-        matches!(*state, State::Come(_)).then_some(true)
+        matches!(*state, PermitState::Granted(_)).then_some(true)
     }
 
     /// Cancels the request, or returns the permit to the limiter.
-    fn give_up(&self) {
-        let held = std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Gone);
-        drop(held);
+    fn cancel(&self) {
+        let previous =
+            std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), PermitState::Released);
+        drop(previous);
     }
 }

@@ -9,9 +9,9 @@ use spawnfd::tree::Want;
 use spawnfd::{Enforce, Leftovers, Limits, Run, Spill, TerminalSize};
 
 use crate::arguments::{bytes, integer, number, os_string, seconds, wrong_type, wrong_value};
-use crate::classes::Class;
+use crate::classes::PythonClass;
 use crate::limiter::Limiter;
-use crate::stdio::Use;
+use crate::stdio::CallKind;
 
 /// The size in bytes of the input buffer of a job with stdin="stream".
 const WRITABLE: usize = 64 << 10;
@@ -20,7 +20,7 @@ const WRITABLE: usize = 64 << 10;
 const WINDOW: usize = 1 << 20;
 
 macro_rules! options {
-    ($($usage:path: $($name:ident),+;)+) => {
+    ($($kind:path: $($name:ident),+;)+) => {
         /// The arguments that were passed.
         #[derive(Default)]
         pub struct Options<'py> {
@@ -29,9 +29,9 @@ macro_rules! options {
 
         impl<'py> Options<'py> {
             /// Returns the field of an option that this use accepts.
-            fn place(&mut self, name: &str, usage: Use) -> Option<&mut Option<Bound<'py, PyAny>>> {
+            fn field(&mut self, name: &str, kind: CallKind) -> Option<&mut Option<Bound<'py, PyAny>>> {
                 match name {
-                    $($(stringify!($name) if usage >= $usage => Some(&mut self.$name),)+)+
+                    $($(stringify!($name) if kind >= $kind => Some(&mut self.$name),)+)+
                     _ => None,
                 }
             }
@@ -40,19 +40,19 @@ macro_rules! options {
 }
 
 options! {
-    Use::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm;
-    Use::Run: timeout, grace, input, keep, spill, output_limit, drain, tree, leftovers, limits, limiter, terminal;
-    Use::Start: window;
+    CallKind::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm;
+    CallKind::Run: timeout, grace, input, keep, spill, output_limit, drain, tree, leftovers, limits, limiter, terminal;
+    CallKind::Start: window;
 }
 
 impl<'py> Options<'py> {
-    pub fn new(given: &Bound<'py, PyDict>, usage: Use) -> PyResult<Options<'py>> {
+    pub fn new(given: &Bound<'py, PyDict>, kind: CallKind) -> PyResult<Options<'py>> {
         let mut options = Options::default();
         for (name, value) in given {
             let name = name.cast::<PyString>()?.to_str()?;
-            match options.place(name, usage) {
-                Some(place) => *place = Some(value).filter(|value| !value.is_none()),
-                None => return Err(unexpected(name, usage)),
+            match options.field(name, kind) {
+                Some(field) => *field = Some(value).filter(|value| !value.is_none()),
+                None => return Err(unexpected_option(name, kind)),
             }
         }
         Ok(options)
@@ -90,10 +90,10 @@ impl<'py> Options<'py> {
                 ("pidns", Want::Pidns),
                 ("auto", Want::Auto),
             ];
-            run.tree = Some(word(tree, "tree", &words)?);
+            run.tree = Some(keyword(tree, "tree", &words)?);
         }
         if let Some(leftovers) = &self.leftovers {
-            run.leftovers = word(leftovers, "leftovers", &Leftovers::ALL.map(|fate| (fate.name(), fate)))?;
+            run.leftovers = keyword(leftovers, "leftovers", &Leftovers::ALL.map(|fate| (fate.name(), fate)))?;
         }
         if let Some(given) = &self.limits {
             run.limits = limits(given)?;
@@ -112,7 +112,7 @@ impl<'py> Options<'py> {
         }
         if let Some(terminal) = &self.terminal {
             // os.terminal_size has columns first.
-            static TERMINAL_SIZE: Class = Class::of("os", "terminal_size");
+            static TERMINAL_SIZE: PythonClass = PythonClass::of("os", "terminal_size");
             let (mut rows, mut columns) = pair(terminal, "terminal", "a tuple of two int: rows and columns")?;
             if terminal.is_instance(&TERMINAL_SIZE.get(terminal.py())?)? {
                 (rows, columns) = (columns, rows);
@@ -130,21 +130,21 @@ impl<'py> Options<'py> {
 }
 
 /// Returns the error for an unknown option; for an option of subprocess it names the equivalent.
-fn unexpected(name: &str, usage: Use) -> PyErr {
+fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
     // The Python part passes hold= separately.
-    let has = |usage| name == "hold" && usage == Use::Start || Options::default().place(name, usage).is_some();
-    let instead = match (name, usage) {
+    let has = |kind| name == "hold" && kind == CallKind::Start || Options::default().field(name, kind).is_some();
+    let instead = match (name, kind) {
         ("shell", _) => ": spawnfd.sh(command) makes the argv of a shell command line",
         ("preexec_fn" | "umask" | "user" | "group" | "extra_groups" | "process_group", _) => ": see spawnfd.actions",
         ("pass_fds", _) => ": actions=[spawnfd.actions.Descriptor(fd)]",
         ("close_fds", _) => ": the program gets no other descriptors, unless actions say so",
-        ("start_new_session", Use::Spawn) => ": actions=[spawnfd.actions.Setsid()]",
+        ("start_new_session", CallKind::Spawn) => ": actions=[spawnfd.actions.Setsid()]",
         ("start_new_session", _) => ": it has one",
         ("executable", _) => ": argv[0] names the program, and arg0 is what it sees",
-        ("timeout", Use::Spawn) => ": Child.wait() has one, and run()",
-        (_, Use::Spawn) if has(Use::Run) => ": run() and start() have it",
-        (_, Use::Spawn | Use::Run) if has(Use::Start) => ": start() has it",
-        (_, Use::Spawn) => "",
+        ("timeout", CallKind::Spawn) => ": Child.wait() has one, and run()",
+        (_, CallKind::Spawn) if has(CallKind::Run) => ": run() and start() have it",
+        (_, CallKind::Spawn | CallKind::Run) if has(CallKind::Start) => ": start() has it",
+        (_, CallKind::Spawn) => "",
         ("capture_output", _) => ": both streams are captured unless told otherwise",
         ("text" | "encoding" | "errors" | "universal_newlines", _) => ": Result.text is decoded",
         ("check", _) => ": Result.check() raises",
@@ -169,20 +169,18 @@ where
 }
 
 /// Converts one of several words to its value.
-fn word<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
+fn keyword<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
     let all = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
     let Ok(given) = value.cast::<PyString>() else {
         return Err(wrong_type(&name, &format!("one of {}", all()), value));
     };
     let given = given.to_string_lossy();
     let found = words.iter().find(|(word, _)| *word == given);
-    found
-        .map(|(_, meaning)| *meaning)
-        .ok_or_else(|| wrong_value(&name, format_args!("{given:?} is not one of {}", all())))
+    found.map(|(_, value)| *value).ok_or_else(|| wrong_value(&name, format_args!("{given:?} is not one of {}", all())))
 }
 
 fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
-    static LIMITS: Class = Class::of("spawnfd._types", "Limits");
+    static LIMITS: PythonClass = PythonClass::of("spawnfd._types", "Limits");
     if !value.is_instance(&LIMITS.get(value.py())?)? {
         return Err(wrong_type(&"limits", "spawnfd.Limits or None", value));
     }
@@ -206,12 +204,12 @@ fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
         limits.cpus = Some(number);
     }
     let words = [("auto", Enforce::Auto), ("cgroup", Enforce::Cgroup), ("best-effort", Enforce::BestEffort)];
-    limits.enforce = word(&value.getattr("enforce")?, "limits.enforce", &words)?;
+    limits.enforce = keyword(&value.getattr("enforce")?, "limits.enforce", &words)?;
     Ok(limits)
 }
 
 fn spill(value: &Bound<'_, PyAny>) -> PyResult<Spill> {
-    static SPILL: Class = Class::of("spawnfd._types", "Spill");
+    static SPILL: PythonClass = PythonClass::of("spawnfd._types", "Spill");
     if !value.is_instance(&SPILL.get(value.py())?)? {
         return Err(wrong_type(&"spill", "spawnfd.Spill or None", value));
     }

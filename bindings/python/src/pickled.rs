@@ -17,7 +17,7 @@ use crate::arguments::wrong_value;
 use crate::classes::restored_by;
 
 /// Returns the value that has this name.
-fn meaning<T: Copy>(all: &[T], name: fn(T) -> &'static str, word: &str) -> PyResult<T> {
+fn value_named<T: Copy>(all: &[T], name: fn(T) -> &'static str, word: &str) -> PyResult<T> {
     let found = all.iter().find(|known| name(**known) == word);
     found.copied().ok_or_else(|| wrong_value(&"Result", format_args!("{word:?} is not known here")))
 }
@@ -25,7 +25,7 @@ fn meaning<T: Copy>(all: &[T], name: fn(T) -> &'static str, word: &str) -> PyRes
 /// The file's path, its length, and how writing it ended: "whole", "capped", or an errno.
 type Spill = (Option<OsString>, u64, Option<&'static str>, i32);
 
-fn words(limit: &Limit) -> (String, String) {
+fn limit_names(limit: &Limit) -> (String, String) {
     (limit.resource.to_string(), limit.by.to_string())
 }
 
@@ -72,9 +72,9 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyRes
     state.set_item("tree", output.tree.name())?;
     state.set_item("leftovers", leftovers)?;
     state.set_item("leftovers_unknown", output.leftovers_unknown)?;
-    let limits: Vec<_> = output.limits.iter().map(words).collect();
+    let limits: Vec<_> = output.limits.iter().map(limit_names).collect();
     state.set_item("limits", limits)?;
-    state.set_item("limit", output.limit.as_ref().map(words))?;
+    state.set_item("limit", output.limit.as_ref().map(limit_names))?;
     state.set_item("started", output.started.name())?;
     state.set_item("input_refused", output.input_refused)?;
     state.set_item("args", args)?;
@@ -87,7 +87,7 @@ fn nanoseconds(time: Duration) -> u64 {
 
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct State {
+pub struct ResultState {
     status: Option<i32>,
     status_lost: bool,
     stop: String,
@@ -115,7 +115,7 @@ pub struct State {
 ///
 /// # Errors
 /// KeyError, TypeError, ValueError: this version did not write the pickle.
-pub fn output(state: State) -> PyResult<(Output, Vec<OsString>)> {
+pub fn output(state: ResultState) -> PyResult<(Output, Vec<OsString>)> {
     let heads = state.cuts.map(|(head, _)| head);
     if heads[0] > state.stdout.len() || heads[1] > state.stderr.len() {
         return Err(wrong_value(&"Result", "a head longer than all that was kept"));
@@ -123,7 +123,7 @@ pub fn output(state: State) -> PyResult<(Output, Vec<OsString>)> {
     let mut output = Output::empty();
     output.status = state.status.map(ExitStatus::from_raw);
     output.status_lost = state.status_lost;
-    output.stop = meaning(&Stop::ALL, Stop::name, &state.stop)?;
+    output.stop = value_named(&Stop::ALL, Stop::name, &state.stop)?;
     output.stdout = state.stdout;
     output.stderr = state.stderr;
     output.set_cuts(state.cuts);
@@ -141,8 +141,8 @@ pub fn output(state: State) -> PyResult<(Output, Vec<OsString>)> {
     output.drain = state.holders.map_or(Drain::Eof, Drain::Cut);
     output.wall = Duration::from_nanos(state.wall_ns);
     output.usage = spawnfd::Usage { cpu: Duration::from_nanos(state.cpu_ns), max_rss: state.max_rss };
-    output.tree = meaning(&Tier::ALL, Tier::name, &state.tree)?;
-    let fate = |word: &str| meaning(&Fate::ALL, Fate::name, word);
+    output.tree = value_named(&Tier::ALL, Tier::name, &state.tree)?;
+    let fate = |word: &str| value_named(&Fate::ALL, Fate::name, word);
     let left = |(pid, name, word): (u32, String, String)| Ok(Leftover::new(pid, name, fate(&word)?));
     output.leftovers = state.leftovers.into_iter().map(left).collect::<PyResult<_>>()?;
     output.leftovers_unknown = state.leftovers_unknown;

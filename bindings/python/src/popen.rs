@@ -15,7 +15,7 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use spawnfd::{Call as SystemCall, Child, Command, Env, Errno, ErrorKind, Stage, Started};
 
 use crate::arguments::{borrow, os_string};
-use crate::plugs::{Plugs, is_open};
+use crate::placeholders::{Placeholders, is_open};
 use crate::request::ignored_by_python;
 use crate::warm::Warm;
 
@@ -23,7 +23,7 @@ use crate::warm::Warm;
 /// `candidates` (the paths to try in turn) and `variables` (pairs; None: this process's environment).
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Call<'py> {
+struct PopenCall<'py> {
     argv: Vec<Bound<'py, PyAny>>,
     candidates: Vec<Bound<'py, PyAny>>,
     variables: Option<Vec<Bound<'py, PyAny>>>,
@@ -46,29 +46,29 @@ struct Call<'py> {
 }
 
 /// Why arguments are not accepted.
-enum Refused {
+enum ArgumentError {
     /// The arguments are invalid or unsupported. CPython's own code starts the program or reports the error.
-    Wrong,
+    Unsupported,
     /// The caller's code raised this: a method of an argument, or a signal handler during it.
     Raised(PyErr),
 }
 
-impl From<PyErr> for Refused {
-    fn from(error: PyErr) -> Refused {
-        Refused::Raised(error)
+impl From<PyErr> for ArgumentError {
+    fn from(error: PyErr) -> ArgumentError {
+        ArgumentError::Raised(error)
     }
 }
 
-type Taken<T> = Result<T, Refused>;
+type ArgumentResult<T> = Result<T, ArgumentError>;
 
 /// The outcome of a start.
-enum Outcome {
+enum StartOutcome {
     /// The pid, and the signal that ended the child before exec (then the child is reaped), or 0.
     Started(u32, i32, Started),
     /// The errno, and the subject of the error: "program", "cwd", or "" for anything else.
     Failed(Errno, &'static str),
     /// The attempt had no visible effect. CPython's own code starts the program, for this reason.
-    Left(&'static str),
+    Fallback(&'static str),
 }
 
 /// Calls `audit`, then starts the first candidate that can be executed.
@@ -88,39 +88,39 @@ pub fn popen(
     audit: &Bound<'_, PyAny>,
     warm: Option<&Bound<'_, Warm>>,
 ) -> PyResult<(u32, i32, Cow<'static, str>)> {
-    let mut spawn = match Spawn::new(&call.extract()?) {
+    let mut spawn = match PopenSpawn::new(&call.extract()?) {
         Ok(spawn) => spawn,
-        Err(Refused::Wrong) => return Ok((0, 0, "arguments".into())),
-        Err(Refused::Raised(error)) => return Err(error),
+        Err(ArgumentError::Unsupported) => return Ok((0, 0, "arguments".into())),
+        Err(ArgumentError::Raised(error)) => return Err(error),
     };
     if let Some(warm) = warm {
         spawn.command.warm(warm.get().core());
     }
     audit.call0()?;
     Ok(match py.detach(|| spawn.run()) {
-        Outcome::Started(pid, signal, how) => (pid, -signal, how.name()),
-        Outcome::Failed(errno, about) => (0, errno.raw(), about.into()),
-        Outcome::Left(reason) => (0, 0, reason.into()),
+        StartOutcome::Started(pid, signal, how) => (pid, -signal, how.name()),
+        StartOutcome::Failed(errno, subject) => (0, errno.raw(), subject.into()),
+        StartOutcome::Fallback(reason) => (0, 0, reason.into()),
     })
 }
 
 /// Converts a flag; CPython accepts any int.
-fn flag(value: &Bound<'_, PyAny>) -> Taken<bool> {
-    if value.is_instance_of::<PyInt>() { Ok(value.is_truthy()?) } else { Err(Refused::Wrong) }
+fn flag(value: &Bound<'_, PyAny>) -> ArgumentResult<bool> {
+    if value.is_instance_of::<PyInt>() { Ok(value.is_truthy()?) } else { Err(ArgumentError::Unsupported) }
 }
 
 /// Converts an int, which runs no code of the caller.
-fn number<'py, T>(value: &Bound<'py, PyAny>) -> Taken<T>
+fn number<'py, T>(value: &Bound<'py, PyAny>) -> ArgumentResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,
 {
     if !value.is_instance_of::<PyInt>() {
-        return Err(Refused::Wrong);
+        return Err(ArgumentError::Unsupported);
     }
-    value.extract().map_err(|_| Refused::Wrong)
+    value.extract().map_err(|_| ArgumentError::Unsupported)
 }
 
-fn numbers<'py, T>(values: &[Bound<'py, PyAny>]) -> Taken<Vec<T>>
+fn numbers<'py, T>(values: &[Bound<'py, PyAny>]) -> ArgumentResult<Vec<T>>
 where
     T: for<'a> FromPyObject<'a, 'py>,
 {
@@ -128,7 +128,7 @@ where
 }
 
 /// Converts a str, bytes or os.PathLike. The method of an os.PathLike is the caller's code.
-fn string(value: &Bound<'_, PyAny>) -> Taken<OsString> {
+fn string(value: &Bound<'_, PyAny>) -> ArgumentResult<OsString> {
     let plain = |value: &Bound<'_, PyAny>| value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>();
     let path;
     let value = if plain(value) {
@@ -137,26 +137,26 @@ fn string(value: &Bound<'_, PyAny>) -> Taken<OsString> {
         path = method.call1((value,))?;
         &path
     } else {
-        return Err(Refused::Wrong);
+        return Err(ArgumentError::Unsupported);
     };
     if !plain(value) {
-        return Err(Refused::Wrong);
+        return Err(ArgumentError::Unsupported);
     }
-    os_string(value, &"").map_err(|_| Refused::Wrong)
+    os_string(value, &"").map_err(|_| ArgumentError::Unsupported)
 }
 
-fn strings(values: &[Bound<'_, PyAny>]) -> Taken<Vec<OsString>> {
+fn strings(values: &[Bound<'_, PyAny>]) -> ArgumentResult<Vec<OsString>> {
     values.iter().map(string).collect()
 }
 
 /// Whether a seccomp filter of the calling thread kills the process for pidfd_open or pidfd_send_signal.
 #[pyfunction]
-pub fn pidfds_are_killed() -> bool {
+pub fn pidfd_calls_are_killed() -> bool {
     let killed = spawnfd::killed_calls();
     killed.contains(SystemCall::PidfdOpen) || killed.contains(SystemCall::PidfdSendSignal)
 }
 
-struct Spawn {
+struct PopenSpawn {
     command: Command<'static>,
     /// The paths to try, in order.
     programs: Vec<PathBuf>,
@@ -164,50 +164,50 @@ struct Spawn {
     /// The caller's descriptors that the child gets.
     sources: Vec<i32>,
     /// Whether one of them was not open when Popen was called.
-    closed: bool,
+    reused_number: bool,
     /// The index of the action that changes the directory.
     chdir: Option<usize>,
     /// The index of the action that keeps the groups.
     keep_groups: Option<usize>,
     /// Whether there are actions that can only fail in a child.
-    more: bool,
+    has_id_or_session_actions: bool,
 }
 
-impl Spawn {
-    fn new(call: &Call<'_>) -> Taken<Spawn> {
+impl PopenSpawn {
+    fn new(call: &PopenCall<'_>) -> ArgumentResult<PopenSpawn> {
         let (argv, candidates) = (strings(&call.argv)?, strings(&call.candidates)?);
         // `start` sets the program, once for each candidate.
         let mut command = Command::new("");
         command.take_killed();
         // With an empty argv CPython's behaviour differs between fork_exec, which starts the program, and posix_spawn.
-        let Some((first, rest)) = argv.split_first() else { return Err(Refused::Wrong) };
+        let Some((first, rest)) = argv.split_first() else { return Err(ArgumentError::Unsupported) };
         command.arg0(first).args(rest);
         command.environment(&environment(call)?);
 
         let mut sources = Vec::new();
         // The caller's ends of Popen's new pipes, which CPython's child closes. If the caller passed one of these
         // numbers as a stream, that number was not open before the call.
-        let mut kept = Vec::new();
+        let mut caller_ends = Vec::new();
         for end in [&call.p2cwrite, &call.c2pread, &call.errread] {
-            kept.push(number(end)?);
+            caller_ends.push(number(end)?);
         }
-        kept.retain(|&end: &i32| end != -1);
+        caller_ends.retain(|&end: &i32| end != -1);
         for fd in numbers(&call.pass_fds)? {
-            if !kept.contains(&fd) {
+            if !caller_ends.contains(&fd) {
                 sources.push((fd, fd));
             }
         }
-        let mut closed = false;
+        let mut reused_number = false;
         for (stream, to) in [&call.p2cread, &call.c2pwrite, &call.errwrite].into_iter().zip(0..) {
             let fd = number(stream)?;
-            closed |= kept.contains(&fd);
+            reused_number |= caller_ends.contains(&fd);
             if fd != -1 {
                 sources.push((fd, to));
             }
         }
         for &(fd, to) in &sources {
             if fd < 0 {
-                return Err(Refused::Wrong);
+                return Err(ArgumentError::Unsupported);
             }
             command.descriptor(borrow(fd), to);
         }
@@ -215,8 +215,8 @@ impl Spawn {
 
         let cwd = call.cwd.as_ref().map(string).transpose()?;
         // A child of the core does not have all of the caller's descriptors, so such a path could differ.
-        if cwd.as_ref().is_some_and(|cwd| is_each_ones_own(Path::new(cwd))) {
-            return Err(Refused::Wrong);
+        if cwd.as_ref().is_some_and(|cwd| is_process_specific(Path::new(cwd))) {
+            return Err(ArgumentError::Unsupported);
         }
         let chdir = cwd.as_ref().map(|cwd| {
             command.chdir(cwd);
@@ -233,7 +233,7 @@ impl Spawn {
             command.inherit_signals();
         }
 
-        let harmless = command.action_count();
+        let safe_actions = command.action_count();
         if flag(&call.start_new_session)? {
             command.setsid();
         }
@@ -241,11 +241,11 @@ impl Spawn {
         if process_group >= 0 {
             command.process_group(process_group);
         }
-        let keep_groups = identity(&mut command, call)?;
-        let more = command.action_count() > harmless;
+        let keep_groups = add_ids(&mut command, call)?;
+        let has_id_or_session_actions = command.action_count() > safe_actions;
         let sources = sources.iter().map(|(fd, _)| *fd).collect();
         let programs = candidates.into_iter().map(PathBuf::from).collect();
-        Ok(Spawn { command, programs, cwd, sources, closed, chdir, keep_groups, more })
+        Ok(PopenSpawn { command, programs, cwd, sources, reused_number, chdir, keep_groups, has_id_or_session_actions })
     }
 
     /// Starts one candidate.
@@ -253,7 +253,7 @@ impl Spawn {
     /// A relative path, also that of a script's interpreter, depends on the child's directory at exec. A path such as
     /// /proc/self depends on the process. So the child resolves these, without a template.
     fn start(&mut self, program: &Path) -> spawnfd::Result<Child> {
-        if program.is_relative() || is_each_ones_own(program) {
+        if program.is_relative() || is_process_specific(program) {
             return self.command.unpinned(program).spawn();
         }
         match self.command.program(program).spawn() {
@@ -264,14 +264,14 @@ impl Spawn {
         }
     }
 
-    fn run(&mut self) -> Outcome {
+    fn run(&mut self) -> StartOutcome {
         // Check before the core opens a descriptor that could get one of these numbers.
-        if self.closed || !self.sources.iter().all(|&fd| is_open(fd)) {
-            return Outcome::Failed(Errno::EBADF, "");
+        if self.reused_number || !self.sources.iter().all(|&fd| is_open(fd)) {
+            return StartOutcome::Failed(Errno::EBADF, "");
         }
-        let Some(_plugs) = Plugs::fill() else { return Outcome::Left("closed_stdio") };
-        if self.cwd.as_ref().is_some_and(|cwd| may_lead_elsewhere(Path::new(cwd))) {
-            return Outcome::Left("arguments");
+        let Some(_placeholders) = Placeholders::open() else { return StartOutcome::Fallback("closed_stdio") };
+        if self.cwd.as_ref().is_some_and(|cwd| may_resolve_differently(Path::new(cwd))) {
+            return StartOutcome::Fallback("arguments");
         }
         // Report the first errno other than ENOENT and ENOTDIR, else the last one, as _posixsubprocess does.
         let (mut first, mut last) = (None, Errno::ENOENT);
@@ -284,50 +284,50 @@ impl Spawn {
                     // A child that a signal ended before exec is reaped already, so CPython's waits would not find it.
                     let signal = child.ended_in_exec().and_then(|status| status.signal()).unwrap_or(0);
                     drop(child.into_pidfd());
-                    return Outcome::Started(pid, signal, how);
+                    return StartOutcome::Started(pid, signal, how);
                 }
                 Err(error) => error,
             };
             let errno = error.errno();
             match error.stage() {
-                _ if error.kind() == ErrorKind::Stale => return Outcome::Left("stale"),
-                Stage::Template if !is_execs(errno) => return Outcome::Left("template"),
+                _ if error.kind() == ErrorKind::Stale => return StartOutcome::Fallback("stale"),
+                Stage::Template if !is_exec_errno(errno) => return StartOutcome::Fallback("template"),
                 Stage::Template => {}
                 Stage::Revalidate | Stage::Exec => tried = true,
-                Stage::Action(index) if Some(index) == self.chdir => return Outcome::Failed(errno, "cwd"),
-                Stage::Action(index) if Some(index) == self.keep_groups => return Outcome::Left("groups"),
+                Stage::Action(index) if Some(index) == self.chdir => return StartOutcome::Failed(errno, "cwd"),
+                Stage::Action(index) if Some(index) == self.keep_groups => return StartOutcome::Fallback("groups"),
                 // The descriptor is open, but its number is beyond a hard RLIMIT_NOFILE that was lowered since. The
                 // child cannot duplicate anything to that number.
                 Stage::Action(index) if index < self.sources.len() && errno == Errno::EBADF => {
-                    return Outcome::Left("refused");
+                    return StartOutcome::Fallback("refused");
                 }
-                Stage::Validate | Stage::Credentials => return Outcome::Left("refused"),
+                Stage::Validate | Stage::Credentials => return StartOutcome::Fallback("refused"),
                 // The file that CPython's exception names depends on the failing call, which depends on the Python
                 // version and the arguments.
-                Stage::Clone => return Outcome::Left("no_process"),
-                _ => return Outcome::Failed(errno, ""),
+                Stage::Clone => return StartOutcome::Fallback("no_process"),
+                _ => return StartOutcome::Failed(errno, ""),
             }
             last = errno;
-            if !is_absence(errno) {
+            if !is_not_found(errno) {
                 first.get_or_insert(errno);
             }
         }
-        let failed = Outcome::Failed(first.unwrap_or(last), "program");
+        let failed = StartOutcome::Failed(first.unwrap_or(last), "program");
         if tried {
             return failed;
         }
         // Such a path leads through a magic link, so a child could find another file.
         if programs.iter().any(|program| matches!(open_directly(program), Err(rustix::io::Errno::LOOP))) {
-            return Outcome::Left("arguments");
+            return StartOutcome::Fallback("arguments");
         }
         self.earlier_failure().unwrap_or(failed)
     }
 
     /// No child was started because no candidate exists. Returns the failure, if any, that a child would have met
     /// before it tried the candidates.
-    fn earlier_failure(&self) -> Option<Outcome> {
-        if self.more {
-            return Some(Outcome::Left("not_found"));
+    fn earlier_failure(&self) -> Option<StartOutcome> {
+        if self.has_id_or_session_actions {
+            return Some(StartOutcome::Fallback("not_found"));
         }
         let cwd = self.cwd.as_ref()?;
         let effective = match spawnfd::killed_calls().contains(SystemCall::Faccessat2) {
@@ -338,7 +338,7 @@ impl Spawn {
             .and_then(|_| rustix::fs::accessat(CWD, cwd, Access::EXEC_OK, effective));
         match entered {
             Err(errno) if errno != rustix::io::Errno::NOSYS => {
-                Some(Outcome::Failed(Errno::from_raw(errno.raw_os_error()), "cwd"))
+                Some(StartOutcome::Failed(Errno::from_raw(errno.raw_os_error()), "cwd"))
             }
             _ => None,
         }
@@ -349,7 +349,7 @@ impl Spawn {
 ///
 /// CPython keeps root's supplementary groups in a child with other ids; the core clears them. Returns the index of the
 /// action that keeps them, if there is one.
-fn identity(command: &mut Command<'_>, call: &Call<'_>) -> Taken<Option<usize>> {
+fn add_ids(command: &mut Command<'_>, call: &PopenCall<'_>) -> ArgumentResult<Option<usize>> {
     let mut kept = None;
     if let Some(groups) = &call.gids {
         command.groups(numbers::<u32>(groups)?);
@@ -369,9 +369,9 @@ fn identity(command: &mut Command<'_>, call: &Call<'_>) -> Taken<Option<usize>> 
 }
 
 /// Returns the environment. The caller holds the GIL: see [`environment`](crate::env::environment).
-fn environment(call: &Call<'_>) -> Taken<Env> {
+fn environment(call: &PopenCall<'_>) -> ArgumentResult<Env> {
     let strings = match &call.variables {
-        Some(variables) => variables.iter().map(variable).collect::<Taken<Vec<_>>>()?,
+        Some(variables) => variables.iter().map(variable).collect::<ArgumentResult<Vec<_>>>()?,
         None => std::env::vars_os().map(|(name, value)| [name, value].join(OsStr::new("="))).collect(),
     };
     // Some CPython versions use posix_spawn if there is no cwd, and refuse a variable with an empty name there.
@@ -379,23 +379,24 @@ fn environment(call: &Call<'_>) -> Taken<Env> {
         && call.variables.is_some()
         && strings.iter().any(|string| string.as_bytes().starts_with(b"="))
     {
-        return Err(Refused::Wrong);
+        return Err(ArgumentError::Unsupported);
     }
-    Env::verbatim(strings.iter().map(|string| string.as_bytes())).map_err(|_| Refused::Wrong)
+    Env::verbatim(strings.iter().map(|string| string.as_bytes())).map_err(|_| ArgumentError::Unsupported)
 }
 
-fn variable(pair: &Bound<'_, PyAny>) -> Taken<OsString> {
-    let pair = pair.cast::<PyTuple>().map_err(|_| Refused::Wrong)?;
-    let (name, value) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|_| Refused::Wrong)?;
+fn variable(pair: &Bound<'_, PyAny>) -> ArgumentResult<OsString> {
+    let pair = pair.cast::<PyTuple>().map_err(|_| ArgumentError::Unsupported)?;
+    let (name, value) =
+        pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>().map_err(|_| ArgumentError::Unsupported)?;
     let (name, value) = (string(&name)?, string(&value)?);
     if name.as_bytes().contains(&b'=') {
-        return Err(Refused::Wrong);
+        return Err(ArgumentError::Unsupported);
     }
     Ok([name, value].join(OsStr::new("=")))
 }
 
 /// Whether a path begins with a directory whose contents depend on the process, such as /proc/self.
-fn is_each_ones_own(path: &Path) -> bool {
+fn is_process_specific(path: &Path) -> bool {
     const OWN: [&str; 6] = ["/proc/self", "/proc/thread-self", "/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr"];
     OWN.iter().any(|own| path.starts_with(own))
 }
@@ -410,16 +411,16 @@ fn open_directly(path: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Whether a directory's path may lead to another directory in a child.
-fn may_lead_elsewhere(path: &Path) -> bool {
+fn may_resolve_differently(path: &Path) -> bool {
     // If openat2 is refused, any symbolic link counts.
     open_directly(path).is_err() && path.ancestors().any(|part| part.read_link().is_ok())
 }
 
 /// Whether an errno of creating a template has the same meaning as that errno of execve.
-fn is_execs(errno: Errno) -> bool {
-    is_absence(errno) || matches!(errno, Errno::EACCES | Errno::ELOOP | Errno::ENOEXEC | Errno::ENAMETOOLONG)
+fn is_exec_errno(errno: Errno) -> bool {
+    is_not_found(errno) || matches!(errno, Errno::EACCES | Errno::ELOOP | Errno::ENOEXEC | Errno::ENAMETOOLONG)
 }
 
-fn is_absence(errno: Errno) -> bool {
+fn is_not_found(errno: Errno) -> bool {
     matches!(errno, Errno::ENOENT | Errno::ENOTDIR)
 }

@@ -17,44 +17,44 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spawnfd::{CheckedFd, Errno, Output, PerProcess, Waker};
 
 use crate::arguments::seconds;
-use crate::errors::Subjects;
+use crate::errors::ErrorContext;
 use crate::result::RunResult;
 
 /// The interval of the check whether the application has closed the descriptor that a thread polls.
-pub const UNSEEN: Duration = Duration::from_secs(5);
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The notifications for one event loop or one blocking call, and the eventfd that signals them.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
-pub struct Queue(Arc<Shared>);
+pub struct Queue(Arc<QueueState>);
 
 #[derive(Debug)]
-struct Shared {
-    news: PerProcess<Vec<News>>,
+struct QueueState {
+    notifications: PerProcess<Vec<Notification>>,
     wake: CheckedFd,
 }
 
 /// A notification, with the key of its future.
 #[derive(Debug)]
-enum News {
+enum Notification {
     /// A run has ended.
-    Finished(u64, Box<Finished>),
+    Finished(u64, Box<FinishedRun>),
     /// A wakeup has fired.
     Woken(u64),
 }
 
 #[derive(Debug)]
-struct Finished {
+struct FinishedRun {
     outcome: spawnfd::Result<Output>,
     args: Vec<OsString>,
-    subjects: Arc<Subjects>,
+    context: Arc<ErrorContext>,
 }
 
-impl Shared {
-    fn push(&self, news: News) {
-        let mut queue = self.news.lock();
+impl QueueState {
+    fn push(&self, notification: Notification) {
+        let mut queue = self.notifications.lock();
         let first = queue.is_empty();
-        queue.push(news);
+        queue.push(notification);
         drop(queue);
         if first {
             self.notify();
@@ -62,8 +62,8 @@ impl Shared {
     }
 
     /// Returns notifications to the front of the queue.
-    fn put_back(&self, news: VecDeque<News>) {
-        self.news.lock().splice(..0, news);
+    fn put_back(&self, notifications: VecDeque<Notification>) {
+        self.notifications.lock().splice(..0, notifications);
         self.notify();
     }
 
@@ -80,10 +80,10 @@ impl Queue {
         &self,
         key: u64,
         args: Vec<OsString>,
-        subjects: Arc<Subjects>,
+        context: Arc<ErrorContext>,
     ) -> impl FnOnce(spawnfd::Result<Output>) + Send + 'static {
-        let shared = self.0.clone();
-        move |outcome| shared.push(News::Finished(key, Box::new(Finished { outcome, args, subjects })))
+        let state = self.0.clone();
+        move |outcome| state.push(Notification::Finished(key, Box::new(FinishedRun { outcome, args, context })))
     }
 }
 
@@ -93,25 +93,25 @@ impl Queue {
     fn new() -> PyResult<Queue> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PyOSError::new_err((errno.raw_os_error(), "eventfd")))?;
-        Ok(Queue(Arc::new(Shared { news: PerProcess::default(), wake: CheckedFd::new(wake) })))
+        Ok(Queue(Arc::new(QueueState { notifications: PerProcess::default(), wake: CheckedFd::new(wake) })))
     }
 
-    /// The eventfd to wait for.
+    /// The eventfd, which is readable while there are notifications.
     fn fileno(&self) -> i32 {
         self.0.wake.as_fd().as_raw_fd()
     }
 
-    /// Takes all notifications, and sets the result or exception of each one's future in `pending`.
+    /// Takes all notifications. For each one, sets the result or exception of its future in `pending`.
     fn drain(&self, py: Python<'_>, pending: &Bound<'_, PyDict>) -> PyResult<()> {
         // Read the eventfd before the queue is emptied: a push in between causes a spurious wakeup, not a lost one.
         if let Some(wake) = self.0.wake.get() {
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
-        let mut all = VecDeque::from(std::mem::take(&mut *self.0.news.lock()));
-        while !all.is_empty() {
-            if let Err(raised) = hand_on(py, pending, &mut all) {
+        let mut notifications = VecDeque::from(std::mem::take(&mut *self.0.notifications.lock()));
+        while !notifications.is_empty() {
+            if let Err(raised) = deliver(py, pending, &mut notifications) {
                 // A signal handler raised. Keep the other notifications for the next call.
-                self.0.put_back(all);
+                self.0.put_back(notifications);
                 return Err(raised);
             }
         }
@@ -119,7 +119,7 @@ impl Queue {
     }
 
     /// Whether the eventfd is still open at its number. The application may have closed it or replaced it.
-    fn is_whole(&self) -> bool {
+    fn is_open(&self) -> bool {
         self.0.wake.get().is_some()
     }
 
@@ -128,13 +128,13 @@ impl Queue {
     fn block(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let deadline = seconds(timeout, "timeout")?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let look = Instant::now() + UNSEEN;
-            let until = deadline.map_or(look, |deadline| deadline.min(look));
-            let is_there = wait_readable(py, &self.0.wake, Some(until))?;
-            if !self.is_whole() && self.0.news.lock().is_empty() {
+            let next_check = Instant::now() + CHECK_INTERVAL;
+            let until = deadline.map_or(next_check, |deadline| deadline.min(next_check));
+            let readable = wait_readable(py, &self.0.wake, Some(until))?;
+            if !self.is_open() && self.0.notifications.lock().is_empty() {
                 return Err(PyOSError::new_err((Errno::EBADF.raw(), "poll")));
             }
-            if is_there || deadline == Some(until) || !self.0.news.lock().is_empty() {
+            if readable || deadline == Some(until) || !self.0.notifications.lock().is_empty() {
                 return Ok(());
             }
         }
@@ -142,22 +142,22 @@ impl Queue {
 }
 
 /// Delivers the first notification to its future.
-fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>) -> PyResult<()> {
+fn deliver(py: Python<'_>, pending: &Bound<'_, PyDict>, notifications: &mut VecDeque<Notification>) -> PyResult<()> {
     // Run signal handlers here, in a consistent state, rather than within the future's code.
     py.check_signals()?;
-    let Some(News::Finished(key, _) | News::Woken(key)) = all.front() else { return Ok(()) };
+    let Some(Notification::Finished(key, _) | Notification::Woken(key)) = notifications.front() else { return Ok(()) };
     let key = *key;
     let future = pending.get_item(key)?;
-    let waits = match &future {
+    let is_pending = match &future {
         Some(future) => !future.call_method0(intern!(py, "done"))?.is_truthy()?,
         None => false,
     };
-    let (Some(news), Some(future)) = (all.pop_front(), future) else { return Ok(()) };
+    let (Some(notification), Some(future)) = (notifications.pop_front(), future) else { return Ok(()) };
     pending.del_item(key)?;
-    if !waits {
+    if !is_pending {
         // The future was cancelled, but its task has not run since. Store the result in a new future for that task.
-        if let News::Finished(_, finished) = news
-            && let Finished { outcome: Ok(output), args, .. } = *finished
+        if let Notification::Finished(_, finished) = notification
+            && let FinishedRun { outcome: Ok(output), args, .. } = *finished
             && future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
         {
             let other = future.call_method0(intern!(py, "get_loop"))?.call_method0(intern!(py, "create_future"))?;
@@ -166,24 +166,24 @@ fn hand_on(py: Python<'_>, pending: &Bound<'_, PyDict>, all: &mut VecDeque<News>
         }
         return Ok(());
     }
-    let (method, outcome) = match news {
-        News::Woken(_) => (intern!(py, "set_result"), py.None().into_bound(py)),
-        News::Finished(_, finished) => match finished.outcome {
+    let (method, outcome) = match notification {
+        Notification::Woken(_) => (intern!(py, "set_result"), py.None().into_bound(py)),
+        Notification::Finished(_, finished) => match finished.outcome {
             Ok(output) => {
                 let result = RunResult::new(output.into(), finished.args);
                 (intern!(py, "set_result"), Bound::new(py, result)?.into_any())
             }
             Err(error) => {
-                let exception = finished.subjects.exception(py, &error);
+                let exception = finished.context.exception(py, &error);
                 (intern!(py, "set_exception"), exception.into_value(py).into_bound(py).into_any())
             }
         },
     };
-    let tell = || future.call_method1(method, (&outcome,));
-    tell().map(drop).or_else(|raised| {
+    let set = || future.call_method1(method, (&outcome,));
+    set().map(drop).or_else(|raised| {
         // A signal handler may have raised before the future was set: set it again.
         if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
-            tell()?;
+            set()?;
         }
         Err(raised)
     })
@@ -213,7 +213,7 @@ pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) 
 pub struct Wakeup(Arc<PerProcess<Listeners>>);
 
 /// Queues, with the key that each one gets.
-type Listeners = Vec<(Arc<Shared>, u64)>;
+type Listeners = Vec<(Arc<QueueState>, u64)>;
 
 impl Wakeup {
     /// Returns the waker that fires this wakeup.
@@ -221,7 +221,7 @@ impl Wakeup {
         let wakeup = self.clone();
         Waker::new(move || {
             for (queue, key) in std::mem::take(&mut *wakeup.0.lock()) {
-                queue.push(News::Woken(key));
+                queue.push(Notification::Woken(key));
             }
         })
     }

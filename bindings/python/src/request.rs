@@ -10,11 +10,11 @@ use pyo3::types::{PyBool, PyInt};
 use spawnfd::{Command, SignalSet};
 
 use crate::actions;
-use crate::arguments::{descriptor, os_string, os_strings, runnable, wrong_type, wrong_value};
+use crate::arguments::{check_program, descriptor, os_string, os_strings, wrong_type, wrong_value};
 use crate::env::environment;
-use crate::errors::{Origin, Subjects};
+use crate::errors::{ErrorContext, Origin};
 use crate::options::Options;
-use crate::stdio::{self, Use};
+use crate::stdio::{self, CallKind};
 use crate::template::{Template, TemplateCache};
 
 /// A command, with the names that its results and errors use.
@@ -22,7 +22,7 @@ pub struct Request {
     pub command: Command<'static>,
     /// The program's argv.
     pub args: Vec<OsString>,
-    pub subjects: Subjects,
+    pub context: ErrorContext,
 }
 
 impl Request {
@@ -31,7 +31,7 @@ impl Request {
         program: Option<&Bound<'_, PyAny>>,
         args: &Bound<'_, PyAny>,
         options: Options<'_>,
-        usage: Use,
+        kind: CallKind,
     ) -> PyResult<Request> {
         let Options { cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm, .. } = options;
         let sandbox = sandbox.as_ref().map(crate::sandbox::sandbox).transpose()?.map(Bound::get);
@@ -60,7 +60,7 @@ impl Request {
                     }
                     // The sandbox's command resolves the program's name, so a relative path is valid.
                     Some(_) if !name.is_empty() => name.to_owned(),
-                    _ => runnable(py, name, "argv[0]")?.to_owned(),
+                    _ => check_program(py, name, "argv[0]")?.to_owned(),
                 };
                 let command = match program {
                     None => Command::new(&name),
@@ -85,9 +85,9 @@ impl Request {
             command.arg0(&argv[0]);
         }
         command.environment(&environment(env.as_ref())?);
-        command.stdin(stdio::stream(0, usage, stdin.as_ref())?);
-        command.stdout(stdio::stream(1, usage, stdout.as_ref())?);
-        command.stderr(stdio::stream(2, usage, stderr.as_ref())?);
+        command.stdin(stdio::stream(0, kind, stdin.as_ref())?);
+        command.stdout(stdio::stream(1, kind, stdout.as_ref())?);
+        command.stderr(stdio::stream(2, kind, stderr.as_ref())?);
 
         if let Some(warm) = warm {
             command.warm(&crate::warm::warm(&warm)?);
@@ -113,8 +113,8 @@ impl Request {
         if let Some(list) = actions {
             actions::add(&mut command, &list, &mut origins)?;
         }
-        let request = Request { command, args: argv, subjects: Subjects { program, cwd, origins } };
-        request.command.check_descriptors().map_err(|error| request.subjects.exception(py, &error))?;
+        let request = Request { command, args: argv, context: ErrorContext { program, cwd, origins } };
+        request.command.check_descriptors().map_err(|error| request.context.exception(py, &error))?;
         Ok(request)
     }
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use spawnfd::{Drain, Output, SpillEnd};
 
-use crate::classes::Class;
+use crate::classes::PythonClass;
 use crate::pickled;
 
 /// The outcome of a run: exit status, captured output and resource usage.
@@ -33,11 +33,11 @@ impl RunResult {
 }
 
 /// Returns the same object for each call. No lock is held during its creation, which may run any Python code.
-fn python_bytes(py: Python<'_>, made: &OnceLock<Py<PyBytes>>, native: &[u8]) -> Py<PyBytes> {
-    if made.get().is_none() {
-        let _ = made.set(PyBytes::new(py, native).unbind());
+fn python_bytes(py: Python<'_>, object: &OnceLock<Py<PyBytes>>, native: &[u8]) -> Py<PyBytes> {
+    if object.get().is_none() {
+        let _ = object.set(PyBytes::new(py, native).unbind());
     }
-    made.get().map_or_else(|| PyBytes::new(py, native).unbind(), |bytes| bytes.clone_ref(py))
+    object.get().map_or_else(|| PyBytes::new(py, native).unbind(), |bytes| bytes.clone_ref(py))
 }
 
 #[pymethods]
@@ -150,7 +150,7 @@ impl RunResult {
     /// None if no spill was requested or needed.
     #[getter]
     fn spilled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        static SPILLED: Class = Class::of("spawnfd._types", "Spilled");
+        static SPILLED: PythonClass = PythonClass::of("spawnfd._types", "Spilled");
         let Some(spilled) = &self.output.spill else { return Ok(None) };
         let (end, errno) = match spilled.end {
             SpillEnd::Whole => ("whole", None),
@@ -207,13 +207,13 @@ impl RunResult {
     /// first: it still runs, and the library reaps it when it ends.
     #[getter]
     fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        static LEFTOVER: Class = Class::of("spawnfd._types", "Leftover");
-        let made = self
+        static LEFTOVER: PythonClass = PythonClass::of("spawnfd._types", "Leftover");
+        let leftovers = self
             .output
             .leftovers
             .iter()
             .map(|leftover| LEFTOVER.get(py)?.call1((leftover.pid, &leftover.name, leftover.fate.name())));
-        made.collect()
+        leftovers.collect()
     }
 
     /// Whether the library could not search for surviving processes.
@@ -271,7 +271,7 @@ impl RunResult {
     /// Raises:
     ///     ExitError: The result is not ok. The exception's `result` is this result.
     fn check(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        static EXIT_ERROR: Class = Class::of("spawnfd._errors", "ExitError");
+        static EXIT_ERROR: PythonClass = PythonClass::of("spawnfd._errors", "ExitError");
         if slf.get().ok() {
             return Ok(slf);
         }
@@ -330,7 +330,7 @@ impl RunResult {
 
 /// Recreates a Result from its pickled fields.
 #[pyfunction]
-pub fn restore(state: pickled::State) -> PyResult<RunResult> {
+pub fn restore(state: pickled::ResultState) -> PyResult<RunResult> {
     let (output, args) = pickled::output(state)?;
     Ok(RunResult::new(output.into(), args))
 }

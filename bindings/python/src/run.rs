@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use spawnfd::{Run, RunHandle};
+use spawnfd::Run;
 
-use crate::limiter::Turn;
+use crate::limiter::PermitRequest;
 use crate::options::Options;
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::result::RunResult;
-use crate::stdio::Use;
+use crate::stdio::CallKind;
 
 /// Converts the arguments of a run or job.
 pub fn prepare(
     program: Option<&Bound<'_, PyAny>>,
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
-    usage: Use,
+    kind: CallKind,
 ) -> PyResult<(Request, Run)> {
-    let options = Options::new(options, usage)?;
-    let run = if usage == Use::Start { options.job()? } else { options.run()? };
-    Ok((Request::new(program, args, options, usage)?, run))
+    let options = Options::new(options, kind)?;
+    let run = if kind == CallKind::Start { options.job()? } else { options.run()? };
+    Ok((Request::new(program, args, options, kind)?, run))
 }
 
 /// Runs a program to its end in the calling thread. Python's signal handlers run meanwhile; one that raises ends the
@@ -36,7 +36,7 @@ pub fn run(
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<RunResult> {
-    let (mut request, run) = prepare(program, args, options, Use::Run)?;
+    let (mut request, run) = prepare(program, args, options, CallKind::Run)?;
     let mut raised = None;
     let outcome = py.detach(|| {
         // While the interpreter is being finalized, attaching fails, and no handlers run.
@@ -60,7 +60,7 @@ pub fn run(
     }
     match outcome {
         Ok(output) => Ok(RunResult::new(output.into(), request.args)),
-        Err(error) => Err(request.subjects.exception(py, &error)),
+        Err(error) => Err(request.context.exception(py, &error)),
     }
 }
 
@@ -76,30 +76,30 @@ pub fn begin(
     program: Option<&Bound<'_, PyAny>>,
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
-    turn: Option<&Bound<'_, Turn>>,
-    died: bool,
-) -> PyResult<Running> {
+    permit: Option<&Bound<'_, PermitRequest>>,
+    repeated: bool,
+) -> PyResult<ActiveRun> {
     // This function owns the permit from here on, so an error returns it to the limiter at once.
-    let permit = turn.and_then(|turn| turn.get().take());
-    let (mut request, run) = prepare(program, args, options, Use::Run)?;
+    let permit = permit.and_then(|request| request.get().take());
+    let (mut request, run) = prepare(program, args, options, CallKind::Run)?;
     if let Some(permit) = permit {
         request.command.permit(permit);
     }
-    if died {
+    if repeated {
         request.command.died();
     }
-    // Shared: an error of run_then below needs the subjects, too.
-    let subjects = Arc::new(request.subjects);
-    let tell = queue.get().sender(key, request.args, subjects.clone());
+    // Shared: an error of run_then below needs the context, too.
+    let context = Arc::new(request.context);
+    let send = queue.get().sender(key, request.args, context.clone());
     let ended = Arc::new(AtomicBool::new(false));
-    let over = ended.clone();
+    let ended_by_engine = ended.clone();
     let done = move |outcome| {
-        over.store(true, Ordering::Relaxed);
-        tell(outcome);
+        ended_by_engine.store(true, Ordering::Relaxed);
+        send(outcome);
     };
     match py.detach(|| request.command.run_then(&run, done)) {
-        Ok(handle) => Ok(Running { handle, ended, grace: run.grace.as_secs_f64() }),
-        Err(error) => Err(subjects.exception(py, &error)),
+        Ok(handle) => Ok(ActiveRun { handle, ended, grace: run.grace.as_secs_f64() }),
+        Err(error) => Err(context.exception(py, &error)),
     }
 }
 
@@ -112,8 +112,8 @@ pub fn end_idle_threads(py: Python<'_>) {
 /// An active run. Dropping it ends the program.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
-pub struct Running {
-    handle: RunHandle,
+pub struct ActiveRun {
+    handle: spawnfd::RunHandle,
     ended: Arc<AtomicBool>,
     /// Seconds between SIGTERM and SIGKILL.
     #[pyo3(get)]
@@ -121,14 +121,14 @@ pub struct Running {
 }
 
 #[pymethods]
-impl Running {
+impl ActiveRun {
     /// Ends the program and its process tree, if it still runs.
     fn cancel(&self, py: Python<'_>) {
         py.detach(|| self.handle.cancel());
     }
 }
 
-impl Drop for Running {
+impl Drop for ActiveRun {
     fn drop(&mut self) {
         // A signal handler may raise before the caller has this object. Then nothing waits for the program.
         if !self.ended.load(Ordering::Relaxed) {

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
-use crate::arguments::{descriptor, integer, os_strings, runnable, wrong_type, wrong_value};
+use crate::arguments::{check_program, descriptor, integer, os_strings, wrong_type, wrong_value};
 use crate::errors;
 
 /// A command that starts other programs in confinement, and the descriptors it receives.
@@ -50,7 +50,7 @@ impl Sandbox {
         let Some(program) = argv.first() else {
             return Err(wrong_value(&"argv", "empty: its first item names the program"));
         };
-        runnable(py, program, "argv[0]")?;
+        check_program(py, program, "argv[0]")?;
         // Without the GIL: the search for the program may access slow disks.
         let made = py.detach(|| spawnfd::Sandbox::new(&argv));
         let mut core = made.map_err(|error| errors::exception(py, &error, Some(program)))?;

@@ -26,9 +26,9 @@ use crate::errors;
 pub struct Snapshot(Mutex<Option<core::Snapshot>>);
 
 impl Snapshot {
-    fn look<T>(&self, look: impl FnOnce(&core::Snapshot) -> T) -> PyResult<T> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.as_ref().map(look).ok_or_else(|| wrong_value(&"snapshot", "it is closed"))
+    fn with_open<T>(&self, action: impl FnOnce(&core::Snapshot) -> T) -> PyResult<T> {
+        let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        snapshot.as_ref().map(action).ok_or_else(|| wrong_value(&"snapshot", "it is closed"))
     }
 }
 
@@ -40,7 +40,7 @@ impl Snapshot {
     ///     ValueError: The snapshot is closed.
     ///     SpawnError: EBADF: the descriptor number now refers to another file.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        let number = self.look(|snapshot| snapshot.descriptor().map(|fd| fd.as_raw_fd()))?;
+        let number = self.with_open(|snapshot| snapshot.descriptor().map(|fd| fd.as_raw_fd()))?;
         number.map_err(|error| errors::exception(py, &error, None))
     }
 
@@ -50,7 +50,7 @@ impl Snapshot {
     /// a sealed copy in memory.
     #[getter]
     fn kind(&self) -> PyResult<&'static str> {
-        self.look(|snapshot| match snapshot.kind() {
+        self.with_open(|snapshot| match snapshot.kind() {
             core::Kind::Reflink => "reflink",
             core::Kind::Memfd => "memfd",
         })
@@ -59,13 +59,13 @@ impl Snapshot {
     /// Whether the snapshot is closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.look(|_| ()).is_err()
+        self.with_open(|_| ()).is_err()
     }
 
     /// Closes the descriptor.
     fn close(&self) {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(held);
+        let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(snapshot);
     }
 
     fn __enter__(this: Py<Snapshot>) -> Py<Snapshot> {
@@ -87,16 +87,16 @@ impl Snapshot {
 }
 
 /// The source of a snapshot.
-enum Source {
+enum SnapshotSource {
     Path(PathBuf),
     File(BorrowedFd<'static>),
 }
 
-impl Source {
-    fn of(file: &Bound<'_, PyAny>) -> PyResult<Source> {
+impl SnapshotSource {
+    fn of(file: &Bound<'_, PyAny>) -> PyResult<SnapshotSource> {
         let py = file.py();
         if file.is_instance_of::<PyInt>() || file.hasattr(intern!(py, "fileno"))? {
-            return descriptor(file, &"file").map(Source::File);
+            return descriptor(file, &"file").map(SnapshotSource::File);
         }
         let expected = "a path, a descriptor (int) or an object with fileno()";
         let path = os_string(file, &"file").map_err(|error| {
@@ -106,31 +106,31 @@ impl Source {
                 error
             }
         })?;
-        Ok(Source::Path(path.into()))
+        Ok(SnapshotSource::Path(path.into()))
     }
 
     fn exception(&self, py: Python<'_>, error: &spawnfd::Error) -> PyErr {
         let path = match self {
-            Source::Path(path) => Some(path.as_os_str()),
-            Source::File(_) => None,
+            SnapshotSource::Path(path) => Some(path.as_os_str()),
+            SnapshotSource::File(_) => None,
         };
         errors::exception(py, error, path)
     }
 }
 
-fn made(snapshot: core::Snapshot) -> Snapshot {
+fn wrap(snapshot: core::Snapshot) -> Snapshot {
     Snapshot(Mutex::new(Some(snapshot)))
 }
 
 /// Takes a snapshot of a path or of an open file.
 #[pyfunction]
 pub fn snapshot(file: &Bound<'_, PyAny>) -> PyResult<Snapshot> {
-    let (py, source) = (file.py(), Source::of(file)?);
+    let (py, source) = (file.py(), SnapshotSource::of(file)?);
     let taken = py.detach(|| match &source {
-        Source::Path(path) => core::open(path),
-        Source::File(fd) => core::take(fd),
+        SnapshotSource::Path(path) => core::open(path),
+        SnapshotSource::File(fd) => core::take(fd),
     });
-    taken.map(made).map_err(|error| source.exception(py, &error))
+    taken.map(wrap).map_err(|error| source.exception(py, &error))
 }
 
 /// A cache of snapshots by file version.
@@ -146,12 +146,12 @@ impl SnapshotCache {
     }
 
     fn get(&self, file: &Bound<'_, PyAny>) -> PyResult<Snapshot> {
-        let (py, source) = (file.py(), Source::of(file)?);
+        let (py, source) = (file.py(), SnapshotSource::of(file)?);
         let taken = py.detach(|| match &source {
-            Source::Path(path) => self.0.open(path),
-            Source::File(fd) => self.0.get(fd),
+            SnapshotSource::Path(path) => self.0.open(path),
+            SnapshotSource::File(fd) => self.0.get(fd),
         });
-        taken.map(made).map_err(|error| source.exception(py, &error))
+        taken.map(wrap).map_err(|error| source.exception(py, &error))
     }
 
     fn clear(&self) {

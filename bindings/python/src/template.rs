@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use crate::arguments::{descriptor, integer, os_string, runnable, wrong_type};
+use crate::arguments::{check_program, descriptor, integer, os_string, wrong_type};
 use crate::errors;
 
 /// A pinned executable, and the Warm whose parked processes start it.
@@ -16,7 +16,7 @@ pub struct Template(pub spawnfd::Template, pub Option<spawnfd::Warm>);
 
 impl Template {
     pub fn command<'fd>(&self) -> spawnfd::Command<'fd> {
-        warmed(self.0.command(), self.1.as_ref())
+        with_warm(self.0.command(), self.1.as_ref())
     }
 }
 
@@ -26,7 +26,7 @@ impl From<spawnfd::Template> for Template {
     }
 }
 
-fn warmed<'fd>(mut command: spawnfd::Command<'fd>, warm: Option<&spawnfd::Warm>) -> spawnfd::Command<'fd> {
+fn with_warm<'fd>(mut command: spawnfd::Command<'fd>, warm: Option<&spawnfd::Warm>) -> spawnfd::Command<'fd> {
     if let Some(warm) = warm {
         command.warm(warm);
     }
@@ -36,7 +36,7 @@ fn warmed<'fd>(mut command: spawnfd::Command<'fd>, warm: Option<&spawnfd::Warm>)
 /// Converts a program's name or absolute path; refuses a descriptor.
 fn program_name(value: &Bound<'_, PyAny>) -> PyResult<OsString> {
     let program = os_string(value, &"program")?;
-    runnable(value.py(), &program, "program")?;
+    check_program(value.py(), &program, "program")?;
     Ok(program)
 }
 
@@ -99,7 +99,7 @@ pub struct TemplateCache(pub spawnfd::TemplateCache, pub Option<spawnfd::Warm>);
 
 impl TemplateCache {
     pub fn command<'fd>(&self, name: &OsStr) -> spawnfd::Command<'fd> {
-        warmed(self.0.command(name), self.1.as_ref())
+        with_warm(self.0.command(name), self.1.as_ref())
     }
 }
 

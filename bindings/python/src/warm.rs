@@ -37,7 +37,7 @@ impl Warm {
         &self.core
     }
 
-    fn still_open(&self) -> PyResult<()> {
+    fn check_open(&self) -> PyResult<()> {
         if self.closed() { Err(wrong_value(&"warm", "it is closed")) } else { Ok(()) }
     }
 }
@@ -102,7 +102,7 @@ impl Warm {
         seccomp: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let py = program.py();
-        self.still_open()?;
+        self.check_open()?;
         let park = Park {
             depth: integer(depth, &"depth")?,
             mode: mode.map(self::mode).transpose()?,
@@ -113,7 +113,7 @@ impl Warm {
             preload: os_strings(preimport, "preimport")?,
             sandbox: sandbox.map(crate::sandbox::sandbox).transpose()?.map(|sandbox| sandbox.get().core.clone()),
             no_new_privs: no_new_privs.extract().map_err(|_| wrong_type(&"no_new_privs", "bool", no_new_privs))?,
-            landlock: landlock.map(|ruleset| own(ruleset, &"landlock")).transpose()?,
+            landlock: landlock.map(|ruleset| duplicate(ruleset, &"landlock")).transpose()?,
             seccomp: seccomp.map(|filter| filter_of(filter, &"seccomp")).transpose()?.unwrap_or_default(),
             current_dir: cwd.map(|cwd| os_string(cwd, &"cwd").map(PathBuf::from)).transpose()?,
         };
@@ -130,7 +130,7 @@ impl Warm {
                 if program.is_empty() {
                     return Err(wrong_value(&"program", "empty: it names the program"));
                 }
-                let program = from_here(program);
+                let program = absolute(program);
                 py.detach(|| self.core.add(&program, park))
             }
         };
@@ -153,7 +153,7 @@ impl Warm {
     }
 
     fn add_any(&self, py: Python<'_>, depth: &Bound<'_, PyAny>, mode: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        self.still_open()?;
+        self.check_open()?;
         let depth = integer(depth, &"depth")?;
         let mode = mode.map(self::mode).transpose()?;
         py.detach(|| self.core.add_any(depth, mode)).map_err(|error| errors::exception(py, &error, None))
@@ -210,7 +210,7 @@ impl Warm {
 }
 
 /// Duplicates a descriptor of the caller, above 2.
-fn own(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Arc<OwnedFd>> {
+fn duplicate(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Arc<OwnedFd>> {
     let owned = rustix::io::fcntl_dupfd_cloexec(descriptor(value, name)?, 3);
     owned.map(Arc::new).map_err(|errno| {
         let failure = errors::Failure {
@@ -219,19 +219,19 @@ fn own(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Arc<OwnedFd>> {
             action: None,
             file: None,
             call: &format!("{name}: fcntl({value}, F_DUPFD_CLOEXEC)"),
-            why: None,
+            reason: None,
         };
         failure.exception(value.py())
     })
 }
 
 /// Makes a relative path absolute, from the working directory. A plain name stays as it is.
-fn from_here(program: OsString) -> OsString {
+fn absolute(program: OsString) -> OsString {
     let path = Path::new(&program);
     if !program.as_bytes().contains(&b'/') || path.is_absolute() {
         return program;
     }
-    std::env::current_dir().map_or_else(|_| program.clone(), |here| here.join(path).into())
+    std::env::current_dir().map_or_else(|_| program.clone(), |directory| directory.join(path).into())
 }
 
 /// Returns the Warm of an option.
@@ -240,6 +240,6 @@ pub fn warm(value: &Bound<'_, PyAny>) -> PyResult<spawnfd::Warm> {
     let Some(native) = core.as_ref().and_then(|core| core.cast::<Warm>().ok()) else {
         return Err(wrong_type(&"warm", "spawnfd.Warm or None", value));
     };
-    native.get().still_open()?;
+    native.get().check_open()?;
     Ok(native.get().core.clone())
 }

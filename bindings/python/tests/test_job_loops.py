@@ -26,7 +26,7 @@ import trio
 import trio.testing
 from conftest import LOOPS, RunLoop, children, wait_until
 from patience import TIMEOUT_S, Gate, eventually, ignores_sigterm
-from spawnfd import _loop, _port, _spawnfd, _trio
+from spawnfd import _adapter, _loop, _spawnfd, _trio
 from test_job import wait_for_output
 
 
@@ -220,16 +220,16 @@ def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(_spawnfd, "begin", counted_begin)
 
-    def counting(port: Any) -> Any:
+    def counting(adapter: Any) -> Any:
         count = [0]
-        drain = port._drain
+        drain = adapter._drain
 
         def counted() -> None:
             count[0] += 1
             drain()
 
-        port.loop.remove_reader(port.queue.fileno())
-        port.loop.add_reader(port.queue.fileno(), counted)
+        adapter.loop.remove_reader(adapter.queue.fileno())
+        adapter.loop.add_reader(adapter.queue.fileno(), counted)
         return count
 
     before = children()
@@ -239,12 +239,12 @@ def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
         jobs = [await sf.start(["cat"], stdin=reader) for _ in range(20)]
         waiting = [asyncio.create_task(job.result()) for job in jobs]
         runs = [asyncio.create_task(sf.run_async(["cat"], stdin=reader)) for _ in range(20)]
-        port: Any = _loop.here()
+        adapter: Any = _loop.current_adapter()
         # The loop starts the programs in batches.
         while begun < len(runs):
             await asyncio.sleep(0.001)
         os.close(reader)
-        count = counting(port)
+        count = counting(adapter)
         # The loop is blocked here while all programs end.
         os.close(writer)
         assert eventually(lambda: children() == before)
@@ -304,17 +304,17 @@ def test_replaced_queue_descriptor_is_noticed(
     reader, writer = os.pipe()
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
-    monkeypatch.setattr(_loop, "UNSEEN", 0.2)
+    monkeypatch.setattr(_loop, "CHECK_INTERVAL", 0.2)
 
     async def main() -> None:
-        port: Any = _loop.here()
-        number = port.queue.fileno()
+        adapter: Any = _loop.current_adapter()
+        number = adapter.queue.fileno()
         job = await sf.start(["sleep", "1000"])
         before = children()
         ended = asyncio.create_task(sf.run_async(["cat"], stdin=reader))
         running = asyncio.create_task(sf.run_async(["sleep", "1000"]))
         waiting = asyncio.create_task(job.wait())
-        while len(port.pending) < 3:
+        while len(adapter.pending) < 3:
             await asyncio.sleep(0.001)
         os.close(reader)
         with theirs.open("r+b", buffering=0) as file:
@@ -331,7 +331,7 @@ def test_replaced_queue_descriptor_is_noticed(
                     await asyncio.wait_for(lost, 20)
                 assert caught.value.errno == errno.EBADF
             assert (await asyncio.wait_for(job.stop(), 20)).stop == "cancelled"
-            del port, caught
+            del adapter, caught
             gc.collect()
             assert file.tell() == 3
         # The library has left this number to the application.
@@ -343,12 +343,12 @@ def test_replaced_queue_descriptor_is_noticed(
 
 def test_port_released_while_starts_are_queued() -> None:
     async def main() -> None:
-        port: Any = _loop.here()
-        port.gate.started = _port.STARTS_A_TURN
+        adapter: Any = _loop.current_adapter()
+        adapter.gate.started = _adapter.STARTS_PER_ITERATION
         run = asyncio.create_task(sf.run_async(["true"]))
         await asyncio.sleep(0)
-        port._rest()
-        assert not port.watched
+        adapter._unwatch()
+        assert not adapter.watched
         assert (await asyncio.wait_for(run, 20)).ok
 
     asyncio.run(main())
@@ -356,8 +356,8 @@ def test_port_released_while_starts_are_queued() -> None:
 
 def test_trio_has_one_port_per_run() -> None:
     async def main() -> None:
-        assert isinstance(_loop.here(), _trio._TrioPort)
-        assert _loop.here() is _loop.here()
+        assert isinstance(_loop.current_adapter(), _trio._TrioAdapter)
+        assert _loop.current_adapter() is _loop.current_adapter()
 
     trio.run(main)
     trio.run(main)
@@ -392,15 +392,15 @@ def test_asyncio_within_trio(monkeypatch: pytest.MonkeyPatch) -> None:
             # trio-asyncio sets this.
             patch.setattr(sniffio.thread_local, "name", "asyncio")
             with pytest.raises(RuntimeError, match="no running event loop"):
-                _loop.here()
-        assert isinstance(_loop.here(), _trio._TrioPort)
+                _loop.current_adapter()
+        assert isinstance(_loop.current_adapter(), _trio._TrioAdapter)
 
     trio.run(main)
 
 
 def test_trio_within_asyncio() -> None:
     async def inner() -> None:
-        assert isinstance(_loop.here(), _trio._TrioPort)
+        assert isinstance(_loop.current_adapter(), _trio._TrioAdapter)
         assert (await sf.run_async(["true"])).ok
 
     async def main() -> None:
@@ -512,13 +512,13 @@ def test_trio_second_interrupt_ends_the_wait(tmp_path: Path) -> None:
 
 
 def test_trio_passes_on_exceptions_of_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def interrupted(port: _trio._TrioPort, *_: int) -> None:
+    async def interrupted(adapter: _trio._TrioAdapter, *_: int) -> None:
         monkeypatch.undo()
-        await trio.lowlevel.wait_readable(port.queue.fileno())
+        await trio.lowlevel.wait_readable(adapter.queue.fileno())
         raise SystemExit("asked to end")
 
     async def main() -> None:
-        monkeypatch.setattr(_trio._TrioPort, "_look", interrupted)
+        monkeypatch.setattr(_trio._TrioAdapter, "_wait_and_drain", interrupted)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sf.run_async, ["sleep", "1000"])
             nursery.start_soon(sf.run_async, ["true"])

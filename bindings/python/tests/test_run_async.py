@@ -20,7 +20,7 @@ import spawnfd as sf
 import trio
 from conftest import RunLoop, children, is_alive, threads
 from patience import TIMEOUT_S, eventually, growing_timeouts, in_time
-from spawnfd import _loop, _port, _spawnfd
+from spawnfd import _adapter, _loop, _spawnfd
 from spawnfd._types import Args
 
 
@@ -135,7 +135,7 @@ def test_loop_runs_other_tasks_between_many_starts(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(_spawnfd, "begin", counted)
     asyncio.run(main())
     assert sum(starts.values()) == 60
-    assert max(starts.values()) <= 2 * _port.STARTS_A_TURN
+    assert max(starts.values()) <= 2 * _adapter.STARTS_PER_ITERATION
 
 
 def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 
     def counted(*arguments: Any) -> Any:
         nonlocal most
-        most = max(most, len(cast(Any, _loop.here()).pending))
+        most = max(most, len(cast(Any, _loop.current_adapter()).pending))
         return begin(*arguments)
 
     async def main() -> None:
@@ -152,8 +152,8 @@ def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
         assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
 
     monkeypatch.setattr(_spawnfd, "begin", counted)
-    monkeypatch.setattr(_port, "YOUNG", 60.0)
-    monkeypatch.setattr(_port, "YOUNG_AT_ONCE", 5)
+    monkeypatch.setattr(_adapter, "RECENT_SECONDS", 60.0)
+    monkeypatch.setattr(_adapter, "MAX_RECENT", 5)
     asyncio.run(main())
     assert 2 <= most <= 5
 
@@ -161,7 +161,7 @@ def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("run", [asyncio.run, trio.run])
 def test_programs_that_wait_for_each_other_all_start(run: Any, tmp_path: Path) -> None:
     """The last program is started even if all others run and wait for it."""
-    many = 8 * _port.YOUNG_AT_ONCE
+    many = 8 * _adapter.MAX_RECENT
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     # Keeps written data in the FIFO while it has no reader.
@@ -192,17 +192,17 @@ def test_long_running_programs_do_not_delay_starts() -> None:
     """Programs that have run for a while do not count as young."""
 
     async def main() -> None:
-        many = 2 * _port.YOUNG_AT_ONCE
+        many = 2 * _adapter.MAX_RECENT
         long = [asyncio.create_task(sf.run_async(["sleep", "60"])) for _ in range(many)]
-        port: Any = _loop.here()
-        while len(port.pending) < many:
+        adapter: Any = _loop.current_adapter()
+        while len(adapter.pending) < many:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)
         for _ in range(3):
             assert (await sf.run_async(["true"])).ok
             await asyncio.sleep(0.01)
         # The next start does not wait.
-        assert port.gate.enter(port)
+        assert adapter.gate.try_enter(adapter)
         for task in long:
             task.cancel()
         await asyncio.gather(*long, return_exceptions=True)
@@ -228,34 +228,34 @@ def test_trio_task_cancelled_in_the_start_queue_frees_its_place() -> None:
     """The gate must not admit a cancelled task: trio does not tell the gate of the task's end."""
 
     async def main() -> None:
-        many = 3 * _port.YOUNG_AT_ONCE
+        many = 3 * _adapter.MAX_RECENT
         async with trio.open_nursery() as nursery:
             for _ in range(many):
                 nursery.start_soon(partial(sf.run_async, ["sleep", "60"], grace=0))
-            port: Any = _loop.here()
-            while not port.gate.waiting:
+            adapter: Any = _loop.current_adapter()
+            while not adapter.gate.waiting:
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         with trio.fail_after(20):
             assert (await sf.run_async(["true"])).ok
-        assert not port.gate._coming
+        assert not adapter.gate._admitted
 
     trio.run(main)
 
 
 def test_coroutine_closed_in_the_start_queue_frees_its_place() -> None:
     async def main() -> None:
-        port: Any = _loop.here()
-        port.gate.started = _port.STARTS_A_TURN
-        many = 2 * _port.YOUNG_AT_ONCE
+        adapter: Any = _loop.current_adapter()
+        adapter.gate.started = _adapter.STARTS_PER_ITERATION
+        many = 2 * _adapter.MAX_RECENT
         runs = [sf.run_async(["sleep", "60"]) for _ in range(many)]
         for run in runs:
             cast(Any, run).send(None)
-        assert len(port.gate.waiting) == many
+        assert len(adapter.gate.waiting) == many
         for run in runs:
             cast(Any, run).close()
         assert (await asyncio.wait_for(sf.run_async(["true"]), 20)).ok
-        assert not port.gate._coming
+        assert not adapter.gate._admitted
 
     asyncio.run(main())
 
@@ -354,18 +354,18 @@ def test_cancelled_when_the_result_arrives(first: str) -> None:
 
     async def main() -> None:
         task = asyncio.create_task(run_and_catch(["echo", "out"], caught))
-        port: Any = _loop.here()
-        while not port.pending:
+        adapter: Any = _loop.current_adapter()
+        while not adapter.pending:
             await asyncio.sleep(0)
         # The program has ended, but the loop has not read the result. The task does not run
         # between the two calls below.
-        assert select.select([port.queue.fileno()], [], [], 20)[0]
-        both: list[Any] = [port._drain, task.cancel]
+        assert select.select([adapter.queue.fileno()], [], [], 20)[0]
+        both: list[Any] = [adapter._drain, task.cancel]
         for one in both if first == "the result" else reversed(both):
             one()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not port.pending
+        assert not adapter.pending
 
     asyncio.run(main())
     [error] = caught
@@ -376,10 +376,10 @@ def test_closed_coroutine_leaves_no_pending_result() -> None:
     async def main() -> None:
         coroutine = sf.run_async(["sleep", "60"])
         coroutine.send(None)
-        port: Any = _loop.here()
-        assert len(port.pending) == 1
+        adapter: Any = _loop.current_adapter()
+        assert len(adapter.pending) == 1
         coroutine.close()
-        assert not port.pending
+        assert not adapter.pending
 
     asyncio.run(main())
 

@@ -498,7 +498,7 @@ def test_unsupported_options_use_the_original(files: Path, monkeypatch: pytest.M
 def test_unknown_interpreter_uses_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
     from spawnfd import _popen
 
-    monkeypatch.setattr(_popen, "_UNDERSTOOD", False)
+    monkeypatch.setattr(_popen, "_SIGNATURE_IS_KNOWN", False)
     counted = CountersSince()
     assert ours.call(["true"]) == 0
     assert counted.get() == (0, {"interpreter": 1}, 0)

@@ -140,18 +140,18 @@ for _class in {SpawnValueError, *_CLASSES.values()} - {StaleTemplate}:
     _class.__doc__ = SpawnError.__doc__
 
 
-def make(
+def make_error(
     errno: int,
-    why: str | None,
+    reason: str | None,
     filename: str | None,
     stage: str,
     action: int | None,
     call: str,
 ) -> SpawnError:
-    """Returns the exception for an error of the core; `why` replaces the text of strerror(3)."""
+    """Returns the exception for an error of the core; `reason` replaces the text of strerror(3)."""
     refused = stage in ("validate", "action", "template", "wait") and errno == numbers.EINVAL
     cls = SpawnValueError if refused else _CLASSES.get(errno, SpawnError)
-    error = cls(errno, why or os.strerror(errno), filename)
+    error = cls(errno, reason or os.strerror(errno), filename)
     error.stage = stage
     error.action = action
     error.call = call

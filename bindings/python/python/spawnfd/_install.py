@@ -11,9 +11,17 @@ import threading
 from asyncio import unix_events
 from typing import TYPE_CHECKING, Any
 
-from spawnfd import asyncio as ours
-from spawnfd._popen import ORIGINAL, POPEN, execute, mark, marked, owner, start_from
-from spawnfd._transport import Transport, has_watcher, make_transport
+from spawnfd import asyncio as spawnfd_asyncio
+from spawnfd._popen import (
+    ORIGINAL,
+    POPEN,
+    defining_class,
+    execute,
+    original_of,
+    record_original,
+    set_warm,
+)
+from spawnfd._transport import Transport, has_custom_watcher, make_transport
 from spawnfd._warm import Warm, as_warm
 
 if TYPE_CHECKING:
@@ -34,11 +42,13 @@ def _renew_lock() -> None:
 
 os.register_at_fork(after_in_child=_renew_lock)
 
-_Loop: Any = owner(unix_events._UnixSelectorEventLoop, "_make_subprocess_transport")
-_FOUND: Any = _Loop.__dict__["_make_subprocess_transport"]
-_ORIGINAL_TRANSPORT: Any = marked(_FOUND) or _FOUND
-_ORIGINAL_EXEC: Any = marked(asyncio.create_subprocess_exec) or asyncio.create_subprocess_exec
-_ORIGINAL_SHELL: Any = marked(asyncio.create_subprocess_shell) or asyncio.create_subprocess_shell
+_Loop: Any = defining_class(unix_events._UnixSelectorEventLoop, "_make_subprocess_transport")
+_CURRENT: Any = _Loop.__dict__["_make_subprocess_transport"]
+_ORIGINAL_TRANSPORT: Any = original_of(_CURRENT) or _CURRENT
+_ORIGINAL_EXEC: Any = original_of(asyncio.create_subprocess_exec) or asyncio.create_subprocess_exec
+_ORIGINAL_SHELL: Any = (
+    original_of(asyncio.create_subprocess_shell) or asyncio.create_subprocess_shell
+)
 
 
 # Each replacement checks `_installed`: other code may have wrapped it, and uninstall() does not
@@ -51,29 +61,29 @@ def _execute_child(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 async def _make_subprocess_transport(self: Any, *args: Any, **kwargs: Any) -> Any:
-    if _installed and not has_watcher():
+    if _installed and not has_custom_watcher():
         return await make_transport(Transport, self, *args, **kwargs)
     return await _ORIGINAL_TRANSPORT(self, *args, **kwargs)
 
 
-def _has_own_code() -> bool:
+def _loop_bypasses_popen() -> bool:
     """Whether the event loop creates processes without Popen, as uvloop does."""
     return _installed and not isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
 
 
 @functools.wraps(_ORIGINAL_EXEC)
 async def _create_subprocess_exec(*args: Any, **kwargs: Any) -> Any:
-    create = ours.create_subprocess_exec if _has_own_code() else _ORIGINAL_EXEC
+    create = spawnfd_asyncio.create_subprocess_exec if _loop_bypasses_popen() else _ORIGINAL_EXEC
     return await create(*args, **kwargs)
 
 
 @functools.wraps(_ORIGINAL_SHELL)
 async def _create_subprocess_shell(*args: Any, **kwargs: Any) -> Any:
-    create = ours.create_subprocess_shell if _has_own_code() else _ORIGINAL_SHELL
+    create = spawnfd_asyncio.create_subprocess_shell if _loop_bypasses_popen() else _ORIGINAL_SHELL
     return await create(*args, **kwargs)
 
 
-_PLACES: list[tuple[Any, str, Any, Any]] = [
+_REPLACEMENTS: list[tuple[Any, str, Any, Any]] = [
     (POPEN, "_execute_child", ORIGINAL, _execute_child),
     (_Loop, "_make_subprocess_transport", _ORIGINAL_TRANSPORT, _make_subprocess_transport),
     (asyncio, "create_subprocess_exec", _ORIGINAL_EXEC, _create_subprocess_exec),
@@ -81,8 +91,8 @@ _PLACES: list[tuple[Any, str, Any, Any]] = [
     (asyncio, "create_subprocess_shell", _ORIGINAL_SHELL, _create_subprocess_shell),
     (asyncio.subprocess, "create_subprocess_shell", _ORIGINAL_SHELL, _create_subprocess_shell),
 ]
-for _, _, _original, _ours in _PLACES:
-    mark(_ours, _original)
+for _, _, _original, _replacement in _REPLACEMENTS:
+    record_original(_replacement, _original)
 
 
 # How many programs a Warm created by install() keeps warm.
@@ -120,19 +130,19 @@ def install(*, warm: Warm | _Mode | None = None) -> None:
         _change_warm(as_warm(warm, _KEEP), warm)
     with _lock:
         _installed = True
-        for owner, name, original, ours in _PLACES:
-            there = owner.__dict__.get(name)
-            if original in (there, marked(there)):
-                setattr(owner, name, ours)
+        for owner, name, original, replacement in _REPLACEMENTS:
+            current = owner.__dict__.get(name)
+            if original in (current, original_of(current)):
+                setattr(owner, name, replacement)
 
 
 def _change_warm(warm: Warm | None, given: object) -> None:
     global _own_warm
     with _lock:
-        start_from(None if warm is None else warm._core)
-        before, _own_warm = _own_warm, None if warm is given else warm
-    if before is not None:
-        before.close()
+        set_warm(None if warm is None else warm._core)
+        previous, _own_warm = _own_warm, None if warm is given else warm
+    if previous is not None:
+        previous.close()
 
 
 def uninstall() -> None:
@@ -143,7 +153,7 @@ def uninstall() -> None:
     global _installed
     with _lock:
         _installed = False
-        for owner, name, original, _ in _PLACES:
-            if marked(owner.__dict__.get(name)) is original:
+        for owner, name, original, _ in _REPLACEMENTS:
+            if original_of(owner.__dict__.get(name)) is original:
                 setattr(owner, name, original)
     _change_warm(None, None)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from spawnfd import _spawnfd
-from spawnfd._loop import PATIENCE, admitted, here, limiter_of, until
+from spawnfd._loop import END_TIMEOUT, current_adapter, enter, limiter_of, wait_until
 from spawnfd._options import Program, StartOptions
 from spawnfd._spawnfd import Chunk, Event, Result
 from spawnfd._types import Args, Input, NotPickled, as_bytes, deadline, remaining
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     # None: no event yet. False: no more events.
-    _News: TypeAlias = Event | Literal[False] | None
+    _NextEvent: TypeAlias = Event | Literal[False] | None
 
 _T = TypeVar("_T")
 
 # The default maximum length of a line event, in bytes.
-_LINE = 65_536
-# The largest piece, in bytes, that write() passes to the engine at once.
-_PIECE = 65_536
-# How many events an iterator yields before it lets other tasks run.
-_IN_A_ROW = 64
+_MAX_LINE = 65_536
+# The maximum number of bytes that write() passes to the engine at once.
+_WRITE_SIZE = 65_536
+# After this many events an iterator lets other tasks run.
+_EVENTS_PER_YIELD = 64
 
 
-class _Held(NotPickled):
+class _JobBase(NotPickled):
     """The methods of a job that neither await nor block.
 
     Attributes:
@@ -40,11 +40,11 @@ class _Held(NotPickled):
         args: The program's argv.
     """
 
-    __slots__ = ("__weakref__", "_core", "_writes", "args", "pid")
+    __slots__ = ("__weakref__", "_core", "_writer_pid", "args", "pid")
     _core: _spawnfd.Job
     # The pid of the process in which a write() is in progress, else 0. In a forked copy the pid
     # differs, so no write is in progress there.
-    _writes: int
+    _writer_pid: int
     pid: int
     args: list[str]
 
@@ -57,15 +57,15 @@ class _Held(NotPickled):
         program: Program,
         args: Args,
         options: StartOptions,
-        turn: _spawnfd.Turn | None,
+        request: _spawnfd.PermitRequest | None,
         *,
         watched: bool,
     ) -> Self:
         given = dict(options)
         watched |= bool(given.pop("hold", False))
         job = object.__new__(cls)
-        job._core = core = _spawnfd.Job(program, args, given, watched, turn)
-        job._writes = 0
+        job._core = core = _spawnfd.Job(program, args, given, watched, request)
+        job._writer_pid = 0
         job.pid, job.args = core.pid, core.args
         return job
 
@@ -114,13 +114,13 @@ class _Held(NotPickled):
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        if self._writes == os.getpid():
+        if self._writer_pid == os.getpid():
             raise RuntimeError("write(): another one of this job waits for room")
-        self._writes = os.getpid()
+        self._writer_pid = os.getpid()
         try:
             yield
         finally:
-            self._writes = 0
+            self._writer_pid = 0
 
     def __repr__(self) -> str:
         try:
@@ -130,7 +130,7 @@ class _Held(NotPickled):
         return f"<spawnfd.{type(self).__name__} {self.pid} {state}: {self.args}>"
 
 
-class Job(_Held):
+class Job(_JobBase):
     """The handle of a supervised run; start() creates it.
 
     As an async context manager it ends the program's process tree when the block is left in any
@@ -142,10 +142,10 @@ class Job(_Held):
 
     @classmethod
     async def _start(cls, program: Program, args: Args, options: StartOptions) -> Job:
-        port, turn = await admitted(options)
-        job = cls._make(program, args, options, turn, watched=True)
+        adapter, request = await enter(options)
+        job = cls._make(program, args, options, request, watched=True)
         if not options.get("hold"):
-            port.soon(job._core.let_go)
+            adapter.call_soon(job._core.release_hold)
         return job
 
     async def wait(self, timeout: float | None = None) -> Result | None:
@@ -159,7 +159,7 @@ class Job(_Held):
             SpawnError: The start failed in the child; see start().
             TypeError, ValueError: `timeout` is not a valid number of seconds.
         """
-        return await until(self._core.result, self._core.done, timeout)
+        return await wait_until(self._core.result, self._core.done, timeout)
 
     async def result(self) -> Result:
         """Waits for the Result and returns it; it can be called any number of times.
@@ -199,10 +199,10 @@ class Job(_Held):
         left = as_bytes(data)
         with self._writing():
             while left:
-                attempt = functools.partial(self._core.write, left[:_PIECE])
-                left = left[await until(attempt, self._core.writable) or 0 :]
+                attempt = functools.partial(self._core.write, left[:_WRITE_SIZE])
+                left = left[await wait_until(attempt, self._core.writable) or 0 :]
 
-    def events(self, *, lines: bool = False, max_line: int = _LINE) -> Events:
+    def events(self, *, lines: bool = False, max_line: int = _MAX_LINE) -> Events:
         """Iterates over the program's output as it arrives, from both streams.
 
         While the iterator exists, the program blocks on writing when `window` bytes are pending.
@@ -239,35 +239,35 @@ class Job(_Held):
         if kind is GeneratorExit:
             # The coroutine is being closed and cannot await.
             return
-        port = here()
-        key, woken = port.expect()
-        core.done.listen(port.queue, key)
+        adapter = current_adapter()
+        key, woken = adapter.register()
+        core.done.listen(adapter.queue, key)
         try:
             if core.result() is None:
-                await port.finish(key, woken, core.grace + PATIENCE)
+                await adapter.wait_shielded(key, woken, core.grace + END_TIMEOUT)
                 core.result()
         except OSError:
             if error is None:
                 raise
         finally:
-            core.done.unlisten(port.queue, key)
-            port.forget(key)
+            core.done.unlisten(adapter.queue, key)
+            adapter.unregister(key)
 
 
-def _until(
+def _wait_until(
     attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float | None = None
 ) -> _T | None:
-    """The blocking until()."""
-    end, got = deadline(timeout), attempt()
-    if got is not None:
-        return got
+    """The blocking wait_until()."""
+    end, value = deadline(timeout), attempt()
+    if value is not None:
+        return value
     queue = _spawnfd.Queue()
     try:
         while (left := remaining(end)) != 0:
             wakeup.listen(queue, 0)
             # The wakeup may have occurred before listen().
-            if (got := attempt()) is not None:
-                return got
+            if (value := attempt()) is not None:
+                return value
             queue.block(left)
             queue.drain({})
             wakeup.unlisten(queue, 0)
@@ -276,18 +276,18 @@ def _until(
     return attempt()
 
 
-def _take_turn(limiter: _spawnfd.Limiter) -> _spawnfd.Turn:
-    """The blocking take_turn()."""
-    turn = _spawnfd.Turn(limiter)
+def _acquire_permit(limiter: _spawnfd.Limiter) -> _spawnfd.PermitRequest:
+    """The blocking acquire_permit()."""
+    request = _spawnfd.PermitRequest(limiter)
     try:
-        _until(turn.has_come, turn.ready)
+        _wait_until(request.is_granted, request.ready)
     except BaseException:
-        turn.give_up()
+        request.cancel()
         raise
-    return turn
+    return request
 
 
-class SyncJob(_Held):
+class SyncJob(_JobBase):
     """The blocking form of Job, for threads; start_sync() creates it.
 
     Methods that are awaitable in Job block here. `with` replaces `async with`. A blocking call
@@ -300,12 +300,12 @@ class SyncJob(_Held):
     @classmethod
     def _start(cls, program: Program, args: Args, options: StartOptions) -> SyncJob:
         limiter = limiter_of(options)
-        turn = None if limiter is None else _take_turn(limiter)
-        return cls._make(program, args, options, turn, watched=False)
+        request = None if limiter is None else _acquire_permit(limiter)
+        return cls._make(program, args, options, request, watched=False)
 
     def wait(self, timeout: float | None = None) -> Result | None:
         """The blocking Job.wait()."""
-        return _until(self._core.result, self._core.done, timeout)
+        return _wait_until(self._core.result, self._core.done, timeout)
 
     def result(self) -> Result:
         """The blocking Job.result()."""
@@ -323,10 +323,10 @@ class SyncJob(_Held):
         left = as_bytes(data)
         with self._writing():
             while left:
-                attempt = functools.partial(self._core.write, left[:_PIECE])
-                left = left[_until(attempt, self._core.writable) or 0 :]
+                attempt = functools.partial(self._core.write, left[:_WRITE_SIZE])
+                left = left[_wait_until(attempt, self._core.writable) or 0 :]
 
-    def events(self, *, lines: bool = False, max_line: int = _LINE) -> SyncEvents:
+    def events(self, *, lines: bool = False, max_line: int = _MAX_LINE) -> SyncEvents:
         """The blocking Job.events()."""
         return SyncEvents(self, self._core.watch(max_line if lines else None))
 
@@ -342,7 +342,7 @@ class SyncJob(_Held):
         if not self._core.detached:
             self._core.stop(None)
             try:
-                self.wait(self._core.grace + PATIENCE)
+                self.wait(self._core.grace + END_TIMEOUT)
             except OSError:
                 if error is None:
                     raise
@@ -357,17 +357,17 @@ class SyncJob(_Held):
 class Events(AsyncIterator[Event]):
     """The asynchronous iterator that Job.events() returns."""
 
-    __slots__ = ("_job", "_row", "_watcher")
+    __slots__ = ("_count", "_job", "_watcher")
 
     def __init__(self, job: Job, watcher: _spawnfd.Watcher) -> None:
-        self._job, self._watcher, self._row = job, watcher, 0
+        self._job, self._watcher, self._count = job, watcher, 0
 
     async def __anext__(self) -> Event:
         """The next event."""
-        self._row += 1
-        if self._row % _IN_A_ROW == 0:
-            await here().give_way()
-        event: _News = await until(self._job._core.event, self._job._core.readable)
+        self._count += 1
+        if self._count % _EVENTS_PER_YIELD == 0:
+            await current_adapter().checkpoint()
+        event: _NextEvent = await wait_until(self._job._core.event, self._job._core.readable)
         if not event:
             raise StopAsyncIteration
         return event
@@ -383,7 +383,7 @@ class SyncEvents(Iterator[Event]):
 
     def __next__(self) -> Event:
         """The next event."""
-        event: _News = _until(self._job._core.event, self._job._core.readable)
+        event: _NextEvent = _wait_until(self._job._core.event, self._job._core.readable)
         if not event:
             raise StopIteration
         return event

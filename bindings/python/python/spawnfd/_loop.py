@@ -14,20 +14,20 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar, cast
 
 from spawnfd import _spawnfd
+from spawnfd._adapter import LoopAdapter
 from spawnfd._options import Program, RunOptions
-from spawnfd._port import Port
 from spawnfd._spawnfd import Result
 from spawnfd._types import Args, deadline, remaining
 
 _T = TypeVar("_T")
 
-# How many seconds beyond its grace a cancelled run waits for the killed program to end. After that
-# (the program hangs in the kernel, say) only the engine continues to wait for it.
-PATIENCE = 5.0
+# A cancelled run waits for its killed program until this many seconds after its grace. After that
+# only the engine waits for the program, which may hang in the kernel.
+END_TIMEOUT = 5.0
 
-# The interval, in seconds, of the check whether the application has closed the descriptor that a
-# loop polls, or has replaced it by another file.
-UNSEEN = 5.0
+# Seconds between checks that the descriptor that a loop polls is still the queue's. The application
+# may have closed it, or replaced it by another file.
+CHECK_INTERVAL = 5.0
 
 
 def limiter_of(options: Any) -> _spawnfd.Limiter | None:
@@ -36,7 +36,7 @@ def limiter_of(options: Any) -> _spawnfd.Limiter | None:
     return limiter if isinstance(limiter, _spawnfd.Limiter) else None
 
 
-def keep(error: BaseException, result: Any) -> None:
+def attach_result(error: BaseException, result: Any) -> None:
     """Sets the `result` attribute of an exception that ends a run, if there is a Result.
 
     An existing `result` attribute stays as it is.
@@ -46,22 +46,22 @@ def keep(error: BaseException, result: Any) -> None:
             cast(Any, error).result = result
 
 
-def here() -> Port:
-    """Returns the adapter (Port) of the event loop that runs in this thread."""
+def current_adapter() -> LoopAdapter:
+    """Returns the adapter of the event loop that runs in this thread."""
     trio: Any = sys.modules.get("trio")
-    if trio is not None and _runs(trio):
-        from spawnfd._trio import port
+    if trio is not None and _in_trio(trio):
+        from spawnfd._trio import trio_adapter
 
-        return port()
+        return trio_adapter()
     loop = asyncio.get_running_loop()
-    ours = _here.port()
-    if ours is None or ours.loop is not loop or not ours.watched:
-        ours = _AsyncioPort(loop)
-        _here.port = weakref.ref(ours)
-    return ours
+    adapter = _last.adapter()
+    if adapter is None or adapter.loop is not loop or not adapter.watched:
+        adapter = _AsyncioAdapter(loop)
+        _last.adapter = weakref.ref(adapter)
+    return adapter
 
 
-def _runs(trio: Any) -> bool:
+def _in_trio(trio: Any) -> bool:
     """Whether the calling code runs in trio, and not in an asyncio loop inside trio."""
     sniffio: Any = sys.modules.get("sniffio")
     try:
@@ -74,7 +74,7 @@ def _runs(trio: Any) -> bool:
         return False
 
 
-class _AsyncioPort(Port):
+class _AsyncioAdapter(LoopAdapter):
     """The adapter to an asyncio loop, or to a compatible one such as uvloop.
 
     Only waiting coroutines refer to it and, while `watched` is set, the loop's selector. If the
@@ -86,12 +86,17 @@ class _AsyncioPort(Port):
         self.loop = loop
         self.watched = True
         loop.add_reader(self.queue.fileno(), self._drain)
-        self._looks = loop.call_later(UNSEEN, _look, weakref.ref(self))
+        self._start_check_timer()
 
-    def look(self) -> None:
+    def _start_check_timer(self) -> None:
+        self._check_timer = self.loop.call_later(
+            CHECK_INTERVAL, _check_descriptor, weakref.ref(self)
+        )
+
+    def check_descriptor(self) -> None:
         """Fails all pending futures with EBADF if the queue's descriptor was closed or replaced."""
-        if self.queue.is_whole():
-            self._looks = self.loop.call_later(UNSEEN, _look, weakref.ref(self))
+        if self.queue.is_open():
+            self._start_check_timer()
             return
         # The application owns the descriptor number now, and perhaps the loop's reader for it. So
         # do not call remove_reader().
@@ -105,24 +110,24 @@ class _AsyncioPort(Port):
     def _drain(self) -> None:
         self.drain()
         if not self.pending:
-            self._settle()
+            self._schedule_unwatch()
 
-    def _settle(self) -> None:
+    def _schedule_unwatch(self) -> None:
         """Schedules the removal of the loop's reader, unless a wait begins before."""
         if not self.pending and not self.loop.is_closed():
-            # Woken tasks run before _rest. A task that waits again finds the reader still in place.
-            self.loop.call_soon(self._rest)
+            # Woken tasks run before _unwatch(): a task that waits again finds the reader in place.
+            self.loop.call_soon(self._unwatch)
 
-    def _rest(self) -> None:
+    def _unwatch(self) -> None:
         if self.watched and not self.pending:
             self.watched = False
-            self._looks.cancel()
+            self._check_timer.cancel()
             self.loop.remove_reader(self.queue.fileno())
 
-    def future(self) -> asyncio.Future[Any]:
+    def create_future(self) -> asyncio.Future[Any]:
         return self.loop.create_future()
 
-    def expect(self) -> tuple[int, asyncio.Future[Any]]:
+    def register(self) -> tuple[int, asyncio.Future[Any]]:
         self.last_key += 1
         self.pending[self.last_key] = future = self.loop.create_future()
         return self.last_key, future
@@ -130,17 +135,17 @@ class _AsyncioPort(Port):
     async def wait(self, future: asyncio.Future[Any], timeout: float | None = None) -> Any:
         if timeout is None:
             return await future
-        timer = self.loop.call_later(timeout, _give_up, future)
+        timer = self.loop.call_later(timeout, _set_none, future)
         try:
             return await future
         finally:
             timer.cancel()
 
-    async def finish(self, key: int, future: asyncio.Future[Any], timeout: float) -> Any:
+    async def wait_shielded(self, key: int, future: asyncio.Future[Any], timeout: float) -> Any:
         deadline = self.loop.time() + timeout
         cancelled: asyncio.CancelledError | None = None
-        with _shield():
-            while self._waits(key) and (left := deadline - self.loop.time()) > 0:
+        with _anyio_shield():
+            while self._is_pending(key) and (left := deadline - self.loop.time()) > 0:
                 future = self.loop.create_future()
                 self.pending[key] = future
                 try:
@@ -151,150 +156,151 @@ class _AsyncioPort(Port):
                     pass
         # drain() may have stored a new future for a result that arrived during cancellation.
         future = self.pending.get(key, future)
-        self.forget(key)
-        came = future.done() and not future.cancelled() and future.exception() is None
-        result = future.result() if came else None
+        self.unregister(key)
+        arrived = future.done() and not future.cancelled() and future.exception() is None
+        result = future.result() if arrived else None
         if cancelled is not None:
-            keep(cancelled, result)
+            attach_result(cancelled, result)
             raise cancelled
         return result
 
-    def _waits(self, key: int) -> bool:
+    def _is_pending(self, key: int) -> bool:
         """Whether the result for a key has not arrived yet."""
         future = self.pending.get(key)
         return future is not None and (future.cancelled() or not future.done())
 
-    def forget(self, key: int) -> None:
+    def unregister(self, key: int) -> None:
         if self.pending.pop(key, None) is not None:
-            self._settle()
+            self._schedule_unwatch()
 
-    def soon(self, call: Callable[[], object]) -> None:
+    def call_soon(self, call: Callable[[], object]) -> None:
         self.loop.call_soon(call)
 
-    def later(self, seconds: float, call: Callable[[], object]) -> None:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
         self.loop.call_later(seconds, call)
 
-    async def give_way(self) -> None:
+    async def checkpoint(self) -> None:
         await asyncio.sleep(0)
 
 
-def _look(port: Callable[[], _AsyncioPort | None]) -> None:
-    if ours := port():
-        ours.look()
+def _check_descriptor(reference: Callable[[], _AsyncioAdapter | None]) -> None:
+    if adapter := reference():
+        adapter.check_descriptor()
 
 
-def _give_up(future: asyncio.Future[Any]) -> None:
+def _set_none(future: asyncio.Future[Any]) -> None:
     if not future.done():
         future.set_result(None)
 
 
-def _shield() -> AbstractContextManager[object]:
+def _anyio_shield() -> AbstractContextManager[object]:
     """Shields from anyio's cancellation, which cancels an asyncio task repeatedly."""
     # getattr with a default: another thread may be importing anyio.
     scope: Any = getattr(sys.modules.get("anyio"), "CancelScope", None)
     return nullcontext() if scope is None else scope(shield=True)
 
 
-def _nothing() -> None:
+def _no_adapter() -> None:
     return None
 
 
-class _Here(threading.local):
+class _LastAdapter(threading.local):
     """The adapter of the asyncio loop that last ran in this thread, as a weak reference."""
 
     def __init__(self) -> None:
-        self.port: Callable[[], _AsyncioPort | None] = _nothing
+        self.adapter: Callable[[], _AsyncioAdapter | None] = _no_adapter
 
 
-_here = _Here()
+_last = _LastAdapter()
 
 
-async def entered() -> Port:
+async def enter_gate() -> LoopAdapter:
     """Waits until the gate admits a start; returns the adapter of this loop."""
-    port = here()
-    if port.gate.enter(port):
-        return port
-    await port.gate.wait(port)
-    # The adapter may have stopped watching during the wait; here() replaces it then.
-    return here()
+    adapter = current_adapter()
+    if adapter.gate.try_enter(adapter):
+        return adapter
+    await adapter.gate.wait(adapter)
+    # The adapter may have stopped watching during the wait; current_adapter() replaces it then.
+    return current_adapter()
 
 
-async def until(
+async def wait_until(
     attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float | None = None
 ) -> _T | None:
-    """Repeats `attempt` at each wakeup until it returns a value other than None; returns that.
+    """Calls `attempt` after each wakeup, until it returns a value other than None; returns that.
 
     Returns None after `timeout` seconds.
     """
-    end, got = deadline(timeout), attempt()
-    while got is None and (left := remaining(end)) != 0:
-        port = here()
-        key, woken = port.expect()
-        wakeup.listen(port.queue, key)
+    end, value = deadline(timeout), attempt()
+    while value is None and (left := remaining(end)) != 0:
+        adapter = current_adapter()
+        key, woken = adapter.register()
+        wakeup.listen(adapter.queue, key)
         try:
             # The wakeup may have occurred before listen().
-            if (got := attempt()) is None:
-                await port.wait(woken, left)
-                got = attempt()
+            if (value := attempt()) is None:
+                await adapter.wait(woken, left)
+                value = attempt()
         finally:
-            wakeup.unlisten(port.queue, key)
-            port.forget(key)
-    return got
+            wakeup.unlisten(adapter.queue, key)
+            adapter.unregister(key)
+    return value
 
 
-async def take_turn(limiter: _spawnfd.Limiter | None) -> _spawnfd.Turn | None:
+async def acquire_permit(limiter: _spawnfd.Limiter | None) -> _spawnfd.PermitRequest | None:
     """Waits for a permit of a limiter; a cancelled task leaves the limiter's queue."""
     if limiter is None:
         return None
-    turn = _spawnfd.Turn(limiter)
+    request = _spawnfd.PermitRequest(limiter)
     try:
-        await until(turn.has_come, turn.ready)
+        await wait_until(request.is_granted, request.ready)
     except BaseException:
-        turn.give_up()
+        request.cancel()
         raise
-    return turn
+    return request
 
 
-async def admitted(options: Any) -> tuple[Port, _spawnfd.Turn | None]:
+async def enter(options: Any) -> tuple[LoopAdapter, _spawnfd.PermitRequest | None]:
     """Waits for the limiter and the gate; returns this loop's adapter and the permit."""
-    turn = await take_turn(limiter_of(options))
+    request = await acquire_permit(limiter_of(options))
     try:
-        return await entered(), turn
+        return await enter_gate(), request
     except BaseException:
-        if turn is not None:
-            turn.give_up()
+        if request is not None:
+            request.cancel()
         raise
 
 
 async def complete(
-    program: Program, args: Args, options: RunOptions, *, died: bool = False
+    program: Program, args: Args, options: RunOptions, *, repeated: bool = False
 ) -> Result:
     """Starts a program in this thread and awaits its end; if cancelled, ends the program first."""
     # The fast path: most calls have no limiter and pass the gate at once.
-    port, turn = here(), None
-    if "limiter" in options or not port.gate.enter(port):
-        port, turn = await admitted(options)
-    key, future = port.expect()
+    adapter, request = current_adapter(), None
+    if "limiter" in options or not adapter.gate.try_enter(adapter):
+        adapter, request = await enter(options)
+    key, future = adapter.register()
     try:
-        running = _spawnfd.begin(port.queue, key, program, args, options, turn, died)
-        port.gate.young.append(key)
+        run = _spawnfd.begin(adapter.queue, key, program, args, options, request, repeated)
+        adapter.gate.recent.append(key)
     except BaseException:
-        port.forget(key)
+        adapter.unregister(key)
         raise
     try:
         result: Result = await future
     except GeneratorExit:
         # The coroutine is being closed, perhaps by another thread, and cannot await.
-        running.cancel()
-        port.pending.pop(key, None)
+        run.cancel()
+        adapter.pending.pop(key, None)
         raise
     except OSError as error:
-        if died or error.errno != errno.ESRCH or getattr(error, "stage", "") != "killed":
+        if repeated or error.errno != errno.ESRCH or getattr(error, "stage", "") != "killed":
             raise
         # A parked process was killed before it began to execute the program: start again.
-        return await complete(program, args, options, died=True)
+        return await complete(program, args, options, repeated=True)
     except BaseException as error:
-        running.cancel()
-        keep(error, await port.finish(key, future, running.grace + PATIENCE))
+        run.cancel()
+        timeout = run.grace + END_TIMEOUT
+        attach_result(error, await adapter.wait_shielded(key, future, timeout))
         raise
     return result

@@ -18,56 +18,59 @@ from typing import Any
 from spawnfd import _spawnfd
 
 
-def owner(cls: Any, name: str) -> Any:
+def defining_class(cls: Any, name: str) -> Any:
     """Returns the base class that defines a method; `cls` may be another library's subclass."""
     return next(base for base in cls.__mro__ if name in base.__dict__)
 
 
-def mark(ours: Any, original: Any) -> None:
-    """Records on our function which original it replaces."""
-    # Records the function itself, too: functools.wraps() copies the attribute to wrappers.
-    ours._spawnfd_place = ours, original
+def record_original(replacement: Any, original: Any) -> None:
+    """Records on a replacement which function it replaces."""
+    # Records the replacement itself, too: functools.wraps() copies the attribute to wrappers.
+    replacement._spawnfd_original = replacement, original
 
 
-def marked(function: Any) -> Any:
-    """Returns the original that a function of ours replaces, also one of an earlier import."""
+def original_of(function: Any) -> Any:
+    """Returns the function that `function` replaces; None if it is no replacement of this package.
+
+    Recognizes replacements of an earlier import of this package, too.
+    """
     # Reads __dict__, not the attribute: a mock has every attribute.
-    noted = getattr(function, "__dict__", {})
-    ours, original = noted.get("_spawnfd_place", (None, None))
-    return original if ours is function else None
+    attributes = getattr(function, "__dict__", {})
+    replacement, original = attributes.get("_spawnfd_original", (None, None))
+    return original if replacement is function else None
 
 
-def _own() -> Any:
+def _find_popen_class() -> Any:
     """Finds CPython's Popen class if subprocess.Popen is not a class but a function or a mock."""
     for cls in object.__subclasses__():
         if (cls.__module__, cls.__name__) == ("subprocess", "Popen"):
             return cls
-    return _Gone
+    return _MissingPopen
 
 
-class _Gone:
+class _MissingPopen:
     """Stands for CPython's Popen if that class no longer exists."""
 
     def _execute_child(self) -> None: ...
 
 
-_THERE: Any = vars(subprocess)["Popen"]
+_CURRENT: Any = vars(subprocess)["Popen"]
 # The base class of our Popen.
-BASE: Any = _THERE if isinstance(_THERE, type) else _own()
+BASE: Any = _CURRENT if isinstance(_CURRENT, type) else _find_popen_class()
 # CPython's own class, as it was when this module was imported.
-POPEN: Any = owner(BASE, "_execute_child")
-_FOUND: Any = POPEN.__dict__["_execute_child"]
-ORIGINAL: Callable[..., None] = marked(_FOUND) or _FOUND
+POPEN: Any = defining_class(BASE, "_execute_child")
+_CURRENT_METHOD: Any = POPEN.__dict__["_execute_child"]
+ORIGINAL: Callable[..., None] = original_of(_CURRENT_METHOD) or _CURRENT_METHOD
 
 # The parameters of _execute_child, which are passed by position. Python 3.11 added process_group.
 _NAMES: tuple[str, ...] = ORIGINAL.__code__.co_varnames[1 : ORIGINAL.__code__.co_argcount]
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _ATTRIBUTES = ("restore_signals", "gid", "gids", "uid", "umask", "start_new_session")
-_SURROUNDINGS = ("close_fds", "pass_fds", "cwd", "env")
+_CONTEXT = ("close_fds", "pass_fds", "cwd", "env")
 _PROGRAM = ("args", "executable", "shell", "preexec_fn", "startupinfo", "creationflags")
-_NEWER: dict[str, Any] = {"process_group": -1}
-_OLDER = {*_PIPES, *_ATTRIBUTES, *_SURROUNDINGS, *_PROGRAM}
-_UNDERSTOOD = _OLDER <= set(_NAMES) <= _OLDER | _NEWER.keys()
+_OPTIONAL: dict[str, Any] = {"process_group": -1}
+_REQUIRED = {*_PIPES, *_ATTRIBUTES, *_CONTEXT, *_PROGRAM}
+_SIGNATURE_IS_KNOWN = _REQUIRED <= set(_NAMES) <= _REQUIRED | _OPTIONAL.keys()
 
 
 def _fork_exec() -> Any:
@@ -79,7 +82,7 @@ def _fork_exec() -> Any:
 _FORK_EXEC: Any = _fork_exec() if isinstance(_fork_exec(), BuiltinFunctionType) else None
 
 # Up to Python 3.12.0 subprocess reports every failure before exec as a failure of the chdir.
-_CWD_IS_TOLD_APART = any(
+_DISTINGUISHES_CWD_ERRORS = any(
     isinstance(const, str) and const == "noexec:chdir" for const in ORIGINAL.__code__.co_consts
 )
 
@@ -162,7 +165,7 @@ os.register_at_fork(after_in_child=counters.renew_lock)
 _warm: _spawnfd.Warm | None = None
 
 
-def start_from(warm: _spawnfd.Warm | None) -> None:
+def set_warm(warm: _spawnfd.Warm | None) -> None:
     """Sets the Warm from whose parked processes programs start, or None."""
     global _warm
     _warm = warm
@@ -183,17 +186,17 @@ def execute(popen: subprocess.Popen[Any], *values: Any) -> None:
     Raises:
         OSError: As Popen; also SubprocessError, ValueError, TypeError.
     """
-    call = dict(_NEWER)
+    call = dict(_OPTIONAL)
     call.update(zip(_NAMES, values, strict=False))
-    reason = _why_not(call, values)
+    reason = _unsupported_reason(call, values)
     how = ""
     try:
         if reason is None:
-            reason = _read(call)
+            reason = _resolve(call)
         if reason is None:
             how, reason = _start(popen, call)
         if reason is not None:
-            ORIGINAL(popen, *(call[name] for name in _NAMES) if _UNDERSTOOD else values)
+            ORIGINAL(popen, *(call[name] for name in _NAMES) if _SIGNATURE_IS_KNOWN else values)
     except BaseException:
         counters.failed()
         raise
@@ -203,8 +206,8 @@ def execute(popen: subprocess.Popen[Any], *values: Any) -> None:
         counters.passed(reason)
 
 
-def _why_not(call: dict[str, Any], values: tuple[Any, ...]) -> str | None:
-    if not _UNDERSTOOD or len(values) != len(_NAMES):
+def _unsupported_reason(call: dict[str, Any], values: tuple[Any, ...]) -> str | None:
+    if not _SIGNATURE_IS_KNOWN or len(values) != len(_NAMES):
         return "interpreter"
     if call["preexec_fn"] is not None:
         return "preexec_fn"
@@ -213,7 +216,7 @@ def _why_not(call: dict[str, Any], values: tuple[Any, ...]) -> str | None:
     return None
 
 
-def _read(call: dict[str, Any]) -> str | None:
+def _resolve(call: dict[str, Any]) -> str | None:
     """Adds argv, candidate paths and variables to `call`, computed from Popen's arguments.
 
     Exceptions from the caller's objects propagate, as in CPython. Iterators are read here once and
@@ -245,7 +248,7 @@ def _read(call: dict[str, Any]) -> str | None:
     else:
         call["variables"] = list(items := env.items())
         if hasattr(items, "__next__"):
-            call["env"] = _Read(env, call["variables"])
+            call["env"] = _ReadEnvironment(env, call["variables"])
     program = os.fsencode(call["program"])
     if os.path.dirname(program):
         call["candidates"] = [program]
@@ -256,7 +259,7 @@ def _read(call: dict[str, Any]) -> str | None:
     return None
 
 
-class _Read:
+class _ReadEnvironment:
     """An environment whose items() can be read only once, with the items that were read."""
 
     def __init__(self, env: Any, items: list[Any]) -> None:
@@ -278,16 +281,17 @@ def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
     audit = functools.partial(
         sys.audit, "subprocess.Popen", program, call["argv"], cwd, call["env"]
     )
-    pid, code, word = _spawnfd.popen(call, audit, _warm)
+    pid, code, detail = _spawnfd.popen(call, audit, _warm)
     if not pid and code:
-        about = () if not word and _CWD_IS_TOLD_APART else (program if word == "program" else cwd,)
-        raise OSError(code, os.strerror(code), *about)
+        if not detail and _DISTINGUISHES_CWD_ERRORS:
+            raise OSError(code, os.strerror(code))
+        raise OSError(code, os.strerror(code), program if detail == "program" else cwd)
     if not pid:
-        return "", word
+        return "", detail
     popen.pid = pid
     if code:
         # A signal ended the child before exec, and the core has reaped it.
         popen.returncode = code
     popen._child_created = True
     popen._close_pipe_fds(*(call[name] for name in _PIPES))
-    return word, None
+    return detail, None

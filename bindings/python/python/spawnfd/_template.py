@@ -39,7 +39,7 @@ class Template(NotPickled):
     __slots__ = ("_core", "_warm")
     _core: _spawnfd.Template
     _warm: Warm | None
-    _instead = (
+    _reason = (
         "it is not authority that can be handed over; pass its path, and make one where it is used"
     )
 

@@ -17,7 +17,7 @@ from typing import Any
 from spawnfd import _spawnfd
 
 # The value for a status that other code has taken; asyncio reports 255 then.
-_LOST = -(1 << 30)
+_STATUS_LOST = -(1 << 30)
 
 
 _Base: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
@@ -51,37 +51,37 @@ class Transport(_Base):  # type: ignore[misc]
         """Makes the event loop wait for the program. Call it once, right after the start."""
         if self._proc.returncode is not None:
             # The program has been reaped, so its pid may belong to another process.
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._check)
             return
-        if _spawnfd.pidfds_are_killed():
+        if _spawnfd.pidfd_calls_are_killed():
             # A seccomp filter kills for pidfd calls: poll, as if they were refused.
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._check)
             return
         try:
             self._pidfd = pidfd = _above_standard(os.pidfd_open(self._proc.pid))
         except OSError:
             # Other code has reaped the program, SIGCHLD is ignored, or pidfds are unavailable.
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._check)
             return
         # Closes the pidfd also if the loop is closed before the program ends.
         self._close_pidfd = weakref.finalize(self, os.close, pidfd)
         self._close_pidfd.atexit = False
-        self._loop.add_reader(pidfd, self._look)
+        self._loop.add_reader(pidfd, self._check)
 
-    def _look(self, pause: float = 0.001) -> None:
+    def _check(self, pause: float = 0.001) -> None:
         proc = self._proc
-        code = proc._internal_poll(_deadstate=_LOST)
+        code = proc._internal_poll(_deadstate=_STATUS_LOST)
         if code is None:
             # With a pidfd: another thread is reaping the program in Popen.wait(); the reader calls
             # this again. Without one: poll at the intervals of Popen.wait() with a timeout.
             if self._pidfd is None:
-                self._loop.call_later(pause, self._look, min(2 * pause, 0.05))
+                self._loop.call_later(pause, self._check, min(2 * pause, 0.05))
             return
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             self._pidfd = None
             self._close_pidfd()
-        if code == _LOST:
+        if code == _STATUS_LOST:
             proc.returncode = code = 255
             logging.getLogger("asyncio").warning(
                 "child process pid %d exit status already read: will report returncode 255",
@@ -106,7 +106,7 @@ class Transport(_Base):  # type: ignore[misc]
                 except OSError:
                     # The call is refused; fall back to kill().
                     pass
-            if self._proc._internal_poll(_deadstate=_LOST) is None:
+            if self._proc._internal_poll(_deadstate=_STATUS_LOST) is None:
                 os.kill(self._proc.pid, signal)
 
     def terminate(self) -> None:
@@ -118,7 +118,7 @@ class Transport(_Base):  # type: ignore[misc]
         self.send_signal(signals.SIGKILL)
 
 
-def has_watcher() -> bool:
+def has_custom_watcher() -> bool:
     """Whether the application has set a child watcher of its own, possible up to Python 3.13."""
     get: Any = getattr(events, "get_child_watcher", None)
     if get is None:
@@ -130,8 +130,8 @@ def has_watcher() -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             watcher = get()
-    plain: Any = unix_events
-    return type(watcher) not in (plain.ThreadedChildWatcher, plain.PidfdChildWatcher)
+    module: Any = unix_events
+    return type(watcher) not in (module.ThreadedChildWatcher, module.PidfdChildWatcher)
 
 
 async def make_transport(

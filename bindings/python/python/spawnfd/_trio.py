@@ -9,10 +9,10 @@ from typing import Any
 
 import trio
 
-from spawnfd._port import Port
+from spawnfd._adapter import LoopAdapter
 
 
-class _Future:
+class _TrioFuture:
     """The part of asyncio.Future's interface that its setters use."""
 
     __slots__ = ("_done", "_error", "_event", "_result")
@@ -49,32 +49,32 @@ class _Future:
         await self._event.wait()
 
 
-class _News(_Future):
+class _Notification(_TrioFuture):
     """A future that a notification of the queue sets."""
 
-    __slots__ = ("_port",)
+    __slots__ = ("_adapter",)
 
-    def __init__(self, port: _TrioPort) -> None:
+    def __init__(self, adapter: _TrioAdapter) -> None:
         super().__init__()
-        self._port = port
+        self._adapter = adapter
 
     async def _wait(self) -> None:
         while not self._done:
-            if self._port.watched:
+            if self._adapter.watched:
                 # take_over() may have set the previous event only to make this task watch.
                 self._event = trio.Event()
                 await self._event.wait()
             else:
-                await self._port.watch(self)
+                await self._adapter.watch(self)
 
     def take_over(self) -> bool:
-        """Makes the task that waits for this future watch the queue; False if there is none."""
-        waits = self._event.statistics().tasks_waiting > 0
+        """Makes the task that waits for this future watch the queue; False if no task waits."""
+        has_waiter = self._event.statistics().tasks_waiting > 0
         self._event.set()
-        return waits
+        return has_waiter
 
 
-class _TrioPort(Port):
+class _TrioAdapter(LoopAdapter):
     """One of the waiting tasks watches the queue for all of them.
 
     When that task stops waiting, another one takes over. So the adapter needs no system task: trio
@@ -86,34 +86,34 @@ class _TrioPort(Port):
         self.token = trio.lowlevel.current_trio_token()
         self.watched = False
 
-    async def watch(self, news: _News) -> None:
-        """Delivers the queue's notifications until `news` is set."""
+    async def watch(self, notification: _Notification) -> None:
+        """Delivers the queue's notifications until `notification` is set."""
         self.watched = True
         try:
-            while not news.done():
-                await self._look()
+            while not notification.done():
+                await self._wait_and_drain()
         finally:
             self.watched = False
             any(other.take_over() for other in self.pending.values())
 
-    async def _look(self) -> None:
+    async def _wait_and_drain(self) -> None:
         await trio.lowlevel.wait_readable(self.queue.fileno())
         self.drain()
 
-    def future(self) -> _Future:
-        return _Future()
+    def create_future(self) -> _TrioFuture:
+        return _TrioFuture()
 
-    def expect(self) -> tuple[int, _News]:
+    def register(self) -> tuple[int, _Notification]:
         self.last_key += 1
-        self.pending[self.last_key] = news = _News(self)
-        return self.last_key, news
+        self.pending[self.last_key] = notification = _Notification(self)
+        return self.last_key, notification
 
-    async def wait(self, future: _Future, timeout: float | None = None) -> Any:
+    async def wait(self, future: _TrioFuture, timeout: float | None = None) -> Any:
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             return await future
         return None
 
-    async def finish(self, key: int, future: _News, timeout: float) -> Any:
+    async def wait_shielded(self, key: int, future: _Notification, timeout: float) -> Any:
         if key in self.pending:
             try:
                 with trio.move_on_after(timeout) as scope:
@@ -121,16 +121,16 @@ class _TrioPort(Port):
                     with suppress(OSError):
                         await future
             finally:
-                self.forget(key)
+                self.unregister(key)
         return future._result
 
-    def forget(self, key: int) -> None:
+    def unregister(self, key: int) -> None:
         self.pending.pop(key, None)
 
-    def soon(self, call: Callable[[], object]) -> None:
+    def call_soon(self, call: Callable[[], object]) -> None:
         self.token.run_sync_soon(call)
 
-    def later(self, seconds: float, call: Callable[[], object]) -> None:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
         async def sleep() -> None:
             try:
                 await trio.sleep(seconds)
@@ -141,20 +141,20 @@ class _TrioPort(Port):
             trio.lowlevel.spawn_system_task(sleep)
         except RuntimeError:
             # The run is ending, so trio takes no more system tasks.
-            self.soon(call)
+            self.call_soon(call)
 
-    async def give_way(self) -> None:
+    async def checkpoint(self) -> None:
         await trio.lowlevel.checkpoint()
 
 
-_port: trio.lowlevel.RunVar[_TrioPort] = trio.lowlevel.RunVar("spawnfd")
+_adapter: trio.lowlevel.RunVar[_TrioAdapter] = trio.lowlevel.RunVar("spawnfd")
 
 
-def port() -> _TrioPort:
+def trio_adapter() -> _TrioAdapter:
     """Returns the adapter of the trio run in this thread."""
     try:
-        return _port.get()
+        return _adapter.get()
     except LookupError:
-        ours = _TrioPort()
-        _port.set(ours)
-        return ours
+        adapter = _TrioAdapter()
+        _adapter.set(adapter)
+        return adapter

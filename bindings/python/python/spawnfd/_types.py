@@ -14,16 +14,16 @@ class NotPickled:
     """The base of classes that belong to this process and cannot be pickled or copied."""
 
     __slots__ = ()
-    _instead = "it belongs to this process"
+    _reason = "it belongs to this process"
 
     def __copy__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be copied: {self._instead}")
+        raise TypeError(f"a {type(self).__name__} cannot be copied: {self._reason}")
 
     def __deepcopy__(self, memo: object) -> NoReturn:
         self.__copy__()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be pickled: {self._instead}")
+        raise TypeError(f"a {type(self).__name__} cannot be pickled: {self._reason}")
 
 
 def deadline(timeout: float | None) -> float | None:

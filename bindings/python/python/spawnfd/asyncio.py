@@ -35,13 +35,13 @@ __all__ = [
 _LIMIT: int = streams._DEFAULT_LIMIT  # type: ignore[attr-defined]
 
 
-class _OurTransport(Transport):
+class _SpawnfdTransport(Transport):
     def _start(self, args: Any, shell: bool, *streams: Any, **kwargs: Any) -> None:
         names = dict(zip(("stdin", "stdout", "stderr", "bufsize"), streams, strict=False))
         self._proc = Popen(args, shell=shell, **names, **kwargs)
 
 
-class _Route:
+class _LoopProxy:
     """A stand-in for the running loop that gives loop.subprocess_exec() our transport."""
 
     _log_subprocess = base_events.BaseEventLoop._log_subprocess  # type: ignore[attr-defined]
@@ -53,11 +53,11 @@ class _Route:
         self._debug = self.loop.get_debug()
 
     async def _make_subprocess_transport(self, *args: Any, **kwargs: Any) -> Any:
-        return await make_transport(_OurTransport, self.loop, *args, **kwargs)
+        return await make_transport(_SpawnfdTransport, self.loop, *args, **kwargs)
 
-    async def process(self, start: str, limit: int, *args: Any, **options: Any) -> Process:
+    async def process(self, method: str, limit: int, *args: Any, **options: Any) -> Process:
         loop = self.loop
-        transport, protocol = await getattr(self, start)(
+        transport, protocol = await getattr(self, method)(
             lambda: subprocess.SubprocessStreamProtocol(limit=limit, loop=loop), *args, **options
         )
         return Process(transport, protocol, loop)
@@ -78,7 +78,7 @@ async def create_subprocess_exec(
         OSError: The program could not be started, as from subprocess.Popen.
     """
     kwds.update(stdin=stdin, stdout=stdout, stderr=stderr)
-    return await _Route().process("subprocess_exec", limit, program, *args, **kwds)
+    return await _LoopProxy().process("subprocess_exec", limit, program, *args, **kwds)
 
 
 async def create_subprocess_shell(
@@ -95,4 +95,4 @@ async def create_subprocess_shell(
         OSError: The shell could not be started, as from subprocess.Popen.
     """
     kwds.update(stdin=stdin, stdout=stdout, stderr=stderr)
-    return await _Route().process("subprocess_shell", limit, cmd, **kwds)
+    return await _LoopProxy().process("subprocess_shell", limit, cmd, **kwds)

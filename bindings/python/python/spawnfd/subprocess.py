@@ -54,7 +54,7 @@ class Popen(BASE):  # type: ignore[misc]
         execute(self, *args)
 
 
-def _adopt(space: dict[str, Any]) -> None:
+def _copy_original(space: dict[str, Any]) -> None:
     """Copies the original's contents into this module; its functions are rebound to our Popen."""
     for name, value in vars(_original).items():
         if name in space:
@@ -70,4 +70,4 @@ def _adopt(space: dict[str, Any]) -> None:
         space[name] = value
 
 
-_adopt(globals())
+_copy_original(globals())

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The base class of the event loop adapters, and the gate that spreads starts over time."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from spawnfd import _spawnfd
+
+# The maximum number of starts in one iteration of an event loop. Each start blocks the loop for 35
+# to 100 us.
+STARTS_PER_ITERATION = 4
+
+# While this many programs are recent, further starts wait: more programs would only compete for
+# processors with each other and with the loop.
+MAX_RECENT = 4 * len(os.sched_getaffinity(0))
+
+# A program is recent for this many seconds after its start. The limit avoids a deadlock: a recent
+# program may wait for a program that the gate has not admitted yet.
+RECENT_SECONDS = 0.01
+
+
+class StartGate:
+    """Limits the starts per iteration of a loop, and the number of recently started programs."""
+
+    __slots__ = (
+        "_admit_scheduled",
+        "_admitted",
+        "_expiry_scheduled",
+        "_last_expired",
+        "recent",
+        "started",
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        # Starts in this iteration of the loop. Any callback in a later iteration resets the count.
+        self.started = 0
+        # The keys of recent programs. The list may also have keys of older or ended programs.
+        self.recent: list[int] = []
+        # Programs with keys up to this one are not recent any more.
+        self._last_expired = 0
+        # The futures of waiting starts, in order.
+        self.waiting: deque[Any] = deque()
+        # The futures of starts that were admitted and have not begun.
+        self._admitted: set[Any] = set()
+        # Whether admit() runs in the next iteration, and whether it runs after RECENT_SECONDS.
+        self._admit_scheduled = self._expiry_scheduled = False
+
+    def try_enter(self, adapter: LoopAdapter) -> bool:
+        """Returns whether a program may start now. If not, the caller must await wait()."""
+        if self.started >= STARTS_PER_ITERATION or self.waiting or self._at_limit(adapter):
+            return False
+        self.started += 1
+        return True
+
+    def _at_limit(self, adapter: LoopAdapter) -> bool:
+        """Whether the number of recent programs has reached its limit.
+
+        The limit is MAX_RECENT or the number of older programs, whichever is larger.
+        """
+        if len(self.recent) + len(self._admitted) < MAX_RECENT:
+            return False
+        self.recent = [
+            key for key in self.recent if key > self._last_expired and key in adapter.pending
+        ]
+        recent = len(self.recent) + len(self._admitted)
+        return recent >= max(MAX_RECENT, len(adapter.pending) - len(self.recent))
+
+    async def wait(self, adapter: LoopAdapter) -> None:
+        """Waits until a start is admitted, first come, first served."""
+        waiter = adapter.create_future()
+        self.waiting.append(waiter)
+        if len(self.waiting) == 1:
+            self._schedule_admit(adapter, at_limit=False)
+        try:
+            await adapter.wait(waiter)
+        except BaseException:
+            # Otherwise admit() would later move this future to _admitted, where it would stay.
+            with suppress(ValueError):
+                self.waiting.remove(waiter)
+            raise
+        finally:
+            self._admitted.discard(waiter)
+
+    def admit(self, adapter: LoopAdapter) -> None:
+        """Admits waiting starts, as far as the limits permit."""
+        at_limit = False
+        while self.waiting and self.started < STARTS_PER_ITERATION:
+            if at_limit := self._at_limit(adapter):
+                break
+            waiter = self.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self._admitted.add(waiter)
+                self.started += 1
+        if self.waiting:
+            self._schedule_admit(adapter, at_limit)
+
+    def _schedule_admit(self, adapter: LoopAdapter, at_limit: bool) -> None:
+        if at_limit and not self._expiry_scheduled:
+            self._expiry_scheduled, newest = True, adapter.last_key
+            adapter.call_later(RECENT_SECONDS, lambda: self._expire_recent(adapter, newest))
+        elif not at_limit and not self._admit_scheduled:
+            self._admit_scheduled = True
+            adapter.call_soon(lambda: self._next_iteration(adapter))
+
+    def _next_iteration(self, adapter: LoopAdapter) -> None:
+        self._admit_scheduled, self.started = False, 0
+        self.admit(adapter)
+
+    def _expire_recent(self, adapter: LoopAdapter, newest: int) -> None:
+        self._expiry_scheduled, self._last_expired = False, newest
+        self.admit(adapter)
+
+
+class LoopAdapter(ABC):
+    """The adapter of one event loop to the engine: one descriptor wakes all waiting tasks."""
+
+    def __init__(self) -> None:
+        self.queue = _spawnfd.Queue()
+        self.gate = StartGate()
+        # The futures that tasks wait for, by the key of the queue's notification.
+        self.pending: dict[int, Any] = {}
+        self.last_key = 0
+
+    def drain(self) -> None:
+        """Delivers the queue's notifications to the futures, in a new iteration of the loop."""
+        self.gate.started = 0
+        self.queue.drain(self.pending)
+        if self.gate.waiting:
+            self.gate.admit(self)
+
+    @abstractmethod
+    def create_future(self) -> Any:
+        """Creates a future that one task awaits and another one sets."""
+
+    @abstractmethod
+    def register(self) -> tuple[int, Any]:
+        """Returns a new key for the queue, and a future for the notification with that key."""
+
+    @abstractmethod
+    async def wait(self, future: Any, timeout: float | None = None) -> Any:
+        """Waits for the future and returns its result; None after `timeout` seconds."""
+
+    @abstractmethod
+    async def wait_shielded(self, key: int, future: Any, timeout: float) -> Any:
+        """Waits for the notification of a key, at most `timeout` seconds, even if cancelled.
+
+        `future` is the one from register(). Returns the result. If the task was cancelled, sets the
+        result as an attribute of the cancellation exception, and raises that exception.
+        """
+
+    @abstractmethod
+    def unregister(self, key: int) -> None:
+        """Removes a key from the pending ones."""
+
+    @abstractmethod
+    def call_soon(self, call: Callable[[], object]) -> None:
+        """Schedules a call for after the running task has yielded."""
+
+    @abstractmethod
+    def call_later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Schedules a call for `seconds` from now."""
+
+    @abstractmethod
+    async def checkpoint(self) -> None:
+        """Yields to other tasks; a pending cancellation takes effect here."""
