@@ -13,7 +13,7 @@ use crate::arguments::{descriptor, descriptor_number, integer, os_string, sequen
 use crate::classes::PythonClass;
 use crate::errors::Origin;
 
-/// An action under translation: its fields by name, and the names that errors use.
+/// The action that is being translated: its fields by name, and the names that errors use.
 struct ActionFields<'a, 'py> {
     action: &'a Bound<'py, PyAny>,
     index: usize,
@@ -72,7 +72,7 @@ impl<'py> ActionFields<'_, 'py> {
         for signal in self.ints::<i32>(field)? {
             set = set
                 | SignalSet::of(signal)
-                    .ok_or_else(|| wrong_value(&self.name(field), format_args!("no signal {signal}")))?;
+                    .ok_or_else(|| wrong_value(&self.name(field), format_args!("{signal} is not a signal number")))?;
         }
         Ok(set)
     }
@@ -99,10 +99,10 @@ pub fn filter_of(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Vec<F
     let expected = "bytes of struct sock_filter (8 each)";
     let Ok(bytes) = value.cast::<PyBytes>() else { return Err(wrong_type(&name, expected, value)) };
     let (instructions, []) = bytes.as_bytes().as_chunks::<8>() else {
-        return Err(wrong_value(&name, format_args!("{} bytes; expected {expected}", bytes.as_bytes().len())));
+        return Err(wrong_value(&name, format_args!("expected {expected}, got {} bytes", bytes.as_bytes().len())));
     };
     if !(1..=4096).contains(&instructions.len()) {
-        return Err(wrong_value(&name, format_args!("{} instructions; 1 to 4096 can be", instructions.len())));
+        return Err(wrong_value(&name, format_args!("must have 1 to 4096 instructions, got {}", instructions.len())));
     }
     Ok(instructions.iter().map(FilterInstruction::from_bytes).collect())
 }
@@ -120,7 +120,7 @@ pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mu
         if !action.is_instance(&class)? {
             return Err(wrong_type(&format_args!("actions[{index}]"), "one of spawnfd.actions", action));
         }
-        // Not by Display: that runs signal handlers and cannot return their exceptions.
+        // Do not use Display here: it runs signal handlers and cannot return their exceptions.
         let class = action.get_type().name()?.to_str()?.to_owned();
         let fields = ActionFields { action, index, class, path: OnceCell::new() };
         add_one(command, &fields)?;
@@ -188,16 +188,18 @@ fn add_one(command: &mut Command<'static>, fields: &ActionFields<'_, '_>) -> PyR
         "ParentDeathSignal" => {
             let signal: i32 = fields.int("signal")?;
             if SignalSet::of(signal).is_none() {
-                return Err(wrong_value(&fields.name("signal"), format_args!("no signal {signal}")));
+                return Err(wrong_value(&fields.name("signal"), format_args!("{signal} is not a signal number")));
             }
             command.parent_death_signal(signal)
         }
         "Namespaces" => {
             let kinds: u32 = fields.int("kinds")?;
             let Some(namespaces) = Namespaces::from_flags(kinds) else {
-                let why =
-                    format!("{kinds:#x}: not all CLONE_NEW* flags that can be; UserNamespace makes a user namespace");
-                return Err(wrong_value(&fields.name("kinds"), why));
+                let reason = format!(
+                    "{kinds:#x} has flags other than CLONE_NEWNS, NEWUTS, NEWIPC, NEWPID, NEWNET and NEWCGROUP; \
+                     for a user namespace use UserNamespace"
+                );
+                return Err(wrong_value(&fields.name("kinds"), reason));
             };
             command.namespaces(namespaces)
         }

@@ -15,7 +15,7 @@ use spawnfd::{Errno, Stage};
 
 use crate::errors::Failure;
 
-/// Returns a TypeError that names the argument, the expected type and the actual one.
+/// Returns a TypeError: the argument's name, the expected type and the actual one.
 pub fn wrong_type(name: &dyn Display, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
     match value.get_type().qualname() {
         Ok(found) => PyTypeError::new_err(format!("{name}: expected {expected}, not {}", found.to_string_lossy())),
@@ -23,6 +23,7 @@ pub fn wrong_type(name: &dyn Display, expected: &str, value: &Bound<'_, PyAny>) 
     }
 }
 
+/// Returns a ValueError: the argument's name and the reason.
 pub fn wrong_value(name: &dyn Display, reason: impl Display) -> PyErr {
     PyValueError::new_err(format!("{name}: {reason}"))
 }
@@ -94,10 +95,10 @@ fn single_string_error(value: &Bound<'_, PyAny>, name: &str, expected: &str) -> 
     let kind = if value.is_instance_of::<PyString>() { "str" } else { "bytes" };
     PyTypeError::new_err(match name {
         "argv" => format!(
-            "argv: expected a list of the program and its arguments, as [\"ls\", \"-l\"], not {kind}; \
-             for a shell command line: spawnfd.sh({given})"
+            "argv: expected a list of the program and its arguments, such as [\"ls\", \"-l\"], not {kind}; \
+             for a shell command line use spawnfd.sh({given})"
         ),
-        _ => format!("{name}: expected {expected}, not {kind}; one alone: [{given}]"),
+        _ => format!("{name}: expected {expected}, not {kind}; for a single item pass [{given}]"),
     })
 }
 
@@ -123,15 +124,26 @@ where
     }
     value.extract::<T>().map_err(|error| {
         if error.is_instance_of::<PyOverflowError>(value.py()) {
-            match value.str() {
-                Ok(value) => wrong_value(name, format_args!("{} is out of range", value.to_string_lossy())),
-                Err(error) => error,
-            }
+            out_of_range::<T>(value, name).unwrap_or_else(|error| error)
         } else if error.is_instance_of::<PyTypeError>(value.py()) {
             wrong_type(name, "int", value)
         } else {
             error
         }
+    })
+}
+
+/// Returns the error for an int that `T` cannot represent.
+fn out_of_range<'py, T>(value: &Bound<'py, PyAny>, name: &dyn Display) -> PyResult<PyErr>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    let given = value.str()?;
+    let given = given.to_string_lossy();
+    let unsigned = PyInt::new(value.py(), -1).extract::<T>().is_err();
+    Ok(match unsigned && value.lt(0)? {
+        true => PyValueError::new_err(format!("{name} must be >= 0, got {given}")),
+        false => wrong_value(name, format_args!("{given} is out of range")),
     })
 }
 
@@ -142,15 +154,15 @@ pub fn descriptor_number(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResu
     } else if let Ok(method) = value.getattr(intern!(value.py(), "fileno")) {
         let given = method.call0().map_err(|error| {
             let refused = error.is_instance_of::<PyValueError>(value.py());
-            // A closed file, or one in memory such as io.StringIO.
-            if refused { wrong_value(name, format_args!("fileno() raises {error}")) } else { error }
+            // A closed file, or a file in memory such as io.StringIO.
+            if refused { wrong_value(name, format_args!("fileno() raised {error}")) } else { error }
         })?;
         integer::<i32>(&given, &format_args!("{name}.fileno()"))?
     } else {
         return Err(wrong_type(name, "a descriptor (int) or an object with fileno()", value));
     };
     if number < 0 {
-        return Err(wrong_value(name, format_args!("{number} is no descriptor")));
+        return Err(wrong_value(name, format_args!("a descriptor must be >= 0, got {number}")));
     }
     Ok(number)
 }
@@ -188,9 +200,9 @@ pub fn seconds(value: Option<&Bound<'_, PyAny>>, name: &str) -> PyResult<Option<
     let Some(value) = value else { return Ok(None) };
     let seconds = number(value, &name, "seconds (float) or None")?;
     if seconds.is_nan() || seconds < 0.0 {
-        return Err(wrong_value(&name, format_args!("{seconds} is no time to wait")));
+        return Err(PyValueError::new_err(format!("{name} must be >= 0, got {seconds}")));
     }
-    // More seconds than a Duration can represent mean no limit, too.
+    // More seconds than a Duration can represent mean no limit.
     Ok(Duration::try_from_secs_f64(seconds).ok())
 }
 
@@ -218,6 +230,7 @@ pub fn bytes(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u8>> {
     }
 }
 
+/// Converts a mapping of environment variables.
 pub fn variables(mapping: &Bound<'_, PyMapping>, name: &str) -> PyResult<Vec<(OsString, OsString)>> {
     let mut variables = Vec::new();
     for item in mapping.items()?.iter() {
@@ -229,9 +242,10 @@ pub fn variables(mapping: &Bound<'_, PyMapping>, name: &str) -> PyResult<Vec<(Os
 
 /// Converts one environment variable, under the rules of `putenv`.
 pub fn variable(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, name: &str) -> PyResult<(OsString, OsString)> {
-    let variable = os_string(key, &format_args!("{name}: name of a variable"))?;
+    let variable = os_string(key, &format_args!("{name}: variable name"))?;
     if variable.is_empty() || variable.as_bytes().contains(&b'=') {
-        return Err(wrong_value(&name, format_args!("{variable:?} is no name for a variable")));
+        let reason = format_args!("{variable:?} is not a variable name: it must not be empty or contain \"=\"");
+        return Err(wrong_value(&name, reason));
     }
     let value = os_string(value, &format_args!("{name}['{}']", variable.display()))?;
     Ok((variable, value))
@@ -241,12 +255,12 @@ pub fn variable(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, name: &str) ->
 pub fn check_program<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> PyResult<&'a OsStr> {
     let bytes = program.as_bytes();
     if bytes.is_empty() {
-        return Err(wrong_value(&argument, "empty: it names the program"));
+        return Err(wrong_value(&argument, "must not be empty; it names the program"));
     }
     if bytes.contains(&b'/') && bytes[0] != b'/' {
         let reason = format!(
-            "a relative path names another file in each directory: pass an absolute one, as os.path.abspath({program:?}) \
-             or os.path.join(cwd, {program:?}) make it, or a plain name to be searched in PATH"
+            "a relative path depends on the working directory; pass an absolute path, os.path.abspath({program:?}) \
+             or os.path.join(cwd, {program:?}), or a name without a slash, which is searched in PATH"
         );
         return Err(Failure {
             errno: Errno::EINVAL,

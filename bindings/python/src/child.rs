@@ -27,7 +27,7 @@ pub struct Child {
     pidfd: i32,
     /// Locked only for single system calls, never while waiting.
     child: Mutex<spawnfd::Child>,
-    /// The returncode, once known.
+    /// Set when the program is reaped.
     returncode: OnceLock<i32>,
 }
 
@@ -102,7 +102,7 @@ impl Child {
         Ok(self.returncode())
     }
 
-    /// Waits for the program's end. Python's signal handlers run meanwhile, and may raise.
+    /// Waits for the program's end. Python's signal handlers run during the wait, and may raise.
     fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<i32>> {
         let deadline = seconds(timeout, "timeout")?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {

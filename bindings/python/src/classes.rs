@@ -6,12 +6,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
-/// A class of the package's Python part. Each use looks it up again: an application may re-import the package, and
-/// then expects the new class.
+/// A class or function of the package's Python part. Each use looks it up by name again, because an application may
+/// re-import the package and then expects the new class.
 pub struct PythonClass {
     module: &'static str,
     name: &'static str,
-    /// The first class that was found. It is used when the interpreter ends and imports fail.
+    /// The class that the first lookup found. It is used when the interpreter ends and imports fail.
     first: PyOnceLock<Py<PyAny>>,
 }
 

@@ -35,7 +35,7 @@ impl Env {
     #[new]
     #[pyo3(signature = (*_args, **_options), text_signature = None)]
     fn new(_args: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> PyResult<Env> {
-        Err(PyTypeError::new_err("Env.inherit(), Env.only() and Env.empty() make these"))
+        Err(PyTypeError::new_err("an Env cannot be created directly; use Env.inherit(), Env.only() or Env.empty()"))
     }
 
     /// Returns this process's current environment without the variables that match `deny`.
@@ -179,8 +179,7 @@ pub fn restore_env(variables: Vec<(Vec<u8>, Vec<u8>)>) -> Env {
 
 /// Returns the environment for an Env or a mapping; for None, this process's current environment.
 ///
-/// The caller holds the GIL: an assignment to `os.environ` changes the C library's `environ`, and must not run
-/// meanwhile.
+/// The caller holds the GIL, so that no assignment to `os.environ` changes the C library's `environ` during the copy.
 pub fn environment(value: Option<&Bound<'_, PyAny>>) -> PyResult<spawnfd::Env> {
     let Some(value) = value else { return Ok(spawnfd::Env::inherit()) };
     if let Ok(env) = value.cast::<Env>() {

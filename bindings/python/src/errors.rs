@@ -9,7 +9,7 @@ use spawnfd::{Errno, Stage};
 
 use crate::classes::PythonClass;
 
-/// An error in the caller's terms.
+/// An error in terms of the caller's arguments.
 pub struct Failure<'a> {
     pub errno: Errno,
     pub stage: &'a str,
@@ -50,7 +50,7 @@ pub fn exception(py: Python<'_>, error: &spawnfd::Error, file: Option<&OsStr>) -
     Failure { file, ..Failure::of(error) }.exception(py)
 }
 
-/// The argument of the caller that one of a command's actions comes from.
+/// The caller's argument that an action of the command was made from.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// The argument `cwd`, given as a descriptor.
@@ -86,7 +86,7 @@ impl ErrorContext {
             Stage::Template | Stage::Revalidate | Stage::Credentials | Stage::Exec | Stage::Killed => {
                 failure.file = Some(&self.program);
                 if error.errno() == Errno::ENOENT && self.program.as_bytes().contains(&b' ') {
-                    failure.reason = Some("No such file or directory; each argument is an item of argv");
+                    failure.reason = Some("No such file or directory; each argument must be an item of argv");
                 }
             }
             _ => {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The native part of Job. Nothing here blocks: a caller that waits listens to a wakeup, tries once more, and then
-//! waits for the wakeup.
+//! The native part of Job. Nothing here blocks. To wait for a state, the Python part listens to a wakeup, checks the
+//! state again, and then waits for the wakeup.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -19,6 +19,7 @@ use crate::classes::restored_by;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
 use crate::queue::Wakeup;
+use crate::reported::ReportedArguments;
 use crate::result::RunResult;
 use crate::run::prepare;
 use crate::stdio::CallKind;
@@ -32,7 +33,7 @@ const MIN_PENDING: usize = 64 << 10;
 pub struct Job {
     /// `Some` until this is dropped.
     job: Option<spawnfd::Job>,
-    args: Vec<OsString>,
+    reported: ReportedArguments,
     context: ErrorContext,
     result: OnceLock<Py<RunResult>>,
     output: Mutex<PendingOutput>,
@@ -115,7 +116,7 @@ impl PendingOutput {
 
 impl Job {
     fn job(&self) -> &spawnfd::Job {
-        self.job.as_ref().expect("until it is dropped")
+        self.job.as_ref().expect("the job is not dropped")
     }
 
     fn output(&self, py: Python<'_>) -> MutexGuard<'_, PendingOutput> {
@@ -125,7 +126,7 @@ impl Job {
 
 #[pymethods]
 impl Job {
-    /// Starts the program. `watched`: the starting task counts as a watcher. `turn` has its permit.
+    /// Starts the program. `watched`: the starting task counts as a watcher. `permit` holds the limiter's permit.
     #[new]
     fn new(
         py: Python<'_>,
@@ -161,7 +162,7 @@ impl Job {
         };
         Ok(Job {
             job: Some(job),
-            args: request.args,
+            reported: request.reported,
             context: request.context,
             result: OnceLock::new(),
             output: Mutex::new(output),
@@ -192,7 +193,7 @@ impl Job {
 
     #[getter]
     fn args(&self) -> Vec<OsString> {
-        self.args.clone()
+        self.reported.argv.clone()
     }
 
     /// Returns the result, or None while the program runs.
@@ -200,7 +201,7 @@ impl Job {
         if self.result.get().is_none() {
             match self.job().try_wait() {
                 Ok(None) => return Ok(None),
-                Ok(Some(output)) => _ = self.result.set(Py::new(py, RunResult::new(output, self.args.clone()))?),
+                Ok(Some(output)) => _ = self.result.set(Py::new(py, RunResult::new(output, self.reported.clone()))?),
                 Err(error) => return Err(self.context.exception(py, &error)),
             }
         }
@@ -213,14 +214,14 @@ impl Job {
         Ok(Chunk(py.detach(|| self.job().read(since))))
     }
 
-    /// Returns how many bytes were taken; None if the buffer is full.
+    /// Copies data to the input buffer; returns how many bytes it took, or None if the buffer is full.
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
         let data = bytes(data, "data")?;
         match self.job().write(&data) {
             Ok(0) if !data.is_empty() => Ok(None),
             Ok(written) => Ok(Some(written)),
             Err(error) if error.errno() == Errno::EPIPE => {
-                Err(PyBrokenPipeError::new_err((Errno::EPIPE.raw(), "the program reads no more")))
+                Err(PyBrokenPipeError::new_err((Errno::EPIPE.raw(), "the program no longer reads its input")))
             }
             Err(_) => Err(PyValueError::new_err("write(): the job was not started with stdin=\"stream\"")),
         }
@@ -230,7 +231,7 @@ impl Job {
         self.job().close_stdin();
     }
 
-    /// Ends the program and its process tree. `grace` None means the run's own.
+    /// Ends the program and its process tree. If `grace` is None, the run's own grace applies.
     fn stop(&self, grace: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let grace = match grace {
             Some(grace) => seconds(Some(grace), "grace")?.unwrap_or(Duration::MAX),
@@ -243,7 +244,7 @@ impl Job {
     fn signal(&self, signal: &Bound<'_, PyAny>, tree: bool) -> PyResult<()> {
         let number = integer(signal, &"signal")?;
         let sent = self.job().signal(number, tree);
-        sent.map_err(|_| wrong_value(&"signal", format_args!("{number} is no signal")))
+        sent.map_err(|_| wrong_value(&"signal", format_args!("{number} is not a signal number")))
     }
 
     fn resize(&self, rows: &Bound<'_, PyAny>, columns: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -293,9 +294,9 @@ impl Job {
     }
 }
 
-/// While it exists, the program blocks when its event buffer is full.
+/// While a Watcher exists, the program blocks when its event buffer is full.
 ///
-/// Creation and counting are one native call, so no signal handler runs in between.
+/// One native call creates the Watcher and counts it, so no signal handler runs in between.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Watcher(Py<Job>);

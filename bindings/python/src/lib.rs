@@ -14,6 +14,7 @@ mod pickled;
 mod placeholders;
 mod popen;
 mod queue;
+mod reported;
 mod request;
 mod result;
 mod run;

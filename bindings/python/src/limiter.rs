@@ -63,7 +63,8 @@ impl Limiter {
     }
 }
 
-/// A request for a limiter's permit, and later the permit. Dropping it passes the permit to the next waiting run.
+/// A request for a limiter's permit; once granted, it holds the permit. Dropping it passes the permit to the next
+/// waiting run.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct PermitRequest {
@@ -82,10 +83,14 @@ enum PermitState {
 }
 
 impl PermitRequest {
+    /// Leaves the state `Released`; returns the previous state.
+    fn release(&self) -> PermitState {
+        std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), PermitState::Released)
+    }
+
     /// Transfers the permit to a run.
     pub fn take(&self) -> Option<Permit> {
-        match std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), PermitState::Released)
-        {
+        match self.release() {
             PermitState::Granted(permit) => Some(permit),
             _ => None,
         }
@@ -115,8 +120,6 @@ impl PermitRequest {
 
     /// Cancels the request, or returns the permit to the limiter.
     fn cancel(&self) {
-        let previous =
-            std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), PermitState::Released);
-        drop(previous);
+        drop(self.release());
     }
 }

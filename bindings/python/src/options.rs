@@ -2,7 +2,7 @@
 //! The keyword arguments of `spawn`, `run` and `start`, as the Python part passes them. An argument that is None counts
 //! as absent.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use spawnfd::tree::Want;
@@ -58,8 +58,7 @@ impl<'py> Options<'py> {
         Ok(options)
     }
 
-    /// Returns the settings of a job: those of a run, with output that can be read and input that can be written
-    /// meanwhile.
+    /// Returns the settings of a job: those of a run, an output buffer for read(), and an input buffer for write().
     pub fn job(&self) -> PyResult<Run> {
         let window = self.window.as_ref().map_or(Ok(WINDOW), |window| integer(window, &"window"))?;
         let run = self.run()?.window(window);
@@ -106,7 +105,7 @@ impl<'py> Options<'py> {
         }
         if let Some(input) = &self.input {
             if self.stdin.is_some() {
-                return Err(wrong_value(&"input", "stdin is given too; one of them can be"));
+                return Err(wrong_value(&"input", "cannot be combined with stdin"));
             }
             run.input = Some(bytes(input, "input")?.into());
         }
@@ -122,32 +121,35 @@ impl<'py> Options<'py> {
             if let Some((_, name)) =
                 others.iter().find(|(given, _)| given.as_ref().is_some_and(|given| !is_stream(given)))
             {
-                return Err(wrong_value(&"terminal", format_args!("it is all three streams, and {name} is given too")));
+                return Err(wrong_value(
+                    &"terminal",
+                    format_args!("cannot be combined with {name}: the terminal is all three streams"),
+                ));
             }
         }
         Ok(run)
     }
 }
 
-/// Returns the error for an unknown option; for an option of subprocess it names the equivalent.
+/// Returns the error for an unknown option. For an option of subprocess the message names the equivalent.
 fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
     // The Python part passes hold= separately.
     let has = |kind| name == "hold" && kind == CallKind::Start || Options::default().field(name, kind).is_some();
     let instead = match (name, kind) {
-        ("shell", _) => ": spawnfd.sh(command) makes the argv of a shell command line",
-        ("preexec_fn" | "umask" | "user" | "group" | "extra_groups" | "process_group", _) => ": see spawnfd.actions",
-        ("pass_fds", _) => ": actions=[spawnfd.actions.Descriptor(fd)]",
-        ("close_fds", _) => ": the program gets no other descriptors, unless actions say so",
-        ("start_new_session", CallKind::Spawn) => ": actions=[spawnfd.actions.Setsid()]",
-        ("start_new_session", _) => ": it has one",
-        ("executable", _) => ": argv[0] names the program, and arg0 is what it sees",
-        ("timeout", CallKind::Spawn) => ": Child.wait() has one, and run()",
-        (_, CallKind::Spawn) if has(CallKind::Run) => ": run() and start() have it",
-        (_, CallKind::Spawn | CallKind::Run) if has(CallKind::Start) => ": start() has it",
+        ("shell", _) => "; for a shell command line pass spawnfd.sh(command) as argv",
+        ("preexec_fn" | "umask" | "user" | "group" | "extra_groups" | "process_group", _) => "; see spawnfd.actions",
+        ("pass_fds", _) => "; use actions=[spawnfd.actions.Descriptor(fd)]",
+        ("close_fds", _) => "; the program gets only the standard streams and the descriptors that actions pass",
+        ("start_new_session", CallKind::Spawn) => "; use actions=[spawnfd.actions.Setsid()]",
+        ("start_new_session", _) => "; a supervised run always starts a new session",
+        ("executable", _) => "; argv[0] is the program to start, and arg0= sets the argv[0] that it sees",
+        ("timeout", CallKind::Spawn) => "; pass it to Child.wait(), or use run()",
+        (_, CallKind::Spawn) if has(CallKind::Run) => "; run() and start() accept it",
+        (_, CallKind::Spawn | CallKind::Run) if has(CallKind::Start) => "; start() accepts it",
         (_, CallKind::Spawn) => "",
-        ("capture_output", _) => ": both streams are captured unless told otherwise",
-        ("text" | "encoding" | "errors" | "universal_newlines", _) => ": Result.text is decoded",
-        ("check", _) => ": Result.check() raises",
+        ("capture_output", _) => "; both streams are captured by default",
+        ("text" | "encoding" | "errors" | "universal_newlines", _) => "; Result.text is decoded as UTF-8",
+        ("check", _) => "; call check() of the Result",
         _ => "",
     };
     PyTypeError::new_err(format!("unexpected keyword argument {name:?}{instead}"))
@@ -176,7 +178,9 @@ fn keyword<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -
     };
     let given = given.to_string_lossy();
     let found = words.iter().find(|(word, _)| *word == given);
-    found.map(|(_, value)| *value).ok_or_else(|| wrong_value(&name, format_args!("{given:?} is not one of {}", all())))
+    found
+        .map(|(_, value)| *value)
+        .ok_or_else(|| wrong_value(&name, format_args!("expected one of {}, got {given:?}", all())))
 }
 
 fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
@@ -185,19 +189,23 @@ fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
         return Err(wrong_type(&"limits", "spawnfd.Limits or None", value));
     }
     let given = |name: &str| value.getattr(name).map(|value| Some(value).filter(|value| !value.is_none()));
-    let positive = |name: &str, known: bool| {
-        if known { Ok(()) } else { Err(wrong_value(&format_args!("limits.{name}"), "nothing runs within that")) }
+    let at_least = |name: &str, least: &str, valid: bool| {
+        let wrong = || {
+            let value = value.getattr(name)?;
+            Ok(PyValueError::new_err(format!("limits.{name} must be {least}, got {value}")))
+        };
+        if valid { Ok(()) } else { Err(wrong().unwrap_or_else(|error: PyErr| error)) }
     };
     let mut limits = Limits::new();
     limits.memory = given("memory")?.map(|bytes| integer(&bytes, &"limits.memory")).transpose()?;
-    positive("memory", limits.memory != Some(0))?;
+    at_least("memory", "> 0", limits.memory != Some(0))?;
     limits.pids = given("pids")?.map(|number| integer(&number, &"limits.pids")).transpose()?;
-    positive("pids", limits.pids != Some(0))?;
+    at_least("pids", "> 0", limits.pids != Some(0))?;
     limits.cpu_time = seconds(given("cpu_time")?.as_ref(), "limits.cpu_time")?;
-    positive("cpu_time", limits.cpu_time != Some(std::time::Duration::ZERO))?;
+    at_least("cpu_time", "> 0", limits.cpu_time != Some(std::time::Duration::ZERO))?;
     if let Some(cpus) = given("cpus")? {
         let number = number(&cpus, &"limits.cpus", "float or None")?;
-        positive("cpus", number >= 0.01)?;
+        at_least("cpus", ">= 0.01", number >= 0.01)?;
         if number > 1e6 {
             return Err(wrong_value(&"limits.cpus", format_args!("{number} is out of range")));
         }

@@ -15,11 +15,17 @@ use spawnfd::{
 
 use crate::arguments::wrong_value;
 use crate::classes::restored_by;
+use crate::reported::ReportedArguments;
+
+/// Returns the error for a pickled word that this version does not have.
+fn unknown(word: &str) -> PyErr {
+    wrong_value(&"Result", format_args!("unknown value {word:?}, pickled by another version of spawnfd"))
+}
 
 /// Returns the value that has this name.
 fn value_named<T: Copy>(all: &[T], name: fn(T) -> &'static str, word: &str) -> PyResult<T> {
     let found = all.iter().find(|known| name(**known) == word);
-    found.copied().ok_or_else(|| wrong_value(&"Result", format_args!("{word:?} is not known here")))
+    found.copied().ok_or_else(|| unknown(word))
 }
 
 /// The file's path, its length, and how writing it ended: "whole", "capped", or an errno.
@@ -34,12 +40,12 @@ fn limit((resource, by): (String, String)) -> PyResult<Limit> {
     let by = Enforcer::ALL.into_iter().find(|known| known.to_string() == by);
     match (resource, by) {
         (Some(resource), Some(by)) => Ok(Limit::new(resource, by)),
-        _ => Err(wrong_value(&"Result", "a limit that is not known here")),
+        _ => Err(unknown("limit")),
     }
 }
 
 /// Implements `Result.__reduce__`.
-pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyResult<Bound<'py, PyAny>> {
+pub fn reduce<'py>(py: Python<'py>, output: &Output, reported: &ReportedArguments) -> PyResult<Bound<'py, PyAny>> {
     let spill: Option<Spill> = output.spill.as_ref().map(|spilled| {
         let path = spilled.file.as_ref().map(|file| file.path().as_os_str().to_owned());
         let (end, errno) = match spilled.end {
@@ -77,7 +83,10 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, args: &[OsString]) -> PyRes
     state.set_item("limit", output.limit.as_ref().map(limit_names))?;
     state.set_item("started", output.started.name())?;
     state.set_item("input_refused", output.input_refused)?;
-    state.set_item("args", args)?;
+    state.set_item("args", &reported.argv)?;
+    state.set_item("timeout_ns", reported.timeout.map(nanoseconds))?;
+    state.set_item("output_limit", reported.output_limit)?;
+    state.set_item("stderr_merged", reported.stderr_merged)?;
     restored_by(py, "restore", (state,))
 }
 
@@ -109,16 +118,19 @@ pub struct ResultState {
     started: String,
     input_refused: bool,
     args: Vec<OsString>,
+    timeout_ns: Option<u64>,
+    output_limit: Option<u64>,
+    stderr_merged: bool,
 }
 
-/// Returns the output and argv of a pickle.
+/// Returns the output and the reported arguments of a pickle.
 ///
 /// # Errors
 /// KeyError, TypeError, ValueError: this version did not write the pickle.
-pub fn output(state: ResultState) -> PyResult<(Output, Vec<OsString>)> {
+pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
     let heads = state.cuts.map(|(head, _)| head);
     if heads[0] > state.stdout.len() || heads[1] > state.stderr.len() {
-        return Err(wrong_value(&"Result", "a head longer than all that was kept"));
+        return Err(wrong_value(&"Result", "the pickled head is longer than the stream"));
     }
     let mut output = Output::empty();
     output.status = state.status.map(ExitStatus::from_raw);
@@ -148,8 +160,13 @@ pub fn output(state: ResultState) -> PyResult<(Output, Vec<OsString>)> {
     output.leftovers_unknown = state.leftovers_unknown;
     output.limits = state.limits.into_iter().map(limit).collect::<PyResult<_>>()?;
     output.limit = state.limit.map(limit).transpose()?;
-    output.started = Started::from_name(&state.started)
-        .ok_or_else(|| wrong_value(&"Result", format_args!("{:?} is not known here", state.started)))?;
+    output.started = Started::from_name(&state.started).ok_or_else(|| unknown(&state.started))?;
     output.input_refused = state.input_refused;
-    Ok((output, state.args))
+    let reported = ReportedArguments {
+        argv: state.args,
+        timeout: state.timeout_ns.map(Duration::from_nanos),
+        output_limit: state.output_limit,
+        stderr_merged: state.stderr_merged,
+    };
+    Ok((output, reported))
 }

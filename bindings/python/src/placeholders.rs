@@ -71,7 +71,7 @@ impl Placeholders {
 impl Drop for Placeholders {
     fn drop(&mut self) {
         for (file, opened) in self.files.drain(..) {
-            // If the application has opened a stream at this number meanwhile, leave that open.
+            // The application may have opened a stream at this number since. Do not close that stream.
             if identity(&file) != Some(opened) {
                 std::mem::forget(file);
             }

@@ -45,9 +45,9 @@ struct PopenCall<'py> {
     umask: Bound<'py, PyAny>,
 }
 
-/// Why arguments are not accepted.
+/// Why the core does not start a program with these arguments.
 enum ArgumentError {
-    /// The arguments are invalid or unsupported. CPython's own code starts the program or reports the error.
+    /// An argument is invalid or unsupported. CPython's own code starts the program or reports the error.
     Unsupported,
     /// The caller's code raised this: a method of an argument, or a signal handler during it.
     Raised(PyErr),
@@ -77,9 +77,9 @@ enum StartOutcome {
 /// `(0, errno, subject of the error)`; or `(0, 0, reason to use CPython's code)`.
 ///
 /// # Errors
-/// The exceptions of `audit` and of the arguments' methods. An invalid argument raises no exception, as that could not
-/// be told from a signal handler's exception. Such an exception after the start would make the caller start the program
-/// a second time.
+/// The exceptions of `audit` and of the arguments' methods. For an invalid argument this returns a reason and raises
+/// nothing: the caller could not distinguish such an exception from one that a signal handler raises after the start,
+/// and would start the program a second time.
 #[pyfunction]
 #[pyo3(signature = (call, audit, warm = None))]
 pub fn popen(
@@ -163,13 +163,13 @@ struct PopenSpawn {
     cwd: Option<OsString>,
     /// The caller's descriptors that the child gets.
     sources: Vec<i32>,
-    /// Whether one of them was not open when Popen was called.
+    /// Whether the number of a source was closed when Popen was called, and one of Popen's new pipes has got it.
     reused_number: bool,
     /// The index of the action that changes the directory.
     chdir: Option<usize>,
     /// The index of the action that keeps the groups.
     keep_groups: Option<usize>,
-    /// Whether there are actions that can only fail in a child.
+    /// Whether there are actions on the session, process group or ids, which can fail only in a child.
     has_id_or_session_actions: bool,
 }
 
@@ -185,8 +185,8 @@ impl PopenSpawn {
         command.environment(&environment(call)?);
 
         let mut sources = Vec::new();
-        // The caller's ends of Popen's new pipes, which CPython's child closes. If the caller passed one of these
-        // numbers as a stream, that number was not open before the call.
+        // The caller's ends of Popen's new pipes, which CPython's child closes. A stream argument with one of these
+        // numbers was not open before the call.
         let mut caller_ends = Vec::new();
         for end in [&call.p2cwrite, &call.c2pread, &call.errread] {
             caller_ends.push(number(end)?);
@@ -250,8 +250,8 @@ impl PopenSpawn {
 
     /// Starts one candidate.
     ///
-    /// A relative path, also that of a script's interpreter, depends on the child's directory at exec. A path such as
-    /// /proc/self depends on the process. So the child resolves these, without a template.
+    /// The meaning of a relative path, also of a script's interpreter, depends on the child's directory at exec. The
+    /// meaning of a path such as /proc/self depends on the process. The child resolves these paths, without a template.
     fn start(&mut self, program: &Path) -> spawnfd::Result<Child> {
         if program.is_relative() || is_process_specific(program) {
             return self.command.unpinned(program).spawn();
@@ -323,8 +323,8 @@ impl PopenSpawn {
         self.earlier_failure().unwrap_or(failed)
     }
 
-    /// No child was started because no candidate exists. Returns the failure, if any, that a child would have met
-    /// before it tried the candidates.
+    /// Returns the failure that a child would have met before it tried the candidates. No child was started, because no
+    /// candidate exists.
     fn earlier_failure(&self) -> Option<StartOutcome> {
         if self.has_id_or_session_actions {
             return Some(StartOutcome::Fallback("not_found"));
@@ -416,7 +416,7 @@ fn may_resolve_differently(path: &Path) -> bool {
     open_directly(path).is_err() && path.ancestors().any(|part| part.read_link().is_ok())
 }
 
-/// Whether an errno of creating a template has the same meaning as that errno of execve.
+/// Whether an error in creating a template has the errno that execve would return for the same file.
 fn is_exec_errno(errno: Errno) -> bool {
     is_not_found(errno) || matches!(errno, Errno::EACCES | Errno::ELOOP | Errno::ENOEXEC | Errno::ENAMETOOLONG)
 }

@@ -4,7 +4,6 @@
 //! The engine's thread never takes the GIL, and wakes a Python thread once for a batch.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,9 +17,10 @@ use spawnfd::{CheckedFd, Errno, Output, PerProcess, Waker};
 
 use crate::arguments::seconds;
 use crate::errors::ErrorContext;
+use crate::reported::ReportedArguments;
 use crate::result::RunResult;
 
-/// The interval of the check whether the application has closed the descriptor that a thread polls.
+/// The interval of checks that the application has not closed the descriptor that a thread polls.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The notifications for one event loop or one blocking call, and the eventfd that signals them.
@@ -46,17 +46,17 @@ enum Notification {
 #[derive(Debug)]
 struct FinishedRun {
     outcome: spawnfd::Result<Output>,
-    args: Vec<OsString>,
+    reported: ReportedArguments,
     context: Arc<ErrorContext>,
 }
 
 impl QueueState {
     fn push(&self, notification: Notification) {
         let mut queue = self.notifications.lock();
-        let first = queue.is_empty();
+        let was_empty = queue.is_empty();
         queue.push(notification);
         drop(queue);
-        if first {
+        if was_empty {
             self.notify();
         }
     }
@@ -79,11 +79,11 @@ impl Queue {
     pub fn sender(
         &self,
         key: u64,
-        args: Vec<OsString>,
+        reported: ReportedArguments,
         context: Arc<ErrorContext>,
     ) -> impl FnOnce(spawnfd::Result<Output>) + Send + 'static {
         let state = self.0.clone();
-        move |outcome| state.push(Notification::Finished(key, Box::new(FinishedRun { outcome, args, context })))
+        move |outcome| state.push(Notification::Finished(key, Box::new(FinishedRun { outcome, reported, context })))
     }
 }
 
@@ -118,7 +118,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether the eventfd is still open at its number. The application may have closed it or replaced it.
+    /// Whether the descriptor is still the eventfd. The application may have closed it, or replaced it by another file.
     fn is_open(&self) -> bool {
         self.0.wake.get().is_some()
     }
@@ -157,11 +157,11 @@ fn deliver(py: Python<'_>, pending: &Bound<'_, PyDict>, notifications: &mut VecD
     if !is_pending {
         // The future was cancelled, but its task has not run since. Store the result in a new future for that task.
         if let Notification::Finished(_, finished) = notification
-            && let FinishedRun { outcome: Ok(output), args, .. } = *finished
+            && let FinishedRun { outcome: Ok(output), reported, .. } = *finished
             && future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
         {
             let other = future.call_method0(intern!(py, "get_loop"))?.call_method0(intern!(py, "create_future"))?;
-            other.call_method1(intern!(py, "set_result"), (RunResult::new(output.into(), args),))?;
+            other.call_method1(intern!(py, "set_result"), (RunResult::new(output.into(), reported),))?;
             pending.set_item(key, other)?;
         }
         return Ok(());
@@ -170,7 +170,7 @@ fn deliver(py: Python<'_>, pending: &Bound<'_, PyDict>, notifications: &mut VecD
         Notification::Woken(_) => (intern!(py, "set_result"), py.None().into_bound(py)),
         Notification::Finished(_, finished) => match finished.outcome {
             Ok(output) => {
-                let result = RunResult::new(output.into(), finished.args);
+                let result = RunResult::new(output.into(), finished.reported);
                 (intern!(py, "set_result"), Bound::new(py, result)?.into_any())
             }
             Err(error) => {

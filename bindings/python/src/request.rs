@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Converts the arguments of a call to a command of the core.
 
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
-use spawnfd::{Command, SignalSet};
+use spawnfd::{Command, SignalSet, Stdio};
 
 use crate::actions;
 use crate::arguments::{check_program, descriptor, os_string, os_strings, wrong_type, wrong_value};
 use crate::env::environment;
 use crate::errors::{ErrorContext, Origin};
 use crate::options::Options;
+use crate::reported::ReportedArguments;
 use crate::stdio::{self, CallKind};
 use crate::template::{Template, TemplateCache};
 
-/// A command, with the names that its results and errors use.
+/// A command, and what its results and errors report of the call's arguments.
 pub struct Request {
     pub command: Command<'static>,
-    /// The program's argv.
-    pub args: Vec<OsString>,
+    pub reported: ReportedArguments,
     pub context: ErrorContext,
 }
 
@@ -39,7 +38,10 @@ impl Request {
         let template = program.and_then(|program| program.cast::<Template>().ok());
         let (mut command, mut argv, mut program) = match template {
             Some(_) if sandbox.is_some() => {
-                return Err(wrong_value(&"sandbox", "a Template is executed itself; run([path, ...], sandbox=...)"));
+                return Err(wrong_value(
+                    &"sandbox",
+                    "cannot be combined with a Template; use run([path, ...], sandbox=...)",
+                ));
             }
             Some(template) => {
                 let core = &template.get().0;
@@ -51,12 +53,12 @@ impl Request {
             None => {
                 let argv = os_strings(args, "argv")?;
                 let Some(name) = argv.first() else {
-                    return Err(wrong_value(&"argv", "empty: its first item names the program"));
+                    return Err(wrong_value(&"argv", "must not be empty; its first item names the program"));
                 };
                 let name = match sandbox {
                     Some(_) if name.as_bytes().starts_with(b"-") => {
-                        let why = format_args!("{name:?}: the sandbox's command would take it for an option");
-                        return Err(wrong_value(&"argv[0]", why));
+                        let reason = format_args!("the sandbox's command would read {name:?} as an option");
+                        return Err(wrong_value(&"argv[0]", reason));
                     }
                     // The sandbox's command resolves the program's name, so a relative path is valid.
                     Some(_) if !name.is_empty() => name.to_owned(),
@@ -87,7 +89,9 @@ impl Request {
         command.environment(&environment(env.as_ref())?);
         command.stdin(stdio::stream(0, kind, stdin.as_ref())?);
         command.stdout(stdio::stream(1, kind, stdout.as_ref())?);
-        command.stderr(stdio::stream(2, kind, stderr.as_ref())?);
+        let stderr = stdio::stream(2, kind, stderr.as_ref())?;
+        let stderr_merged = matches!(stderr, Stdio::SameAsStdout);
+        command.stderr(stderr);
 
         if let Some(warm) = warm {
             command.warm(&crate::warm::warm(&warm)?);
@@ -113,7 +117,8 @@ impl Request {
         if let Some(list) = actions {
             actions::add(&mut command, &list, &mut origins)?;
         }
-        let request = Request { command, args: argv, context: ErrorContext { program, cwd, origins } };
+        let reported = ReportedArguments { argv, timeout: None, output_limit: None, stderr_merged };
+        let request = Request { command, reported, context: ErrorContext { program, cwd, origins } };
         request.command.check_descriptors().map_err(|error| request.context.exception(py, &error))?;
         Ok(request)
     }

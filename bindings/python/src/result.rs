@@ -2,7 +2,7 @@
 //! `spawnfd.Result`.
 
 use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
@@ -11,6 +11,7 @@ use spawnfd::{Drain, Output, SpillEnd};
 
 use crate::classes::PythonClass;
 use crate::pickled;
+use crate::reported::ReportedArguments;
 
 /// The outcome of a run: exit status, captured output and resource usage.
 ///
@@ -20,19 +21,19 @@ use crate::pickled;
 #[derive(Debug)]
 pub struct RunResult {
     output: Arc<Output>,
-    args: Vec<OsString>,
+    reported: ReportedArguments,
     /// Created at the first access.
     stdout: OnceLock<Py<PyBytes>>,
     stderr: OnceLock<Py<PyBytes>>,
 }
 
 impl RunResult {
-    pub fn new(output: Arc<Output>, args: Vec<OsString>) -> RunResult {
-        RunResult { output, args, stdout: OnceLock::new(), stderr: OnceLock::new() }
+    pub fn new(output: Arc<Output>, reported: ReportedArguments) -> RunResult {
+        RunResult { output, reported, stdout: OnceLock::new(), stderr: OnceLock::new() }
     }
 }
 
-/// Returns the same object for each call. No lock is held during its creation, which may run any Python code.
+/// Returns the same object for each call. The creation may run any Python code, so this holds no lock during it.
 fn python_bytes(py: Python<'_>, object: &OnceLock<Py<PyBytes>>, native: &[u8]) -> Py<PyBytes> {
     if object.get().is_none() {
         let _ = object.set(PyBytes::new(py, native).unbind());
@@ -263,7 +264,14 @@ impl RunResult {
     /// Bytes and paths are decoded like os.fsdecode() does.
     #[getter]
     fn args<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, &self.args)
+        PyList::new(py, &self.reported.argv)
+    }
+
+    /// For ExitError: timeout in seconds, output_limit in bytes, whether stderr was merged.
+    #[getter]
+    fn _reported(&self) -> (Option<f64>, Option<u64>, bool) {
+        let ReportedArguments { timeout, output_limit, stderr_merged, .. } = self.reported;
+        (timeout.map(|timeout| timeout.as_secs_f64()), output_limit, stderr_merged)
     }
 
     /// Returns this result if it is ok.
@@ -288,7 +296,7 @@ impl RunResult {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        pickled::reduce(py, &self.output, &self.args)
+        pickled::reduce(py, &self.output, &self.reported)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -331,6 +339,6 @@ impl RunResult {
 /// Recreates a Result from its pickled fields.
 #[pyfunction]
 pub fn restore(state: pickled::ResultState) -> PyResult<RunResult> {
-    let (output, args) = pickled::output(state)?;
-    Ok(RunResult::new(output.into(), args))
+    let (output, reported) = pickled::output(state)?;
+    Ok(RunResult::new(output.into(), reported))
 }

@@ -24,11 +24,16 @@ pub fn prepare(
 ) -> PyResult<(Request, Run)> {
     let options = Options::new(options, kind)?;
     let run = if kind == CallKind::Start { options.job()? } else { options.run()? };
-    Ok((Request::new(program, args, options, kind)?, run))
+    let mut request = Request::new(program, args, options, kind)?;
+    request.reported.timeout = run.timeout;
+    request.reported.output_limit = run.output_limit;
+    request.reported.stderr_merged |= run.terminal.is_some();
+    Ok((request, run))
 }
 
-/// Runs a program to its end in the calling thread. Python's signal handlers run meanwhile; one that raises ends the
-/// program.
+/// Runs a program to its end in the calling thread.
+///
+/// Python's signal handlers run during the call. If a handler raises, the call ends the program and raises the same.
 #[pyfunction]
 pub fn run(
     py: Python<'_>,
@@ -53,20 +58,21 @@ pub fn run(
             let value = error.value(py);
             if !value.hasattr("result").unwrap_or(true) {
                 // An exception that accepts no attributes propagates without the result.
-                let _ = value.setattr("result", RunResult::new(output.into(), request.args));
+                let _ = value.setattr("result", RunResult::new(output.into(), request.reported));
             }
         }
         return Err(error);
     }
     match outcome {
-        Ok(output) => Ok(RunResult::new(output.into(), request.args)),
+        Ok(output) => Ok(RunResult::new(output.into(), request.reported)),
         Err(error) => Err(request.context.exception(py, &error)),
     }
 }
 
 /// Starts a program in the calling thread. Once it has ended, `queue` gets the outcome under `key`.
 ///
-/// `turn` has its permit. `died`: this repeats a start whose parked process was killed before it executed the program.
+/// `permit` holds the limiter's permit for this run. `repeated`: this call repeats a start whose parked process was
+/// killed before it executed the program.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "one call from Python for each run")]
 pub fn begin(
@@ -88,13 +94,13 @@ pub fn begin(
     if repeated {
         request.command.died();
     }
-    // Shared: an error of run_then below needs the context, too.
+    // Shared: the callback has one reference, and an error of run_then() below needs the other.
     let context = Arc::new(request.context);
-    let send = queue.get().sender(key, request.args, context.clone());
+    let send = queue.get().sender(key, request.reported, context.clone());
     let ended = Arc::new(AtomicBool::new(false));
-    let ended_by_engine = ended.clone();
+    let ended_in_callback = ended.clone();
     let done = move |outcome| {
-        ended_by_engine.store(true, Ordering::Relaxed);
+        ended_in_callback.store(true, Ordering::Relaxed);
         send(outcome);
     };
     match py.detach(|| request.command.run_then(&run, done)) {

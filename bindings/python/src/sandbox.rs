@@ -48,12 +48,12 @@ impl Sandbox {
         let py = argv.py();
         let argv = os_strings(argv, "argv")?;
         let Some(program) = argv.first() else {
-            return Err(wrong_value(&"argv", "empty: its first item names the program"));
+            return Err(wrong_value(&"argv", "must not be empty; its first item names the command"));
         };
         check_program(py, program, "argv[0]")?;
         // Without the GIL: the search for the program may access slow disks.
-        let made = py.detach(|| spawnfd::Sandbox::new(&argv));
-        let mut core = made.map_err(|error| errors::exception(py, &error, Some(program)))?;
+        let created = py.detach(|| spawnfd::Sandbox::new(&argv));
+        let mut core = created.map_err(|error| errors::exception(py, &error, Some(program)))?;
         let mut numbers = Vec::new();
         if let Some(fds) = fds {
             let expected = "a mapping of number (int) and descriptor";
@@ -62,7 +62,10 @@ impl Sandbox {
                 let (number, fd) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
                 let number: i32 = integer(&number, &"fds: number")?;
                 if number < 3 {
-                    return Err(wrong_value(&"fds", format_args!("{number} is a standard stream, or none")));
+                    return Err(wrong_value(
+                        &"fds",
+                        format_args!("a number must be >= 3, got {number}; 0 to 2 are the standard streams"),
+                    ));
                 }
                 let fd = descriptor(&fd, &format_args!("fds[{number}]"))?;
                 core = core.descriptor(fd, number).map_err(|error| errors::exception(py, &error, None))?;

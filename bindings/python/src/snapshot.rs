@@ -28,7 +28,7 @@ pub struct Snapshot(Mutex<Option<core::Snapshot>>);
 impl Snapshot {
     fn with_open<T>(&self, action: impl FnOnce(&core::Snapshot) -> T) -> PyResult<T> {
         let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        snapshot.as_ref().map(action).ok_or_else(|| wrong_value(&"snapshot", "it is closed"))
+        snapshot.as_ref().map(action).ok_or_else(|| wrong_value(&"snapshot", "the Snapshot is closed"))
     }
 }
 

@@ -51,13 +51,13 @@ pub fn stream(number: i32, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -> 
         ("merge", _) if number == 2 => Ok(Stdio::SameAsStdout),
         (word, _) => {
             let instead = match (word, kind, number) {
-                ("pipe", CallKind::Run, 0) => r#"; input= gives it something, start(stdin="stream") over time"#,
-                ("pipe", CallKind::Start, 0) => r#"; "stream" is what write() gives it"#,
-                ("pipe", CallKind::Run | CallKind::Start, _) => "; it is captured unless told otherwise",
-                ("stdout", _, 2) => r#"; "merge" puts it there"#,
+                ("pipe", CallKind::Run, 0) => r#"; to pass data use input=, or start(stdin="stream")"#,
+                ("pipe", CallKind::Start, 0) => r#"; to write to the program use "stream""#,
+                ("pipe", CallKind::Run | CallKind::Start, _) => "; the stream is captured by default",
+                ("stdout", _, 2) => r#"; to send it to stdout use "merge""#,
                 _ => "",
             };
-            Err(wrong_value(&name, format_args!("{word:?} is not one of {}{instead}", keywords(number, kind))))
+            Err(wrong_value(&name, format_args!("expected one of {}, got {word:?}{instead}", keywords(number, kind))))
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::errors;
 use crate::template::{Template, TemplateCache};
 
 /// The interval at which fill() runs pending signal handlers.
-const SLICE: Duration = Duration::from_millis(50);
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Keeps programs warm until it is closed.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
@@ -38,7 +38,7 @@ impl Warm {
     }
 
     fn check_open(&self) -> PyResult<()> {
-        if self.closed() { Err(wrong_value(&"warm", "it is closed")) } else { Ok(()) }
+        if self.closed() { Err(wrong_value(&"warm", "the Warm is closed")) } else { Ok(()) }
     }
 }
 
@@ -48,7 +48,7 @@ fn mode(value: &Bound<'_, PyAny>) -> PyResult<Mode> {
     match &*name.to_string_lossy() {
         "reserve" => Ok(Mode::Reserve),
         "fork" => Ok(Mode::Fork),
-        name => Err(wrong_value(&"mode", format_args!("{expected}, not {name:?}"))),
+        name => Err(wrong_value(&"mode", format_args!("expected {expected}, got {name:?}"))),
     }
 }
 
@@ -118,7 +118,7 @@ impl Warm {
             current_dir: cwd.map(|cwd| os_string(cwd, &"cwd").map(PathBuf::from)).transpose()?,
         };
         if cwd.is_some() && park.sandbox.is_none() {
-            return Err(wrong_value(&"cwd", "where a sandbox is started; without one, each start says where"));
+            return Err(wrong_value(&"cwd", "requires sandbox; without a sandbox, pass cwd to each start"));
         }
         let added = match program.cast::<Template>() {
             Ok(template) => {
@@ -128,7 +128,7 @@ impl Warm {
             Err(_) => {
                 let program = os_string(program, &"program")?;
                 if program.is_empty() {
-                    return Err(wrong_value(&"program", "empty: it names the program"));
+                    return Err(wrong_value(&"program", "must not be empty"));
                 }
                 let program = absolute(program);
                 py.detach(|| self.core.add(&program, park))
@@ -137,7 +137,7 @@ impl Warm {
         added.map_err(|error| errors::exception(py, &error, None))
     }
 
-    /// Returns the same template, with programs that start from these parked processes.
+    /// Adds the template's program to this Warm; returns the same template, which starts programs warm.
     fn template(&self, py: Python<'_>, cold: &Bound<'_, Template>) -> PyResult<Template> {
         let cold = &cold.get().0;
         py.detach(|| self.core.add_once(cold))
@@ -164,7 +164,7 @@ impl Warm {
         let timeout = seconds(timeout, "timeout")?.unwrap_or(Duration::MAX);
         let begin = Instant::now();
         loop {
-            let slice = timeout.saturating_sub(begin.elapsed()).min(SLICE);
+            let slice = timeout.saturating_sub(begin.elapsed()).min(SIGNAL_INTERVAL);
             let began = Instant::now();
             if py.detach(|| self.core.fill(slice)) {
                 return Ok(true);
@@ -225,7 +225,7 @@ fn duplicate(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Arc<Owned
     })
 }
 
-/// Makes a relative path absolute, from the working directory. A plain name stays as it is.
+/// Makes a relative path absolute, from the working directory. A name without a slash is returned unchanged.
 fn absolute(program: OsString) -> OsString {
     let path = Path::new(&program);
     if !program.as_bytes().contains(&b'/') || path.is_absolute() {

@@ -308,7 +308,7 @@ def test_several_threads_wait() -> None:
 @pytest.mark.parametrize(
     ("options", "expected", "message"),
     [
-        ({"stdin": subprocess.PIPE}, ValueError, "stdin: -1 .*pipe"),
+        ({"stdin": subprocess.PIPE}, ValueError, "stdin: .* got -1; .*pipe"),
         ({"stdout": "separate"}, ValueError, "stdout"),
         ({"stdout": "merge"}, ValueError, "stdout"),
         ({"stdin": object()}, TypeError, "stdin: .*pipe"),

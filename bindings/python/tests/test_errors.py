@@ -27,7 +27,8 @@ def test_not_found() -> None:
         assert (error.errno, error.stage, error.action) == (errno.ENOENT, "template", None)
         assert error.strerror == os.strerror(errno.ENOENT)
         assert error.filename == argv[0]
-        assert str(error) == f"template: {error.call} = -1 ENOENT (No such file or directory)"
+        said = "No such file or directory" if "/" in argv[0] else "not found in PATH"
+        assert str(error) == f"{argv[0]}: {said} [template: {error.call} = -1 ENOENT]"
 
 
 def test_file_without_execute_permission(tmp_path: Path) -> None:
@@ -110,13 +111,13 @@ def test_messages_suggest_what_to_write_instead() -> None:
             TypeError, match=r"^argv: expected a list of the program and "
         ) as caught:
             sf.run(line)
-        assert f'as ["ls", "-l"], not {what}; ' in str(caught.value)
-        assert str(caught.value).endswith(f"for a shell command line: spawnfd.sh({line!r})")
-    with pytest.raises(TypeError, match=r"^deny: .*, not str; one alone: \['A\*'\]$"):
+        assert f'such as ["ls", "-l"], not {what}; ' in str(caught.value)
+        assert str(caught.value).endswith(f"for a shell command line use spawnfd.sh({line!r})")
+    with pytest.raises(TypeError, match=r"^deny: .*, not str; for a single item pass \['A\*'\]$"):
         sf.Env.inherit(deny=cast(Any, "A*"))
-    with pytest.raises(FileNotFoundError, match="each argument is an item of argv"):
+    with pytest.raises(FileNotFoundError, match="not found in PATH; each argument must be"):
         sf.run(["ls -l"])
-    with pytest.raises(TypeError, match=r"Env\.inherit\(\), Env\.only\(\) and Env\.empty\(\)"):
+    with pytest.raises(TypeError, match=r"Env\.inherit\(\), Env\.only\(\) or Env\.empty\(\)"):
         sf.Env()
     with sf.start_sync(["cat"], stdin="stream") as job:
         with pytest.raises(TypeError, match=r"data: expected bytes, .* or str, not int"):
@@ -124,7 +125,7 @@ def test_messages_suggest_what_to_write_instead() -> None:
         for timeout in ("5", True):
             with pytest.raises(TypeError, match=r"timeout: expected seconds \(float\) or None"):
                 job.wait(cast(Any, timeout))
-        with pytest.raises(ValueError, match="timeout: -1 is no time to wait"):
+        with pytest.raises(ValueError, match="timeout must be >= 0, got -1"):
             job.wait(-1)
 
 
@@ -193,9 +194,9 @@ for result in results:
         result.check()
         raise AssertionError
     except sf.ExitError as error:
-        how = "how sh ended is not known: somebody else has taken its status"
-        how = "sh was cancelled" if stop == "cancelled" else how
-        assert (str(error), error.result) == (f"{how}: why", result)
+        how = "ended with an unknown status: other code reaped the program, or SIGCHLD is ignored"
+        how = "was cancelled" if stop == "cancelled" else how
+        assert (str(error), error.result) == (f"{result.args} {how}; stderr: why", result)
 child = sf.spawn(["true"])
 try:
     child.wait(20)

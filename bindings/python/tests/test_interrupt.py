@@ -38,7 +38,7 @@ def test_exception_keeps_its_own_result() -> None:
 
     old = signal.signal(signal.SIGUSR1, handle)
     try:
-        with pytest.raises(sf.ExitError, match="code 7") as caught:
+        with pytest.raises(sf.ExitError, match="exited with status 7") as caught:
             sf.run(sf.sh(f"echo outer; kill -USR1 {os.getpid()}; sleep 60"))
     finally:
         signal.signal(signal.SIGUSR1, old)

@@ -320,7 +320,7 @@ def test_replaced_queue_descriptor_is_noticed(
         with theirs.open("r+b", buffering=0) as file:
             file.seek(3)
             os.dup2(file.fileno(), number, inheritable=False)
-            # Blocks the loop until one result is there, and for longer than UNSEEN.
+            # Blocks the loop until one result is there, and for longer than CHECK_INTERVAL.
             os.close(writer)
             assert eventually(lambda: len(children() - before) == 1)
             assert eventually(is_engine_at_rest)

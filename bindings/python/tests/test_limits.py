@@ -29,7 +29,7 @@ def test_cpu_time(run: Run) -> None:
     assert (result.stop, result.limit, result.ok) == ("limit", "cpu_time (rlimit)", False)
     assert (result.signal, result.limits) == (signal.SIGXCPU, {"cpu_time": "rlimit"})
     assert "limit='cpu_time (rlimit)'" in repr(result).replace('"', "'")
-    with pytest.raises(sf.ExitError, match=r"reached its limit of cpu_time \(rlimit\)"):
+    with pytest.raises(sf.ExitError, match=r"reached its cpu_time limit \(rlimit\)"):
         result.check()
     # With tree="auto" a cgroup enforces the limit, if the run has one.
     result = run(BURN, limits=limits)
@@ -51,7 +51,7 @@ def test_limits_that_cannot_be_enforced(run: Run) -> None:
         with pytest.raises(sf.SpawnError) as caught:
             run(["true"], limits=limits, **GUARD)
         assert caught.value.stage == "limit"
-        assert "= -1 EOPNOTSUPP (" in str(caught.value)
+        assert "= -1 EOPNOTSUPP]" in str(caught.value)
     result = run(["true"], limits=sf.Limits(cpus=1, enforce="best-effort"), **GUARD)
     assert (result.ok, result.limit, result.limits) == (True, None, {"cpus": "nobody"})
 
@@ -78,7 +78,7 @@ def test_pids(run: Run) -> None:
         (sf.Limits(cpus=float("inf")), ValueError, r"limits\.cpus: inf is out of range"),
         (sf.Limits(cpus=True), TypeError, r"limits\.cpus: expected float or None, not bool"),
         (sf.Limits(cpus="x"), TypeError, r"limits\.cpus"),  # type: ignore[arg-type]
-        (sf.Limits(enforce="x"), ValueError, r'limits\.enforce: "x" is not one of'),  # type: ignore[arg-type]
+        (sf.Limits(enforce="x"), ValueError, r'limits\.enforce: expected one of .*, got "x"'),  # type: ignore[arg-type]
     ],
 )
 @each_run

@@ -55,7 +55,9 @@ def test_output_limit(run: Run) -> None:
     assert (result.stop, result.signal, result.ok) == ("output_limit", 15, False)
     assert result.seen_bytes > 1_000_000
     assert result.seen_bytes == result.omitted_bytes + 20
-    with pytest.raises(sf.ExitError, match="written too much"):
+    with pytest.raises(
+        sf.ExitError, match="exceeded its output limit of 1000000 bytes and was killed by SIGTERM"
+    ):
         result.check()
 
 
@@ -181,7 +183,7 @@ def test_text_drops_characters_cut_by_an_omission() -> None:
 @pytest.mark.parametrize(
     ("options", "expected", "message"),
     [
-        ({"grace": -1}, ValueError, "grace: -1"),
+        ({"grace": -1}, ValueError, "grace must be >= 0, got -1"),
         ({"grace": "x"}, TypeError, "grace"),
         ({"drain": float("nan")}, ValueError, "drain"),
         ({"output_limit": -1}, ValueError, "output_limit"),
@@ -189,33 +191,37 @@ def test_text_drops_characters_cut_by_an_omission() -> None:
         ({"spill": 5}, TypeError, r"spill: expected spawnfd\.Spill"),
         ({"spill": sf.Spill("x")}, TypeError, r"spill\.max_bytes"),  # type: ignore[arg-type]
         ({"spill": sf.Spill(5, 5)}, TypeError, r"spill\.dir"),  # type: ignore[arg-type]
-        ({"leftovers": "x"}, ValueError, 'leftovers: "x" is not one of "kill", "adopt"'),
+        (
+            {"leftovers": "x"},
+            ValueError,
+            'leftovers: expected one of "kill", "adopt", "detach", got "x"',
+        ),
         ({"leftovers": 3}, TypeError, "leftovers"),
         ({"no": 1}, TypeError, 'unexpected keyword argument "no"$'),
-        ({"shell": True}, TypeError, r'"shell": spawnfd\.sh\(command\) makes'),
-        ({"capture_output": True}, TypeError, "captured unless told otherwise"),
-        ({"check": True}, TypeError, r"Result\.check\(\)"),
-        ({"start_new_session": True}, TypeError, "it has one"),
+        ({"shell": True}, TypeError, r'"shell"; for a shell .* pass spawnfd\.sh\(command\)'),
+        ({"capture_output": True}, TypeError, "captured by default"),
+        ({"check": True}, TypeError, r"call check\(\) of the Result"),
+        ({"start_new_session": True}, TypeError, "always starts a new session"),
         ({"timeout": True}, TypeError, "timeout: expected seconds"),
-        ({"timeout": -(10**400)}, ValueError, "timeout: -inf is no time to wait"),
+        ({"timeout": -(10**400)}, ValueError, "timeout must be >= 0, got -inf"),
         ({"input": "\ud800"}, ValueError, "input: 'utf-8' codec can't encode"),
         (
             {"keep": [5, 5]},
             TypeError,
             "keep: expected a tuple of two int: bytes of head .*, not list",
         ),
-        ({"tree": "\ud800"}, ValueError, "tree: .* is not one of"),
-        ({"stdout": "\ud800"}, ValueError, "stdout: .* is not one of"),
+        ({"tree": "\ud800"}, ValueError, "tree: expected one of .*, got"),
+        ({"stdout": "\ud800"}, ValueError, "stdout: expected one of .*, got"),
         ({"tree": 1}, TypeError, 'tree: expected one of "group"'),
         ({"cwd": 1.5}, TypeError, r"cwd: expected a path .* or a descriptor \(int\), not float"),
         ({"cwd": True}, TypeError, r"cwd: expected a path .*, not bool"),
-        ({"stdin": "pipe"}, ValueError, r'stdin: "pipe" is not one of .*; .*"stream"'),
-        ({"stdout": "pipe"}, ValueError, "it is captured unless told otherwise"),
-        ({"stderr": "stdout"}, ValueError, '"merge" puts it there'),
+        ({"stdin": "pipe"}, ValueError, r'stdin: expected one of .*, got "pipe"; .*"stream"'),
+        ({"stdout": "pipe"}, ValueError, "the stream is captured by default"),
+        ({"stderr": "stdout"}, ValueError, 'to send it to stdout use "merge"'),
         (
             {"stdout": io.StringIO()},
             ValueError,
-            r"stdout: fileno\(\) raises .*; expected \"capture\"",
+            r"stdout: fileno\(\) raised .*; expected \"capture\"",
         ),
         (
             {"actions": [sf.actions.Descriptor(io.BytesIO())]},
@@ -234,7 +240,7 @@ def test_wrong_options(options: dict[str, Any], expected: type[Exception], messa
     ("options", "expected", "message"),
     [
         ({"window": -1}, ValueError, "window"),
-        ({"stdin": "stream", "input": b""}, ValueError, "input: stdin is given"),
+        ({"stdin": "stream", "input": b""}, ValueError, "input: cannot be combined with stdin"),
         ({"stdin": "pipe"}, ValueError, 'stdin: .*"stream"'),
     ],
 )
@@ -244,16 +250,16 @@ def test_wrong_options_of_jobs(
     with pytest.raises(expected, match=message):
         run_job(["true"], **options)
     for name in {"window", "hold"} & {*options, "hold"}:
-        with pytest.raises(TypeError, match=rf'argument "{name}": start\(\) has it'):
+        with pytest.raises(TypeError, match=rf'argument "{name}"; start\(\) accepts it'):
             sf.run(["true"], **{name: options.get(name, True)})  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
     ("name", "where"),
-    [("timeout", "Child.wait"), ("input", "run"), ("hold", "start"), ("window", "start")],
+    [("timeout", "Child.wait"), ("input", "start"), ("hold", "start"), ("window", "start")],
 )
 def test_spawn_has_its_own_options(name: str, where: str) -> None:
-    with pytest.raises(TypeError, match=rf'unexpected keyword argument "{name}": {where}\(\)'):
+    with pytest.raises(TypeError, match=rf'unexpected keyword argument "{name}"; .*{where}\(\)'):
         sf.spawn(["true"], **{name: 1})  # type: ignore[call-arg]
 
 

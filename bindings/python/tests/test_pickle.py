@@ -179,7 +179,7 @@ def test_process_bound_objects_are_refused() -> None:
             for protocol in PROTOCOLS:
                 with pytest.raises(TypeError, match=refusal):
                     pickle.dumps(value, protocol)
-    with pytest.raises(TypeError, match="not authority that can be handed over; pass its path"):
+    with pytest.raises(TypeError, match="the right to execute the file; pass the path"):
         pickle.dumps(template)
 
 

@@ -76,12 +76,12 @@ def test_run_during_interpreter_shutdown(which: str, expected: str) -> None:
 def test_check_raises_for_a_signal() -> None:
     result = sf.run(sf.sh("echo last words >&2; kill -TERM $$"))
     assert (result.ok, result.code, result.signal, result.stop) == (False, None, 15, "exited")
-    with pytest.raises(sf.ExitError, match="killed by SIGTERM: last words") as caught:
+    with pytest.raises(sf.ExitError, match="was killed by SIGTERM; stderr: last words") as caught:
         result.check()
     assert caught.value.result is result
     ok = sf.run(["true"])
     assert ok.check() is ok
-    with pytest.raises(sf.ExitError, match="false exited with code 1"):
+    with pytest.raises(sf.ExitError, match=r"^\['false'\] exited with status 1$"):
         sf.run(["false"]).check()
 
 
@@ -227,7 +227,9 @@ def test_timeout_kills_the_group(tmp_path: Path) -> None:
     assert (result.stop, result.signal, result.stdout) == ("timeout", 15, b"before\n")
     assert result.drain == "eof"
     assert 0.2 <= result.wall <= time.monotonic() - start < 2 * TIMEOUT_S
-    with pytest.raises(sf.ExitError, match=rf"was ended after {result.wall:.3f} s"):
+    with pytest.raises(
+        sf.ExitError, match=r"\] timed out after [0-9.]+ s and was killed by SIGTERM$"
+    ):
         result.check()
 
 
@@ -339,16 +341,16 @@ def test_sh() -> None:
         (b"ls", {}, TypeError, "argv"),
         (3, {}, TypeError, "argv: .*not int"),
         ({"a"}, {}, TypeError, "argv: .*not set"),
-        ([], {}, ValueError, "argv: empty"),
-        ([""], {}, ValueError, r"argv\[0\]: empty"),
+        ([], {}, ValueError, "argv: must not be empty"),
+        ([""], {}, ValueError, r"argv\[0\]: must not be empty"),
         (["true", 3], {}, TypeError, r"argv\[1\]: .*not int"),
         (["true", "a\0b"], {}, ValueError, r"argv\[1\]: embedded null byte"),
         (["./true"], {}, ValueError, "absolute"),
         (["true"], {"cwd": 1.5}, TypeError, "cwd"),
         (["true"], {"cwd": "a\0b"}, ValueError, "cwd: embedded null byte"),
-        (["true"], {"cwd": -1}, ValueError, "cwd: -1 is no descriptor"),
+        (["true"], {"cwd": -1}, ValueError, "cwd: a descriptor must be >= 0, got -1"),
         (["true"], {"env": 3}, TypeError, "env"),
-        (["true"], {"env": {"A=B": "x"}}, ValueError, "env: .*no name"),
+        (["true"], {"env": {"A=B": "x"}}, ValueError, "env: .*not a variable name"),
         (["true"], {"env": {"A": 3}}, TypeError, r"env\['A'\]"),
         (["true"], {"timeout": -1}, ValueError, "timeout"),
         (["true"], {"timeout": float("nan")}, ValueError, "timeout"),
@@ -357,7 +359,7 @@ def test_sh() -> None:
         (["true"], {"input": [1]}, TypeError, "input"),
         (["true"], {"input": b"", "stdin": "null"}, ValueError, "input"),
         (["true"], {"stdin": "pipe"}, ValueError, "stdin: .*inherit"),
-        (["true"], {"stdin": -3}, ValueError, "stdin: -3 .*null"),
+        (["true"], {"stdin": -3}, ValueError, "stdin: .* got -3; .*null"),
         (["true"], {"stdout": "merge"}, ValueError, "stdout"),
         (["true"], {"stderr": 1.5}, TypeError, "stderr: .*merge"),
         (["true"], {"stderr": True}, TypeError, "stderr"),

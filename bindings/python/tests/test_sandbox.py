@@ -114,7 +114,7 @@ def test_sandbox_command_is_searched_in_the_hosts_path(tmp_path: Path) -> None:
 
 def test_program_that_looks_like_an_option_is_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"argv\[0\]: \"--bind\": the sandbox's command would take"
+        ValueError, match=r"argv\[0\]: the sandbox's command would read \"--bind\" as"
     ):
         sf.run(["--bind", "/", "/", "/bin/sh"], sandbox=sf.Sandbox(["env"]))
 
@@ -220,7 +220,7 @@ def test_wrong_arguments(word: int) -> None:
             sf.Sandbox(wrong)
     with pytest.raises(sf.SpawnError, match="absolute"):
         sf.Sandbox(["bin/bwrap"])
-    with pytest.raises(ValueError, match=r"argv\[0\]: empty"):
+    with pytest.raises(ValueError, match=r"argv\[0\]: must not be empty"):
         sf.Sandbox([""])
     for wrong in ({1: word}, {-1: word}, {"3": word}, [3], {3: "x"}):
         with pytest.raises((TypeError, ValueError), match="fds"):
@@ -232,7 +232,7 @@ def test_wrong_arguments(word: int) -> None:
             sf.run(["true"], sandbox=wrong)
     with pytest.raises(ValueError, match="empty"):
         sf.run([""], sandbox=sf.Sandbox(["env"]))
-    with pytest.raises(ValueError, match="sandbox: a Template is executed itself"):
+    with pytest.raises(ValueError, match="sandbox: cannot be combined with a Template"):
         sf.Template("/bin/true").run([], sandbox=sf.Sandbox(["env"]))
     with pytest.raises(TypeError):
         pickle.dumps(sf.Sandbox(["env"]))

@@ -185,13 +185,13 @@ def test_errors(tmp_path: Path) -> None:
         sf.Template("some/program")
     with pytest.raises(TypeError, match="program"):
         sf.Template(3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="program: empty"):
+    with pytest.raises(ValueError, match="program: must not be empty"):
         sf.Template("")
     with pytest.raises(TypeError, match="path"):
         sf.Template("echo", path=["/bin"])  # type: ignore[arg-type]
     with plain.open() as file, pytest.raises(PermissionError, match=r"template\(fd\) = -1 EACCES"):
         sf.Template.from_fd(file)
-    with pytest.raises(ValueError, match="fd: -1"):
+    with pytest.raises(ValueError, match=r"fd: .* got -1"):
         sf.Template.from_fd(-1)
 
 

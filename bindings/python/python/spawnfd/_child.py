@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The primitive: a started program and its pidfd."""
+"""spawn() and Child: a started program and its pidfd, without supervision."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Child(NotPickled):
     stderr: FileIO | None
 
     def __init__(self) -> None:
-        raise TypeError("spawnfd.spawn() makes these")
+        raise TypeError("a Child cannot be created directly; use spawnfd.spawn()")
 
     @classmethod
     def _spawn(cls, program: Program, args: Args, options: SpawnOptions) -> Child:

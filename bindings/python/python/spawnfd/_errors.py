@@ -14,11 +14,14 @@ _NAMES = {**numbers.errorcode, numbers.EOPNOTSUPP: "EOPNOTSUPP", numbers.EDEADLK
 
 
 class SpawnError(OSError):
-    """A program could not be found, started, watched or waited for.
+    """A program could not be found, started, supervised or waited for.
 
-    A failed start leaves no process. Where the errno has a builtin exception class, the error is
-    an instance of that class, too: FileNotFoundError for ENOENT, PermissionError for EACCES and
-    EPERM. An argument that the core rejects (EINVAL) raises a SpawnError that is a ValueError.
+    A failed start leaves no process. If the errno has a builtin exception class, the error is an
+    instance of that class, too: FileNotFoundError for ENOENT, PermissionError for EACCES and EPERM.
+    An argument that the core rejects (EINVAL) raises a SpawnError that is a ValueError.
+
+    The message says what failed, followed by the stage, the system call and the errno:
+    `rg: not found in PATH [template: search("rg", PATH="/usr/bin") = -1 ENOENT]`.
 
     Attributes:
         errno: The error number.
@@ -43,7 +46,49 @@ class SpawnError(OSError):
             return super().__str__()
         where = self.stage if self.action is None else f"{self.stage} {self.action}"
         name = _NAMES.get(self.errno, str(self.errno))
-        return f"{where}: {self.call} = -1 {name} ({self.strerror})"
+        return f"{self._summary()} [{where}: {self.call} = -1 {name}]"
+
+    def _summary(self) -> str:
+        """What failed, in the terms of the caller's arguments."""
+        text = self.strerror or ""
+        if self.errno == numbers.ECANCELED:
+            killer = "a signal" if self.stage == "killed" else "a seccomp filter"
+            text = f"{killer} killed the child before exec"
+        elif self.stage == "credentials":
+            text = "the calling thread's credentials differ from those of the template's creator"
+        elif self.errno == numbers.ESTALE and self.stage in ("template", "revalidate", "exec"):
+            text = "the file has changed since the template was created"
+        elif self.errno == numbers.ENOENT and self.stage == "template":
+            program = os.fsdecode(self.filename or "/")
+            absent = os.strerror(numbers.ENOENT)
+            text = text if "/" in program else text.replace(absent, "not found in PATH")
+        subject = (
+            f"actions[{self.action}]" if self.action is not None else _SUBJECTS.get(self.stage)
+        )
+        if self.filename is not None:
+            file = os.fsdecode(self.filename)
+            file = file if file.isprintable() else repr(file)
+            subject = file if subject is None else f"{subject}: {file}"
+        return text if subject is None else f"{subject}: {text}"
+
+
+# The subject of an error, by stage. At the other stages the program is the subject.
+_SUBJECTS = {
+    "clone": "cannot create the child process",
+    "descriptors": "cannot set up the child's descriptors",
+    "stdin": "stdin",
+    "stdout": "stdout",
+    "stderr": "stderr",
+    "cwd": "cwd",
+    "signals": "cannot set up the child's signals",
+    "filter": "cannot install the seccomp filter",
+    "wait": "cannot wait for the program",
+    "capture": "cannot transfer the program's input or output",
+    "snapshot": "cannot take the snapshot",
+    "tree": "cannot control the program's process tree",
+    "limit": "cannot apply the limits",
+    "warm": "cannot park processes",
+}
 
 
 class StaleTemplate(SpawnError):
@@ -56,6 +101,10 @@ class StaleTemplate(SpawnError):
 class ExitError(Exception):
     """A run did not end by itself with exit code 0; Result.check() raises this.
 
+    The message has the argv, the exit status or signal, a timeout or exceeded limit, and the last
+    lines of standard error (at most 10 lines and 2 KiB). If the run merged standard error into
+    standard output, it has the last lines of the merged output.
+
     Attributes:
         result: The run's Result.
     """
@@ -66,33 +115,85 @@ class ExitError(Exception):
 
     def __str__(self) -> str:
         result = self.result
-        program = result.args[0] if result.args else "program"
-        unended = result.code is None and result.signal is None and not result.status_lost
-        if unended and result.leftovers:
-            left = result.leftovers[0]
-            why = "not permitted" if left.fate == "not_permitted" else "SIGKILL had no effect"
-            text = f"{program} could not be killed ({why}) and still runs as process {left.pid}"
-        elif result.stop == "timeout":
-            text = f"{program} was ended after {result.wall:.3f} s"
-        elif result.stop == "cancelled":
-            text = f"{program} was cancelled"
-        elif result.stop == "output_limit":
-            text = f"{program} was ended as it had written too much"
-        elif result.stop == "limit":
-            text = f"{program} reached its limit of {result.limit}"
-        elif result.code is not None:
-            text = f"{program} exited with code {result.code}"
-        elif result.status_lost:
-            text = f"how {program} ended is not known: somebody else has taken its status"
+        merged = result._reported[2]
+        name, output = ("output", result.stdout) if merged else ("stderr", result.stderr)
+        lines, is_cut = _last_lines(output)
+        text = f"{_argv(result)} {_end(result)}"
+        if not lines:
+            return text
+        if is_cut or result.omitted_bytes:
+            name = f"last lines of {name}"
+        return "\n".join(
+            [f"{text}; {name}:", *lines] if lines[1:] else [f"{text}; {name}: {lines[0]}"]
+        )
+
+
+# Bounds of ExitError's message.
+_MAX_LINES = 10
+_MAX_BYTES = 2048
+_MAX_ARGV = 500
+
+
+def _argv(result: Result) -> str:
+    text = repr(result.args)
+    return text if len(text) <= _MAX_ARGV else f"{text[:_MAX_ARGV]}...]"
+
+
+def _end(result: Result) -> str:
+    """How a run that is not ok ended."""
+    timeout, output_limit, _ = result._reported
+    reason = ""
+    if result.stop == "timeout":
+        reason = "timed out" if timeout is None else f"timed out after {timeout:.10g} s"
+    elif result.stop == "cancelled":
+        reason = "was cancelled"
+    elif result.stop == "output_limit":
+        reason = f"exceeded its output limit of {output_limit} bytes"
+    elif result.stop == "limit":
+        limit, _, enforcer = (result.limit or "").partition(" ")
+        reason = f"reached its {limit} limit {enforcer}"
+    if result.code is not None:
+        status = f"exited with status {result.code}"
+    elif result.signal is not None:
+        status = f"was killed by {_signal_name(result.signal)}"
+    elif result.status_lost:
+        cause = "other code reaped the program, or SIGCHLD is ignored"
+        return reason or f"ended with an unknown status: {cause}"
+    elif result.leftovers:
+        program = result.leftovers[0]
+        why = "not permitted" if program.fate == "not_permitted" else "SIGKILL had no effect"
+        status = f"could not be killed ({why}) and still runs as process {program.pid}"
+        return f"{reason}, {status}" if reason else status
+    else:
+        return reason or "ended with an unknown status"
+    return f"{reason} and {status}" if reason else status
+
+
+def _last_lines(output: bytes) -> tuple[list[str], bool]:
+    """Returns the last lines of the output, and whether it has more than these."""
+    output = output.rstrip()
+    tail, before = output[-_MAX_BYTES:], output[:-_MAX_BYTES]
+    prefix = ""
+    if before and not before.endswith(b"\n"):
+        # The first line is incomplete: drop it, unless it is the only one.
+        _, newline, rest = tail.partition(b"\n")
+        if newline:
+            tail = rest
         else:
-            text = f"{program} was killed by {_signal_name(result.signal)}"
-        last = result.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]
-        return f"{text}: {last}" if last else text
+            # Skip the rest of a UTF-8 character that was split.
+            tail, prefix = tail.lstrip(bytes(range(0x80, 0xC0))), "..."
+    # Of a line that was overwritten by carriage returns, as progress bars are, take the last text.
+    lines = [
+        line.rstrip("\r").rpartition("\r")[2]
+        for line in (prefix + tail.decode(errors="replace")).split("\n")
+    ]
+    is_cut = bool(before) or len(lines) > _MAX_LINES
+    return (lines[-_MAX_LINES:] if tail else []), is_cut
 
 
-def _signal_name(number: int | None) -> str:
+def _signal_name(number: int) -> str:
     try:
-        return signals.Signals(number or 0).name
+        return signals.Signals(number).name
     except ValueError:
         return f"signal {number}"
 

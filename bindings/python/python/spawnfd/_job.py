@@ -49,7 +49,10 @@ class _JobBase(NotPickled):
     args: list[str]
 
     def __init__(self) -> None:
-        raise TypeError("spawnfd.start() and spawnfd.start_sync() make these")
+        name = type(self).__name__
+        raise TypeError(
+            f"a {name} cannot be created directly; use spawnfd.start() or spawnfd.start_sync()"
+        )
 
     @classmethod
     def _make(
@@ -115,7 +118,7 @@ class _JobBase(NotPickled):
     @contextmanager
     def _writing(self) -> Generator[None]:
         if self._writer_pid == os.getpid():
-            raise RuntimeError("write(): another one of this job waits for room")
+            raise RuntimeError("write(): another write() of this job is in progress")
         self._writer_pid = os.getpid()
         try:
             yield

@@ -131,8 +131,8 @@ class _Counters:
         self._cold: Counter[str] = Counter()
 
     def renew_lock(self) -> None:
-        # In a forked child the old lock may be owned by a thread that does not exist there. The
-        # lock is reentrant because a signal handler or a finalizer may take it in the same thread.
+        # In a forked child the old lock may belong to a thread that does not exist there. The lock
+        # is reentrant because a signal handler or a finalizer may acquire it in the same thread.
         self._lock = threading.RLock()
 
     def made(self, how: str) -> None:
@@ -166,7 +166,7 @@ _warm: _spawnfd.Warm | None = None
 
 
 def set_warm(warm: _spawnfd.Warm | None) -> None:
-    """Sets the Warm from whose parked processes programs start, or None."""
+    """Sets the Warm whose parked processes Popen's programs start from; None: cold starts."""
     global _warm
     _warm = warm
 
@@ -219,8 +219,8 @@ def _unsupported_reason(call: dict[str, Any], values: tuple[Any, ...]) -> str | 
 def _resolve(call: dict[str, Any]) -> str | None:
     """Adds argv, candidate paths and variables to `call`, computed from Popen's arguments.
 
-    Exceptions from the caller's objects propagate, as in CPython. Iterators are read here once and
-    replaced by their items.
+    Exceptions from the caller's objects propagate, as in CPython. Iterators are replaced by their
+    items, as they can be read only once.
     """
     args, shell, env = call["args"], call["shell"], call["env"]
     argv: list[Any]
@@ -260,7 +260,7 @@ def _resolve(call: dict[str, Any]) -> str | None:
 
 
 class _ReadEnvironment:
-    """An environment whose items() can be read only once, with the items that were read."""
+    """Replaces an environment whose items() is an iterator; returns the items read from it."""
 
     def __init__(self, env: Any, items: list[Any]) -> None:
         self._env, self._items = env, items

@@ -70,9 +70,9 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
             `wall` begin at the start of the program.
         terminal: A pair (rows, columns), or an os.terminal_size: the program gets a terminal of
             that size as its three streams. All its output is "stdout", as the terminal transmits
-            it ("\\n" becomes "\\r\\n"). `input`, followed by end-of-file, is typed into the
-            terminal. A program waits for more if it reads on after that, reads single keys, or
-            discards early input (at a password prompt).
+            it ("\\n" becomes "\\r\\n"). `input` is typed into the terminal, followed by
+            end-of-file (Ctrl-D). A program waits for more input if it continues to read after that,
+            reads single keys, or discards early input (at a password prompt).
         actions: Further steps of the child before exec, in this order: see spawnfd.actions.
         arg0: The program's argv[0]; by default the name in `argv`.
         sandbox: A Sandbox: its command finds and starts the program. `cwd`, `env`, `actions` and

@@ -262,6 +262,9 @@ class Result:
 
         Bytes and paths are decoded like os.fsdecode() does.
         """
+    @property
+    def _reported(self) -> tuple[float | None, int | None, bool]:
+        """For ExitError: timeout in seconds, output_limit in bytes, whether stderr was merged."""
     def check(self) -> Result:
         """Returns this result if it is ok.
 

@@ -40,7 +40,8 @@ class Template(NotPickled):
     _core: _spawnfd.Template
     _warm: Warm | None
     _reason = (
-        "it is not authority that can be handed over; pass its path, and make one where it is used"
+        "it does not convey the right to execute the file; "
+        "pass the path, and create a template where it is used"
     )
 
     def __copy__(self) -> Template:  # type: ignore[override]
@@ -103,8 +104,10 @@ class Template(NotPickled):
     def by_descriptor(self) -> Template:
         """Returns a template of the same file that executes strictly by descriptor.
 
-        This closes the window of one system call between check and exec. AT_EXECFN is /dev/fd/N
-        then, and before Linux 6.14 the task's name is a number. Programs never start warm from it.
+        Other templates execute by path, and another file can replace the path between the last
+        check and exec, a window of one system call. This template has no such window. In the
+        program AT_EXECFN is /dev/fd/N, and before Linux 6.14 the process's name (comm) is a number.
+        Starts from this template are never warm.
 
         Raises:
             SpawnError: EINVAL: it is a script, which its interpreter could not open.

@@ -27,7 +27,7 @@ class NotPickled:
 
 
 def deadline(timeout: float | None) -> float | None:
-    """Returns the time.monotonic() value `timeout` seconds from now; None: never.
+    """Returns the time.monotonic() value `timeout` seconds from now; None for no timeout.
 
     Raises:
         TypeError, ValueError: `timeout` is not a valid number of seconds.
@@ -38,7 +38,7 @@ def deadline(timeout: float | None) -> float | None:
         found = type(timeout).__qualname__
         raise TypeError(f"timeout: expected seconds (float) or None, not {found}")
     if not timeout >= 0:
-        raise ValueError(f"timeout: {timeout} is no time to wait")
+        raise ValueError(f"timeout must be >= 0, got {timeout}")
     try:
         return time.monotonic() + timeout
     except OverflowError:
@@ -86,15 +86,15 @@ Input: TypeAlias = bytes | bytearray | memoryview | str
 class Spill:
     """Requests a file with all output of a run, written once a stream exceeds `keep`.
 
-    The file has mode 0600. It has the bytes of both streams from the first one on, in order of
-    arrival. It is removed with the last reference to the run's Result (and Job). If this process
-    ends before, in any way, the next run that spills to the same directory removes it.
+    The file has mode 0600. It has all bytes of both streams, in order of arrival. The library
+    removes it with the last reference to the run's Result (and Job). If this process ends earlier,
+    even by a crash, the next run that spills to the same directory removes it.
 
     The thread that serves all jobs and asynchronous runs writes the file. If the disk does not
     respond, all of them wait, and their timeouts are late.
 
     Attributes:
-        max_bytes: Maximum length of the file in bytes; later output is not in it.
+        max_bytes: Maximum length of the file in bytes; the file does not get later output.
         dir: The directory for the file; None: $TMPDIR, else /tmp.
         persist: If True, the file is not removed.
     """

@@ -254,11 +254,11 @@ def as_warm(value: Warm | _Mode, keep: int = 0) -> Warm:
     given: Any = value
     if isinstance(given, Warm):
         if given.closed:
-            raise ValueError("warm: it is closed")
+            raise ValueError("warm: the Warm is closed")
         return given
     if given in ("reserve", "fork"):
         return Warm(mode=given, keep=keep)
     if isinstance(given, str):
-        raise ValueError(f'warm: "reserve" or "fork", not {given!r}')
+        raise ValueError(f'warm: expected "reserve" or "fork", got {given!r}')
     found = type(given).__qualname__
     raise TypeError(f'warm: expected spawnfd.Warm, "reserve", "fork" or None, not {found}')

@@ -236,7 +236,7 @@ class Cgroup(Action):
 
 @dataclass(frozen=True, slots=True)
 class JoinNamespace(Action):
-    """Enters an existing namespace, or several ones of a process given by its pidfd.
+    """Enters an existing namespace, or several namespaces of a process given by its pidfd.
 
     `kinds` has the CLONE_NEW* flags of the namespaces; 0 accepts a namespace of any kind.
     """

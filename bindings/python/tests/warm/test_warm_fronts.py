@@ -477,9 +477,9 @@ def test_wrong_arguments_of_add_are_refused(tmp_path: Path) -> None:
                 warm.add("/bin/true", depth=wrong)
             with pytest.raises((TypeError, ValueError), match="depth"):
                 warm.add_any(depth=wrong)
-            with pytest.raises((TypeError, ValueError), match=r'mode: .*"reserve" or "fork", not'):
+            with pytest.raises((TypeError, ValueError), match=r'mode: .*"reserve" or "fork", got'):
                 warm.add("/bin/true", mode=wrong)
-        with pytest.raises(ValueError, match="program: empty"):
+        with pytest.raises(ValueError, match="program: must not be empty"):
             warm.add("")
         with pytest.raises(TypeError, match="no_new_privs"):
             warm.add("/bin/true", no_new_privs=cast(Any, 3))
