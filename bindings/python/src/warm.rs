@@ -120,10 +120,10 @@ impl Warm {
         if cwd.is_some() && park.sandbox.is_none() {
             return Err(wrong_value(&"cwd", "requires sandbox; without a sandbox, pass cwd to each start"));
         }
-        let added = match program.cast::<Template>() {
+        let (added, file) = match program.cast::<Template>() {
             Ok(template) => {
                 let template = &template.get().0;
-                py.detach(|| self.core.add_template(template, park))
+                (py.detach(|| self.core.add_template(template, park)), template.name().to_owned())
             }
             Err(_) => {
                 let program = os_string(program, &"program")?;
@@ -131,10 +131,13 @@ impl Warm {
                     return Err(wrong_value(&"program", "must not be empty"));
                 }
                 let program = absolute(program);
-                py.detach(|| self.core.add(&program, park))
+                (py.detach(|| self.core.add(&program, park)), program)
             }
         };
-        added.map_err(|error| errors::exception(py, &error, None))
+        added.map_err(|error| {
+            let concerns_program = matches!(error.stage(), Stage::Template | Stage::Revalidate | Stage::Exec);
+            errors::exception(py, &error, concerns_program.then_some(&file))
+        })
     }
 
     /// Adds the template's program to this Warm; returns the same template, which starts programs warm.

@@ -9,6 +9,7 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -127,6 +128,39 @@ def test_messages_suggest_what_to_write_instead() -> None:
                 job.wait(cast(Any, timeout))
         with pytest.raises(ValueError, match="timeout must be >= 0, got -1"):
             job.wait(-1)
+
+
+def test_the_interpreter_of_a_script_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "script"
+    path.write_text("#!/no/such/interpreter\n")
+    path.chmod(0o755)
+    with pytest.raises(FileNotFoundError) as caught:
+        sf.run([path])
+    assert str(caught.value).startswith(f"interpreter of {path}: No such file or directory [")
+
+
+def test_messages_say_what_failed(tmp_path: Path) -> None:
+    path = tmp_path / "tool"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    template = sf.Template(path)
+    path.write_text("#!/bin/sh\nexit\n")
+    failing: list[tuple[Callable[[], object], str]] = [
+        (template.run, f"{path}: the file has changed since the template was created ["),
+        (lambda: sf.run(["true"], cwd="/no/such"), "cwd: /no/such: No such file or directory ["),
+        (lambda: sf.run(["true"], cwd=1000), "cwd: Bad file descriptor ["),
+        (lambda: sf.run(["true"], stdout=1000), "stdout: Bad file descriptor ["),
+        (
+            lambda: sf.run(["true"], actions=[act.Umask(0), act.Chdir("/no\n")]),
+            "actions[1]: '/no\\n': No such file or directory [action 1: ",
+        ),
+        (lambda: sf.run(["true"], actions=[act.Umask(0)] * 300), "invalid argument: "),
+        (lambda: sf.Warm().add("/no/such"), "/no/such: No such file or directory [template: "),
+    ]
+    for call, start in failing:
+        with pytest.raises(sf.SpawnError) as caught:
+            call()
+        assert str(caught.value).startswith(start)
 
 
 def test_exception_class_name_in_tracebacks() -> None:

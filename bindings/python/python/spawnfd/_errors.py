@@ -46,6 +46,9 @@ class SpawnError(OSError):
             return super().__str__()
         where = self.stage if self.action is None else f"{self.stage} {self.action}"
         name = _NAMES.get(self.errno, str(self.errno))
+        if self.stage == "validate" and self.filename is None:
+            # The core describes the argument in `call`.
+            return f"invalid argument: {self.call} [{where}: {name} ({self.strerror})]"
         return f"{self._summary()} [{where}: {self.call} = -1 {name}]"
 
     def _summary(self) -> str:
@@ -68,6 +71,8 @@ class SpawnError(OSError):
         if self.filename is not None:
             file = os.fsdecode(self.filename)
             file = file if file.isprintable() else repr(file)
+            if ", interpreter of " in self.call:
+                file = f"interpreter of {file}"
             subject = file if subject is None else f"{subject}: {file}"
         return text if subject is None else f"{subject}: {text}"
 
@@ -82,7 +87,7 @@ _SUBJECTS = {
     "cwd": "cwd",
     "signals": "cannot set up the child's signals",
     "filter": "cannot install the seccomp filter",
-    "wait": "cannot wait for the program",
+    "wait": "cannot wait for the program or signal it",
     "capture": "cannot transfer the program's input or output",
     "snapshot": "cannot take the snapshot",
     "tree": "cannot control the program's process tree",
