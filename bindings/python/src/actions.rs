@@ -110,8 +110,8 @@ pub fn filter_of(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Vec<F
 /// Adds the caller's list to a command, and records the index in that list for each of the command's actions.
 ///
 /// # Errors
-/// TypeError, ValueError: a field has an invalid value. Errors that the core detects come later, with the action's
-/// index.
+/// TypeError, ValueError: a field has an invalid value. The core checks more when it starts the command; its errors
+/// have the action's index.
 pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mut Vec<Origin>) -> PyResult<()> {
     static ACTION: PythonClass = PythonClass::of("spawnfd.actions", "Action");
     let expected = "a sequence of spawnfd.actions";
@@ -216,15 +216,14 @@ fn add_one(command: &mut Command<'static>, fields: &ActionFields<'_, '_>) -> PyR
     Ok(())
 }
 
-/// Returns the id to set; for None, the kernel's value for "leave unchanged".
+/// Returns the id to set. For None this is (uid_t)-1, for which the kernel leaves the id unchanged.
 fn id(fields: &ActionFields<'_, '_>, field: &'static str) -> PyResult<u32> {
-    // The kernel leaves an id unchanged for this value.
-    const KEEP: u32 = u32::MAX;
+    const UNCHANGED: u32 = u32::MAX;
     if fields.optional(field)?.is_none() {
-        return Ok(KEEP);
+        return Ok(UNCHANGED);
     }
     match fields.int(field)? {
-        KEEP => Err(wrong_value(&fields.name(field), format_args!("{KEEP} is out of range"))),
+        UNCHANGED => Err(wrong_value(&fields.name(field), format_args!("{UNCHANGED} is out of range"))),
         id => Ok(id),
     }
 }

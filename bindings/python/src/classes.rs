@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 pub struct PythonClass {
     module: &'static str,
     name: &'static str,
-    /// The class that the first lookup found. It is used when the interpreter ends and imports fail.
+    /// The result of the first lookup. It replaces a lookup that fails because the interpreter is ending.
     first: PyOnceLock<Py<PyAny>>,
 }
 

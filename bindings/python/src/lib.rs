@@ -36,7 +36,7 @@ mod _spawnfd {
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
         static FIRST: AtomicI64 = AtomicI64::new(-1);
-        // SAFETY: this thread is attached to an interpreter, whose state lives as long.
+        // SAFETY: this thread is attached to an interpreter, so the interpreter's state exists.
         let own = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
         match FIRST.compare_exchange(-1, own, Ordering::Relaxed, Ordering::Relaxed) {
             Err(first) if first != own => {

@@ -28,7 +28,7 @@ macro_rules! options {
         }
 
         impl<'py> Options<'py> {
-            /// Returns the field of an option that this use accepts.
+            /// Returns the field of an option; `None` if this kind of call does not accept the option.
             fn field(&mut self, name: &str, kind: CallKind) -> Option<&mut Option<Bound<'py, PyAny>>> {
                 match name {
                     $($(stringify!($name) if kind >= $kind => Some(&mut self.$name),)+)+
@@ -133,7 +133,7 @@ impl<'py> Options<'py> {
 
 /// Returns the error for an unknown option. For an option of subprocess the message names the equivalent.
 fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
-    // The Python part passes hold= separately.
+    // `hold` is no field: the Python part passes it separately.
     let has = |kind| name == "hold" && kind == CallKind::Start || Options::default().field(name, kind).is_some();
     let instead = match (name, kind) {
         ("shell", _) => "; for a shell command line pass spawnfd.sh(command) as argv",
@@ -170,7 +170,7 @@ where
     Ok((item(0)?, item(1)?))
 }
 
-/// Converts one of several words to its value.
+/// Converts a keyword, such as "guard", to its value.
 fn keyword<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
     let all = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
     let Ok(given) = value.cast::<PyString>() else {

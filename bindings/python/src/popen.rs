@@ -45,7 +45,7 @@ struct PopenCall<'py> {
     umask: Bound<'py, PyAny>,
 }
 
-/// Why the core does not start a program with these arguments.
+/// The reason why the core does not start a program with these arguments.
 enum ArgumentError {
     /// An argument is invalid or unsupported. CPython's own code starts the program or reports the error.
     Unsupported,
@@ -345,10 +345,10 @@ impl PopenSpawn {
     }
 }
 
-/// Adds the changes of ids.
+/// Adds the actions that change ids.
 ///
-/// CPython keeps root's supplementary groups in a child with other ids; the core clears them. Returns the index of the
-/// action that keeps them, if there is one.
+/// CPython keeps root's supplementary groups in a child with other ids; the core clears the groups. Returns the index
+/// of the action that keeps the groups, if the command has one.
 fn add_ids(command: &mut Command<'_>, call: &PopenCall<'_>) -> ArgumentResult<Option<usize>> {
     let mut kept = None;
     if let Some(groups) = &call.gids {
@@ -412,7 +412,7 @@ fn open_directly(path: &Path) -> rustix::io::Result<OwnedFd> {
 
 /// Whether a directory's path may lead to another directory in a child.
 fn may_resolve_differently(path: &Path) -> bool {
-    // If openat2 is refused, any symbolic link counts.
+    // If openat2 is refused, the answer is yes for any symbolic link.
     open_directly(path).is_err() && path.ancestors().any(|part| part.read_link().is_ok())
 }
 

@@ -20,7 +20,7 @@ use crate::errors::ErrorContext;
 use crate::reported::ReportedArguments;
 use crate::result::RunResult;
 
-/// The interval of checks that the application has not closed the descriptor that a thread polls.
+/// The interval of checks of a polled descriptor, which the application may have closed.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The notifications for one event loop or one blocking call, and the eventfd that signals them.
@@ -103,7 +103,7 @@ impl Queue {
 
     /// Takes all notifications. For each one, sets the result or exception of its future in `pending`.
     fn drain(&self, py: Python<'_>, pending: &Bound<'_, PyDict>) -> PyResult<()> {
-        // Read the eventfd before the queue is emptied: a push in between causes a spurious wakeup, not a lost one.
+        // Read the eventfd before emptying the queue: a push in between causes a spurious wakeup, not a lost one.
         if let Some(wake) = self.0.wake.get() {
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
@@ -123,8 +123,8 @@ impl Queue {
         self.0.wake.get().is_some()
     }
 
-    /// Blocks until there is a notification, at most `timeout` seconds. Python's signal handlers run meanwhile, and may
-    /// raise.
+    /// Blocks until there is a notification, at most `timeout` seconds. Python's signal handlers run during the wait,
+    /// and may raise.
     fn block(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let deadline = seconds(timeout, "timeout")?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -189,8 +189,8 @@ fn deliver(py: Python<'_>, pending: &Bound<'_, PyDict>, notifications: &mut VecD
     })
 }
 
-/// Blocks until a descriptor is readable; returns `false` at the deadline. Python's signal handlers run meanwhile, and
-/// may raise.
+/// Blocks until a descriptor is readable; returns `false` at the deadline. Python's signal handlers run during the
+/// wait, and may raise.
 pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) -> PyResult<bool> {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -212,7 +212,7 @@ pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) 
 #[derive(Clone, Debug, Default)]
 pub struct Wakeup(Arc<PerProcess<Listeners>>);
 
-/// Queues, with the key that each one gets.
+/// The registered queues, each with its notification's key.
 type Listeners = Vec<(Arc<QueueState>, u64)>;
 
 impl Wakeup {
@@ -229,7 +229,7 @@ impl Wakeup {
 
 #[pymethods]
 impl Wakeup {
-    /// Registers `queue` to get `key` when the wakeup fires next.
+    /// Registers `queue`, which gets a notification with `key` when the wakeup fires next.
     fn listen(&self, queue: &Bound<'_, Queue>, key: u64) {
         self.0.lock().push((queue.get().0.clone(), key));
     }

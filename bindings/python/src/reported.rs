@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The arguments of a run that its Result keeps, for reports.
+//! The arguments that a run's Result and ExitError report.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// The arguments of a run that its Result and ExitError report.
+/// The arguments of one run.
 #[derive(Clone, Debug)]
 pub struct ReportedArguments {
     /// The program's argv.

@@ -8,8 +8,8 @@ use spawnfd::{Descriptor, Stdio};
 
 use crate::arguments::{borrow, descriptor_number, wrong_type, wrong_value};
 
-/// The function that the options belong to. Each variant accepts the options of the variants before it. A plain spawn
-/// has other keywords and defaults for its streams than a captured run.
+/// The Python function that was called: spawn(), run() or start(). Each accepts the options of the previous ones, but
+/// spawn() has other keywords and defaults for the standard streams.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub enum CallKind {
     Spawn,

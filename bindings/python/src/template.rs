@@ -92,7 +92,7 @@ impl Template {
     }
 }
 
-/// A cache that creates templates on demand, and the Warm that keeps their programs.
+/// A cache that creates templates on demand, and the Warm that keeps their programs warm.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct TemplateCache(pub spawnfd::TemplateCache, pub Option<spawnfd::Warm>);

@@ -107,7 +107,7 @@ impl Warm {
             depth: integer(depth, &"depth")?,
             mode: mode.map(self::mode).transpose()?,
             args: os_strings(args, "args")?,
-            // The environment must be read under the GIL.
+            // This reads the environment, so it needs the GIL.
             env: Some(environment(env)?),
             kind: None,
             preload: os_strings(preimport, "preimport")?,
@@ -173,7 +173,7 @@ impl Warm {
                 return Ok(true);
             }
             py.check_signals()?;
-            // If fill() returns before the slice is over, the programs cannot be parked at present: do not repeat it.
+            // If fill() returns before the slice ends, the programs cannot be parked at present: do not retry.
             if began.elapsed() < slice || begin.elapsed() >= timeout {
                 return Ok(false);
             }
@@ -212,7 +212,7 @@ impl Warm {
     }
 }
 
-/// Duplicates a descriptor of the caller, above 2.
+/// Duplicates a descriptor of the caller to a number above 2.
 fn duplicate(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Arc<OwnedFd>> {
     let owned = rustix::io::fcntl_dupfd_cloexec(descriptor(value, name)?, 3);
     owned.map(Arc::new).map_err(|errno| {

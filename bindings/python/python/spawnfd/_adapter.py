@@ -39,7 +39,7 @@ class StartGate:
     )
 
     def __init__(self) -> None:
-        # Starts in this iteration of the loop. Any callback in a later iteration resets the count.
+        # Starts in this iteration of the loop. The first callback of a later iteration resets it.
         self.started = 0
         # The keys of recent programs. The list may also have keys of older or ended programs.
         self.recent: list[int] = []
@@ -125,7 +125,7 @@ class LoopAdapter(ABC):
     def __init__(self) -> None:
         self.queue = _spawnfd.Queue()
         self.gate = StartGate()
-        # The futures that tasks wait for, by the key of the queue's notification.
+        # The futures that tasks await, by the keys of the notifications that set them.
         self.pending: dict[int, Any] = {}
         self.last_key = 0
 

@@ -9,7 +9,7 @@ import signal as signals
 
 from spawnfd._spawnfd import Result
 
-# Two names share each of these numbers. These are the names that the man pages use.
+# errno.errorcode has one name per number. For two numbers the man pages use the other name.
 _NAMES = {**numbers.errorcode, numbers.EOPNOTSUPP: "EOPNOTSUPP", numbers.EDEADLK: "EDEADLK"}
 
 
@@ -185,9 +185,9 @@ def _last_lines(output: bytes) -> tuple[list[str], bool]:
         if newline:
             tail = rest
         else:
-            # Skip the rest of a UTF-8 character that was split.
+            # The cut may have split a UTF-8 character: drop its continuation bytes.
             tail, prefix = tail.lstrip(bytes(range(0x80, 0xC0))), "..."
-    # Of a line that was overwritten by carriage returns, as progress bars are, take the last text.
+    # A progress bar overwrites its line by carriage returns: keep the last text of such a line.
     lines = [
         line.rstrip("\r").rpartition("\r")[2]
         for line in (prefix + tail.decode(errors="replace")).split("\n")

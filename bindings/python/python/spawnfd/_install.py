@@ -51,8 +51,8 @@ _ORIGINAL_SHELL: Any = (
 )
 
 
-# Each replacement checks `_installed`: other code may have wrapped it, and uninstall() does not
-# remove that wrapper.
+# Each replacement checks `_installed`: uninstall() cannot remove a replacement that other code has
+# wrapped.
 def _execute_child(self: Any, *args: Any, **kwargs: Any) -> None:
     if _installed and not kwargs:
         execute(self, *args)
@@ -95,7 +95,7 @@ for _, _, _original, _replacement in _REPLACEMENTS:
     record_original(_replacement, _original)
 
 
-# How many programs a Warm created by install() keeps warm.
+# The number of programs that a Warm created by install() keeps warm.
 _KEEP = 64
 
 

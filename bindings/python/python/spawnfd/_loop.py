@@ -25,8 +25,8 @@ _T = TypeVar("_T")
 # only the engine waits for the program, which may hang in the kernel.
 END_TIMEOUT = 5.0
 
-# Seconds between checks that the descriptor that a loop polls is still the queue's. The application
-# may have closed it, or replaced it by another file.
+# Seconds between checks of the descriptor that a loop polls. The application may have closed that
+# descriptor, or replaced it by another file.
 CHECK_INTERVAL = 5.0
 
 
@@ -275,7 +275,7 @@ async def complete(
     program: Program, args: Args, options: RunOptions, *, repeated: bool = False
 ) -> Result:
     """Starts a program in this thread and awaits its end; if cancelled, ends the program first."""
-    # The fast path: most calls have no limiter and pass the gate at once.
+    # Fast path: most calls have no limiter, and the gate admits them at once.
     adapter, request = current_adapter(), None
     if "limiter" in options or not adapter.gate.try_enter(adapter):
         adapter, request = await enter(options)

@@ -34,7 +34,7 @@ def original_of(function: Any) -> Any:
 
     Recognizes replacements of an earlier import of this package, too.
     """
-    # Reads __dict__, not the attribute: a mock has every attribute.
+    # Do not use getattr() for the attribute: a mock has every attribute.
     attributes = getattr(function, "__dict__", {})
     replacement, original = attributes.get("_spawnfd_original", (None, None))
     return original if replacement is function else None
@@ -78,7 +78,7 @@ def _fork_exec() -> Any:
     return getattr(subprocess, "_fork_exec", None) or _posixsubprocess.fork_exec
 
 
-# None: a debugger replaced it before this module was imported.
+# None if a debugger had replaced it before this module was imported.
 _FORK_EXEC: Any = _fork_exec() if isinstance(_fork_exec(), BuiltinFunctionType) else None
 
 # Up to Python 3.12.0 subprocess reports every failure before exec as a failure of the chdir.
@@ -233,7 +233,7 @@ def _resolve(call: dict[str, Any]) -> str | None:
     else:
         # An iterator would be exhausted when CPython's code reads it again.
         argv = call["args"] = list(args)
-    # May be an iterator, too.
+    # pass_fds may be an iterator, too.
     call["pass_fds"] = set(call["pass_fds"])
     if shell:
         argv = ["/bin/sh", "-c", *argv]

@@ -16,7 +16,7 @@ from typing import Any
 
 from spawnfd import _spawnfd
 
-# The value for a status that other code has taken; asyncio reports 255 then.
+# The returncode if other code has reaped the program; asyncio reports 255 in this case.
 _STATUS_LOST = -(1 << 30)
 
 
@@ -54,7 +54,7 @@ class Transport(_Base):  # type: ignore[misc]
             self._loop.call_soon(self._check)
             return
         if _spawnfd.pidfd_calls_are_killed():
-            # A seccomp filter kills for pidfd calls: poll, as if they were refused.
+            # A seccomp filter kills the process for pidfd calls: poll instead.
             self._loop.call_soon(self._check)
             return
         try:
@@ -124,7 +124,7 @@ def has_custom_watcher() -> bool:
     if get is None:
         return False
     if sys.version_info < (3, 12):
-        # Not deprecated before 3.12. catch_warnings() would make already shown warnings repeat.
+        # Not deprecated before 3.12. Avoid catch_warnings(): it makes Python repeat shown warnings.
         watcher = get()
     else:
         with warnings.catch_warnings():

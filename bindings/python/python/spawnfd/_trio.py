@@ -26,7 +26,7 @@ class _TrioFuture:
     def done(self) -> bool:
         return self._done
 
-    # _done is set last: an interrupted setter sees done() false, and sets the future again.
+    # _done is set last: after an interruption done() is False, and the setter tries again.
     def set_result(self, result: Any) -> None:
         self._result = result
         self._event.set()
@@ -37,7 +37,7 @@ class _TrioFuture:
         self._event.set()
         self._done = True
 
-    # KeyboardInterrupt in here could leave the other waiting tasks without a watching task.
+    # A KeyboardInterrupt in this method could leave the waiting tasks without a watching task.
     @trio.lowlevel.enable_ki_protection
     def __await__(self) -> Generator[Any, Any, Any]:
         yield from self._wait().__await__()
