@@ -42,6 +42,9 @@ impl Env {
     ///
     /// In a pattern `*` matches any characters and `?` matches one:
     /// `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
+    ///
+    /// Raises:
+    ///     TypeError, ValueError: A pattern is not a str, bytes or path, or contains a null byte.
     #[staticmethod]
     #[pyo3(signature = (*, deny = None))]
     fn inherit(deny: Option<&Bound<'_, PyAny>>) -> PyResult<Env> {
@@ -51,6 +54,9 @@ impl Env {
     /// Returns only those variables of this process that match one of `patterns`.
     ///
     /// `Env.only(["PATH", "HOME", "LC_*"])`. The pattern syntax is that of inherit().
+    ///
+    /// Raises:
+    ///     TypeError, ValueError: A pattern is not a str, bytes or path, or contains a null byte.
     #[staticmethod]
     fn only(patterns: &Bound<'_, PyAny>) -> PyResult<Env> {
         Ok(Env(spawnfd::Env::only(Env::patterns(Some(patterns), "patterns")?)))
@@ -85,12 +91,18 @@ impl Env {
     }
 
     /// Returns a copy without these variables. Absent names are ignored.
+    ///
+    /// Raises:
+    ///     TypeError, ValueError: A name is not a str, bytes or path, or contains a null byte.
     #[pyo3(signature = (*names))]
     fn unset(&self, names: &Bound<'_, PyAny>) -> PyResult<Env> {
         Ok(Env(os_strings(names, "names")?.into_iter().fold(self.core(), spawnfd::Env::unset)))
     }
 
     /// Returns a copy without the variables that match one of `patterns`.
+    ///
+    /// Raises:
+    ///     TypeError, ValueError: A pattern is not a str, bytes or path, or contains a null byte.
     fn deny(&self, patterns: &Bound<'_, PyAny>) -> PyResult<Env> {
         Ok(Env(self.core().deny(Env::patterns(Some(patterns), "patterns")?)))
     }

@@ -48,6 +48,9 @@ impl Snapshot {
     ///
     /// "reflink": an unnamed file in the same file system that shares the file's extents. "memfd":
     /// a sealed copy in memory.
+    ///
+    /// Raises:
+    ///     ValueError: The snapshot is closed.
     #[getter]
     fn kind(&self) -> PyResult<&'static str> {
         self.with_open(|snapshot| match snapshot.kind() {

@@ -145,7 +145,7 @@ class Child(NotPickled):
     wait_async.__doc__ = wait.__doc__
 
     def send_signal(self, signal: int) -> None:
-        """Sends a signal to the process through its pidfd; does nothing once it has ended.
+        """Sends a signal to the program through its pidfd; does nothing once it has ended.
 
         Raises:
             SpawnError: EINVAL: there is no such signal (also a ValueError). EPERM: the program runs
@@ -154,11 +154,19 @@ class Child(NotPickled):
         self._core.send_signal(signal)
 
     def terminate(self) -> None:
-        """Sends SIGTERM."""
+        """Sends SIGTERM through the pidfd; does nothing once the program has ended.
+
+        Raises:
+            SpawnError: EPERM: the program runs under other user ids.
+        """
         self._core.send_signal(signals.SIGTERM)
 
     def kill(self) -> None:
-        """Sends SIGKILL."""
+        """Sends SIGKILL through the pidfd; does nothing once the program has ended.
+
+        Raises:
+            SpawnError: EPERM: the program runs under other user ids.
+        """
         self._core.send_signal(signals.SIGKILL)
 
     def close(self) -> None:

@@ -57,12 +57,18 @@ class Env:
 
         In a pattern `*` matches any characters and `?` matches one:
         `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
+
+        Raises:
+            TypeError, ValueError: A pattern is not a str, bytes or path, or contains a null byte.
         """
     @staticmethod
     def only(patterns: Args) -> Env:
         """Returns only those variables of this process that match one of `patterns`.
 
         `Env.only(["PATH", "HOME", "LC_*"])`. The pattern syntax is that of inherit().
+
+        Raises:
+            TypeError, ValueError: A pattern is not a str, bytes or path, or contains a null byte.
         """
     @staticmethod
     def empty() -> Env:
@@ -81,9 +87,17 @@ class Env:
             TypeError, ValueError: As set().
         """
     def unset(self, *names: _Name) -> Env:
-        """Returns a copy without these variables. Absent names are ignored."""
+        """Returns a copy without these variables. Absent names are ignored.
+
+        Raises:
+            TypeError, ValueError: A name is not a str, bytes or path, or contains a null byte.
+        """
     def deny(self, patterns: Args) -> Env:
-        """Returns a copy without the variables that match one of `patterns`."""
+        """Returns a copy without the variables that match one of `patterns`.
+
+        Raises:
+            TypeError, ValueError: A pattern is not a str, bytes or path, or contains a null byte.
+        """
     def noninteractive(self) -> Env:
         """Returns a copy in which common tools do not prompt, page or colour their output.
 
@@ -496,6 +510,9 @@ class Snapshot:
 
         "reflink": an unnamed file in the same file system that shares the file's extents. "memfd":
         a sealed copy in memory.
+
+        Raises:
+            ValueError: The snapshot is closed.
         """
     @property
     def closed(self) -> bool:

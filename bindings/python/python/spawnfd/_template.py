@@ -98,6 +98,7 @@ class Template(NotPickled):
         Raises:
             SpawnError: EACCES: the file may not be executed. EINVAL: it is a script. EBADF: the
                 descriptor is not open.
+            TypeError, ValueError: `fd` is not a descriptor.
         """
         return cls._of(_spawnfd.Template.from_fd(fd))
 
@@ -152,6 +153,7 @@ class Template(NotPickled):
 
         Raises:
             StaleTemplate: The executable differs from the recorded one.
+            SpawnError, TypeError, ValueError: As spawnfd.run().
         """
         return _spawnfd.run(self._core, args, options)
 
@@ -166,6 +168,7 @@ class Template(NotPickled):
 
         Raises:
             StaleTemplate: The executable differs from the recorded one.
+            SpawnError, TypeError, ValueError: As spawnfd.start().
         """
         return Starting(self._core, args, options)
 
@@ -180,6 +183,7 @@ class Template(NotPickled):
 
         Raises:
             StaleTemplate: The executable differs from the recorded one.
+            SpawnError, TypeError, ValueError: As spawnfd.spawn().
         """
         return Child._spawn(self._core, args, options)
 
