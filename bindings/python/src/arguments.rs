@@ -175,9 +175,9 @@ pub fn descriptor(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Borr
 /// Borrows a descriptor by its number, which must not be negative.
 pub fn borrow(number: i32) -> BorrowedFd<'static> {
     assert!(number >= 0);
-    // SAFETY: `number` is not -1. The core checks before a child exists that it is open (EBADF). The core uses it only
-    // until the current call returns, while the caller keeps it open. If another thread closes it during the call, the
-    // effect is the same as for os.read().
+    // SAFETY: `number` is not -1. The core checks before a child exists that it is open (EBADF). The core uses it
+    // only until the current call returns, while the caller keeps it open. If another thread closes it during the
+    // call, the effect is the same as for os.read().
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 

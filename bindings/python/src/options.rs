@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The keyword arguments of `spawn`, `run` and `start`, as the Python part passes them. An argument that is None counts
-//! as absent.
+//! The keyword arguments of `spawn`, `run` and `start`, as the Python part passes them. An argument that is None
+//! counts as absent.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;

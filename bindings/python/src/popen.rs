@@ -73,8 +73,8 @@ enum StartOutcome {
 
 /// Calls `audit`, then starts the first candidate that can be executed.
 ///
-/// Returns `(pid, 0 or -signal, how it was started)`, where the signal is the one that ended the child before exec; or
-/// `(0, errno, subject of the error)`; or `(0, 0, reason to use CPython's code)`.
+/// Returns `(pid, 0 or -signal, how it was started)`, where the signal is the one that ended the child before exec;
+/// or `(0, errno, subject of the error)`; or `(0, 0, reason to use CPython's code)`.
 ///
 /// # Errors
 /// The exceptions of `audit` and of the arguments' methods. For an invalid argument this returns a reason and raises
@@ -179,7 +179,8 @@ impl PopenSpawn {
         // `start` sets the program, once for each candidate.
         let mut command = Command::new("");
         command.take_killed();
-        // With an empty argv CPython's behaviour differs between fork_exec, which starts the program, and posix_spawn.
+        // With an empty argv CPython's behaviour differs between fork_exec, which starts the program, and
+        // posix_spawn.
         let Some((first, rest)) = argv.split_first() else { return Err(ArgumentError::Unsupported) };
         command.arg0(first).args(rest);
         command.environment(&environment(call)?);
@@ -251,7 +252,8 @@ impl PopenSpawn {
     /// Starts one candidate.
     ///
     /// The meaning of a relative path, also of a script's interpreter, depends on the child's directory at exec. The
-    /// meaning of a path such as /proc/self depends on the process. The child resolves these paths, without a template.
+    /// meaning of a path such as /proc/self depends on the process. The child resolves these paths, without a
+    /// template.
     fn start(&mut self, program: &Path) -> spawnfd::Result<Child> {
         if program.is_relative() || is_process_specific(program) {
             return self.command.unpinned(program).spawn();
@@ -281,7 +283,8 @@ impl PopenSpawn {
             let error = match self.start(program) {
                 Ok(mut child) => {
                     let (pid, how) = (child.id(), child.started());
-                    // A child that a signal ended before exec is reaped already, so CPython's waits would not find it.
+                    // A child that a signal ended before exec is reaped already, so CPython's waits would not find
+                    // it.
                     let signal = child.ended_in_exec().and_then(|status| status.signal()).unwrap_or(0);
                     drop(child.into_pidfd());
                     return StartOutcome::Started(pid, signal, how);
@@ -323,8 +326,8 @@ impl PopenSpawn {
         self.earlier_failure().unwrap_or(failed)
     }
 
-    /// Returns the failure that a child would have met before it tried the candidates. No child was started, because no
-    /// candidate exists.
+    /// Returns the failure that a child would have met before it tried the candidates. No child was started, because
+    /// no candidate exists.
     fn earlier_failure(&self) -> Option<StartOutcome> {
         if self.has_id_or_session_actions {
             return Some(StartOutcome::Fallback("not_found"));

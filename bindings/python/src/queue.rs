@@ -118,7 +118,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether the descriptor is still the eventfd. The application may have closed it, or replaced it by another file.
+    /// Whether the descriptor is still the eventfd. The application may have closed it, or replaced it by another
+    /// file.
     fn is_open(&self) -> bool {
         self.0.wake.get().is_some()
     }
