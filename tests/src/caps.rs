@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Capabilities of the calling thread: sets of bits, their names, reading and writing.
+//! Capabilities of the calling thread: names, bit sets, capget(2) and capset(2).
 
 use syscalls::{Errno, Sysno, syscall};
 
@@ -114,7 +114,7 @@ pub(crate) fn ambient() -> Result<u64, Errno> {
     each(ambient_has)
 }
 
-/// Asks for every capability the kernel knows; the first unknown one answers EINVAL.
+/// Queries every capability that the kernel knows; the first unknown one gives EINVAL.
 fn each(has: impl Fn(usize) -> Result<bool, Errno>) -> Result<u64, Errno> {
     let mut set = 0;
     for capability in 0..64 {

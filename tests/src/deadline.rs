@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A test that hangs ends with a message, not with the patience of whoever runs it.
+//! A time limit for a test: a test that hangs is aborted with a message.
 
 use std::io::Write;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Runs `body` in this thread; if it takes longer than `limit` the process is aborted with a message.
+/// Runs `body` in this thread; aborts the process with a message if `body` takes longer than `limit`.
 ///
-/// The clock is a second thread, with all signals blocked. It ends before this returns. Within
-/// [`crate::isolated!`] it is not needed: there the parent process keeps the time.
+/// A second thread, with all signals blocked, measures the time. It ends before this function returns. Tests in
+/// [`crate::isolated!`] do not need this: their supervisor enforces a time limit.
 ///
 /// # Panics
-/// If `body` does.
+/// If `body` panics.
 pub fn deadline<T>(limit: Duration, body: impl FnOnce() -> T) -> T {
     let test = crate::isolated::test_name();
     let (done, wait) = channel::<()>();
@@ -33,11 +33,11 @@ pub fn deadline<T>(limit: Duration, body: impl FnOnce() -> T) -> T {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Calls `start` with every signal blocked: a thread started there never takes one meant for the test.
+/// Calls `start` with every signal blocked: a thread created there never receives a signal meant for the test.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: sigfillset fills the set that pthread_sigmask then reads; the old mask goes to the other one.
+    // SAFETY: sigfillset fills the set that pthread_sigmask then reads; the old mask is stored in `before`.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One test alone in a process of its own, under a supervisor that ends whatever the test leaves behind.
+//! Runs one test in a process of its own, below a supervisor that kills every process the test leaves behind.
 //!
-//! The test binary runs three times for one test, and [`isolated!`](crate::isolated!) takes another branch each time:
+//! The test binary runs three times for one test. [`isolated!`](crate::isolated!) takes another branch each time:
 //! 1. libtest's own process starts the supervisor and reports its outcome;
-//! 2. the supervisor, a sub-reaper, starts the test, keeps the time, and kills every surviving process;
+//! 2. the supervisor, a subreaper, starts the test, enforces the time limit, and kills every surviving process;
 //! 3. the test's process runs the body.
 
 use std::ffi::OsString;
@@ -25,13 +25,13 @@ const NAME: &str = "SPAWNFD_ISOLATED";
 /// Set in the supervisor only.
 const SUPERVISOR: &str = "SPAWNFD_SUPERVISOR";
 
-/// If set, no test confines itself: the caller has confined the whole run, or wants none of it.
+/// If set, no test confines itself: the caller has confined the whole run, or wants no confinement.
 const AS_IS: &str = "SPAWNFD_AS_IS";
 
-/// The time that a test has unless it says otherwise. Most take less than a second on an idle machine.
+/// The default time limit of a test. Most tests take less than a second on an idle machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The time that processes of a test have to end after it: the library's guard stays for up to a second.
+/// Time for a test's processes to end after the test. The library's guard runs on for up to a second.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The uid and gid of [`Confined::User`].
@@ -40,10 +40,11 @@ const USER: &str = "65534";
 /// The confinement of a test's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Confined {
-    /// That of the test runner.
+    /// As the test runner.
     #[default]
     No,
-    /// Docker's default seccomp profile and capabilities; as root also in a pid namespace, whose session leader is outside it.
+    /// Docker's default seccomp profile and capabilities. As root, also in a pid namespace whose session leader is
+    /// outside it.
     Docker,
     /// An unprivileged user. Without root this is the same as [`Confined::No`].
     User,
@@ -59,12 +60,14 @@ pub(crate) fn is_isolated() -> bool {
     std::env::var_os(NAME).is_some()
 }
 
-/// Runs the body of a test alone in a process of its own. The whole test must be this call.
+/// Runs the body of a test in a process of its own. The whole test must be this call.
 ///
-/// The process has stdin from /dev/null, stdout and stderr in a file, no other descriptor, default signal dispositions, an
-/// empty signal mask, and a new directory as TMPDIR. It has two threads: libtest's main thread, and the one that runs the body.
+/// The process has stdin from /dev/null, stdout and stderr in a file, and no other descriptor. It has default signal
+/// dispositions, an empty signal mask, and a new directory as TMPDIR. It has two threads: libtest's main thread, and
+/// the thread that runs the body.
 ///
-/// `isolated!(|| …)`; with a time limit `isolated!(limit: Duration, || …)`; confined `isolated!(under: Confined, || …)`.
+/// Forms: `isolated!(|| …)`; with a time limit `isolated!(limit: Duration, || …)`; confined `isolated!(under:
+/// Confined, || …)`.
 ///
 /// # Panics
 /// With the test's output, if the test fails, exceeds its limit (120 s by default), or leaves a process behind.
@@ -88,7 +91,7 @@ pub struct Isolated {
 }
 
 impl Isolated {
-    /// `path` is that of a function within the test's: `crate::module::test::here`.
+    /// `path` is the path of a function inside the test: `crate::module::test::here`.
     #[must_use]
     pub fn new(path: &str) -> Self {
         let path = path.strip_suffix("::here").expect("a function named `here`").replace("::{{closure}}", "");
@@ -113,7 +116,7 @@ impl Isolated {
         self
     }
 
-    /// Runs the body here, or starts the process that does.
+    /// Runs the body in this process, or starts the process that runs it.
     ///
     /// # Panics
     /// See [`isolated!`](crate::isolated!).
@@ -126,7 +129,7 @@ impl Isolated {
         }
     }
 
-    /// The test binary once more, for this test only.
+    /// A command that runs this test binary again, for this test only.
     fn command(&self, prefix: &[OsString]) -> Command {
         let test = std::env::current_exe().expect("the path of this test");
         let words: Vec<OsString> = prefix.iter().cloned().chain([test.into()]).collect();
@@ -135,7 +138,7 @@ impl Isolated {
         command
     }
 
-    /// Starts the supervisor, and fails as the test did.
+    /// Starts the supervisor, prints the test's reports, and fails if the test failed.
     fn report(&self) {
         let temporary = scratch();
         set_permissions(temporary.path(), Permissions::from_mode(0o1777)).expect("own directory");
@@ -143,7 +146,7 @@ impl Isolated {
         let mut output = tempfile::tempfile().expect("a file for the output");
         let copy = |file: &File| file.try_clone().map(Stdio::from).expect("a copy of a descriptor");
         let mut command = self.command(&self.namespace());
-        // SAFETY: both functions only make system calls.
+        // SAFETY: both functions make system calls only.
         unsafe { command.pre_exec(|| keep_standard_descriptors().and_then(|()| prepare_supervisor())) };
         let status = command
             .env(NAME, &self.name)
@@ -154,7 +157,7 @@ impl Isolated {
             .stderr(copy(&output))
             .process_group(0)
             .status()
-            .expect("the test binary starts once more");
+            .expect("the test binary starts again");
         let mut text = Vec::new();
         output.rewind().and_then(|()| output.read_to_end(&mut text)).expect("own file");
         let text = String::from_utf8_lossy(&text);
@@ -177,7 +180,7 @@ impl Isolated {
         ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"].map(OsString::from).into()
     }
 
-    /// Runs the test in a child, kills and reports what survives it, and exits.
+    /// Runs the test in a child, kills and reports the processes that survive it, and exits.
     fn supervise(&self) -> ! {
         // SAFETY: an integer; a flag of this process.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
@@ -193,14 +196,14 @@ impl Isolated {
         if !prefix.is_empty() {
             command.env("HOME", std::env::temp_dir());
         }
-        // cargo's, with directories that another user cannot read.
+        // cargo sets LD_LIBRARY_PATH to directories that another user cannot read.
         command.env_remove("LD_LIBRARY_PATH");
-        let test = command.env_remove(SUPERVISOR).process_group(0).spawn().expect("the test binary starts once more");
+        let test = command.env_remove(SUPERVISOR).process_group(0).spawn().expect("the test binary starts again");
         let test = i32::try_from(test.id()).expect("a pid");
 
         let outcome = wait_for(Some(test), Instant::now() + self.limit);
         let message = match outcome {
-            // Processes that the test has started may need a moment to end.
+            // Processes that the test started may take a moment to end.
             Outcome::Ended(status) if wait_for(None, Instant::now() + GRACE) == Outcome::Childless => {
                 exit(status.code().unwrap_or_else(|| {
                     eprintln!("{status}");
@@ -219,7 +222,7 @@ impl Isolated {
 }
 
 impl Confined {
-    /// How a list of skipped tests says it.
+    /// The prefix of this confinement in the list of skipped tests.
     fn label(self) -> &'static str {
         match self {
             Confined::No => "",
@@ -238,7 +241,7 @@ enum Outcome {
     Interrupted,
 }
 
-/// Reaps the children of a supervisor until this one has ended, or until there is none. SIGCHLD and SIGTERM are blocked.
+/// Reaps a supervisor's children until `pid` has ended, or until no child is left. SIGCHLD and SIGTERM are blocked.
 fn wait_for(pid: Option<i32>, deadline: Instant) -> Outcome {
     loop {
         let mut status = 0;
@@ -256,7 +259,8 @@ fn wait_for(pid: Option<i32>, deadline: Instant) -> Outcome {
     }
 }
 
-/// Kills all children, and the orphans that become children by that. Only this thread reaps, so no pid is reused meanwhile.
+/// Kills all children, and the orphans that thereby become children. Only this thread reaps, so no pid is reused
+/// meanwhile.
 fn kill_children() {
     while wait_for(None, Instant::now() + Duration::from_millis(50)) != Outcome::Childless {
         for pid in children() {
@@ -266,7 +270,7 @@ fn kill_children() {
     }
 }
 
-/// This process's children, as a person can recognise them.
+/// This process's children, described for a person: pid, command line, state.
 fn described_children() -> String {
     let read = |pid: i32, name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let describe = |pid| {
@@ -284,7 +288,7 @@ fn children() -> Vec<i32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// The next of a supervisor's signals; `None` after that time.
+/// The supervisor's next signal; `None` after `time`.
 fn next_signal(time: Duration) -> Option<i32> {
     let set = set_of(&[libc::SIGCHLD, libc::SIGTERM]);
     let time =
@@ -306,7 +310,7 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Blocks the signals that a supervisor waits for, and asks for SIGTERM at the end of the thread that runs this test.
+/// Blocks the signals that a supervisor waits for, and requests SIGTERM at the end of the thread that runs this test.
 fn prepare_supervisor() -> std::io::Result<()> {
     let set = set_of(&[libc::SIGCHLD, libc::SIGTERM]);
     // SAFETY: reads a set; a mask and a flag of the child's own.
@@ -317,13 +321,13 @@ fn prepare_supervisor() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Restores what a test may rely on: nohup and shells without job control start their commands with signals ignored.
+/// Restores default signals: nohup, and shells without job control, start their commands with signals ignored.
 fn default_signals() -> std::io::Result<()> {
     let none = set_of(&[]);
-    // struct sigaction, larger than any architecture's: SIG_DFL, no flags, an empty mask.
+    // A struct sigaction that is larger than any architecture's: SIG_DFL, no flags, an empty mask.
     let default = [0_u64; 5];
-    // SAFETY: the calls read the struct and the set, and change what is the child's own. libc's own signals 32 and 33 need the
-    // system call; SIGKILL and SIGSTOP answer EINVAL.
+    // SAFETY: the calls read the struct and the set, and change only the child. libc's own signals 32 and 33 need the
+    // raw system call. SIGKILL and SIGSTOP fail with EINVAL.
     unsafe {
         for signal in 1..=64 {
             libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0, 8);
@@ -333,12 +337,12 @@ fn default_signals() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sets FD_CLOEXEC above the standard descriptors: the caller of the tests may have left some open.
+/// Sets FD_CLOEXEC above the standard descriptors: the process that runs the tests may have left some open.
 fn keep_standard_descriptors() -> std::io::Result<()> {
     // SAFETY: integers only; a flag of the child's own descriptors, none of which is closed here.
     unsafe {
         if libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) != 0 {
-            // Absent or denied. Descriptors above this number stay.
+            // close_range is absent or denied. Descriptors above this number stay inheritable.
             for fd in 3..4096 {
                 libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
             }

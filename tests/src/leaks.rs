@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process holds that it might forget to give back: descriptors, children, threads, temporary files.
+//! Snapshots of what a process can leak: descriptors, children, threads, temporary files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::scratch::PREFIX;
 use crate::state::{Answer, Child, children, open_fds, threads};
 
-/// An open descriptor, without its offset, which moves by use.
+/// An open descriptor, without its offset, which changes with use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFd {
     /// st_dev.
@@ -18,27 +18,27 @@ pub struct OpenFd {
     pub flags: String,
     /// FD_CLOEXEC.
     pub cloexec: bool,
-    /// Where /proc says it leads.
+    /// The target of the link in /proc/self/fd.
     pub target: String,
 }
 
-/// All of it at one moment. Exact only in a quiet process: see [`crate::isolated!`].
+/// Everything at one moment. Exact only while no other thread runs: see [`crate::isolated!`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Descriptors of the calling thread's table.
     pub fds: BTreeMap<i32, OpenFd>,
-    /// Children of every thread, ended ones included.
+    /// Children of every thread, zombies included.
     pub children: Vec<Child>,
-    /// Whether an ended child waits to be waited for, as waitid(2) with __WALL says.
+    /// Whether waitid(2) with __WALL finds a zombie.
     pub has_zombie: bool,
     /// Thread ids.
     pub threads: Vec<i32>,
-    /// Names in the temporary directory, in an isolated process, where it is our own; but those of `scratch`.
+    /// Names in the temporary directory, without those of `scratch`. Empty unless the process is isolated.
     pub temporary: BTreeSet<String>,
 }
 
 impl Snapshot {
-    /// What the calling thread sees now.
+    /// Takes a snapshot of the calling thread's process.
     pub fn take() -> Self {
         let describe = |fd: crate::Fd| OpenFd {
             device: fd.device,
@@ -56,7 +56,7 @@ impl Snapshot {
         }
     }
 
-    /// A line for each difference; none if nothing changed.
+    /// One line for each difference; empty if nothing changed.
     pub fn diff(before: &Self, after: &Self) -> Vec<String> {
         let mut lines = Vec::new();
         let numbers: BTreeSet<&i32> = before.fds.keys().chain(after.fds.keys()).collect();
@@ -82,20 +82,20 @@ impl Snapshot {
     }
 }
 
-/// Panics with every difference, if there are any.
+/// Asserts that two snapshots are equal.
 ///
 /// # Panics
-/// If the snapshots differ.
+/// If the snapshots differ, with every difference.
 #[track_caller]
 pub fn assert_same(before: &Snapshot, after: &Snapshot) {
     let lines = Snapshot::diff(before, after);
     assert!(lines.is_empty(), "left behind or lost:\n  {}", lines.join("\n  "));
 }
 
-/// The same against the present, with patience: a thread that has been joined stays listed for a moment.
+/// Waits until the present state equals `before`: a joined thread stays listed in /proc for a moment.
 ///
 /// # Panics
-/// If the difference stays.
+/// If a difference remains after 20 s.
 #[track_caller]
 pub fn assert_unchanged(before: &Snapshot) {
     let start = Instant::now();
@@ -107,7 +107,7 @@ pub fn assert_unchanged(before: &Snapshot) {
     assert_same(before, &after);
 }
 
-/// Elements of `a` that `b` has not.
+/// Elements of `a` that are not in `b`.
 fn beyond<'a, T: PartialEq + std::fmt::Debug + 'a>(
     a: impl IntoIterator<Item = &'a T>,
     b: impl IntoIterator<Item = &'a T> + Clone,

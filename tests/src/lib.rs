@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the cross-launcher tests stand on: the state oracle, confinement, leak snapshots, isolation, deadlines.
+//! Support for the tests of spawnfd: the state oracle, confinement, leak snapshots, isolation, deadlines.
 //!
-//! - [`State`]: all that a process can learn of itself, in this process or from the program `spawnfd-oracle`.
-//! - [`confine`]: seccomp and capabilities as in a Docker container, seccomp profiles, or single system calls refused.
-//! - [`copy`]: forks of the test itself.
+//! - [`State`]: everything a process can learn about itself, in this process or from the program `spawnfd-oracle`.
+//! - [`confine`]: seccomp and capabilities as in a Docker container, seccomp profiles, single refused system calls.
+//! - [`copy`]: forks of the test process itself.
 //! - [`leaks::Snapshot`]: descriptors, children, threads and temporary files, before and after.
-//! - [`isolated!`]: runs one test alone in a process of its own. [`deadline()`]: ends a test that hangs.
-//! - [`enough_time()`]: for programs whose clock starts with them.
-//! - [`skip`], [`require_root`], [`has_syscall`]: a test that cannot run here says so.
+//! - [`isolated!`]: runs one test in a process of its own. [`deadline()`]: aborts a test that hangs.
+//! - [`enough_time()`]: retries a program under a time limit, with a longer limit each time.
+//! - [`skip`], [`require_root`], [`has_syscall`]: report a test that cannot run on this system.
 
 mod caps;
 pub mod confine;

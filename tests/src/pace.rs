@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clocks that start with a program, on a machine of any speed.
+//! Programs under a time limit, on a machine of any speed.
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::scratch::scratch;
 
-/// The longest time a program is given.
+/// The longest time limit.
 const MOST: Duration = Duration::from_secs(60);
 
-/// Gives a program time for its part, and answers what came of it. `run` is told the time, and the path of a mark: a file that the program
-/// leaves once it has done its part. Where there is none the machine was too slow, and it runs again with twice the time.
+/// Runs a program under a time limit that is long enough for the program, and returns the outcome.
+///
+/// `run` gets the time limit and a path. The program creates a file at this path once it has done its part. If the
+/// file is missing, the machine was too slow, and `run` is called again with twice the time.
 ///
 /// # Panics
-/// If a minute is not enough.
+/// If 60 s are not enough.
 #[track_caller]
 pub fn enough_time<T>(at_first: Duration, run: impl Fn(Duration, &Path) -> T) -> T {
     let mut time = at_first;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls without libc: it applies some to every thread, filters others, and keeps copies of a few answers.
+//! Raw system calls. libc applies some calls to every thread, filters others, and caches a few results.
 
 use std::ffi::CStr;
 
 use syscalls::{Errno, Sysno, syscall};
 
-/// A query of prctl(2) whose answer is its return value.
+/// A query of prctl(2) that returns its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Query {
     Dumpable = libc::PR_GET_DUMPABLE as isize,
@@ -56,7 +56,7 @@ pub(crate) fn thread_name() -> Result<Vec<u8>, Errno> {
     Ok(CStr::from_bytes_until_nul(&name).map_or_else(|_| name.to_vec(), |name| name.to_bytes().to_vec()))
 }
 
-/// Kernel's own `struct sigaction`; libc's has another layout and hides signals 32 and 33.
+/// The kernel's `struct sigaction`. libc's has another layout and hides signals 32 and 33.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KernelSigaction {
@@ -88,7 +88,7 @@ pub(crate) fn pending_signals() -> Result<u64, Errno> {
     Ok(set)
 }
 
-/// The parts of `struct stat` that say which file it is.
+/// The fields of `struct stat` that identify a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileId {
     pub device: u64,
@@ -118,13 +118,13 @@ pub(crate) fn fcntl_get(fd: i32, command: i32) -> Result<i32, Errno> {
     Ok(i32::try_from(answer).unwrap_or(i32::MAX))
 }
 
-/// The file offset, where the file has one.
+/// The file offset, if the file has one.
 pub(crate) fn offset_of(fd: i32) -> Result<u64, Errno> {
     // SAFETY: integers only; SEEK_CUR by 0 moves nothing.
     unsafe { syscall!(Sysno::lseek, fd, 0, libc::SEEK_CUR) }.map(|offset| offset as u64)
 }
 
-/// Calls that take integers, change nothing and answer with an integer.
+/// Queries with integer arguments and an integer result.
 macro_rules! integer_queries {
     ($($name:ident($($arg:ident),*);)*) => {$(
         pub(crate) fn $name($($arg: usize),*) -> Result<usize, Errno> {
@@ -169,18 +169,18 @@ pub(crate) fn groups() -> Result<Vec<u32>, Errno> {
     Ok(groups)
 }
 
-/// Whether clone3 is available: a call without arguments fails with another errno than ENOSYS.
+/// Whether clone3 is available: a call without arguments fails with an errno other than ENOSYS.
 pub fn has_clone3() -> bool {
     // SAFETY: the kernel refuses a size of 0 before it reads anything.
     let answer = unsafe { libc::syscall(libc::SYS_clone3, 0usize, 0usize) };
     answer >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
 }
 
-/// Whether this kernel has our patches (`kernel/patches`).
+/// Whether this kernel has the patches of `kernel/patches`.
 pub fn has_builders() -> bool {
     const PIDFD_EMPTY: libc::c_int = 1 << 27;
     // SAFETY: two numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, 0, PIDFD_EMPTY) };
-    // SAFETY: it has just been made here.
+    // SAFETY: the descriptor was opened above.
     fd >= 0 && unsafe { libc::close(fd as libc::c_int) } == 0
 }

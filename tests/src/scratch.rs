@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Temporary directories, and where the programs of this package are.
+//! Temporary directories, and the paths of this package's programs.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::{Builder, TempDir};
 
-/// Names of our own directories start so; leak snapshots leave them out.
+/// Prefix of the directories of [`scratch`]; leak snapshots leave these directories out.
 pub(crate) const PREFIX: &str = "spawnfd-test-";
 
 /// A new directory that any user may enter and list, removed when dropped.
@@ -21,7 +21,7 @@ pub fn scratch() -> TempDir {
     directory
 }
 
-/// A program of this package (`spawnfd-oracle`, `spawnfd-confine`), beside the running test.
+/// The path of a program of this package (`spawnfd-oracle`, `spawnfd-confine`), beside the running test.
 ///
 /// # Panics
 /// If it has not been built.
@@ -34,8 +34,8 @@ pub fn program(name: &str) -> PathBuf {
 
 /// A copy of a program of this package in `directory`, for users who cannot reach the original.
 ///
-/// Made by cp(1): were it written by this process, a fork of another test at the same moment would inherit the
-/// descriptor, and executing the copy would fail with ETXTBSY until that child has executed something.
+/// cp(1) makes the copy. If this process wrote it, a fork in another test at the same moment would inherit the open
+/// descriptor, and exec of the copy would fail with ETXTBSY until that child has called exec.
 ///
 /// # Panics
 /// If it cannot be copied.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that cannot run here say so, and can be listed at the end of a run.
+//! Reports tests that cannot run on this system.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -8,28 +8,30 @@ use syscalls::{Errno, Sysno, syscall};
 
 use crate::raw;
 
-/// File that gathers the lines of [`skip`].
+/// Environment variable: the file that collects the lines of [`skip`].
 const SKIPS: &str = "SPAWNFD_SKIPS";
 
-/// Reports that the running test is skipped, and why: a line `SKIP <test> <reason>` to stderr and, if set, to the file
-/// named by the environment variable SPAWNFD_SKIPS. The test then has to return.
+/// Reports that the running test is skipped, and why. The test has to return after that.
+///
+/// Writes a line `SKIP <test> <reason>` to stderr and, if the environment variable SPAWNFD_SKIPS is set, to that
+/// file.
 pub fn skip(reason: &str) {
     let line = format!("SKIP {} {}\n", crate::isolated::test_name(), reason.replace('\n', " "));
-    // The process that reports an isolated test passes its lines on.
+    // The process that reports an isolated test passes this line on.
     if crate::isolated::is_isolated() {
-        // libtest has begun a line of its own.
+        // libtest has printed the start of a line.
         std::io::stderr().write_all(format!("\n{line}").as_bytes()).ok();
     } else {
         gather(&line);
     }
 }
 
-/// Writes a line of [`skip`] where people and `make test` find it.
+/// Writes a line of [`skip`] to stderr and to the file that `make test` prints.
 pub(crate) fn gather(line: &str) {
     // Not by eprint!, which libtest captures.
     std::io::stderr().write_all(line.as_bytes()).ok();
     if let Some(path) = std::env::var_os(SKIPS).filter(|path| !path.is_empty()) {
-        // One write in append mode: lines of tests at the same time do not mix.
+        // One write in append mode: lines of concurrent tests do not mix.
         let file = OpenOptions::new().append(true).create(true).open(&path);
         let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
         written.unwrap_or_else(|error| panic!("cannot write to {}: {error}", path.display()));
@@ -65,13 +67,13 @@ pub fn require_syscall(name: &str) -> bool {
     has
 }
 
-/// Whether a system call is there and allowed, asked by a call that does nothing.
+/// Whether a system call is present and allowed, probed by a call that has no effect.
 ///
 /// # Panics
 /// If no such harmless call is known for it.
 pub fn has_syscall(name: &str) -> bool {
     const BAD: usize = usize::MAX;
-    // Arguments with which the call fails early, or has no effect. Sizes of 0 and bad descriptors come first in line.
+    // Arguments with which the call fails early or has no effect: sizes of 0, bad descriptors.
     let (call, arguments): (Sysno, [usize; 5]) = match name {
         "clone3" => (Sysno::clone3, [0, 0, 0, 0, 0]),
         "close_range" => (Sysno::close_range, [1, 0, 0, 0, 0]),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One seccomp program from a list of refusals and, if asked for, Docker's default profile.
+//! One seccomp program from a list of refusals and, on request, Docker's default profile.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,25 @@ use syscalls::{Errno, Sysno, syscall};
 
 use super::Error;
 
-/// Names allowed whatever the arguments; the file says where from.
+/// Names that are allowed whatever the arguments; the file names its source.
 const ALLOWED: &str = include_str!("../../data/docker-default-allow.txt");
 
-/// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET: what clone must not ask for without CAP_SYS_ADMIN.
+/// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET: clone flags that need CAP_SYS_ADMIN.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
 
-/// What personality may be set to: Linux, 32-bit Linux, each with UNAME26, and the query.
+/// Allowed arguments of personality: Linux, 32-bit Linux, each with UNAME26, and the query.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Calls refused by number, with the errno they answer. `None`: the call kills the process.
+/// Refused calls by number, with the errno that they fail with. `None`: the call kills the process.
 pub(super) type Refusals = Vec<(u32, Option<Errno>)>;
 
-/// The program: refusals first, in order; then Docker's profile, or everything allowed.
+/// Compiles the program: the refusals, in order; then Docker's profile, or everything allowed.
 ///
-/// A call of another architecture is not recognised: it kills the process.
+/// A call of another architecture kills the process.
 pub(super) fn program(refusals: &[(u32, Option<Errno>)], docker: bool) -> Result<BpfProgram, Error> {
     let mut program = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, NUMBER_OFFSET)];
-    // clone3's flags lie in memory that a filter cannot see; ENOSYS makes libc fall back to clone, whose flags it sees.
+    // A filter cannot see clone3's flags, which are in memory. On ENOSYS libc falls back to clone, whose flags the
+    // filter sees.
     let by_docker = docker.then_some((Sysno::clone3 as u32, Some(Errno::ENOSYS)));
     for (number, errno) in refusals.iter().copied().chain(by_docker) {
         let number_of = |errno: Errno| u32::try_from(errno.into_raw()).unwrap_or(0) & libc::SECCOMP_RET_DATA;
@@ -38,7 +39,7 @@ pub(super) fn program(refusals: &[(u32, Option<Errno>)], docker: bool) -> Result
     }
     let rules = if docker { docker_rules()? } else { BTreeMap::new() };
     let otherwise = if docker { SeccompAction::Errno(libc::EPERM as u32) } else { SeccompAction::Allow };
-    // With no rules what matches is never used, but has to differ.
+    // Without rules the matching action is never used, but seccompiler requires it to differ.
     let matching = if docker { SeccompAction::Allow } else { SeccompAction::KillProcess };
     let architecture = std::env::consts::ARCH.try_into().map_err(|_| Error::Architecture)?;
     let rest: BpfProgram = SeccompFilter::new(rules, otherwise, matching, architecture)?.try_into()?;
@@ -46,7 +47,8 @@ pub(super) fn program(refusals: &[(u32, Option<Errno>)], docker: bool) -> Result
     Ok(program)
 }
 
-/// A program that kills the process for one call with this value in one argument (its lower half), and allows everything else.
+/// A program that kills the process for one call if the low 32 bits of one argument have this value. It allows all
+/// else.
 pub(super) fn killing_with(number: u32, place: u32, value: u32) -> Vec<sock_filter> {
     let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let answer = |answer| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, answer);
@@ -86,7 +88,7 @@ fn docker_rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, Error> {
         number(Sysno::personality),
         any_of(PERSONALITIES.iter().map(|value| (SeccompCmpOp::Eq, *value)).collect())?,
     );
-    // AF_ALG (38) and AF_VSOCK (40) are left out.
+    // AF_ALG (38) and AF_VSOCK (40) are refused.
     rules.insert(
         number(Sysno::socket),
         any_of(vec![(SeccompCmpOp::Lt, 38), (SeccompCmpOp::Eq, 39), (SeccompCmpOp::Gt, 40)])?,
@@ -98,14 +100,15 @@ pub(super) fn allowed_names() -> impl Iterator<Item = &'static str> {
     ALLOWED.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Puts a program on the calling thread; its future children and threads inherit it.
+/// Installs a program on the calling thread; its future children and threads inherit it.
 ///
-/// Without CAP_SYS_ADMIN the kernel asks for no_new_privs, which is then set. With it nothing else changes, as in Docker.
+/// Without CAP_SYS_ADMIN the kernel requires no_new_privs, so this sets it. With CAP_SYS_ADMIN, as in Docker,
+/// no_new_privs stays unset.
 pub(super) fn install(program: &[sock_filter]) -> Result<(), Error> {
     set(program, 0)
 }
 
-/// The same for all threads of the process: each has the calling thread's filters then.
+/// Installs a program on all threads of the process; each then has the calling thread's filters.
 pub(super) fn install_in_all_threads(program: &[sock_filter]) -> Result<(), Error> {
     set(program, libc::SECCOMP_FILTER_FLAG_TSYNC)
 }
@@ -138,7 +141,7 @@ mod tests {
         let names: Vec<&str> = allowed_names().collect();
         assert!(names.is_sorted(), "sorted");
         assert!(names.len() > 350, "{} names", names.len());
-        // What is skipped must be another architecture's name, not a call that the crate does not know yet.
+        // A skipped name must be another architecture's, not a call that the crate does not know yet.
         let foreign = "_llseek _newselect ipc mmap2 recv riscv_flush_icache riscv_hwprobe send sigprocmask sigreturn \
                        socketcall ugetrlimit waitpid";
         let is_foreign = |name: &str| {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Confinement of the calling thread: Docker's default, single system calls refused, or a seccomp [`Profile`].
 //!
-//! All of it belongs to the calling thread and to what it starts afterwards, and nothing of it can be undone: in a test,
-//! use a thread made for it, or [`crate::isolated!`]. The program `spawnfd-confine` does the same before an exec.
+//! A confinement applies to the calling thread and to what the thread starts afterwards. It cannot be undone: in a
+//! test, use a thread made for it, or [`crate::isolated!`]. The program `spawnfd-confine` does the same before exec.
 
 mod filter;
 mod profiles;
@@ -12,7 +12,7 @@ use syscalls::{Errno, Sysno, syscall};
 
 use crate::caps::{self, Caps};
 
-/// What Docker leaves root in a container.
+/// The capabilities that Docker leaves to root in a container.
 const DOCKER_CAPS: [&str; 14] = [
     "chown",
     "dac_override",
@@ -62,11 +62,11 @@ pub enum Error {
     },
 }
 
-/// Answers as Docker's default seccomp profile does in a container without added capabilities, and drops the
-/// capabilities that Docker drops, for the calling thread.
+/// Installs Docker's default seccomp profile for a container without added capabilities, and drops the capabilities
+/// that Docker drops, on the calling thread.
 ///
 /// # Errors
-/// If the kernel refuses a step; the thread is then in between.
+/// If the kernel refuses a step. The thread is then partly confined.
 pub fn docker() -> Result<(), Error> {
     Confinement::default().docker().apply()
 }
@@ -83,9 +83,9 @@ pub fn deny(calls: &[(&str, i32)]) -> Result<(), Error> {
     confinement.apply()
 }
 
-/// Makes one system call fail with this errno, or kill the process with SIGSYS if there is none, for all threads of the process.
+/// Makes one system call fail, or kill the process with SIGSYS if `errno` is `None`, in all threads of the process.
 ///
-/// All threads must have the calling thread's filters, or fewer of them.
+/// No thread may have a filter that the calling thread lacks.
 ///
 /// # Errors
 /// As [`deny`].
@@ -94,7 +94,7 @@ pub fn refuse_in_all_threads(name: &str, errno: Option<i32>) -> Result<(), Error
     filter::install_in_all_threads(&filter::program(&refusals, false)?)
 }
 
-/// Lets each of these system calls kill the process with SIGSYS, for the calling thread.
+/// Makes each of these system calls kill the process with SIGSYS, for the calling thread.
 ///
 /// # Errors
 /// As [`deny`].
@@ -102,7 +102,7 @@ pub fn kill(calls: &[&str]) -> Result<(), Error> {
     calls.iter().try_fold(Confinement::default(), |confinement, name| confinement.kill(name))?.apply()
 }
 
-/// Lets one system call kill the process where one of its arguments, counted from 0, has this value.
+/// Makes one system call kill the process if one of its arguments, counted from 0, has this value.
 ///
 /// # Errors
 /// As [`deny`].
@@ -122,7 +122,7 @@ pub fn errno(text: &str) -> Result<Errno, Error> {
     by_name.or_else(by_number).ok_or_else(|| Error::UnknownErrno(text.to_owned()))
 }
 
-/// What is to be set up, all at once.
+/// A confinement to set up in one step.
 #[derive(Clone, Debug, Default)]
 pub struct Confinement {
     docker: bool,
@@ -157,7 +157,7 @@ impl Confinement {
         self.refuse(name, Some(errno))
     }
 
-    /// Lets one system call kill the process, by name.
+    /// Makes one system call kill the process, by name.
     ///
     /// # Errors
     /// [`Error::UnknownSyscall`]
@@ -167,7 +167,7 @@ impl Confinement {
 
     fn refuse(mut self, name: &str, errno: Option<Errno>) -> Result<Self, Error> {
         let number = match name {
-            // Of kernel/patches.
+            // Added by kernel/patches.
             "pidfd_spawn_run" => 475,
             name => name.parse::<Sysno>().map_err(|_| Error::UnknownSyscall(name.to_owned()))? as u32,
         };
@@ -175,17 +175,18 @@ impl Confinement {
         Ok(self)
     }
 
-    /// Becomes this user and group, all four ids, without further groups.
+    /// Changes all four user and group ids, and drops the supplementary groups.
     #[must_use]
     pub fn user(mut self, uid: u32, gid: u32) -> Self {
         self.user = Some((uid, gid));
         self
     }
 
-    /// Leaves these capabilities permitted and effective, by their names in lower case without `cap_`. The bounding set stays.
+    /// Keeps only these capabilities permitted and effective, named in lower case without `cap_`. The bounding set is
+    /// unchanged.
     ///
     /// # Panics
-    /// If there is no capability of such a name.
+    /// If a name is unknown.
     #[must_use]
     pub fn capabilities(mut self, names: &[&str]) -> Self {
         self.capabilities = Some(caps::set_of(names));
@@ -199,7 +200,7 @@ impl Confinement {
         self
     }
 
-    /// Sets both limits of open descriptors (of the process, unlike the rest).
+    /// Sets both limits of open descriptors, which, unlike the rest, apply to the whole process.
     #[must_use]
     pub fn nofile(mut self, limit: u64) -> Self {
         self.nofile = Some(limit);
@@ -208,14 +209,14 @@ impl Confinement {
 
     /// Confines the calling thread.
     ///
-    /// The filter comes as late as it can, so that what is refused does not hinder the steps before; only the last
-    /// capabilities go after it, for CAP_SYS_ADMIN is what lets it in without no_new_privs. So `deny("capset", …)`
-    /// together with dropped capabilities is an error.
+    /// The filter is installed as late as possible, so that refused calls do not hinder the earlier steps. Only the
+    /// last capabilities are dropped after it, because a filter without no_new_privs needs CAP_SYS_ADMIN. So
+    /// `deny("capset", …)` together with dropped capabilities is an error.
     ///
     /// # Errors
-    /// If the kernel refuses a step; the thread is then in between.
+    /// If the kernel refuses a step. The thread is then partly confined.
     pub fn apply(&self) -> Result<(), Error> {
-        // Compiled first: an error here leaves the thread as it was.
+        // Compiled first: an error here leaves the thread unchanged.
         let filtered = self.docker || !self.refusals.is_empty();
         let program = if filtered { Some(filter::program(&self.refusals, self.docker)?) } else { None };
         let profile = self.profile.map(|(profile, answer)| profile.program(answer)).transpose()?;
@@ -278,8 +279,8 @@ fn limit_nofile(limit: u64) -> Result<(), Error> {
     unsafe { syscall!(Sysno::prlimit64, 0, libc::RLIMIT_NOFILE, pair.as_ptr(), 0) }.map(drop).map_err(at("prlimit64"))
 }
 
-/// Leaves Docker's set, as far as the thread may: without CAP_SETPCAP, an unprivileged user's, it has nothing to gain
-/// from what stays.
+/// Reduces the bounding set to Docker's, if the thread has CAP_SETPCAP. Without it the thread is unprivileged, and
+/// what stays in its bounding set gives it nothing.
 fn drop_from_bounding() -> Result<(), Error> {
     let keep = caps::set_of(&DOCKER_CAPS);
     let excess = caps::bounding().map_err(at("PR_CAPBSET_READ"))? & !keep;
@@ -292,7 +293,8 @@ fn drop_from_bounding() -> Result<(), Error> {
     Ok(())
 }
 
-/// All ids, by raw calls that reach this thread only; capabilities stay permitted and effective until the filter is in.
+/// Changes all ids by raw calls, which affect this thread only. Capabilities stay permitted and effective until the
+/// filter is installed.
 fn become_user(uid: u32, gid: u32, caps: Caps) -> Result<(), Error> {
     prctl("PR_SET_KEEPCAPS", libc::PR_SET_KEEPCAPS, 1)?;
     // SAFETY: integers, and no groups to read.

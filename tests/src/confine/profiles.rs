@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Seccomp profiles of Docker, Podman, systemd and Flatpak, as filters of the calling thread.
+//! Seccomp profiles of Docker, Podman, systemd and Flatpak, as filters for the calling thread.
 //!
-//! The profiles are data in `tests/data/profiles`. The README there describes the format, the sources, and what was left out.
+//! The profiles are data in `tests/data/profiles`. The README there describes the format, the sources, and the
+//! omissions.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +34,8 @@ pub enum Profile {
 pub enum Answer {
     /// The call fails with the errno that the profile names.
     Errno,
-    /// The call kills the process with SIGSYS. clone3 fails with ENOSYS nevertheless where a profile refuses it: glibc tries
-    /// it first when it creates a thread or a process, so that a filter which kills for it lets nothing run.
+    /// The call kills the process with SIGSYS. If a profile refuses clone3, clone3 still fails with ENOSYS: glibc
+    /// tries clone3 first for each thread and process, so with a filter that kills for it no program could run.
     Kill,
 }
 

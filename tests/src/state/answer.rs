@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a question was answered: a value, or an errno that is itself part of what a process can see.
+//! The answer to a query: a value, or an errno, which is also a part of what a process can observe.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,11 +21,11 @@ pub enum Answer<T> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>")]
 pub struct Refusal {
-    /// Name of the errno, or its number where it has no name.
+    /// Name of the errno, or its number if it has no name.
     pub errno: String,
 }
 
-/// By way of a map, because a derived struct would also take a list of one string for itself.
+/// Converts from a map, because a derived struct would also accept a list of one string.
 impl TryFrom<BTreeMap<String, String>> for Refusal {
     type Error = &'static str;
 
@@ -72,7 +72,7 @@ impl<T> From<io::Result<T>> for Answer<T> {
     }
 }
 
-/// Bytes as text: UTF-8 as it is, anything else escaped and marked `bytes:`.
+/// Bytes as text: UTF-8 unchanged, anything else escaped with the prefix `bytes:`.
 pub(super) fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.starts_with("bytes:") => text.to_owned(),
@@ -80,7 +80,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// NUL-terminated strings, as /proc shows them. A last one without its NUL is kept.
+/// NUL-terminated strings, as in /proc. Keeps a last string without NUL.
 pub(super) fn strings(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     if bytes.is_empty() { Vec::new() } else { bytes.split(|byte| *byte == 0).map(text).collect() }

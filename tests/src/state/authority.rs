@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ids, capabilities, seccomp, namespaces, keyring: what says how much a thread may do.
+//! Ids, capabilities, seccomp, namespaces, keyring: the attributes that decide what a thread may do.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(super) fn gids() -> Answer<Uids> {
     ids(Sysno::getresgid, raw::setfsgid)
 }
 
-/// The fs id is what a call with an invalid id, which changes nothing, answers.
+/// setfsuid and setfsgid with an invalid id change nothing and return the present id.
 fn ids(call: Sysno, fs: fn(usize) -> Result<usize, syscalls::Errno>) -> Answer<Uids> {
     let all = raw::three_ids(call).and_then(|[real, effective, saved]| {
         let fs = fs(u32::MAX as usize)? as u32;
@@ -56,7 +56,7 @@ pub(super) fn capabilities() -> BTreeMap<String, Answer<Vec<String>>> {
 
 /// "disabled", "strict" or "filter".
 ///
-/// By `status` where it can be read: in strict mode the question to prctl(2) is answered by SIGKILL.
+/// Reads `status` if possible: in strict mode the prctl(2) query would be answered by SIGKILL.
 pub(super) fn seccomp_mode(status: &Status) -> Answer<String> {
     let word = |mode: usize| match mode {
         0 => "disabled".to_owned(),
@@ -78,7 +78,7 @@ pub(super) fn namespaces() -> Answer<BTreeMap<String, Answer<String>>> {
     })
 }
 
-/// Serial number of the session keyring; asking creates none.
+/// Serial number of the session keyring; the query creates none.
 pub(super) fn session_keyring() -> Answer<u64> {
     const KEYCTL_GET_KEYRING_ID: usize = 0;
     const KEY_SPEC_SESSION_KEYRING: usize = -3_isize as usize;

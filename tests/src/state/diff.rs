@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two states compared field by field, in lines for people.
+//! Compares two states field by field, in readable lines.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ impl State {
     /// A line for each place where `b` differs from `a`, as in `umask: "0022" -> "0077"`; none if they are equal.
     ///
     /// `ignoring` names fields (`pid`) or places within them (`fds.3`, `fds.3.offset`, `rlimits.nofile.soft`,
-    /// `environ`); all below a named place is left out.
+    /// `environ`). The comparison skips everything below a named place.
     pub fn diff(a: &Self, b: &Self, ignoring: &[&str]) -> Vec<String> {
         let value = |state| serde_json::to_value(state).expect("a state is serialisable");
         let mut lines = Vec::new();
@@ -51,7 +51,7 @@ fn compare(path: &str, a: &Value, b: &Value, ignoring: &[&str], lines: &mut Vec<
     }
 }
 
-/// Elements that only one has; by position if they have the same in another order.
+/// Lists the elements that only one side has. If both have the same elements, prints both orders.
 fn list(path: &str, left: &[Value], right: &[Value], lines: &mut Vec<String>) {
     let gone = only_in(left, right);
     let new = only_in(right, left);
@@ -67,7 +67,7 @@ fn list(path: &str, left: &[Value], right: &[Value], lines: &mut Vec<String>) {
     }
 }
 
-/// Elements of `a` beyond those that `b` also has, counting repetitions.
+/// Elements of `a` that `b` lacks, counting repetitions.
 fn only_in<'a>(a: &'a [Value], b: &[Value]) -> Vec<&'a Value> {
     let mut rest: Vec<&Value> = b.iter().collect();
     a.iter()

@@ -13,7 +13,7 @@ use crate::raw;
 /// One open descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fd {
-    /// Where /proc says it leads.
+    /// The target of the link in /proc.
     pub target: Answer<String>,
     /// regular, directory, char, block, fifo, socket, symlink, or anonymous.
     pub kind: String,
@@ -21,7 +21,7 @@ pub struct Fd {
     pub device: u64,
     /// st_ino.
     pub inode: u64,
-    /// F_GETFL, in the names of open(2); O_LARGEFILE left out.
+    /// F_GETFL, by the names in open(2), without O_LARGEFILE.
     pub flags: String,
     /// FD_CLOEXEC.
     pub cloexec: bool,
@@ -29,11 +29,11 @@ pub struct Fd {
     pub offset: Option<u64>,
 }
 
-/// Every descriptor but the one that the reading itself used.
+/// Every descriptor except the one that reads the directory.
 ///
-/// Where /proc cannot be read (a chroot), the first 4,096 numbers are tried.
+/// If /proc cannot be read (in a chroot), tries the first 4,096 numbers.
 pub(crate) fn open_fds() -> BTreeMap<i32, Fd> {
-    // The directory is closed again before any number is looked at, so its own is not open then.
+    // The directory is closed before any number is examined, so its own number is free then.
     let numbers: Vec<i32> = match proc::names("fd") {
         Answer::Known(names) => names.iter().filter_map(|name| name.parse().ok()).collect(),
         Answer::Refused(_) => (0..4096).collect(),
@@ -71,9 +71,9 @@ fn kind(mode: u32) -> &'static str {
 }
 
 fn flag_names(flags: i32) -> String {
-    /// What the kernel stores for O_LARGEFILE, set on every open by a 64-bit program and not by the kernel's own.
+    /// The kernel's O_LARGEFILE, set on every open by a 64-bit program and not on files the kernel opens itself.
     const LARGEFILE: i32 = if cfg!(target_arch = "aarch64") { 0o400_000 } else { 0o100_000 };
-    // O_SYNC contains O_DSYNC and O_TMPFILE contains O_DIRECTORY: the larger stand first.
+    // O_SYNC contains O_DSYNC and O_TMPFILE contains O_DIRECTORY: the larger ones come first.
     const NAMES: [(i32, &str); 12] = [
         (libc::O_APPEND, "O_APPEND"),
         (libc::O_NONBLOCK, "O_NONBLOCK"),

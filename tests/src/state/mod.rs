@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state oracle: all that a process can learn of itself.
+//! The state oracle: everything that a process can learn about itself.
 
 mod answer;
 mod authority;
@@ -30,19 +30,19 @@ use proc::{Stat, Status};
 
 use crate::raw::{self, Query, StoredQuery};
 
-/// All that a process, seen from the calling thread, can learn of itself.
+/// Everything that a process can learn about itself, seen from the calling thread.
 ///
-/// Fields that say "thread" in man pages (ids, capabilities, seccomp, masks, scheduling, fd table, name) are those of
-/// the calling thread. As JSON the fields keep this order.
+/// Fields that man pages describe as per-thread (ids, capabilities, seccomp, masks, scheduling, fd table, name) are
+/// those of the calling thread. The JSON form keeps the order of the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// main's argv.
     pub argv: Vec<String>,
     /// libc's `environ`.
     pub environ: Vec<String>,
-    /// Whether main's envp is what `environ` points to. None where main was not asked.
+    /// Whether main's envp is the array that `environ` points to. `None` if the state was not taken in main.
     pub envp_is_environ: Option<bool>,
-    /// What setlocale(3) and nl_langinfo(3) say.
+    /// The results of setlocale(3) and nl_langinfo(3).
     pub locale: BTreeMap<String, String>,
     /// glibc's program_invocation_name.
     pub invocation_name: String,
@@ -80,7 +80,7 @@ pub struct State {
     pub tty: Answer<Option<i64>>,
     /// Foreground process group of that terminal, -1 for none.
     pub tpgid: Answer<Option<i64>>,
-    /// Signal sent to the parent at the end.
+    /// The signal that the parent gets when this process ends.
     pub exit_signal: Answer<Option<i64>>,
     /// Blocked signals.
     pub signal_mask: Answer<Vec<String>>,
@@ -90,7 +90,7 @@ pub struct State {
     pub pending_to_thread: Answer<Vec<String>>,
     /// default, ignore or handler, by signal.
     pub dispositions: BTreeMap<String, Answer<String>>,
-    /// Handler, flags and mask, for signals that have any.
+    /// Handler, flags and mask, for signals with a non-default action.
     pub sigactions: BTreeMap<String, Action>,
     /// Size of the alternate signal stack.
     pub altstack_bytes: Option<u64>,
@@ -154,7 +154,7 @@ pub struct State {
     pub speculation: Vec<Answer<u64>>,
     /// Adjustment of the out-of-memory score.
     pub oom_score_adj: Answer<String>,
-    /// Mask of what a core dump holds.
+    /// The mask of memory types in a core dump.
     pub coredump_filter: Answer<String>,
     /// /proc/self/timers.
     pub posix_timers: Answer<Vec<String>>,
@@ -164,9 +164,9 @@ pub struct State {
     pub personality: Answer<String>,
     /// PR_GET_DUMPABLE.
     pub dumpable: Answer<usize>,
-    /// Signal on the parent's end, 0 for none.
+    /// The signal on the parent's death, 0 for none.
     pub parent_death_signal: Answer<i32>,
-    /// Whether orphaned descendants come here.
+    /// Whether orphaned descendants are reparented to this process.
     pub child_subreaper: Answer<i32>,
     /// Whether a robust futex list is set.
     pub robust_list: Answer<bool>,
@@ -183,24 +183,25 @@ pub struct State {
 }
 
 impl State {
-    /// Fields that differ between two runs of one program however they were started.
+    /// Fields that differ between any two runs of one program.
     pub const VARYING: &[&str] = &["pid", "mappings"];
 
-    /// Where a child of glibc's posix_spawn differs from a child of fork: it has the two signals that glibc keeps for
-    /// itself ignored, whatever they were, and hands that on. A child of fork has them as its parent, or default once
-    /// the parent has had a second thread (glibc then sets a handler for the latter of them).
+    /// Differences between a child of glibc's posix_spawn and a child of fork, which concern the two signals that
+    /// glibc reserves. A child of posix_spawn has them ignored, and its children inherit that. A child of fork has
+    /// its parent's dispositions, or the default once the parent has had a second thread: glibc then sets a handler
+    /// for SIG33.
     pub const POSIX_SPAWN_LEAVES: &[&str] =
         &["dispositions.SIG32", "dispositions.SIG33", "sigactions.SIG32", "sigactions.SIG33"];
 
     /// The calling thread's view of its process.
     ///
-    /// Not while another thread changes the environment.
+    /// Must not run while another thread changes the environment.
     pub fn of_self() -> Self {
         let argv = std::env::args_os().map(|arg| text(&arg.into_vec())).collect();
         Self::with(argv, None)
     }
 
-    /// The same from main itself: argv and envp as main was given them, which a warm start gives anew.
+    /// The same from main itself, with the argv and envp that main received; a warm start replaces both.
     ///
     /// # Safety
     /// Both are null or null-terminated arrays of C strings.
@@ -291,7 +292,7 @@ impl State {
         }
     }
 
-    /// What belongs to threads and comes with them into a child.
+    /// The per-thread attributes that a child inherits.
     pub fn authority(&self) -> Vec<(&'static str, serde_json::Value)> {
         const FIELDS: [&str; 12] = [
             "uids",
@@ -311,10 +312,10 @@ impl State {
         FIELDS.map(|name| (name, state[name].clone())).into()
     }
 
-    /// What `spawnfd-oracle` printed.
+    /// Parses the output of `spawnfd-oracle`.
     ///
     /// # Panics
-    /// If it is not a whole state.
+    /// If it is not a complete state.
     pub fn from_json(json: &[u8]) -> Self {
         let shown = || String::from_utf8_lossy(json).into_owned();
         serde_json::from_slice(json).unwrap_or_else(|error| panic!("not a state: {error}\n{}", shown()))
@@ -325,7 +326,7 @@ impl State {
         self.select(None).map(|fields| fields.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
     }
 
-    /// One JSON object of these fields, or of all, with a newline at its end.
+    /// One JSON object of these fields, or of all fields, followed by a newline.
     ///
     /// # Errors
     /// The name of a field that does not exist.
@@ -338,7 +339,7 @@ impl State {
         Ok(format!("{{\n{}\n}}\n", body.join(",\n")))
     }
 
-    /// Fields with their values, in the order of the struct, which serde_json's map does not keep.
+    /// Fields with their values in the order of the struct, which serde_json's map does not keep.
     fn select(&self, wanted: Option<&[String]>) -> Result<Vec<(String, serde_json::Value)>, String> {
         let whole = serde_json::to_string(self).expect("a state is serialisable");
         let InOrder(mut all) = serde_json::from_str(&whole).expect("an object");
@@ -352,7 +353,7 @@ impl State {
     }
 }
 
-/// The pairs of a JSON object in the order written.
+/// The pairs of a JSON object in written order.
 struct InOrder(Vec<(String, serde_json::Value)>);
 
 impl<'de> Deserialize<'de> for InOrder {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading /proc: the calling thread's directory where it has the file, for most of a task's state belongs to threads.
+//! Reads /proc: the calling thread's directory if it has the file, since most of a task's state is per-thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ pub(super) fn line(content: Answer<Vec<u8>>) -> Answer<String> {
     content.map(|bytes| text(bytes.trim_ascii_end()).trim_end_matches('\0').to_owned())
 }
 
-/// Content as lines, runs of blanks made one.
+/// Content as lines, with runs of blanks collapsed.
 pub(super) fn lines(content: Answer<Vec<u8>>) -> Answer<Vec<String>> {
     content.map(|bytes| {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -30,7 +30,7 @@ pub(super) fn lines(content: Answer<Vec<u8>>) -> Answer<Vec<String>> {
     })
 }
 
-/// Where a link of the calling thread leads.
+/// The target of a link of the calling thread.
 pub(super) fn link(name: &str) -> Answer<String> {
     fs::read_link(format!("/proc/thread-self/{name}")).map(|to| text(&to.into_os_string().into_vec())).into()
 }
@@ -54,7 +54,7 @@ impl Status {
         }))
     }
 
-    /// The value of a line; None where this kernel has no such line.
+    /// The value of a line; `None` if this kernel has no such line.
     pub fn get(&self, name: &str) -> Answer<Option<String>> {
         match &self.0 {
             Answer::Known(lines) => Answer::Known(lines.get(name).cloned()),
@@ -77,7 +77,7 @@ impl Stat {
         }))
     }
 
-    /// Field `number`, from 4 on.
+    /// Field `number`, which is 4 or more.
     pub fn get(&self, number: usize) -> Answer<Option<i64>> {
         match &self.0 {
             Answer::Known(fields) => Answer::Known(fields.get(number - 4).copied()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the program was given at its start, where it stands, and what hangs on it: arguments, places, threads, children.
+//! Arguments, environment, directories, threads and children of the program.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -16,7 +16,7 @@ use crate::raw;
 /// A directory by name and identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// As the kernel names it.
+    /// The kernel's name of the directory.
     pub path: Answer<String>,
     /// st_dev.
     pub device: Answer<u64>,
@@ -24,7 +24,7 @@ pub struct Place {
     pub inode: Answer<u64>,
 }
 
-/// A child that has not been waited for.
+/// A child that has not been reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Child {
     /// Its pid.
@@ -38,11 +38,12 @@ unsafe extern "C" {
     static program_invocation_name: *const libc::c_char;
 }
 
-/// libc's `environ`, entries without `=` and repeated names included (std's view leaves the former out).
+/// libc's `environ`, including entries without `=` and repeated names. std leaves out entries without `=`.
 ///
-/// Only while no other thread changes the environment, which is `unsafe` in Rust for that reason.
+/// No other thread may change the environment meanwhile; changing it is `unsafe` in Rust for that reason.
 pub(super) fn environment() -> Vec<String> {
-    // SAFETY: libc keeps `environ` null or a null-terminated array of C strings; nobody changes it meanwhile (above).
+    // SAFETY: libc keeps `environ` null or a null-terminated array of C strings; no thread changes it meanwhile
+    // (above).
     unsafe { c_strings(environ) }
 }
 
@@ -64,7 +65,7 @@ pub(super) unsafe fn c_strings(list: *const *const libc::c_char) -> Vec<String> 
     strings
 }
 
-/// What libc's error(3) and BSD's err(3) print before a message.
+/// The name that glibc's error(3) and BSD's err(3) print before a message.
 pub(super) fn invocation_name() -> String {
     // SAFETY: glibc sets it before any constructor runs and never to anything but a C string.
     let name = unsafe { program_invocation_name };
@@ -75,7 +76,10 @@ pub(super) fn invocation_name() -> String {
     text(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
-/// What setlocale(3) makes of the environment ("set": its answer, "LC_ALL": what is in force then), and the codeset. It is as it was then.
+/// The locale of the environment: setlocale(3)'s result ("set"), the locale then in force ("LC_ALL"), and the
+/// codeset.
+///
+/// Restores the previous locale.
 pub(super) fn locale() -> BTreeMap<String, String> {
     let string = |found: *const libc::c_char| match found.is_null() {
         true => CString::default(),
@@ -134,7 +138,7 @@ fn place(path: Answer<String>, at: &str) -> Place {
     }
 }
 
-/// `umask` from `status`, in octal; without /proc by setting it and setting it back, which other threads could see.
+/// `umask` from `status`, in octal. Without /proc: sets the mask and restores it, which other threads could observe.
 pub(super) fn umask(status: &proc::Status) -> String {
     if let Answer::Known(Some(umask)) = status.get("Umask") {
         return umask;
@@ -156,14 +160,14 @@ pub(crate) fn threads() -> Answer<Vec<i32>> {
     })
 }
 
-/// Children of all threads of this process, those that ended and were not waited for included.
+/// Children of all threads of this process, zombies included.
 pub(crate) fn children() -> Answer<Vec<Child>> {
     let Answer::Known(threads) = threads() else {
         return threads().map(|_| Vec::new());
     };
     let mut children = Vec::new();
     for thread in threads {
-        // A thread may end at any time: one that did has handed its children to another.
+        // A thread may end at any time; its children then belong to another thread.
         let Ok(list) = fs::read_to_string(format!("/proc/self/task/{thread}/children")) else {
             continue;
         };
@@ -182,7 +186,7 @@ fn is_zombie(pid: i32) -> bool {
     matches!(state, Some(b'Z' | b'X'))
 }
 
-/// Whether the thread has a robust futex list, which libc sets at its start and a bare clone does not.
+/// Whether the thread has a robust futex list: libc sets one for each thread, and a bare clone does not.
 pub(super) fn robust_list() -> Answer<bool> {
     let mut head: usize = 0;
     let mut size: usize = 0;
@@ -190,7 +194,7 @@ pub(super) fn robust_list() -> Answer<bool> {
     unsafe { syscall!(Sysno::get_robust_list, 0, &raw mut head, &raw mut size) }.map(|_| head != 0).into()
 }
 
-/// Whether the thread has an address to clear at its end, by PR_GET_TID_ADDRESS.
+/// Whether the kernel clears an address at the thread's end, by PR_GET_TID_ADDRESS.
 pub(super) fn clear_child_tid() -> Answer<bool> {
     let mut address: usize = 0;
     let option = libc::PR_GET_TID_ADDRESS as usize;
@@ -198,7 +202,7 @@ pub(super) fn clear_child_tid() -> Answer<bool> {
     unsafe { syscall!(Sysno::prctl, option, &raw mut address, 0, 0, 0) }.map(|_| address != 0).into()
 }
 
-/// Whether libc's cached thread id is the kernel's: an error-checking mutex is owned by the cached one.
+/// Whether libc's cached thread id is right: the owner of an error-checking mutex is the cached id.
 pub(super) fn libc_knows_its_tid() -> bool {
     let mut mutex = std::mem::MaybeUninit::<libc::pthread_mutex_t>::zeroed();
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_mutexattr_t>::zeroed();

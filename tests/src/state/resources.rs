@@ -12,13 +12,13 @@ use crate::raw;
 /// A resource limit; `u64::MAX` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// The one enforced.
+    /// The enforced limit.
     pub soft: u64,
-    /// The ceiling of the soft one.
+    /// The ceiling of the soft limit.
     pub hard: u64,
 }
 
-/// What sched_getattr(2) says of the calling thread.
+/// The result of sched_getattr(2) for the calling thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scheduler {
     /// SCHED_OTHER, SCHED_BATCH, ….
@@ -27,7 +27,7 @@ pub struct Scheduler {
     pub flags: String,
     /// Static priority, for the real-time policies.
     pub priority: u32,
-    /// Runtime, deadline and period; the first is the slice for ordinary policies from Linux 6.12 on.
+    /// Runtime, deadline and period. From Linux 6.12 on, the runtime of an ordinary policy is its slice.
     pub runtime_deadline_period_ns: [u64; 3],
     /// Utilisation clamp.
     pub util_min_max: [u32; 2],
@@ -36,7 +36,7 @@ pub struct Scheduler {
 /// An interval timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timer {
-    /// Whether it is running. How much is left is not shown: it changes by itself.
+    /// Whether it is running. The remaining time is not recorded: it changes constantly.
     pub armed: bool,
     /// Reload value.
     pub interval_us: i64,
@@ -72,7 +72,7 @@ fn rlimit(resource: usize) -> Result<Limit, Errno> {
     Ok(Limit { soft: pair[0], hard: pair[1] })
 }
 
-/// The kernel answers 20 - nice, to keep clear of errors.
+/// The kernel returns 20 - nice, so that no result is negative.
 pub(super) fn nice() -> Answer<i32> {
     raw::getpriority(libc::PRIO_PROCESS as usize, 0).map(|value| 20 - value as i32).into()
 }

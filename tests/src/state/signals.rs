@@ -9,12 +9,12 @@ use super::answer::Answer;
 use super::proc::Status;
 use crate::raw;
 
-/// What is set for a signal beyond plain default.
+/// A signal's action, if it differs from the plain default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
     /// "default", "ignore" or the handler's address.
     pub handler: String,
-    /// SA_ flags but SA_RESTORER, in hexadecimal.
+    /// SA_ flags except SA_RESTORER, in hexadecimal.
     pub flags: String,
     /// Signals blocked while the handler runs.
     pub mask: Vec<String>,
@@ -46,7 +46,7 @@ pub(super) fn pending() -> Answer<Vec<String>> {
     raw::pending_signals().map(names).into()
 }
 
-/// Of these, the ones sent to the thread itself.
+/// Signals pending for the calling thread alone.
 pub(super) fn pending_to_thread(status: &Status) -> Answer<Vec<String>> {
     status.get("SigPnd").map(|set| set.and_then(|set| u64::from_str_radix(&set, 16).ok()).map_or_else(Vec::new, names))
 }
@@ -63,9 +63,9 @@ pub(super) fn dispositions() -> BTreeMap<String, Answer<String>> {
         .collect()
 }
 
-/// Handler, flags and mask of each signal that has any of them.
+/// Handler, flags and mask of each signal with a non-default action.
 pub(super) fn actions() -> BTreeMap<String, Action> {
-    /// The flag by which libc says that it gives a restorer.
+    /// The flag by which libc announces a restorer.
     const SA_RESTORER: libc::c_ulong = 0x0400_0000;
     let describe = |action: raw::KernelSigaction| Action {
         handler: match action.handler {

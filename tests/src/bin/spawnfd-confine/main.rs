@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Confines itself and executes a program: seccomp profiles, single refusals, another user, limits.
+//! Confines its own process and executes a program: seccomp profiles, refused calls, another user, limits.
 //!
-//! Without std's runtime, so that the program gets SIGPIPE and closed standard descriptors as they were.
+//! It has no std runtime, so that the program inherits SIGPIPE and closed standard descriptors unchanged.
 
 #![no_main]
 
@@ -33,7 +33,7 @@ exit status: 125 if confining fails, 126 if PROGRAM cannot be executed, 127 if i
 const OWN_FAILURE: c_int = 125;
 
 /// # Safety
-/// Called by libc, once, with what the kernel put on the stack.
+/// Called by libc, once, with the kernel's argument vector.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     let count = usize::try_from(argc).unwrap_or(0);
@@ -52,13 +52,13 @@ pub unsafe extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int 
 
 type Failure = (c_int, String);
 
-/// Returns only what to print for --help, or a failure.
+/// Returns the text of --help, or a failure. On success exec does not return.
 fn run(words: &[&CStr]) -> Result<&'static str, Failure> {
     let own = |message: String| (OWN_FAILURE, message);
     let Some((confinement, program)) = parse(words).map_err(own)? else {
         return Ok(USAGE);
     };
-    // Made before the filter: afterwards even an allocation may be refused.
+    // Allocated before the filter: afterwards the filter may refuse even an allocation.
     let program: Vec<CString> = program.iter().map(|word| CString::from(*word)).collect();
     let mut pointers: Vec<*const c_char> = program.iter().map(|word| word.as_ptr()).collect();
     pointers.push(std::ptr::null());
@@ -70,7 +70,7 @@ fn run(words: &[&CStr]) -> Result<&'static str, Failure> {
     Err((status, format!("{}: {error}", program[0].to_string_lossy())))
 }
 
-/// Options and the program's words; None if help was asked for.
+/// The options, and the program with its arguments. `None` for --help.
 fn parse<'a>(mut words: &'a [&'a CStr]) -> Result<Option<(Confinement, &'a [&'a CStr])>, String> {
     let mut confinement = Confinement::default();
     while let Some((word, rest)) = words.split_first() {
@@ -125,7 +125,7 @@ fn with_value(confinement: Confinement, option: &str, value: &str) -> Result<Con
     }
 }
 
-/// Writes to a standard descriptor; if that is closed there is nobody to tell.
+/// Writes to a standard descriptor; a failure cannot be reported and is ignored.
 fn print(fd: c_int, text: &str) {
     // SAFETY: not negative, only written to, never closed here.
     let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });

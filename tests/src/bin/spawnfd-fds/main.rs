@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prints its open descriptors, a line of number, device and inode for each: the oracle's list, for tests that start
-//! thousands. Without std's runtime, which opens /dev/null on closed standard descriptors.
+//! Prints its open descriptors: a line of number, device and inode for each. Tests that start thousands of programs
+//! use it in place of the oracle.
+//!
+//! It has no std runtime, which would open /dev/null on closed standard descriptors.
 
 #![no_main]
 
@@ -10,7 +12,7 @@ use std::mem::MaybeUninit;
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
     let mut numbers = Vec::new();
-    // SAFETY: a directory stream of this function's own; each entry is read before the next is asked for.
+    // SAFETY: a directory stream of this function's own; each entry is read before the next readdir.
     let listing = unsafe {
         let directory = libc::opendir(c"/proc/self/fd".as_ptr());
         if directory.is_null() {
@@ -28,14 +30,14 @@ pub extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) ->
     let mut text = String::new();
     for number in numbers {
         let mut stat = MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: stores one `stat`; zeroed is a valid one if it fails.
+        // SAFETY: stores one `stat`; a zeroed one is valid if fstat fails.
         let stat = unsafe {
             libc::fstat(number, stat.as_mut_ptr());
             stat.assume_init()
         };
         writeln!(text, "{number} {} {}", stat.st_dev, stat.st_ino).ok();
     }
-    // SAFETY: the buffer is valid for its length. A pipe takes so little at once.
+    // SAFETY: the buffer is valid for its length. The text fits a pipe's buffer.
     let written = unsafe { libc::write(1, text.as_ptr().cast(), text.len()) };
     if written == text.len() as isize { 0 } else { 1 }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prints all that this process can learn of itself, as one JSON object.
+//! Prints everything that this process can learn about itself, as one JSON object.
 //!
-//! Without std's runtime, which before `main` ignores SIGPIPE, opens /dev/null on closed standard descriptors and
-//! installs a signal stack with handlers: it would show its own state instead of the inherited one.
+//! It has no std runtime, which ignores SIGPIPE before `main`, opens /dev/null on closed standard descriptors, and
+//! installs a signal stack and handlers. The oracle would show that state instead of the inherited one.
 
 #![no_main]
 
@@ -26,10 +26,10 @@ struct Options {
 }
 
 /// # Safety
-/// Called by libc, once, with what the kernel put on the stack.
+/// Called by libc, once, with the kernel's argument and environment vectors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn main(_argc: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
-    // SAFETY: the arguments of main are what `of_main` asks for.
+    // SAFETY: main's arguments are those that `of_main` requires.
     let state = unsafe { State::of_main(argv, envp) };
     match options(&state.argv).and_then(|options| answer(&state, &options)) {
         Ok(()) => 0,
@@ -48,7 +48,7 @@ fn answer(state: &State, options: &Options) -> Result<(), String> {
     print(options.to, &state.to_json(options.fields.as_deref()).map_err(unknown)?)
 }
 
-/// Unknown words are left alone: tests pass arguments of any kind to see them come through.
+/// Leaves unknown words alone: tests pass arbitrary arguments and check that they arrive.
 fn options(argv: &[String]) -> Result<Options, String> {
     let mut options = Options { to: 1, ..Options::default() };
     let mut words = argv.iter().skip(1);
@@ -69,9 +69,9 @@ fn options(argv: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Writes to a descriptor that was inherited, and leaves it open.
+/// Writes to an inherited descriptor, and leaves it open.
 fn print(fd: c_int, text: &str) -> Result<(), String> {
-    // SAFETY: not negative; only written to, and never closed here. If it is closed already the write answers EBADF.
+    // SAFETY: not negative; only written to, never closed here. If it is closed already, the write fails with EBADF.
     let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     file.write_all(text.as_bytes()).map_err(|error| format!("cannot write to descriptor {fd}: {error}"))
 }

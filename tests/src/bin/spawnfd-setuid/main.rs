@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that an unprivileged caller may not kill. It is installed set-uid root, and makes root its only user id.
+//! A program that an unprivileged caller may not kill: installed set-uid root, it sets all its user ids to root.
 //!
-//! It prints its pid, reads its standard input to the end, prints "bye" and exits with code 5. Where it cannot become root it exits with
-//! code 77 at once.
+//! It prints its pid, reads its standard input to the end, prints "bye" and exits with code 5. If it cannot become
+//! root, it exits with code 77 at once.
 
 use std::io::{Read, Write, stdin, stdout};
 use std::process::exit;
@@ -12,7 +12,7 @@ fn main() {
     if unsafe { libc::setresuid(0, 0, 0) } != 0 {
         exit(77);
     }
-    // Output that its caller no longer reads is not an error.
+    // A caller may have closed the pipe: a failed write is not an error.
     let say = |line: &str| stdout().write_all(line.as_bytes()).and_then(|()| stdout().flush()).ok();
     say(&format!("{}\n", std::process::id()));
     stdin().read_to_end(&mut Vec::new()).ok();
