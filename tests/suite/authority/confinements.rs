@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ways in which one thread can be confined, or set apart from the others of its process.
+//! The confinements of one thread, and other attributes in which one thread can differ from its process.
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope, path_beneath_rules,
@@ -7,50 +7,50 @@ use landlock::{
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{has_syscall, is_root};
 
-/// One way.
+/// One confinement.
 #[derive(Clone, Copy)]
-pub struct Way {
+pub struct ThreadConfinement {
     pub name: &'static str,
-    /// Confines the calling thread; `false`: this kernel, or this user, cannot.
+    /// Confines the calling thread. Returns `false` if this kernel or this user cannot.
     pub apply: fn() -> bool,
-    /// Whether a thread that is confined so can signal its own children.
+    /// Whether a confined thread can signal its own children.
     pub can_signal: bool,
-    /// Whether it can start threads. One whose children are in another pid namespace cannot.
+    /// Whether a confined thread can start threads. A thread whose children are in another pid namespace cannot.
     pub can_start_threads: bool,
 }
 
-const fn way(name: &'static str, apply: fn() -> bool) -> Way {
-    Way { name, apply, can_signal: true, can_start_threads: true }
+const fn confinement(name: &'static str, apply: fn() -> bool) -> ThreadConfinement {
+    ThreadConfinement { name, apply, can_signal: true, can_start_threads: true }
 }
 
-/// All of them.
-pub const WAYS: &[Way] = &[
-    way("landlock_files", landlock_files),
-    way("landlock_files_without_no_new_privs", || is_root() && ruled(false, file_rules())),
-    way("landlock_scopes", || ruled(true, scoped())),
-    way("seccomp", || apply(Confinement::default().deny("mkdirat", errno(libc::EDOM)).expect("known"))),
-    Way { can_signal: false, ..way("seccomp_signals", deny_signals) },
-    way("docker", || apply(Confinement::default().docker())),
-    way("no_new_privs", || apply(Confinement::default().no_new_privs())),
-    way("root_with_one_capability", || is_root() && apply(Confinement::default().capabilities(&["kill"]))),
-    way("root_without_capabilities", || is_root() && apply(Confinement::default().capabilities(&[]))),
-    way("user", || is_root() && apply(Confinement::default().user(USER, USER))),
-    way("user_with_a_capability", || {
+/// All confinements.
+pub const CONFINEMENTS: &[ThreadConfinement] = &[
+    confinement("landlock_files", landlock_files),
+    confinement("landlock_files_without_no_new_privs", || is_root() && ruled(false, file_rules())),
+    confinement("landlock_scopes", || ruled(true, scoped())),
+    confinement("seccomp", || apply(Confinement::default().deny("mkdirat", errno(libc::EDOM)).expect("known"))),
+    ThreadConfinement { can_signal: false, ..confinement("seccomp_signals", deny_signals) },
+    confinement("docker", || apply(Confinement::default().docker())),
+    confinement("no_new_privs", || apply(Confinement::default().no_new_privs())),
+    confinement("root_with_one_capability", || is_root() && apply(Confinement::default().capabilities(&["kill"]))),
+    confinement("root_without_capabilities", || is_root() && apply(Confinement::default().capabilities(&[]))),
+    confinement("user", || is_root() && apply(Confinement::default().user(USER, USER))),
+    confinement("user_with_a_capability", || {
         is_root() && apply(Confinement::default().user(USER, USER).capabilities(&["sys_nice"]))
     }),
-    way("groups", || is_root() && groups(&[7, 8, 9])),
-    way("bounding_set", || is_root() && prctl(libc::PR_CAPBSET_DROP, 21, 0)),
-    way("inheritable_set", || is_root() && inheritable()),
-    way("ambient_set", || {
+    confinement("groups", || is_root() && groups(&[7, 8, 9])),
+    confinement("bounding_set", || is_root() && prctl(libc::PR_CAPBSET_DROP, 21, 0)),
+    confinement("inheritable_set", || is_root() && inheritable()),
+    confinement("ambient_set", || {
         is_root() && inheritable() && prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE as usize, KILL)
     }),
-    way("securebits", || is_root() && prctl(libc::PR_SET_SECUREBITS, 1, 0)),
-    way("mount_namespace", || unshare(libc::CLONE_NEWNS)),
-    way("network_namespace", || unshare(libc::CLONE_NEWNET)),
-    Way { can_start_threads: false, ..way("pid_namespace", pid_namespace) },
-    way("nice", || nice(7)),
-    way("batch", batch),
-    way("affinity", affinity),
+    confinement("securebits", || is_root() && prctl(libc::PR_SET_SECUREBITS, 1, 0)),
+    confinement("mount_namespace", || unshare(libc::CLONE_NEWNS)),
+    confinement("network_namespace", || unshare(libc::CLONE_NEWNET)),
+    ThreadConfinement { can_start_threads: false, ..confinement("pid_namespace", pid_namespace) },
+    confinement("nice", || nice(7)),
+    confinement("batch", batch),
+    confinement("affinity", affinity),
 ];
 
 pub const USER: u32 = 54_321;
@@ -70,19 +70,19 @@ fn landlock_files() -> bool {
 
 type Ruled = Option<landlock::RulesetCreated>;
 
-/// What programs need may be read, and nothing else.
+/// Allows reading what programs need, and nothing else.
 fn file_rules() -> Ruled {
     let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1)).ok()?.create().ok()?;
     let readable =
         path_beneath_rules(["/usr", "/lib", "/lib64", "/bin", "/proc", "/tmp"], AccessFs::from_read(ABI::V1));
     let devices = path_beneath_rules(["/dev"], AccessFs::from_all(ABI::V1));
-    // The oracle may lie anywhere.
+    // The oracle may be in any directory.
     let test = std::env::current_exe().ok()?;
     let programs = path_beneath_rules(test.ancestors().nth(2), AccessFs::from_read(ABI::V1));
     ruleset.add_rules(readable).ok()?.add_rules(devices).ok()?.add_rules(programs).ok()
 }
 
-/// Processes outside cannot be signalled. Linux 6.12.
+/// Forbids signals to processes outside the domain. Linux 6.12.
 fn scoped() -> Ruled {
     Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal).ok()?.create().ok()
 }
@@ -102,7 +102,7 @@ fn prctl(option: i32, second: usize, third: usize) -> bool {
 }
 
 fn groups(groups: &[u32]) -> bool {
-    // SAFETY: the kernel reads that many groups. The call of libc would change every thread.
+    // SAFETY: the kernel reads that many groups. libc's setgroups would change every thread.
     unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0 }
 }
 
@@ -124,7 +124,7 @@ fn unshare(kinds: i32) -> bool {
     is_root() && unsafe { libc::syscall(libc::SYS_unshare, kinds) == 0 }
 }
 
-/// The first process of the namespace sleeps until its parent ends; without it nothing more can be forked.
+/// The first process of the namespace sleeps until its parent ends; without it no more processes can be forked.
 fn pid_namespace() -> bool {
     unshare(libc::CLONE_NEWPID) && {
         // SAFETY: the child makes system calls only.
@@ -153,9 +153,9 @@ fn batch() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority) == 0 }
 }
 
-/// One of the processors. With a single one the thread is as before.
+/// Pins the thread to one processor. On a machine with one processor this changes nothing.
 fn affinity() -> bool {
-    // SAFETY: a set of bits, which is filled in and read.
+    // SAFETY: a set of bits, which the calls fill in and read.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) == 0 && {

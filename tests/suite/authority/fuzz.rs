@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random sequences of "confine this thread so, start that so". After each start the model is a fork in the same thread.
+//! Random sequences of "confine this thread", "start a program". After each start a fork in the same thread is the
+//! model.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,17 +12,17 @@ use spawnfd::{Command, Mode, Park, Stdio, Template, Warm, WarmOptions};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::{copy_of_program, isolated, scratch};
 
-use crate::confinements::WAYS;
+use crate::confinements::CONFINEMENTS;
 use crate::programs::{Seen, by_fork, seen_by};
 
-/// Threads that take steps, one at a time.
+/// Threads that take steps, one after the other.
 const THREADS: usize = 2;
-/// Ways to be confined, and kinds of starts, in one sequence: with few of them, they meet often.
+/// Confinements, and kinds of starts, in one sequence: with only a few of each, they often combine.
 const KINDS: usize = 2;
 /// Steps of one sequence.
 const STEPS: usize = 12;
 
-/// Numbers that a seed determines: xorshift64*.
+/// Numbers determined by a seed: xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -33,7 +34,8 @@ impl Random {
     }
 }
 
-/// How a program is started. What a start needs beside the command is made by the first thread that starts so, and used by all.
+/// How a program is started. The first thread that starts so creates the `Warm` that the start needs; all threads use
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
     Clone,
@@ -54,11 +56,11 @@ pub const STARTS: [Start; 8] = [
     Start::Warm(Mode::Fork, true),
 ];
 
-/// What starts share.
+/// The `Warm` of each kind of start.
 static SHARED: Mutex<Vec<(Start, Warm)>> = Mutex::new(Vec::new());
 
 impl Start {
-    /// A command for that program which is started so; `None`: the calling thread cannot make what it needs.
+    /// A command for a program, to be started in this way. `None` if the calling thread cannot create what it needs.
     pub fn command(self, path: &Path) -> Option<Command<'static>> {
         let template = Template::open(path).expect("a template");
         let mut command = match self {
@@ -88,7 +90,7 @@ impl Start {
                 if !added {
                     return None;
                 }
-                // What a confined thread cannot park never is.
+                // If a confined thread cannot park, this times out and the start is cold.
                 warm.fill(Duration::from_secs(1));
                 command.warm(warm);
             }
@@ -98,17 +100,17 @@ impl Start {
     }
 }
 
-/// One step of a thread. Tells whether it was possible.
+/// One step of a thread.
 #[derive(Clone, Copy)]
 enum Step {
     Confine(usize),
     Start(Start),
 }
 
-/// Takes a step in the calling thread.
+/// Takes a step in the calling thread. Returns whether the step was possible.
 fn take(step: Step, oracle: &Path, so_far: &str) -> bool {
     match step {
-        Step::Confine(way) => (WAYS[way].apply)(),
+        Step::Confine(confinement) => (CONFINEMENTS[confinement].apply)(),
         Step::Start(start) => {
             let model: Seen = by_fork(oracle);
             let commands = (start.command(oracle), start.command(Path::new("/bin/sh")));
@@ -123,7 +125,7 @@ fn take(step: Step, oracle: &Path, so_far: &str) -> bool {
 fn sequence(seed: u64, oracle: &Path) {
     let mut random = Random(seed);
     let mut so_far = format!("seed {seed:#x}:");
-    let ways: [usize; KINDS] = std::array::from_fn(|_| random.below(WAYS.len()));
+    let confinements: [usize; KINDS] = std::array::from_fn(|_| random.below(CONFINEMENTS.len()));
     let starts: [Start; KINDS] = std::array::from_fn(|_| STARTS[random.below(STARTS.len())]);
     std::thread::scope(|scope| {
         let (answer, answers) = channel();
@@ -144,17 +146,17 @@ fn sequence(seed: u64, oracle: &Path) {
             .collect();
         for _ in 0..STEPS {
             let thread = random.below(THREADS);
-            // More starts than confinements: each of those has starts before and after it.
+            // More starts than confinements, so that a confinement has starts before and after it.
             let step = match random.below(3) {
-                0 => Step::Confine(ways[random.below(KINDS)]),
+                0 => Step::Confine(confinements[random.below(KINDS)]),
                 _ => Step::Start(starts[random.below(KINDS)]),
             };
             let _ = match step {
-                Step::Confine(way) => write!(so_far, " {thread}:{}", WAYS[way].name),
+                Step::Confine(confinement) => write!(so_far, " {thread}:{}", CONFINEMENTS[confinement].name),
                 Step::Start(start) => write!(so_far, " {thread}:{start:?}"),
             };
-            threads[thread].send((step, so_far.clone())).expect("it waits");
-            match answers.recv().expect("it answers") {
+            threads[thread].send((step, so_far.clone())).expect("the thread waits for steps");
+            match answers.recv().expect("the thread answers") {
                 Some(true) => {}
                 Some(false) => so_far.push('-'),
                 None => panic!("{so_far}"),
@@ -164,12 +166,12 @@ fn sequence(seed: u64, oracle: &Path) {
     forget();
 }
 
-/// Ends what starts share.
+/// Drops the shared `Warm`s.
 pub fn forget() {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// How long `make test` fuzzes; `make soak` says how long it does.
+/// How long `make test` fuzzes. `make soak` sets its own time.
 const SECONDS: u64 = 30;
 
 #[test]

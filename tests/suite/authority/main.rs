@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Authority belongs to threads. A program has that of the thread that starts it, and whatever acts for a caller has the caller's.
+//! Authority belongs to threads: a program has the authority of the thread that starts it, and the library's own
+//! threads and guards act with the authority of the thread they serve.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Under the seccomp profiles that containers and services have, answering with an errno or killing, everything works or falls back.
+//! Under the seccomp profiles of containers and services, refusing with an errno or killing, everything works or
+//! falls back.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,15 +11,15 @@ use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::isolated;
 
 use crate::common::code;
-use crate::common::tree::adopt_orphans;
+use crate::common::tree::become_subreaper;
 use crate::fuzz::STARTS;
-use crate::services::is_served;
+use crate::services::assert_served;
 
-/// Starts in each way, with a descriptor to bring along, and a run with input and output.
+/// Starts a program in each way, with a descriptor to pass; then runs one with input and output.
 fn starts_and_runs(who: &str) {
     let null = File::open("/dev/null").expect("there");
     for start in STARTS {
-        // The second start knows what the first has learned.
+        // The second start uses what the library has learned from the first.
         for _ in 0..2 {
             let Some(mut command) = start.command(Path::new("/bin/true")) else { continue };
             assert_eq!(code(command.descriptor(&null, 7).spawn()), Ok(0), "{who}: {start:?}");
@@ -29,13 +30,13 @@ fn starts_and_runs(who: &str) {
 }
 
 fn under(profile: Profile, answer: Answer) {
-    adopt_orphans();
+    become_subreaper();
     let who = format!("{profile:?}, {answer:?}");
-    // The whole process; one thread of it, before and after another that is free.
+    // First the whole process is confined; then one thread, before and after an unconfined thread.
     wait_for(fork(|| {
         profile.install(answer).expect("installed");
         starts_and_runs(&who);
-        is_served(&who);
+        assert_served(&who);
         std::thread::scope(|scope| scope.spawn(|| starts_and_runs(&who)).join().expect("its assertions hold"));
         crate::fuzz::forget();
     }));
@@ -43,18 +44,18 @@ fn under(profile: Profile, answer: Answer) {
         wait_for(fork(|| {
             if !first {
                 starts_and_runs("the other thread, before");
-                is_served("the other thread, before");
+                assert_served("the other thread, before");
             }
             std::thread::scope(|scope| {
                 let body = || {
                     profile.install(answer).expect("installed");
                     starts_and_runs(&who);
-                    is_served(&who);
+                    assert_served(&who);
                 };
                 scope.spawn(body).join().expect("its assertions hold");
             });
             starts_and_runs("the other thread, after");
-            is_served("the other thread, after");
+            assert_served("the other thread, after");
             crate::fuzz::forget();
         }));
     }

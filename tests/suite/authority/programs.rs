@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Confinements x launchers x which thread comes first: a program has what a fork in its thread has.
+//! Confinements x launchers x which thread comes first: a program has the authority of a fork in the same thread.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -13,9 +13,9 @@ use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::{State, copy_of_program, isolated, require_root, scratch};
 
 use crate::common::{self, Launcher, output, state};
-use crate::confinements::{USER, WAYS};
+use crate::confinements::{CONFINEMENTS, USER};
 
-/// What a child has from the thread that starts it: its authority, and what Landlock lets it do.
+/// What a child inherits from the thread that starts it: authority, scheduling, and what Landlock lets it read.
 #[derive(Debug, PartialEq)]
 pub struct Seen {
     authority: Vec<(&'static str, Value)>,
@@ -23,7 +23,7 @@ pub struct Seen {
     reads: String,
 }
 
-/// Reads a file that no confinement here lets be read, if it forbids any.
+/// Reads a file that every confinement with file rules forbids to read.
 const READ: &str = "cat /etc/hostname >/dev/null 2>&1 && echo yes || echo no";
 
 fn seen(state: &State, reads: String) -> Seen {
@@ -35,11 +35,11 @@ fn seen(state: &State, reads: String) -> Seen {
     }
 }
 
-/// By std's fork.
+/// What a child of std's fork sees.
 pub fn by_fork(oracle: &Path) -> Seen {
     let run = |path: &Path, args: &[&str]| {
         let mut command = std::process::Command::new(path);
-        // SAFETY: the closure does nothing. With one, std forks.
+        // SAFETY: the closure does nothing. Because of the closure, std forks.
         unsafe { command.pre_exec(|| Ok(())) };
         let output = command.args(args).stdin(std::process::Stdio::null()).output().expect("starts");
         assert!(output.status.success(), "{output:?}");
@@ -49,13 +49,13 @@ pub fn by_fork(oracle: &Path) -> Seen {
     seen(&state, String::from_utf8(run(Path::new("/bin/sh"), &["-c", READ])).expect("text"))
 }
 
-/// By two commands: one for the oracle, one for /bin/sh.
+/// What the children of two commands see: one for the oracle, one for /bin/sh.
 pub fn seen_by(oracle: &mut Command<'_>, shell: &mut Command<'_>) -> Seen {
     let state = state(oracle.stdin(Stdio::Null));
     seen(&state, output(shell.args(["-c", READ]).stdin(Stdio::Null)))
 }
 
-/// Compares twice: the first start may park a process again.
+/// Compares two starts with a fork: the first start may park a new process.
 #[track_caller]
 fn compare(launcher: Launcher, oracle: &Path, what: &str) {
     compare_times(2, launcher, oracle, what);
@@ -70,8 +70,8 @@ fn compare_times(times: u32, launcher: Launcher, oracle: &Path, what: &str) {
     }
 }
 
-/// One thread is confined, and the library is used by it `first`, or by another one before it.
-fn one_way(launcher: Launcher, oracle: &Path, name: &str, apply: fn() -> bool, first: bool) {
+/// Confines one thread. If `first`, this thread is the first to use the library, else another thread.
+fn check_confinement(launcher: Launcher, oracle: &Path, name: &str, apply: fn() -> bool, first: bool) {
     launcher.enter();
     if !first {
         compare_times(1, launcher, oracle, "the other thread, before");
@@ -83,7 +83,7 @@ fn one_way(launcher: Launcher, oracle: &Path, name: &str, apply: fn() -> bool, f
                 true
             }
         };
-        scope.spawn(body).join().expect("its assertions hold")
+        scope.spawn(body).join().expect("the thread's assertions hold")
     });
     if !confined {
         return spawnfd_tests::skip(&format!("{name}: refused here"));
@@ -91,28 +91,28 @@ fn one_way(launcher: Launcher, oracle: &Path, name: &str, apply: fn() -> bool, f
     compare_times(1, launcher, oracle, &format!("the other thread, after {name}"));
 }
 
-/// Each way in a process of its own. `product`: with both orders, not with one by turns.
-fn all_ways(launcher: Launcher, product: bool) {
+/// Checks each confinement in a process of its own: with both orders of the threads, or with one order, alternating.
+fn check_each_confinement(launcher: Launcher, both_orders: bool) {
     let directory = scratch();
     let oracle = copy_of_program("spawnfd-oracle", directory.path());
     let row = Launcher::ALL.iter().position(|&other| other == launcher).expect("one of all");
-    for (column, way) in WAYS.iter().enumerate() {
+    for (column, confinement) in CONFINEMENTS.iter().enumerate() {
         let has_threads = launcher.is_warm();
-        let orders = match product {
-            _ if has_threads && !way.can_start_threads => vec![false],
+        let orders = match both_orders {
+            _ if has_threads && !confinement.can_start_threads => vec![false],
             true => vec![true, false],
             false => vec![(row + column) % 2 == 0],
         };
         for first in orders {
             wait_for(fork(|| {
-                one_way(launcher, &oracle, way.name, way.apply, first);
-                launcher.rest();
+                check_confinement(launcher, &oracle, confinement.name, confinement.apply, first);
+                launcher.drop_parked();
             }));
         }
     }
 }
 
-/// A set-uid program that a user's thread starts is root's, unless the thread has no_new_privs.
+/// A set-uid root program runs as root when a user's thread starts it, unless the thread has no_new_privs.
 fn set_uid_program(launcher: Launcher) {
     if !require_root() {
         return;
@@ -134,9 +134,9 @@ fn set_uid_program(launcher: Launcher) {
                     user.apply().expect("root");
                     compare(launcher, &oracle, &format!("a user, no_new_privs: {no_new_privs}"));
                 };
-                std::thread::scope(|scope| scope.spawn(body).join().expect("its assertions hold"));
+                std::thread::scope(|scope| scope.spawn(body).join().expect("the thread's assertions hold"));
                 other();
-                launcher.rest();
+                launcher.drop_parked();
             }));
         }
     }
@@ -147,30 +147,30 @@ fn user_namespace(launcher: Launcher) {
     let directory = scratch();
     let oracle = copy_of_program("spawnfd-oracle", directory.path());
     wait_for(fork(|| {
-        // SAFETY: integers. A copy has one thread.
+        // SAFETY: integers. The forked child has one thread.
         let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
         // SAFETY: as above.
         if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
-            return spawnfd_tests::skip("no user namespace can be made");
+            return spawnfd_tests::skip("cannot create a user namespace");
         }
         let write = |file: &str, text: String| std::fs::write(format!("/proc/self/{file}"), text);
         let mapped = write("setgroups", "deny".to_owned())
             .and_then(|()| write("uid_map", format!("{user} {user} 1")))
             .and_then(|()| write("gid_map", format!("{group} {group} 1")));
-        mapped.expect("its own");
+        mapped.expect("own user namespace");
         launcher.enter();
         compare(launcher, &oracle, "in a user namespace");
-        launcher.rest();
+        launcher.drop_parked();
     }));
 }
 
 macro_rules! rows {
     ([$($name:ident $launcher:ident),*] [$($other:ident $further:ident),*]) => {
-        mod by_turns {
+        mod alternating_order {
             use super::*;
             $(#[test]
             fn $name() {
-                isolated!(|| all_ways(Launcher::$launcher, false));
+                isolated!(|| check_each_confinement(Launcher::$launcher, false));
             })*
         }
         mod set_uid {
@@ -187,12 +187,12 @@ macro_rules! rows {
                 isolated!(|| user_namespace(Launcher::$launcher));
             })*
         }
-        mod product {
+        mod both_orders {
             use super::*;
             $(#[test]
-            #[ignore = "make test-all runs the product"]
+            #[ignore = "make test-all runs both orders"]
             fn $name() {
-                isolated!(limit: std::time::Duration::from_secs(600), || all_ways(Launcher::$launcher, true));
+                isolated!(limit: std::time::Duration::from_secs(600), || check_each_confinement(Launcher::$launcher, true));
             })*
         }
     };

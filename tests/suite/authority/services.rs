@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Confinements x what acts for callers x which thread comes first: engine, reaper and guard serve each thread with its own reach.
+//! Confinements x the library's services x which thread comes first: engine, reaper and guard act with the authority
+//! of the thread they serve.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -12,10 +13,12 @@ use spawnfd::{Command, Fate, Job, Run, Stop};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::{isolated, skip};
 
-use crate::common::tree::{adopt_orphans, guards_of, kill, lives, next_pid, owner, until, until_gone};
-use crate::confinements::{WAYS, Way};
+use crate::common::tree::{
+    become_subreaper, fork_owner, guards_of, is_alive, kill, next_pid, wait_until, wait_until_gone,
+};
+use crate::confinements::{CONFINEMENTS, ThreadConfinement};
 
-/// For ever, compared with any limit here.
+/// A program that outlasts every limit in this file.
 fn sleep() -> Command<'static> {
     let mut command = Command::new("/bin/sleep");
     command.arg("1000");
@@ -30,9 +33,9 @@ fn start(run: &Run) -> Job {
     sleep().start(run).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// All that acts for the calling thread does so.
+/// Asserts that engine, reaper and guard serve the calling thread.
 #[track_caller]
-pub fn is_served(who: &str) {
+pub fn assert_served(who: &str) {
     let a_moment = Duration::from_millis(50);
     let ended = |job: &Job, stop: Stop| {
         let output = job.wait().unwrap_or_else(|error| panic!("{who}: {error}"));
@@ -50,30 +53,32 @@ pub fn is_served(who: &str) {
     let pid = child.id();
     child.kill().unwrap_or_else(|error| panic!("{who}: {error}"));
     drop(child);
-    until(&format!("{who}: a dropped child is reaped"), || !Path::new(&format!("/proc/{pid}")).exists());
+    wait_until(&format!("{who}: a dropped child is reaped"), || !Path::new(&format!("/proc/{pid}")).exists());
 }
 
-/// The calling thread may not signal its programs, and nothing does it in its place; its runs end all the same.
+/// Asserts that the library does not kill the programs of a thread that may not signal them, and that their runs
+/// still end. Returns the surviving programs.
 #[track_caller]
-fn is_not_served_beyond_its_reach(way: &Way) -> Vec<u32> {
+fn assert_not_killed_without_permission(confinement: &ThreadConfinement) -> Vec<u32> {
     let a_moment = Duration::from_millis(50);
     let runs = [Run::new(), guarded()].map(|run| run.timeout(a_moment).grace(a_moment));
     let jobs: Vec<Job> = runs.iter().map(start).collect();
-    let outputs = jobs.iter().map(|job| job.wait().unwrap_or_else(|error| panic!("{}: {error}", way.name)));
+    let outputs = jobs.iter().map(|job| job.wait().unwrap_or_else(|error| panic!("{}: {error}", confinement.name)));
     for output in outputs {
-        assert_eq!((output.stop, output.status), (Stop::Timeout, None), "{}: {output:?}", way.name);
-        assert_eq!(output.leftovers[0].fate, Fate::NotPermitted, "{}: {output:?}", way.name);
+        assert_eq!((output.stop, output.status), (Stop::Timeout, None), "{}: {output:?}", confinement.name);
+        assert_eq!(output.leftovers[0].fate, Fate::NotPermitted, "{}: {output:?}", confinement.name);
     }
-    jobs.iter().map(Job::id).inspect(|pid| assert!(lives(*pid as i32), "{}: {pid}", way.name)).collect()
+    jobs.iter().map(Job::id).inspect(|pid| assert!(is_alive(*pid as i32), "{}: {pid}", confinement.name)).collect()
 }
 
-/// Calls `others` in the calling thread while a thread that is confined, and `uses` the library, is there. `false`: it cannot be confined so.
-fn beside(way: &Way, uses: impl FnOnce() -> Vec<Job> + Send, others: impl FnOnce()) -> bool {
+/// Calls `others` in the calling thread, while a confined thread exists that has called `uses`. Returns `false` if
+/// the thread cannot be confined.
+fn beside(confinement: &ThreadConfinement, uses: impl FnOnce() -> Vec<Job> + Send, others: impl FnOnce()) -> bool {
     let (ready, done) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            let confined = (way.apply)();
-            // Jobs keep engine and guard.
+            let confined = (confinement.apply)();
+            // Jobs keep the engine and the guard running.
             let jobs = if confined { uses() } else { Vec::new() };
             ready.wait();
             done.wait();
@@ -85,12 +90,13 @@ fn beside(way: &Way, uses: impl FnOnce() -> Vec<Job> + Send, others: impl FnOnce
         ready.wait();
         others();
         done.wait();
-        thread.join().expect("its assertions hold")
+        thread.join().expect("the thread's assertions hold")
     })
 }
 
-/// What a thread, or a process, may do to others, as /proc shows it. No exec leaves capabilities that the bounding set lacks.
-fn power(status: impl AsRef<Path>) -> (Vec<String>, u64) {
+/// The ids, filters and capabilities of a thread or process in /proc. A capability outside the bounding set is left
+/// out, because exec drops it.
+fn authority_of(status: impl AsRef<Path>) -> (Vec<String>, u64) {
     let status = fs::read_to_string(status).expect("/proc");
     let named = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let set = |name| u64::from_str_radix(named(name).expect("there"), 16).expect("hexadecimal");
@@ -98,61 +104,62 @@ fn power(status: impl AsRef<Path>) -> (Vec<String>, u64) {
     (rest.into(), set("CapEff") & set("CapBnd"))
 }
 
-/// The programs that a confined thread has started, to be ended in the end by the one that is not.
+/// Kills the programs that a confined thread has started, from the unconfined thread.
 fn end_all(jobs: &[u32]) {
     jobs.iter().for_each(|&pid| kill(pid as i32, libc::SIGKILL));
 }
 
-fn each_way(first: bool, test: fn(&Way, bool)) {
-    for way in WAYS {
-        let copy = fork(|| test(way, first));
+fn for_each_confinement(first: bool, test: fn(&ThreadConfinement, bool)) {
+    for confinement in CONFINEMENTS {
+        let copy = fork(|| test(confinement, first));
         wait_for(copy);
     }
 }
 
-/// A free thread is served while a confined one is; and the confined one, if it could do it itself.
-fn served(way: &Way, first: bool) {
+/// An unconfined thread is served while a confined thread exists. A confined thread is served if it may signal its
+/// programs itself.
+fn threads_are_served(confinement: &ThreadConfinement, first: bool) {
     if !first {
-        is_served("the other thread, before");
+        assert_served("the other thread, before");
     }
     let pids = std::sync::Mutex::new(Vec::new());
     let uses = || {
-        if !way.can_start_threads {
+        if !confinement.can_start_threads {
             return Vec::new();
         }
-        if way.can_signal {
-            is_served(way.name);
+        if confinement.can_signal {
+            assert_served(confinement.name);
         } else {
-            pids.lock().expect("no panic").extend(is_not_served_beyond_its_reach(way));
+            pids.lock().expect("no panic").extend(assert_not_killed_without_permission(confinement));
         }
         let jobs = vec![start(&Run::new()), start(&guarded())];
         pids.lock().expect("no panic").extend(jobs.iter().map(Job::id));
         jobs
     };
-    let confined = beside(way, uses, || {
-        is_served("the other thread");
+    let confined = beside(confinement, uses, || {
+        assert_served("the other thread");
         end_all(&pids.lock().expect("no panic"));
     });
     if !confined {
-        skip(&format!("{}: refused here", way.name));
+        skip(&format!("{}: refused here", confinement.name));
     }
 }
 
-/// The owner is killed: the tree of a thread that is not confined ends, whichever thread the first guard was started by.
-fn ended_with_owner(way: &Way, first: bool) {
-    adopt_orphans();
-    let (owner, mut report) = owner(|tell| {
+/// The owner is killed. The tree of an unconfined thread then ends, whichever thread started the first guard.
+fn tree_ends_with_owner(confinement: &ThreadConfinement, first: bool) {
+    become_subreaper();
+    let (owner, mut report) = fork_owner(|tell| {
         let earlier = (!first).then(|| start(&guarded()));
         let mut job = None;
         let pids = std::sync::Mutex::new(Vec::new());
         let uses = || {
-            let jobs: Vec<Job> = way.can_start_threads.then(|| start(&guarded())).into_iter().collect();
+            let jobs: Vec<Job> = confinement.can_start_threads.then(|| start(&guarded())).into_iter().collect();
             pids.lock().expect("no panic").extend(jobs.iter().map(Job::id));
             jobs
         };
-        beside(way, uses, || {
+        beside(confinement, uses, || {
             job = Some(start(&guarded()));
-            // Jobs of a thread that may not signal are ended here, and not by its guard.
+            // The guard of a thread that may not signal cannot end the thread's jobs: the test kills them.
             tell(pids.lock().expect("no panic").first().map_or(0, |&pid| pid as i32));
         });
         tell(job.as_ref().expect("started").id() as i32);
@@ -161,36 +168,41 @@ fn ended_with_owner(way: &Way, first: bool) {
     });
     let [confined, job, earlier] = [(); 3].map(|()| next_pid(&mut report));
     kill(owner, libc::SIGKILL);
-    until_gone(&[job]);
+    wait_until_gone(&[job]);
     if earlier != 0 {
-        until_gone(&[earlier]);
+        wait_until_gone(&[earlier]);
     }
     if confined != 0 {
-        if way.can_signal {
-            until_gone(&[confined]);
+        if confinement.can_signal {
+            wait_until_gone(&[confined]);
         }
         kill(confined, libc::SIGKILL);
     }
 }
 
-/// A guard has the power of the thread that had it started: an exec can add to it, and take from it.
-fn guard_has_the_power_of_its_thread(way: &Way, _: bool) {
+/// A guard has the authority of the thread that started it, although exec can add capabilities and drop some.
+fn guard_has_authority_of_its_thread(confinement: &ThreadConfinement, _: bool) {
     let started = std::thread::scope(|scope| {
         let body = || {
-            if !(way.apply)() || !way.can_start_threads {
+            if !(confinement.apply)() || !confinement.can_start_threads {
                 return None;
             }
             let job = start(&guarded());
             let guards = guards_of(std::process::id() as i32);
-            assert_eq!(guards.len(), 1, "{}", way.name);
-            assert_eq!(power(format!("/proc/{}/status", guards[0])), power("/proc/thread-self/status"), "{}", way.name);
+            assert_eq!(guards.len(), 1, "{}", confinement.name);
+            assert_eq!(
+                authority_of(format!("/proc/{}/status", guards[0])),
+                authority_of("/proc/thread-self/status"),
+                "{}",
+                confinement.name
+            );
             let pid = job.id();
             job.detach();
             Some(pid)
         };
-        scope.spawn(body).join().expect("its assertions hold")
+        scope.spawn(body).join().expect("the thread's assertions hold")
     });
-    // The guard of a thread that may not signal could not.
+    // The guard of a thread that may not signal cannot do it.
     end_all(started.as_slice());
 }
 
@@ -199,17 +211,17 @@ macro_rules! tests {
         #[test]
         fn $name() {
             isolated!(|| {
-                adopt_orphans();
-                each_way($first, $test);
+                become_subreaper();
+                for_each_confinement($first, $test);
             });
         }
     )*};
 }
 
 tests! {
-    a_confined_thread_comes_first: served, true;
-    a_confined_thread_comes_second: served, false;
-    the_first_guard_is_a_confined_thread_s: ended_with_owner, true;
-    the_second_guard_is_a_confined_thread_s: ended_with_owner, false;
-    a_guard_has_the_power_of_its_thread: guard_has_the_power_of_its_thread, true;
+    a_confined_thread_comes_first: threads_are_served, true;
+    a_confined_thread_comes_second: threads_are_served, false;
+    a_confined_thread_starts_the_first_guard: tree_ends_with_owner, true;
+    a_confined_thread_starts_the_second_guard: tree_ends_with_owner, false;
+    a_guard_has_the_authority_of_its_thread: guard_has_authority_of_its_thread, true;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ways a child can be started.
+//! The launchers: all the ways in which the library can start a child.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -12,54 +12,53 @@ use spawnfd_tests::{confine, has_builders, program};
 
 use super::wait_success;
 
-/// A way to start a child. All must come to the same for the program.
+/// A way to start a child. The program must not be able to tell which one started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// What is taken where nothing is refused: the kernel's own way where it has our patches, else clone3 with descriptors fetched from the
-    /// caller.
+    /// The library's own choice: the kernel's spawn call on a patched kernel, else clone3 with `PidfdGetfd`.
     Clone3,
-    /// clone3, descriptors passed over the low socket.
-    Passed,
-    /// clone, descriptors passed: Docker's profile.
+    /// clone3 with `ScmRights`: descriptors arrive through the low socket.
+    ScmRights,
+    /// clone with `ScmRights`, as under Docker's profile.
     Clone,
-    /// clone3, the table copied: close_range is refused.
-    Copied,
-    /// clone, the table copied.
-    CopiedClone,
-    /// clone3, without shared memory: the command changes ids (to what they are).
+    /// clone3 with `CopyTable`: close_range is refused.
+    CopyTable,
+    /// clone with `CopyTable`.
+    CopyTableClone,
+    /// clone3 without CLONE_VM: the command sets ids, to their present values.
     OwnMemory,
-    /// clone, without shared memory.
+    /// clone without CLONE_VM.
     OwnMemoryClone,
-    /// execveat.
+    /// Exec by execveat on the template's descriptor.
     ByDescriptor,
-    /// clone3, descriptors passed, the caller goes on before the child has become the program.
+    /// A detached spawn by clone3 with `ScmRights`: the caller goes on before exec.
     Detached,
-    /// The same by clone.
+    /// A detached spawn by clone.
     DetachedClone,
-    /// From a process that was parked for it.
+    /// A process that was parked for this program.
     Reserve,
-    /// The same, parked by clone.
+    /// A process that was parked for this program by clone.
     ReserveClone,
-    /// By a fork of a parked process.
+    /// A fork of a process that was parked for this program.
     Fork,
-    /// By a zygote.
+    /// A child of a zygote.
     Zygote,
-    /// The same by clone, and where the zygote was started by it.
+    /// A child of a zygote; the zygote was started by clone, and uses clone itself.
     ZygoteClone,
-    /// From a pool.
+    /// A parked process of the pool for any program.
     Pool,
 }
 
-/// Where [`Launcher::Reserve`] and its like have their processes from, and for which programs.
+/// The pools of [`Launcher::Reserve`] and the other warm launchers, and the programs that were added.
 static WARM: Mutex<Option<(Warm, Vec<PathBuf>)>> = Mutex::new(None);
 
 impl Launcher {
     pub const ALL: [Launcher; 16] = [
         Launcher::Clone3,
-        Launcher::Passed,
+        Launcher::ScmRights,
         Launcher::Clone,
-        Launcher::Copied,
-        Launcher::CopiedClone,
+        Launcher::CopyTable,
+        Launcher::CopyTableClone,
         Launcher::OwnMemory,
         Launcher::OwnMemoryClone,
         Launcher::ByDescriptor,
@@ -73,61 +72,54 @@ impl Launcher {
         Launcher::Pool,
     ];
 
-    /// Forces this way, for the calling thread and before its first spawn.
+    /// Forces this launcher for the calling thread, before its first spawn.
     pub fn enter(self) {
         let refused: &[(&str, i32)] = match self {
-            Launcher::Passed => &[("pidfd_getfd", libc::EPERM)],
+            Launcher::ScmRights => &[("pidfd_getfd", libc::EPERM)],
             Launcher::Clone | Launcher::OwnMemoryClone => &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)],
-            Launcher::Copied => &[("close_range", libc::ENOSYS)],
+            Launcher::CopyTable => &[("close_range", libc::ENOSYS)],
             Launcher::DetachedClone | Launcher::ReserveClone | Launcher::ZygoteClone => &[("clone3", libc::ENOSYS)],
-            Launcher::CopiedClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
+            Launcher::CopyTableClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
             _ => &[],
         };
-        // The library is not asked: it would remember what is about to be refused.
+        // Does not ask the library, which would remember that the call works before it is refused.
         let by_kernel = self != Launcher::Clone3 && has_builders();
         let refused: Vec<_> =
             refused.iter().copied().chain(by_kernel.then_some(("pidfd_spawn_run", libc::ENOSYS))).collect();
         if !refused.is_empty() {
             confine::deny(&refused).expect("confined");
         }
-        self.renew();
-        if self.does_not_wait() {
-            // The first one is waited for: it shows whether descriptors can be passed.
+        self.drop_parked();
+        if self.is_detached() {
+            // The first spawn is not detached: it shows whether descriptors can be passed.
             wait_success(self.command("/bin/true").stdin(Stdio::Null).stdout(Stdio::Null).spawn().expect("starts"));
         }
     }
 
-    /// Whether it starts from parked processes.
+    /// Whether this launcher starts from parked processes.
     pub fn is_warm(self) -> bool {
-        matches!(self, Launcher::Reserve | Launcher::ReserveClone | Launcher::Fork) || self.is_any()
+        matches!(self, Launcher::Reserve | Launcher::ReserveClone | Launcher::Fork) || self.runs_any_program()
     }
 
-    /// Whether these execute any program.
-    pub fn is_any(self) -> bool {
+    /// Whether its parked processes execute any program.
+    pub fn runs_any_program(self) -> bool {
         matches!(self, Launcher::Zygote | Launcher::ZygoteClone | Launcher::Pool)
     }
 
-    /// Ends what waits in parked processes, which come and go: what else there is can be compared.
-    pub fn rest(self) {
-        if self.is_warm() {
-            self.renew();
-        }
-    }
-
-    /// Parks anew, if that is the way: from what the calling thread is now.
-    pub fn renew(self) {
+    /// Ends the parked processes. The next start parks new ones from the calling thread's state at that time.
+    pub fn drop_parked(self) {
         if self.is_warm() {
             *WARM.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 
-    /// If the launcher starts from parked processes, it has done so, and no start was cold.
+    /// Asserts that a warm launcher has made starts, and none of them cold.
     #[track_caller]
     pub fn assert_used(self) {
         if self.is_warm() {
             let stats = self.warm(|(warm, _)| warm.stats());
-            let warm = if self.is_any() { stats.zygote + stats.pool } else { stats.reserve + stats.fork };
-            assert!(warm > 0 && but_for_slow(&stats).is_empty() && stats.cannot.is_empty(), "{stats:?}");
+            let warm = if self.runs_any_program() { stats.zygote + stats.pool } else { stats.reserve + stats.fork };
+            assert!(warm > 0 && cold_except_slow(&stats).is_empty() && stats.cannot.is_empty(), "{stats:?}");
         }
     }
 
@@ -136,7 +128,7 @@ impl Launcher {
             let forks = matches!(self, Launcher::Fork | Launcher::Zygote | Launcher::ZygoteClone);
             let mode = if forks { Mode::Fork } else { Mode::Reserve };
             let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
-            if self.is_any() {
+            if self.runs_any_program() {
                 warm.add_any(1, None).expect("a keeper");
             }
             (warm, Vec::new())
@@ -144,16 +136,17 @@ impl Launcher {
         look(WARM.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(new))
     }
 
-    /// Parks the program, if that is the way, and waits until it is.
+    /// If the launcher is warm, parks the program, and waits until it is parked.
     fn park(self, template: &Template, command: &mut Command<'_>) {
         self.warm(|(warm, added)| {
             let path = template.path().expect("by path").to_owned();
-            if !self.is_any() && !added.contains(&path) {
+            if !self.runs_any_program() && !added.contains(&path) {
                 warm.add_template(template, Park { depth: 1, ..Park::default() }).expect("a keeper");
                 added.push(path);
             }
-            // Nothing is parked while one of these is closed; nor shall a thread take for the stream what another has there for a moment.
-            // SAFETY: asks for flags.
+            // Nothing can be parked while a standard descriptor is closed. A keeper thread would take another
+            // thread's temporary descriptor for the stream.
+            // SAFETY: a query of flags.
             match (0..3).all(|fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0) {
                 true => assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats()),
                 false => warm.close(),
@@ -162,14 +155,14 @@ impl Launcher {
         });
     }
 
-    /// How many starts were cold, and how many processes were parked anew.
+    /// The number of cold starts, and of processes parked.
     pub fn cold_and_parked(self) -> (u64, u64) {
         let stats = self.warm(|(warm, _)| warm.stats());
         (stats.cold.values().sum(), stats.made)
     }
 
-    /// Whether what goes wrong in the child is told by its wait.
-    pub fn does_not_wait(self) -> bool {
+    /// Whether a failure in the child is reported by `wait` and not by `spawn`.
+    pub fn is_detached(self) -> bool {
         matches!(self, Launcher::Detached | Launcher::DetachedClone)
     }
 
@@ -191,21 +184,21 @@ impl Launcher {
         command
     }
 
-    /// What makes a command go this way. May add an action.
+    /// Makes a command use this launcher. May add an action.
     pub fn prepare(self, command: &mut Command<'_>) {
         if matches!(self, Launcher::OwnMemory | Launcher::OwnMemoryClone) {
             command.group_ids(u32::MAX, u32::MAX, u32::MAX);
         }
-        if self.does_not_wait() {
+        if self.is_detached() {
             command.wait_for_exec(false);
-            // What is inherited without a word is waited for.
+            // An inherited stream makes the caller wait for exec; a descriptor of its own does not.
             // SAFETY: tests leave 0, 1 and 2 open while they spawn.
             let [stdin, stdout, stderr] = [0, 1, 2].map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
             command.stdin(stdin).stdout(stdout).stderr(stderr);
         }
     }
 
-    /// The oracle, with nothing to read.
+    /// A command for the oracle, with stdin from /dev/null.
     pub fn oracle<'fd>(self) -> Command<'fd> {
         let mut command = self.command(program("spawnfd-oracle"));
         command.stdin(Stdio::Null);
@@ -213,14 +206,14 @@ impl Launcher {
     }
 }
 
-/// How often starts were cold for another reason than that this machine was too slow for what was parked.
-pub fn but_for_slow(stats: &WarmStats) -> BTreeMap<&'static str, u64> {
+/// The cold starts by reason, without those for which parking was too slow on this machine.
+pub fn cold_except_slow(stats: &WarmStats) -> BTreeMap<&'static str, u64> {
     stats.cold.iter().map(|(reason, count)| (*reason, *count)).filter(|(reason, _)| *reason != "slow").collect()
 }
 
-/// Starts something from what is parked, until that was not too slow for it.
+/// Repeats a start until parking was fast enough for it.
 #[track_caller]
-pub fn in_good_time<T>(warm: &Warm, mut start: impl FnMut() -> T) -> T {
+pub fn retry_while_slow<T>(warm: &Warm, mut start: impl FnMut() -> T) -> T {
     loop {
         assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
         let slow = || warm.stats().cold.get("slow").copied();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the suites share: the ways a child can be started, the oracle through each of them, and small tools.
+//! Shared by the suites: the launchers, the oracle through each of them, and small helpers.
 #![allow(dead_code, unused_macros, unused_imports)]
 
 pub mod job;
@@ -19,15 +19,17 @@ use spawnfd_tests::{State, confine, has_builders, skip};
 mod launcher;
 pub mod zygote;
 
-pub use launcher::{Launcher, but_for_slow, in_good_time};
+pub use launcher::{Launcher, cold_except_slow, retry_while_slow};
 pub use spawnfd_tests::Confined;
 
-/// The launchers that a set of them names, as `[chosen] [others]` to another macro. `make test` runs a body through the chosen
-/// launchers, which do differently what the body is about; `make test-all` runs it through all.
+/// The launchers of a named set, passed as `[chosen] [others]` to another macro.
+///
+/// The chosen launchers differ in what the test body is about. `make test` runs a body through the chosen launchers,
+/// `make test-all` through all launchers.
 macro_rules! launchers {
     // How the child gets its descriptors.
     (tables, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [clone3 Clone3, passed Passed, copied Copied, copied_clone CopiedClone, zygote Zygote]
+        $then! { $($words)* [clone3 Clone3, scm_rights ScmRights, copy_table CopyTable, copy_table_clone CopyTableClone, zygote Zygote]
             [clone Clone, own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
             detached Detached, detached_clone DetachedClone, reserve Reserve,
             reserve_clone ReserveClone, fork Fork, zygote_clone ZygoteClone, pool Pool]}
@@ -35,14 +37,14 @@ macro_rules! launchers {
     // The executor of the steps: a child in shared memory, one in memory of its own, a parked process.
     (steps, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone3 Clone3, own_memory OwnMemory, own_memory_clone OwnMemoryClone, detached Detached, reserve Reserve]
-            [passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, by_descriptor ByDescriptor,
+            [scm_rights ScmRights, clone Clone, copy_table CopyTable, copy_table_clone CopyTableClone, by_descriptor ByDescriptor,
             detached_clone DetachedClone, reserve_clone ReserveClone, fork
             Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool]}
     };
-    // Processes that the calling thread did not create.
+    // The program gets its authority from a process that the calling thread did not create.
     (authority, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone Clone, reserve Reserve, fork Fork, pool Pool]
-            [clone3 Clone3, passed Passed, copied Copied, copied_clone CopiedClone, own_memory OwnMemory,
+            [clone3 Clone3, scm_rights ScmRights, copy_table CopyTable, copy_table_clone CopyTableClone, own_memory OwnMemory,
             own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, detached Detached, detached_clone
             DetachedClone, reserve_clone ReserveClone, zygote Zygote, zygote_clone ZygoteClone]}
     };
@@ -50,12 +52,12 @@ macro_rules! launchers {
     (exec, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [by_descriptor ByDescriptor, detached_clone DetachedClone, reserve_clone ReserveClone,
             zygote_clone ZygoteClone]
-            [clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, own_memory
+            [clone3 Clone3, scm_rights ScmRights, clone Clone, copy_table CopyTable, copy_table_clone CopyTableClone, own_memory
             OwnMemory, own_memory_clone OwnMemoryClone, detached Detached, reserve
             Reserve, fork Fork, zygote Zygote, pool Pool]}
     };
     (every, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [clone3 Clone3, passed Passed, clone Clone, copied Copied, copied_clone CopiedClone, own_memory
+        $then! { $($words)* [clone3 Clone3, scm_rights ScmRights, clone Clone, copy_table CopyTable, copy_table_clone CopyTableClone, own_memory
             OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, detached Detached, detached_clone
             DetachedClone, reserve Reserve, reserve_clone ReserveClone,
             fork Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool] []}
@@ -63,9 +65,9 @@ macro_rules! launchers {
 }
 pub(crate) use launchers;
 
-/// One test body as a test for each launcher, each alone in a process: `name [set under Confined]: body;`.
+/// Makes one test body a test for each launcher, each in a process of its own: `name [set under Confined]: body;`.
 ///
-/// `MATRIX` lists what meets what in `make test`.
+/// `MATRIX` lists the pairs of confinement and launchers that `make test` runs.
 macro_rules! every_launcher {
     ($($name:ident [$set:ident under $confined:ident]: $body:expr;)*) => {
         #[allow(dead_code)]
@@ -100,7 +102,7 @@ macro_rules! every_launcher {
 }
 pub(crate) use every_launcher;
 
-/// Runs a command that prints a state, and reads it.
+/// Runs a command that prints a state, and parses the state.
 #[track_caller]
 pub fn state(command: &mut Command<'_>) -> State {
     let mut child = command.stdout(Stdio::Piped).spawn().unwrap_or_else(|e| panic!("{e}"));
@@ -111,7 +113,7 @@ pub fn state(command: &mut Command<'_>) -> State {
     State::from_json(&json)
 }
 
-/// Runs a command and gives its standard output; it must succeed.
+/// Runs a command, which must succeed, and returns its standard output.
 #[track_caller]
 pub fn output(command: &mut Command<'_>) -> String {
     let mut child = command.stdout(Stdio::Piped).spawn().unwrap_or_else(|e| panic!("{e}"));
@@ -124,7 +126,7 @@ pub fn output(command: &mut Command<'_>) -> String {
 
 /// A command that must fail.
 pub trait Refused {
-    /// The error, from spawn; or from wait, where spawn does not wait for exec.
+    /// The error of spawn; or of wait, if spawn does not wait for exec.
     #[track_caller]
     fn refused(&mut self, why: &str) -> spawnfd::Error;
 }
@@ -138,44 +140,46 @@ impl Refused for Command<'_> {
     }
 }
 
-/// Starts `true` and waits: afterwards everything the library keeps is there.
+/// Starts `true` a few times, so that the library has created everything that it keeps.
 pub fn warm_up(launcher: Launcher) {
-    // The process-wide cache keeps a template.
+    // The process-wide cache then keeps a template.
     wait_success(Command::new("/bin/true").spawn().expect("starts"));
     for _ in 0..3 {
-        // With something to hand over, so that it is known how.
+        // With a descriptor to pass, so that the library learns how to pass one.
         wait_success(launcher.command("/bin/true").stdin(Stdio::Piped).spawn().expect("starts"));
     }
     if launcher == Launcher::Clone3 && has_builders() {
-        // What the kernel's own way cannot do goes another.
+        // The kernel's spawn call cannot set a nice value, so the library uses clone3.
         wait_success(launcher.command("/bin/true").stdin(Stdio::Piped).nice(0).spawn().expect("starts"));
     }
 }
 
-/// Drops a running child, and waits until it is reaped: a thread that has done so keeps files in /proc.
+/// Drops a running child, and waits until it is reaped. The reaper thread then has its files in /proc open.
 pub fn drop_a_running_child() {
     let threads = Snapshot::take().threads.len();
-    // It ends when its input does.
+    // cat ends when its stdin is closed.
     let child = Command::new("/bin/cat").stdin(Stdio::Piped).spawn().expect("starts");
     let process = format!("/proc/{}", child.id());
     drop(child);
-    eventually("the reaper rests", || !Path::new(&process).exists() && Snapshot::take().threads.len() <= threads);
+    eventually("the reaper is idle", || !Path::new(&process).exists() && Snapshot::take().threads.len() <= threads);
 }
 
-/// Runs `body`, which must leave nothing behind, after the library has been warmed up.
+/// Warms the library up and runs `body`, which must leave nothing behind.
 #[track_caller]
-pub fn leaves_nothing<T>(launcher: Launcher, body: impl FnOnce() -> T) -> T {
+pub fn assert_leaves_nothing<T>(launcher: Launcher, body: impl FnOnce() -> T) -> T {
     warm_up(launcher);
-    launcher.rest();
+    launcher.drop_parked();
     let before = Snapshot::take();
     let answer = body();
-    launcher.rest();
+    launcher.drop_parked();
     leaks::assert_unchanged(&before);
     answer
 }
 
-/// Runs `before` and `after` in a thread that gets a filter for this call in between, from another thread: it has not added it itself, so the
-/// library does not notice. Needs CAP_SYS_ADMIN.
+/// Runs `before` and `after` in a thread. In between, another thread installs a filter for this call in all threads.
+/// The library does not notice the filter, because the thread did not install it itself.
+///
+/// Needs CAP_SYS_ADMIN.
 pub fn with_unnoticed_filter(
     before: impl FnOnce() + Send,
     (name, errno): (&str, Option<i32>),
@@ -202,23 +206,23 @@ pub fn with_unnoticed_filter(
     });
 }
 
-/// Runs `body` in a copy of this process, which has but one thread to begin with (in an isolated test there are two).
-pub fn alone(body: impl FnOnce()) {
-    // SAFETY: the copy has this thread only, and leaves by _exit.
+/// Runs `body` in a forked child, which starts with one thread (an isolated test has two).
+pub fn in_single_threaded_fork(body: impl FnOnce()) {
+    // SAFETY: the child has this thread only, and leaves by _exit.
     let copy = unsafe { libc::fork() };
     if copy == 0 {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: ends the copy without running what belongs to the original.
+        // SAFETY: ends the child without running this process's destructors.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
     let mut status = 0;
     // SAFETY: stores an int; own child.
     assert_eq!(unsafe { libc::waitpid(copy, &raw mut status, 0) }, copy);
-    assert_eq!(status, 0, "the copy");
+    assert_eq!(status, 0, "the forked child failed");
 }
 
-/// Leaves the calling thread one processor.
-pub fn one_cpu() {
+/// Pins the calling thread to one processor.
+pub fn pin_to_one_cpu() {
     // SAFETY: all-zero is a set of no processor; the calls read and write it only.
     unsafe {
         let mut all: libc::cpu_set_t = std::mem::zeroed();
@@ -230,7 +234,7 @@ pub fn one_cpu() {
     }
 }
 
-/// A FIFO in a directory. A child whose action opens it for reading stops there, until somebody opens it for writing.
+/// Creates a FIFO in a directory. A child that opens it for reading blocks until it is opened for writing.
 pub fn fifo(directory: &Path, name: &str) -> std::path::PathBuf {
     let path = directory.join(name);
     let path_c = c_path(&path);
@@ -243,13 +247,13 @@ pub fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).expect("no NUL")
 }
 
-/// Copies a program by cp, so that this process never holds it open for writing.
+/// Copies a program by cp(1), so that this process never has it open for writing.
 pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     let status = std::process::Command::new("cp").arg(from.as_ref()).arg(to.as_ref()).status().expect("cp starts");
     assert!(status.success());
 }
 
-/// An open descriptor of this process at a given number, without close-on-exec.
+/// Duplicates a descriptor to a given number, without close-on-exec.
 pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
     // SAFETY: the number is free by the caller's choice; the new descriptor belongs to the result.
     unsafe {
@@ -258,22 +262,23 @@ pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
     }
 }
 
-/// Ends a program whose run has been lost with its numbers. Until then it was left alone, and so is what stands at these numbers now.
+/// Asserts that the library has left in_single_threaded_fork a program, and the files that now have the numbers of its lost run. Then
+/// kills the program.
 #[track_caller]
-pub fn left_alone(path: &Path, numbers: &[i32], program: i32) {
-    assert_eq!(std::fs::metadata(path).expect("there").len(), 0, "nothing is written to it");
+pub fn assert_left_alone(path: &Path, numbers: &[i32], program: i32) {
+    assert_eq!(std::fs::metadata(path).expect("there").len(), 0, "the library wrote to the application's file");
     for number in numbers {
         assert_eq!(std::fs::read_link(format!("/proc/self/fd/{number}")).expect("still open"), path);
     }
-    // SAFETY: own child, which nobody else waits for.
+    // SAFETY: an own child, which nothing else waits for.
     unsafe {
         libc::kill(program, libc::SIGKILL);
         libc::waitpid(program, std::ptr::null_mut(), 0);
     }
 }
 
-/// Sets a soft limit of this process, and gives the one before.
-pub fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
+/// Sets a soft limit of this process, and returns the previous one.
+pub fn set_soft_limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
     // SAFETY: a limit of this isolated process, read and written in a struct of its own.
     unsafe {
         let mut limit = std::mem::MaybeUninit::<libc::rlimit>::zeroed().assume_init();
@@ -285,12 +290,12 @@ pub fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
     }
 }
 
-/// The children of this process that wait(2) knows of, zombies and those with exit signal 0 included.
+/// The children of this process, zombies and children with exit signal 0 included.
 pub fn children() -> Vec<i32> {
     Snapshot::take().children.iter().map(|child| child.pid).collect()
 }
 
-/// Waits, without a clock, until this process has a child; answers its pid.
+/// Waits, without a time limit, until this process has a child; returns its pid.
 pub fn next_child() -> i32 {
     loop {
         if let Some(&pid) = children().first() {
@@ -300,12 +305,12 @@ pub fn next_child() -> i32 {
     }
 }
 
-/// A pipe whose reader says when the last writer is gone.
+/// A pipe; the reader sees end of file once no writer is left.
 pub fn pipe() -> (PipeReader, std::io::PipeWriter) {
     std::io::pipe().expect("a pipe")
 }
 
-/// A pseudo-terminal: the controlling side, and the terminal.
+/// A pseudo-terminal: the master and the slave.
 pub fn terminal() -> (OwnedFd, OwnedFd) {
     // SAFETY: plain calls on descriptors that become owned here.
     unsafe {
@@ -318,7 +323,7 @@ pub fn terminal() -> (OwnedFd, OwnedFd) {
     }
 }
 
-/// Waits until something has come true.
+/// Waits until a condition holds.
 pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -327,12 +332,12 @@ pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// The rounds of a stress test: a twentieth in `make test`, all with SPAWNFD_FULL, which `make test-all` sets.
+/// The rounds of a stress test: a twentieth in `make test`, all with SPAWNFD_FULL (`make test-all`).
 pub fn rounds(full: usize) -> usize {
     if std::env::var_os("SPAWNFD_FULL").is_some() { full } else { (full / 20).max(10) }
 }
 
-/// `Child` leaves this process in one way or the other within the test's own limit.
+/// Waits for a child, which must succeed.
 pub fn wait_success(mut child: Child) {
     let status = child.wait().expect("own child");
     assert!(status.success(), "{status}");
@@ -368,20 +373,21 @@ pub fn exits_with(code: u8) -> Vec<u8> {
     elf
 }
 
-/// Writes an executable file anew.
+/// Writes an executable file, truncating an existing one.
 pub fn executable(path: &Path, contents: impl AsRef<[u8]>) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(path, contents).expect("own directory");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("own file");
 }
 
-/// The exit code of a started program.
+/// Waits for a started program and returns its exit code.
 pub fn code(child: spawnfd::Result<Child>) -> spawnfd::Result<i32> {
     let status = child?.wait()?;
     Ok(status.code().unwrap_or_else(|| panic!("{status}")))
 }
 
-/// Mounts, for this thread alone, a file system whose timestamps are as coarse as the clock tick; skips the test where that cannot be.
+/// Mounts, for this thread in_single_threaded_fork, a file system whose timestamps have the granularity of the clock tick. Skips the
+/// test if the mount fails.
 pub fn coarse_file_system(directory: &Path) -> bool {
     let path = c_path(directory);
     let none = std::ptr::null();
@@ -397,7 +403,7 @@ pub fn coarse_file_system(directory: &Path) -> bool {
     mounted
 }
 
-/// Mounts, for this thread alone, an empty file system without programs; skips the test where that cannot be.
+/// Mounts, for this thread in_single_threaded_fork, an empty file system with noexec. Skips the test if the mount fails.
 pub fn mount_noexec(directory: &Path) -> bool {
     let (path, none) = (c_path(directory), std::ptr::null());
     // SAFETY: C strings and null pointers; the mount namespace is this thread's own and ends with it.
@@ -431,13 +437,12 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        std::fs::remove_dir(&self.0).expect("empty: its processes have been waited for");
+        std::fs::remove_dir(&self.0).expect("empty: its processes have been reaped");
     }
 }
 
-/// The numbers of this process's table under which the library keeps something for its spawns: sockets, and pidfds of this
-/// process's own threads.
-pub fn kept_by_the_library() -> Vec<i32> {
+/// The numbers of the descriptors that the library keeps for spawns: sockets, and pidfds of this process's threads.
+pub fn library_descriptors() -> Vec<i32> {
     let is_own = |number: i32| {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
         let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).map(str::trim);
@@ -450,10 +455,10 @@ pub fn kept_by_the_library() -> Vec<i32> {
     kept.map(|(number, _)| *number).collect()
 }
 
-/// The same against the present, but for what the library may give up and get anew: its sockets, when a spawn fails, and the table and the
-/// one pidfd that it has of the guard, which ends when there has been no job for a while.
+/// Like `assert_unchanged`, except for descriptors that the library may close and open again: its sockets, when a
+/// spawn fails, and the guard's table and one pidfd of the guard, which ends after a while without a job.
 #[track_caller]
-pub fn assert_unchanged_but_for_sockets(before: &Snapshot) {
+pub fn assert_unchanged_except_sockets(before: &Snapshot) {
     let is_table = |target: &str| target.starts_with("/memfd:spawnfd-trees");
     let is_pidfd = |target: &str| target.starts_with("anon_inode:[pidfd]") || target.starts_with("pidfd:");
     let without = |mut snapshot: Snapshot, other: &Snapshot| {
@@ -474,7 +479,7 @@ pub fn assert_unchanged_but_for_sockets(before: &Snapshot) {
     };
     let start = Instant::now();
     let (mut before, mut after) = now();
-    // A thread that has been joined stays listed for a moment, and a guard for a second.
+    // A joined thread stays listed for a moment, and a guard for a second.
     while after != before && start.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(2));
         (before, after) = now();
@@ -482,21 +487,21 @@ pub fn assert_unchanged_but_for_sockets(before: &Snapshot) {
     leaks::assert_same(&before, &after);
 }
 
-/// Whether the kernel keeps how a process ended after somebody has waited for it: Linux 6.15.
-pub fn keeps_statuses() -> bool {
+/// Whether the kernel keeps the exit status of a process after it was reaped: Linux 6.15.
+pub fn kernel_keeps_exit_status() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel");
     let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
     (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }
 
-/// Answers EACCES to memfd_create with MFD_EXEC, for the calling thread: as vm.memfd_noexec=2 has it, what does not ask to be executable
-/// is not refused.
+/// Makes memfd_create with MFD_EXEC fail with EACCES, for the calling thread, as vm.memfd_noexec=2 does. A memfd that
+/// does not ask to be executable is not refused.
 pub fn deny_executable_memory() {
     const MFD_EXEC: u32 = 0x10;
     let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let answer = |value| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
-    // struct seccomp_data: the number at 0, the low half of the second argument at 24.
+    // struct seccomp_data: the call's number at 0, the low half of the second argument at 24.
     let mut filter = [
         load(0),
         instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, libc::SYS_memfd_create as u32),

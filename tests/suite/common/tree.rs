@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs in trees, and what is left of them.
+//! Programs in trees, and helpers to find and kill their processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,10 +12,10 @@ use spawnfd::tree::{Tier, Tree, Want};
 use spawnfd::{Child, Command, Stdio};
 
 pub const TERM: i32 = libc::SIGTERM;
-/// What is generous for a kill on a busy machine, and short enough that nothing ended by itself.
+/// Ample for a kill on a busy machine, and far shorter than the programs run.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One test body for each tier that reaches beyond the owner's life.
+/// Makes one test body a test for each tier that ends the tree after the owner's death.
 macro_rules! every_tier {
     ($($name:ident: $body:expr;)*) => {$(
         mod $name {
@@ -28,7 +28,7 @@ macro_rules! every_tier {
             #[test]
             fn cgroup() {
                 spawnfd_tests::isolated!(|| {
-                    adopt_orphans();
+                    become_subreaper();
                     match Tree::prepare(Want::Cgroup).map(drop) {
                         Ok(()) => ($body)(Want::Cgroup),
                         Err(error) => spawnfd_tests::skip(&format!("no cgroup can be made: {error}")),
@@ -40,8 +40,8 @@ macro_rules! every_tier {
 }
 pub(crate) use every_tier;
 
-/// Has the orphans of this test come to this process, which never reaps them: so no number is used again meanwhile.
-pub fn adopt_orphans() {
+/// Makes this process the subreaper of the test's orphans. It never reaps them, so no pid is reused meanwhile.
+pub fn become_subreaper() {
     // SAFETY: a flag of this process.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }, 0);
 }
@@ -54,19 +54,19 @@ pub struct Started {
 }
 
 impl Started {
-    /// The next number it prints.
+    /// Reads the next pid that the program prints.
     pub fn pid(&mut self) -> i32 {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("own pipe");
         line.trim().parse().unwrap_or_else(|_| panic!("no number: {line:?}"))
     }
 
-    /// Reaps the program. Where a group cannot be asked for by its leader's pidfd, the tree is told beforehand, as docs/trees.md wants it.
+    /// Reaps the program. Without group signals by pidfd, tells the tree beforehand, as docs/trees.md requires.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         if !has_group_signals() {
             let pid = self.child.id() as i32;
-            until("ended", || !lives(pid));
+            wait_until("ended", || !is_alive(pid));
             self.tree.program_ended();
         }
         self.child.wait().expect("own child")
@@ -77,7 +77,8 @@ impl Started {
     }
 }
 
-/// Linux 6.9: PIDFD_SIGNAL_PROCESS_GROUP. Without it nobody is found whose program was reaped before the tree was told of its end.
+/// Whether the kernel has PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9). Without it a tree finds no process once its program
+/// has been reaped, unless the tree was told of the end before.
 pub fn has_group_signals() -> bool {
     // SAFETY: numbers, and a null pointer where one is allowed.
     let answer = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, -1, 0, 0, 4) };
@@ -90,7 +91,7 @@ pub fn start(want: Want, script: &str) -> Started {
     })
 }
 
-/// Starts a shell, unless `configure` says otherwise.
+/// Starts a shell in a tree, unless `configure` chooses another program.
 pub fn start_command(want: Want, configure: impl FnOnce(&mut Command<'static>)) -> Started {
     let mut command = Command::new("/bin/sh");
     let mut tree = Tree::prepare(want).unwrap_or_else(|error| panic!("{error}"));
@@ -109,41 +110,41 @@ pub fn start_command(want: Want, configure: impl FnOnce(&mut Command<'static>)) 
     Started { tree, child, lines }
 }
 
-/// The letter of a process's state; Z once it has ended, as long as nobody reaps it.
+/// The state letter of a process; Z once it has ended and has not been reaped.
 pub fn state(pid: i32) -> char {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next()).unwrap_or('Z')
 }
 
-pub fn lives(pid: i32) -> bool {
+pub fn is_alive(pid: i32) -> bool {
     !matches!(state(pid), 'Z' | 'X')
 }
 
-/// Waits for something; how long it took.
+/// Waits wait_until a condition holds; returns how long it took.
 #[track_caller]
-pub fn until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
     begun.elapsed()
 }
 
 #[track_caller]
-pub fn until_gone(pids: &[i32]) -> Duration {
-    let left = || pids.iter().copied().filter(|&pid| lives(pid)).collect::<Vec<_>>();
+pub fn wait_until_gone(pids: &[i32]) -> Duration {
+    let left = || pids.iter().copied().filter(|&pid| is_alive(pid)).collect::<Vec<_>>();
     let begun = Instant::now();
     while !left().is_empty() {
         let stats =
             || left().into_iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/stat"))).collect::<Vec<_>>();
-        assert!(begun.elapsed() < PATIENCE, "in {PATIENCE:?} of {pids:?} not gone: {:?}", stats());
+        assert!(begun.elapsed() < PATIENCE, "not gone within {PATIENCE:?}, of {pids:?}: {:?}", stats());
         std::thread::sleep(Duration::from_millis(1));
     }
     begun.elapsed()
 }
 
-/// The guards of a process.
+/// The pids of a process's guards.
 pub fn guards_of(owner: i32) -> Vec<i32> {
     let all = fs::read_dir("/proc").expect("/proc").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let is_guard = |pid: &i32| {
@@ -160,7 +161,7 @@ pub fn own_guard() -> i32 {
     guards[0]
 }
 
-/// The cgroups made by a process, wherever they are.
+/// The cgroups that a process has created below this process's cgroup, in any mount.
 pub fn groups_of(owner: i32) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounts = mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
@@ -171,25 +172,25 @@ pub fn groups_of(owner: i32) -> Vec<PathBuf> {
     dirs.flatten().map(|dir| dir.path()).filter(|path| path.to_string_lossy().contains(&prefix)).collect()
 }
 
-/// Forks; the copy runs `body`, and then sleeps until it is killed.
+/// Forks; the child runs `body` and exits. Returns the child's pid.
 pub fn fork(body: impl FnOnce()) -> i32 {
-    // SAFETY: the copy has this thread only, and never returns.
+    // SAFETY: the child has this thread only, and never returns.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: ends the copy without running this process's destructors.
+        // SAFETY: ends the child without running this process's destructors.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
     pid
 }
 
 pub fn kill(pid: i32, signal: i32) {
-    // SAFETY: to a process of this test, which is not reaped before.
+    // SAFETY: to a process of this test, which has not been reaped.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// Reaps a child of this test, which has not failed.
+/// Reaps a child of this test, which must have succeeded or been killed.
 pub fn reap(pid: i32) {
     let mut status = 0;
     // SAFETY: stores an int.
@@ -197,8 +198,9 @@ pub fn reap(pid: i32) {
     assert!(matches!(status, 0 | libc::SIGKILL), "{status:#x}");
 }
 
-/// Forks a copy to be killed: it runs `body`, which can tell numbers to this process, and keeps what that gives.
-pub fn owner<T>(body: impl FnOnce(&dyn Fn(i32)) -> T) -> (i32, BufReader<std::io::PipeReader>) {
+/// Forks an owner, to be killed later: it runs `body`, which can send numbers to this process, and keeps `body`'s
+/// result.
+pub fn fork_owner<T>(body: impl FnOnce(&dyn Fn(i32)) -> T) -> (i32, BufReader<std::io::PipeReader>) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let pid = fork(|| {
         let writer = std::cell::RefCell::new(&mut writer);
@@ -214,22 +216,22 @@ pub fn next_pid(report: &mut BufReader<std::io::PipeReader>) -> i32 {
     line.trim().parse().unwrap_or_else(|_| panic!("no number: {line:?}"))
 }
 
-pub fn until_some<T>(mut get: impl FnMut() -> Vec<T>) -> Vec<T> {
+pub fn wait_for_some<T>(mut get: impl FnMut() -> Vec<T>) -> Vec<T> {
     let mut got = Vec::new();
-    until("something", || {
+    wait_until("something", || {
         got = get();
         !got.is_empty()
     });
     got
 }
 
-/// The number of a program in the namespace that [`below_another_s_proc`] makes, if [`number_before`] is asked for it; and of a process in the
-/// one above with as many children as there are strangers.
-pub const ROOT: i32 = 20;
-const STRANGERS: i32 = 8;
+/// A pid that is used twice: [`set_next_pid`] gives it to a program in the namespace of [`with_outer_proc_mounted`],
+/// and a process in the outer namespace has it, with children whose pids overlap [`unrelated_processes`].
+pub const ROOT_PID: i32 = 20;
+const UNRELATED: i32 = 8;
 
-/// Has the next process of this pid namespace have that number.
-pub fn number_before(next: i32) {
+/// Forks wait_until the next process of this pid namespace gets the pid `next`.
+pub fn set_next_pid(next: i32) {
     loop {
         let pid = fork(|| ());
         reap(pid);
@@ -240,28 +242,29 @@ pub fn number_before(next: i32) {
     }
 }
 
-/// Runs `body` as the first of a pid namespace where /proc is that of the one above, and tells whether that could be made.
-pub fn below_another_s_proc(body: impl FnOnce()) -> bool {
-    // SAFETY: for this process's next child only, and for its own mounts.
+/// Runs `body` as pid 1 of a pid namespace whose /proc shows the outer namespace. Returns `false` if that is not
+/// possible.
+pub fn with_outer_proc_mounted(body: impl FnOnce()) -> bool {
+    // SAFETY: changes this process's next child, and this process's mounts.
     if unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) } != 0 {
         return false;
     }
-    // All that is started here ends with the first process.
+    // All processes that start here end with the first process of the namespace.
     reap(fork(|| {
         let none = std::ptr::null();
-        // SAFETY: the mounts are this process's own.
+        // SAFETY: the mounts belong to this process.
         unsafe {
             assert_eq!(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()), 0);
             let proc = c"proc".as_ptr();
             assert_eq!(libc::mount(proc, c"/proc".as_ptr(), proc, 0, none.cast()), 0);
         }
-        number_before(ROOT);
-        let script = format!("for i in $(seq {}); do sleep 1000 & done; echo; wait", STRANGERS * 2);
+        set_next_pid(ROOT_PID);
+        let script = format!("for i in $(seq {}); do sleep 1000 & done; echo; wait", UNRELATED * 2);
         let mut command = std::process::Command::new("sh");
         let mut other = command.args(["-c", &script]).stdout(std::process::Stdio::piped()).spawn().expect("starts");
-        assert_eq!(other.id() as i32, ROOT);
+        assert_eq!(other.id() as i32, ROOT_PID);
         BufReader::new(other.stdout.take().expect("piped")).read_line(&mut String::new()).expect("own pipe");
-        // SAFETY: for this process's next child only.
+        // SAFETY: changes this process's next child only.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
         reap(fork(body));
         let _ = other.kill().and_then(|()| other.wait());
@@ -269,10 +272,12 @@ pub fn below_another_s_proc(body: impl FnOnce()) -> bool {
     true
 }
 
-/// Processes that are nobody's, of the numbers that the other namespace's [`ROOT`] has children of.
-pub fn strangers() -> Vec<std::process::Child> {
+/// Starts processes that belong to no tree. Their pids are also those of the outer [`ROOT_PID`]'s children.
+pub fn unrelated_processes() -> Vec<std::process::Child> {
     let sleep = || std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
-    let strangers: Vec<_> = (0..STRANGERS).map(|_| sleep()).collect();
-    assert!(strangers.iter().all(|one| (ROOT + 1..=ROOT + STRANGERS * 2).contains(&(one.id() as i32))));
-    strangers
+    let unrelated_processes: Vec<_> = (0..UNRELATED).map(|_| sleep()).collect();
+    assert!(
+        unrelated_processes.iter().all(|one| (ROOT_PID + 1..=ROOT_PID + UNRELATED * 2).contains(&(one.id() as i32)))
+    );
+    unrelated_processes
 }

@@ -383,6 +383,6 @@ fn futures_leave_nothing() {
         let before = Snapshot::take();
         (0..rounds(200)).for_each(|_| once());
         eventually("idle", idle);
-        common::assert_unchanged_but_for_sockets(&before);
+        common::assert_unchanged_except_sockets(&before);
     });
 }

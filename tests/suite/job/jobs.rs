@@ -346,7 +346,7 @@ fn jobs_leave_nothing() {
         let before = Snapshot::take();
         (0..common::rounds(200)).for_each(|_| once());
         eventually("idle", || common::children().is_empty() && Snapshot::take().threads.len() <= 2);
-        common::assert_unchanged_but_for_sockets(&before);
+        common::assert_unchanged_except_sockets(&before);
     });
 }
 
@@ -681,7 +681,7 @@ fn what_the_application_has_at_a_job_s_numbers_stays() {
             assert_eq!(job.read(0).text(), if copied { "a\n" } else { "a" });
             let program = job.id() as i32;
             drop(job);
-            common::left_alone(&path, &numbers, program);
+            common::assert_left_alone(&path, &numbers, program);
             if let Some(copy) = copy {
                 // SAFETY: own child.
                 unsafe {

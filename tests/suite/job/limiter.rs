@@ -203,7 +203,7 @@ fn a_copy_has_places_of_its_own() {
                 });
             }
             for _ in 0..common::rounds(200) {
-                common::alone(|| {
+                common::in_single_threaded_fork(|| {
                     assert_eq!((count(&busy), count(&limiter)), ((0, 0), (0, 0)));
                     assert!(waiting.take().is_some(), "in line anew, and there is a place");
                     drop(busy.acquire().expect("a descriptor"));

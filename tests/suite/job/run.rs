@@ -393,7 +393,7 @@ fn what_the_application_has_at_the_engine_s_numbers_stays() {
         assert_eq!(ended.expect("runs"), "out\n");
         assert_eq!(lost.expect_err("not watched any more").errno(), Errno::EBADF);
         eventually("both threads end", || Snapshot::take().threads == before.threads);
-        common::left_alone(&path, &numbers, program);
+        common::assert_left_alone(&path, &numbers, program);
         drop(theirs);
     });
 }

@@ -6,7 +6,9 @@ use std::fs::{File, create_dir, write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use crate::common::{Launcher, Refused, at_number, every_launcher, leaves_nothing, limit, output, state};
+use crate::common::{
+    Launcher, Refused, assert_leaves_nothing, at_number, every_launcher, output, set_soft_limit, state,
+};
 use spawnfd::{Command, Errno, MAX_ACTIONS, OpenHow, Stage, Stdio};
 use spawnfd_tests::{State, isolated, scratch};
 
@@ -47,7 +49,7 @@ fn child_has_only_standard_descriptors(launcher: Launcher) {
     drop(foreign);
     assert_eq!(numbers(&state(&mut launcher.oracle())), [0, 1, 2]);
     // Nobody else opens anything while numbers are taken.
-    launcher.rest();
+    launcher.drop_parked();
     let _foreign: Vec<OwnedFd> =
         (3..40).chain([255, 256, 257, 700]).filter(free).map(|n| at_number(&null, n)).collect();
     for _ in 0..3 {
@@ -62,7 +64,7 @@ every_launcher! {
     sources_arrive [tables under No]: |launcher| {
         let directory = scratch();
         let files = files(&directory, 8);
-        leaves_nothing(launcher, || {
+        assert_leaves_nothing(launcher, || {
             let mut command = launcher.oracle();
             // Targets on the numbers the sources have here, and those at which they may arrive: each in another's place.
             for (number, file) in files.iter().enumerate() {
@@ -224,7 +226,7 @@ every_launcher! {
 
     a_number_from_before_the_limit_was_lowered [tables under Docker]: |launcher| {
         let null = at_number(&File::open("/dev/null").expect("there"), 900);
-        let before = limit(libc::RLIMIT_NOFILE, 800);
+        let before = set_soft_limit(libc::RLIMIT_NOFILE, 800);
         for inherits in [false, true] {
             let mut command = launcher.oracle();
             let child = state(command.inherit_descriptors(inherits).descriptor(&null, 900).descriptor(&null, 7));
@@ -233,7 +235,7 @@ every_launcher! {
         }
         let error = launcher.oracle().descriptor(&null, 901).refused("not there before");
         assert_eq!(error.errno(), Errno::EBADF, "{error}");
-        limit(libc::RLIMIT_NOFILE, before);
+        set_soft_limit(libc::RLIMIT_NOFILE, before);
     };
 
     only_the_child_s_own_numbers_can_be_copied [steps under No]: |launcher| {
@@ -289,7 +291,7 @@ every_launcher! {
         let seen = directory.path().join("seen");
         for closed in [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 2], &[0, 1, 2]] {
             // Nothing that is just being parked gets one of them.
-            launcher.rest();
+            launcher.drop_parked();
             without(closed, || closed_streams(launcher, closed, &seen));
         }
     };
@@ -334,7 +336,7 @@ fn closed_stream_used(launcher: Launcher) {
         command
     };
     for number in 0..3 {
-        launcher.rest();
+        launcher.drop_parked();
         without(&[number], || {
             for used in uses {
                 let mut command = command();
@@ -358,7 +360,7 @@ fn closed_stream_used(launcher: Launcher) {
             assert!(command.spawn().expect("starts").wait().expect("own child").success());
         });
     }
-    launcher.rest();
+    launcher.drop_parked();
     without(&[1], || {
         let error = command().stderr(Stdio::SameAsStdout).descriptor(&null, 9).refused("closed in the caller");
         assert_eq!((error.stage(), error.errno()), (Stage::Stdio(2), Errno::EBADF), "{error}");
@@ -368,7 +370,7 @@ fn closed_stream_used(launcher: Launcher) {
 #[test]
 fn a_stream_closed_in_a_caller_without_other_threads_is_not_copied() {
     isolated!(|| {
-        common::alone(|| {
+        common::in_single_threaded_fork(|| {
             common::warm_up(Launcher::Clone3);
             closed_stream_used(Launcher::Clone3);
         });
@@ -392,7 +394,7 @@ fn closed_streams(launcher: Launcher, closed: &[i32], seen: &std::path::Path) {
             assert_eq!(child.fds[number].inode, inodes[number].inode, "{number}");
         }
         drop(command);
-        launcher.rest();
+        launcher.drop_parked();
         // The library keeps no socket there, where children would take it for theirs.
         let own = State::of_self().fds;
         assert!(closed.iter().all(|number| own.get(number).is_none_or(|fd| fd.kind != "socket")), "closed: {closed:?}");
@@ -410,7 +412,7 @@ fn a_closed_source_is_named() {
     isolated!(|| {
         for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
             let null = File::open("/dev/null").expect("there");
-            leaves_nothing(launcher, || {
+            assert_leaves_nothing(launcher, || {
                 // SAFETY: not open; that is the test. Nothing in this process opens descriptors meanwhile.
                 let closed = unsafe { BorrowedFd::borrow_raw(777) };
                 let mut command = launcher.oracle();

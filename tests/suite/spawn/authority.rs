@@ -146,7 +146,7 @@ every_launcher! {
                 std::io::Seek::rewind(&mut &file).expect("a file");
             }
         }).join().expect("its assertions hold"));
-        launcher.rest();
+        launcher.drop_parked();
         assert_eq!(common::children(), Vec::<i32>::new());
     };
 

@@ -60,7 +60,7 @@ fn has_children() -> bool {
 
 /// A copy of this process, which has one thread, that has made its first run: from the second on nothing is waited for twice.
 fn warmed_up(body: impl FnOnce()) {
-    common::alone(|| {
+    common::in_single_threaded_fork(|| {
         assert_eq!(sh("exit 0").run().expect("runs").code(), Some(0));
         body();
     });
@@ -134,7 +134,7 @@ fn no_signal_is_lost() {
         for cpus in [1, 2] {
             warmed_up(|| {
                 if cpus == 1 {
-                    common::one_cpu();
+                    common::pin_to_one_cpu();
                 }
                 handle(libc::SIGUSR1);
                 // SAFETY: an id.
@@ -228,7 +228,7 @@ fn as_spawn_says(command: &mut Command<'_>) -> String {
 fn errors_are_those_of_a_start_that_is_waited_for() {
     isolated!(|| {
         warmed_up(|| {
-            common::one_cpu();
+            common::pin_to_one_cpu();
             let directory = scratch();
             let garbage = directory.path().join("garbage");
             std::fs::write(&garbage, b"\x7fELF, but not much of it").expect("own directory");
@@ -330,7 +330,7 @@ fn what_is_made_for_a_run_stays_until_its_child_has_it() {
             skip("no cgroup can be made");
         }
         for (run, has_clone3) in runs.iter().flat_map(|run| [(run, true), (run, false)]) {
-            common::alone(|| {
+            common::in_single_threaded_fork(|| {
                 if !has_clone3 {
                     confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
                 }

@@ -40,7 +40,7 @@ fn fly(launcher: Launcher, body: fn(Launcher, &Path)) {
     common::warm_up(launcher);
     let before = Snapshot::take();
     body(launcher, directory.path());
-    common::assert_unchanged_but_for_sockets(&before);
+    common::assert_unchanged_except_sockets(&before);
 }
 
 /// A command whose child stands still until somebody opens `gate` for writing; then it writes what it was told to `result`.

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{Launcher, Refused, code, executable, exits_with, leaves_nothing, limit, rounds};
+use crate::common::{Launcher, Refused, assert_leaves_nothing, code, executable, exits_with, rounds, set_soft_limit};
 use spawnfd::{Command, Errno, ErrorKind, OpenHow, Run, Stage, Started, Stdio, Template, TemplateCache};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{has_builders, isolated, require_root, scratch, skip};
@@ -32,7 +32,7 @@ fn without_a_child_signal(body: impl FnOnce()) {
 
 /// A program by path, as the exec of the child finds it: made when it was still good.
 fn exec_failure(launcher: Launcher, path: &Path, expected: Errno) {
-    leaves_nothing(launcher, || {
+    assert_leaves_nothing(launcher, || {
         without_a_child_signal(|| {
             for _ in 0..20 {
                 let mut command = Template::open(path).expect("looks like a program").command();
@@ -56,7 +56,7 @@ fn no_program_at_all() {
         executable(&empty, "");
         let elf = directory.path().join("elf");
         executable(&elf, &exits_with(0)[..100]);
-        for launcher in [Launcher::Clone3, Launcher::Passed, Launcher::OwnMemory] {
+        for launcher in [Launcher::Clone3, Launcher::ScmRights, Launcher::OwnMemory] {
             for path in [&path, &empty, &elf] {
                 exec_failure(launcher, path, if path == &elf { code_of(path) } else { Errno::ENOEXEC });
             }
@@ -104,7 +104,7 @@ fn an_interpreter_that_is_missing() {
 fn arguments_too_long() {
     isolated!(|| {
         for launcher in [Launcher::Clone3, Launcher::Clone, Launcher::OwnMemory] {
-            leaves_nothing(launcher, || {
+            assert_leaves_nothing(launcher, || {
                 without_a_child_signal(|| {
                     let mut one = launcher.command("/bin/true");
                     let error = one.arg("x".repeat(200_000)).refused("one too long");
@@ -195,7 +195,7 @@ fn a_file_system_without_programs() {
 #[test]
 fn no_descriptor_left() {
     isolated!(|| {
-        for launcher in [Launcher::Clone3, Launcher::Passed, Launcher::Copied] {
+        for launcher in [Launcher::Clone3, Launcher::ScmRights, Launcher::CopyTable] {
             std::thread::spawn(move || {
                 let template = launcher.template("/bin/true");
                 for warm in [false, true] {
@@ -216,13 +216,13 @@ fn no_descriptor_left() {
 fn leaves_nothing_at_each_limit(template: &Template, warm: bool) {
     let null = File::open("/dev/null").expect("there");
     let highest =
-        common::kept_by_the_library().last().copied().unwrap_or(0).max(std::os::fd::AsRawFd::as_raw_fd(&null));
+        common::library_descriptors().last().copied().unwrap_or(0).max(std::os::fd::AsRawFd::as_raw_fd(&null));
     let mut started = 0;
     for room in 0..12 {
         let before = spawnfd_tests::leaks::Snapshot::take();
-        let old = limit(libc::RLIMIT_NOFILE, highest as u64 + 1 + room);
+        let old = set_soft_limit(libc::RLIMIT_NOFILE, highest as u64 + 1 + room);
         let outcome = template.command().stdin(Stdio::Piped).stdout(Stdio::Piped).descriptor(&null, 5).spawn();
-        limit(libc::RLIMIT_NOFILE, old);
+        set_soft_limit(libc::RLIMIT_NOFILE, old);
         match outcome {
             Ok(child) => {
                 started += 1;
@@ -259,13 +259,13 @@ fn templates_are_not_what_takes_the_last_descriptors() {
                 let child = tools.command(path).stdin(Stdio::Piped).stdout(Stdio::Piped).stderr(Stdio::Piped).spawn();
                 common::wait_success(child.unwrap_or_else(|error| panic!("{begin}, {then}: {error}")));
             };
-            let old = limit(libc::RLIMIT_NOFILE, begin);
+            let old = set_soft_limit(libc::RLIMIT_NOFILE, begin);
             programs.iter().for_each(|path| start(path));
             let held = tools.stats().entries;
-            limit(libc::RLIMIT_NOFILE, then);
+            set_soft_limit(libc::RLIMIT_NOFILE, then);
             programs.iter().rev().for_each(|path| start(path));
             let left = tools.stats().entries;
-            limit(libc::RLIMIT_NOFILE, old);
+            set_soft_limit(libc::RLIMIT_NOFILE, old);
             assert!(least <= held && (4..=8).contains(&left), "{begin}, {then}: {held}, {left}");
         }
     });
@@ -282,9 +282,9 @@ fn a_script_with_no_descriptor_left_is_not_taken_for_a_binary() {
         for room in 0..5 {
             // The lowest number is free, and so many.
             let next = File::open("/dev/null").map(|file| std::os::fd::AsRawFd::as_raw_fd(&file)).expect("there");
-            let old = limit(libc::RLIMIT_NOFILE, next as u64 + room);
+            let old = set_soft_limit(libc::RLIMIT_NOFILE, next as u64 + room);
             let outcome = Template::open(path("script"));
-            limit(libc::RLIMIT_NOFILE, old);
+            set_soft_limit(libc::RLIMIT_NOFILE, old);
             match outcome {
                 Ok(template) => {
                     assert!(template.is_script(), "{room}");
@@ -329,14 +329,14 @@ fn no_process_left() {
             let template = Template::open("/bin/true").expect("a template");
             assert_eq!(code(template.command().spawn()), Ok(0));
             let before = spawnfd_tests::leaks::Snapshot::take();
-            let old = limit(libc::RLIMIT_NPROC, 1);
+            let old = set_soft_limit(libc::RLIMIT_NPROC, 1);
             for _ in 0..20 {
                 let error = template.command().stdin(Stdio::Piped).refused("one too many");
                 let found = (error.stage(), error.errno(), error.kind());
                 assert_eq!(found, (Stage::Clone, Errno::EAGAIN, ErrorKind::Exhausted), "{error}");
             }
-            limit(libc::RLIMIT_NPROC, old);
-            common::assert_unchanged_but_for_sockets(&before);
+            set_soft_limit(libc::RLIMIT_NPROC, old);
+            common::assert_unchanged_except_sockets(&before);
             assert_eq!(code(template.command().spawn()), Ok(0));
         });
         outcome.join().expect("its assertions hold");
@@ -350,9 +350,9 @@ fn no_memory_left() {
             return skip("the kernel's own way takes none of the caller's memory");
         }
         let template = Template::open("/bin/true").expect("a template");
-        let old = limit(libc::RLIMIT_AS, 1 << 20);
+        let old = set_soft_limit(libc::RLIMIT_AS, 1 << 20);
         let outcome = template.command().spawn().map(drop);
-        limit(libc::RLIMIT_AS, old);
+        set_soft_limit(libc::RLIMIT_AS, old);
         let error = outcome.expect_err("nothing left");
         let found = (error.stage(), error.errno(), error.kind());
         assert_eq!(found, (Stage::Clone, Errno::ENOMEM, ErrorKind::Exhausted), "{error}");
@@ -374,7 +374,9 @@ fn no_file_left_in_the_system() {
             (&["socketpair", "pidfd_getfd"], None),
             (&["pidfd_open"], None),
         ];
-        for launcher in [Launcher::Clone3, Launcher::Passed, Launcher::Clone, Launcher::Copied, Launcher::OwnMemory] {
+        for launcher in
+            [Launcher::Clone3, Launcher::ScmRights, Launcher::Clone, Launcher::CopyTable, Launcher::OwnMemory]
+        {
             // The first time, with nothing refused, for what the library keeps.
             for (calls, stage) in std::iter::once((&[][..], None)).chain(ways) {
                 let before = spawnfd_tests::leaks::Snapshot::take();
@@ -382,7 +384,7 @@ fn no_file_left_in_the_system() {
                     .join()
                     .expect("its assertions hold");
                 if !calls.is_empty() {
-                    common::assert_unchanged_but_for_sockets(&before);
+                    common::assert_unchanged_except_sockets(&before);
                     assert_eq!(common::children(), Vec::<i32>::new());
                 }
             }
@@ -445,7 +447,7 @@ fn leaves_nothing_lost(launcher: Launcher) {
             Ok(status) => assert!(status.success()),
             Err(error) => {
                 assert_eq!((error.stage(), error.errno()), (Stage::Wait, Errno::ECHILD), "{error}");
-                assert!(!common::keeps_statuses(), "this kernel knows: {error}");
+                assert!(!common::kernel_keeps_exit_status(), "this kernel knows: {error}");
             }
         }
         child.kill().expect("nobody is left to kill");
@@ -453,7 +455,7 @@ fn leaves_nothing_lost(launcher: Launcher) {
         let error = launcher.command("/bin/true").chdir("/nowhere").refused("no such place");
         assert_eq!(error.errno(), Errno::ENOENT, "the child's own failure, whoever waits");
         let output = Command::new("/bin/true").run_with(&Run::new()).expect("a result, whoever has the status");
-        assert!(output.ok() || output.status.is_none() && !common::keeps_statuses());
+        assert!(output.ok() || output.status.is_none() && !common::kernel_keeps_exit_status());
     }
     while !common::children().is_empty() {
         std::thread::yield_now();
@@ -486,10 +488,10 @@ fn with_a_foreign_wait() {
 #[test]
 fn failures_in_every_stage_leave_nothing() {
     isolated!(|| {
-        for launcher in [Launcher::Clone3, Launcher::Passed, Launcher::Clone, Launcher::OwnMemory] {
+        for launcher in [Launcher::Clone3, Launcher::ScmRights, Launcher::Clone, Launcher::OwnMemory] {
             std::thread::spawn(move || {
                 launcher.enter();
-                leaves_nothing(launcher, || {
+                assert_leaves_nothing(launcher, || {
                     without_a_child_signal(|| {
                         for _ in 0..rounds(50) {
                             let mut command = launcher.command("/bin/true");

@@ -213,7 +213,7 @@ fn without_execveat_there_is_a_reason() {
         })
         .join()
         .expect("its assertions hold");
-        common::assert_unchanged_but_for_sockets(&before);
+        common::assert_unchanged_except_sockets(&before);
     });
 }
 

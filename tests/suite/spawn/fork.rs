@@ -66,7 +66,7 @@ fn both_go_on_by_clone3() {
 
 #[test]
 fn both_go_on_by_passing() {
-    isolated!(limit: Duration::from_secs(600), || both_go_on(Launcher::Passed));
+    isolated!(limit: Duration::from_secs(600), || both_go_on(Launcher::ScmRights));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn while_others_spawn_by_clone3() {
 #[test]
 fn while_others_spawn_by_passing() {
     isolated!(limit: Duration::from_secs(600), || {
-        while_others_spawn(Launcher::Passed, false);
+        while_others_spawn(Launcher::ScmRights, false);
     });
 }
 

@@ -58,7 +58,7 @@ impl WarmUp {
         let writer = fs::OpenOptions::new().write(true).open(&self.gate).expect("readers are there");
         self.inside.wait();
         drop(writer);
-        let highest = common::kept_by_the_library().last().copied().unwrap_or(3);
+        let highest = common::library_descriptors().last().copied().unwrap_or(3);
         // The kernel copies a table in steps of 64 (sane_fdtable_size in fs/file.c) and closes what lies above the cut only then.
         let whole_words = (highest / 64 + 1) * 64;
         let mut fillers: Vec<OwnedFd> = Vec::new();
@@ -214,9 +214,9 @@ fn attacker(file: &File, herd: &Herd, tally: &Tally) -> Vec<i32> {
     let mut taken = Vec::new();
     while !tally.over.load(Ordering::Relaxed) {
         let since = tally.spawned.load(Ordering::Relaxed);
-        let kept = common::kept_by_the_library();
+        let kept = common::library_descriptors();
         let Some(&number) = kept.get(since % kept.len().max(1)) else { continue };
-        let Some(library) = what_stands_at(number).filter(|_| common::kept_by_the_library().contains(&number)) else {
+        let Some(library) = what_stands_at(number).filter(|_| common::library_descriptors().contains(&number)) else {
             continue;
         };
         let attacked = herd.frozen(|| {
@@ -293,7 +293,7 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     after.threads.clear();
     before.threads.clear();
     leaks::assert_same(&before, &after);
-    assert!(common::kept_by_the_library().len() <= 2 * 64 + 2, "no more than the slots need");
+    assert!(common::library_descriptors().len() <= 2 * 64 + 2, "no more than the slots need");
     println!(
         "{} spawns, {} programs written and run, {} attacks, {} ETXTBSY",
         tally.spawned.load(Ordering::Relaxed),
@@ -327,14 +327,14 @@ fn nothing_leaks_by_clone3() {
 
 #[test]
 fn nothing_leaks_by_passing() {
-    isolated!(limit: Duration::from_secs(1200), || calm(Launcher::Passed));
+    isolated!(limit: Duration::from_secs(1200), || calm(Launcher::ScmRights));
 }
 
 #[test]
 fn nothing_leaks_from_children_nobody_waits_for() {
     isolated!(limit: Duration::from_secs(1200), || {
         // Their sockets come to lie low by those who are waited for.
-        Launcher::Passed.enter();
+        Launcher::ScmRights.enter();
         calm(Launcher::Detached);
     });
 }
@@ -347,10 +347,10 @@ fn nothing_leaks_by_clone() {
 #[test]
 fn nothing_leaks_from_a_copied_table() {
     isolated!(limit: Duration::from_secs(1200), || {
-        Launcher::Copied.enter();
+        Launcher::CopyTable.enter();
         // To the programs, that is: until it executes one, a child with a copied table holds what others have open, and a program that has
         // just been written may be busy (adr/0001).
-        everything_at_once(Launcher::Copied, false);
+        everything_at_once(Launcher::CopyTable, false);
     });
 }
 
@@ -364,8 +364,8 @@ fn nothing_leaks_when_numbers_are_taken_away() {
 #[test]
 fn nothing_leaks_when_sockets_are_taken_away() {
     isolated!(limit: Duration::from_secs(1200), || {
-        Launcher::Passed.enter();
-        assert!(everything_at_once(Launcher::Passed, true).attacks.into_inner() > 0);
+        Launcher::ScmRights.enter();
+        assert!(everything_at_once(Launcher::ScmRights, true).attacks.into_inner() > 0);
     });
 }
 
@@ -438,7 +438,7 @@ fn a_zygote_s_children_never_hold_a_foreign_descriptor() {
     const ROUNDS: usize = 50;
     // Under a filter a zygote serves several threads only if the process began with one.
     isolated!(limit: Duration::from_secs(1200), || {
-        common::alone(|| {
+        common::in_single_threaded_fork(|| {
             // Twenty free numbers below all that the library keeps.
             let holes: Vec<File> = (0..20).map(|_| File::open("/dev/null").expect("there")).collect();
             Launcher::Zygote.enter();

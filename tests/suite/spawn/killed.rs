@@ -204,7 +204,7 @@ profiles! {
 every_launcher! {
     a_filter_that_kills [tables under No]: |launcher| {
         confine::kill(REFUSED_BY_PROFILES).expect("confined");
-        launcher.renew();
+        launcher.drop_parked();
         for _ in 0..3 {
             let mut command = launcher.command("/bin/echo");
             assert_eq!(output(command.arg("word").stdin(Stdio::Null).stderr(Stdio::Null)), "word\n");

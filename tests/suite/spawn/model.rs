@@ -328,10 +328,10 @@ macro_rules! models {
 
 models! {
     lists_agree_by_clone3 Clone3;
-    lists_agree_by_passing Passed;
+    lists_agree_by_scm_rights ScmRights;
     lists_agree_by_clone Clone;
-    lists_agree_by_copying Copied;
-    lists_agree_by_copying_with_clone CopiedClone;
+    lists_agree_by_copy_table CopyTable;
+    lists_agree_by_copy_table_and_clone CopyTableClone;
     lists_agree_in_own_memory OwnMemory;
     lists_agree_by_descriptor ByDescriptor;
     lists_agree_detached Detached;

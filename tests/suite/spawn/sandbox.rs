@@ -4,7 +4,7 @@
 use std::fs::{File, write};
 use std::io::{Seek, SeekFrom};
 
-use crate::common::{Launcher, Refused, every_launcher, leaves_nothing, output, state};
+use crate::common::{Launcher, Refused, assert_leaves_nothing, every_launcher, output, state};
 use spawnfd::{Command, Errno, ErrorKind, Sandbox, Stage, Stdio, Template};
 use spawnfd_tests::{isolated, program, scratch};
 
@@ -28,7 +28,7 @@ fn it_has_what_it_is_given(launcher: Launcher) {
     file.seek(SeekFrom::End(0)).expect("a file");
     // The cache keeps its template.
     output(&mut through_env(launcher, "/bin/true", &held));
-    leaves_nothing(launcher, || {
+    assert_leaves_nothing(launcher, || {
         for _ in 0..3 {
             let mut command = through_env(launcher, "/bin/sh", &held);
             assert_eq!(output(command.args(["-c", "cat <&5"])), "word");

@@ -147,7 +147,7 @@ fn a_deadly_signal_kills_only_children() {
                 }
             });
             println!("{launcher:?}: {ran} ran, {killed} killed, {early} before they were the program");
-            common::assert_unchanged_but_for_sockets(&before);
+            common::assert_unchanged_except_sockets(&before);
         }
     });
 }
@@ -181,7 +181,7 @@ fn killed_while_it_is_made() {
                 assert!(error.call().contains(&format!(", signal: {signal} (SIG")), "{error}");
                 killer.join().expect("ends");
             }
-            common::assert_unchanged_but_for_sockets(&before);
+            common::assert_unchanged_except_sockets(&before);
         }
     });
 }

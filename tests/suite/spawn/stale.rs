@@ -407,9 +407,9 @@ fn a_lack_of_descriptors_is_no_change() {
             executable(&path, exits_with(0));
             let template = Template::open(&path).expect("a template");
             let next = File::open("/dev/null").map(|file| file.as_raw_fd()).expect("there");
-            let old = common::limit(libc::RLIMIT_NOFILE, next as u64);
+            let old = common::set_soft_limit(libc::RLIMIT_NOFILE, next as u64);
             let outcome = template.command().spawn().map(drop);
-            common::limit(libc::RLIMIT_NOFILE, old);
+            common::set_soft_limit(libc::RLIMIT_NOFILE, old);
             let error = outcome.expect_err("nothing left");
             assert_eq!((error.errno(), error.kind()), (Errno::EMFILE, ErrorKind::Exhausted), "{error}");
             assert_eq!(code(template.command().spawn()), Ok(0));

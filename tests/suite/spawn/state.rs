@@ -153,7 +153,7 @@ every_launcher! {
     an_unusual_parent [tables under Docker]: |launcher| {
         let directory = scratch();
         unusual_parent(directory.path());
-        launcher.renew();
+        launcher.drop_parked();
         same_as_posix_spawn(launcher);
         // Also once the library is warm, and for the second child as for the first.
         same_as_posix_spawn(launcher);
@@ -161,7 +161,7 @@ every_launcher! {
     another_locale [exec under No]: |launcher| {
         // SAFETY: nobody else looks at the environment yet.
         unsafe { std::env::set_var("LC_ALL", "C.UTF-8") };
-        launcher.renew();
+        launcher.drop_parked();
         same_as_posix_spawn(launcher);
         let locale = state(&mut launcher.oracle()).locale;
         assert!(locale["set"].is_empty() || locale["CODESET"] == "UTF-8", "{locale:?}");
@@ -173,7 +173,7 @@ every_launcher! {
     the_parent_stays_as_it_was [steps under User]: |launcher| {
         let directory = scratch();
         unusual_parent(directory.path());
-        launcher.renew();
+        launcher.drop_parked();
         untouched(launcher, "a plain spawn", |command| { command.arg("x"); });
         untouched(launcher, "a failed action", |command| { command.chdir("/nowhere"); });
         untouched(launcher, "a full one", |command| {
@@ -255,7 +255,7 @@ fn untouched<'fd>(launcher: Launcher, what: &str, change: impl Fn(&mut Command<'
         // Some of them fail: at once, or by the wait of a child that nobody waited for.
         let _ = command.spawn().and_then(|mut child| child.wait());
         drop(command);
-        launcher.rest();
+        launcher.drop_parked();
     };
     // What the library keeps appears at first use: the low sockets, a stack, a page.
     (0..3).for_each(|_| once());

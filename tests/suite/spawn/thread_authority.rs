@@ -51,7 +51,7 @@ fn changed(reason: &'static str, after: After, change: impl Fn() -> bool + Sync)
 /// The same where all threads are confined to begin with.
 fn changed_after(prepare: impl Fn(), reason: &'static str, after: After, change: impl Fn() -> bool + Sync) {
     // Under a filter a zygote serves several threads only if the process began with one.
-    common::alone(|| {
+    common::in_single_threaded_fork(|| {
         let directory = scratch();
         let oracle = &copy_of_program("spawnfd-oracle", directory.path());
         prepare();
@@ -254,7 +254,7 @@ fn filters_from_before_there_were_threads() {
         let warm = zygote();
         is_used(&warm);
         other_thread(&|| goes_cold(&warm, "seccomp"));
-        common::alone(|| {
+        common::in_single_threaded_fork(|| {
             // The first use, by whatever it is.
             assert_eq!(code(Command::new("/bin/true").spawn()), Ok(0));
             other_thread(&|| {

@@ -34,8 +34,8 @@ fn doors() -> Vec<i32> {
 fn a_program_written_before_a_spawn_runs_after_it() {
     isolated!(|| {
         let directory = scratch();
-        common::alone(|| {
-            common::one_cpu();
+        common::in_single_threaded_fork(|| {
+            common::pin_to_one_cpu();
             let template = Template::open("/bin/true").expect("a template");
             let null = at_number(&null(), 50);
             take_the_doors_away(&template);
@@ -58,7 +58,7 @@ fn a_program_written_before_a_spawn_runs_after_it() {
 #[test]
 fn the_program_gets_what_it_is_given_and_nothing_else() {
     isolated!(|| {
-        common::alone(|| {
+        common::in_single_threaded_fork(|| {
             let template = Template::open(program("spawnfd-fds")).expect("a template");
             let null = null();
             take_the_doors_away(&Template::open("/bin/true").expect("a template"));
@@ -102,7 +102,7 @@ fn inheritable(file: &File, number: i32) -> OwnedFd {
 #[test]
 fn with_another_thread_nothing_is_copied() {
     isolated!(|| {
-        common::alone(|| {
+        common::in_single_threaded_fork(|| {
             let template = Template::open("/bin/true").expect("a template");
             let null = null();
             let spawn = || assert_eq!(code(template.command().stdin(&null).spawn()), Ok(0));
@@ -126,7 +126,7 @@ fn the_first_start_leaves_a_door_however_it_waits() {
     isolated!(|| {
         for docker in [false, true] {
             for run in [false, true] {
-                common::alone(|| {
+                common::in_single_threaded_fork(|| {
                     if docker {
                         confine::docker().expect("confined");
                     }
@@ -147,7 +147,7 @@ fn the_first_start_leaves_a_door_however_it_waits() {
 fn a_file_put_over_the_thread_directory_stays_there() {
     isolated!(|| {
         let directory = scratch();
-        common::alone(|| {
+        common::in_single_threaded_fork(|| {
             let template = Template::open("/bin/true").expect("a template");
             let null = null();
             let spawn = || assert_eq!(code(template.command().stdin(&null).spawn()), Ok(0));

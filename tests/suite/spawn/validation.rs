@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{Launcher, Refused, leaves_nothing};
+use crate::common::{Launcher, Refused, assert_leaves_nothing};
 use spawnfd::{
     CapabilitySets, Command, Env, Errno, Error, ErrorKind, FilterInstruction, MAX_ACTIONS, OpenHow, SignalSet, Stage,
     Stdio, Template, TemplateCache,
@@ -99,7 +99,7 @@ fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
 #[test]
 fn bad_actions_are_refused_by_index() {
     isolated!(|| {
-        leaves_nothing(Launcher::Clone3, || {
+        assert_leaves_nothing(Launcher::Clone3, || {
             for (name, errno, add) in bad_actions() {
                 for before in [0, 1, 255] {
                     let mut command = Command::new("/bin/true");
@@ -144,7 +144,7 @@ fn bad_attributes() -> Vec<(&'static str, Change)> {
 #[test]
 fn bad_attributes_are_refused() {
     isolated!(|| {
-        leaves_nothing(Launcher::Clone3, || {
+        assert_leaves_nothing(Launcher::Clone3, || {
             for (name, add) in bad_attributes() {
                 let mut command = Command::new("/bin/true");
                 add(&mut command);
@@ -174,7 +174,7 @@ fn bad_attributes_are_refused() {
 #[test]
 fn names_and_paths_are_checked() {
     isolated!(|| {
-        leaves_nothing(Launcher::Clone3, || {
+        assert_leaves_nothing(Launcher::Clone3, || {
             let nul = OsStr::from_bytes(b"/bin/true\0x");
             for path in [OsStr::new(""), OsStr::new("true"), OsStr::new("./true"), OsStr::new("../bin/true"), nul] {
                 let error = Template::open(path).expect_err("refused");
@@ -260,7 +260,7 @@ fn what_cannot_be_meant_has_no_child() {
 #[test]
 fn validate_starts_nothing_and_accepts_what_is_right() {
     isolated!(|| {
-        leaves_nothing(Launcher::Clone3, || {
+        assert_leaves_nothing(Launcher::Clone3, || {
             let mut command = Command::new("/bin/true");
             command.stdin(Stdio::Piped).stdout(Stdio::Piped).stderr(Stdio::Piped).close(i32::MAX).umask(0o777);
             command.limit(15, Some(u64::MAX), None).nice(-20).nice(19).oom_score_adj(-1000).oom_score_adj(1000);
@@ -274,7 +274,7 @@ fn validate_starts_nothing_and_accepts_what_is_right() {
 #[test]
 fn huge_numbers_fail_in_the_child_by_index() {
     isolated!(|| {
-        leaves_nothing(Launcher::Clone3, || {
+        assert_leaves_nothing(Launcher::Clone3, || {
             for number in [1 << 20, 1 << 24, i32::MAX - 1, i32::MAX] {
                 let null = File::open("/dev/null").expect("there");
                 let cases: [Change; 2] = [

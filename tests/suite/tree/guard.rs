@@ -14,8 +14,8 @@ use spawnfd_tests::{confine, isolated, require_root, skip};
 
 every_tier! {
     what_is_detached_lives_on: |want| {
-        adopt_orphans();
-        let (owner, mut report) = owner(|tell| {
+        become_subreaper();
+        let (owner, mut report) = fork_owner(|tell| {
             let mut sh = start(want, "sleep 1000 & echo $!");
             let sleep = sh.pid();
             sh.wait();
@@ -28,16 +28,16 @@ every_tier! {
             other
         });
         let (sleep, other) = (next_pid(&mut report), next_pid(&mut report));
-        let guard = *until_some(|| guards_of(owner)).first().expect("a guard");
+        let guard = *wait_for_some(|| guards_of(owner)).first().expect("a guard");
         kill(owner, libc::SIGKILL);
-        until_gone(&[guard, other]);
-        assert!(lives(sleep), "let go of");
+        wait_until_gone(&[guard, other]);
+        assert!(is_alive(sleep), "let go of");
         assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
         kill(sleep, libc::SIGKILL);
     };
     the_tree_ends_with_its_owner: |want| {
-        adopt_orphans();
-        let (owner, mut report) = owner(|tell| {
+        become_subreaper();
+        let (owner, mut report) = fork_owner(|tell| {
             // One that runs, one of which something is left, one that does not listen, one that has left its session.
             let mut trees = [
                 start(want, "sleep 1000 & echo $!; wait"),
@@ -56,22 +56,22 @@ every_tier! {
         });
         let pids: Vec<i32> = std::iter::from_fn(|| Some(next_pid(&mut report)).filter(|&pid| pid != 0)).collect();
         assert_eq!(pids.len(), 8);
-        let guard = *until_some(|| guards_of(owner)).first().expect("a guard");
+        let guard = *wait_for_some(|| guards_of(owner)).first().expect("a guard");
         if want == Want::Cgroup {
             assert_eq!(groups_of(owner).len(), 4);
         }
         kill(owner, libc::SIGKILL);
-        let took = until_gone(&pids);
+        let took = wait_until_gone(&pids);
         assert!(took < Duration::from_secs(20), "{took:?}");
-        until_gone(&[guard]);
+        wait_until_gone(&[guard]);
         assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
         reap(owner);
     };
     a_tree_without_a_program_leaves_nothing: |want| {
-        adopt_orphans();
+        become_subreaper();
         drop(Tree::prepare(want).expect("prepared"));
         assert_eq!(groups_of(std::process::id() as i32), Vec::<PathBuf>::new());
-        let (owner, mut report) = owner(|tell| {
+        let (owner, mut report) = fork_owner(|tell| {
             let tree = Tree::prepare(want).expect("prepared");
             tell(0);
             tree
@@ -80,12 +80,12 @@ every_tier! {
         let guard = guards_of(owner);
         assert_eq!((guard.len(), groups_of(owner).len()), (1, usize::from(want == Want::Cgroup)));
         kill(owner, libc::SIGKILL);
-        until_gone(&guard);
+        wait_until_gone(&guard);
         assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
     };
     a_copy_of_the_owner_keeps_nothing_alive: |want| {
-        adopt_orphans();
-        let (owner, mut report) = owner(|tell| {
+        become_subreaper();
+        let (owner, mut report) = fork_owner(|tell| {
             let mut sh = start(want, "sleep 1000 & echo $!; wait");
             tell(sh.pid());
             let copy = fork(|| std::thread::sleep(PATIENCE * 2));
@@ -94,12 +94,12 @@ every_tier! {
         });
         let (sleep, copy) = (next_pid(&mut report), next_pid(&mut report));
         kill(owner, libc::SIGKILL);
-        until_gone(&[sleep]);
-        assert!(lives(copy));
+        wait_until_gone(&[sleep]);
+        assert!(is_alive(copy));
         kill(copy, libc::SIGKILL);
     };
     a_copy_leaves_the_tree_alone: |want| {
-        adopt_orphans();
+        become_subreaper();
         let mut sh = Some(start(want, "sleep 1000 & echo $!; wait"));
         let sleep = sh.as_mut().expect("started").pid();
         reap(fork(|| drop(sh.take())));
@@ -120,51 +120,51 @@ every_tier! {
         if want == Want::Guard && !has_group_signals() {
             return skip("needs PIDFD_SIGNAL_PROCESS_GROUP");
         }
-        adopt_orphans();
+        become_subreaper();
         // SAFETY: no handler.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         let mut sh = start(want, "sleep 1000 & echo $!; exec >&-; read x");
         let sleep = sh.pid();
         let program = sh.child.id();
-        until("reaped by the kernel", || !std::path::Path::new(&format!("/proc/{program}")).exists());
+        wait_until("reaped by the kernel", || !std::path::Path::new(&format!("/proc/{program}")).exists());
         assert_eq!(sh.survivors(), [sleep]);
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(sleep));
+        assert!(!is_alive(sleep));
         drop(sh);
-        until("the guard leaves no zombie", || guards_of(std::process::id() as i32).is_empty());
+        wait_until("the guard leaves no zombie", || guards_of(std::process::id() as i32).is_empty());
     };
     somebody_else_may_reap: |want| {
         if want == Want::Guard && !has_group_signals() {
             return skip("needs PIDFD_SIGNAL_PROCESS_GROUP");
         }
-        adopt_orphans();
+        become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!");
         let (sleep, program) = (sh.pid(), sh.child.id() as i32);
         // SAFETY: no status is asked for.
-        until("reaped", || unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } == program);
+        wait_until("reaped", || unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } == program);
         assert_eq!(sh.survivors(), [sleep]);
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(sleep));
+        assert!(!is_alive(sleep));
     };
     the_guard_leaves_when_there_is_no_tree: |want| {
         let sh = start(want, "exit");
         let guard = own_guard();
         drop(sh);
-        until("gone and reaped", || !std::path::Path::new(&format!("/proc/{guard}")).exists());
-        until("its thread gone", || fs::read_dir("/proc/self/task").expect("/proc").count() == 2);
+        wait_until("gone and reaped", || !std::path::Path::new(&format!("/proc/{guard}")).exists());
+        wait_until("its thread gone", || fs::read_dir("/proc/self/task").expect("/proc").count() == 2);
         // The next one has another.
         let mut sh = start(want, "sleep 1000");
         assert_ne!(own_guard(), guard);
         assert!(sh.tree.kill(PATIENCE));
     };
     a_guard_that_is_killed_is_replaced: |want| {
-        adopt_orphans();
-        let (owner, mut report) = owner(|tell| {
+        become_subreaper();
+        let (owner, mut report) = fork_owner(|tell| {
             let mut one = start(want, "sleep 1000 & echo $!; wait");
             tell(one.pid());
             let guard = own_guard();
             kill(guard, libc::SIGKILL);
-            until_gone(&[guard]);
+            wait_until_gone(&[guard]);
             let mut other = start(want, "sleep 1000 & echo $!; wait");
             tell(other.pid());
             assert_ne!(own_guard(), guard);
@@ -172,7 +172,7 @@ every_tier! {
         });
         let (one, other) = (next_pid(&mut report), next_pid(&mut report));
         kill(owner, libc::SIGKILL);
-        until_gone(&[one, other]);
+        wait_until_gone(&[one, other]);
         reap(owner);
     };
 }
@@ -180,7 +180,7 @@ every_tier! {
 /// Reaps all children of this process, orphans that have come to it included, until there is none: any that lives on lets it fail.
 #[track_caller]
 fn until_nobody_is_left() {
-    until("nobody is left", || {
+    wait_until("nobody is left", || {
         // SAFETY: no status is asked for.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } > 0 {}
         std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
@@ -193,18 +193,18 @@ fn the_guard_does_not_look_at_another_namespace_s_proc() {
         if !require_root() || !has_group_signals() {
             return;
         }
-        let made = below_another_s_proc(|| {
-            let (owner, mut report) = owner(|tell| {
+        let made = with_outer_proc_mounted(|| {
+            let (owner, mut report) = fork_owner(|tell| {
                 let first = Tree::prepare(Want::Guard).expect("prepared");
-                number_before(ROOT);
+                set_next_pid(ROOT_PID);
                 let mut sh = start(Want::Guard, "sleep 1000 & echo $!; wait");
                 tell(sh.child.id() as i32);
                 tell(sh.pid());
                 (first, sh)
             });
             let (sh, sleep) = (next_pid(&mut report), next_pid(&mut report));
-            assert_eq!(sh, ROOT);
-            let strangers = strangers();
+            assert_eq!(sh, ROOT_PID);
+            let strangers = unrelated_processes();
             kill(owner, libc::SIGKILL);
             // These two, the owner and the guard: orphans come to the first of a namespace.
             let mut status = 0;
@@ -222,14 +222,14 @@ fn the_guard_does_not_look_at_another_namespace_s_proc() {
 #[test]
 fn an_owner_killed_while_it_gives_birth_leaves_nobody() {
     isolated!(|| {
-        adopt_orphans();
+        become_subreaper();
         let dir = spawnfd_tests::scratch();
         let fifo = dir.path().join("fifo");
         let path = std::ffi::CString::new(fifo.to_str().expect("UTF-8")).expect("no NUL");
         // SAFETY: a C string.
         assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
         for (wait, clone3) in [(true, true), (false, true), (true, false), (false, false)] {
-            let (owner, mut report) = owner(|tell| {
+            let (owner, mut report) = fork_owner(|tell| {
                 if !clone3 {
                     confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
                 }
@@ -248,7 +248,7 @@ fn an_owner_killed_while_it_gives_birth_leaves_nobody() {
             let guard = next_pid(&mut report);
             let children = || fs::read_to_string(format!("/proc/{owner}/task/{owner}/children")).unwrap_or_default();
             let born = || children().split_whitespace().filter_map(|pid| pid.parse().ok()).find(|&pid| pid != guard);
-            until("born", || born().is_some_and(|pid: i32| state(pid) == 'S' && is_in_session_of_its_own(pid)));
+            wait_until("born", || born().is_some_and(|pid: i32| state(pid) == 'S' && is_in_session_of_its_own(pid)));
             kill(owner, libc::SIGKILL);
             until_nobody_is_left();
         }
@@ -263,8 +263,8 @@ fn is_in_session_of_its_own(pid: i32) -> bool {
 #[test]
 fn a_program_is_told_by_its_start_time_where_pidfds_share_an_inode() {
     isolated!(|| {
-        adopt_orphans();
-        let (owner, mut report) = owner(|tell| {
+        become_subreaper();
+        let (owner, mut report) = fork_owner(|tell| {
             confine::deny(&[("fstatfs", libc::ENOSYS)]).expect("confined");
             let mut sh = start(Want::Guard, "setsid sh -c 'echo $$; exec sleep 1000' & wait");
             tell(sh.pid());
@@ -274,7 +274,7 @@ fn a_program_is_told_by_its_start_time_where_pidfds_share_an_inode() {
         });
         let pids = [next_pid(&mut report), next_pid(&mut report)];
         kill(owner, libc::SIGKILL);
-        until_gone(&pids);
+        wait_until_gone(&pids);
         until_nobody_is_left();
     });
 }
@@ -282,9 +282,9 @@ fn a_program_is_told_by_its_start_time_where_pidfds_share_an_inode() {
 #[test]
 fn an_owner_killed_at_any_moment_leaves_nobody() {
     isolated!(|| {
-        adopt_orphans();
+        become_subreaper();
         for round in 0..common::rounds(300) {
-            let (owner, mut report) = owner(|tell| {
+            let (owner, mut report) = fork_owner(|tell| {
                 let run = spawnfd::Run::new().tree(Want::Guard);
                 let mut sh = Command::new("/bin/sh");
                 sh.args(["-c", "sleep 1000 & sleep 1000"]);
@@ -340,15 +340,15 @@ fn what_the_application_has_at_the_guard_s_numbers_stays() {
         stays();
         // The table's memory cannot be handed to another guard: that has a table of its own.
         kill(guard, libc::SIGKILL);
-        until("ended", || !lives(guard));
+        wait_until("ended", || !is_alive(guard));
         let third = start(Want::Guard, "exec sleep 1000");
-        until("reaped", || !fs::exists(format!("/proc/{guard}")).expect("/proc"));
+        wait_until("reaped", || !fs::exists(format!("/proc/{guard}")).expect("/proc"));
         assert_ne!(own_guard(), guard);
         for tree in [first, second, third] {
             drop(tree);
             stays();
         }
-        until("the guard has left", || guards_of(std::process::id() as i32).is_empty());
+        wait_until("the guard has left", || guards_of(std::process::id() as i32).is_empty());
         stays();
     });
 }
@@ -371,7 +371,7 @@ fn the_guard_has_nothing_of_its_host() {
         let name = fs::read_to_string(format!("/proc/{guard}/comm")).expect("it lives");
         assert_eq!(name, "spawnfd-guard\n");
         std::thread::sleep(Duration::from_millis(50));
-        assert!(lives(guard) && state(guard) != 'T');
+        assert!(is_alive(guard) && state(guard) != 'T');
         let link = |path: &str| fs::read_link(format!("/proc/{guard}/{path}"));
         let Ok(first) = link("fd/0") else {
             // It cannot be looked into, nor traced, by its own user.
@@ -402,7 +402,7 @@ fn the_guard_starts_where_memory_cannot_be_executed() {
 #[test]
 fn without_a_guard_control_is_what_this_process_can_do() {
     isolated!(|| {
-        adopt_orphans();
+        become_subreaper();
         confine::deny(&[("memfd_create", libc::ENOSYS)]).expect("confined");
         let error = Tree::prepare(Want::Guard).expect_err("no guard");
         assert_eq!((error.stage(), error.errno(), error.call()), (Stage::Tree, Errno::ENOSYS, "memfd_create()"));
@@ -412,10 +412,10 @@ fn without_a_guard_control_is_what_this_process_can_do() {
         command.args(["-c", "sleep 1000 & wait"]).setsid();
         let child = command.spawn().expect("starts");
         tree.program_started(child.id(), child.as_fd());
-        until("seen", || tree.survivors().len() == 1);
+        wait_until("seen", || tree.survivors().len() == 1);
         let sleep = tree.survivors()[0].pid as i32;
         assert!(tree.kill(PATIENCE));
-        assert!(!lives(sleep));
+        assert!(!is_alive(sleep));
     });
 }
 
@@ -426,7 +426,7 @@ fn a_guard_that_its_owner_may_not_kill_ends_by_itself() {
         Command::new("true").run_with(&spawnfd::Run::new().tree(Want::Guard)).expect("runs");
         assert!(!common::children().is_empty());
         spawnfd::end_idle_threads();
-        until("it has ended", || common::children().is_empty());
+        wait_until("it has ended", || common::children().is_empty());
     });
 }
 

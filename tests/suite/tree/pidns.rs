@@ -13,7 +13,7 @@ use spawnfd_tests::{confine, isolated, require_root, skip};
 
 /// Runs a test where a pid namespace can be had.
 fn inside(body: impl FnOnce()) {
-    adopt_orphans();
+    become_subreaper();
     match Tree::prepare(Want::Pidns).map(drop) {
         Ok(()) => body(),
         Err(error) => skip(&format!("no pid namespace can be made: {error}")),
@@ -64,7 +64,7 @@ fn statuses_are_the_program_s_own() {
         assert_eq!(output.stdout, b"2 0\n");
         let error = Command::new("/bin/sh").current_dir("/nonexistent").run_with(&run()).expect_err("no directory");
         assert_eq!((error.stage(), error.errno()), (Stage::CurrentDir, Errno::ENOENT));
-        until("no init is left", || inits().is_empty());
+        wait_until("no init is left", || inits().is_empty());
     });
 }
 
@@ -88,7 +88,7 @@ fn a_second_pid_namespace_is_refused_by_name() {
                 Err(error) => assert!(error.to_string().contains("beside a tree's user namespace"), "{error}"),
             }
         }
-        until("no init is left", || inits().is_empty());
+        wait_until("no init is left", || inits().is_empty());
     });
 }
 
@@ -98,8 +98,8 @@ fn a_daemon_nobody_saw_dies_with_the_tree() {
         let output = shell("setsid -f sleep 1000").run_with(&run()).expect("runs");
         assert_eq!(output.leftovers.len(), 1, "{output:?}");
         let daemon = output.leftovers[0].pid as i32;
-        until_gone(&[daemon]);
-        until("no init is left", || inits().is_empty());
+        wait_until_gone(&[daemon]);
+        wait_until("no init is left", || inits().is_empty());
     });
 }
 
@@ -108,20 +108,20 @@ fn a_stopped_tree_and_one_that_ignores_signals_are_killed() {
     inside!(|| {
         let mut sh = start(Want::Pidns, "trap '' TERM; sleep 1000 & echo $!; kill -STOP $! $$; wait");
         sh.pid();
-        until("stopped", || state(sh.child.id() as i32) == 'T');
+        wait_until("stopped", || state(sh.child.id() as i32) == 'T');
         let sleep = sh.survivors();
         assert_eq!(sleep.len(), 1);
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(sleep[0]) && !lives(sh.child.id() as i32));
+        assert!(!is_alive(sleep[0]) && !is_alive(sh.child.id() as i32));
         assert_eq!(sh.wait().signal(), Some(9));
         drop(sh.tree);
-        until("no init is left", || inits().is_empty());
+        wait_until("no init is left", || inits().is_empty());
         let mut sh = start(Want::Pidns, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
         sh.pid();
-        until("stopped", || state(sh.child.id() as i32) == 'T');
+        wait_until("stopped", || state(sh.child.id() as i32) == 'T');
         let sleep = sh.survivors();
         sh.tree.signal(TERM);
-        until_gone(&[sleep[0], sh.child.id() as i32]);
+        wait_until_gone(&[sleep[0], sh.child.id() as i32]);
     });
 }
 
@@ -139,10 +139,10 @@ fn a_fork_bomb_is_killed() {
                 .limit(6, Some(150), Some(150))
                 .uid(user);
         });
-        until("many", || sh.survivors().len() > 100);
+        wait_until("many", || sh.survivors().len() > 100);
         let all = sh.survivors();
         assert!(sh.tree.kill(PATIENCE));
-        until_gone(&all);
+        wait_until_gone(&all);
     });
 }
 
@@ -150,7 +150,7 @@ fn a_fork_bomb_is_killed() {
 fn an_owner_killed_at_any_moment_leaves_nobody() {
     inside!(|| {
         for round in 0..common::rounds(60) {
-            let (owner, mut report) = owner(|tell| {
+            let (owner, mut report) = fork_owner(|tell| {
                 tell(0);
                 (0..20)
                     .map(|_| shell("setsid -f sleep 1000; sleep 1000").start(&run()).expect("starts"))
@@ -161,7 +161,7 @@ fn an_owner_killed_at_any_moment_leaves_nobody() {
             kill(owner, libc::SIGKILL);
             reap(owner);
             // Orphans come to this process.
-            until("nobody is left", || {
+            wait_until("nobody is left", || {
                 loop {
                     // SAFETY: no status is asked for.
                     match unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } {
@@ -179,11 +179,11 @@ fn an_owner_killed_at_any_moment_leaves_nobody() {
 fn the_program_ends_with_an_init_that_is_killed() {
     inside!(|| {
         let job = shell("sleep 1000").start(&run()).expect("starts");
-        let init = until_some(inits)[0];
+        let init = wait_for_some(inits)[0];
         kill(init, libc::SIGKILL);
         let output = job.wait().expect("ends");
         assert_eq!((output.signal(), output.tree), (Some(9), Tier::Pidns));
-        until("no init is left", || inits().is_empty());
+        wait_until("no init is left", || inits().is_empty());
     });
 }
 
@@ -236,15 +236,15 @@ fn nothing_is_left_behind() {
             shell("sleep 1000 & true").run_with(&run()).expect("runs");
             Command::new("/nonexistent/program").run_with(&run()).expect_err("no such program");
         }
-        until("no init is left", || inits().is_empty());
-        until("as many descriptors as before", || count() <= before);
+        wait_until("no init is left", || inits().is_empty());
+        wait_until("as many descriptors as before", || count() <= before);
     });
 }
 
 #[test]
 fn what_is_let_go_of_lives_on() {
     inside!(|| {
-        let (owner, mut report) = owner(|tell| {
+        let (owner, mut report) = fork_owner(|tell| {
             let run = run().leftovers(spawnfd::Leftovers::Detach);
             let output = shell("setsid -f sleep 1000").run_with(&run).expect("runs");
             tell(output.leftovers[0].pid as i32);
@@ -252,8 +252,8 @@ fn what_is_let_go_of_lives_on() {
         let daemon = next_pid(&mut report);
         kill(owner, libc::SIGKILL);
         std::thread::sleep(Duration::from_millis(50));
-        assert!(lives(daemon));
+        assert!(is_alive(daemon));
         kill(daemon, libc::SIGKILL);
-        until_gone(&[daemon]);
+        wait_until_gone(&[daemon]);
     });
 }

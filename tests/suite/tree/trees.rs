@@ -15,37 +15,37 @@ use spawnfd_tests::{isolated, require_root, skip};
 
 every_tier! {
     a_grandchild_is_found_and_killed: |want| {
-        adopt_orphans();
+        become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!; wait");
         let sleep = sh.pid();
         assert_eq!(sh.survivors(), [sleep], "the program itself is none");
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(sleep) && !lives(sh.child.id() as i32));
+        assert!(!is_alive(sleep) && !is_alive(sh.child.id() as i32));
         assert_eq!(sh.survivors(), [0; 0]);
     };
     what_outlives_the_program_is_named: |want| {
-        adopt_orphans();
+        become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!");
         let sleep = sh.pid();
         assert!(sh.wait().success());
         // Between fork and exec it is a shell.
-        until("a program", || sh.tree.survivors().iter().all(|survivor| survivor.name == "sleep"));
+        wait_until("a program", || sh.tree.survivors().iter().all(|survivor| survivor.name == "sleep"));
         let survivors = sh.tree.survivors();
         assert_eq!(survivors.iter().map(|survivor| (survivor.pid, &*survivor.name)).collect::<Vec<_>>(), [(sleep as u32, "sleep")]);
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(sleep));
+        assert!(!is_alive(sleep));
     };
     a_job_of_the_program_s_shell_is_found: |want| {
-        adopt_orphans();
+        become_subreaper();
         // In a process group of its own, of the same session.
         let mut sh = start(want, "set -m; sleep 1000 & echo $!");
         let sleep = sh.pid();
-        until("ended", || state(sh.child.id() as i32) == 'Z');
+        wait_until("ended", || state(sh.child.id() as i32) == 'Z');
         sh.tree.program_ended();
         sh.wait();
         assert_eq!(sh.survivors(), [sleep]);
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(sleep));
+        assert!(!is_alive(sleep));
     };
     nobody_is_left_of_most_programs: |want| {
         let mut sh = start(want, "true | true");
@@ -54,56 +54,56 @@ every_tier! {
         assert!(sh.tree.kill(Duration::ZERO));
     };
     a_daemon_that_was_seen_is_killed: |want| {
-        adopt_orphans();
+        become_subreaper();
         // The one between lives until it has been seen, and dies of SIGTERM.
         let mut sh = start(want, "setsid sh -c 'sh -c \"sleep 1000 & echo \\$!; exec sleep 1000\" & wait' & wait");
         let daemon = sh.pid();
-        until("seen", || sh.survivors().contains(&daemon));
+        wait_until("seen", || sh.survivors().contains(&daemon));
         for pid in sh.survivors().into_iter().filter(|&pid| pid != daemon) {
             kill(pid, libc::SIGKILL);
         }
         sh.child.kill().expect("own child");
         sh.wait();
-        until("alone", || sh.survivors() == [daemon]);
+        wait_until("alone", || sh.survivors() == [daemon]);
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(daemon));
+        assert!(!is_alive(daemon));
     };
     one_that_ignores_sigterm_is_killed: |want| {
-        adopt_orphans();
+        become_subreaper();
         let mut sh = start(want, "trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000");
         let sleep = sh.pid();
         sh.tree.signal(TERM);
         // What it ignores it is not even woken by: both live on, and would for long.
         std::thread::sleep(Duration::from_millis(100));
-        assert!(lives(sleep) && sh.child.try_wait().expect("own child").is_none());
+        assert!(is_alive(sleep) && sh.child.try_wait().expect("own child").is_none());
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(sleep) && !lives(sh.child.id() as i32));
+        assert!(!is_alive(sleep) && !is_alive(sh.child.id() as i32));
     };
     all_get_a_signal_once: |want| {
-        adopt_orphans();
+        become_subreaper();
         let script = "trap 'n=x$n' USR1; echo $$; i=0; while [ \"$n\" = '' ]; do sleep 0.01; done; sleep 0.2; echo ${#n}";
         let mut sh = start(want, &format!("sh -c '{}' & wait", script.replace('\'', "'\\''")));
         let inner = sh.pid();
         // Before it has its trap the signal would end it; it has, as it has printed.
-        assert!(lives(inner));
+        assert!(is_alive(inner));
         sh.tree.signal(libc::SIGUSR1);
         assert_eq!(sh.pid(), 1);
     };
     a_stopped_tree_sees_a_signal: |want| {
-        adopt_orphans();
+        become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
         let sleep = sh.pid();
-        until("stopped", || state(sleep) == 'T' && state(sh.child.id() as i32) == 'T');
+        wait_until("stopped", || state(sleep) == 'T' && state(sh.child.id() as i32) == 'T');
         sh.tree.signal(TERM);
-        until_gone(&[sleep, sh.child.id() as i32]);
+        wait_until_gone(&[sleep, sh.child.id() as i32]);
     };
     a_stopped_tree_is_killed: |want| {
-        adopt_orphans();
+        become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
         let sleep = sh.pid();
-        until("stopped", || state(sleep) == 'T');
+        wait_until("stopped", || state(sleep) == 'T');
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(sleep));
+        assert!(!is_alive(sleep));
     };
     a_fork_bomb_is_killed: |want| {
         if !require_root() {
@@ -118,7 +118,7 @@ every_tier! {
         let mut sh = start_command(want, |command| {
             command.args(["-c", &script]).setsid().limit(6, Some(many as u64 * 3 / 2), Some(many as u64 * 3 / 2)).stderr(Stdio::Null).uid(user);
         });
-        until("many", || sh.survivors().len() > many);
+        wait_until("many", || sh.survivors().len() > many);
         assert!(sh.tree.kill(PATIENCE));
         let left = || fs::read_dir("/proc").expect("/proc").flatten().filter(|entry| {
             let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
@@ -127,27 +127,27 @@ every_tier! {
         assert_eq!(left(), 0);
     };
     dropping_ends_the_tree: |want| {
-        adopt_orphans();
+        become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!");
         let sleep = sh.pid();
         sh.wait();
-        assert!(lives(sleep));
+        assert!(is_alive(sleep));
         drop(sh.tree);
         // Dropping waits a second at most.
-        until_gone(&[sleep]);
-        until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
+        wait_until_gone(&[sleep]);
+        wait_until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
     };
     who_has_been_inherited_is_reaped: |want| {
-        adopt_orphans();
+        become_subreaper();
         // Two to be killed, one of them in another session, and one that has ended by itself.
         let mut sh = start(want, &format!("setsid sleep 1000 & echo $!; sleep 1000 & echo $!; {REAPS_NOBODY}"));
         let [stray, sleep, ended] = [sh.pid(), sh.pid(), sh.pid()];
-        until("seen", || sh.survivors().contains(&stray));
-        until("ended", || state(ended) == 'Z');
+        wait_until("seen", || sh.survivors().contains(&stray));
+        wait_until("ended", || state(ended) == 'Z');
         let own = fork(|| ());
         sh.child.kill().expect("own child");
         sh.wait();
-        assert!(exists(ended) && lives(stray) && lives(sleep));
+        assert!(exists(ended) && is_alive(stray) && is_alive(sleep));
         // Dropping waits a second at most.
         assert!(sh.tree.kill(PATIENCE));
         drop(sh.tree);
@@ -155,15 +155,15 @@ every_tier! {
         reap(own);
     };
     who_is_let_go_of_is_reaped_if_it_has_ended: |want| {
-        adopt_orphans();
+        become_subreaper();
         let mut sh = start(want, &format!("sleep 1000 & echo $!; {REAPS_NOBODY}"));
         let [sleep, ended] = [sh.pid(), sh.pid()];
-        until("ended", || state(ended) == 'Z');
+        wait_until("ended", || state(ended) == 'Z');
         sh.child.kill().expect("own child");
         sh.wait();
         assert_eq!(sh.survivors(), [sleep]);
         sh.tree.detach();
-        assert!(lives(sleep) && !exists(ended));
+        assert!(is_alive(sleep) && !exists(ended));
         kill(sleep, libc::SIGKILL);
         reap(sleep);
     };
@@ -183,7 +183,7 @@ fn without_proc_the_process_group_is_ended() {
         if !require_root() || !has_group_signals() {
             return;
         }
-        adopt_orphans();
+        become_subreaper();
         // SAFETY: changes this process's mounts only, which are its own.
         unsafe {
             if libc::unshare(libc::CLONE_NEWNS) != 0 {
@@ -239,7 +239,7 @@ fn a_start_into_a_tree_s_cgroup_is_waited_for() {
         let thawed = spawnfd_tests::scratch();
         let mark = thawed.path().join("thawed");
         let thaws = fork(|| {
-            until("there", || !fs::read_to_string(dir.join("cgroup.procs")).expect("own group").is_empty());
+            wait_until("there", || !fs::read_to_string(dir.join("cgroup.procs")).expect("own group").is_empty());
             std::thread::sleep(Duration::from_millis(200));
             fs::write(&mark, "").expect("own directory");
             fs::write(dir.join("cgroup.freeze"), "0").expect("own group");
@@ -333,14 +333,14 @@ fn another_namespace_s_proc_is_not_looked_at() {
         if !require_root() || !has_group_signals() {
             return;
         }
-        let made = below_another_s_proc(|| {
+        let made = with_outer_proc_mounted(|| {
             // The guard has its number before.
             let _first = Tree::prepare(Want::Guard).expect("prepared");
-            number_before(ROOT);
+            set_next_pid(ROOT_PID);
             let mut sh = start(Want::Guard, "sleep 1000 & echo $!; wait");
-            assert_eq!(sh.child.id() as i32, ROOT);
+            assert_eq!(sh.child.id() as i32, ROOT_PID);
             let sleep = sh.pid();
-            let mut strangers = strangers();
+            let mut strangers = unrelated_processes();
             assert_eq!(sh.survivors(), [0; 0], "nobody is named");
             sh.tree.signal(TERM);
             let _ = sh.tree.kill(Duration::from_millis(10));
@@ -372,11 +372,11 @@ fn a_child_of_its_owner_is_left_to_it() {
         // SAFETY: numbers of this process's own children.
         assert_eq!(unsafe { libc::setpgid(second, root) }, 0);
         let sleep = sh.pid();
-        until("both are seen", || sh.survivors().len() == 2);
+        wait_until("both are seen", || sh.survivors().len() == 2);
         assert!(sh.tree.kill(PATIENCE));
         sh.wait();
         drop(sh.tree);
-        assert!(!lives(sleep));
+        assert!(!is_alive(sleep));
         reap(second);
     });
 }
@@ -384,7 +384,7 @@ fn a_child_of_its_owner_is_left_to_it() {
 #[test]
 fn a_daemon_nobody_saw_survives_but_in_a_cgroup() {
     isolated!(|| {
-        adopt_orphans();
+        become_subreaper();
         for want in [Want::Guard, Want::Cgroup] {
             if Tree::prepare(want).is_err() {
                 skip("no cgroup can be made");
@@ -396,7 +396,7 @@ fn a_daemon_nobody_saw_survives_but_in_a_cgroup() {
             let survives = want == Want::Guard;
             assert_eq!(sh.survivors(), if survives { vec![] } else { vec![daemon] });
             assert!(sh.tree.kill(PATIENCE));
-            assert_eq!(lives(daemon), survives, "docs/trees.md says so");
+            assert_eq!(is_alive(daemon), survives, "docs/trees.md says so");
             kill(daemon, libc::SIGKILL);
         }
     });
@@ -405,25 +405,25 @@ fn a_daemon_nobody_saw_survives_but_in_a_cgroup() {
 #[test]
 fn a_session_made_after_the_birth_is_the_tree_s() {
     isolated!(|| {
-        adopt_orphans();
+        become_subreaper();
         // The program is born into this session, and leaves it by itself; what it leaves behind is in a process group of its own.
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "exec setsid sh -c 'set -m; sleep 1000 & echo $!'"]);
         });
         let sleep = sh.pid();
-        until("ended", || state(sh.child.id() as i32) == 'Z');
+        wait_until("ended", || state(sh.child.id() as i32) == 'Z');
         sh.tree.program_ended();
         sh.child.wait().expect("own child");
         assert_eq!(sh.survivors(), [sleep]);
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(sleep));
+        assert!(!is_alive(sleep));
     });
 }
 
 #[test]
 fn this_process_s_own_session_and_group_are_spared() {
     isolated!(|| {
-        adopt_orphans();
+        become_subreaper();
         let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!; wait"]);
@@ -432,7 +432,7 @@ fn this_process_s_own_session_and_group_are_spared() {
         assert_eq!(sh.survivors(), [sleep], "by descent");
         sh.tree.signal(TERM);
         assert!(sh.tree.kill(PATIENCE));
-        assert!(!lives(sleep) && lives(bystander));
+        assert!(!is_alive(sleep) && is_alive(bystander));
         // The program has gone before its child was seen: then nothing shows whose it is.
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!"]);
@@ -441,7 +441,7 @@ fn this_process_s_own_session_and_group_are_spared() {
         sh.wait();
         assert_eq!(sh.survivors(), [0; 0]);
         drop(sh.tree);
-        assert!(lives(sleep) && lives(bystander));
+        assert!(is_alive(sleep) && is_alive(bystander));
         kill(sleep, libc::SIGKILL);
         // In a group of its own, in this session.
         let mut sh = start_command(Want::Guard, |command| {
@@ -452,8 +452,8 @@ fn this_process_s_own_session_and_group_are_spared() {
         let found = if has_group_signals() { vec![sleep] } else { vec![] };
         assert_eq!(sh.survivors(), found);
         drop(sh.tree);
-        assert!(lives(sleep) == found.is_empty() && lives(bystander));
-        if lives(sleep) {
+        assert!(is_alive(sleep) == found.is_empty() && is_alive(bystander));
+        if is_alive(sleep) {
             kill(sleep, libc::SIGKILL);
         }
         kill(bystander, libc::SIGKILL);
@@ -462,10 +462,10 @@ fn this_process_s_own_session_and_group_are_spared() {
 
 /// Calls `body` in a copy of this process, in a session that nobody is in but the copy and one that leads it: the copy can leave it.
 fn in_a_session_to_leave(body: impl FnOnce()) {
-    common::alone(|| {
+    common::in_single_threaded_fork(|| {
         // SAFETY: the copy leads no group.
         assert!(unsafe { libc::setsid() } > 0);
-        common::alone(body);
+        common::in_single_threaded_fork(body);
     });
 }
 
@@ -484,7 +484,7 @@ fn a_session_this_process_has_left_is_spared() {
             leave_session();
             job.stop(Duration::ZERO);
             assert_eq!(job.wait().expect("own child").signal(), Some(libc::SIGKILL));
-            assert!(lives(bystander));
+            assert!(is_alive(bystander));
             kill(bystander, libc::SIGKILL);
         });
         // The tree is looked at once the program has ended.
@@ -497,7 +497,7 @@ fn a_session_this_process_has_left_is_spared() {
             job.close_stdin();
             let left = &job.wait().expect("own child").leftovers;
             assert_eq!(left.len(), usize::from(has_group_signals()), "{left:?}");
-            assert!(lives(bystander));
+            assert!(is_alive(bystander));
             kill(bystander, libc::SIGKILL);
         });
     });
@@ -506,8 +506,8 @@ fn a_session_this_process_has_left_is_spared() {
 #[test]
 fn the_guard_knows_the_session_a_program_was_born_into() {
     isolated!(|| {
-        adopt_orphans();
-        let (owner, mut report) = owner(|tell| {
+        become_subreaper();
+        let (owner, mut report) = fork_owner(|tell| {
             let mut tree = Tree::prepare(Want::Guard).expect("prepared");
             leave_session();
             let mut command = Command::new("/bin/sleep");
@@ -518,10 +518,10 @@ fn the_guard_knows_the_session_a_program_was_born_into() {
             (tree, child)
         });
         let (sleep, bystander) = (next_pid(&mut report), next_pid(&mut report));
-        let guard = *until_some(|| guards_of(owner)).first().expect("a guard");
+        let guard = *wait_for_some(|| guards_of(owner)).first().expect("a guard");
         kill(owner, libc::SIGKILL);
-        until_gone(&[sleep, guard]);
-        assert!(lives(bystander));
+        wait_until_gone(&[sleep, guard]);
+        assert!(is_alive(bystander));
         kill(bystander, libc::SIGKILL);
         reap(owner);
     });
@@ -530,7 +530,7 @@ fn the_guard_knows_the_session_a_program_was_born_into() {
 #[test]
 fn a_cgroup_with_groups_inside_is_removed() {
     isolated!(|| {
-        adopt_orphans();
+        become_subreaper();
         let Ok(tree) = Tree::prepare(Want::Cgroup) else { return skip("no cgroup can be made") };
         drop(tree);
         let mut sh = start(Want::Cgroup, "sleep 1000 & echo $!; wait");
@@ -542,8 +542,8 @@ fn a_cgroup_with_groups_inside_is_removed() {
         sh.wait();
         assert_eq!(sh.survivors(), [sleep]);
         drop(sh.tree);
-        until_gone(&[sleep]);
-        until("removed", || !own.exists());
+        wait_until_gone(&[sleep]);
+        wait_until("removed", || !own.exists());
     });
 }
 
@@ -565,7 +565,7 @@ fn a_cgroup_left_by_another_process_of_this_number_is_no_obstacle() {
 #[test]
 fn many_trees_at_once() {
     isolated!(|| {
-        adopt_orphans();
+        become_subreaper();
         let mut wants = vec![Want::Guard, Want::Cgroup];
         wants.retain(|&want| Tree::prepare(want).is_ok());
         let before = fs::read_dir("/proc/self/fd").expect("/proc").count();
@@ -579,12 +579,12 @@ fn many_trees_at_once() {
                         assert_eq!(sh.survivors(), [sleep]);
                         drop(sh.tree);
                         // Dropping waits a second at most.
-                        until_gone(&[sleep]);
+                        wait_until_gone(&[sleep]);
                     }
                 });
             }
         });
-        until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
+        wait_until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
         // A stack's slot and its socket or pidfd for each thread that spawned. Under Docker's profile threads that cannot look into the
         // process's parent have a guard each: two descriptors, and two of the reaper's until the guard has ended.
         let after = fs::read_dir("/proc/self/fd").expect("/proc").count();

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{but_for_slow, in_good_time, output, state};
+use crate::common::{cold_except_slow, output, retry_while_slow, state};
 use ::landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
 use spawnfd::{
     Command, Errno, FilterInstruction, Mode, Park, Sandbox, Stage, Started, Stdio, Template, TemplateCache, Warm,
@@ -74,10 +74,10 @@ fn all_that_a_program_sees_is_the_same() {
                 command
             };
             let cold = state(&mut command());
-            let warmed = in_good_time(&warm, || state(command().warm(&warm)));
+            let warmed = retry_while_slow(&warm, || state(command().warm(&warm)));
             State::assert_same(&cold, &warmed, &["pid", "mappings", "fds.1.inode", "fds.1.target"]);
             let stats = warm.stats();
-            assert_eq!((stats.reserve + stats.fork, but_for_slow(&stats).len()), (1, 0), "{stats:?}");
+            assert_eq!((stats.reserve + stats.fork, cold_except_slow(&stats).len()), (1, 0), "{stats:?}");
         });
     });
 }
@@ -97,7 +97,7 @@ fn it_is_confined_and_others_are_not() {
             assert_eq!(touch(&mut template.command()), "made\n");
             assert_eq!(touch(template.command().no_new_privs()), "made\n");
             let confined = || touch(template.command().no_new_privs().landlock(ruleset.as_ref()));
-            assert_eq!(in_good_time(&warm, confined), "refused\n");
+            assert_eq!(retry_while_slow(&warm, confined), "refused\n");
             let stats = warm.stats();
             assert_eq!(stats.cold.get("Landlock ruleset"), Some(&2), "{stats:?}");
             assert_eq!(stats.reserve + stats.fork, 1, "{stats:?}");
@@ -115,7 +115,7 @@ fn what_is_asked_for_beyond_it_is_done_at_the_start() {
             let mut command = template.command();
             command.no_new_privs().landlock(ruleset.as_ref()).args(["-c", ": >/tmp/none"]).stderr(Stdio::Null);
             command.warm(&warm);
-            let mut child = in_good_time(&warm, || command.spawn().expect("starts"));
+            let mut child = retry_while_slow(&warm, || command.spawn().expect("starts"));
             assert!(matches!(child.started(), Started::Reserve | Started::Fork), "{:?}", child.started());
             assert!(!child.wait().expect("own child").success());
         });
@@ -182,10 +182,10 @@ fn behind_another_program_all_that_is_seen_is_the_same() {
                     }
                     State::from_json(&seen(&mut command).expect("success"))
                 };
-                let (cold, warmed) = (once(None), in_good_time(&warm, || once(Some(&warm))));
+                let (cold, warmed) = (once(None), retry_while_slow(&warm, || once(Some(&warm))));
                 State::assert_same(&cold, &warmed, &differs);
                 let stats = warm.stats();
-                assert_eq!((stats.reserve, but_for_slow(&stats).len()), (1, 0), "{stats:?}");
+                assert_eq!((stats.reserve, cold_except_slow(&stats).len()), (1, 0), "{stats:?}");
             }
         }
     });
@@ -240,7 +240,7 @@ fn behind_another_program_nobody_has_more_than_a_cold_one() {
             let free = once(None).expect("success");
             for (name, change) in CHANGES {
                 let started = || warm.stats().reserve;
-                assert_eq!(in_good_time(&warm, || once(Some(&warm))).as_ref(), Some(&free), "{name}");
+                assert_eq!(retry_while_slow(&warm, || once(Some(&warm))).as_ref(), Some(&free), "{name}");
                 assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
                 let before = started();
                 std::thread::scope(|scope| {
@@ -277,7 +277,7 @@ fn an_upgrade_costs_a_cache_one_cold_start() {
             replace(by);
             let (started, first) = code();
             assert!(matches!(started, Started::Cold(_)), "{started:?}");
-            assert_eq!((first, in_good_time(&warm, code)), (success, (Started::Reserve, success)));
+            assert_eq!((first, retry_while_slow(&warm, code)), (success, (Started::Reserve, success)));
             assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
         }
     });

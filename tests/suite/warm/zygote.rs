@@ -9,7 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{Refused, but_for_slow, code, eventually, executable, exits_with, in_good_time, output, rounds};
+use crate::common::{
+    Refused, code, cold_except_slow, eventually, executable, exits_with, output, retry_while_slow, rounds,
+};
 use spawnfd::{
     CapabilitySets, Command, Errno, ErrorKind, FilterInstruction, Mode, Namespaces, OpenHow, Park, Stage, Started,
     Stdio, Template, Warm, WarmOptions,
@@ -34,7 +36,7 @@ fn filled(warm: &Warm) {
 #[track_caller]
 fn run(warm: &Warm, command: &mut Command<'_>) -> (Started, i32) {
     command.stdin(Stdio::Null).warm(warm);
-    in_good_time(warm, || {
+    retry_while_slow(warm, || {
         let child = command.spawn().unwrap_or_else(|error| panic!("{error}"));
         (child.started(), code(Ok(child)).expect("own child"))
     })
@@ -64,7 +66,7 @@ fn any_program() {
             let by_descriptor = Template::open("/bin/sh").expect("there").by_descriptor().expect("no script");
             assert_eq!(run(&warm, by_descriptor.command().args(["-c", "exit 3"])), (started, 3));
             let stats = warm.stats();
-            assert_eq!((stats.zygote + stats.pool, but_for_slow(&stats).len()), (5, 0), "{stats:?}");
+            assert_eq!((stats.zygote + stats.pool, cold_except_slow(&stats).len()), (5, 0), "{stats:?}");
         }
     });
 }
@@ -140,7 +142,7 @@ fn only_the_next_start_is_cold_where_one_has_died() {
         for expected in [Started::Cold("died"), started, started] {
             // What has not begun in time is killed, where nobody waits for that.
             let mut run = || command.run().map_or_else(|error| Err(error.stage()), |output| Ok(output.started));
-            let mut outcomes = std::iter::repeat_with(|| in_good_time(&warm, &mut run));
+            let mut outcomes = std::iter::repeat_with(|| retry_while_slow(&warm, &mut run));
             assert_eq!(outcomes.find(|outcome| *outcome != Err(Stage::Killed)), Some(Ok(expected)));
         }
         assert_eq!(command.died().spawn().map(|child| child.started()), Ok(Started::Cold("died")));
@@ -165,7 +167,7 @@ fn beside_a_process_of_its_own() {
             assert_eq!(run(&warm, exit("exit 3").limit(libc::RLIMIT_DATA, Some(1 << 30), None)), (started, 3));
             assert_eq!(run(&warm, exit("exit $A").env("A", "4").env("LD_DEBUG", "")), (started, 4));
             assert_eq!(run(&warm, &mut exit("exit 5")), (own, 5));
-            assert!(but_for_slow(&warm.stats()).is_empty(), "{:?}", warm.stats());
+            assert!(cold_except_slow(&warm.stats()).is_empty(), "{:?}", warm.stats());
         }
     });
 }
@@ -206,7 +208,7 @@ fn failures_are_those_of_exec() {
             filled(&warm);
             assert_eq!(common::children().len(), before.len(), "nothing is left of those that failed");
             let stats = warm.stats();
-            assert!(but_for_slow(&stats).is_empty() && stats.zygote + stats.pool == 0, "{stats:?}");
+            assert!(cold_except_slow(&stats).is_empty() && stats.zygote + stats.pool == 0, "{stats:?}");
         }
     });
 }
@@ -231,7 +233,7 @@ fn stale_at_the_last_moment() {
             let error = command.open(&pipe, OpenHow::READ, 5).warm(&warm).refused("another program");
             assert_eq!((error.kind(), error.stage()), (ErrorKind::Stale, Stage::Revalidate), "{error}");
         });
-        assert!(but_for_slow(&warm.stats()).is_empty(), "{:?}", warm.stats());
+        assert!(cold_except_slow(&warm.stats()).is_empty(), "{:?}", warm.stats());
     });
 }
 
@@ -273,7 +275,7 @@ fn killed_while_they_wait() {
             let all = if mode == Mode::Fork { 3 } else { 2 };
             assert_eq!(killed.len(), all);
             killed.iter().for_each(|&pid| kill(pid, libc::SIGKILL));
-            eventually("they have ended", || !killed.iter().any(|&pid| common::tree::lives(pid)));
+            eventually("they have ended", || !killed.iter().any(|&pid| common::tree::is_alive(pid)));
             for _ in 0..2 {
                 let child = Command::new("/bin/true").warm(&warm).spawn().expect("starts, cold");
                 assert_eq!(child.started(), Started::Cold("died"));
@@ -352,7 +354,7 @@ fn from_many_threads() {
             // In a confined process it cannot be told that its threads have the same filters.
             let confined = stats.cold.contains_key("seccomp");
             assert!(confined || stats.zygote + stats.pool > 0, "{stats:?}");
-            assert!(but_for_slow(&stats).keys().all(|reason| ["empty", "seccomp"].contains(reason)), "{stats:?}");
+            assert!(cold_except_slow(&stats).keys().all(|reason| ["empty", "seccomp"].contains(reason)), "{stats:?}");
         }
     });
 }

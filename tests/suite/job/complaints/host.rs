@@ -22,7 +22,7 @@ fn status_of(result: spawnfd::Result<Output>, expected: i32) {
     assert_eq!(output.stop, Stop::Exited);
     match output.status {
         Some(status) => assert_eq!(status.code(), Some(expected)),
-        None => assert!(!common::keeps_statuses(), "this kernel knows"),
+        None => assert!(!common::kernel_keeps_exit_status(), "this kernel knows"),
     }
 }
 
@@ -36,7 +36,7 @@ fn runs_while_others_wait() {
         let mut child = sh(&line).spawn().expect("starts");
         match child.wait() {
             Ok(status) => assert_eq!(status.code(), Some(code)),
-            Err(_) => assert!(!common::keeps_statuses()),
+            Err(_) => assert!(!common::kernel_keeps_exit_status()),
         }
     }
     let run = Run::new().timeout(Duration::from_millis(100)).grace(LONG);
@@ -44,7 +44,7 @@ fn runs_while_others_wait() {
     assert_eq!(output.stop, Stop::Timeout);
     match output.status {
         Some(_) => assert_eq!(output.signal(), Some(15)),
-        None => assert!(!common::keeps_statuses(), "this kernel knows"),
+        None => assert!(!common::kernel_keeps_exit_status(), "this kernel knows"),
     }
     eventually("nobody is left", || common::children().is_empty());
 }
@@ -150,7 +150,7 @@ fn a_status_that_was_taken_is_recovered() {
             assert_eq!(status, expected);
             match child.wait() {
                 Ok(status) => assert_eq!(std::os::unix::process::ExitStatusExt::into_raw(status), expected),
-                Err(error) => assert!(error.errno() == Errno::ECHILD && !common::keeps_statuses(), "{error}"),
+                Err(error) => assert!(error.errno() == Errno::ECHILD && !common::kernel_keeps_exit_status(), "{error}"),
             }
             assert_eq!(child.usage(), None, "what it used is gone");
             child.kill().expect("nobody is left to kill");

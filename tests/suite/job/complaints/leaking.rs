@@ -84,6 +84,6 @@ fn terminals_and_descriptors() {
         (0..rounds(400)).for_each(|_| one_by_one());
         eventually("idle", idle);
         assert_eq!(terminals(), 0);
-        common::assert_unchanged_but_for_sockets(&before);
+        common::assert_unchanged_except_sockets(&before);
     });
 }
