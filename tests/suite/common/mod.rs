@@ -262,7 +262,7 @@ pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
     }
 }
 
-/// Asserts that the library has left in_single_threaded_fork a program, and the files that now have the numbers of its lost run. Then
+/// Asserts that the library has left alone a program, and the files that now have the numbers of its lost run. Then
 /// kills the program.
 #[track_caller]
 pub fn assert_left_alone(path: &Path, numbers: &[i32], program: i32) {
@@ -386,7 +386,7 @@ pub fn code(child: spawnfd::Result<Child>) -> spawnfd::Result<i32> {
     Ok(status.code().unwrap_or_else(|| panic!("{status}")))
 }
 
-/// Mounts, for this thread in_single_threaded_fork, a file system whose timestamps have the granularity of the clock tick. Skips the
+/// Mounts, for this thread alone, a file system whose timestamps have the granularity of the clock tick. Skips the
 /// test if the mount fails.
 pub fn coarse_file_system(directory: &Path) -> bool {
     let path = c_path(directory);
@@ -403,7 +403,7 @@ pub fn coarse_file_system(directory: &Path) -> bool {
     mounted
 }
 
-/// Mounts, for this thread in_single_threaded_fork, an empty file system with noexec. Skips the test if the mount fails.
+/// Mounts, for this thread alone, an empty file system with noexec. Skips the test if the mount fails.
 pub fn mount_noexec(directory: &Path) -> bool {
     let (path, none) = (c_path(directory), std::ptr::null());
     // SAFETY: C strings and null pointers; the mount namespace is this thread's own and ends with it.

@@ -120,7 +120,7 @@ pub fn is_alive(pid: i32) -> bool {
     !matches!(state(pid), 'Z' | 'X')
 }
 
-/// Waits wait_until a condition holds; returns how long it took.
+/// Waits until a condition holds; returns how long it took.
 #[track_caller]
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
@@ -230,7 +230,7 @@ pub fn wait_for_some<T>(mut get: impl FnMut() -> Vec<T>) -> Vec<T> {
 pub const ROOT_PID: i32 = 20;
 const UNRELATED: i32 = 8;
 
-/// Forks wait_until the next process of this pid namespace gets the pid `next`.
+/// Forks until the next process of this pid namespace gets the pid `next`.
 pub fn set_next_pid(next: i32) {
     loop {
         let pid = fork(|| ());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs as futures: on any executor, without a thread for each; output and input as tokio's traits.
+//! Runs as futures: on any executor, without a thread for each; output and input through tokio's traits.
 
 use crate::common;
 use std::fs;
@@ -18,7 +18,7 @@ use spawnfd_tests::leaks::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// More than any of this takes.
+/// Longer than any step of these tests.
 const LONG: Duration = Duration::from_secs(100);
 
 fn sh(line: &str) -> Command<'static> {
@@ -27,7 +27,7 @@ fn sh(line: &str) -> Command<'static> {
     command
 }
 
-/// The least executor there is: a thread that parks.
+/// A minimal executor: the thread parks until it is woken.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);
     impl Wake for Unpark {
@@ -45,7 +45,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// tokio without its reactor, its signals and its processes: one thread and a clock.
+/// tokio without its reactor, signals and processes: one thread and a clock.
 fn tokio_block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async { timeout(LONG, future).await.expect("in time") })
@@ -62,7 +62,7 @@ impl Wake for Count {
 }
 
 #[test]
-fn on_any_executor() {
+fn runs_work_on_any_executor() {
     isolated!(|| {
         for _ in 0..rounds(200) {
             let output = block_on(sh("echo out; exit 3").run_async(&Run::new())).expect("runs");
@@ -72,19 +72,19 @@ fn on_any_executor() {
         assert_eq!(error.errno(), Errno::ENOENT);
         let slow = Run::new().timeout(Duration::from_millis(50));
         assert_eq!(block_on(sh("exec sleep 1000").run_async(&slow)).expect("runs").stop, Stop::Timeout);
-        let nobody_writes = block_on(Command::new("cat").run_async(&Run::new().writable(10))).expect("runs");
-        assert!(nobody_writes.ok());
+        let without_input = block_on(Command::new("cat").run_async(&Run::new().writable(10))).expect("runs");
+        assert!(without_input.ok());
     });
 }
 
 #[test]
-fn many_in_one_thread() {
+fn many_runs_share_one_engine_thread() {
     isolated!(|| {
         let threads = Snapshot::take().threads.len();
         let output = tokio_block_on(async {
             let runs: Vec<_> = (0..100).map(|n| sh(&format!("read x; echo {n}")).run_async(&Run::new())).collect();
             let held = Command::new("sleep").arg("1000").run_async(&Run::new());
-            assert!(Snapshot::take().threads.len() <= threads + 1, "one thread for all of them");
+            assert!(Snapshot::take().threads.len() <= threads + 1, "one thread for all runs");
             let mut sum = 0;
             for run in runs {
                 sum += run.await.expect("runs").text().trim().parse::<usize>().expect("a number");
@@ -98,7 +98,7 @@ fn many_in_one_thread() {
 }
 
 #[test]
-fn idle_threads_are_gone_when_told() {
+fn end_idle_threads_waits_until_they_are_gone() {
     isolated!(|| {
         let threads = || Snapshot::take().threads.len();
         let before = threads();
@@ -106,7 +106,7 @@ fn idle_threads_are_gone_when_told() {
             block_on(Command::new("true").run_async(&Run::new())).expect("runs");
             spawnfd::end_idle_threads();
             assert_eq!(threads(), before);
-            // Its guard stays for a while, and who reaps it.
+            // The guard runs on for a while, and so does the thread that reaps it.
             Command::new("true").start(&Run::new()).and_then(|job| job.wait()).expect("runs");
             spawnfd::end_idle_threads();
             assert_eq!((threads(), common::children()), (before, [].into()));
@@ -122,7 +122,7 @@ fn idle_threads_are_gone_when_told() {
 }
 
 #[test]
-fn idle_threads_end_while_others_begin() {
+fn end_idle_threads_is_safe_while_runs_start() {
     isolated!(|| {
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -135,7 +135,7 @@ fn idle_threads_end_while_others_begin() {
                 });
             }
         });
-        // Told of a run's end in the thread itself, which cannot wait for its own.
+        // Calls it in the engine's own thread, which cannot wait for its own end.
         let (sender, receiver) = std::sync::mpsc::channel();
         let done = move |output| {
             spawnfd::end_idle_threads();
@@ -147,7 +147,7 @@ fn idle_threads_end_while_others_begin() {
 }
 
 #[test]
-fn dropping_ends_the_tree() {
+fn dropping_a_future_kills_the_tree() {
     isolated!(|| {
         let directory = spawnfd_tests::scratch();
         let path = directory.path().join("pids");
@@ -174,7 +174,7 @@ fn dropping_ends_the_tree() {
 }
 
 #[test]
-fn nobody_is_adopted() {
+fn a_future_kills_leftovers_instead_of_adopting_them() {
     isolated!(|| {
         let run = Run::new().leftovers(Leftovers::Adopt);
         let output = block_on(sh("sleep 1000 >/dev/null 2>&1 & echo $!").run_async(&run)).expect("runs");
@@ -186,7 +186,7 @@ fn nobody_is_adopted() {
 }
 
 #[test]
-fn every_task_that_waits_is_woken_once() {
+fn every_waiting_task_is_woken_once() {
     isolated!(|| {
         let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
         let wakes: [Arc<Count>; 4] = std::array::from_fn(|_| Arc::default());
@@ -196,36 +196,36 @@ fn every_task_that_waits_is_woken_once() {
         for (task, waker) in [(&mut one, &first), (&mut two, &second), (&mut dropped, &gone)] {
             assert!(task.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
         }
-        assert!(two.as_mut().poll(&mut Context::from_waker(&moved)).is_pending(), "the last waker is the one");
+        assert!(two.as_mut().poll(&mut Context::from_waker(&moved)).is_pending(), "the last waker counts");
         drop(dropped);
         job.close_stdin();
         let counts = || wakes.each_ref().map(|count| count.0.load(Ordering::SeqCst));
         eventually("woken", || counts() == [1, 0, 1, 0]);
         assert!(block_on(one).expect("runs").ok() && block_on(two).expect("runs").ok());
         assert!(block_on(job.wait_async()).expect("again").ok());
-        assert_eq!(counts(), [1, 0, 1, 0], "the one that was dropped is not known any more");
+        assert_eq!(counts(), [1, 0, 1, 0], "a dropped future's waker is not called");
     });
 }
 
-/// A waker whose owner has something to do when the last of it is gone, as a task's memory has.
-struct LastOne<F: Fn() + Send + Sync>(F);
+/// A waker that runs code when its last clone is dropped, as a task may do when its memory is freed.
+struct CallsOnDrop<F: Fn() + Send + Sync>(F);
 
-impl<F: Fn() + Send + Sync> Wake for LastOne<F> {
+impl<F: Fn() + Send + Sync> Wake for CallsOnDrop<F> {
     fn wake(self: Arc<Self>) {}
 }
 
-impl<F: Fn() + Send + Sync> Drop for LastOne<F> {
+impl<F: Fn() + Send + Sync> Drop for CallsOnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
     }
 }
 
-fn last_one(gone: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(LastOne(gone)))
+fn calls_on_drop(gone: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(CallsOnDrop(gone)))
 }
 
 #[test]
-fn what_a_waker_s_owner_does_may_concern_what_was_waited_for() {
+fn dropping_a_waker_may_use_the_job_or_limiter() {
     isolated!(|| {
         let job = Arc::new(Command::new("cat").start(&Run::new().writable(10)).expect("starts"));
         let looked = Arc::new(AtomicUsize::new(0));
@@ -238,27 +238,27 @@ fn what_a_waker_s_owner_does_may_concern_what_was_waited_for() {
         };
         let mut waits = Box::pin(job.wait_async());
         for _ in 0..2 {
-            let waker = last_one(looks());
+            let waker = calls_on_drop(looks());
             assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
         assert_eq!(looked.load(Ordering::SeqCst), 1, "replaced");
         drop(waits);
-        assert_eq!(looked.load(Ordering::SeqCst), 2, "let go of");
-        // A task that has a place itself, which goes with it.
+        assert_eq!(looked.load(Ordering::SeqCst), 2, "dropped");
+        // A waker that holds a permit, and releases it when dropped.
         let limiter = Limiter::new(1);
         let place = std::sync::Mutex::new(limiter.try_acquire());
         let mut acquiring = Box::pin(limiter.acquire_async());
-        let gives_back = last_one(move || drop(place.lock().expect("not poisoned").take()));
+        let gives_back = calls_on_drop(move || drop(place.lock().expect("not poisoned").take()));
         assert!(acquiring.as_mut().poll(&mut Context::from_waker(&gives_back)).is_pending());
         drop(gives_back);
-        // The next waker takes its place, and with it the one there is comes free.
+        // The next waker replaces it, which releases the permit.
         assert!(acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert!(acquiring.take().is_some());
     });
 }
 
 #[test]
-fn events_are_awaited() {
+fn events_can_be_awaited() {
     isolated!(|| {
         let options = EventOptions { lines: Some(100), ..EventOptions::default() };
         let run = Run::new().writable(100);
@@ -268,7 +268,7 @@ fn events_are_awaited() {
             let mut lines = Vec::new();
             for _ in 0..2 {
                 while timeout(Duration::from_millis(20), events.next()).await.map(|event| lines.push(event)).is_ok() {}
-                // Given up many times: nothing is lost by that.
+                // The future was dropped many times, and no event is lost.
                 assert_eq!(job.write(b"\n").expect("reads"), 1);
             }
             while let Some(event) = events.next().await {
@@ -282,14 +282,14 @@ fn events_are_awaited() {
                 })
                 .collect();
             assert_eq!(lines, [b"1", b"2", b"3"]);
-            assert_eq!(events.next().await, None, "again and again");
+            assert_eq!(events.next().await, None, "the end is reported again");
             assert!(job.wait_async().await.expect("runs").ok());
         });
     });
 }
 
 #[test]
-fn reading_has_back_pressure() {
+fn unread_output_blocks_the_program() {
     isolated!(|| {
         let options = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
         let line = "head -c 3000000 /dev/zero; echo err >&2";
@@ -309,13 +309,13 @@ fn reading_has_back_pressure() {
                 sh(line).start_events(&Run::new(), EventOptions { lines: Some(9), ..options }).expect("starts");
             let mut errors = String::new();
             JobOutput::of(events, Stream::Stderr).read_to_string(&mut errors).await.expect("own job");
-            assert_eq!(errors, "err\n", "as it was, lines or not");
+            assert_eq!(errors, "err\n", "unchanged in line mode");
         });
     });
 }
 
 #[test]
-fn lost_output_is_an_error_once() {
+fn lost_output_is_one_read_error() {
     isolated!(|| {
         let options = EventOptions { max_bytes: 10_000, when_full: WhenFull::DropOldest, lines: None };
         let (job, events) =
@@ -323,7 +323,7 @@ fn lost_output_is_an_error_once() {
         tokio_block_on(async {
             assert!(job.wait_async().await.expect("runs").ok());
             let mut output = JobOutput::new(events);
-            let error = output.read_u8().await.expect_err("nobody has read");
+            let error = output.read_u8().await.expect_err("output was lost unread");
             assert_eq!(error.kind(), ErrorKind::InvalidData);
             let lost: usize = error.to_string().split(' ').next().and_then(|n| n.parse().ok()).expect("how many");
             let mut rest = Vec::new();
@@ -334,7 +334,7 @@ fn lost_output_is_an_error_once() {
 }
 
 #[test]
-fn writing_waits_for_room() {
+fn writing_waits_until_the_program_reads() {
     isolated!(|| {
         let all: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
         let options = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
@@ -344,7 +344,7 @@ fn writing_waits_for_room() {
         runtime.block_on(async {
             let (mut job, events) = Command::new("cat").start_events(&run, options).expect("starts");
             let mut input = job.take_input().expect("writable");
-            assert!(job.take_input().is_none() && job.write(b"x").is_err(), "it is taken");
+            assert!(job.take_input().is_none() && job.write(b"x").is_err(), "the input is taken");
             let sent = all.clone();
             let writer = tokio::spawn(async move {
                 input.write_all(&sent).await.expect("it reads");
@@ -358,7 +358,7 @@ fn writing_waits_for_room() {
 
             let mut job = sh("exec <&-; sleep 1000").start(&run).expect("starts");
             let mut input = job.take_input().expect("writable");
-            let error = timeout(LONG, input.write_all(&all)).await.expect("in time").expect_err("nobody reads");
+            let error = timeout(LONG, input.write_all(&all)).await.expect("in time").expect_err("stdin is closed");
             assert_eq!(error.kind(), ErrorKind::BrokenPipe);
             drop(job);
             eventually("ended", || common::children().is_empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs that are held: waiting without ending, reading and writing meanwhile, stopping.
+//! Job handles: waiting, reading and writing while the program runs, stopping.
 
 use crate::common;
 use std::fs;
@@ -16,11 +16,11 @@ use spawnfd::{
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch};
 
-/// What nobody waits for to be over.
+/// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn waiting_is_not_ending() {
+fn a_wait_that_times_out_leaves_the_job_running() {
     isolated!(|| {
         let job = start("echo one; read line; echo \"two $line\"; exit 3", &Run::new().writable(100).window(1000));
         let (text, next) = read_until(&job, 0, "one\n");
@@ -30,14 +30,14 @@ fn waiting_is_not_ending() {
         assert_eq!(job.write(b"more\n").expect("reads"), 5);
         let output = job.wait().expect("watched");
         assert_eq!((output.stop, output.code(), &output.text()[..]), (Stop::Exited, Some(3), "one\ntwo more\n"));
-        assert_eq!(job.read(next).text(), "two more\n", "also afterwards");
-        assert_eq!(job.wait().expect("again").code(), Some(3));
-        assert_eq!(job.write(b"x").expect_err("gone").errno(), Errno::EPIPE);
+        assert_eq!(job.read(next).text(), "two more\n", "output can be read after the end");
+        assert_eq!(job.wait().expect("a second wait").code(), Some(3));
+        assert_eq!(job.write(b"x").expect_err("the program has ended").errno(), Errno::EPIPE);
     });
 }
 
 #[test]
-fn a_stop_is_term_then_kill() {
+fn stop_sends_sigterm_then_sigkill() {
     isolated!(|| {
         let run = Run::new().window(100);
         let polite = start("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done", &run);
@@ -52,17 +52,17 @@ fn a_stop_is_term_then_kill() {
         deaf.stop(Duration::from_millis(200));
         let output = deaf.wait().expect("watched");
         assert_eq!((output.stop, output.signal()), (Stop::Cancelled, Some(9)));
-        assert!(begun.elapsed() >= Duration::from_millis(200), "it had its grace");
+        assert!(begun.elapsed() >= Duration::from_millis(200), "the program had its grace");
 
         let stopped = start("echo ready; kill -STOP $$; exit 5", &run);
         read_until(&stopped, 0, "ready");
         stopped.stop(LONG);
-        assert_eq!(stopped.wait().expect("watched").signal(), Some(15), "a stopped one is woken to notice");
+        assert_eq!(stopped.wait().expect("watched").signal(), Some(15), "a stopped program is continued");
     });
 }
 
 #[test]
-fn one_that_is_told_twice_gets_no_more_time() {
+fn a_second_stop_does_not_extend_the_grace() {
     isolated!(|| {
         let job = start("trap '' TERM; echo ready; while :; do sleep 0.01; done", &Run::new().window(100));
         read_until(&job, 0, "ready");
@@ -72,8 +72,8 @@ fn one_that_is_told_twice_gets_no_more_time() {
     });
 }
 
-/// Keeps the engine's thread at another run's callback until what this gives is dropped.
-fn hold_the_engine() -> std::sync::mpsc::Sender<()> {
+/// Blocks the engine's thread in another run's callback, until the result is dropped.
+fn block_the_engine() -> std::sync::mpsc::Sender<()> {
     let (here, arrived) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let hold = move |_| {
@@ -86,18 +86,20 @@ fn hold_the_engine() -> std::sync::mpsc::Sender<()> {
 }
 
 #[test]
-fn what_was_written_before_two_stops_is_not_lost() {
+fn output_before_a_second_stop_is_kept() {
     isolated!(|| {
         let gate = scratch();
         let gate = gate.path().join("gate");
         let line = format!("while ! test -e {}; do sleep 0.01; done; echo written", gate.display());
         for stops in [1, 2, 3] {
             let job = start(&line, &Run::new().grace(Duration::from_secs(100)));
-            let engine = hold_the_engine();
+            let engine = block_the_engine();
             (0..stops).for_each(|_| job.stop(Duration::from_secs(100)));
             fs::write(&gate, "").expect("own directory");
             let stat = format!("/proc/{}/stat", job.id());
-            eventually("it ends by itself", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")));
+            eventually("the program ends by itself", || {
+                fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "))
+            });
             fs::remove_file(&gate).expect("own file");
             drop(engine);
             let output = job.wait().expect("watched");
@@ -110,7 +112,7 @@ fn what_was_written_before_two_stops_is_not_lost() {
 }
 
 #[test]
-fn one_that_has_ended_keeps_its_own_reason() {
+fn a_stop_after_the_end_keeps_the_status() {
     isolated!(|| {
         for _ in 0..50 {
             let job = start("exit 4", &Run::new());
@@ -126,24 +128,24 @@ fn one_that_has_ended_keeps_its_own_reason() {
 }
 
 #[test]
-fn dropping_ends_and_detaching_does_not() {
+fn dropping_a_job_ends_it_and_detaching_does_not() {
     isolated!(|| {
         let directory = scratch();
         let (there, mark) = (directory.path().join("there"), directory.path().join("mark"));
         let line = |path: &std::path::Path, then: &str| format!("echo > {}; {then}", path.display());
         let job = start(&line(&there, "exec sleep 1000"), &Run::new());
         let pid = job.id();
-        eventually("it runs", || there.exists());
+        eventually("the program runs", || there.exists());
         drop(job);
-        eventually("it is ended", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+        eventually("the program is killed and reaped", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
         start(&format!("sleep 0.2; {}", line(&mark, "true")), &Run::new()).detach();
-        eventually("it ran to its end", || mark.exists());
-        eventually("and is reaped", || common::children().is_empty());
+        eventually("the detached program runs to its end", || mark.exists());
+        eventually("the detached program is reaped", || common::children().is_empty());
     });
 }
 
 #[test]
-fn too_much_output_ends_it() {
+fn the_output_limit_ends_a_run() {
     isolated!(|| {
         let run = Run::new().output_limit(1_000_000).keep(10, 10).grace(LONG);
         let output = sh("yes").run_with(&run).expect("runs");
@@ -153,7 +155,7 @@ fn too_much_output_ends_it() {
 }
 
 #[test]
-fn all_of_it_is_in_a_file() {
+fn the_spill_file_has_the_whole_output() {
     isolated!(|| {
         let directory = scratch();
         let run = Run::new().keep(4, 4).spill(Spill::new(1 << 20).dir(directory.path()));
@@ -165,14 +167,14 @@ fn all_of_it_is_in_a_file() {
         let path = spill.file.as_ref().expect("there").path().to_owned();
         assert_eq!(fs::read_to_string(&path).expect("there"), all);
         drop((spill, output));
-        assert!(!path.exists(), "it goes with the last handle");
+        assert!(!path.exists(), "the last handle removes the file");
         let little = sh("echo x").run_with(&run).expect("runs");
         assert!(little.spill.is_none_or(|spill| spill.file.is_none()));
     });
 }
 
 #[test]
-fn lines_as_they_come() {
+fn lines_arrive_while_the_program_runs() {
     isolated!(|| {
         let options = EventOptions { lines: Some(1000), ..EventOptions::default() };
         let line = "echo out; echo err >&2; read go; printf 'last'";
@@ -184,7 +186,7 @@ fn lines_as_they_come() {
             let Event::Line { stream, bytes, end, .. } = event else { panic!("{event:?}") };
             assert_eq!((stream, &bytes[..], end), (expected, &text[..], LineEnd::Lf));
         }
-        assert!(job.try_wait().expect("watched").is_none(), "while it runs");
+        assert!(job.try_wait().expect("watched").is_none(), "the program still runs");
         job.write(b"\n").expect("reads");
         let Event::Line { bytes, end, .. } = next() else { panic!("no line") };
         assert_eq!((&bytes[..], end), (&b"last"[..], LineEnd::Open));
@@ -194,12 +196,15 @@ fn lines_as_they_come() {
 }
 
 #[test]
-fn a_slow_reader_slows_the_program_or_loses() {
+fn a_slow_reader_blocks_the_program_or_loses_output() {
     isolated!(|| {
         let line = "head -c 3000000 /dev/zero; echo done >&2";
         let waiting = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), waiting).expect("starts");
-        assert!(job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(), "it waits for its reader");
+        assert!(
+            job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(),
+            "the program waits for its reader"
+        );
         let (mut seen, mut lost) = (0, 0);
         while let Some(event) = events.next_timeout(LONG) {
             match event {
@@ -214,7 +219,7 @@ fn a_slow_reader_slows_the_program_or_loses() {
 
         let dropping = EventOptions { when_full: WhenFull::DropOldest, ..waiting };
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), dropping).expect("starts");
-        assert!(job.wait().expect("watched").ok(), "nobody has read");
+        assert!(job.wait().expect("watched").ok(), "the program does not wait for a reader");
         let (mut seen, mut lost) = (0, 0);
         while let Some(event) = events.try_next() {
             match event {
@@ -229,12 +234,12 @@ fn a_slow_reader_slows_the_program_or_loses() {
 }
 
 #[test]
-fn what_an_ended_program_has_left_is_not_lost() {
+fn output_of_an_ended_program_can_be_read_later() {
     isolated!(|| {
         let options = EventOptions { max_bytes: 1000, ..EventOptions::default() };
         let line = "head -c 30000 /dev/zero; sleep 0.1; head -c 30000 /dev/zero";
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
-        let output = job.wait().expect("nobody has to read for that");
+        let output = job.wait().expect("the job ends without a reader");
         assert_eq!((output.seen_bytes, &output.drain), (60_000, &Drain::Eof));
         let mut seen = 0;
         while let Some(Event::Chunk { bytes, .. }) = events.next_timeout(LONG) {
@@ -245,14 +250,17 @@ fn what_an_ended_program_has_left_is_not_lost() {
 }
 
 #[test]
-fn a_consumer_may_look_away() {
+fn a_consumer_can_change_to_dropping_and_to_chunks() {
     isolated!(|| {
         let options = EventOptions { max_bytes: 10_000, lines: Some(100), ..EventOptions::default() };
         let line = "echo ready; head -c 3000000 /dev/zero; echo; printf end";
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
         let Some(Event::Line { bytes, .. }) = events.next_timeout(LONG) else { panic!("no line") };
         assert_eq!(bytes, b"ready");
-        assert!(job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(), "it waits for its reader");
+        assert!(
+            job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(),
+            "the program waits for its reader"
+        );
         events.set_when_full(WhenFull::DropOldest);
         assert!(job.wait().expect("watched").ok());
         events.set_lines(None);
@@ -264,13 +272,13 @@ fn a_consumer_may_look_away() {
                 _ => {}
             }
         }
-        // What came before it may have been dropped by then.
-        assert!(rest.ends_with(b"end"), "no lines any more");
+        // Earlier bytes may have been dropped by then.
+        assert!(rest.ends_with(b"end"), "chunks instead of lines");
     });
 }
 
 #[test]
-fn input_that_nobody_reads() {
+fn unread_input_is_reported() {
     isolated!(|| {
         let output = sh("exec true").run_with(&Run::new().input(vec![b'x'; 1 << 20])).expect("runs");
         assert!(output.ok() && output.input_refused);
@@ -280,7 +288,7 @@ fn input_that_nobody_reads() {
 }
 
 #[test]
-fn who_waits_is_told_once() {
+fn a_waker_is_called_once() {
     isolated!(|| {
         let (sender, receiver) = std::sync::mpsc::channel();
         let job = start("sleep 0.1", &Run::new());
@@ -288,14 +296,14 @@ fn who_waits_is_told_once() {
         job.when_done(Waker::new(move || told.send(1).expect("waited for")));
         assert_eq!(receiver.recv_timeout(LONG), Ok(1));
         job.when_done(Waker::new(move || sender.send(2).expect("waited for")));
-        assert_eq!(receiver.recv_timeout(LONG), Ok(2), "at once");
+        assert_eq!(receiver.recv_timeout(LONG), Ok(2), "called at once");
         drop(job);
         assert!(receiver.try_recv().is_err());
     });
 }
 
 #[test]
-fn all_who_wait_are_told() {
+fn every_waker_is_called() {
     isolated!(|| {
         let (sender, receiver) = std::sync::mpsc::channel();
         let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
@@ -310,7 +318,7 @@ fn all_who_wait_are_told() {
 }
 
 #[test]
-fn a_waker_that_panics_holds_up_nobody() {
+fn a_panicking_waker_does_not_affect_other_jobs() {
     isolated!(|| {
         let panics = || Waker::new(|| panic!("this test's own"));
         let run = Run::new().writable(10);
@@ -350,8 +358,9 @@ fn jobs_leave_nothing() {
     });
 }
 
-/// A command line that leaves a program behind, and says its number.
-const LEAVES_ONE: &str = "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
+/// A line of shell that leaves a program behind, and prints its pid.
+const LEAVES_A_PROCESS: &str =
+    "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
 
 fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -359,35 +368,35 @@ fn is_alive(pid: &str) -> bool {
 }
 
 #[test]
-fn what_is_left_behind_is_killed_and_named() {
+fn leftovers_are_killed_and_named() {
     isolated!(|| {
         for want in [Want::Group, Want::Guard, Want::Auto] {
-            let output = sh(LEAVES_ONE).run_with(&Run::new().tree(want)).expect("runs");
+            let output = sh(LEAVES_A_PROCESS).run_with(&Run::new().tree(want)).expect("runs");
             let pid = text(&output).trim().to_owned();
             let [left] = &output.leftovers[..] else { panic!("{:?}", output.leftovers) };
             assert_eq!((left.pid.to_string(), &left.name[..], left.fate), (pid.clone(), "sleep", Fate::Killed));
             eventually("it is killed", || !is_alive(&pid));
-            // In a process group of its own, as shells with job control make them.
+            // In a process group of its own, as a shell with job control does.
             let line = "set -m; sleep 1000 >/dev/null 2>&1 & echo $!; exec true";
             let output = Command::new("/bin/bash").args(["-c", line]).run_with(&Run::new().tree(want)).expect("runs");
             assert_eq!(output.leftovers.len(), 1, "{want:?}: {output:?}");
             eventually("it is killed", || !is_alive(text(&output).trim()));
         }
-        let nobody = Command::new("true").run().expect("runs");
-        assert_eq!((nobody.leftovers.len(), nobody.tree), (0, Tier::Group));
+        let alone = Command::new("true").run().expect("runs");
+        assert_eq!((alone.leftovers.len(), alone.tree), (0, Tier::Group));
         let started = |run: &Run| Command::new("true").start(run).and_then(|job| job.wait()).expect("runs").tree;
-        assert_eq!(started(&Run::new()), Tier::Guard, "it is to end with this process");
+        assert_eq!(started(&Run::new()), Tier::Guard, "a job ends with this process");
         assert_eq!(started(&Run::new().tree(Want::Group)), Tier::Group);
     });
 }
 
 #[test]
-fn ids_are_changed_while_what_is_left_behind_is_killed() {
+fn setresuid_works_while_leftovers_are_killed() {
     isolated!(|| {
         for _ in 0..common::rounds(100) {
             let output = start("sleep 1000 & sleep 1000 & sleep 1000 &", &Run::new().drain(Duration::ZERO)).wait();
             assert_eq!(output.expect("watched").leftovers.len(), 3);
-            // Libc has every thread do the same, by a signal, and waits for all of them.
+            // libc makes every thread change its ids, by a signal, and waits for all of them.
             // SAFETY: changes nothing.
             assert_eq!(unsafe { libc::setresuid(u32::MAX, u32::MAX, u32::MAX) }, 0);
         }
@@ -395,22 +404,22 @@ fn ids_are_changed_while_what_is_left_behind_is_killed() {
 }
 
 #[test]
-fn what_is_left_behind_lives_on_if_it_may() {
+fn detached_leftovers_live_on() {
     isolated!(|| {
         for want in [Want::Group, Want::Guard] {
             let run = Run::new().tree(want).leftovers(Leftovers::Detach);
-            let output = sh(LEAVES_ONE).run_with(&run).expect("runs");
+            let output = sh(LEAVES_A_PROCESS).run_with(&run).expect("runs");
             let pid = text(&output).trim().to_owned();
             assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Fate::Detached));
             assert!(is_alive(&pid));
-            // SAFETY: the process this test has just had started.
+            // SAFETY: a process that this test started.
             unsafe { libc::kill(pid.parse().expect("a number"), libc::SIGKILL) };
         }
     });
 }
 
 #[test]
-fn what_is_adopted_is_read_on_and_ends_with_the_job() {
+fn adopted_leftovers_are_read_and_end_with_the_job() {
     isolated!(|| {
         let run = Run::new().leftovers(Leftovers::Adopt).window(1000).drain(Duration::from_millis(20));
         let (theirs, ours) = std::io::pipe().expect("a pipe");
@@ -423,12 +432,12 @@ fn what_is_adopted_is_read_on_and_ends_with_the_job() {
         let pids: Vec<String> = output.leftovers.iter().map(|left| left.pid.to_string()).collect();
         assert!(pids.iter().any(|pid| is_alive(pid)));
         job.stop(Duration::ZERO);
-        eventually("they are ended", || !pids.iter().any(|pid| is_alive(pid)));
+        eventually("the adopted processes are killed", || !pids.iter().any(|pid| is_alive(pid)));
     });
 }
 
 #[test]
-fn what_is_adopted_has_written_before_it_is_ended() {
+fn output_of_adopted_leftovers_is_kept_when_the_job_stops() {
     isolated!(|| {
         let directory = scratch();
         let written = directory.path().join("written");
@@ -436,12 +445,12 @@ fn what_is_adopted_has_written_before_it_is_ended() {
         let (theirs, ours) = std::io::pipe().expect("a pipe");
         let mut command = sh("(read x <&3; echo late; : > $0; sleep 1000) & echo early");
         command.arg(&written).descriptor(std::os::fd::OwnedFd::from(theirs), 3);
-        // Whoever reads them has enough with the first.
+        // With max_bytes 1, the first chunk fills the event queue.
         let (job, mut events) =
             command.start_events(&run, EventOptions { max_bytes: 1, ..EventOptions::default() }).expect("starts");
         assert_eq!(text(&job.wait().expect("watched")), "early\n");
         drop(ours);
-        eventually("it has written", || written.exists());
+        eventually("the adopted process has written", || written.exists());
         job.stop(Duration::ZERO);
         let mut seen = Vec::new();
         while let Some(Event::Chunk { bytes, .. }) = events.next_timeout(LONG) {
@@ -452,14 +461,14 @@ fn what_is_adopted_has_written_before_it_is_ended() {
 }
 
 #[test]
-fn what_is_adopted_lives_without_the_job_s_pipes() {
+fn adopted_leftovers_live_on_after_the_pipes_close() {
     isolated!(|| {
         let before = Snapshot::take();
         for want in [Want::Group, Want::Guard] {
             let run = Run::new().tree(want).leftovers(Leftovers::Adopt);
             let line = "cat <&3 >/dev/null 2>&1 & echo $!";
             let adopt = || {
-                // They go on until this end is closed, or the job ends them.
+                // cat runs until this end is closed, or the job kills cat.
                 let (theirs, ours) = std::io::pipe().expect("a pipe");
                 let mut command = sh(line);
                 command.descriptor(std::os::fd::OwnedFd::from(theirs), 3);
@@ -471,16 +480,16 @@ fn what_is_adopted_lives_without_the_job_s_pipes() {
                 (job, text(&output).trim().to_owned(), ours)
             };
             let (job, pid, _ours) = adopt();
-            // Another run's start and end: the engine has had its turns.
+            // The start and end of another run make the engine iterate.
             assert!(start("exit 0", &Run::new()).wait().expect("watched").ok());
             assert!(is_alive(&pid), "{want:?}");
             drop(job);
-            eventually("it is ended", || !is_alive(&pid));
+            eventually("dropping the job kills the process", || !is_alive(&pid));
 
             let (job, pid, ours) = adopt();
             drop(ours);
-            eventually("it ends by itself", || !is_alive(&pid));
-            eventually("the engine, too, with the job held", || {
+            eventually("the process ends by itself", || !is_alive(&pid));
+            eventually("the engine's thread ends, although the job handle exists", || {
                 !Snapshot::take().threads.iter().any(|thread| !before.threads.contains(thread))
             });
             drop(job);
@@ -489,22 +498,22 @@ fn what_is_adopted_lives_without_the_job_s_pipes() {
 }
 
 #[test]
-fn a_stop_reaches_who_has_left_the_session() {
+fn a_stop_reaches_processes_in_other_sessions() {
     isolated!(|| {
         let job = start("setsid sleep 1000 & setsid sleep 1001 & echo $!; wait", &Run::new().window(100));
         let (text, _) = read_until(&job, 0, "\n");
         let second = text.trim().to_owned();
-        eventually("it has left", || {
+        eventually("the process has left the session", || {
             fs::read_to_string(format!("/proc/{second}/comm")).is_ok_and(|comm| comm == "sleep\n")
         });
         job.stop(LONG);
         assert_eq!(job.wait().expect("watched").signal(), Some(15));
-        eventually("it is ended, too", || !is_alive(&second));
+        eventually("the process in the other session ends", || !is_alive(&second));
     });
 }
 
 #[test]
-fn a_cgroup_of_its_own() {
+fn a_run_in_a_cgroup_finds_every_leftover() {
     isolated!(|| {
         let run = Run::new().tree(Want::Cgroup);
         let output = match sh("setsid sleep 1000 >/dev/null 2>&1 & grep -c spawnfd /proc/self/cgroup; echo $!")
@@ -515,13 +524,13 @@ fn a_cgroup_of_its_own() {
         };
         let lines: Vec<&str> = std::str::from_utf8(&output.stdout).expect("text").lines().collect();
         assert_eq!((lines[0], output.tree), ("1", Tier::Cgroup), "{output:?}");
-        assert_eq!(output.leftovers.len(), 1, "complete: {:?}", output.leftovers);
+        assert_eq!(output.leftovers.len(), 1, "{:?}", output.leftovers);
         eventually("it is killed", || !is_alive(lines[1]));
     });
 }
 
 #[test]
-fn jobs_that_are_kept_hold_no_descriptors_of_their_engines() {
+fn finished_jobs_hold_no_engine_descriptors() {
     isolated!(|| {
         let held = || std::fs::read_dir("/proc/self/fd").expect("/proc").count();
         let mut jobs = Vec::new();
@@ -530,7 +539,7 @@ fn jobs_that_are_kept_hold_no_descriptors_of_their_engines() {
             let job = sh("exit").start(&Run::new().tree(Want::Group)).expect("starts");
             job.wait().expect("watched");
             jobs.push(job);
-            // Each has an engine of its own, as the last one has gone.
+            // Each job has a new engine, because the previous one has ended.
             eventually("idle", || Snapshot::take().threads.len() <= 2);
             after.push(held());
         }
@@ -538,15 +547,15 @@ fn jobs_that_are_kept_hold_no_descriptors_of_their_engines() {
     });
 }
 
-/// A program that ends by itself when it is told to, and not before.
-const POLITE: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+/// A program that ends on SIGTERM, and not before.
+const ENDS_ON_SIGTERM: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done";
 
-/// Stops polite jobs, when `meanwhile` has changed something; undone by what that gives.
-fn stop_politely<T>(meanwhile: impl Fn() -> T) {
+/// Stops such a program while the effect of `meanwhile` lasts. Dropping the result of `meanwhile` undoes the effect.
+fn assert_stop_works_while<T>(meanwhile: impl Fn() -> T) {
     for want in [None, Some(Want::Group), Some(Want::Auto)] {
         let mut run = Run::new().window(100);
         run.tree = want;
-        let job = start(POLITE, &run);
+        let job = start(ENDS_ON_SIGTERM, &run);
         read_until(&job, 0, "ready");
         let changed = meanwhile();
         job.stop(LONG * 2);
@@ -557,14 +566,14 @@ fn stop_politely<T>(meanwhile: impl Fn() -> T) {
 }
 
 #[test]
-fn a_stop_reaches_the_program_without_pidfd_open() {
+fn stop_works_without_pidfd_open() {
     isolated!(|| {
         spawnfd_tests::confine::deny(&[("pidfd_open", libc::EPERM)]).expect("confined");
-        stop_politely(|| ());
+        assert_stop_works_while(|| ());
     });
 }
 
-/// Lowers how many files this process can have open; dropping it undoes that.
+/// Lowers the limit of open files, so that no descriptor is free; dropping it restores the limit.
 struct NoMoreFiles(libc::rlimit);
 
 impl NoMoreFiles {
@@ -588,20 +597,20 @@ impl Drop for NoMoreFiles {
 }
 
 #[test]
-fn a_stop_reaches_the_program_without_a_free_descriptor() {
-    isolated!(|| stop_politely(NoMoreFiles::now));
+fn stop_works_without_a_free_descriptor() {
+    isolated!(|| assert_stop_works_while(NoMoreFiles::now));
 }
 
 #[test]
-fn what_is_left_is_found_after_a_time_without_a_free_descriptor() {
+fn leftovers_are_found_after_descriptors_ran_out() {
     isolated!(|| {
-        // In another group than the shell, and nobody's child.
+        // The process is in another group than the shell, and an orphan.
         let line = "(set -m; sleep 1000 >/dev/null 2>&1 & echo $!); read x";
         let job = start(line, &Run::new().tree(Want::Group).writable(10).window(100));
         let (left, _) = read_until(&job, 0, "\n");
         let no_more = NoMoreFiles::now();
         job.signal(libc::SIGWINCH, true).expect("a signal");
-        // Done by now, or it makes no difference.
+        // By now the engine has searched the tree, or the delay makes no difference.
         std::thread::sleep(Duration::from_millis(50));
         drop(no_more);
         job.write(b"\n").expect("reads");
@@ -612,9 +621,9 @@ fn what_is_left_is_found_after_a_time_without_a_free_descriptor() {
 }
 
 #[test]
-fn who_could_not_be_looked_for_is_not_nobody() {
+fn a_failed_search_reports_unknown_leftovers() {
     isolated!(|| {
-        // Known to be there by its session; or by an earlier look only.
+        // The first is known by its session, the second only by an earlier search.
         for line in
             ["sleep 1000 >/dev/null 2>&1 & echo $!; read x", "setsid sleep 1000 >/dev/null 2>&1 & echo $!; read x"]
         {
@@ -623,9 +632,9 @@ fn who_could_not_be_looked_for_is_not_nobody() {
                 let (left, _) = read_until(&job, 0, "\n");
                 let name = format!("/proc/{}/comm", left.trim());
                 eventually("sleeps", || fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n"));
-                // The tree is looked at.
+                // The signal makes the library search the tree.
                 job.signal(libc::SIGWINCH, true).expect("a signal");
-                let engine = hold_the_engine();
+                let engine = block_the_engine();
                 let no_more = NoMoreFiles::now();
                 job.write(b"\n").expect("reads");
                 drop(engine);
@@ -635,22 +644,23 @@ fn who_could_not_be_looked_for_is_not_nobody() {
                 let _ = Command::new("kill").args(["-9", left.trim()]).run();
             }
         }
-        let nobody = sh("exit").run().expect("runs");
-        assert!(!nobody.leftovers_unknown);
+        let without_leftovers = sh("exit").run().expect("runs");
+        assert!(!without_leftovers.leftovers_unknown);
     });
 }
 
 #[test]
-fn what_the_application_has_at_a_job_s_numbers_stays() {
+fn reused_job_descriptors_are_left_alone() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("theirs");
         let file =
             fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("own directory");
         let run = Run::new().tree(Want::Group).writable(10).window(100);
-        // The engine's numbers are left alone.
+        // The descriptors of the engine are not replaced.
         let other = start("read x; echo $x", &run);
-        // What is written to it says so; the next look does; or an event of the file that was there, which lives on in a fork's copy.
+        // The loss is found by a write, by the next poll, or by an event of the old file, which a forked child keeps
+        // open.
         for (told, copied) in [(true, false), (false, false), (false, true)] {
             let (theirs, mut ours) = std::io::pipe().expect("a pipe");
             let mut command = sh(match copied {
@@ -662,7 +672,7 @@ fn what_the_application_has_at_a_job_s_numbers_stays() {
             let job = command.start(&run).expect("starts");
             job.write(if copied { b"a\n" } else { b"a" }).expect("reads");
             read_until(&job, 0, if copied { "a\n" } else { "a" });
-            // SAFETY: the copy makes no call but this one.
+            // SAFETY: the forked child makes no call but pause.
             let copy = copied.then(|| unsafe { libc::fork() });
             while copy == Some(0) {
                 // SAFETY: sleeps until it is killed.
@@ -671,13 +681,13 @@ fn what_the_application_has_at_a_job_s_numbers_stays() {
             let numbers: Vec<i32> = Snapshot::take().fds.into_keys().filter(|fd| !before.contains_key(fd)).collect();
             assert_eq!(numbers.len(), 4);
             let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
-            ours.write_all(b"\n").expect("they have the other end");
+            ours.write_all(b"\n").expect("the program has the other end");
             if told {
                 let _ = job.write(b"b");
             }
-            let lost = job.wait_timeout(LONG).expect_err("not watched any more");
+            let lost = job.wait_timeout(LONG).expect_err("the job is lost");
             assert_eq!(lost.errno(), Errno::EBADF);
-            assert_eq!(job.write(b"b").expect_err("nobody writes it").errno(), Errno::EPIPE);
+            assert_eq!(job.write(b"b").expect_err("the job is lost").errno(), Errno::EPIPE);
             assert_eq!(job.read(0).text(), if copied { "a\n" } else { "a" });
             let program = job.id() as i32;
             drop(job);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many runs are under way at once: in turn, in each way to run, and given back with the result.
+//! Limits of concurrent runs: every kind of run waits for a permit, and releases it with its result.
 
 use crate::common;
 use std::sync::mpsc::channel;
@@ -25,12 +25,12 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn every_way_to_run_waits_for_its_turn() {
+fn every_kind_of_run_waits_for_a_permit() {
     isolated!(|| {
         let limiter = Limiter::new(1);
         let run = Run::new().limiter(&limiter);
-        type Way = fn(&Run) -> Output;
-        let ways: [Way; 4] = [
+        type Runner = fn(&Run) -> Output;
+        let runners: [Runner; 4] = [
             |run| sh("echo 1").run_with(run).expect("runs"),
             |run| sh("echo 1").start(run).expect("starts").wait().expect("watched").as_ref().clone(),
             |run| {
@@ -43,59 +43,59 @@ fn every_way_to_run_waits_for_its_turn() {
                 block_on(limiter.run_async(&mut sh("echo 1"), run)).expect("runs")
             },
         ];
-        for way in ways {
+        for runner in runners {
             let held = sh("read x").start(&run.clone().writable(10)).expect("starts");
             assert_eq!(count(&limiter), (1, 0));
             std::thread::scope(|scope| {
-                let waiting = scope.spawn(|| way(&run));
-                eventually("it waits", || count(&limiter) == (1, 1));
+                let waiting = scope.spawn(|| runner(&run));
+                eventually("the run waits for a permit", || count(&limiter) == (1, 1));
                 held.close_stdin();
                 assert_eq!(waiting.join().expect("no panic").text(), "1\n");
             });
-            eventually("all is given back", || count(&limiter) == (0, 0));
+            eventually("all permits are released", || count(&limiter) == (0, 0));
         }
     });
 }
 
 #[test]
-fn a_place_is_given_back_with_the_result() {
+fn a_permit_is_released_with_the_result() {
     isolated!(|| {
         let limiter = Limiter::new(1);
         let run = Run::new().limiter(&limiter);
-        // Not with the end of what is adopted.
+        // The permit is released although an adopted process lives on.
         let job = sh("sleep 1000 & exit").start(&run.clone().leftovers(Leftovers::Adopt)).expect("starts");
         assert_eq!(job.wait().expect("watched").leftovers.len(), 1);
         assert_eq!(count(&limiter), (0, 0));
-        // Without a program, and when it is not the program after all.
-        Command::new("/nonexistent/program").run_with(&run).expect_err("there is none");
-        Command::new("/nonexistent/program").run_then(&run, |_| ()).expect_err("there is none");
+        // The permit is released if there is no program, and if the child fails before exec.
+        Command::new("/nonexistent/program").run_with(&run).expect_err("no such program");
+        Command::new("/nonexistent/program").run_then(&run, |_| ()).expect_err("no such program");
         sh("")
             .current_dir("/nonexistent")
             .start(&run)
             .map(|job| job.wait())
             .and_then(|ended| ended)
             .expect_err("no such directory");
-        eventually("all is given back", || count(&limiter) == (0, 0));
+        eventually("all permits are released", || count(&limiter) == (0, 0));
         drop(sh("exec sleep 1000").start(&run).expect("starts"));
-        eventually("also by who was dropped", || count(&limiter) == (0, 0));
+        eventually("a dropped job releases its permit", || count(&limiter) == (0, 0));
         let permit = limiter.try_acquire().expect("free");
         assert!(sh("exit").permit(permit).run().expect("runs").ok() && count(&limiter) == (0, 0));
     });
 }
 
-/// There the run would end that is waited for.
+/// A callback runs in the engine's thread, which would have to end the run that it waits for.
 #[test]
-fn nothing_waits_in_a_callback() {
+fn blocking_in_a_callback_is_an_error() {
     isolated!(|| {
         let limiter = Limiter::new(1);
         let run = Run::new().limiter(&limiter);
         let holds = sh("cat").start(&run.clone().writable(10)).expect("starts");
         let (sender, receiver) = std::sync::mpsc::channel();
         let done = move |_| {
-            let next = sh("true").run_then(&run, |_| ()).map(drop).expect_err("it has no place");
-            let taken = limiter.acquire().expect_err("taken");
-            let unfinished = holds.wait().expect_err("it runs");
-            let soon = holds.wait_timeout(Duration::from_secs(1000)).expect_err("it runs");
+            let next = sh("true").run_then(&run, |_| ()).map(drop).expect_err("no permit is free");
+            let taken = limiter.acquire().expect_err("no permit is free");
+            let unfinished = holds.wait().expect_err("the job runs");
+            let soon = holds.wait_timeout(Duration::from_secs(1000)).expect_err("the job runs");
             let errors = [next, taken, unfinished, soon].map(|error| (error.stage(), error.errno()));
             let now = holds.wait_timeout(Duration::ZERO).expect("watched").is_none();
             assert_eq!(limiter.waiting(), 0);
@@ -106,13 +106,13 @@ fn nothing_waits_in_a_callback() {
         let [limit, wait] = [(Stage::Limit, Errno::EAGAIN), (Stage::Wait, Errno::EDEADLK)];
         assert_eq!((errors, now), ([limit, limit, wait, wait], true));
         holds.close_stdin();
-        assert!(holds.wait().expect("elsewhere it is waited for").ok());
-        assert!(sh("true").run_with(&run).expect("there is a place").ok());
+        assert!(holds.wait().expect("other threads can wait").ok());
+        assert!(sh("true").run_with(&run).expect("a permit is free").ok());
     });
 }
 
 #[test]
-fn the_timeout_begins_with_the_program() {
+fn the_timeout_starts_with_the_program() {
     isolated!(|| {
         let output = enough_time(Duration::from_secs(2), |time, mark| {
             let limiter = Limiter::new(1);
@@ -131,7 +131,7 @@ fn the_timeout_begins_with_the_program() {
 }
 
 #[test]
-fn tasks_wait_without_a_thread() {
+fn tasks_wait_for_a_permit_without_a_thread() {
     isolated!(|| {
         let limiter = Limiter::new(3);
         let run = Run::new();
@@ -145,22 +145,22 @@ fn tasks_wait_without_a_thread() {
             for output in join_all(futures, || most = most.max(threads())).await {
                 assert_eq!(output.expect("runs").code(), Some(2));
             }
-            assert!(most <= before + 1, "{most} threads, with the engine's");
-            // Out of the line when it is dropped.
+            assert!(most <= before + 1, "{most} threads, the engine's included");
+            // A dropped future leaves the queue.
             let held = [(); 3].map(|()| limiter.try_acquire().expect("free"));
             let mut command = sh("exit");
             let waited = tokio::time::timeout(Duration::from_millis(20), limiter.run_async(&mut command, &run)).await;
             assert!(waited.is_err() && count(&limiter) == (3, 0));
-            let error = command.run_async(&run.clone().limiter(&limiter)).await.expect_err("no place is free");
+            let error = command.run_async(&run.clone().limiter(&limiter)).await.expect_err("no permit is free");
             assert_eq!((error.errno(), error.stage()), (Errno::EAGAIN, Stage::Limit));
             drop(held);
             assert!(command.run_async(&run.clone().limiter(&limiter)).await.expect("runs").ok());
         });
-        eventually("all is given back", || count(&limiter) == (0, 0));
+        eventually("all permits are released", || count(&limiter) == (0, 0));
     });
 }
 
-/// All of them at once, in this task.
+/// Polls all futures in this task, until all are done.
 async fn join_all<F: Future + Unpin>(futures: Vec<F>, mut each: impl FnMut()) -> Vec<F::Output> {
     let mut waiting: Vec<Option<F>> = futures.into_iter().map(Some).collect();
     let mut done = Vec::new();
@@ -179,9 +179,10 @@ async fn join_all<F: Future + Unpin>(futures: Vec<F>, mut each: impl FnMut()) ->
     done
 }
 
-/// While other threads take places and give them back, copies of the process find them all free, and can wait in line.
+/// Threads acquire and release permits while the process forks. In the forked child all permits are free, and it can
+/// queue.
 #[test]
-fn a_copy_has_places_of_its_own() {
+fn a_forked_child_has_permits_of_its_own() {
     isolated!(|| {
         let limiter = Limiter::new(2);
         let held = limiter.try_acquire().expect("free");
@@ -205,14 +206,14 @@ fn a_copy_has_places_of_its_own() {
             for _ in 0..common::rounds(200) {
                 common::in_single_threaded_fork(|| {
                     assert_eq!((count(&busy), count(&limiter)), ((0, 0), (0, 0)));
-                    assert!(waiting.take().is_some(), "in line anew, and there is a place");
+                    assert!(waiting.take().is_some(), "queued again, and a permit is free");
                     drop(busy.acquire().expect("a descriptor"));
                     assert!(sh("exit").run_with(&Run::new().limiter(&busy)).expect("runs").ok());
                 });
             }
             over.store(true, std::sync::atomic::Ordering::Relaxed);
         });
-        assert_eq!(count(&limiter), (1, 1), "nothing of that is seen here");
+        assert_eq!(count(&limiter), (1, 1), "the forked children have not changed the parent's permits");
         drop(held);
         assert!(waiting.take().is_some());
         assert_eq!(count(&limiter), (0, 0));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run may use: by cgroup where one can be had, else by rlimits; what is reached ends the run, and the output tells.
+//! Resource limits of a run, enforced by a cgroup if possible, else by rlimits. Reaching a limit ends the run, and
+//! the output reports it.
 
 use crate::common;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use spawnfd::{
 };
 use spawnfd_tests::{isolated, skip};
 
-/// Longer than anything here takes, unless nobody ends it.
+/// Longer than any test takes, unless a program is never ended.
 const LONG: Duration = Duration::from_secs(200);
 
 const BURN: &str = "while :; do :; done";
@@ -26,7 +27,7 @@ fn within(limits: Limits) -> Run {
     Run::new().limits(limits).timeout(LONG).grace(Duration::from_secs(60))
 }
 
-/// The same, where no cgroup is taken.
+/// Like `within`, without a cgroup.
 fn without_cgroup(limits: Limits) -> Run {
     within(limits).tree(Want::Guard)
 }
@@ -44,11 +45,11 @@ fn assert_reached(output: &Output, resource: Resource, enforcer: Enforcer) {
 }
 
 #[test]
-fn what_a_run_adds_does_not_count_as_the_caller_s_actions() {
+fn actions_of_a_run_do_not_count_against_max_actions() {
     isolated!(|| {
         let null = std::fs::File::open("/dev/null").expect("there");
         let mut command = Command::new("/bin/true");
-        // As many descriptors as there may be, too.
+        // As many descriptors as there may be actions.
         for number in 0..MAX_ACTIONS {
             command.descriptor(null.try_clone().expect("a copy"), 300 + number as i32);
         }
@@ -62,38 +63,38 @@ fn what_a_run_adds_does_not_count_as_the_caller_s_actions() {
     });
 }
 
-/// Whether a cgroup can be made; else the test is skipped.
+/// Whether a cgroup can be created; if not, the test is skipped.
 fn has_cgroups() -> bool {
     let made = Tree::prepare(Want::Cgroup);
     if let Err(error) = &made {
-        skip(&format!("no cgroup can be made: {error}"));
+        skip(&format!("no cgroup can be created: {error}"));
     }
     made.is_ok()
 }
 
-/// Whether a cgroup holds these limits; else the test is skipped.
+/// Whether a cgroup enforces these limits; if not, the test is skipped.
 fn has_controllers(limits: Limits) -> bool {
     match Command::new("true").run_with(&within(limits.enforce(Enforce::Cgroup))) {
         Ok(_) => true,
         Err(error) => {
-            skip(&format!("no cgroup with these controllers can be made: {error}"));
+            skip(&format!("no cgroup with these controllers can be created: {error}"));
             false
         }
     }
 }
 
 #[test]
-fn cpu_time_of_all_the_tree() {
+fn a_cpu_time_limit_applies_to_the_tree_in_a_cgroup() {
     isolated!(|| {
         if !has_cgroups() {
             return;
         }
-        // None of them alone uses half of it.
+        // No single process uses half of the limit.
         let line = "i=0; while [ $i -lt 200 ]; do sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; done";
         let limits = Limits::new().cpu_time(Duration::from_millis(700));
         let output = sh(line).run_with(&within(limits)).expect("runs");
         assert_reached(&output, Resource::CpuTime, Enforcer::Cgroup);
-        assert_eq!((output.signal(), output.tree), (Some(15), Tier::Cgroup), "as by a timeout");
+        assert_eq!((output.signal(), output.tree), (Some(15), Tier::Cgroup), "ended as by a timeout");
         let spared = sh("exit 3").run_with(&within(Limits::new().cpu_time(LONG))).expect("runs");
         assert_eq!(
             (spared.stop, spared.code(), by(&spared)),
@@ -103,7 +104,7 @@ fn cpu_time_of_all_the_tree() {
 }
 
 #[test]
-fn cpu_time_of_each_process() {
+fn a_cpu_time_limit_applies_to_each_process_without_a_cgroup() {
     isolated!(|| {
         let limits = Limits::new().cpu_time(Duration::from_millis(300));
         let output = sh(BURN).run_with(&without_cgroup(limits)).expect("runs");
@@ -113,41 +114,41 @@ fn cpu_time_of_each_process() {
             (Some(24), true),
             "whole seconds"
         );
-        // Of its child; and one that does not listen.
+        // A child of the program reaches the limit; and a program that ignores SIGXCPU.
         let output = sh(&format!("sh -c '{BURN}'; exit $?")).run_with(&without_cgroup(limits)).expect("runs");
         assert_reached(&output, Resource::CpuTime, Enforcer::Rlimit);
         let deaf = format!("trap '' XCPU; {BURN}");
         let output = sh(&deaf).run_with(&without_cgroup(limits).grace(Duration::from_secs(1))).expect("runs");
         assert_reached(&output, Resource::CpuTime, Enforcer::Rlimit);
         assert_eq!(output.signal(), Some(9));
-        // Far from half of what it may use, however slow the machine is.
+        // SIGXCPU arrives long before half of the limit is used, however slow the machine is.
         let much = without_cgroup(Limits::new().cpu_time(LONG));
         let other = sh("kill -XCPU $$").run_with(&much).expect("runs");
-        assert_eq!((other.stop, other.signal()), (Stop::Exited, Some(24)), "somebody else's signal");
+        assert_eq!((other.stop, other.signal()), (Stop::Exited, Some(24)), "the signal is not the limit's");
     });
 }
 
 #[test]
-fn memory_of_each_process() {
+fn a_memory_limit_applies_to_each_process_without_a_cgroup() {
     isolated!(|| {
         let run = without_cgroup(Limits::new().memory(256 << 20));
         let output = Command::new("perl").args(["-e", "$x = 'x' x (400 << 20); print 1"]).run_with(&run).expect("runs");
         assert_eq!((output.stop, output.ok(), by(&output)), (Stop::Exited, false, vec!["memory (rlimit)".into()]));
         assert_eq!(sh("ulimit -v").run_with(&run).expect("runs").text(), format!("{}\n", 256 << 10));
-        // What is lower already stays.
+        // A lower limit of the command's own stays.
         let mut lower = sh("ulimit -v");
         lower.limit(9, Some(200 << 20), Some(200 << 20));
         assert_eq!(lower.run_with(&run).expect("runs").text(), format!("{}\n", 200 << 10));
-        // The command itself has none.
+        // The command has no limit of its own.
         assert_eq!(sh("ulimit -v").run().expect("runs").text(), "unlimited\n");
     });
 }
 
 #[test]
-fn what_nobody_enforces_is_an_error() {
+fn a_limit_that_cannot_be_enforced_is_an_error() {
     isolated!(|| {
         let refused = |limits: Limits| {
-            let error = sh("exit").run_with(&without_cgroup(limits)).expect_err("nobody does");
+            let error = sh("exit").run_with(&without_cgroup(limits)).expect_err("the limit cannot be enforced");
             assert_eq!((error.stage(), error.errno()), (Stage::Limit, Errno::EOPNOTSUPP), "{error}");
         };
         refused(Limits::new().cpus(1.0));
@@ -167,11 +168,11 @@ fn what_nobody_enforces_is_an_error() {
 }
 
 #[test]
-fn pids_that_are_only_looked_at() {
+fn a_pids_limit_is_polled_for_root_without_a_cgroup() {
     isolated!(|| {
         // SAFETY: no arguments.
         if unsafe { libc::getuid() } != 0 {
-            return skip("RLIMIT_NPROC does more for who is not root");
+            return skip("RLIMIT_NPROC enforces the limit for users other than root");
         }
         let run = without_cgroup(Limits::new().pids(8).enforce(Enforce::BestEffort));
         let line = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1000 & done; wait";
@@ -184,7 +185,7 @@ fn pids_that_are_only_looked_at() {
 }
 
 #[test]
-fn a_timeout_comes_as_ever() {
+fn a_timeout_works_beside_limits() {
     isolated!(|| {
         let limits = Limits::new().cpu_time(LONG).pids(100).enforce(Enforce::BestEffort);
         let run = Run::new().limits(limits).timeout(Duration::from_millis(100));
@@ -197,7 +198,7 @@ fn a_timeout_comes_as_ever() {
 }
 
 #[test]
-fn no_cgroup_is_left() {
+fn the_cgroup_of_a_limit_is_removed() {
     isolated!(|| {
         if !has_cgroups() {
             return;
@@ -211,13 +212,13 @@ fn no_cgroup_is_left() {
 }
 
 #[test]
-fn memory_of_all_the_tree() {
+fn a_memory_limit_applies_to_the_tree_in_a_cgroup() {
     isolated!(|| {
         let limits = Limits::new().memory(64 << 20);
         if !has_controllers(limits) {
             return;
         }
-        // Neither of the two is too large alone, and the one that is killed is not the program.
+        // No single process is too large, and the kernel does not kill the shell itself.
         let part = "perl -e '$n = 40 << 20; $x = \"x\" x $n; sleep 1000'";
         let output = sh(&format!("{part} & {part} & wait; exit 0")).run_with(&within(limits)).expect("runs");
         assert_reached(&output, Resource::Memory, Enforcer::Cgroup);
@@ -228,7 +229,7 @@ fn memory_of_all_the_tree() {
 }
 
 #[test]
-fn pids_of_the_tree() {
+fn a_pids_limit_applies_to_the_tree_in_a_cgroup() {
     isolated!(|| {
         let limits = Limits::new().pids(8);
         if !has_controllers(limits) {
@@ -242,7 +243,7 @@ fn pids_of_the_tree() {
 }
 
 #[test]
-fn a_share_of_a_processor() {
+fn a_cpus_limit_throttles_the_tree() {
     isolated!(|| {
         let limits = Limits::new().cpus(0.2);
         if !has_controllers(limits) {

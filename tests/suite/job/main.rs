@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Supervised runs and jobs: output, input, terminals, timeouts, limits; and what users of agents report.
+//! Supervised runs and jobs: output, input, terminals, timeouts, limits; and problems that users of agents report.
 
 #[path = "../common/mod.rs"]
 mod common;

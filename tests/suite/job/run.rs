@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Captured runs: what is kept, when they end, what is killed.
+//! Captured runs: the captured output, the end of a run, the processes that it kills.
 
 use crate::common;
 use std::fs;
@@ -16,7 +16,7 @@ use spawnfd::{
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, enough_time, isolated, scratch};
 
-/// What nobody waits for to be over.
+/// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
 
 fn sh(script: &str) -> Command<'static> {
@@ -29,35 +29,35 @@ fn is_alive(pid: &str) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
 }
 
-fn here(mut command: Command<'static>, run: &Run) -> Output {
+fn in_caller(mut command: Command<'static>, run: &Run) -> Output {
     command.run_with(run).expect("runs")
 }
 
-fn beside(mut command: Command<'static>, run: &Run) -> Output {
+fn in_engine(mut command: Command<'static>, run: &Run) -> Output {
     let (sender, receiver) = channel();
     let done = move |output| sender.send(output).expect("waited for");
     let _handle = command.run_then(run, done).expect("starts");
     receiver.recv().expect("comes").expect("runs")
 }
 
-/// Runs in the caller's thread, or in the library's.
+/// Runs a command in the caller's thread and in the library's thread.
 fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
-    check(here(command(), run));
-    check(beside(command(), run));
+    check(in_caller(command(), run));
+    check(in_engine(command(), run));
 }
 
-/// The same with a timeout that is over after the program has left its mark, and before anything else is.
+/// Like `both`, with a timeout that ends after the program has created its file, and before anything else ends.
 fn both_timed_out(command: impl Fn(&Path) -> Command<'static>, check: impl Fn(Output)) {
     let run = Run::new().grace(LONG).drain(LONG);
-    let in_time = |way: fn(Command<'static>, &Run) -> Output| {
-        enough_time(Duration::from_millis(300), |time, mark| way(command(mark), &run.clone().timeout(time)))
+    let in_time = |runner: fn(Command<'static>, &Run) -> Output| {
+        enough_time(Duration::from_millis(300), |time, mark| runner(command(mark), &run.clone().timeout(time)))
     };
-    check(in_time(here));
-    check(in_time(beside));
+    check(in_time(in_caller));
+    check(in_time(in_engine));
 }
 
 #[test]
-fn results_are_what_happened() {
+fn a_result_has_output_status_and_stop_reason() {
     isolated!(|| {
         let run = Run::new();
         both(
@@ -139,12 +139,12 @@ fn streams_can_be_merged() {
 }
 
 #[test]
-fn input_larger_than_a_pipe() {
+fn input_larger_than_a_pipe_is_written() {
     isolated!(|| {
         let input: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
         let run = Run::new().input(input.clone()).keep(4_000_000, 0);
         both(|| Command::new("/bin/cat"), &run, |output| assert!(output.stdout == input && output.ok()));
-        // Who does not read it is not hurt, and nor are we.
+        // A program that does not read its input still ends normally, and the run succeeds.
         both(|| Command::new("/bin/true"), &run, |output| assert!(output.ok()));
         both(
             || sh("head -c 5; exec <&-; sleep 0.05; echo done"),
@@ -183,11 +183,11 @@ every_launcher! {
 }
 
 #[test]
-fn a_grandchild_that_keeps_the_output_is_named() {
+fn a_grandchild_that_holds_the_output_is_named() {
     isolated!(|| {
         let run = Run::new().timeout(LONG).drain(Duration::from_millis(30));
         let directory = scratch();
-        // The shell ends when the one that it leaves behind has done the first.
+        // Starts `first` in the background; the shell ends once `first` has created the file.
         let leaves = |first: &str| {
             let wait = "until test -e \"$0\"; do sleep 0.01; done; rm \"$0\"; echo $!";
             let mut command = sh(&format!("{first} & {wait}"));
@@ -202,12 +202,12 @@ fn a_grandchild_that_keeps_the_output_is_named() {
                 assert_eq!((output.stop, output.code()), (Stop::Exited, Some(0)));
                 let Drain::Cut(holders) = &output.drain else { panic!("{:?}", output.drain) };
                 assert_eq!(holders, &[pid]);
-                assert!(is_alive(&pid.to_string()), "it is left alone");
-                // SAFETY: the process this test has started.
+                assert!(is_alive(&pid.to_string()), "the process is left alone");
+                // SAFETY: a process that this test started.
                 unsafe { libc::kill(pid as i32, libc::SIGKILL) };
             },
         );
-        // One that has closed them holds up nobody.
+        // A process that has closed the streams delays nothing.
         both(
             || leaves("(exec >&- 2>&-; : >\"$0\"; exec sleep 1000)"),
             &run,
@@ -235,9 +235,9 @@ fn given_streams_are_not_captured() {
     });
 }
 
-/// Whatever a run puts in their place, also where it fails.
+/// Whatever streams a run puts in their place, and also if the run fails.
 #[test]
-fn a_command_s_own_streams_are_the_next_run_s() {
+fn a_run_does_not_change_the_commands_streams() {
     isolated!(|| {
         let directory = scratch();
         let (from, to) = (directory.path().join("from"), directory.path().join("to"));
@@ -258,7 +258,7 @@ fn a_command_s_own_streams_are_the_next_run_s() {
 }
 
 #[test]
-fn cancelled_from_many_threads() {
+fn runs_can_be_cancelled_from_many_threads() {
     isolated!(limit: Duration::from_secs(600), || {
         let template = Template::open("/bin/sleep").expect("a template");
         common::warm_up(Launcher::Clone3);
@@ -282,20 +282,20 @@ fn cancelled_from_many_threads() {
                         handle.cancel();
                         let output = receiver.recv().expect("comes").expect("runs");
                         match output.stop {
-                            // Told to end while it was ending.
+                            // Cancelled while it was ending.
                             Stop::Cancelled if quick && output.code() == Some(0) => {}
                             Stop::Cancelled => assert_eq!(output.signal(), Some(15)),
                             Stop::Exited => assert!(quick && output.ok()),
                             other => panic!("{other:?}"),
                         }
-                        // Over: nothing more to do, and nobody else is hit.
+                        // The run has ended: cancelling has no effect, and no other process gets a signal.
                         handle.cancel();
-                        assert!(receiver.recv().is_err(), "called once");
+                        assert!(receiver.recv().is_err(), "the callback is called once");
                     }
                 });
             }
         });
-        // The thread ends when it has been idle for a while, and takes everything along.
+        // The engine's thread ends after it has been idle for a while, and closes its descriptors.
         eventually("idle", || {
             Snapshot::diff(&before, &Snapshot::take()).iter().all(|line| {
                 line.contains("socket:") || line.contains("pidfd") || line.starts_with("fd ") && line.contains("closed")
@@ -306,25 +306,25 @@ fn cancelled_from_many_threads() {
 }
 
 #[test]
-fn many_at_once() {
+fn many_runs_at_once_get_their_own_output() {
     isolated!(limit: Duration::from_secs(600), || {
         let (sender, receiver) = channel();
         let count = rounds(400);
-        let mut in_flight = 0;
+        let mut running = 0;
         for number in 0..count {
             let sender = sender.clone();
             let mut command = sh("cat; echo $0");
             command.arg(number.to_string());
             let run = Run::new().input(vec![b'x'; 70_000]).keep(100_000, 0).timeout(LONG);
             command.run_then(&run, move |output| sender.send((number, output)).expect("waited for")).expect("starts");
-            in_flight += 1;
-            if in_flight == 16 {
+            running += 1;
+            if running == 16 {
                 let (number, output) = receiver.recv().expect("comes");
                 assert!(output.expect("runs").text().ends_with(&format!("x{number}\n")));
-                in_flight -= 1;
+                running -= 1;
             }
         }
-        for _ in 0..in_flight {
+        for _ in 0..running {
             let (number, output) = receiver.recv().expect("comes");
             assert!(output.expect("runs").text().ends_with(&format!("x{number}\n")));
         }
@@ -332,7 +332,7 @@ fn many_at_once() {
 }
 
 #[test]
-fn the_next_run_from_the_last_one_s_end() {
+fn a_callback_can_start_the_next_run() {
     isolated!(|| {
         let (sender, receiver) = channel();
         fn next(left: usize, sender: std::sync::mpsc::Sender<()>) {
@@ -344,26 +344,25 @@ fn the_next_run_from_the_last_one_s_end() {
         }
         next(50, sender);
         receiver.recv().expect("comes");
-        // A callback that panics ends nobody else's run.
     });
 }
 
 #[test]
-fn the_thread_does_not_wait_for_a_run_that_failed_to_start() {
+fn the_engine_ends_after_a_failed_start() {
     isolated!(|| {
         let before = Snapshot::take();
-        // What takes long enough for it to sleep by then: the tree's guard is started first.
+        // The run's guard is started first, which takes long enough for the engine to sleep by then.
         let run = Run::new().tree(Want::Guard);
         for _ in 0..3 {
             let error = Command::new("/nowhere").run_then(&run, |_| ()).expect_err("no program");
             assert_eq!(error.errno(), Errno::ENOENT);
-            eventually("it ends", || Snapshot::take().threads == before.threads);
+            eventually("the engine's thread ends", || Snapshot::take().threads == before.threads);
         }
     });
 }
 
 #[test]
-fn what_the_application_has_at_the_engine_s_numbers_stays() {
+fn reused_engine_descriptors_are_left_alone() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("theirs");
@@ -385,13 +384,13 @@ fn what_the_application_has_at_the_engine_s_numbers_stays() {
         let numbers: Vec<i32> = Snapshot::take().fds.into_keys().filter(is_engine_s).collect();
         assert_eq!(numbers.len(), 2);
         let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
-        // The next one has an engine of its own, whoever sleeps in the other.
+        // The next run has a new engine, although the old one still sleeps.
         let _next = start("echo out");
         let mut outcomes = [next(), next()];
         outcomes.sort_by_key(Result::is_err);
         let [ended, lost] = outcomes.map(|outcome| outcome.map(|output| output.text().into_owned()));
         assert_eq!(ended.expect("runs"), "out\n");
-        assert_eq!(lost.expect_err("not watched any more").errno(), Errno::EBADF);
+        assert_eq!(lost.expect_err("the run is lost").errno(), Errno::EBADF);
         eventually("both threads end", || Snapshot::take().threads == before.threads);
         common::assert_left_alone(&path, &numbers, program);
         drop(theirs);
@@ -399,7 +398,7 @@ fn what_the_application_has_at_the_engine_s_numbers_stays() {
 }
 
 #[test]
-fn what_the_application_has_at_a_run_s_numbers_stays() {
+fn reused_run_descriptors_are_left_alone() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("theirs");
@@ -410,7 +409,7 @@ fn what_the_application_has_at_a_run_s_numbers_stays() {
         let lost = sh("exec sleep 1000").run_interruptible(&Run::new().timeout(LONG).input(vec![0; 1 << 20]), || {
             asked += 1;
             if asked == 1 {
-                // Not young any more, the next time.
+                // The run leaves the start queue before the next call.
                 std::thread::sleep(Duration::from_millis(50));
             }
             if asked == 2 {
@@ -420,13 +419,13 @@ fn what_the_application_has_at_a_run_s_numbers_stays() {
             }
             false
         });
-        assert_eq!(lost.expect_err("not watched any more").errno(), Errno::EBADF);
+        assert_eq!(lost.expect_err("the run is lost").errno(), Errno::EBADF);
         assert!(theirs.len() >= 4, "{theirs:?}");
-        assert_eq!(fs::read(&path).expect("there"), b"theirs", "nothing is written to it");
+        assert_eq!(fs::read(&path).expect("there"), b"theirs", "the library wrote to the application's file");
         for fd in &theirs {
             assert_eq!(fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("still open"), path);
         }
-        // SAFETY: own child, which nobody else waits for.
+        // SAFETY: an own child, which nothing else waits for.
         unsafe {
             libc::kill(program, libc::SIGKILL);
             libc::waitpid(program, std::ptr::null_mut(), 0);
@@ -435,28 +434,28 @@ fn what_the_application_has_at_a_run_s_numbers_stays() {
 }
 
 #[test]
-fn a_run_that_fails_ends_its_program() {
+fn a_failed_run_kills_its_program() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("pids");
         let line = format!("sleep 1000 & echo $$ $! >{0}.new; mv {0}.new {0}; wait", path.display());
-        // Called before the program is watched.
+        // This runs before the library watches the program.
         let confine = || {
-            eventually("both are there", || path.exists());
+            eventually("both processes run", || path.exists());
             confine::deny(&[("ppoll", libc::ENOMEM)]).expect("confined");
             false
         };
-        let run_here = || sh(&line).run_interruptible(&Run::new(), confine).expect_err("not watched any more");
-        let error = std::thread::scope(|scope| scope.spawn(run_here).join().expect("its assertions hold"));
+        let run_here = || sh(&line).run_interruptible(&Run::new(), confine).expect_err("ppoll fails");
+        let error = std::thread::scope(|scope| scope.spawn(run_here).join().expect("the thread's assertions hold"));
         assert_eq!((error.stage(), error.errno()), (Stage::Capture, Errno::ENOMEM), "{error}");
         let pids = fs::read_to_string(&path).expect("written");
         eventually("both are killed", || !pids.split_whitespace().any(is_alive));
-        eventually("it is reaped", || common::children().is_empty());
+        eventually("the program is reaped", || common::children().is_empty());
     });
 }
 
 #[test]
-fn a_run_whose_program_somebody_else_has_reaped_ends_its_tree() {
+fn a_run_kills_its_tree_after_a_foreign_reap() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("pid");
@@ -466,54 +465,54 @@ fn a_run_whose_program_somebody_else_has_reaped_ends_its_tree() {
             if !std::mem::replace(&mut reaped, true) {
                 // SAFETY: stores nothing; the program is the only child.
                 assert!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0);
-                // Else the kernel says how it ended (Linux 6.15).
+                // Otherwise the kernel would report how the program ended (Linux 6.15).
                 confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
             }
             false
         };
         let run_here = || sh(&line).run_interruptible(&Run::new(), reap).expect("a result");
-        let output = std::thread::scope(|scope| scope.spawn(run_here).join().expect("its assertions hold"));
+        let output = std::thread::scope(|scope| scope.spawn(run_here).join().expect("the thread's assertions hold"));
         assert_eq!((output.status, output.stop), (None, Stop::Exited));
         let left = fs::read_to_string(&path).expect("written");
-        eventually("it is killed", || !is_alive(&left));
+        eventually("the leftover is killed", || !is_alive(&left));
     });
 }
 
 #[test]
-fn a_run_that_cannot_be_fed_ends_its_program() {
+fn a_run_whose_input_pipe_fails_kills_its_program() {
     isolated!(|| {
         let run = Run::new().input("never written");
         let sleep = || Command::new("/bin/sleep").arg("1000").run_with(&run).map(drop);
-        let beside = || Command::new("/bin/sleep").arg("1000").run_then(&run, |_| ()).map(drop);
-        let starts: [&(dyn Fn() -> spawnfd::Result<()> + Sync); 2] = [&sleep, &beside];
+        let in_engine = || Command::new("/bin/sleep").arg("1000").run_then(&run, |_| ()).map(drop);
+        let starts: [&(dyn Fn() -> spawnfd::Result<()> + Sync); 2] = [&sleep, &in_engine];
         for start in starts {
             let failed = || {
                 confine::deny(&[("fcntl", libc::EPERM)]).expect("confined");
-                start().expect_err("its pipe cannot be made ready")
+                start().expect_err("the pipe cannot be made non-blocking")
             };
-            let error = std::thread::scope(|scope| scope.spawn(failed).join().expect("its assertions hold"));
+            let error = std::thread::scope(|scope| scope.spawn(failed).join().expect("the thread's assertions hold"));
             assert_eq!((error.stage(), error.errno()), (Stage::Capture, Errno::EPERM), "{error}");
-            eventually("it is killed and reaped", || common::children().is_empty());
+            eventually("the program is killed and reaped", || common::children().is_empty());
         }
     });
 }
 
 #[test]
-fn a_callback_that_panics_harms_nobody() {
+fn a_panicking_callback_does_not_affect_other_runs() {
     isolated!(|| {
         let (sender, receiver) = channel();
         let other = sender.clone();
         let slow = move |output: spawnfd::Result<Output>| other.send(output.expect("runs").ok()).expect("waited for");
         sh("sleep 0.3").run_then(&Run::new(), slow).expect("starts");
         Command::new("/bin/true").run_then(&Run::new(), |_| panic!("on purpose")).expect("starts");
-        assert_eq!(receiver.recv_timeout(LONG), Ok(true), "the other run is over");
+        assert_eq!(receiver.recv_timeout(LONG), Ok(true), "the other run is unaffected");
         let done = move |output: spawnfd::Result<Output>| sender.send(output.expect("runs").ok()).expect("waited for");
         Command::new("/bin/true").run_then(&Run::new(), done).expect("starts");
-        assert_eq!(receiver.recv_timeout(LONG), Ok(true), "and the next one");
+        assert_eq!(receiver.recv_timeout(LONG), Ok(true), "the next run works");
     });
 }
 
-/// Panics where `when` says, but for the thread that it was made in.
+/// Panics when used in the way that `when` names, except in the thread that created it.
 struct Panics {
     when: &'static str,
     made_in: std::thread::ThreadId,
@@ -543,25 +542,25 @@ impl Drop for Panics {
 }
 
 #[test]
-fn what_panics_beside_a_callback_harms_nobody() {
+fn panics_in_input_wakers_and_payloads_do_not_affect_other_runs() {
     isolated!(|| {
         let other = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
-        // Bytes.
+        // Input bytes that panic.
         let fed = |when| {
             let run = Run::new().input(SharedBytes::new(Panics::when(when)));
             let job = sh("sleep 0.1; cat").start(&run).expect("starts");
             drop(run);
             job.wait_timeout(LONG).map(|output| output.map(|output| output.stdout.clone()))
         };
-        let error = fed("read").expect_err("there is nothing to be had");
+        let error = fed("read").expect_err("reading the input panics");
         assert_eq!((error.stage(), error.errno()), (Stage::Capture, Errno::EIO), "{error}");
         assert_eq!(fed("dropped"), Ok(Some(b"x".to_vec())));
-        // A waker that goes with its job.
+        // A waker that panics when its job is dropped.
         let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
         let panics = Panics::when("dropped");
         job.when_writable(Waker::new(move || panics.now("woken")));
         drop(job);
-        // What a callback panics with.
+        // A panic payload that panics when dropped.
         let (sender, receiver) = channel::<()>();
         let panics = Panics::when("dropped");
         let done = move |_| {
@@ -571,14 +570,14 @@ fn what_panics_beside_a_callback_harms_nobody() {
         Command::new("true").run_then(&Run::new(), done).expect("starts");
         assert!(receiver.recv_timeout(LONG).is_err_and(|error| error == RecvTimeoutError::Disconnected));
         other.close_stdin();
-        assert!(other.wait_timeout(LONG).expect("watched").expect("in time").ok(), "the other run is over");
+        assert!(other.wait_timeout(LONG).expect("watched").expect("in time").ok(), "the other run is unaffected");
         let next = Command::new("true").start(&Run::new()).expect("starts");
-        assert!(next.wait_timeout(LONG).expect("watched").expect("in time").ok(), "and the next one");
+        assert!(next.wait_timeout(LONG).expect("watched").expect("in time").ok(), "the next run works");
     });
 }
 
 #[test]
-fn a_callback_has_an_ordinary_stack() {
+fn a_callback_can_use_512_kib_of_stack() {
     isolated!(|| {
         let (sender, receiver) = channel();
         let done = move |_| {
@@ -591,7 +590,7 @@ fn a_callback_has_an_ordinary_stack() {
 }
 
 #[test]
-fn a_program_started_in_a_callback_has_the_host_s_signal_mask() {
+fn a_program_started_in_a_callback_has_the_hosts_signal_mask() {
     isolated!(|| {
         // SAFETY: a set of the thread's own, filled before it is used.
         unsafe {

@@ -10,7 +10,7 @@ use spawnfd::{Command, Drain, Errno, EventOptions, Output, Run, Stage, TerminalS
 use spawnfd_tests::isolated;
 
 #[test]
-fn a_terminal() {
+fn a_run_in_a_terminal_is_read_written_and_resized() {
     isolated!(|| {
         let run = Run::new().terminal(TerminalSize { rows: 33, columns: 77 }).writable(100).window(1000);
         let mut command = sh("stty -echo; tty >/dev/null && stty size; read line; stty size; echo \"got $line\"; cat");
@@ -25,33 +25,33 @@ fn a_terminal() {
             let output = job.wait().expect("watched");
             assert!(output.ok() && output.stderr.is_empty(), "{output:?}");
         }
-        assert_eq!(command.action_count(), 0, "the command is as it was");
-        assert_eq!(command.run().expect("runs").text().trim(), "got", "and has no terminal any more");
+        assert_eq!(command.action_count(), 0, "the command is unchanged");
+        assert_eq!(command.run().expect("runs").text().trim(), "got", "the next run has no terminal");
     });
 }
 
-/// What the run adds for it is no action of the caller's.
+/// The actions that a run adds for its terminal do not count as the caller's.
 #[test]
-fn a_terminal_beside_actions() {
+fn errors_in_a_terminal_run_name_the_callers_action() {
     isolated!(|| {
         let run = Run::new().terminal(TerminalSize::default());
-        for held in [false, true] {
-            let outcome = |command: &mut Command<'static>| match held {
+        for with_job in [false, true] {
+            let outcome = |command: &mut Command<'static>| match with_job {
                 false => command.run_with(&run),
                 true => command.start(&run)?.wait().map(|output| Output::clone(&output)),
             };
-            let output = outcome(sh("echo x >/dev/tty").setsid()).expect("it has a session");
+            let output = outcome(sh("echo x >/dev/tty").setsid()).expect("a terminal needs a session");
             assert_eq!((text(&output).as_str(), output.ok()), ("x\r\n", true));
-            let error = outcome(sh("true").process_group(0)).expect_err("it leads the session");
+            let error = outcome(sh("true").process_group(0)).expect_err("a session leader cannot change its group");
             assert_eq!((error.action(), error.errno()), (Some(0), Errno::EPERM), "{error}");
-            let error = outcome(sh("true").close(0)).expect_err("there is none to control it");
+            let error = outcome(sh("true").close(0)).expect_err("descriptor 0 is not a terminal");
             assert_eq!((error.action(), error.stage(), error.errno()), (None, Stage::Capture, Errno::EBADF), "{error}");
         }
     });
 }
 
 #[test]
-fn the_end_is_read_where_nobody_types() {
+fn a_terminal_without_input_is_at_end_of_file() {
     isolated!(|| {
         let run = Run::new().terminal(TerminalSize::default()).timeout(Duration::from_secs(30));
         for (run, read) in [(run.clone(), ""), (run.input("x\n"), "x\r\nx\r\n")] {
@@ -68,7 +68,7 @@ fn the_end_is_read_where_nobody_types() {
 }
 
 #[test]
-fn what_is_in_a_terminal_at_the_end_is_read() {
+fn output_left_in_the_terminal_is_read_at_the_end() {
     isolated!(|| {
         let directory = spawnfd_tests::scratch();
         let written = directory.path().join("written");
@@ -78,7 +78,7 @@ fn what_is_in_a_terminal_at_the_end_is_read() {
             while (time < $begun + 2) { my $w = syswrite STDOUT, "x" x 100; $n += $w // 0; }
             open my $f, ">", $ARGV[0]; print $f "$n\n";' "$0""#;
         let run = Run::new().terminal(TerminalSize::default()).drain(Duration::ZERO).keep(1 << 20, 0);
-        // Nobody takes what comes.
+        // Nothing reads the events.
         let events = EventOptions { max_bytes: 100, ..EventOptions::default() };
         let mut command = Command::new("sh");
         let (job, _events) = command.args(["-c", fill]).arg(&written).start_events(&run, events).expect("starts");
@@ -90,7 +90,7 @@ fn what_is_in_a_terminal_at_the_end_is_read() {
 }
 
 #[test]
-fn who_keeps_a_terminal_is_named() {
+fn a_process_that_holds_the_terminal_is_named() {
     isolated!(|| {
         let run = Run::new().terminal(TerminalSize { rows: 24, columns: 80 });
         let output = start("trap '' HUP; sleep 1000 & echo $!", &run).wait().expect("watched");
@@ -111,12 +111,13 @@ fn cpu_of_this_thread() -> Duration {
 }
 
 #[test]
-fn a_terminal_that_nobody_has_open_for_a_while() {
+fn output_after_the_terminal_was_closed_for_a_while_is_read() {
     isolated!(|| {
         let run = Run::new().terminal(TerminalSize::default()).window(1000).keep(1 << 20, 0);
         let line = "echo early; exec </dev/null >/dev/null 2>&1; sleep 0.2; seq 20000 >/dev/tty; exit 7";
         let expected: String = (1..=20000).map(|number| format!("{number}\r\n")).collect();
-        // With input the terminal has one more descriptor of ours, which is closed when all is written.
+        // With input, the library has one more descriptor of the terminal, which it closes once everything is
+        // written.
         for run in [run.clone(), run.input(&b"x\n"[..])] {
             for output in
                 [sh(line).run_with(&run).expect("runs"), start(line, &run).wait().expect("watched").as_ref().clone()]
@@ -127,7 +128,7 @@ fn a_terminal_that_nobody_has_open_for_a_while() {
                 assert!(text.ends_with(&expected), "{} bytes", text.len());
             }
         }
-        // It is not looked at without pause meanwhile.
+        // The library does not poll the terminal meanwhile.
         let before = cpu_of_this_thread();
         let run = Run::new().terminal(TerminalSize::default());
         assert!(sh("exec </dev/null >/dev/null 2>&1; sleep 1").run_with(&run).expect("runs").ok());

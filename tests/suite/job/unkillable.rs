@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that SIGKILL does not end. The run ends without them and names them; the library reaps them when they end.
+//! Programs that SIGKILL does not end. The run ends without them and names them; the library reaps them when they
+//! end.
 
 use std::fs::{Permissions, set_permissions};
 use std::io::PipeWriter;
@@ -18,18 +19,18 @@ use spawnfd_tests::{copy_of_program, isolated, require_root, scratch, skip};
 use crate::common::job::{read_until, sh};
 use crate::common::{self, eventually};
 
-/// The user of a caller without privileges.
-const NOBODY: u32 = 65_534;
+/// The user of an unprivileged caller.
+const UNPRIVILEGED: u32 = 65_534;
 
 const GRACES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(50)];
 
-type Way = fn(&mut Command<'static>, &Run) -> Output;
+type Runner = fn(&mut Command<'static>, &Run) -> Output;
 
-/// Each way to run a command, with a grace of its own.
-const WAYS: [(Way, Duration); 2] = [(here, GRACES[0]), (in_the_engine, GRACES[1])];
+/// Each runner, with a grace of its own.
+const RUNNERS: [(Runner, Duration); 2] = [(here, GRACES[0]), (in_the_engine, GRACES[1])];
 
-/// Runs `body` in a copy of this process that an unprivileged user owns. The path is that of `spawnfd-setuid`, which this user may not
-/// kill. All children must be reaped in the end.
+/// Runs `body` in a forked child that an unprivileged user owns. The path is that of `spawnfd-setuid`, which this
+/// user may not kill. At the end all children must be reaped.
 fn as_user(body: impl FnOnce(&Path)) {
     if !require_root() {
         return;
@@ -38,8 +39,8 @@ fn as_user(body: impl FnOnce(&Path)) {
     let program = copy_of_program("spawnfd-setuid", directory.path());
     set_permissions(&program, Permissions::from_mode(0o4755)).expect("own file");
     wait_for(fork(|| {
-        Confinement::default().user(NOBODY, NOBODY).apply().expect("confined");
-        // The change of ids has made /proc/self root's.
+        Confinement::default().user(UNPRIVILEGED, UNPRIVILEGED).apply().expect("confined");
+        // After the change of ids, /proc/self belongs to root.
         // SAFETY: a flag of this process.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1) }, 0);
         if Command::new(&program).run().expect("runs").code() == Some(77) {
@@ -50,13 +51,13 @@ fn as_user(body: impl FnOnce(&Path)) {
     }));
 }
 
-/// Has SIGKILL and all other signals accepted without effect: of this thread, and of threads that it starts.
+/// Makes SIGKILL and all other signals succeed without effect, for this thread and the threads that it starts.
 fn accept_signals_without_effect() {
     confine::deny(&[("pidfd_send_signal", 0)]).expect("confined");
 }
 
-/// The command, which reads from a pipe; it ends when the pipe's writer is dropped.
-fn held(mut command: Command<'static>) -> (Command<'static>, PipeWriter) {
+/// Gives a command a pipe as stdin. The program ends when the returned writer is dropped.
+fn with_stdin_pipe(mut command: Command<'static>) -> (Command<'static>, PipeWriter) {
     let (theirs, ours) = common::pipe();
     command.stdin(OwnedFd::from(theirs));
     (command, ours)
@@ -73,11 +74,11 @@ fn in_the_engine(command: &mut Command<'static>, run: &Run) -> Output {
 }
 
 /// Runs a command with a timeout that leaves it the time to print its pid.
-fn timed_out(way: Way, command: impl Fn() -> Command<'static>, run: &Run) -> (Output, PipeWriter) {
+fn timed_out(runner: Runner, command: impl Fn() -> Command<'static>, run: &Run) -> (Output, PipeWriter) {
     let mut time = Duration::from_millis(300);
     loop {
-        let (mut command, writer) = held(command());
-        let output = way(&mut command, &run.clone().timeout(time));
+        let (mut command, writer) = with_stdin_pipe(command());
+        let output = runner(&mut command, &run.clone().timeout(time));
         if !output.stdout.is_empty() {
             return (output, writer);
         }
@@ -90,7 +91,7 @@ fn pid_in(output: &Output) -> u32 {
     output.text().trim().parse().unwrap_or_else(|_| panic!("no pid: {output:?}"))
 }
 
-/// Whether there is such a process, ended or not.
+/// Whether the process exists, zombies included.
 fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
@@ -100,23 +101,23 @@ fn assert_left(output: &Output, stop: Stop, fate: Fate, name: &str) {
     assert_eq!((output.stop, output.status, output.status_lost, output.ok()), (stop, None, false, false), "{output:?}");
     let left: Vec<_> = output.leftovers.iter().map(|left| (left.pid, &left.name[..], left.fate)).collect();
     assert_eq!(left, [(pid_in(output), name, fate)], "{output:?}");
-    assert!(is_there(pid_in(output)), "it still runs");
+    assert!(is_there(pid_in(output)), "the program still runs");
 }
 
 #[test]
 fn a_timeout_ends_the_run_of_a_program_that_may_not_be_killed() {
     isolated!(|| as_user(|program| {
-        for (way, grace) in WAYS {
-            let (output, writer) = timed_out(way, || Command::new(program), &Run::new().grace(grace));
+        for (runner, grace) in RUNNERS {
+            let (output, writer) = timed_out(runner, || Command::new(program), &Run::new().grace(grace));
             assert_left(&output, Stop::Timeout, Fate::NotPermitted, "spawnfd-setuid");
-            assert_eq!(output.drain, Drain::Cut(Vec::new()), "this user may not see its descriptors");
+            assert_eq!(output.drain, Drain::Cut(Vec::new()), "this user may not see the program's descriptors");
             let pid = pid_in(&output);
             let error = output.check().expect_err("not ok").to_string();
             let expected =
                 format!("{} could not be killed (not permitted) and still runs as process {pid}", program.display());
             assert_eq!(error, expected);
             drop(writer);
-            eventually("it is reaped", || !is_there(pid));
+            eventually("the program is reaped", || !is_there(pid));
         }
     }));
 }
@@ -125,37 +126,37 @@ fn a_timeout_ends_the_run_of_a_program_that_may_not_be_killed() {
 fn cancelling_and_limits_end_the_run_of_a_program_that_may_not_be_killed() {
     isolated!(|| as_user(|program| {
         for grace in GRACES {
-            let (mut command, _writer) = held(Command::new(program));
+            let (mut command, _writer) = with_stdin_pipe(Command::new(program));
             let job = command.start(&Run::new().window(100)).expect("starts");
             read_until(&job, 0, "\n");
             job.stop(grace);
             assert_left(&job.wait().expect("watched"), Stop::Cancelled, Fate::NotPermitted, "spawnfd-setuid");
         }
-        for (way, grace) in WAYS {
-            let (mut command, _writer) = held(Command::new(program));
-            let output = way(&mut command, &Run::new().output_limit(1).grace(grace));
+        for (runner, grace) in RUNNERS {
+            let (mut command, _writer) = with_stdin_pipe(Command::new(program));
+            let output = runner(&mut command, &Run::new().output_limit(1).grace(grace));
             assert_left(&output, Stop::OutputLimit, Fate::NotPermitted, "spawnfd-setuid");
         }
     }));
 }
 
-/// The place with a limiter tells of the end of a run whose result nobody gets.
+/// The result of a dropped run is not reported; the limiter shows that the run has ended.
 #[test]
 fn dropping_ends_the_run_of_a_program_that_may_not_be_killed() {
     isolated!(|| as_user(|program| {
         let limiter = Limiter::new(2);
         let run = Run::new().window(100).grace(Duration::ZERO).limiter(&limiter);
-        let (mut command, job_writer) = held(Command::new(program));
+        let (mut command, job_writer) = with_stdin_pipe(Command::new(program));
         let job = command.start(&run).expect("starts");
         read_until(&job, 0, "\n");
         let pid = job.id();
-        let (mut command, future_writer) = held(Command::new(program));
+        let (mut command, future_writer) = with_stdin_pipe(Command::new(program));
         drop(command.run_async(&run));
         drop(job);
         eventually("both runs have ended", || limiter.running() == 0);
-        assert!(is_there(pid), "it still runs");
+        assert!(is_there(pid), "the program still runs");
         drop((job_writer, future_writer));
-        eventually("it is reaped", || !is_there(pid));
+        eventually("the program is reaped", || !is_there(pid));
     }));
 }
 
@@ -163,9 +164,9 @@ fn dropping_ends_the_run_of_a_program_that_may_not_be_killed() {
 fn a_status_that_arrives_after_the_refused_kill_is_reported() {
     isolated!(|| as_user(|program| {
         for grace in GRACES {
-            // The program has a second to end: a busy machine may need more.
+            // The program has one second to end; a busy machine may need more.
             eventually("it ends in time", || {
-                let (mut command, writer) = held(Command::new(program));
+                let (mut command, writer) = with_stdin_pipe(Command::new(program));
                 let job = command.start(&Run::new().window(100)).expect("starts");
                 read_until(&job, 0, "\n");
                 job.stop(grace);
@@ -185,14 +186,14 @@ fn a_status_that_arrives_after_the_refused_kill_is_reported() {
 #[test]
 fn an_adopted_program_that_may_not_be_killed_is_still_read() {
     isolated!(|| as_user(|program| {
-        let (mut command, writer) = held(Command::new(program));
+        let (mut command, writer) = with_stdin_pipe(Command::new(program));
         let job = command.start(&Run::new().window(100).leftovers(Leftovers::Adopt)).expect("starts");
         let (_, since) = read_until(&job, 0, "\n");
         job.stop(Duration::ZERO);
         assert_left(&job.wait().expect("watched"), Stop::Cancelled, Fate::NotPermitted, "spawnfd-setuid");
         drop(writer);
         read_until(&job, since, "bye\n");
-        eventually("it is reaped", || !is_there(job.id()));
+        eventually("the program is reaped", || !is_there(job.id()));
     }));
 }
 
@@ -216,7 +217,7 @@ fn a_descendant_that_may_not_be_killed_is_a_leftover() {
                 let left: Vec<_> = output.leftovers.iter().map(|left| (left.pid, left.fate)).collect();
                 assert_eq!(left, [(pid_in(&output), Fate::NotPermitted)]);
                 drop(writer);
-                eventually("it has ended", || !is_there(pid_in(&output)));
+                eventually("the descendant has ended", || !is_there(pid_in(&output)));
             }
         }
     }));
@@ -226,8 +227,8 @@ fn a_descendant_that_may_not_be_killed_is_a_leftover() {
 fn a_timeout_ends_the_run_of_a_program_that_a_kill_does_not_end() {
     isolated!(|| {
         accept_signals_without_effect();
-        for (way, grace) in WAYS {
-            let (output, writer) = timed_out(way, || sh("echo $$; exec cat"), &Run::new().grace(grace));
+        for (runner, grace) in RUNNERS {
+            let (output, writer) = timed_out(runner, || sh("echo $$; exec cat"), &Run::new().grace(grace));
             assert_left(&output, Stop::Timeout, Fate::Uninterruptible, "cat");
             let pid = pid_in(&output);
             assert_eq!(output.drain, Drain::Cut(vec![pid]));
@@ -236,7 +237,7 @@ fn a_timeout_ends_the_run_of_a_program_that_a_kill_does_not_end() {
                 format!("/bin/sh could not be killed (SIGKILL had no effect) and still runs as process {pid}");
             assert_eq!(error, expected);
             drop(writer);
-            eventually("it is reaped", || !is_there(pid));
+            eventually("the program is reaped", || !is_there(pid));
         }
         eventually("all children are reaped", || common::children().is_empty());
     });
@@ -250,7 +251,7 @@ fn a_tree_that_a_kill_does_not_end_is_listed() {
             let (theirs, writer) = common::pipe();
             let mut command = sh("cat <&3 & echo $!; read x");
             command.descriptor(OwnedFd::from(theirs), 3);
-            let (mut command, shell_writer) = held(command);
+            let (mut command, shell_writer) = with_stdin_pipe(command);
             let job = command.start(&Run::new().window(100).tree(want)).expect("starts");
             let (child, _) = read_until(&job, 0, "\n");
             job.stop(Duration::ZERO);

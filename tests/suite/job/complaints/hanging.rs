@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The call does not come back.
+//! Calls that hang.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use spawnfd::{Drain, EventOptions, Leftovers, Output, Run, Stop, WhenFull};
 use spawnfd_tests::{isolated, scratch};
 
-use super::{LONG, Platform, both, both_timed_out, is_alive, kill, pid_from, pid_in, platform_sh, sh};
+use super::{LONG, StdCall, both, both_timed_out, is_alive, kill, pid_from, pid_in, sh, std_sh};
 use crate::common;
 
 fn holders(output: &Output) -> &[u32] {
@@ -17,10 +17,10 @@ fn holders(output: &Output) -> &[u32] {
     }
 }
 
-/// opencode#20902, opencode#22012, codex#4337, codex#7846: a process left in the background keeps stdout open, and the call waits
-/// for it for ever.
+/// opencode#20902, opencode#22012, codex#4337, codex#7846: a background process keeps stdout open, and the call waits
+/// for it without end.
 #[test]
-fn a_grandchild_holds_stdout() {
+fn a_grandchild_that_holds_stdout_does_not_delay_the_result() {
     isolated!(|| {
         let line = "setsid sleep 1000 & echo $!";
         let begun = Instant::now();
@@ -30,7 +30,7 @@ fn a_grandchild_holds_stdout() {
             |output| {
                 let pid = pid_in(&output.text());
                 assert_eq!((output.stop, output.code()), (Stop::Exited, Some(0)));
-                assert_eq!(holders(&output), [pid], "the result names who holds it");
+                assert_eq!(holders(&output), [pid], "the result names the process that holds stdout");
                 kill(pid);
             },
         );
@@ -38,14 +38,14 @@ fn a_grandchild_holds_stdout() {
     });
 }
 
-/// The same reports, as they come about: std's way waits for the end of the pipe.
+/// The same reports, with std: it waits for end of file on the pipe.
 #[test]
-fn a_grandchild_holds_stdout_of_the_platform() {
+fn std_waits_for_a_grandchild_that_holds_stdout() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("pid");
-        let mut command = platform_sh(&format!("setsid sleep 1000 & echo $! > {}", path.display()));
-        let call = Platform::call(move || command.output());
+        let mut command = std_sh(&format!("setsid sleep 1000 & echo $! > {}", path.display()));
+        let call = StdCall::call(move || command.output());
         let pid = pid_from(&path);
         call.hangs();
         kill(pid);
@@ -53,9 +53,9 @@ fn a_grandchild_holds_stdout_of_the_platform() {
     });
 }
 
-/// The same reports; here a daemon forks twice and makes a session of its own, so that nobody is its parent any more.
+/// The same reports. Here a daemon forks twice and calls setsid, so that no process of the run is its parent.
 #[test]
-fn a_double_fork_with_setsid() {
+fn a_daemon_that_holds_stdout_does_not_delay_the_result() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("pid");
@@ -66,7 +66,7 @@ fn a_double_fork_with_setsid() {
             |output| {
                 let pid = pid_from(&path);
                 assert_eq!((output.stop, output.code(), holders(&output)), (Stop::Exited, Some(7), &[pid][..]));
-                assert!(is_alive(pid), "it is left alone");
+                assert!(is_alive(pid), "the daemon is left alone");
                 kill(pid);
                 std::fs::remove_file(&path).expect("own file");
             },
@@ -74,28 +74,28 @@ fn a_double_fork_with_setsid() {
     });
 }
 
-/// PizzaPi#891: nobody ever closes the program's standard input, and the program reads it.
+/// PizzaPi#891: the program reads its standard input, and no process ever closes the other end.
 #[test]
-fn stdin_never_closes() {
+fn a_program_does_not_wait_for_the_hosts_stdin() {
     isolated!(|| {
-        // What the host's own standard input is like in a terminal or under a supervisor: open, and silent.
+        // The host's own stdin, as in a terminal or under a supervisor: open and silent.
         let (silent, writer) = common::pipe();
         std::mem::forget(common::at_number(&silent, 0));
         both(|| sh("cat; echo end"), &Run::new(), |output| assert_eq!(output.text(), "end\n"));
         both(|| sh("cat; echo end"), &Run::new().input("given\n"), |output| assert_eq!(output.text(), "given\nend\n"));
 
-        let mut command = platform_sh("cat; echo end");
+        let mut command = std_sh("cat; echo end");
         let child = command.stdout(std::process::Stdio::piped()).spawn().expect("starts");
-        let call = Platform::call(|| child.wait_with_output());
+        let call = StdCall::call(|| child.wait_with_output());
         call.hangs();
         drop(writer);
         assert_eq!(call.finish().expect("runs").stdout, b"end\n");
     });
 }
 
-/// The program does not react to SIGTERM.
+/// The program ignores SIGTERM.
 #[test]
-fn a_child_ignores_term() {
+fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
     isolated!(|| {
         let run = Run::new().grace(Duration::from_millis(200));
         let begun = Instant::now();
@@ -109,52 +109,53 @@ fn a_child_ignores_term() {
     });
 }
 
-/// The program is stopped (^Z, or SIGTTIN as it reads from the terminal), and so never notices that it is to end.
+/// The program is stopped (^Z, or SIGTTIN on a read from the terminal), so a pending SIGTERM has no effect.
 #[test]
-fn a_stopped_child() {
+fn a_stopped_program_is_continued_to_receive_sigterm() {
     isolated!(|| {
         let run = Run::new().grace(LONG * 2);
         let line = "trap 'echo bye; exit 3' TERM; : >\"$0\"; kill -STOP $$; sleep 1000";
         both_timed_out(line, &run, |output| {
-            assert_eq!((output.stop, output.code()), (Stop::Timeout, Some(3)), "woken, and told");
+            assert_eq!((output.stop, output.code()), (Stop::Timeout, Some(3)), "continued, and terminated");
             assert_eq!(output.text(), "bye\n");
-            assert!(output.wall < LONG, "not by the end of its grace: {:?}", output.wall);
+            assert!(output.wall < LONG, "the program ends before its grace does: {:?}", output.wall);
         });
     });
 }
 
-/// Who asked for the output never reads it, and the program stands still with a full pipe.
+/// The caller asks for events and never reads them, and the program blocks on a full pipe.
 #[test]
-fn a_reader_that_never_reads() {
+fn unread_events_do_not_delay_a_timeout() {
     isolated!(|| {
         let line = "head -c 3000000 /dev/zero; echo done >&2";
         let waiting = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
         let run = Run::new().timeout(Duration::from_millis(300)).grace(LONG);
         let (job, _unread) = sh(line).start_events(&run, waiting).expect("starts");
-        let output = job.wait_timeout(LONG).expect("watched").expect("its time is over, read or not");
+        let output = job.wait_timeout(LONG).expect("watched").expect("the timeout ends it, read or not");
         assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15)));
 
         let dropping = EventOptions { when_full: WhenFull::DropOldest, ..waiting };
         let (job, _unread) = sh(line).start_events(&Run::new(), dropping).expect("starts");
-        assert!(job.wait_timeout(LONG).expect("watched").expect("nobody holds it up").ok());
+        assert!(job.wait_timeout(LONG).expect("watched").expect("no reader is waited for").ok());
 
         let (job, unread) = sh(line).start_events(&Run::new(), waiting).expect("starts");
         drop(unread);
-        assert!(job.wait_timeout(LONG).expect("watched").expect("nobody holds it up").ok());
+        assert!(job.wait_timeout(LONG).expect("watched").expect("no reader is waited for").ok());
 
-        // The platform's program waits for its reader, and who waits for the program before reading waits for ever.
-        let mut child = platform_sh(line).stdout(std::process::Stdio::piped()).spawn().expect("starts");
+        // With std the program waits for its reader. A caller that waits for the program before it reads waits
+        // without end.
+        let mut child = std_sh(line).stdout(std::process::Stdio::piped()).spawn().expect("starts");
         let mut stdout = child.stdout.take().expect("piped");
-        let call = Platform::call(move || child.wait());
+        let call = StdCall::call(move || child.wait());
         call.hangs();
         std::io::copy(&mut stdout, &mut File::create("/dev/null").expect("there")).expect("own pipe");
         assert!(call.finish().expect("runs").success());
     });
 }
 
-/// The other way round: a program that never reads what it is given.
+/// The program never reads its input.
 #[test]
-fn a_program_that_never_reads() {
+fn unread_input_does_not_block_the_caller() {
     isolated!(|| {
         let run = Run::new().input(vec![b'x'; 3_000_000]).timeout(Duration::from_millis(200));
         both(
@@ -167,12 +168,12 @@ fn a_program_that_never_reads() {
         let job = sh("exec sleep 1000").start(&Run::new().writable(1000)).expect("starts");
         let all = vec![b'x'; 1_000_000];
         let mut written = 0;
-        while let taken @ 1.. = job.write(&all).expect("it might read") {
+        while let taken @ 1.. = job.write(&all).expect("stdin is open") {
             written += taken;
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(written < all.len(), "what is not taken is said, at once");
+        assert!(written < all.len(), "a write returns how much it took, at once");
         drop(job);
-        common::eventually("ended", || common::children().is_empty());
+        common::eventually("the program is killed and reaped", || common::children().is_empty());
     });
 }

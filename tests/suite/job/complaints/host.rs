@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts that do something of their own: with children, descriptors, threads.
+//! Hosts that act on children, descriptors and threads themselves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,13 +16,14 @@ use spawnfd_tests::{confine, isolated};
 use super::{LONG, both, is_alive, kill, pid_in, sh};
 use crate::common::{self, eventually, rounds};
 
-/// The result where somebody else may have taken the status: never a wrong one, and lost only where the kernel does not keep it.
+/// Checks a result whose status may have been taken by another waiter. It is never wrong, and lost only if the kernel
+/// does not keep it.
 fn status_of(result: spawnfd::Result<Output>, expected: i32) {
-    let output = result.expect("a result, whoever has the status");
+    let output = result.expect("a result, although another waiter may have the status");
     assert_eq!(output.stop, Stop::Exited);
     match output.status {
         Some(status) => assert_eq!(status.code(), Some(expected)),
-        None => assert!(!common::kernel_keeps_exit_status(), "this kernel knows"),
+        None => assert!(!common::kernel_keeps_exit_status(), "this kernel keeps the status"),
     }
 }
 
@@ -44,33 +45,33 @@ fn runs_while_others_wait() {
     assert_eq!(output.stop, Stop::Timeout);
     match output.status {
         Some(_) => assert_eq!(output.signal(), Some(15)),
-        None => assert!(!common::kernel_keeps_exit_status(), "this kernel knows"),
+        None => assert!(!common::kernel_keeps_exit_status(), "this kernel keeps the status"),
     }
-    eventually("nobody is left", || common::children().is_empty());
+    eventually("no child is left", || common::children().is_empty());
 }
 
-/// A cure for zombies (openclaw#97616): a host that ignores SIGCHLD, so that the kernel reaps.
+/// A remedy for zombies (openclaw#97616): a host ignores SIGCHLD, so that the kernel reaps.
 #[test]
-fn sigchld_is_ignored() {
+fn runs_work_with_sigchld_ignored() {
     isolated!(|| {
         // SAFETY: SIG_IGN: the kernel reaps children by itself.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         runs_while_others_wait();
-        // The platform cannot tell how its program ended.
-        let lost = std::process::Command::new("true").status().expect_err("nobody knows");
+        // std cannot report how its program ended.
+        let lost = std::process::Command::new("true").status().expect_err("the kernel has reaped it");
         assert_eq!(lost.raw_os_error(), Some(libc::ECHILD));
     });
 }
 
-/// Another one: a host (an init, a supervisor, another library) that loops on wait(-1).
+/// Another remedy: a host (an init, a supervisor, another library) loops on wait(-1).
 #[test]
-fn a_foreign_wait_takes_the_status() {
+fn runs_work_while_another_thread_reaps_all_children() {
     isolated!(limit: Duration::from_secs(600), || {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    // SAFETY: any child of this process; that is the test.
+                    // SAFETY: reaps any child of this process, on purpose.
                     unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
                 }
             });
@@ -81,9 +82,9 @@ fn a_foreign_wait_takes_the_status() {
     });
 }
 
-/// And where the kernel does not keep what was taken: only the status is lost.
+/// If the kernel does not keep the status, only the status is lost.
 #[test]
-fn a_status_is_lost() {
+fn a_lost_status_is_reported_and_the_output_is_kept() {
     isolated!(|| {
         confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
         // SAFETY: SIG_IGN: the kernel reaps children by itself.
@@ -113,15 +114,15 @@ fn a_status_is_lost() {
             assert_eq!((output.stop, output.status, &output.text()[..]), (Stop::Cancelled, None, "out\n"));
         }
         let mut child = sh("exit 3").spawn().expect("starts");
-        assert_eq!(child.wait().expect_err("nobody knows").errno(), Errno::ECHILD);
-        assert_eq!(child.wait().expect_err("nor later").errno(), Errno::ECHILD);
-        eventually("nobody is left", || common::children().is_empty());
+        assert_eq!(child.wait().expect_err("the status is lost").errno(), Errno::ECHILD);
+        assert_eq!(child.wait().expect_err("the status is lost").errno(), Errno::ECHILD);
+        eventually("no child is left", || common::children().is_empty());
     });
 }
 
-/// Whoever has the status of a child that was never a program: it is no result.
+/// The child of a failed start has a status, but no program had it. A foreign waiter that takes it changes nothing.
 #[test]
-fn the_status_of_what_was_no_program_is_taken() {
+fn a_failed_start_is_an_error_although_its_child_was_reaped() {
     isolated!(|| {
         confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
         for _ in 0..rounds(100) {
@@ -138,9 +139,9 @@ fn the_status_of_what_was_no_program_is_taken() {
     });
 }
 
-/// A status that was surely taken before it was asked for.
+/// The status is taken before the library asks for it.
 #[test]
-fn a_status_that_was_taken_is_recovered() {
+fn a_status_taken_by_waitpid_is_recovered() {
     isolated!(|| {
         for (line, expected) in [("exit 0", 0), ("exit 77", 77 << 8), ("kill -9 $$", 9), ("kill -15 $$", 15)] {
             let mut child = sh(line).spawn().expect("starts");
@@ -152,20 +153,20 @@ fn a_status_that_was_taken_is_recovered() {
                 Ok(status) => assert_eq!(std::os::unix::process::ExitStatusExt::into_raw(status), expected),
                 Err(error) => assert!(error.errno() == Errno::ECHILD && !common::kernel_keeps_exit_status(), "{error}"),
             }
-            assert_eq!(child.usage(), None, "what it used is gone");
-            child.kill().expect("nobody is left to kill");
+            assert_eq!(child.usage(), None, "the resource usage is lost");
+            child.kill().expect("an ended child needs no kill");
         }
     });
 }
 
-/// Daemons close 0, 1 and 2; what a library opens then lands there.
+/// Daemons close 0, 1 and 2. A descriptor that a library opens then gets one of these numbers.
 #[test]
-fn standard_streams_are_closed() {
+fn runs_work_with_standard_streams_closed() {
     isolated!(|| {
         for closed in [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 1, 2]] {
-            // In a copy of this process, of which only the exit status is needed.
+            // In a forked child, of which only the exit status is needed.
             wait_for(fork(|| {
-                // SAFETY: the copy needs none of them.
+                // SAFETY: the forked child needs none of them.
                 closed.iter().for_each(|&number| _ = unsafe { libc::close(number) });
                 let line = "cat; echo out; echo err >&2; ls /proc/self/fd | wc -l";
                 both(
@@ -180,17 +181,17 @@ fn standard_streams_are_closed() {
     });
 }
 
-/// And stays there: the stream that the application opens later is closed with what the library kept.
+/// A stream that the application opens later must get its number back, so the library keeps no descriptor there.
 #[test]
-fn standard_streams_are_opened_later() {
+fn the_library_keeps_no_descriptor_at_numbers_0_to_2() {
     isolated!(|| {
         wait_for(fork(|| {
             let snapshots = SnapshotCache::default();
-            // SAFETY: the copy needs none of them.
+            // SAFETY: the forked child needs none of them.
             (0..3).for_each(|number| _ = unsafe { libc::close(number) });
             let none_open = |what: &str| {
                 for number in 0..3 {
-                    // SAFETY: asks for a flag.
+                    // SAFETY: a query of a flag.
                     assert_eq!(unsafe { libc::fcntl(number, libc::F_GETFD) }, -1, "{what}: {number}");
                 }
             };
@@ -199,26 +200,26 @@ fn standard_streams_are_opened_later() {
             drop(snapshots.open("/bin/true").expect("a snapshot"));
             none_open("a cached snapshot");
             assert!(template.command().run().expect("runs").ok());
-            none_open("what a spawn keeps");
+            none_open("after a spawn");
             let run = Run::new().writable(10).window(10);
             let jobs = [run.clone(), run.clone().tree(Want::Guard), run.terminal(TerminalSize::default())]
                 .map(|run| sh("read x").start(&run).expect("starts"));
-            none_open("jobs under way, the engine, and the guard");
+            none_open("running jobs, the engine, and the guard");
             let mut left = Command::new("/bin/cat");
             left.stdin(Stdio::Piped).stdout(Stdio::Null).stderr(Stdio::Null);
             let mut left = left.spawn().expect("starts");
             let stdin = left.stdin.take();
             drop(left);
-            none_open("a child that is left to the reaper");
+            none_open("a dropped child that the reaper watches");
             drop((jobs, stdin));
             eventually("all are reaped", || common::children().is_empty());
         }));
     });
 }
 
-/// A host that forks (os.fork, multiprocessing) while jobs run: the jobs are the parent's, and both go on.
+/// A host forks (os.fork, multiprocessing) while jobs run. The jobs belong to the parent; both processes go on.
 #[test]
-fn a_fork_while_jobs_run() {
+fn parent_and_forked_child_both_run_jobs() {
     isolated!(limit: Duration::from_secs(600), || {
         let line = "read x; echo got $x";
         for _ in 0..rounds(40) {
@@ -232,7 +233,7 @@ fn a_fork_while_jobs_run() {
             both(|| sh("echo parent"), &Run::new(), |output| assert_eq!(output.text(), "parent\n"));
             wait_for(copy);
             for job in jobs {
-                assert!(job.try_wait().expect("watched").is_none(), "the copy's end is nothing to them");
+                assert!(job.try_wait().expect("watched").is_none(), "the forked child's end does not affect them");
                 assert_eq!(job.write(b"parent\n").expect("reads"), 7);
                 assert_eq!(job.wait().expect("watched").text(), "got parent\n");
             }
@@ -240,26 +241,26 @@ fn a_fork_while_jobs_run() {
     });
 }
 
-/// A copy of a job's handle is good for nothing in a fork's copy, and leaves the parent's job alone; whatever the engine's thread
-/// held when the host forked.
+/// A job's handle has no effect in a forked child, and leaves the parent's job alone, whatever lock the engine's
+/// thread held at the fork.
 #[test]
-fn a_copy_drops_its_handle() {
+fn a_job_handle_has_no_effect_in_a_forked_child() {
     isolated!(limit: Duration::from_secs(600), || {
         let run = Run::new().writable(100).window(4096);
         let options = EventOptions { max_bytes: 4096, ..EventOptions::default() };
         for _ in 0..rounds(20) {
-            // Its echo, of what it is told at once, keeps the engine busy.
+            // The shell echoes what it reads, which keeps the engine busy.
             let mut held = Some(sh("while read x; do echo got $x; done").start_events(&run, options).expect("starts"));
             for _ in 0..20 {
                 held.as_ref().map(|(job, _)| job.write(b"noise\n"));
                 wait_for(fork(|| {
                     let (job, mut events) = held.take().expect("a copy");
-                    assert_eq!(job.wait().expect_err("not its own").errno(), Errno::ECHILD);
-                    assert_eq!(job.try_wait().expect_err("not its own").errno(), Errno::ECHILD);
-                    assert_eq!(job.write(b"copy\n").expect_err("not its own").errno(), Errno::EPIPE);
+                    assert_eq!(job.wait().expect_err("the parent's job").errno(), Errno::ECHILD);
+                    assert_eq!(job.try_wait().expect_err("the parent's job").errno(), Errno::ECHILD);
+                    assert_eq!(job.write(b"copy\n").expect_err("the parent's job").errno(), Errno::EPIPE);
                     assert_eq!(job.read(0), Chunk::default());
                     assert_eq!(events.next_timeout(Duration::MAX), Some(Event::End));
-                    job.signal(libc::SIGKILL, true).expect("to nobody");
+                    job.signal(libc::SIGKILL, true).expect("no process gets it");
                     job.stop(Duration::ZERO);
                 }));
                 while held.as_mut().is_some_and(|(_, events)| events.try_next().is_some()) {}
@@ -274,9 +275,10 @@ fn a_copy_drops_its_handle() {
     });
 }
 
-/// PDEATHSIG kills the child when the creating thread ends, the process alive. A pool's threads come and go.
+/// PR_SET_PDEATHSIG kills a child when the thread that created it ends, although the process lives on. A thread
+/// pool's threads end.
 #[test]
-fn the_creating_thread_ends() {
+fn programs_outlive_the_thread_that_started_them() {
     isolated!(|| {
         let run = Run::new().writable(100).leftovers(Leftovers::Detach);
         let (job, child) = std::thread::spawn(move || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What stays behind in the host.
+//! Leaks in the host.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use spawnfd::{Command, Event, EventOptions, Run, TerminalSize};
 use spawnfd_tests::isolated;
 use spawnfd_tests::leaks::Snapshot;
 
-use super::{LONG, platform_sh, sh};
+use super::{LONG, sh, std_sh};
 use crate::common::{self, Launcher, eventually, rounds};
 
-/// No more than a test's own threads, and no child, not even an ended one.
+/// Whether only the test's own threads are left, and no child, not even a zombie.
 fn idle() -> bool {
     let now = Snapshot::take();
     now.children.is_empty() && !now.has_zombie && now.threads.len() <= 2
@@ -18,7 +18,7 @@ fn idle() -> bool {
 
 /// openclaw#97616: 513 zombies of one agent.
 #[test]
-fn zombies() {
+fn no_zombies_remain() {
     isolated!(limit: Duration::from_secs(600), || {
         for round in 0..rounds(600) {
             match round % 6 {
@@ -32,24 +32,24 @@ fn zombies() {
         }
         eventually("all are reaped", idle);
 
-        // Dropping the platform's leaves a zombie for as long as the host lives.
-        let child = platform_sh("exit 0").spawn().expect("starts");
+        // A dropped child of std stays a zombie as long as the host lives.
+        let child = std_sh("exit 0").spawn().expect("starts");
         let pid = child.id().cast_signed();
         drop(child);
         eventually("it has ended", || Snapshot::take().has_zombie);
-        // SAFETY: the child that the line above has left.
+        // SAFETY: the child that was dropped above.
         assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
     });
 }
 
-/// Terminals that this process has open.
+/// The number of terminals that this process has open.
 fn terminals() -> usize {
     Snapshot::take().fds.values().filter(|fd| fd.target.contains("/ptmx") || fd.target.contains("/pts/")).count()
 }
 
-/// codex#26984, gemini-cli#21626: terminals and descriptors of one agent that were never given back, 527 of them.
+/// codex#26984, gemini-cli#21626: one agent never closed 527 terminals and descriptors.
 #[test]
-fn terminals_and_descriptors() {
+fn terminals_and_descriptors_are_closed() {
     isolated!(limit: Duration::from_secs(600), || {
         let run = Run::new().terminal(TerminalSize::default()).writable(1000).window(1000);
         let many_at_once = || {
@@ -59,7 +59,7 @@ fn terminals_and_descriptors() {
                 match number % 3 {
                     0 => drop(job.write(b"1\n").expect("reads")),
                     1 => job.close_stdin(),
-                    // Ended as it is dropped.
+                    // Dropping the job ends it.
                     _ => {}
                 }
             }
@@ -71,7 +71,7 @@ fn terminals_and_descriptors() {
             let output = sh("tty").run_with(&run).expect("runs");
             assert!(output.text().starts_with("/dev/pts/"), "{output:?}");
             let mut command = Command::new("/nowhere");
-            assert!(command.run_with(&run).is_err(), "nor when there is no such program");
+            assert!(command.run_with(&run).is_err(), "the program does not exist");
             let (_job, mut events) = sh("tty").start_events(&run, EventOptions::default()).expect("starts");
             assert!(matches!(events.next_timeout(LONG), Some(Event::Chunk { .. })));
         };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What users of agents report, each as a test: it does not happen here. Where it is cheap to show, it is shown to happen with the
-//! platform's own way, `std::process::Command`.
+//! Problems that users of agents report. Each test shows that the library does not have the problem. Where it is
+//! cheap, the test also shows that `std::process::Command` has it.
 //!
-//! Public reports are named as repository#number; what has none is what these came from, or come to.
+//! Public reports are named as repository#number. A problem without a number follows from a reported one.
 
 mod hanging;
 mod host;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use spawnfd::{Command, Output, Run};
 use spawnfd_tests::enough_time;
 
-/// Longer than anything here takes on a busy machine, and far less than what hangs would.
+/// Longer than any test needs on a busy machine, and far shorter than a hang.
 const LONG: Duration = Duration::from_secs(60);
 
 fn sh(line: &str) -> Command<'static> {
@@ -27,41 +27,41 @@ fn sh(line: &str) -> Command<'static> {
     command
 }
 
-/// The same by the platform.
-fn platform_sh(line: &str) -> std::process::Command {
+/// The same with std.
+fn std_sh(line: &str) -> std::process::Command {
     let mut command = std::process::Command::new("/bin/sh");
     command.args(["-c", line]);
     command
 }
 
-fn here(mut command: Command<'static>, run: &Run) -> Output {
+fn in_caller(mut command: Command<'static>, run: &Run) -> Output {
     command.run_with(run).expect("runs")
 }
 
-fn beside(mut command: Command<'static>, run: &Run) -> Output {
+fn in_engine(mut command: Command<'static>, run: &Run) -> Output {
     let (sender, receiver) = channel();
     let done = move |output| sender.send(output).expect("waited for");
     command.run_then(run, done).expect("starts");
     receiver.recv().expect("comes").expect("runs")
 }
 
-/// Runs in the caller's thread, and in the library's.
+/// Runs a command in the caller's thread and in the library's thread.
 fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
-    check(here(command(), run));
-    check(beside(command(), run));
+    check(in_caller(command(), run));
+    check(in_engine(command(), run));
 }
 
-/// The same for a line that ends by a timeout, which is over after it has left its mark (`$0`).
+/// Like `both`, for a line of shell that runs into a timeout after it has created the file `$0`.
 fn both_timed_out(line: &str, run: &Run, check: impl Fn(Output)) {
-    let in_time = |way: fn(Command<'static>, &Run) -> Output| {
-        enough_time(Duration::from_millis(300), |time, mark| {
+    let in_time = |runner: fn(Command<'static>, &Run) -> Output| {
+        enough_time(Duration::from_millis(300), |time, done_file| {
             let mut command = sh(line);
-            command.arg(mark);
-            way(command, &run.clone().timeout(time))
+            command.arg(done_file);
+            runner(command, &run.clone().timeout(time))
         })
     };
-    check(in_time(here));
-    check(in_time(beside));
+    check(in_time(in_caller));
+    check(in_time(in_engine));
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -69,9 +69,9 @@ fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
 }
 
-/// Kills a process that this test has had started.
+/// Kills a process that this test started, directly or indirectly.
 fn kill(pid: u32) {
-    // SAFETY: integers only; the process is this test's own and was seen alive.
+    // SAFETY: integers only; the process belongs to this test and was seen alive.
     unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
 }
 
@@ -86,29 +86,32 @@ fn pid_from(path: &Path) -> u32 {
     pid_in(&std::fs::read_to_string(path).expect("written"))
 }
 
-/// A call of the platform in a thread of its own.
-struct Platform<T> {
+/// A call of std in a thread of its own.
+struct StdCall<T> {
     answer: Receiver<T>,
     thread: JoinHandle<()>,
 }
 
-impl<T: Send + 'static> Platform<T> {
-    fn call(call: impl FnOnce() -> T + Send + 'static) -> Platform<T> {
+impl<T: Send + 'static> StdCall<T> {
+    fn call(call: impl FnOnce() -> T + Send + 'static) -> StdCall<T> {
         let (sender, answer) = channel();
         let thread = std::thread::spawn(move || _ = sender.send(call()));
-        Platform { answer, thread }
+        StdCall { answer, thread }
     }
 
-    /// It has not come back after far more time than the program takes.
+    /// Asserts that the call has not returned after far more time than the program takes.
     #[track_caller]
     fn hangs(&self) {
         let waited = self.answer.recv_timeout(Duration::from_millis(400));
-        assert!(matches!(waited, Err(RecvTimeoutError::Timeout)), "the platform does it now, too: tell the documents");
+        assert!(
+            matches!(waited, Err(RecvTimeoutError::Timeout)),
+            "std does not hang here any more: update the documents"
+        );
     }
 
-    /// What it gives once the cause is gone.
+    /// Waits for the call, once the cause of the hang is gone, and returns its result.
     fn finish(self) -> T {
-        let answer = self.answer.recv().expect("it comes in the end");
+        let answer = self.answer.recv().expect("the call returns in the end");
         self.thread.join().expect("no panic");
         answer
     }

@@ -6,26 +6,26 @@ use std::time::Duration;
 use spawnfd::{Decoder, Errno, Event, EventOptions, Run, Spill, SpillEnd, Stdio, Stop, TerminalSize};
 use spawnfd_tests::{isolated, scratch};
 
-use super::{LONG, both, both_timed_out, platform_sh, sh};
+use super::{LONG, both, both_timed_out, sh, std_sh};
 use crate::common;
 
-/// How much more memory than before this process has at most while it runs something, in bytes.
+/// The growth of this process's resident memory, at its peak, while `run` runs, in bytes.
 fn peak_since(mut run: impl FnMut()) -> u64 {
     let of = |name: &str| {
         let status = std::fs::read_to_string("/proc/self/status").expect("own status");
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("listed");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
     };
-    // 5: the mark falls to what is used now.
-    std::fs::write("/proc/self/clear_refs", "5").expect("own mark");
+    // Writing 5 resets the peak (VmHWM) to the present usage.
+    std::fs::write("/proc/self/clear_refs", "5").expect("own file in /proc");
     let before = of("VmRSS:");
     run();
     of("VmHWM:").saturating_sub(before)
 }
 
-/// ralph-tui#288: a program that writes without end fills the memory of who runs it.
+/// ralph-tui#288: a program that writes without end fills the memory of its caller.
 #[test]
-fn two_gibibytes_of_output() {
+fn memory_stays_bounded_for_two_gibibytes_of_output() {
     isolated!(limit: Duration::from_secs(600), || {
         let size: u64 = if std::env::var_os("SPAWNFD_FULL").is_some() { 2 << 30 } else { 256 << 20 };
         assert!(sh("true").run().expect("runs").ok());
@@ -36,15 +36,15 @@ fn two_gibibytes_of_output() {
         });
         assert!(peak < 8 << 20, "{peak} bytes for {size}");
 
-        let mut command = platform_sh("head -c 67108864 /dev/zero");
+        let mut command = std_sh("head -c 67108864 /dev/zero");
         let peak = peak_since(|| assert_eq!(command.output().expect("runs").stdout.len(), 64 << 20));
-        assert!(peak >= 48 << 20, "{peak} bytes: the platform does it now, too: tell the documents");
+        assert!(peak >= 48 << 20, "{peak} bytes: std does not keep it all any more: update the documents");
     });
 }
 
-/// autogen#3534: what a program has written before its timeout is lost with it.
+/// autogen#3534: the output that a program wrote before its timeout is lost.
 #[test]
-fn output_is_lost_on_timeout() {
+fn output_before_a_timeout_is_kept() {
     isolated!(|| {
         let run = Run::new().grace(Duration::ZERO);
         both_timed_out("seq 20000; echo err >&2; : >\"$0\"; exec sleep 1000", &run, |output| {
@@ -53,13 +53,13 @@ fn output_is_lost_on_timeout() {
         });
         let run = run.timeout(Duration::from_secs(100)).window(1000);
         let job = sh("echo partial; exec sleep 1000").start(&run).expect("starts");
-        common::eventually("it is there before the end", || job.read(0).text() == "partial\n");
+        common::eventually("the output can be read before the end", || job.read(0).text() == "partial\n");
         job.stop(Duration::ZERO);
-        assert_eq!(job.wait().expect("watched").text(), "partial\n", "nor when it is cancelled");
+        assert_eq!(job.wait().expect("watched").text(), "partial\n", "a cancelled job keeps its output");
     });
 }
 
-/// Mounts, for this thread alone, a file system with room for 64 KiB; says whether that could be.
+/// Mounts, for this thread alone, a file system of 64 KiB. Returns whether the mount succeeded.
 fn small_file_system(directory: &std::path::Path) -> bool {
     let path = common::c_path(directory);
     let none = std::ptr::null();
@@ -75,16 +75,17 @@ fn small_file_system(directory: &std::path::Path) -> bool {
     mounted
 }
 
-/// An output file without a cap filled 405 GB once. Ours has one, and a disk that is full before that ends the file, not the run.
+/// An output file without a limit once filled 405 GB. Spill files have a limit, and a full disk ends the file, not
+/// the run.
 #[test]
-fn a_full_disk() {
+fn a_full_disk_ends_the_spill_file_and_not_the_run() {
     isolated!(|| {
         let directory = scratch();
         if !small_file_system(directory.path()) {
             return;
         }
         let run = Run::new().keep(1000, 1000).spill(Spill::new(1 << 30).dir(directory.path()));
-        // In this thread, as the mount is.
+        // In this thread, which alone sees the mount.
         let output = sh("head -c 1000000 /dev/zero; echo end").run_with(&run).expect("runs");
         assert!(output.ok() && output.seen_bytes == 1_000_004 && output.stdout.ends_with(b"end\n"));
         let spill = output.spill.as_ref().expect("needed");
@@ -100,9 +101,9 @@ fn a_full_disk() {
     });
 }
 
-/// Bytes that are no UTF-8 end the call, or are lost.
+/// Bytes that are not UTF-8 end the call, or are lost.
 #[test]
-fn output_that_is_not_utf_8() {
+fn output_that_is_not_utf_8_is_decoded_with_replacements() {
     isolated!(|| {
         let line = r"printf 'a\377\376b\303'; read x; printf '\251\360\237\246\200c\303'";
         let bytes = b"a\xff\xfeb\xc3\xa9\xf0\x9f\xa6\x80c\xc3";
@@ -114,7 +115,7 @@ fn output_that_is_not_utf_8() {
                 assert_eq!((&output.stdout[..], &output.text()[..]), (&bytes[..], expected));
             },
         );
-        // Nor does it matter how it is cut on its way.
+        // The result does not depend on how the bytes are split.
         let run = Run::new().writable(10);
         let (job, mut events) = sh(line).start_events(&run, EventOptions::default()).expect("starts");
         let (mut decoder, mut text, mut chunks) = (Decoder::default(), String::new(), 0);
@@ -129,9 +130,9 @@ fn output_that_is_not_utf_8() {
     });
 }
 
-/// opencode#2206: every argument goes through a shell, and is taken apart there; direct execution is asked for.
+/// opencode#2206: a shell splits and expands every argument; users ask for direct execution.
 #[test]
-fn arguments_are_taken_apart() {
+fn arguments_arrive_unchanged() {
     isolated!(|| {
         let odd = ["", " ", "a b", "$HOME `id` $(id)", "'\"\\", "*", "--", "-n", "\n", "é\u{7f}"];
         let mut command = spawnfd::Command::new("printf");
@@ -141,9 +142,9 @@ fn arguments_are_taken_apart() {
     });
 }
 
-/// A program that sees no terminal buffers its output, colours nothing, or refuses.
+/// Without a terminal a program buffers its output, prints no colours, or refuses to run.
 #[test]
-fn a_program_wants_a_terminal() {
+fn a_run_can_have_a_terminal() {
     isolated!(|| {
         let line = "test -t 0 && test -t 1 && test -t 2 && echo yes || echo no";
         both(|| sh(line), &Run::new().terminal(TerminalSize::default()), |output| assert_eq!(output.text(), "yes\r\n"));

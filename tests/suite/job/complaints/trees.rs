@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a kill hits, and what it misses.
+//! Kills that miss processes of the tree, and kills that hit others.
 
 use std::time::Duration;
 
@@ -8,54 +8,55 @@ use spawnfd::{Command, Drain, Enforce, Enforcer, Fate, Leftovers, Limits, Output
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch, skip};
 
-use super::{LONG, both, both_timed_out, is_alive, kill, pid_from, pid_in, platform_sh, sh};
+use super::{LONG, both, both_timed_out, is_alive, kill, pid_from, pid_in, sh, std_sh};
 use crate::common::eventually;
 
-/// With patience for all who end, and let go of the output, by themselves.
+/// With time for every process to end, and to close the output, by itself.
 fn patient() -> Run {
     Run::new().grace(LONG).drain(LONG)
 }
 
-/// claude-code#79902, claude-code#84647, codex#21994: a timeout ends the shell; what the shell has started lives on.
+/// claude-code#79902, claude-code#84647, codex#21994: a timeout ends the shell, and the shell's children live on.
 #[test]
-fn a_tree_survives_the_kill() {
+fn a_timeout_kills_the_whole_tree() {
     isolated!(|| {
         let line = "sh -c 'sleep 1000 & echo $!; : >\"$0\"; wait' \"$0\" & wait";
         both_timed_out(line, &patient(), |output| {
             let grandchild = pid_in(&output.text());
             assert_eq!((output.stop, output.drain.clone()), (Stop::Timeout, Drain::Eof));
-            eventually("it is gone", || !is_alive(grandchild));
+            eventually("the process is gone", || !is_alive(grandchild));
         });
 
-        // The platform's kill is for the one process.
+        // std kills one process only.
         let directory = scratch();
         let path = directory.path().join("pid");
         let line = format!("sh -c 'sleep 1000 & echo $! > {}; wait' & wait", path.display());
-        let mut child = platform_sh(&line).spawn().expect("starts");
+        let mut child = std_sh(&line).spawn().expect("starts");
         let grandchild = pid_from(&path);
         child.kill().and_then(|()| child.wait()).expect("own child");
-        assert!(is_alive(grandchild), "the platform does it now, too: tell the documents");
-        // The shell between them ends with it.
+        assert!(is_alive(grandchild), "std kills the grandchild now: update the documents");
+        // The shell between them ends with its child.
         kill(grandchild);
     });
 }
 
-/// The same reports; what has made a session of its own (setsid, a second shell) survives a kill of the process group.
+/// The same reports: a process in a session of its own (setsid, a second shell) survives a kill of the process group.
 #[test]
-fn a_session_of_its_own_survives_the_kill() {
+fn a_timeout_kills_processes_in_other_sessions() {
     isolated!(|| {
         let line = "setsid sh -c 'echo $$; : >\"$0\"; exec sleep 1000' \"$0\" & wait";
         both_timed_out(line, &patient(), |output| {
             let escaped = pid_in(&output.text());
             assert_eq!((output.stop, output.drain.clone()), (Stop::Timeout, Drain::Eof));
-            eventually("it is gone", || !is_alive(escaped));
+            eventually("the process is gone", || !is_alive(escaped));
         });
     });
 }
 
-/// And a daemon, which has no parent any more either: it is gone where the tier reaches it, and else named.
+/// The same reports: a daemon has no parent in the tree either. It is killed if the tier reaches it, and named if
+/// not.
 #[test]
-fn a_daemon_survives_the_kill() {
+fn a_timeout_kills_a_daemon_or_names_it() {
     isolated!(|| {
         let line = "(setsid sh -c 'echo $$; : >\"$0\"; exec sleep 1000' \"$0\" &); exec sleep 1000";
         for want in [Want::Group, Want::Auto] {
@@ -65,28 +66,28 @@ fn a_daemon_survives_the_kill() {
                 assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15)));
                 match &output.drain {
                     Drain::Cut(holders) if output.tree != Tier::Cgroup => {
-                        assert_eq!(holders, &[daemon], "docs/trees.md tells of it");
+                        assert_eq!(holders, &[daemon], "docs/trees.md documents this");
                         kill(daemon);
                     }
-                    _ => eventually("it is gone", || !is_alive(daemon)),
+                    _ => eventually("the process is gone", || !is_alive(daemon)),
                 }
             });
         }
     });
 }
 
-/// A program that multiplies takes the machine, or the user's session, down with it.
+/// A fork bomb takes the machine or the user's session down.
 #[test]
-fn a_fork_bomb() {
-    // A guard has no cgroup: then it is an rlimit.
+fn a_fork_bomb_reaches_the_pids_limit() {
+    // The guard tier has no cgroup, so an rlimit enforces the limit.
     isolated!(|| {
         fork_bomb(&Run::new().limits(Limits::new().pids(80)).tree(Want::Guard), Enforcer::Rlimit);
     });
 }
 
-/// The same. A fork that is refused shows in a cgroup, and the run ends at once.
+/// In a cgroup, a refused fork is reported, and the run ends at once.
 #[test]
-fn a_fork_bomb_in_a_cgroup() {
+fn a_fork_bomb_reaches_the_pids_limit_in_a_cgroup() {
     isolated!(|| {
         let run = Run::new().limits(Limits::new().pids(80).enforce(Enforce::Cgroup));
         match Command::new("true").run_with(&run) {
@@ -98,7 +99,7 @@ fn a_fork_bomb_in_a_cgroup() {
 
 fn fork_bomb(run: &Run, by: Enforcer) {
     let marker = format!("bomb-{}", std::process::id());
-    // Each in a session of its own; whoever cannot fork tries again.
+    // Each process calls setsid. A process that cannot fork tries again.
     let bomb = format!(
         "use POSIX; while (1) {{ my $p = fork; setsid if defined $p and $p == 0; select undef, undef, undef, 0.001 }} # {marker}"
     );
@@ -114,16 +115,16 @@ fn fork_bomb(run: &Run, by: Enforcer) {
     command.args(["-e", &bomb]).stderr(spawnfd::Stdio::Null);
     // SAFETY: no arguments.
     if unsafe { libc::getuid() } == 0 {
-        // RLIMIT_NPROC means nothing to root.
+        // RLIMIT_NPROC does not apply to root.
         command.uid(1_000_000_000 + std::process::id());
     }
     let output = command.run_with(run).expect("starts");
     let limit = output.limit.map(|limit| (limit.resource, limit.by));
     assert_eq!((output.stop, limit), (Stop::Limit, Some((Resource::Pids, by))), "{output:?}");
-    eventually("nobody is left", || left() == 0);
+    eventually("no process is left", || left() == 0);
 }
 
-/// The server a user wants to keep: `server &` at the end of a command.
+/// The server that a user wants to keep: `server &` at the end of a command.
 const SERVER: &str = "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
 
 fn run_server(leftovers: Leftovers, check: impl Fn(u32, &Output)) {
@@ -138,9 +139,9 @@ fn run_server(leftovers: Leftovers, check: impl Fn(u32, &Output)) {
     );
 }
 
-/// A development server that is meant to stay is killed with the command that started it.
+/// A development server that should stay is killed with the command that started it.
 #[test]
-fn a_server_must_survive() {
+fn a_detached_server_survives_the_run() {
     isolated!(|| {
         run_server(Leftovers::Detach, |server, _| {
             std::thread::sleep(Duration::from_millis(100));
@@ -150,9 +151,9 @@ fn a_server_must_survive() {
     });
 }
 
-/// claude-code#79902, claude-code#84647, codex#21994: and the one that nobody wanted stays.
+/// claude-code#79902, claude-code#84647, codex#21994: a server that should end lives on.
 #[test]
-fn a_server_must_die() {
+fn a_leftover_server_is_killed() {
     isolated!(|| {
         run_server(Leftovers::Kill, |server, output| {
             assert_eq!(
@@ -160,18 +161,19 @@ fn a_server_must_die() {
                 [(server, Fate::Killed)]
             );
             assert_eq!(output.leftovers[0].name, "sleep");
-            eventually("it is gone", || !is_alive(server));
+            eventually("the process is gone", || !is_alive(server));
         });
     });
 }
 
-/// An agent that is pid 1 of its container (`docker run` without `--init`) inherits what its tools leave behind, and never reaps it.
+/// An agent that is pid 1 of its container (`docker run` without `--init`) inherits orphans of its tools, and never
+/// reaps them.
 #[test]
-fn zombies_pile_up_under_pid_1() {
+fn a_subreaper_host_gets_no_zombies() {
     isolated!(|| {
-        // SAFETY: a flag of this process: to be given orphans is what counts.
+        // SAFETY: a flag of this process. A subreaper gets orphans, as pid 1 does.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }, 0);
-        // One that has to be killed, and one that ends by itself.
+        // One orphan that has to be killed, and one that ends by itself.
         const BEHIND: &str = "sleep 1000 >/dev/null 2>&1 & ended=$(sleep 0.05 >/dev/null 2>&1 & echo $!)
             while grep -qs 'State:.[^Z]' /proc/$ended/status; do sleep 0.01; done";
         let run_behind = |line: &str, want, leftovers| {
@@ -180,7 +182,7 @@ fn zombies_pile_up_under_pid_1() {
                 &Run::new().tree(want),
                 |output| {
                     assert_eq!(output.leftovers.len(), leftovers, "{output:?}");
-                    eventually("none is left", || !Snapshot::take().has_zombie);
+                    eventually("no zombie is left", || !Snapshot::take().has_zombie);
                 },
             );
         };
@@ -196,18 +198,18 @@ fn zombies_pile_up_under_pid_1() {
             &timeout,
             |output| {
                 assert_eq!(output.stop, Stop::Timeout);
-                eventually("none is left", || !Snapshot::take().has_zombie);
+                eventually("no zombie is left", || !Snapshot::take().has_zombie);
             },
         );
-        let mut platform = platform_sh("sleep 0.05 & exit").spawn().expect("starts");
+        let mut platform = std_sh("sleep 0.05 & exit").spawn().expect("starts");
         platform.wait().expect("own child");
-        eventually("it stays", || Snapshot::take().has_zombie);
+        eventually("the zombie stays", || Snapshot::take().has_zombie);
     });
 }
 
-/// Nobody is told what was left behind.
+/// The caller is not told about the processes that a run leaves behind.
 #[test]
-fn what_is_left_is_listed() {
+fn leftovers_are_listed() {
     isolated!(|| {
         run_server(Leftovers::Detach, |server, output| {
             let left = output.leftovers.iter().find(|left| left.pid == server).expect("listed");
@@ -217,9 +219,9 @@ fn what_is_left_is_listed() {
     });
 }
 
-/// What runs on is read on, and ends with the job.
+/// An adopted process lives on; the job reads its output and ends it.
 #[test]
-fn what_is_adopted_is_read_and_ends_with_the_job() {
+fn an_adopted_process_is_read_and_ends_with_the_job() {
     isolated!(|| {
         let run = Run::new().leftovers(Leftovers::Adopt).window(1000);
         let job = sh("(while :; do echo more; sleep 0.02; done) & echo $! >&2").start(&run).expect("starts");
@@ -227,15 +229,16 @@ fn what_is_adopted_is_read_and_ends_with_the_job() {
         let loop_ = pid_in(&output.error_text());
         assert!(output.leftovers.iter().any(|left| (left.pid, left.fate) == (loop_, Fate::Adopted)));
         let next = job.read(0).next;
-        eventually("it is read on", || job.read(next).text().matches("more").count() >= 3);
+        eventually("its output is read", || job.read(next).text().matches("more").count() >= 3);
         drop(job);
-        eventually("it is gone", || !is_alive(loop_));
+        eventually("the process is gone", || !is_alive(loop_));
     });
 }
 
-/// claude-code#45717: the kill at the end of the timeout hits the agent itself, as the program was in the agent's own group.
+/// claude-code#45717: the kill at a timeout hits the agent itself, because the program is in the agent's process
+/// group.
 #[test]
-fn the_kill_hits_the_caller() {
+fn a_kill_spares_the_callers_group() {
     isolated!(|| {
         // SAFETY: no arguments.
         let own_group = unsafe { libc::getpgrp() };
@@ -243,7 +246,7 @@ fn the_kill_hits_the_caller() {
         let plain: fn() -> Command<'static> = || sh("exec sleep 1000");
         let run = patient().timeout(Duration::from_secs(1));
         both(plain, &run, |output| assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))));
-        // Also where the program asks for the group of its caller, or has gone there by the time of the kill.
+        // The same if the program asks for its caller's group, or has joined it by the time of the kill.
         let joined = || {
             let mut command = sh("ps -o pgid= -p $$; exec sleep 1000");
             command.process_group(own_group);
@@ -255,14 +258,14 @@ fn the_kill_hits_the_caller() {
             Err(error) => refused(error),
             Ok(output) => assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))),
         }
-        assert!(neighbour.try_wait().expect("own child").is_none(), "nor what else is in the caller's group");
+        assert!(neighbour.try_wait().expect("own child").is_none(), "another process of the caller's group is spared");
         neighbour.kill().and_then(|()| neighbour.wait()).expect("own child");
     });
 }
 
-/// The same, with a kill for each of hundreds of programs that end by themselves in just that moment.
+/// The same, with a kill for each of hundreds of programs that end by themselves at that moment.
 #[test]
-fn a_kill_comes_too_late() {
+fn a_kill_after_the_end_has_no_effect() {
     isolated!(|| {
         for round in 0..crate::common::rounds(400) {
             let job =
@@ -271,7 +274,7 @@ fn a_kill_comes_too_late() {
             job.stop(Duration::ZERO);
             let output = job.wait().expect("watched");
             assert!(output.code() == Some(4) || output.signal() == Some(9), "{output:?}");
-            // Over: its number may be another's.
+            // The program has ended: another process may have its pid.
             job.stop(Duration::ZERO);
             job.signal(9, true).expect("a signal");
             assert!(!is_alive(pid));
