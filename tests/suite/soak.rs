@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many jobs of all kinds from several threads, ended in all ways; at the end nothing is left, and memory has not grown.
+//! Jobs of all kinds from several threads, ended in all ways. At the end nothing is left, and memory has not grown.
 //!
-//! SPAWNFD_SOAK says how many jobs; without it the clock does, so that it fits among the other tests.
+//! SPAWNFD_SOAK sets the number of jobs. Without it a time limit applies, so that the test fits among the others.
 
 mod common;
 
@@ -22,10 +22,10 @@ use tokio::io::AsyncReadExt;
 
 const THREADS: usize = 4;
 
-/// So many there are in any case: of all kinds, in all threads.
+/// The least number of jobs: enough for every kind, in every thread.
 const FEWEST: usize = 600;
 
-/// When it is enough.
+/// When to end.
 #[derive(Clone, Copy)]
 enum Enough {
     Jobs(usize),
@@ -47,7 +47,7 @@ impl Enough {
     }
 }
 
-/// xorshift64: the same jobs in each run, as far as one thread is concerned.
+/// xorshift64: each thread makes the same jobs in each run.
 struct Random(u64);
 
 impl Random {
@@ -64,7 +64,7 @@ struct Worker<'a> {
     random: Random,
     template: &'a Template,
     /// Jobs that any thread may end.
-    prey: &'a Mutex<Vec<Arc<Job>>>,
+    victims: &'a Mutex<Vec<Arc<Job>>>,
 }
 
 fn sh(line: &str) -> Command<'static> {
@@ -91,7 +91,7 @@ impl Worker<'_> {
 
     fn one(&mut self) {
         if self.random.below(4) == 0 {
-            self.hunt();
+            self.end_a_victim();
         }
         match self.random.below(24) {
             0..6 => assert!(self.template.command().run().expect("runs").ok()),
@@ -103,7 +103,7 @@ impl Worker<'_> {
             15 => self.terminal(),
             16 => self.spilled(),
             17 | 18 => self.timed_out(),
-            19..21 => self.hunted(),
+            19..21 => self.ended_by_others(),
             21 => drop(self.sleeper().start(&Run::new()).expect("starts")),
             22 => drop(self.template.command().spawn().expect("starts")),
             _ => {
@@ -113,12 +113,12 @@ impl Worker<'_> {
         }
     }
 
-    /// Ends somebody's job, in one way or another.
-    fn hunt(&mut self) {
+    /// Ends a job that another thread may be waiting for, in one of several ways.
+    fn end_a_victim(&mut self) {
         let job = {
-            let mut prey = self.prey.lock().expect("no panic");
-            let number = self.random.below(prey.len().max(1) as u64) as usize;
-            if prey.is_empty() { return } else { prey.swap_remove(number) }
+            let mut victims = self.victims.lock().expect("no panic");
+            let number = self.random.below(victims.len().max(1) as u64) as usize;
+            if victims.is_empty() { return } else { victims.swap_remove(number) }
         };
         match self.random.below(3) {
             0 => job.stop(Duration::from_millis(self.random.below(5))),
@@ -127,14 +127,14 @@ impl Worker<'_> {
         }
     }
 
-    fn hunted(&mut self) {
+    fn ended_by_others(&mut self) {
         let job = Arc::new(self.sleeper().start(&Run::new()).expect("starts"));
-        self.prey.lock().expect("no panic").push(job.clone());
+        self.victims.lock().expect("no panic").push(job.clone());
         let patience = Duration::from_micros(self.random.below(20_000));
         if let Ok(None) = job.wait_timeout(patience) {
             job.stop(Duration::ZERO);
         }
-        // Also where that was before it had become the program.
+        // Also if the job was ended before exec.
         assert_ended(&job.wait().expect("a result"), &[Stop::Cancelled, Stop::Exited]);
     }
 
@@ -175,7 +175,7 @@ impl Worker<'_> {
             count += 1;
             assert_eq!(bytes, count.to_string().as_bytes());
             if count == stop_at {
-                // Not interested any more: the job, the events, or both go.
+                // The caller drops the job and the events.
                 return;
             }
         }
@@ -229,7 +229,7 @@ fn rss() -> f64 {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// By how much memory grows over all these samples, as the straight line through them has it, in KiB.
+/// The growth of memory over all samples, by linear regression, in KiB.
 fn growth(samples: &[f64]) -> f64 {
     let count = samples.len() as f64;
     let (middle, mean) = ((count - 1.0) / 2.0, samples.iter().sum::<f64>() / count);
@@ -241,8 +241,8 @@ fn growth(samples: &[f64]) -> f64 {
     up / across * count
 }
 
-/// Without the descriptors that the library makes anew when it has to: sockets for starts, a thread's pidfd, what it has of the guard.
-/// And how many these are.
+/// Removes the descriptors that the library reopens as needed: sockets for starts, a thread's pidfd, the guard's
+/// table and pidfd. Also returns how many these are.
 fn without_renewed(mut snapshot: Snapshot) -> (Snapshot, usize) {
     let all = snapshot.fds.len();
     let renewed = ["socket:", "anon_inode:[pidfd]", "pidfd:", "/memfd:spawnfd-trees"];
@@ -251,27 +251,27 @@ fn without_renewed(mut snapshot: Snapshot) -> (Snapshot, usize) {
     (snapshot, all - left)
 }
 
-/// Other processes that were started from this test, directly or not: they have its temporary directory in their environment.
-fn strays() -> Vec<String> {
-    let mark = format!("TMPDIR={}", std::env::temp_dir().display());
+/// Other processes that this test started, directly or indirectly: their environment has its temporary directory.
+fn descendants() -> Vec<String> {
+    let variable_of_test = format!("TMPDIR={}", std::env::temp_dir().display());
     let entries = fs::read_dir("/proc").expect("proc").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let ours = [std::process::id(), std::os::unix::process::parent_id()];
     pids.filter(|pid| !ours.contains(pid))
         .filter(|pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+            environment.split(|byte| *byte == 0).any(|variable| variable == variable_of_test.as_bytes())
         })
         .map(|pid| format!("{pid} {}", fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()))
         .collect()
 }
 
 #[test]
-fn soak() {
+fn jobs_of_all_kinds_leave_nothing_behind() {
     let enough = Enough::asked();
     let limit = match enough {
         Enough::Time(time) => time + Duration::from_secs(600),
-        // A tenth of the speed there is in a debug build.
+        // A tenth of the speed of a debug build.
         Enough::Jobs(jobs) => Duration::from_secs(300) + Duration::from_millis(18) * jobs as u32,
     };
     isolated!(limit: limit, || run(enough));
@@ -279,7 +279,7 @@ fn soak() {
 
 fn run(enough: Enough) {
     let template = Template::open("/bin/true").expect("a template");
-    let prey = Mutex::new(Vec::new());
+    let victims = Mutex::new(Vec::new());
     common::warm_up(Launcher::Clone3);
     for program in ["/bin/sh", "/bin/cat", "/bin/sleep", "/usr/bin/seq"] {
         // The process-wide cache keeps their templates.
@@ -290,9 +290,9 @@ fn run(enough: Enough) {
     let mut samples = Vec::new();
     std::thread::scope(|scope| {
         for number in 0..THREADS {
-            let (template, prey, jobs, working) = (&template, &prey, &jobs, &working);
+            let (template, victims, jobs, working) = (&template, &victims, &jobs, &working);
             scope.spawn(move || {
-                let mut worker = Worker { random: Random(0x9e37_79b9 + number as u64), template, prey };
+                let mut worker = Worker { random: Random(0x9e37_79b9 + number as u64), template, victims };
                 let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     while !enough.reached(begun, jobs.fetch_add(1, Ordering::Relaxed)) {
                         worker.one();
@@ -308,19 +308,16 @@ fn run(enough: Enough) {
         }
     });
     let (elapsed, jobs) = (begun.elapsed(), jobs.into_inner() - THREADS);
-    drop(prey);
-    eventually("all are reaped, and the library's threads are over", || {
+    drop(victims);
+    eventually("all children are reaped, and the library's threads have ended", || {
         let now = Snapshot::take();
         now.children.is_empty() && now.threads == before.threads
     });
     let ((before, _), (after, renewed)) = (without_renewed(before), without_renewed(Snapshot::take()));
     leaks::assert_same(&before, &after);
-    assert!(
-        renewed <= 2 * 2 * THREADS + 2 * 32 + 4,
-        "{renewed} descriptors for as many starts as there can be at once"
-    );
-    eventually("no strays", || strays().is_empty());
-    // What is there from first use on, and the allocator's arenas, come in the first third.
+    assert!(renewed <= 2 * 2 * THREADS + 2 * 32 + 4, "{renewed} descriptors, more than concurrent starts need");
+    eventually("no descendant is left", || descendants().is_empty());
+    // The first third is left out: the library and the allocator's arenas allocate on first use.
     let steady: Vec<f64> = samples.into_iter().filter(|(done, _)| *done >= jobs / 3).map(|(_, rss)| rss).collect();
     let (first, last, growth) = (steady[0], steady[steady.len() - 1], growth(&steady));
     println!(

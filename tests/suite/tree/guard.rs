@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tree ends with its owner, and what sees to that is no trouble to the owner.
+//! A tree ends with its owner, and the guard does not disturb the owner.
 
 use crate::common;
 use std::fs;
@@ -13,7 +13,7 @@ use spawnfd::{Command, Errno, Stage};
 use spawnfd_tests::{confine, isolated, require_root, skip};
 
 every_tier! {
-    what_is_detached_lives_on: |want| {
+    a_detached_process_lives_on: |want| {
         become_subreaper();
         let (owner, mut report) = fork_owner(|tell| {
             let mut sh = start(want, "sleep 1000 & echo $!");
@@ -21,7 +21,7 @@ every_tier! {
             sh.wait();
             assert_eq!(sh.survivors(), [sleep]);
             sh.tree.detach();
-            // Another tree keeps the guard.
+            // Another tree keeps the guard running.
             let other = start(want, "sleep 1000");
             tell(sleep);
             tell(other.child.id() as i32);
@@ -31,14 +31,15 @@ every_tier! {
         let guard = *wait_for_some(|| guards_of(owner)).first().expect("a guard");
         kill(owner, libc::SIGKILL);
         wait_until_gone(&[guard, other]);
-        assert!(is_alive(sleep), "let go of");
+        assert!(is_alive(sleep), "the detached process lives on");
         assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
         kill(sleep, libc::SIGKILL);
     };
     the_tree_ends_with_its_owner: |want| {
         become_subreaper();
         let (owner, mut report) = fork_owner(|tell| {
-            // One that runs, one of which something is left, one that does not listen, one that has left its session.
+            // Four trees: a running program; a leftover of an ended program; a stopped program that ignores signals;
+            // a process in a session of its own.
             let mut trees = [
                 start(want, "sleep 1000 & echo $!; wait"),
                 start(want, "sleep 0.05; sleep 1000 & echo $!"),
@@ -83,7 +84,7 @@ every_tier! {
         wait_until_gone(&guard);
         assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
     };
-    a_copy_of_the_owner_keeps_nothing_alive: |want| {
+    a_fork_of_the_owner_does_not_keep_the_tree_alive: |want| {
         become_subreaper();
         let (owner, mut report) = fork_owner(|tell| {
             let mut sh = start(want, "sleep 1000 & echo $!; wait");
@@ -98,7 +99,7 @@ every_tier! {
         assert!(is_alive(copy));
         kill(copy, libc::SIGKILL);
     };
-    a_copy_leaves_the_tree_alone: |want| {
+    a_fork_of_the_owner_cannot_change_the_tree: |want| {
         become_subreaper();
         let mut sh = Some(start(want, "sleep 1000 & echo $!; wait"));
         let sleep = sh.as_mut().expect("started").pid();
@@ -111,12 +112,12 @@ every_tier! {
         let sh = sh.as_mut().expect("this process's");
         assert_eq!(sh.survivors(), [sleep]);
         assert_eq!(groups_of(std::process::id() as i32).len(), usize::from(want == Want::Cgroup));
-        // And the guard has not been told that it is over.
+        // The forked children have not told the guard that the tree has ended.
         std::thread::sleep(Duration::from_millis(1500));
         own_guard();
         assert!(sh.tree.kill(PATIENCE));
     };
-    sigchld_may_be_ignored: |want| {
+    a_tree_works_with_sigchld_ignored: |want| {
         if want == Want::Guard && !has_group_signals() {
             return skip("needs PIDFD_SIGNAL_PROCESS_GROUP");
         }
@@ -133,7 +134,7 @@ every_tier! {
         drop(sh);
         wait_until("the guard leaves no zombie", || guards_of(std::process::id() as i32).is_empty());
     };
-    somebody_else_may_reap: |want| {
+    a_tree_works_after_a_foreign_reap: |want| {
         if want == Want::Guard && !has_group_signals() {
             return skip("needs PIDFD_SIGNAL_PROCESS_GROUP");
         }
@@ -146,13 +147,13 @@ every_tier! {
         assert!(sh.tree.kill(PATIENCE));
         assert!(!is_alive(sleep));
     };
-    the_guard_leaves_when_there_is_no_tree: |want| {
+    the_guard_ends_after_the_last_tree: |want| {
         let sh = start(want, "exit");
         let guard = own_guard();
         drop(sh);
-        wait_until("gone and reaped", || !std::path::Path::new(&format!("/proc/{guard}")).exists());
-        wait_until("its thread gone", || fs::read_dir("/proc/self/task").expect("/proc").count() == 2);
-        // The next one has another.
+        wait_until("the guard has ended and is reaped", || !std::path::Path::new(&format!("/proc/{guard}")).exists());
+        wait_until("the guard's thread has ended", || fs::read_dir("/proc/self/task").expect("/proc").count() == 2);
+        // The next tree has a new guard.
         let mut sh = start(want, "sleep 1000");
         assert_ne!(own_guard(), guard);
         assert!(sh.tree.kill(PATIENCE));
@@ -177,18 +178,18 @@ every_tier! {
     };
 }
 
-/// Reaps all children of this process, orphans that have come to it included, until there is none: any that lives on lets it fail.
+/// Reaps all children of this process, orphans included, until none is left. Fails if a process lives on.
 #[track_caller]
-fn until_nobody_is_left() {
-    wait_until("nobody is left", || {
-        // SAFETY: no status is asked for.
+fn wait_until_childless() {
+    wait_until("no process is left", || {
+        // SAFETY: stores no status.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } > 0 {}
         std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
     });
 }
 
 #[test]
-fn the_guard_does_not_look_at_another_namespace_s_proc() {
+fn the_guard_ignores_the_proc_of_another_namespace() {
     isolated!(|| {
         if !require_root() || !has_group_signals() {
             return;
@@ -206,7 +207,8 @@ fn the_guard_does_not_look_at_another_namespace_s_proc() {
             assert_eq!(sh, ROOT_PID);
             let strangers = unrelated_processes();
             kill(owner, libc::SIGKILL);
-            // These two, the owner and the guard: orphans come to the first of a namespace.
+            // The shell, its child, the owner and the guard: orphans are reparented to the first process of a
+            // namespace.
             let mut status = 0;
             // SAFETY: stores an int.
             let ended: Vec<i32> = (0..4).map(|_| unsafe { libc::waitpid(-1, &raw mut status, 0) }).collect();
@@ -214,13 +216,13 @@ fn the_guard_does_not_look_at_another_namespace_s_proc() {
             assert!(strangers.iter().all(|one| !ended.contains(&(one.id() as i32))), "{ended:?}");
         });
         if !made {
-            skip("no pid namespace may be made");
+            skip("cannot create a pid namespace");
         }
     });
 }
 
 #[test]
-fn an_owner_killed_while_it_gives_birth_leaves_nobody() {
+fn killing_an_owner_during_a_start_leaves_no_process() {
     isolated!(|| {
         become_subreaper();
         let dir = spawnfd_tests::scratch();
@@ -233,12 +235,12 @@ fn an_owner_killed_while_it_gives_birth_leaves_nobody() {
                 if !clone3 {
                     confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
                 }
-                // Where starts that nobody waits for are not known to work they are waited for.
+                // Makes a first start, because the library only uses detached starts once they are known to work.
                 Command::new("/bin/true").start(&spawnfd::Run::new()).and_then(|job| job.wait()).expect("runs");
                 let tree = Tree::prepare(Want::Guard).expect("a guard");
                 let mut command = Command::new("/bin/true");
                 command.stdin(spawnfd::Stdio::Null).stdout(spawnfd::Stdio::Null).stderr(spawnfd::Stdio::Null);
-                // Nobody writes: the child stays where it is.
+                // No process writes to the FIFO, so the child blocks in this action.
                 command.setsid().open(&fifo, spawnfd::OpenHow::READ, 3).tree(&tree).wait_for_exec(wait);
                 tell(own_guard());
                 let child = command.spawn();
@@ -247,10 +249,12 @@ fn an_owner_killed_while_it_gives_birth_leaves_nobody() {
             });
             let guard = next_pid(&mut report);
             let children = || fs::read_to_string(format!("/proc/{owner}/task/{owner}/children")).unwrap_or_default();
-            let born = || children().split_whitespace().filter_map(|pid| pid.parse().ok()).find(|&pid| pid != guard);
-            wait_until("born", || born().is_some_and(|pid: i32| state(pid) == 'S' && is_in_session_of_its_own(pid)));
+            let child = || children().split_whitespace().filter_map(|pid| pid.parse().ok()).find(|&pid| pid != guard);
+            wait_until("the child exists", || {
+                child().is_some_and(|pid: i32| state(pid) == 'S' && is_in_session_of_its_own(pid))
+            });
             kill(owner, libc::SIGKILL);
-            until_nobody_is_left();
+            wait_until_childless();
         }
     });
 }
@@ -261,7 +265,7 @@ fn is_in_session_of_its_own(pid: i32) -> bool {
 }
 
 #[test]
-fn a_program_is_told_by_its_start_time_where_pidfds_share_an_inode() {
+fn start_times_identify_programs_without_pidfd_inodes() {
     isolated!(|| {
         become_subreaper();
         let (owner, mut report) = fork_owner(|tell| {
@@ -269,18 +273,19 @@ fn a_program_is_told_by_its_start_time_where_pidfds_share_an_inode() {
             let mut sh = start(Want::Guard, "setsid sh -c 'echo $$; exec sleep 1000' & wait");
             tell(sh.pid());
             tell(sh.child.id() as i32);
-            // Nobody has looked: the one in another session is found by its parent, and that by its number.
+            // The tree was not searched yet. The guard finds the process in the other session by its parent, and the
+            // parent by its pid.
             sh
         });
         let pids = [next_pid(&mut report), next_pid(&mut report)];
         kill(owner, libc::SIGKILL);
         wait_until_gone(&pids);
-        until_nobody_is_left();
+        wait_until_childless();
     });
 }
 
 #[test]
-fn an_owner_killed_at_any_moment_leaves_nobody() {
+fn killing_an_owner_at_any_moment_leaves_no_process() {
     isolated!(|| {
         become_subreaper();
         for round in 0..common::rounds(300) {
@@ -295,7 +300,7 @@ fn an_owner_killed_at_any_moment_leaves_nobody() {
                     sleep.arg("1000");
                     match number % 2 {
                         0 => jobs.push(sleep.start(&run).expect("starts")),
-                        // Started and waited for by this thread, until its end.
+                        // A blocking run, which this thread starts and waits for.
                         _ => drop(sleep.run_with(&run.clone().timeout(Duration::ZERO).grace(Duration::ZERO))),
                     }
                 }
@@ -304,13 +309,13 @@ fn an_owner_killed_at_any_moment_leaves_nobody() {
             assert_eq!(next_pid(&mut report), 0);
             std::thread::sleep(Duration::from_micros(round as u64 * 37 % 4000));
             kill(owner, libc::SIGKILL);
-            until_nobody_is_left();
+            wait_until_childless();
         }
     });
 }
 
 #[test]
-fn what_the_application_has_at_the_guard_s_numbers_stays() {
+fn reused_guard_descriptors_are_left_alone() {
     isolated!(|| {
         let file = fs::File::open("/proc/self/status").expect("there");
         let first = start(Want::Guard, "exec sleep 1000");
@@ -325,7 +330,7 @@ fn what_the_application_has_at_the_guard_s_numbers_stays() {
         assert_eq!(numbers.len(), 2);
         let put = || {
             for &number in &numbers {
-                // SAFETY: as an application does that takes all numbers for its own; nobody else uses descriptors here.
+                // SAFETY: an application may take these numbers for its own; no other thread uses descriptors here.
                 assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
             }
         };
@@ -334,47 +339,47 @@ fn what_the_application_has_at_the_guard_s_numbers_stays() {
             are.for_each(|target| assert!(target.ends_with("status"), "{target:?}"));
         };
         put();
-        // What can be read there is not the guard's end.
+        // The file at the number is readable, as the pidfd of an ended guard would be.
         let second = start(Want::Guard, "exec sleep 1000");
         assert_eq!(own_guard(), guard);
         stays();
-        // The table's memory cannot be handed to another guard: that has a table of its own.
+        // A new guard cannot get the old table, so it has a table of its own.
         kill(guard, libc::SIGKILL);
-        wait_until("ended", || !is_alive(guard));
+        wait_until("the guard has ended", || !is_alive(guard));
         let third = start(Want::Guard, "exec sleep 1000");
-        wait_until("reaped", || !fs::exists(format!("/proc/{guard}")).expect("/proc"));
+        wait_until("the guard is reaped", || !fs::exists(format!("/proc/{guard}")).expect("/proc"));
         assert_ne!(own_guard(), guard);
         for tree in [first, second, third] {
             drop(tree);
             stays();
         }
-        wait_until("the guard has left", || guards_of(std::process::id() as i32).is_empty());
+        wait_until("no guard is left", || guards_of(std::process::id() as i32).is_empty());
         stays();
     });
 }
 
 #[test]
-fn the_guard_has_nothing_of_its_host() {
+fn the_guard_inherits_nothing_from_its_host() {
     isolated!(|| {
-        // As careless an application as can be: descriptors that are inherited.
+        // The application has an inheritable descriptor.
         let file = fs::File::open("/dev/null").expect("/dev/null");
-        // SAFETY: a copy of an open descriptor, without close-on-exec.
+        // SAFETY: duplicates an open descriptor, without close-on-exec.
         assert!(unsafe { libc::dup(std::os::fd::AsRawFd::as_raw_fd(&file)) } > 2);
         let mut sh = start(Want::Guard, "sleep 1000");
         let guard = own_guard();
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTSTP] {
             kill(guard, signal);
         }
-        let stat = fs::read_to_string(format!("/proc/{guard}/stat")).expect("it lives");
+        let stat = fs::read_to_string(format!("/proc/{guard}/stat")).expect("the guard runs");
         let fields: Vec<&str> = stat.rsplit(')').next().expect("a line").split_whitespace().collect();
         assert_eq!(fields[2..4], [&*guard.to_string(), &*guard.to_string()], "a session of its own");
-        let name = fs::read_to_string(format!("/proc/{guard}/comm")).expect("it lives");
+        let name = fs::read_to_string(format!("/proc/{guard}/comm")).expect("the guard runs");
         assert_eq!(name, "spawnfd-guard\n");
         std::thread::sleep(Duration::from_millis(50));
         assert!(is_alive(guard) && state(guard) != 'T');
         let link = |path: &str| fs::read_link(format!("/proc/{guard}/{path}"));
         let Ok(first) = link("fd/0") else {
-            // It cannot be looked into, nor traced, by its own user.
+            // The guard is not dumpable: its own user cannot inspect or trace it.
             assert!(link("exe").is_err());
             return;
         };
@@ -389,7 +394,7 @@ fn the_guard_has_nothing_of_its_host() {
 }
 
 #[test]
-fn the_guard_starts_where_memory_cannot_be_executed() {
+fn the_guard_starts_without_executable_memfds() {
     isolated!(|| {
         common::deny_executable_memory();
         let mut sh = start(Want::Guard, "sleep 1000");
@@ -400,19 +405,19 @@ fn the_guard_starts_where_memory_cannot_be_executed() {
 }
 
 #[test]
-fn without_a_guard_control_is_what_this_process_can_do() {
+fn auto_falls_back_to_the_process_group_without_a_guard() {
     isolated!(|| {
         become_subreaper();
         confine::deny(&[("memfd_create", libc::ENOSYS)]).expect("confined");
         let error = Tree::prepare(Want::Guard).expect_err("no guard");
         assert_eq!((error.stage(), error.errno(), error.call()), (Stage::Tree, Errno::ENOSYS, "memfd_create()"));
-        let mut tree = Tree::prepare(Want::Auto).expect("in any case");
+        let mut tree = Tree::prepare(Want::Auto).expect("Auto falls back to the process group");
         assert_eq!((tree.tier(), tree.tier().to_string().as_str()), (Tier::Group, "group"));
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "sleep 1000 & wait"]).setsid();
         let child = command.spawn().expect("starts");
         tree.program_started(child.id(), child.as_fd());
-        wait_until("seen", || tree.survivors().len() == 1);
+        wait_until("the child is found", || tree.survivors().len() == 1);
         let sleep = tree.survivors()[0].pid as i32;
         assert!(tree.kill(PATIENCE));
         assert!(!is_alive(sleep));
@@ -426,19 +431,19 @@ fn a_guard_that_its_owner_may_not_kill_ends_by_itself() {
         Command::new("true").run_with(&spawnfd::Run::new().tree(Want::Guard)).expect("runs");
         assert!(!common::children().is_empty());
         spawnfd::end_idle_threads();
-        wait_until("it has ended", || common::children().is_empty());
+        wait_until("the guard has ended", || common::children().is_empty());
     });
 }
 
 #[test]
-fn without_a_cgroup_there_is_a_guard() {
+fn auto_falls_back_to_the_guard_without_a_cgroup() {
     isolated!(|| {
         confine::deny(&[("mkdir", libc::EACCES), ("mkdirat", libc::EACCES)]).expect("confined");
         for _ in 0..2 {
             let error = Tree::prepare(Want::Cgroup).expect_err("no cgroup");
             assert_eq!(error.stage(), Stage::Tree);
             assert!(matches!(error.errno(), Errno::EACCES | Errno::ENOENT), "{error}");
-            assert_eq!(Tree::prepare(Want::Auto).expect("in any case").tier(), Tier::Guard);
+            assert_eq!(Tree::prepare(Want::Auto).expect("Auto falls back to the guard").tier(), Tier::Guard);
         }
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trees that are a pid namespace.
+//! Trees in a pid namespace of their own.
 
 use crate::common;
 use std::fs;
@@ -11,22 +11,22 @@ use spawnfd::tree::{Tier, Tree, Want};
 use spawnfd::{Command, Errno, Namespaces, Run, Stage};
 use spawnfd_tests::{confine, isolated, require_root, skip};
 
-/// Runs a test where a pid namespace can be had.
-fn inside(body: impl FnOnce()) {
+/// Runs a test if a pid namespace can be created; skips it if not.
+fn in_pid_namespace(body: impl FnOnce()) {
     become_subreaper();
     match Tree::prepare(Want::Pidns).map(drop) {
         Ok(()) => body(),
-        Err(error) => skip(&format!("no pid namespace can be made: {error}")),
+        Err(error) => skip(&format!("cannot create a pid namespace: {error}")),
     }
 }
 
-macro_rules! inside {
+macro_rules! in_pid_namespace {
     ($body:expr) => {
-        isolated!(|| inside($body))
+        isolated!(|| in_pid_namespace($body))
     };
 }
 
-/// The children of this process by name.
+/// The pids of this process's children named spawnfd-init.
 fn inits() -> Vec<i32> {
     let own = std::process::id().to_string();
     let all = fs::read_dir("/proc").expect("/proc").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -49,14 +49,14 @@ fn run() -> Run {
 }
 
 #[test]
-fn statuses_are_the_program_s_own() {
-    inside!(|| {
+fn the_programs_own_status_is_reported() {
+    in_pid_namespace!(|| {
         for code in [0, 1, 7, 127, 255] {
             let output = shell(&format!("exit {code}")).run_with(&run()).expect("runs");
             assert_eq!((output.code(), output.tree), (Some(code), Tier::Pidns));
         }
         for signal in [1, 9, 11, 15] {
-            // Process 2 is no init: what is default ends it.
+            // Pid 2 is not an init, so a signal's default action ends it.
             let output = shell(&format!("kill -{signal} $$; sleep 1000")).run_with(&run()).expect("runs");
             assert_eq!(output.signal(), Some(signal));
         }
@@ -70,11 +70,11 @@ fn statuses_are_the_program_s_own() {
 
 #[test]
 fn a_second_pid_namespace_is_refused_by_name() {
-    inside!(|| {
+    in_pid_namespace!(|| {
         let error = shell("exit 0").namespaces(Namespaces::PID).run_with(&run()).expect_err("two of them");
         assert_eq!((error.stage(), error.errno()), (Stage::Tree, Errno::EINVAL), "{error}");
         assert!(error.to_string().contains("beside a tree's"), "{error}");
-        // Others can be had, a user namespace where one may be made at all.
+        // Other namespaces are allowed; a user namespace only if this system permits one.
         let mut others = vec![shell("echo $$")];
         others[0].namespaces(Namespaces::UTS);
         if shell("exit 0").user_namespace(0, 0).run().is_ok() {
@@ -84,7 +84,7 @@ fn a_second_pid_namespace_is_refused_by_name() {
         for command in &mut others {
             match command.run_with(&run()) {
                 Ok(output) => assert_eq!(output.stdout, b"2\n"),
-                // But by who had to make a user namespace to have the tree's.
+                // A caller that needed a user namespace for the tree cannot have a second one.
                 Err(error) => assert!(error.to_string().contains("beside a tree's user namespace"), "{error}"),
             }
         }
@@ -93,8 +93,8 @@ fn a_second_pid_namespace_is_refused_by_name() {
 }
 
 #[test]
-fn a_daemon_nobody_saw_dies_with_the_tree() {
-    inside!(|| {
+fn an_unseen_daemon_ends_with_the_tree() {
+    in_pid_namespace!(|| {
         let output = shell("setsid -f sleep 1000").run_with(&run()).expect("runs");
         assert_eq!(output.leftovers.len(), 1, "{output:?}");
         let daemon = output.leftovers[0].pid as i32;
@@ -105,10 +105,10 @@ fn a_daemon_nobody_saw_dies_with_the_tree() {
 
 #[test]
 fn a_stopped_tree_and_one_that_ignores_signals_are_killed() {
-    inside!(|| {
+    in_pid_namespace!(|| {
         let mut sh = start(Want::Pidns, "trap '' TERM; sleep 1000 & echo $!; kill -STOP $! $$; wait");
         sh.pid();
-        wait_until("stopped", || state(sh.child.id() as i32) == 'T');
+        wait_until("the shell is stopped", || state(sh.child.id() as i32) == 'T');
         let sleep = sh.survivors();
         assert_eq!(sleep.len(), 1);
         assert!(sh.tree.kill(PATIENCE));
@@ -118,7 +118,7 @@ fn a_stopped_tree_and_one_that_ignores_signals_are_killed() {
         wait_until("no init is left", || inits().is_empty());
         let mut sh = start(Want::Pidns, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
         sh.pid();
-        wait_until("stopped", || state(sh.child.id() as i32) == 'T');
+        wait_until("the shell is stopped", || state(sh.child.id() as i32) == 'T');
         let sleep = sh.survivors();
         sh.tree.signal(TERM);
         wait_until_gone(&[sleep[0], sh.child.id() as i32]);
@@ -127,7 +127,7 @@ fn a_stopped_tree_and_one_that_ignores_signals_are_killed() {
 
 #[test]
 fn a_fork_bomb_is_killed() {
-    inside!(|| {
+    in_pid_namespace!(|| {
         if !require_root() {
             return;
         }
@@ -139,7 +139,7 @@ fn a_fork_bomb_is_killed() {
                 .limit(6, Some(150), Some(150))
                 .uid(user);
         });
-        wait_until("many", || sh.survivors().len() > 100);
+        wait_until("there are many processes", || sh.survivors().len() > 100);
         let all = sh.survivors();
         assert!(sh.tree.kill(PATIENCE));
         wait_until_gone(&all);
@@ -147,8 +147,8 @@ fn a_fork_bomb_is_killed() {
 }
 
 #[test]
-fn an_owner_killed_at_any_moment_leaves_nobody() {
-    inside!(|| {
+fn killing_an_owner_at_any_moment_leaves_no_process() {
+    in_pid_namespace!(|| {
         for round in 0..common::rounds(60) {
             let (owner, mut report) = fork_owner(|tell| {
                 tell(0);
@@ -160,10 +160,11 @@ fn an_owner_killed_at_any_moment_leaves_nobody() {
             std::thread::sleep(Duration::from_micros(round as u64 * 377 % 20_000));
             kill(owner, libc::SIGKILL);
             reap(owner);
-            // Orphans come to this process.
-            wait_until("nobody is left", || {
+            // Orphans are reparented to this process.
+            wait_until("no process is left", || {
                 loop {
-                    // SAFETY: no status is asked for.
+                    // The process parked for the program cannot serve these commands. The library notices early for
+                    // the first command, late for the second.
                     match unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } {
                         0 => break false,
                         -1 => break true,
@@ -176,8 +177,8 @@ fn an_owner_killed_at_any_moment_leaves_nobody() {
 }
 
 #[test]
-fn the_program_ends_with_an_init_that_is_killed() {
-    inside!(|| {
+fn killing_init_ends_the_program() {
+    in_pid_namespace!(|| {
         let job = shell("sleep 1000").start(&run()).expect("starts");
         let init = wait_for_some(inits)[0];
         kill(init, libc::SIGKILL);
@@ -189,14 +190,14 @@ fn the_program_ends_with_an_init_that_is_killed() {
 
 #[test]
 fn an_unprivileged_program_has_no_capability() {
-    inside!(|| {
+    in_pid_namespace!(|| {
         if !require_root() {
             return;
         }
         let script = "grep -E '^(Cap(Inh|Prm|Eff|Amb|Bnd)|Uid|Gid)' /proc/self/status";
         let own = shell(script).run().expect("runs").stdout;
         assert_eq!(shell(script).run_with(&run()).expect("runs").stdout, own, "root needs no user namespace");
-        // SAFETY: numbers; this process is the test's own.
+        // SAFETY: numbers; this process belongs to the test.
         unsafe {
             assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
             assert_eq!(libc::setresgid(12345, 12345, 12345), 0);
@@ -205,7 +206,7 @@ fn an_unprivileged_program_has_no_capability() {
         }
         match Tree::prepare(Want::Pidns) {
             Ok(tree) => drop(tree),
-            Err(error) => return skip(&format!("no user namespace can be made: {error}")),
+            Err(error) => return skip(&format!("cannot create a user namespace: {error}")),
         }
         let output = shell(&format!("{script}; echo $$ $PPID; exit 3")).run_with(&run()).expect("runs");
         let text = output.text();
@@ -216,7 +217,7 @@ fn an_unprivileged_program_has_no_capability() {
 }
 
 #[test]
-fn what_is_refused_is_an_error() {
+fn a_refused_namespace_is_an_error() {
     isolated!(|| {
         confine::docker().expect("confined");
         let error = Tree::prepare(Want::Pidns).expect_err("refused");
@@ -227,8 +228,8 @@ fn what_is_refused_is_an_error() {
 }
 
 #[test]
-fn nothing_is_left_behind() {
-    inside!(|| {
+fn no_init_and_no_descriptor_is_left() {
+    in_pid_namespace!(|| {
         let count = || fs::read_dir("/proc/self/fd").expect("/proc").count();
         shell("true").run_with(&run()).expect("runs");
         let before = count();
@@ -242,8 +243,8 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
-fn what_is_let_go_of_lives_on() {
-    inside!(|| {
+fn a_detached_daemon_lives_on() {
+    in_pid_namespace!(|| {
         let (owner, mut report) = fork_owner(|tell| {
             let run = run().leftovers(spawnfd::Leftovers::Detach);
             let output = shell("setsid -f sleep 1000").run_with(&run).expect("runs");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Process trees: all of one is found, signalled and ended, and nobody else is.
+//! Process trees: every process of a tree is found, signalled and ended, and no other process is.
 
 use crate::common;
 use std::fs;
@@ -18,82 +18,82 @@ every_tier! {
         become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!; wait");
         let sleep = sh.pid();
-        assert_eq!(sh.survivors(), [sleep], "the program itself is none");
+        assert_eq!(sh.survivors(), [sleep], "the program itself is not listed");
         assert!(sh.tree.kill(PATIENCE));
         assert!(!is_alive(sleep) && !is_alive(sh.child.id() as i32));
         assert_eq!(sh.survivors(), [0; 0]);
     };
-    what_outlives_the_program_is_named: |want| {
+    a_leftover_of_the_program_is_named: |want| {
         become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!");
         let sleep = sh.pid();
         assert!(sh.wait().success());
-        // Between fork and exec it is a shell.
-        wait_until("a program", || sh.tree.survivors().iter().all(|survivor| survivor.name == "sleep"));
+        // Between fork and exec the child's name is the shell's.
+        wait_until("the child has called exec", || sh.tree.survivors().iter().all(|survivor| survivor.name == "sleep"));
         let survivors = sh.tree.survivors();
         assert_eq!(survivors.iter().map(|survivor| (survivor.pid, &*survivor.name)).collect::<Vec<_>>(), [(sleep as u32, "sleep")]);
         assert!(sh.tree.kill(PATIENCE));
         assert!(!is_alive(sleep));
     };
-    a_job_of_the_program_s_shell_is_found: |want| {
+    a_background_job_of_a_shell_is_found: |want| {
         become_subreaper();
-        // In a process group of its own, of the same session.
+        // In a process group of its own, in the same session.
         let mut sh = start(want, "set -m; sleep 1000 & echo $!");
         let sleep = sh.pid();
-        wait_until("ended", || state(sh.child.id() as i32) == 'Z');
+        wait_until("the shell has ended", || state(sh.child.id() as i32) == 'Z');
         sh.tree.program_ended();
         sh.wait();
         assert_eq!(sh.survivors(), [sleep]);
         assert!(sh.tree.kill(PATIENCE));
         assert!(!is_alive(sleep));
     };
-    nobody_is_left_of_most_programs: |want| {
+    a_program_without_children_leaves_no_process: |want| {
         let mut sh = start(want, "true | true");
         assert!(sh.wait().success());
         assert_eq!(sh.survivors(), [0; 0]);
         assert!(sh.tree.kill(Duration::ZERO));
     };
-    a_daemon_that_was_seen_is_killed: |want| {
+    a_daemon_found_earlier_is_killed: |want| {
         become_subreaper();
-        // The one between lives until it has been seen, and dies of SIGTERM.
+        // The process between the two lives until the daemon has been found, and is then killed.
         let mut sh = start(want, "setsid sh -c 'sh -c \"sleep 1000 & echo \\$!; exec sleep 1000\" & wait' & wait");
         let daemon = sh.pid();
-        wait_until("seen", || sh.survivors().contains(&daemon));
+        wait_until("the daemon is found", || sh.survivors().contains(&daemon));
         for pid in sh.survivors().into_iter().filter(|&pid| pid != daemon) {
             kill(pid, libc::SIGKILL);
         }
         sh.child.kill().expect("own child");
         sh.wait();
-        wait_until("alone", || sh.survivors() == [daemon]);
+        wait_until("only the daemon is left", || sh.survivors() == [daemon]);
         assert!(sh.tree.kill(PATIENCE));
         assert!(!is_alive(daemon));
     };
-    one_that_ignores_sigterm_is_killed: |want| {
+    a_tree_that_ignores_sigterm_is_killed: |want| {
         become_subreaper();
         let mut sh = start(want, "trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000");
         let sleep = sh.pid();
         sh.tree.signal(TERM);
-        // What it ignores it is not even woken by: both live on, and would for long.
+        // Both processes ignore SIGTERM, and would live on for a long time.
         std::thread::sleep(Duration::from_millis(100));
         assert!(is_alive(sleep) && sh.child.try_wait().expect("own child").is_none());
         assert!(sh.tree.kill(PATIENCE));
         assert!(!is_alive(sleep) && !is_alive(sh.child.id() as i32));
     };
-    all_get_a_signal_once: |want| {
+    each_process_gets_a_signal_once: |want| {
         become_subreaper();
         let script = "trap 'n=x$n' USR1; echo $$; i=0; while [ \"$n\" = '' ]; do sleep 0.01; done; sleep 0.2; echo ${#n}";
         let mut sh = start(want, &format!("sh -c '{}' & wait", script.replace('\'', "'\\''")));
         let inner = sh.pid();
-        // Before it has its trap the signal would end it; it has, as it has printed.
+        // The shell has printed, so its trap is set. Without the trap the signal would kill it.
         assert!(is_alive(inner));
         sh.tree.signal(libc::SIGUSR1);
         assert_eq!(sh.pid(), 1);
     };
-    a_stopped_tree_sees_a_signal: |want| {
+    a_stopped_tree_receives_sigterm: |want| {
         become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
         let sleep = sh.pid();
-        wait_until("stopped", || state(sleep) == 'T' && state(sh.child.id() as i32) == 'T');
+        wait_until("both are stopped", || state(sleep) == 'T' && state(sh.child.id() as i32) == 'T');
         sh.tree.signal(TERM);
         wait_until_gone(&[sleep, sh.child.id() as i32]);
     };
@@ -101,16 +101,16 @@ every_tier! {
         become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
         let sleep = sh.pid();
-        wait_until("stopped", || state(sleep) == 'T');
+        wait_until("the child is stopped", || state(sleep) == 'T');
         assert!(sh.tree.kill(PATIENCE));
         assert!(!is_alive(sleep));
     };
     a_fork_bomb_is_killed: |want| {
         if !require_root() {
-            // RLIMIT_NPROC counts all of a user's processes: somebody else's, too.
+            // RLIMIT_NPROC counts all processes of a user, those of other programs included.
             return;
         }
-        // Each in a session of its own; whoever cannot fork tries again.
+        // Each process calls setsid. A process that cannot fork tries again.
         let bomb = "use POSIX; while (1) { my $p = fork; setsid if defined $p and $p == 0; select undef, undef, undef, 0.001 }";
         let many = common::rounds(100);
         let user = 1_000_000_000 + std::process::id();
@@ -118,7 +118,7 @@ every_tier! {
         let mut sh = start_command(want, |command| {
             command.args(["-c", &script]).setsid().limit(6, Some(many as u64 * 3 / 2), Some(many as u64 * 3 / 2)).stderr(Stdio::Null).uid(user);
         });
-        wait_until("many", || sh.survivors().len() > many);
+        wait_until("there are many processes", || sh.survivors().len() > many);
         assert!(sh.tree.kill(PATIENCE));
         let left = || fs::read_dir("/proc").expect("/proc").flatten().filter(|entry| {
             let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
@@ -133,32 +133,32 @@ every_tier! {
         sh.wait();
         assert!(is_alive(sleep));
         drop(sh.tree);
-        // Dropping waits a second at most.
+        // Dropping waits at most one second.
         wait_until_gone(&[sleep]);
         wait_until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
     };
-    who_has_been_inherited_is_reaped: |want| {
+    orphans_of_a_subreaper_host_are_reaped: |want| {
         become_subreaper();
-        // Two to be killed, one of them in another session, and one that has ended by itself.
-        let mut sh = start(want, &format!("setsid sleep 1000 & echo $!; sleep 1000 & echo $!; {REAPS_NOBODY}"));
-        let [stray, sleep, ended] = [sh.pid(), sh.pid(), sh.pid()];
-        wait_until("seen", || sh.survivors().contains(&stray));
-        wait_until("ended", || state(ended) == 'Z');
+        // Two processes to be killed, one of them in another session, and one that has ended by itself.
+        let mut sh = start(want, &format!("setsid sleep 1000 & echo $!; sleep 1000 & echo $!; {LEAVES_A_ZOMBIE}"));
+        let [in_session, sleep, ended] = [sh.pid(), sh.pid(), sh.pid()];
+        wait_until("the process in the other session is found", || sh.survivors().contains(&in_session));
+        wait_until("the third process has ended", || state(ended) == 'Z');
         let own = fork(|| ());
         sh.child.kill().expect("own child");
         sh.wait();
-        assert!(exists(ended) && is_alive(stray) && is_alive(sleep));
-        // Dropping waits a second at most.
+        assert!(exists(ended) && is_alive(in_session) && is_alive(sleep));
+        // Dropping waits at most one second.
         assert!(sh.tree.kill(PATIENCE));
         drop(sh.tree);
-        assert!(![stray, sleep, ended].into_iter().any(exists));
+        assert!(![in_session, sleep, ended].into_iter().any(exists));
         reap(own);
     };
-    who_is_let_go_of_is_reaped_if_it_has_ended: |want| {
+    an_ended_process_is_reaped_on_detach: |want| {
         become_subreaper();
-        let mut sh = start(want, &format!("sleep 1000 & echo $!; {REAPS_NOBODY}"));
+        let mut sh = start(want, &format!("sleep 1000 & echo $!; {LEAVES_A_ZOMBIE}"));
         let [sleep, ended] = [sh.pid(), sh.pid()];
-        wait_until("ended", || state(ended) == 'Z');
+        wait_until("the second process has ended", || state(ended) == 'Z');
         sh.child.kill().expect("own child");
         sh.wait();
         assert_eq!(sh.survivors(), [sleep]);
@@ -169,25 +169,26 @@ every_tier! {
     };
 }
 
-/// Has a child that ends, and prints its number. (A shell would reap it.)
-const REAPS_NOBODY: &str = r#"exec perl -e '$| = 1; my $p = fork; exit unless $p; print "$p\n"; sleep 1000'"#;
+/// A program that does not reap its child, which ends at once; it prints the child's pid. A shell would reap the
+/// child.
+const LEAVES_A_ZOMBIE: &str = r#"exec perl -e '$| = 1; my $p = fork; exit unless $p; print "$p\n"; sleep 1000'"#;
 
-/// Whether a process is there, reaped by nobody.
+/// Whether a process exists, running or not yet reaped.
 fn exists(pid: i32) -> bool {
     fs::exists(format!("/proc/{pid}")).expect("/proc")
 }
 
 #[test]
-fn without_proc_the_process_group_is_ended() {
+fn the_process_group_is_killed_without_proc() {
     isolated!(|| {
         if !require_root() || !has_group_signals() {
             return;
         }
         become_subreaper();
-        // SAFETY: changes this process's mounts only, which are its own.
+        // SAFETY: changes this process's own mounts only.
         unsafe {
             if libc::unshare(libc::CLONE_NEWNS) != 0 {
-                return skip("no mount namespace may be made");
+                return skip("cannot create a mount namespace");
             }
             let (none, private) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
             assert_eq!(libc::mount(none, c"/".as_ptr(), none, private, std::ptr::null()), 0);
@@ -203,7 +204,7 @@ fn without_proc_the_process_group_is_ended() {
             drop(sh.tree);
             let _ = sh.child.wait();
             let mut status = 0;
-            // SAFETY: stores an int; signal 0 does nothing. The shell may have reaped it before its own end.
+            // SAFETY: stores an int; signal 0 has no effect. The shell may have reaped its child before its own end.
             let (reaped, left) = unsafe { (libc::waitpid(sleep, &raw mut status, 0), libc::kill(sleep, 0)) };
             assert!(reaped == sleep || left == -1, "{reaped} {left}");
             assert!(reaped == -1 || matches!(status, libc::SIGTERM | libc::SIGKILL), "{status:#x}");
@@ -211,10 +212,10 @@ fn without_proc_the_process_group_is_ended() {
     });
 }
 
-/// A tree's cgroup, and its directory, in which nobody runs until somebody thaws it.
-fn frozen() -> Option<(Tree, PathBuf)> {
+/// A tree's cgroup, frozen: no process in it runs until it is thawed. Returns the tree and the cgroup's directory.
+fn frozen_cgroup() -> Option<(Tree, PathBuf)> {
     let Ok(tree) = Tree::prepare(Want::Cgroup) else {
-        skip("no cgroup can be made");
+        skip("cannot create a cgroup");
         return None;
     };
     let dir = groups_of(std::process::id() as i32).pop().expect("made");
@@ -222,30 +223,33 @@ fn frozen() -> Option<(Tree, PathBuf)> {
     Some((tree, dir))
 }
 
-/// A program that nobody waits for, as far as that can be.
-fn unattended() -> Command<'static> {
+/// A command that does not wait for exec, if the library can do without.
+fn detached() -> Command<'static> {
     let mut command = Command::new("true");
     command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).wait_for_exec(false);
     command
 }
 
-/// Before it has left this memory the kernel could find it over its limit, and kill all who share that.
+/// A child that still shares this process's memory could exceed the cgroup's limit; the kernel would kill all
+/// sharers.
 #[test]
-fn a_start_into_a_tree_s_cgroup_is_waited_for() {
+fn a_start_into_a_trees_cgroup_waits_for_exec() {
     isolated!(|| {
-        // The first shows what works here.
-        assert!(unattended().spawn().expect("starts").wait().expect("own child").success());
-        let Some((mut tree, dir)) = frozen() else { return };
+        // The first start shows which features work here.
+        assert!(detached().spawn().expect("starts").wait().expect("own child").success());
+        let Some((mut tree, dir)) = frozen_cgroup() else { return };
         let thawed = spawnfd_tests::scratch();
         let mark = thawed.path().join("thawed");
         let thaws = fork(|| {
-            wait_until("there", || !fs::read_to_string(dir.join("cgroup.procs")).expect("own group").is_empty());
+            wait_until("the child is in the cgroup", || {
+                !fs::read_to_string(dir.join("cgroup.procs")).expect("own group").is_empty()
+            });
             std::thread::sleep(Duration::from_millis(200));
             fs::write(&mark, "").expect("own directory");
             fs::write(dir.join("cgroup.freeze"), "0").expect("own group");
         });
-        let mut child = unattended().tree(&tree).spawn().expect("starts");
-        assert!(mark.exists(), "it is the program");
+        let mut child = detached().tree(&tree).spawn().expect("starts");
+        assert!(mark.exists(), "spawn has waited until the cgroup was thawed");
         tree.program_started(child.id(), child.as_fd());
         assert!(child.wait().expect("own child").success());
         reap(thaws);
@@ -253,13 +257,13 @@ fn a_start_into_a_tree_s_cgroup_is_waited_for() {
 }
 
 #[test]
-fn a_start_into_another_cgroup_has_memory_of_its_own_and_holds_nobody_up() {
+fn a_start_into_another_cgroup_does_not_share_memory_or_block() {
     isolated!(|| {
         const KCMP_VM: i32 = 1;
-        assert!(unattended().spawn().expect("starts").wait().expect("own child").success());
-        let Some((tree, dir)) = frozen() else { return };
+        assert!(detached().spawn().expect("starts").wait().expect("own child").success());
+        let Some((tree, dir)) = frozen_cgroup() else { return };
         let open = || fs::File::open(&dir).expect("own group");
-        let mut child = unattended().cgroup(open()).spawn().expect("starts");
+        let mut child = detached().cgroup(open()).spawn().expect("starts");
         // SAFETY: numbers only.
         let same = unsafe { libc::syscall(libc::SYS_kcmp, libc::getpid(), child.id() as i32, KCMP_VM, 0, 0) };
         assert_ne!(same, 0);
@@ -270,18 +274,18 @@ fn a_start_into_another_cgroup_has_memory_of_its_own_and_holds_nobody_up() {
         assert_eq!(output.stop, Stop::Timeout);
         if Tree::prepare(Want::Pidns).is_ok() {
             let output = Command::new("true").cgroup(open()).run_with(&run.clone().tree(Want::Pidns));
-            assert_eq!(output.expect("a result").stop, Stop::Timeout, "nor where it is born by another");
+            assert_eq!(output.expect("a result").stop, Stop::Timeout, "also if the init of a pid namespace forks it");
         }
         drop(tree);
     });
 }
 
 #[test]
-fn a_program_in_a_pid_namespace_has_its_cgroup() {
+fn a_program_in_a_pid_namespace_is_in_its_cgroup() {
     isolated!(|| {
         let Some(group) = Cgroup::new() else { return skip("no writable cgroup v2") };
         if let Err(error) = Tree::prepare(Want::Pidns) {
-            return skip(&format!("no pid namespace can be made: {error}"));
+            return skip(&format!("cannot create a pid namespace: {error}"));
         }
         let mut command = Command::new("grep");
         command.args(["0::", "/proc/self/cgroup"]).cgroup(fs::File::open(&group.0).expect("own directory"));
@@ -292,19 +296,19 @@ fn a_program_in_a_pid_namespace_has_its_cgroup() {
 }
 
 #[test]
-fn a_program_is_in_one_cgroup() {
+fn a_command_with_two_cgroups_is_refused() {
     isolated!(|| {
-        let Some((tree, dir)) = frozen() else { return };
-        let mut command = unattended();
+        let Some((tree, dir)) = frozen_cgroup() else { return };
+        let mut command = detached();
         let error = command.tree(&tree).umask(0).cgroup(fs::File::open(&dir).expect("own group")).spawn();
-        let error = error.expect_err("which of the two?");
+        let error = error.expect_err("two cgroups");
         assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::EINVAL));
         assert!(error.call().starts_with("cgroup(") && error.call().ends_with("of a tree or of limits"), "{error}");
     });
 }
 
 #[test]
-fn a_cgroup_of_the_caller_s_keeps_ours_away() {
+fn a_callers_cgroup_replaces_the_trees() {
     isolated!(|| {
         let Some(group) = Cgroup::new() else { return skip("no writable cgroup v2") };
         let name = group.0.file_name().expect("a name").to_string_lossy().into_owned();
@@ -322,30 +326,30 @@ fn a_cgroup_of_the_caller_s_keeps_ours_away() {
             assert!(output.limits.iter().all(|limit| limit.by == Enforcer::Rlimit), "{output:?}");
         }
         for insisted in [Run::new().tree(Want::Cgroup), Run::new().limits(time().enforce(Enforce::Cgroup))] {
-            assert_eq!(run(insisted).expect_err("which of the two?").errno(), Errno::EINVAL);
+            assert_eq!(run(insisted).expect_err("two cgroups").errno(), Errno::EINVAL);
         }
     });
 }
 
 #[test]
-fn another_namespace_s_proc_is_not_looked_at() {
+fn the_proc_of_another_namespace_is_ignored() {
     isolated!(|| {
         if !require_root() || !has_group_signals() {
             return;
         }
         let made = with_outer_proc_mounted(|| {
-            // The guard has its number before.
+            // The guard gets its pid before the program.
             let _first = Tree::prepare(Want::Guard).expect("prepared");
             set_next_pid(ROOT_PID);
             let mut sh = start(Want::Guard, "sleep 1000 & echo $!; wait");
             assert_eq!(sh.child.id() as i32, ROOT_PID);
             let sleep = sh.pid();
             let mut strangers = unrelated_processes();
-            assert_eq!(sh.survivors(), [0; 0], "nobody is named");
+            assert_eq!(sh.survivors(), [0; 0], "no process of the outer namespace is named");
             sh.tree.signal(TERM);
             let _ = sh.tree.kill(Duration::from_millis(10));
             let mut status = 0;
-            // SAFETY: stores an int. Orphans come to the first of a namespace.
+            // SAFETY: stores an int. Orphans are reparented to the first process of a namespace.
             let reaped = sh.child.wait().map(|_| unsafe { libc::waitpid(sleep, &raw mut status, 0) });
             assert_eq!(reaped.expect("own child"), sleep);
             assert!(matches!(status, libc::SIGTERM | libc::SIGKILL), "{status:#x}");
@@ -355,24 +359,24 @@ fn another_namespace_s_proc_is_not_looked_at() {
             assert!(result.leftovers_unknown && result.leftovers.is_empty());
         });
         if !made {
-            skip("no pid namespace may be made");
+            skip("cannot create a pid namespace");
         }
     });
 }
 
 #[test]
-fn a_child_of_its_owner_is_left_to_it() {
+fn another_child_of_the_owner_is_spared() {
     isolated!(|| {
-        // As a shell makes a pipeline.
+        // As in a shell's pipeline: the owner puts another child into the program's process group.
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!; wait"]).process_group(0);
         });
         let root = sh.child.id() as i32;
         let second = fork(|| std::thread::sleep(PATIENCE * 2));
-        // SAFETY: numbers of this process's own children.
+        // SAFETY: the pids of this process's own children.
         assert_eq!(unsafe { libc::setpgid(second, root) }, 0);
         let sleep = sh.pid();
-        wait_until("both are seen", || sh.survivors().len() == 2);
+        wait_until("both are found", || sh.survivors().len() == 2);
         assert!(sh.tree.kill(PATIENCE));
         sh.wait();
         drop(sh.tree);
@@ -382,12 +386,12 @@ fn a_child_of_its_owner_is_left_to_it() {
 }
 
 #[test]
-fn a_daemon_nobody_saw_survives_but_in_a_cgroup() {
+fn an_unseen_daemon_survives_except_in_a_cgroup() {
     isolated!(|| {
         become_subreaper();
         for want in [Want::Guard, Want::Cgroup] {
             if Tree::prepare(want).is_err() {
-                skip("no cgroup can be made");
+                skip("cannot create a cgroup");
                 continue;
             }
             let mut sh = start(want, "setsid -f sh -c 'echo $$; exec sleep 1000'");
@@ -396,22 +400,23 @@ fn a_daemon_nobody_saw_survives_but_in_a_cgroup() {
             let survives = want == Want::Guard;
             assert_eq!(sh.survivors(), if survives { vec![] } else { vec![daemon] });
             assert!(sh.tree.kill(PATIENCE));
-            assert_eq!(is_alive(daemon), survives, "docs/trees.md says so");
+            assert_eq!(is_alive(daemon), survives, "as docs/trees.md says");
             kill(daemon, libc::SIGKILL);
         }
     });
 }
 
 #[test]
-fn a_session_made_after_the_birth_is_the_tree_s() {
+fn a_session_that_the_program_creates_belongs_to_the_tree() {
     isolated!(|| {
         become_subreaper();
-        // The program is born into this session, and leaves it by itself; what it leaves behind is in a process group of its own.
+        // The program starts in this process's session, and then creates its own. Its leftover is in a process group
+        // of its own.
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "exec setsid sh -c 'set -m; sleep 1000 & echo $!'"]);
         });
         let sleep = sh.pid();
-        wait_until("ended", || state(sh.child.id() as i32) == 'Z');
+        wait_until("the program has ended", || state(sh.child.id() as i32) == 'Z');
         sh.tree.program_ended();
         sh.child.wait().expect("own child");
         assert_eq!(sh.survivors(), [sleep]);
@@ -421,7 +426,7 @@ fn a_session_made_after_the_birth_is_the_tree_s() {
 }
 
 #[test]
-fn this_process_s_own_session_and_group_are_spared() {
+fn the_owners_session_and_group_are_spared() {
     isolated!(|| {
         become_subreaper();
         let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
@@ -429,11 +434,11 @@ fn this_process_s_own_session_and_group_are_spared() {
             command.args(["-c", "sleep 1000 & echo $!; wait"]);
         });
         let sleep = sh.pid();
-        assert_eq!(sh.survivors(), [sleep], "by descent");
+        assert_eq!(sh.survivors(), [sleep], "found by descent");
         sh.tree.signal(TERM);
         assert!(sh.tree.kill(PATIENCE));
         assert!(!is_alive(sleep) && is_alive(bystander));
-        // The program has gone before its child was seen: then nothing shows whose it is.
+        // The program ends before the library has found its child. Nothing then shows that the child is the tree's.
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!"]);
         });
@@ -443,7 +448,7 @@ fn this_process_s_own_session_and_group_are_spared() {
         drop(sh.tree);
         assert!(is_alive(sleep) && is_alive(bystander));
         kill(sleep, libc::SIGKILL);
-        // In a group of its own, in this session.
+        // A process group of its own, in this session.
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!"]).process_group(0);
         });
@@ -460,25 +465,26 @@ fn this_process_s_own_session_and_group_are_spared() {
     });
 }
 
-/// Calls `body` in a copy of this process, in a session that nobody is in but the copy and one that leads it: the copy can leave it.
-fn in_a_session_to_leave(body: impl FnOnce()) {
+/// Calls `body` in a forked child whose session contains only the child and a leader, so the child can leave the
+/// session.
+fn in_shared_session(body: impl FnOnce()) {
     common::in_single_threaded_fork(|| {
-        // SAFETY: the copy leads no group.
+        // SAFETY: the forked child leads no group.
         assert!(unsafe { libc::setsid() } > 0);
         common::in_single_threaded_fork(body);
     });
 }
 
 fn leave_session() {
-    // SAFETY: a copy leads no group.
+    // SAFETY: a forked child leads no group.
     assert!(unsafe { libc::setsid() } > 0);
 }
 
 #[test]
-fn a_session_this_process_has_left_is_spared() {
+fn a_session_that_the_owner_has_left_is_spared() {
     isolated!(|| {
         let run = Run::new().tree(Want::Group);
-        in_a_session_to_leave(|| {
+        in_shared_session(|| {
             let job = Command::new("/bin/sleep").arg("1000").process_group(0).start(&run).expect("starts");
             let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
             leave_session();
@@ -487,8 +493,8 @@ fn a_session_this_process_has_left_is_spared() {
             assert!(is_alive(bystander));
             kill(bystander, libc::SIGKILL);
         });
-        // The tree is looked at once the program has ended.
-        in_a_session_to_leave(|| {
+        // The library searches the tree once the program has ended.
+        in_shared_session(|| {
             let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
             let mut command = Command::new("/bin/sh");
             command.args(["-c", "sleep 1000 & read x"]).process_group(0).stdout(Stdio::Null).stderr(Stdio::Null);
@@ -504,7 +510,7 @@ fn a_session_this_process_has_left_is_spared() {
 }
 
 #[test]
-fn the_guard_knows_the_session_a_program_was_born_into() {
+fn the_guard_spares_the_session_a_program_started_in() {
     isolated!(|| {
         become_subreaper();
         let (owner, mut report) = fork_owner(|tell| {
@@ -528,10 +534,10 @@ fn the_guard_knows_the_session_a_program_was_born_into() {
 }
 
 #[test]
-fn a_cgroup_with_groups_inside_is_removed() {
+fn a_cgroup_with_nested_groups_is_removed() {
     isolated!(|| {
         become_subreaper();
-        let Ok(tree) = Tree::prepare(Want::Cgroup) else { return skip("no cgroup can be made") };
+        let Ok(tree) = Tree::prepare(Want::Cgroup) else { return skip("cannot create a cgroup") };
         drop(tree);
         let mut sh = start(Want::Cgroup, "sleep 1000 & echo $!; wait");
         let sleep = sh.pid();
@@ -543,15 +549,15 @@ fn a_cgroup_with_groups_inside_is_removed() {
         assert_eq!(sh.survivors(), [sleep]);
         drop(sh.tree);
         wait_until_gone(&[sleep]);
-        wait_until("removed", || !own.exists());
+        wait_until("the cgroup is removed", || !own.exists());
     });
 }
 
 #[test]
-fn a_cgroup_left_by_another_process_of_this_number_is_no_obstacle() {
+fn a_stale_cgroup_of_the_same_pid_is_skipped() {
     isolated!(|| {
         let own = std::process::id() as i32;
-        let Ok(tree) = Tree::prepare(Want::Cgroup) else { return skip("no cgroup can be made") };
+        let Ok(tree) = Tree::prepare(Want::Cgroup) else { return skip("cannot create a cgroup") };
         let dir = groups_of(own).pop().expect("a cgroup");
         drop(tree);
         let left: Vec<PathBuf> = (0..20).map(|number| dir.with_file_name(format!("spawnfd-{own}-{number}"))).collect();
@@ -563,7 +569,7 @@ fn a_cgroup_left_by_another_process_of_this_number_is_no_obstacle() {
 }
 
 #[test]
-fn many_trees_at_once() {
+fn many_trees_at_once_keep_few_descriptors() {
     isolated!(|| {
         become_subreaper();
         let mut wants = vec![Want::Guard, Want::Cgroup];
@@ -578,15 +584,16 @@ fn many_trees_at_once() {
                         assert!(sh.wait().success());
                         assert_eq!(sh.survivors(), [sleep]);
                         drop(sh.tree);
-                        // Dropping waits a second at most.
+                        // Dropping waits at most one second.
                         wait_until_gone(&[sleep]);
                     }
                 });
             }
         });
         wait_until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
-        // A stack's slot and its socket or pidfd for each thread that spawned. Under Docker's profile threads that cannot look into the
-        // process's parent have a guard each: two descriptors, and two of the reaper's until the guard has ended.
+        // Each thread that spawned has a stack slot, with a socket or a pidfd. Under Docker's profile a thread that
+        // cannot read the parent of this process has a guard of its own: two descriptors, and two of the reaper's
+        // until the guard has ended.
         let after = fs::read_dir("/proc/self/fd").expect("/proc").count();
         assert!(after <= before + 36, "{before} then {after}");
     });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A warm start gives a program the authority that a cold start gives it. An exec can change capabilities, so a parked process may have
-//! others than the thread that started it.
+//! A warm start gives a program the authority of a cold start. Exec can change capabilities, so a parked process may
+//! have other capabilities than the thread that started it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -16,17 +16,17 @@ use spawnfd_tests::{isolated, program, require_root, scratch};
 const KINDS: [(Mode, bool); 4] =
     [(Mode::Reserve, false), (Mode::Fork, false), (Mode::Reserve, true), (Mode::Fork, true)];
 
-/// Leaves the calling thread one capability, which an exec by root adds to.
+/// Leaves the calling thread one capability. An exec by root adds capabilities.
 fn keep_only_kill() {
     Confinement::default().capabilities(&["kill"]).apply().expect("confined");
 }
 
-/// Makes the calling thread a user's, with one capability, which an exec takes away.
+/// Makes the calling thread an ordinary user's, with one capability. Exec drops it.
 fn become_user_with_nice() {
     Confinement::default().user(54_321, 54_321).capabilities(&["sys_nice"]).apply().expect("confined");
 }
 
-/// Programs parked by the calling thread, each by itself or as any program.
+/// A `Warm` filled by the calling thread, with each program parked by itself or with processes for any program.
 fn warm(mode: Mode, any: bool, programs: &[&Path]) -> Warm {
     let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
     if any {
@@ -41,7 +41,8 @@ fn warm(mode: Mode, any: bool, programs: &[&Path]) -> Warm {
     warm
 }
 
-/// Runs `compare` in a thread that `confine` has confined, with processes that were parked before that, and with some that were parked after.
+/// Runs `compare` in a thread confined by `confine`, with processes that were parked before the confinement, and with
+/// processes parked after.
 fn in_confined_thread(programs: &[&Path], confine: fn(), compare: impl Fn(&Warm) + Sync) {
     for (mode, any) in KINDS {
         let earlier = warm(mode, any, programs);
@@ -50,20 +51,20 @@ fn in_confined_thread(programs: &[&Path], confine: fn(), compare: impl Fn(&Warm)
                 confine();
                 let later = warm(mode, any, programs);
                 for warm in [&earlier, &later] {
-                    // Also when the first start has parked a process again.
+                    // Twice, because the first start may park a new process.
                     for _ in 0..2 {
                         compare(warm);
                         warm.fill(Duration::from_secs(60));
                     }
                 }
             });
-            thread.join().expect("its assertions hold");
+            thread.join().expect("the thread's assertions hold");
         });
     }
 }
 
 #[test]
-fn an_exec_does_not_give_dropped_capabilities_back() {
+fn exec_does_not_restore_dropped_capabilities() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -97,7 +98,7 @@ fn an_exec_does_not_give_dropped_capabilities_back() {
 }
 
 #[test]
-fn actions_have_the_rights_of_the_caller() {
+fn actions_have_the_callers_capabilities() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -115,9 +116,9 @@ fn actions_have_the_rights_of_the_caller() {
         }
         let same = |warm: &Warm| assert_eq!(nice(Some(warm)), nice(None), "{:?}", warm.stats());
         let programs = [Path::new("/bin/true")];
-        // Fewer than an exec by root gives.
+        // Fewer capabilities than an exec by root gives.
         in_confined_thread(&programs, keep_only_kill, same);
-        // More than an exec by another user leaves.
+        // More capabilities than an exec by another user keeps.
         in_confined_thread(&programs, become_user_with_nice, |warm| {
             assert_eq!(nice(None), Ok(0));
             same(warm);
@@ -126,7 +127,7 @@ fn actions_have_the_rights_of_the_caller() {
 }
 
 #[test]
-fn a_process_that_exec_has_changed_is_not_parked() {
+fn a_process_with_changed_capabilities_is_not_parked() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -143,6 +144,6 @@ fn a_process_that_exec_has_changed_is_not_parked() {
             }
         })
         .join()
-        .expect("its assertions hold");
+        .expect("the thread's assertions hold");
     });
 }

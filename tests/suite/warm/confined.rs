@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that are parked inside Landlock and under a filter, or behind a program that confines them: what they become is what a child
-//! that was confined so would be.
+//! Processes that are parked under Landlock and a filter, or behind a sandbox program. Their programs see what a cold
+//! child under the same confinement sees.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use spawnfd_tests::{State, copy_of_program, isolated, program, require_syscall, 
 
 const ALLOW: FilterInstruction = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
 
-/// Files may be read everywhere, and written nowhere.
+/// A ruleset that allows reading everywhere and writing nowhere.
 fn reading_only() -> Option<Arc<OwnedFd>> {
     if !require_syscall("landlock_create_ruleset") {
         return None;
@@ -26,15 +26,15 @@ fn reading_only() -> Option<Arc<OwnedFd>> {
     let everywhere = path_beneath_rules(["/"], AccessFs::from_read(ABI::V1));
     let ruleset: Option<OwnedFd> = ruleset.and_then(|set| set.add_rules(everywhere)).expect("a ruleset").into();
     let ruleset = ruleset.expect("this kernel has Landlock");
-    if !tells_files_apart() {
-        skip("nothing says whether two descriptors are one ruleset");
+    if !can_compare_files() {
+        skip("no call can compare two descriptors of rulesets");
         return None;
     }
     Some(Arc::new(ruleset))
 }
 
-/// By F_DUPFD_QUERY (Linux 6.10) or kcmp(2), which Docker's profile refuses.
-fn tells_files_apart() -> bool {
+/// Whether F_DUPFD_QUERY (Linux 6.10) or kcmp(2) works. Docker's profile refuses kcmp.
+fn can_compare_files() -> bool {
     // SAFETY: integers.
     unsafe {
         let own = libc::getpid();
@@ -56,7 +56,7 @@ fn warm(mode: Mode, template: &Template, park: Park) -> Warm {
 }
 
 #[test]
-fn all_that_a_program_sees_is_the_same() {
+fn a_warm_program_sees_the_state_of_a_cold_one() {
     isolated!(|| {
         both_modes(|mode, ruleset| {
             let template = Template::open(program("spawnfd-oracle")).expect("there");
@@ -83,7 +83,7 @@ fn all_that_a_program_sees_is_the_same() {
 }
 
 #[test]
-fn it_is_confined_and_others_are_not() {
+fn only_a_command_with_the_same_ruleset_starts_warm() {
     isolated!(|| {
         both_modes(|mode, ruleset| {
             let template = Template::open("/bin/sh").expect("there");
@@ -106,10 +106,10 @@ fn it_is_confined_and_others_are_not() {
 }
 
 #[test]
-fn what_is_asked_for_beyond_it_is_done_at_the_start() {
+fn a_further_ruleset_is_applied_at_the_start() {
     isolated!(|| {
         both_modes(|mode, ruleset| {
-            // A second layer, in a process that is parked in the first.
+            // The command asks for a second layer, and the process is parked in the first one.
             let template = Template::open("/bin/sh").expect("there");
             let warm = warm(mode, &template, Park { no_new_privs: true, ..Park::default() });
             let mut command = template.command();
@@ -122,33 +122,34 @@ fn what_is_asked_for_beyond_it_is_done_at_the_start() {
     });
 }
 
-/// Fields that differ between any two runs here: each is in a session of its own, and has its own pipes.
+/// Fields that differ between any two runs here: each run has its own session and pipes.
 const EACH_RUN: &[&str] =
     &["pid", "pgid", "sid", "mappings", "fds.1.inode", "fds.1.target", "fds.2.inode", "fds.2.target"];
-/// Those of a sandbox that makes mounts of its own each time (as a user without rights, in a user namespace), and stays as parent.
+/// Fields that differ behind bwrap, which creates mounts (without privileges, in a user namespace) and stays as
+/// parent.
 const EACH_BWRAP: &[&str] = &["ppid", "namespaces.mnt", "namespaces.user"];
 
-/// What may stand in front of a program, with what differs from run to run behind it.
-fn fronts() -> Vec<(Sandbox, Vec<&'static str>)> {
+/// The sandbox programs, with the fields that differ from run to run behind each.
+fn sandboxes() -> Vec<(Sandbox, Vec<&'static str>)> {
     let env = Sandbox::new(["env"]).expect("there");
-    let mut fronts = vec![(env, EACH_RUN.to_vec())];
+    let mut sandboxes = vec![(env, EACH_RUN.to_vec())];
     match Sandbox::new(["bwrap", "--dev-bind", "/", "/"]) {
         Ok(bwrap) if seen(Command::new("/bin/true").sandbox(&bwrap)).is_some() => {
-            fronts.push((bwrap, [EACH_RUN, EACH_BWRAP].concat()));
+            sandboxes.push((bwrap, [EACH_RUN, EACH_BWRAP].concat()));
         }
-        _ => skip("no bwrap here"),
+        _ => skip("bwrap does not work here"),
     }
-    fronts
+    sandboxes
 }
 
-/// What it prints, if it succeeds.
+/// The command's output, if it succeeds.
 fn seen(command: &mut Command<'_>) -> Option<Vec<u8>> {
     let output = command.stdin(Stdio::Null).run().expect("starts");
     output.status?.success().then_some(output.stdout)
 }
 
-/// A host that its children have a lot from.
-fn unusual() {
+/// Changes many inherited attributes of this process and thread.
+fn change_inherited_state() {
     std::env::set_current_dir("/usr").expect("there");
     // SAFETY: plain system calls on this process and this thread.
     unsafe {
@@ -166,17 +167,17 @@ fn unusual() {
 }
 
 #[test]
-fn behind_another_program_all_that_is_seen_is_the_same() {
+fn behind_a_sandbox_program_a_warm_program_sees_the_same() {
     isolated!(|| {
         let oracle = program("spawnfd-oracle");
         let template = Template::open(&oracle).expect("there");
-        for prepare in [|| (), unusual] {
+        for prepare in [|| (), change_inherited_state] {
             prepare();
-            for (front, differs) in fronts() {
-                let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(front.clone()), ..Park::default() });
+            for (sandbox, differs) in sandboxes() {
+                let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(sandbox.clone()), ..Park::default() });
                 let once = |warm: Option<&Warm>| {
                     let mut command = Command::new(&oracle);
-                    command.sandbox(&front).args(["a b", ""]);
+                    command.sandbox(&sandbox).args(["a b", ""]);
                     if let Some(warm) = warm {
                         command.warm(warm);
                     }
@@ -191,7 +192,7 @@ fn behind_another_program_all_that_is_seen_is_the_same() {
     });
 }
 
-/// What belongs to threads. (Namespaces: those that no sandbox makes anew.)
+/// The per-thread attributes. Of the namespaces, only those that no sandbox creates.
 fn authority(json: &[u8]) -> Vec<(&'static str, serde_json::Value)> {
     let mut found = State::from_json(json).authority();
     let (_, namespaces) = found.iter_mut().find(|(name, _)| *name == "namespaces").expect("one of them");
@@ -199,7 +200,7 @@ fn authority(json: &[u8]) -> Vec<(&'static str, serde_json::Value)> {
     found
 }
 
-/// A thread's change of itself; `false`: it may not be made here.
+/// A change of the calling thread; returns `false` if it is refused here.
 type Change = fn() -> bool;
 
 const CHANGES: [(&str, Change); 7] = [
@@ -212,7 +213,7 @@ const CHANGES: [(&str, Change); 7] = [
     }),
     ("another user", || Confinement::default().user(54_321, 54_322).apply().is_ok()),
     ("capabilities", || {
-        // SAFETY: integers; this thread's own.
+        // SAFETY: integers; the call changes this thread only.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, 0) == 0 }
     }),
     ("namespaces", || {
@@ -222,16 +223,16 @@ const CHANGES: [(&str, Change); 7] = [
 ];
 
 #[test]
-fn behind_another_program_nobody_has_more_than_a_cold_one() {
+fn behind_a_sandbox_program_a_confined_thread_starts_cold() {
     isolated!(|| {
         let directory = scratch();
         let oracle = copy_of_program("spawnfd-oracle", directory.path());
         let template = Template::open(&oracle).expect("there");
-        for (front, _) in fronts() {
-            let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(front.clone()), ..Park::default() });
+        for (sandbox, _) in sandboxes() {
+            let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(sandbox.clone()), ..Park::default() });
             let once = |warm: Option<&Warm>| {
                 let mut command = Command::new(&oracle);
-                command.sandbox(&front);
+                command.sandbox(&sandbox);
                 if let Some(warm) = warm {
                     command.warm(warm);
                 }
@@ -245,10 +246,10 @@ fn behind_another_program_nobody_has_more_than_a_cold_one() {
                 let before = started();
                 std::thread::scope(|scope| {
                     let body = || match change() {
-                        true => assert_eq!(once(Some(&warm)), once(None), "{name} behind {front:?}"),
+                        true => assert_eq!(once(Some(&warm)), once(None), "{name} behind {sandbox:?}"),
                         false => skip(&format!("{name}: refused here")),
                     };
-                    scope.spawn(body).join().expect("its assertions hold");
+                    scope.spawn(body).join().expect("the thread's assertions hold");
                 });
                 assert_eq!(started(), before, "{name}: {:?}", warm.stats());
             }
@@ -284,7 +285,7 @@ fn an_upgrade_costs_a_cache_one_cold_start() {
 }
 
 #[test]
-fn what_would_have_no_effect_is_refused() {
+fn options_without_effect_are_refused() {
     isolated!(|| {
         let warm = Warm::new(WarmOptions::default()).expect("a Warm");
         let parks = [
@@ -297,7 +298,7 @@ fn what_would_have_no_effect_is_refused() {
             },
         ];
         for park in parks {
-            let error = warm.add("true", park).expect_err("no effect");
+            let error = warm.add("true", park).expect_err("the option has no effect");
             assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
         }
         assert_eq!(warm.stats().cannot.len() + warm.stats().parked, 0);

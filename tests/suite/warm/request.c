@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Feeds the reader of requests (crates/spawnfd-parked/common/request.c) messages that are nearly
+ * Sends the reader of requests (crates/spawnfd-parked/common/request.c) messages that are nearly
  * right, and checks that what it accepts lies within the message. request.rs builds it with
  * sanitizers.
  *
@@ -39,7 +39,7 @@ static uint32_t any_number(uint32_t near)
 	}
 }
 
-/* A message that is right; its length. */
+/* Composes a valid message; returns its length. */
 static size_t compose(char *message, uint32_t sources)
 {
 	struct spawnfd_request head = {
@@ -89,7 +89,7 @@ static size_t compose(char *message, uint32_t sources)
 		if (!sources)
 			step.op = SPAWNFD_OP_OPEN;
 		step.text = head.strings - 8;
-		/* That much has no room in the path. */
+		/* The path is shorter than the struct of capabilities. */
 		if (step.op == SPAWNFD_OP_CAPABILITIES)
 			step.op = SPAWNFD_OP_TCSETPGRP;
 		if (step.op == SPAWNFD_OP_CALL) {
@@ -111,7 +111,7 @@ static void inside(const char *at, const char *from, const char *to)
 		abort();
 }
 
-/* Only sources that were sent, and only bytes of the strings. */
+/* The call refers to received sources, and to bytes within the strings. */
 static void check_call(const struct spawnfd_step *step, uint32_t sources, const char *strings,
 		       const char *end)
 {
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
 
 		if (!whole)
 			length = draw() % (length + 1);
-		/* As much room as there must be, and none beyond: whoever reads on is caught. */
+		/* No byte beyond the required size: the sanitizer reports a read past the end. */
 		size_t room = length + 8 + draw() % 256;
 		char *message = malloc(room);
 
@@ -202,7 +202,7 @@ int main(int argc, char **argv)
 				abort();
 			(void)spawnfd_read_page(&request);
 		} else if (!changes && whole && room >= length + 8 + 16 * sizeof(char *)) {
-			/* One that is right is refused for want of room only. */
+			/* A valid message may be refused only if the buffer is too small. */
 			abort();
 		}
 		free(message);

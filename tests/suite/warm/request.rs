@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The reader of requests in parked processes takes nothing that is not what a request must be, whatever comes.
+//! Fuzzes the reader of requests in parked processes: it accepts only valid requests, and reads only within the
+//! message.
 
 use std::process::Command;
 
 use spawnfd_tests::{isolated, scratch};
 
 #[test]
-fn the_reader_of_requests_stays_inside() {
+fn the_request_reader_stays_within_the_message() {
     isolated!(limit: std::time::Duration::from_secs(300), fuzz);
 }
 
@@ -29,7 +30,7 @@ fn fuzz() {
     for seed in ["1", "20261121"] {
         let output = Command::new(&program).args([rounds, seed]).output().expect("starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // That it accepts some shows that the others are not refused for a trifle.
+        // Some changed requests must be accepted, or the reader would refuse every change for a trivial reason.
         let text = String::from_utf8_lossy(&output.stdout);
         let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         assert!(numbers.len() == 2 && numbers[0] > 1000 && numbers[1] > 100, "{text}");

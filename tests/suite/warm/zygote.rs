@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What executes any program: that it does, what it leaves to the clone launcher, and what becomes of it when things go wrong. What its
-//! programs are like the suites tell that run over every launcher.
+//! Processes that execute any program: zygotes and pools. They start programs, leave some commands to the clone
+//! launcher, and survive failures. The suites that run through every launcher test what their programs see.
 
 use crate::common;
 use std::cell::Cell;
@@ -32,7 +32,7 @@ fn filled(warm: &Warm) {
     assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
 }
 
-/// Runs it; how it was started, and its code.
+/// Runs a command; returns how it was started, and its exit code.
 #[track_caller]
 fn run(warm: &Warm, command: &mut Command<'_>) -> (Started, i32) {
     command.stdin(Stdio::Null).warm(warm);
@@ -43,12 +43,12 @@ fn run(warm: &Warm, command: &mut Command<'_>) -> (Started, i32) {
 }
 
 fn root() -> bool {
-    // SAFETY: asks.
+    // SAFETY: a query.
     unsafe { libc::geteuid() == 0 }
 }
 
 #[test]
-fn any_program() {
+fn any_executable_file_is_started_warm() {
     isolated!(|| {
         let directory = scratch();
         let path = |name: &str| directory.path().join(name);
@@ -72,7 +72,7 @@ fn any_program() {
 }
 
 #[test]
-fn what_a_process_that_execs_can_do() {
+fn attributes_that_take_effect_before_exec_start_warm() {
     isolated!(|| {
         let directory = scratch();
         let null = File::open("/dev/null").expect("there");
@@ -86,7 +86,7 @@ fn what_a_process_that_execs_can_do() {
             all[5].oom_score_adj(500);
             all[6].setsid();
             all[7].no_new_privs();
-            // From here on only root may.
+            // From here on, only root may.
             all[8].chroot("/");
             all[9].gid(65534).uid(65534);
             all[10].groups([1, 2, 3]);
@@ -109,7 +109,7 @@ fn what_a_process_that_execs_can_do() {
 }
 
 #[test]
-fn what_is_left_to_the_clone_launcher() {
+fn unsupported_commands_start_cold_with_a_reason() {
     isolated!(|| {
         let allow = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
         for (mode, _) in BOTH {
@@ -132,7 +132,7 @@ fn what_is_left_to_the_clone_launcher() {
 }
 
 #[test]
-fn only_the_next_start_is_cold_where_one_has_died() {
+fn only_the_start_after_a_death_is_cold() {
     isolated!(|| {
         let (mode, started) = BOTH[0];
         let warm = any(mode, 2);
@@ -140,7 +140,7 @@ fn only_the_next_start_is_cold_where_one_has_died() {
         command.warm(&warm);
         command.died();
         for expected in [Started::Cold("died"), started, started] {
-            // What has not begun in time is killed, where nobody waits for that.
+            // A run does not wait for exec, so a parked process that does not begin in time is killed.
             let mut run = || command.run().map_or_else(|error| Err(error.stage()), |output| Ok(output.started));
             let mut outcomes = std::iter::repeat_with(|| retry_while_slow(&warm, &mut run));
             assert_eq!(outcomes.find(|outcome| *outcome != Err(Stage::Killed)), Some(Ok(expected)));
@@ -151,7 +151,7 @@ fn only_the_next_start_is_cold_where_one_has_died() {
 }
 
 #[test]
-fn beside_a_process_of_its_own() {
+fn a_process_parked_for_the_program_is_preferred() {
     isolated!(|| {
         for (mode, started) in BOTH {
             let warm = any(mode, 1);
@@ -163,7 +163,8 @@ fn beside_a_process_of_its_own() {
                 command
             };
             assert_eq!(run(&warm, &mut exit("exit 2")), (own, 2));
-            // Where that will not do, found at once and found late.
+            // The process parked for the program cannot serve these commands. The library notices early for the first
+            // command, late for the second.
             assert_eq!(run(&warm, exit("exit 3").limit(libc::RLIMIT_DATA, Some(1 << 30), None)), (started, 3));
             assert_eq!(run(&warm, exit("exit $A").env("A", "4").env("LD_DEBUG", "")), (started, 4));
             assert_eq!(run(&warm, &mut exit("exit 5")), (own, 5));
@@ -172,18 +173,18 @@ fn beside_a_process_of_its_own() {
     });
 }
 
-fn busy(path: &Path) -> Template {
+fn zero_exit(path: &Path) -> Template {
     executable(path, exits_with(0));
     Template::open(path).expect("a program")
 }
 
 #[test]
-fn failures_are_those_of_exec() {
+fn failures_report_the_errors_of_exec() {
     isolated!(|| {
         let directory = scratch();
         let path = |name: &str| directory.path().join(name);
         executable(&path("text"), "no program");
-        let text = Template::open(path("text")).expect("looks like one");
+        let text = Template::open(path("text")).expect("an executable file");
         for (mode, _) in BOTH {
             let warm = any(mode, 2);
             let before = common::children();
@@ -195,7 +196,7 @@ fn failures_are_those_of_exec() {
                 };
                 let error = refused(&mut text.command());
                 assert_eq!(error, (Stage::Exec, Errno::ENOEXEC, ErrorKind::NotExecutable));
-                let template = busy(&path("busy"));
+                let template = zero_exit(&path("busy"));
                 let writer = File::options().append(true).open(path("busy")).expect("own file");
                 assert_eq!(refused(&mut template.command()).0, Stage::Exec);
                 assert_eq!(refused(&mut template.command()).1, Errno::ETXTBSY);
@@ -206,25 +207,26 @@ fn failures_are_those_of_exec() {
                 assert_eq!(refused(template.command().current_dir("/nowhere")).0, Stage::CurrentDir);
             }
             filled(&warm);
-            assert_eq!(common::children().len(), before.len(), "nothing is left of those that failed");
+            assert_eq!(common::children().len(), before.len(), "failed starts leave no child");
             let stats = warm.stats();
             assert!(cold_except_slow(&stats).is_empty() && stats.zygote + stats.pool == 0, "{stats:?}");
         }
     });
 }
 
-/// Replaced when the owner has looked, and an action of the program's waits: what is there then is not executed.
+/// The file is replaced after the owner has checked it, while an action of the child blocks. The new file must not be
+/// executed.
 #[test]
-fn stale_at_the_last_moment() {
+fn a_file_replaced_after_the_check_is_not_executed() {
     isolated!(|| {
         let directory = scratch();
         let path = |name: &str| directory.path().join(name);
-        let template = busy(&path("program"));
+        let template = zero_exit(&path("program"));
         let pipe = common::fifo(directory.path(), "fifo");
         let warm = any(Mode::Reserve, 1);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                who_opens();
+                wait_for_opener();
                 executable(&path("new"), exits_with(1));
                 fs::rename(path("new"), path("program")).expect("own directory");
                 drop(File::options().write(true).open(&pipe));
@@ -237,8 +239,9 @@ fn stale_at_the_last_moment() {
     });
 }
 
-/// Waits until a child waits for the other end of a fifo, and tells which: that was parked, or where it was too slow another.
-fn who_opens() -> i32 {
+/// Waits until a child blocks in the open of a FIFO, and returns its pid. It is the parked process, or another if
+/// that was too slow.
+fn wait_for_opener() -> i32 {
     let opens = |pid: &i32| {
         let says = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let (place, call) = (says("wchan"), says("syscall"));
@@ -246,7 +249,7 @@ fn who_opens() -> i32 {
         in_open || place.contains("fifo") || place.contains("wait_for_partner")
     };
     let found = Cell::new(None);
-    eventually("one waits for the other end", || {
+    eventually("a child blocks on the FIFO", || {
         found.set(common::children().iter().copied().find(opens));
         found.get().is_some()
     });
@@ -254,43 +257,43 @@ fn who_opens() -> i32 {
 }
 
 fn kill(pid: i32, signal: i32) {
-    // SAFETY: a child of this process that nobody has waited for.
+    // SAFETY: a child of this process that has not been reaped.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// The processes that wait, without the ended one that shows how they were born.
-fn waiting() -> Vec<i32> {
+/// The parked processes, without the ended one that shows which clone call created them.
+fn parked() -> Vec<i32> {
     let waits =
         |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "spawnfd-zygote\n");
     common::children().into_iter().filter(waits).collect()
 }
 
 #[test]
-fn killed_while_they_wait() {
+fn killed_parked_processes_are_replaced() {
     isolated!(|| {
         for (mode, started) in BOTH {
             let warm = any(mode, 2);
-            let killed = waiting();
-            // And the one they are forked from.
+            let killed = parked();
+            // In Fork mode, also the zygote.
             let all = if mode == Mode::Fork { 3 } else { 2 };
             assert_eq!(killed.len(), all);
             killed.iter().for_each(|&pid| kill(pid, libc::SIGKILL));
-            eventually("they have ended", || !killed.iter().any(|&pid| common::tree::is_alive(pid)));
+            eventually("the parked processes have ended", || !killed.iter().any(|&pid| common::tree::is_alive(pid)));
             for _ in 0..2 {
-                let child = Command::new("/bin/true").warm(&warm).spawn().expect("starts, cold");
+                let child = Command::new("/bin/true").warm(&warm).spawn().expect("a cold start");
                 assert_eq!(child.started(), Started::Cold("died"));
                 assert_eq!(code(Ok(child)), Ok(0));
             }
             assert_eq!(run(&warm, &mut Command::new("/bin/true")), (started, 0));
-            eventually("those that were killed are gone", || {
-                waiting().iter().all(|pid| !killed.contains(pid)) && waiting().len() == all
+            eventually("the killed processes are reaped and replaced", || {
+                parked().iter().all(|pid| !killed.contains(pid)) && parked().len() == all
             });
         }
     });
 }
 
 #[test]
-fn stopped_ones_are_given_up() {
+fn stopped_parked_processes_are_abandoned() {
     isolated!(|| {
         let directory = scratch();
         let log = directory.path().join("log");
@@ -298,40 +301,40 @@ fn stopped_ones_are_given_up() {
         for (mode, _) in BOTH {
             fs::write(&log, "").expect("own directory");
             let warm = any(mode, 1);
-            waiting().iter().for_each(|&pid| kill(pid, libc::SIGSTOP));
+            parked().iter().for_each(|&pid| kill(pid, libc::SIGSTOP));
             let mut command = Command::new("/bin/sh");
-            let child = command.args(["-c", &script]).warm(&warm).spawn().expect("starts, cold");
+            let child = command.args(["-c", &script]).warm(&warm).spawn().expect("a cold start");
             assert_eq!(child.started(), Started::Cold("slow"));
             assert_eq!(code(Ok(child)), Ok(0));
             filled(&warm);
-            assert_eq!(fs::read_to_string(&log).expect("own file"), "x\n", "it ran once");
+            assert_eq!(fs::read_to_string(&log).expect("own file"), "x\n", "the program ran once");
         }
     });
 }
 
 #[test]
-fn killed_on_the_way() {
+fn a_process_killed_during_a_start_is_an_error() {
     isolated!(|| {
         let directory = scratch();
         let pipe = common::fifo(directory.path(), "fifo");
         let warm = any(Mode::Reserve, 1);
         let pid = std::thread::scope(|scope| {
             let killed = scope.spawn(|| {
-                let pid = who_opens();
+                let pid = wait_for_opener();
                 kill(pid, libc::SIGKILL);
                 pid
             });
             let mut command = Command::new("/bin/true");
             let error = command.open(&pipe, OpenHow::READ, 5).warm(&warm).refused("killed");
             assert_eq!(error.stage(), Stage::Killed, "{error}");
-            killed.join().expect("its assertions hold")
+            killed.join().expect("the thread's assertions hold")
         });
-        assert!(!common::children().contains(&pid), "it was waited for");
+        assert!(!common::children().contains(&pid), "the killed process is reaped");
     });
 }
 
 #[test]
-fn from_many_threads() {
+fn many_threads_can_start_at_once() {
     isolated!(|| {
         for (mode, _) in BOTH {
             let warm = any(mode, 2);
@@ -344,14 +347,14 @@ fn from_many_threads() {
                             let mut command = Command::new("/bin/echo");
                             assert_eq!(output(command.arg(&text).stdin(Stdio::Null).warm(warm)), format!("{text}\n"));
                             let mut command = Command::new("/bin/true");
-                            let error = command.chdir("/nowhere").warm(warm).refused("no such place");
+                            let error = command.chdir("/nowhere").warm(warm).refused("no such directory");
                             assert_eq!(error.errno(), Errno::ENOENT);
                         }
                     });
                 }
             });
             let stats = warm.stats();
-            // In a confined process it cannot be told that its threads have the same filters.
+            // A confined process cannot verify that all its threads have the same filters.
             let confined = stats.cold.contains_key("seccomp");
             assert!(confined || stats.zygote + stats.pool > 0, "{stats:?}");
             assert!(cold_except_slow(&stats).keys().all(|reason| ["empty", "seccomp"].contains(reason)), "{stats:?}");
@@ -359,21 +362,21 @@ fn from_many_threads() {
     });
 }
 
-/// Wherever the host's descriptors lie.
+/// Whatever numbers the host's descriptors have.
 #[test]
-fn the_zygote_and_what_waits_hold_no_descriptor_of_the_host() {
+fn parked_processes_hold_no_descriptor_of_the_host() {
     isolated!(|| {
         let file = File::open("/etc/passwd").expect("there");
         let _many: Vec<File> = (0..300).map(|_| file.try_clone().expect("a copy")).collect();
         for (mode, _) in BOTH {
             let warm = any(mode, 2);
             let open = |pid: i32| fs::read_dir(format!("/proc/{pid}/fd"));
-            if waiting().iter().any(|&pid| open(pid).is_err()) {
-                return spawnfd_tests::skip("not allowed to look");
+            if parked().iter().any(|&pid| open(pid).is_err()) {
+                return spawnfd_tests::skip("cannot read /proc/PID/fd");
             }
             let look = || {
-                for pid in waiting() {
-                    // It may have become a program meanwhile, and ended.
+                for pid in parked() {
+                    // The process may have executed a program meanwhile, and ended.
                     let Ok(all) = open(pid) else { continue };
                     let all: Vec<_> = all.flatten().flat_map(|entry| fs::read_link(entry.path())).collect();
                     assert!(all.len() <= 8 && !all.iter().any(|target| target == Path::new("/etc/passwd")), "{all:?}");
@@ -388,24 +391,24 @@ fn the_zygote_and_what_waits_hold_no_descriptor_of_the_host() {
     });
 }
 
-/// The zygote has no descriptor left of those that went with its children.
+/// The zygote closes the descriptors that it has passed to its children.
 #[test]
-fn nothing_gathers() {
+fn a_zygote_keeps_no_descriptor_of_its_starts() {
     isolated!(|| {
         let warm = any(Mode::Fork, 1);
-        let Some(pid) = waiting().into_iter().min() else { panic!("one waits, and is older than its children") };
+        let Some(pid) = parked().into_iter().min() else { panic!("no zygote") };
         let count = || fs::read_dir(format!("/proc/{pid}/fd")).map(Iterator::count).ok();
-        // Only root looks into it. (It may still hold the two that it has just been sent.)
-        let Some(before) = count() else { return spawnfd_tests::skip("not allowed to look") };
+        // Only root can read its directory. The zygote may still hold the two descriptors that it has just received.
+        let Some(before) = count() else { return spawnfd_tests::skip("cannot read /proc/PID/fd") };
         let (reader, writer) = common::pipe();
         for number in 3..9 {
             let mut command = Command::new("/bin/true");
             assert_eq!(run(&warm, command.descriptor(&writer, number)).0, Started::Zygote);
-            assert_eq!(command.chdir("/nowhere").warm(&warm).refused("no such place").errno(), Errno::ENOENT);
+            assert_eq!(command.chdir("/nowhere").warm(&warm).refused("no such directory").errno(), Errno::ENOENT);
         }
-        // And again, for the next one.
-        eventually("what is sent with each start is closed", || count().is_some_and(|now| now <= before));
+        // The count returns to the same level after each start.
+        eventually("the descriptors of each start are closed", || count().is_some_and(|now| now <= before));
         drop(writer);
-        assert_eq!(std::io::read_to_string(reader).expect("own pipe"), "", "nobody else has the other end");
+        assert_eq!(std::io::read_to_string(reader).expect("own pipe"), "", "no process has the other end");
     });
 }
