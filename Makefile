@@ -17,7 +17,7 @@ export SPAWNFD_PYTHON := $(CURDIR)/$(PY)
 # What programs find of themselves, and what goes wrong, when the kernel starts them: emulated, so not what takes thousands of rounds.
 KERNEL_SUITES := spawn=kernel:: spawn=validation:: spawn=errors:: spawn=stale:: spawn=::clone3
 # Limits by a cgroup's controllers, and runs in cgroups of their own: what `make test` skips where there are none.
-CGROUP_SUITES := job=limits:: job=a_cgroup spawn=blocking::what_is_made job=in_a_cgroup
+CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::terminals_and_cgroups job=a_fork_bomb_reaches_the_pids_limit_in_a_cgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python demo test test-all test-rust test-docker test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \

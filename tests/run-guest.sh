@@ -12,8 +12,8 @@ set -eu
 cd "$(dirname "$0")/.."
 cache=$1
 shift
-groups=${SPAWNFD_SUITES:-tree=trees:: tree=guard:: job=jobs:: job=limits:: job=limiter:: spawn=a_cgroup spawn=blocking::what_is_made
-    job=in_a_cgroup}
+groups=${SPAWNFD_SUITES:-tree=trees:: tree=guard:: job=jobs:: job=limits:: job=limiter:: spawn=a_cgroup spawn=blocking::terminals_and_cgroups
+    job=a_fork_bomb_reaches_the_pids_limit_in_a_cgroup}
 others=${SPAWNFD_SUITES:-spawn=errors:: spawn=fallbacks:: spawn=killed:: spawn=detached:: tools=oracle:: job=run:: spawn=snapshot::
     spawn=thread_authority::}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptor actions, as the child finds their result.
+//! Descriptor actions, and the descriptors that the child has afterwards.
 
 use crate::common;
 use std::fs::{File, create_dir, write};
@@ -12,12 +12,12 @@ use crate::common::{
 use spawnfd::{Command, Errno, MAX_ACTIONS, OpenHow, Stage, Stdio};
 use spawnfd_tests::{State, isolated, scratch};
 
-/// The numbers a child has.
+/// The descriptor numbers of a child.
 fn numbers(state: &State) -> Vec<i32> {
     state.fds.keys().copied().collect()
 }
 
-/// Which file a child has under a number.
+/// The inode of the file that a child has at a number.
 fn inode(state: &State, fd: i32) -> u64 {
     let fd = state.fds.get(&fd).unwrap_or_else(|| panic!("no {fd} among {:?}", numbers(state)));
     assert!(!fd.cloexec);
@@ -29,7 +29,7 @@ fn inode_of(file: &impl AsFd) -> u64 {
     File::from(file).metadata().expect("open").ino()
 }
 
-/// So many files that can be told apart.
+/// Creates this many files, each with an inode of its own.
 fn files(directory: &tempfile::TempDir, count: usize) -> Vec<File> {
     let make = |number: usize| {
         let path = directory.path().join(number.to_string());
@@ -45,10 +45,10 @@ fn child_has_only_standard_descriptors(launcher: Launcher) {
     let low = (3..12).chain([63, 64, 65, 255, 256, 257, 700]).filter(free);
     let foreign: Vec<OwnedFd> = low.map(|n| at_number(&null, n)).collect();
     assert_eq!(numbers(&state(&mut launcher.oracle())), [0, 1, 2]);
-    // And when the library has its own low, foreign ones come to lie on both sides.
+    // The library now keeps descriptors at low numbers; other descriptors will be below and above them.
     drop(foreign);
     assert_eq!(numbers(&state(&mut launcher.oracle())), [0, 1, 2]);
-    // Nobody else opens anything while numbers are taken.
+    // The keeper thread must not open descriptors while numbers are taken.
     launcher.drop_parked();
     let _foreign: Vec<OwnedFd> =
         (3..40).chain([255, 256, 257, 700]).filter(free).map(|n| at_number(&null, n)).collect();
@@ -66,7 +66,7 @@ every_launcher! {
         let files = files(&directory, 8);
         assert_leaves_nothing(launcher, || {
             let mut command = launcher.oracle();
-            // Targets on the numbers the sources have here, and those at which they may arrive: each in another's place.
+            // The targets are the sources' own numbers, in another order.
             for (number, file) in files.iter().enumerate() {
                 let next = &files[(number + 1) % files.len()];
                 command.descriptor(file, next.as_raw_fd());
@@ -87,7 +87,7 @@ every_launcher! {
         for file in &files {
             command.descriptor(file, file.as_raw_fd());
         }
-        // One source twice, too.
+        // One source at two targets.
         command.descriptor(&files[0], 50).descriptor(&files[0], 51);
         let child = state(&mut command);
         for file in &files {
@@ -97,13 +97,13 @@ every_launcher! {
         assert_eq!(numbers(&child).len(), 8);
     };
 
-    chains_follow_the_order [steps under No]: |launcher| {
+    dup2_chains_follow_the_order [steps under No]: |launcher| {
         let directory = scratch();
         let files = files(&directory, 3);
         let [a, b, c] = [0, 1, 2].map(|place| inode_of(&files[place]));
         let mut command = launcher.oracle();
         command.descriptor(&files[0], 10).descriptor(&files[1], 11);
-        // Swapped by way of a third, which is closed; the last placement wins.
+        // A swap through a third number, which is then closed. The last action on a number wins.
         command.dup2(10, 12).dup2(11, 10).dup2(12, 11).close(12).descriptor(&files[2], 13).dup2(13, 13);
         command.descriptor(&files[0], 14).descriptor(&files[2], 14);
         let child = state(&mut command);
@@ -112,7 +112,7 @@ every_launcher! {
     };
 
     standard_streams_can_be_moved [steps under Docker]: |launcher| {
-        // Standard output and error change places by way of 9.
+        // Standard output and error are swapped through number 9.
         let mut command = launcher.oracle();
         command.stderr(Stdio::Null).dup2(1, 9).dup2(2, 1).dup2(9, 2).arg("--to").arg("2").stdout(Stdio::Piped);
         let mut child = command.spawn().expect("starts");
@@ -132,7 +132,7 @@ every_launcher! {
         assert_eq!(numbers(&child), [1]);
     };
 
-    opens_are_relative_to_where_the_child_is [steps under User]: |launcher| {
+    opens_are_relative_to_the_childs_directory [steps under User]: |launcher| {
         let directory = scratch();
         create_dir(directory.path().join("sub")).expect("own directory");
         for (path, text) in [("name", "outer"), ("sub/name", "inner")] {
@@ -148,7 +148,7 @@ every_launcher! {
         assert_eq!(child.cwd.inode.known(), Some(&inode_of(&sub)));
     };
 
-    paths_are_from_where_the_caller_is [exec under No]: |launcher| {
+    paths_are_relative_to_the_callers_directory [exec under No]: |launcher| {
         let here = inode_of(&File::open(".").expect("the working directory"));
         assert_eq!(state(&mut launcher.oracle()).cwd.inode.known(), Some(&here));
         assert_eq!(state(launcher.oracle().chdir(".")).cwd.inode.known(), Some(&here));
@@ -160,7 +160,7 @@ every_launcher! {
         assert_eq!(output(&mut command), "found");
     };
 
-    opened_files_have_what_was_asked [steps under No]: |launcher| {
+    opens_use_the_given_flags_and_mode [steps under No]: |launcher| {
         let directory = scratch();
         let path = directory.path().join("new");
         let mut command = launcher.oracle();
@@ -171,14 +171,14 @@ every_launcher! {
         let child = state(&mut command);
         assert_eq!([5, 6, 7].map(|fd| child.fds[&fd].flags.as_str()), ["O_WRONLY", "O_WRONLY|O_APPEND",
             "O_RDWR|O_NONBLOCK"]);
-        assert!([5, 6, 7].iter().all(|fd| !child.fds[fd].cloexec), "O_CLOEXEC has no effect");
+        assert!([5, 6, 7].iter().all(|fd| !child.fds[fd].cloexec), "open ignores O_CLOEXEC");
         let mode = |name: &str| directory.path().join(name).metadata().expect("made").mode() & 0o7777;
         assert_eq!((mode("new"), mode("other")), (0o640, 0o750));
-        let error = command.refused("it is there now");
+        let error = command.refused("the file exists");
         assert_eq!((error.stage(), error.errno()), (Stage::Action(first + 3), Errno::EEXIST));
     };
 
-    an_open_takes_the_number_whatever_is_free [tables under Docker]: |launcher| {
+    an_open_gets_the_given_number [tables under Docker]: |launcher| {
         let null = File::open("/dev/null").expect("there");
         let mut command = launcher.oracle();
         command.descriptor(&null, 4).close(4).open("/dev/zero", OpenHow::READ, 4).open("/dev/full", OpenHow::READ, 4);
@@ -189,7 +189,7 @@ every_launcher! {
         assert_eq!(numbers(&child), [0, 1, 2, 3, 4, 600]);
     };
 
-    ranges_close_what_came_before [tables under User]: |launcher| {
+    close_range_closes_earlier_descriptors_only [tables under User]: |launcher| {
         let null = File::open("/dev/null").expect("there");
         let mut command = launcher.oracle();
         for number in 5..15 {
@@ -198,13 +198,13 @@ every_launcher! {
         command.close_range(7, 9).close_range(12, u32::MAX).descriptor(&null, 8).descriptor(&null, 100);
         let child = state(&mut command);
         assert_eq!(numbers(&child), [0, 1, 2, 5, 6, 8, 10, 11, 100]);
-        // Sources survive a range over everything.
+        // Sources survive a close_range over all numbers.
         let mut command = launcher.oracle();
         command.stdin(Stdio::Null).close_range(3, u32::MAX).descriptor(&null, 6);
         assert_eq!(numbers(&state(&mut command)), [0, 1, 2, 6]);
     };
 
-    the_last_usable_number [tables under No]: |launcher| {
+    numbers_below_the_limit_can_be_used [tables under No]: |launcher| {
         let limit = State::of_self().rlimits["nofile"].known().expect("a limit").soft;
         let null = File::open("/dev/null").expect("there");
         let last = i32::try_from(limit).expect("a number") - 1;
@@ -217,14 +217,14 @@ every_launcher! {
             let error = command.refused("beyond the limit");
             let index = Stage::Action(command.action_count() - 1);
             assert_eq!((error.stage(), error.errno()), (index, Errno::EBADF), "{beyond}: {error}");
-            // To close what cannot be open is nothing.
+            // Closing a number that cannot be open is no error.
             assert_eq!(numbers(&state(launcher.oracle().close(beyond))), [0, 1, 2], "{beyond}");
         }
-        // Nothing has been learned from it.
+        // The failures have changed nothing in the library.
         assert_eq!(numbers(&state(&mut launcher.oracle())), [0, 1, 2]);
     };
 
-    a_number_from_before_the_limit_was_lowered [tables under Docker]: |launcher| {
+    a_descriptor_above_a_lowered_limit_can_be_passed [tables under Docker]: |launcher| {
         let null = at_number(&File::open("/dev/null").expect("there"), 900);
         let before = set_soft_limit(libc::RLIMIT_NOFILE, 800);
         for inherits in [false, true] {
@@ -233,13 +233,13 @@ every_launcher! {
             let found: Vec<_> = numbers(&child).into_iter().filter(|number| [7, 900].contains(number)).collect();
             assert_eq!((found, child.rlimits["nofile"].known().expect("a limit").soft), (vec![7, 900], 800));
         }
-        let error = launcher.oracle().descriptor(&null, 901).refused("not there before");
+        let error = launcher.oracle().descriptor(&null, 901).refused("not open before the limit was lowered");
         assert_eq!(error.errno(), Errno::EBADF, "{error}");
         set_soft_limit(libc::RLIMIT_NOFILE, before);
     };
 
-    only_the_child_s_own_numbers_can_be_copied [steps under No]: |launcher| {
-        // What lies under a number in the caller, the library's own socket among them, is nobody's to copy.
+    dup2_accepts_only_descriptors_of_the_child [steps under No]: |launcher| {
+        // The child cannot copy a descriptor that only the caller has, the library's own socket included.
         let null = File::open("/dev/null").expect("there");
         let _foreign = [20, 400].map(|number| at_number(&null, number));
         common::warm_up(launcher);
@@ -248,13 +248,13 @@ every_launcher! {
                 let mut command = launcher.oracle();
                 command.dup2(number, to);
                 let index = command.action_count() - 1;
-                let error = command.refused("not the child's");
+                let error = command.refused("not a descriptor of the child");
                 assert_eq!((error.action(), error.errno()), (Some(index), Errno::EBADF), "{number} {to}: {error}");
             }
         }
     };
 
-    many_sources [tables under Docker]: |launcher| {
+    many_sources_arrive [tables under Docker]: |launcher| {
         let directory = scratch();
         let files = files(&directory, 250);
         let mut command = launcher.oracle();
@@ -268,7 +268,7 @@ every_launcher! {
         }
     };
 
-    as_many_actions_as_there_may_be [steps under Docker]: |launcher| {
+    max_actions_can_be_used [steps under Docker]: |launcher| {
         let directory = scratch();
         let files = files(&directory, MAX_ACTIONS);
         let mut command = launcher.oracle();
@@ -286,23 +286,23 @@ every_launcher! {
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::E2BIG));
     };
 
-    standard_streams_closed_in_the_caller [tables under No]: |launcher| {
+    streams_closed_in_the_caller_stay_closed_in_the_child [tables under No]: |launcher| {
         let directory = scratch();
         let seen = directory.path().join("seen");
         for closed in [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 2], &[0, 1, 2]] {
-            // Nothing that is just being parked gets one of them.
+            // No process is being parked, so none of these numbers is taken.
             launcher.drop_parked();
-            without(closed, || closed_streams(launcher, closed, &seen));
+            with_streams_closed(closed, || closed_streams(launcher, closed, &seen));
         }
     };
 
-    a_stream_closed_in_the_caller_is_not_copied [exec under Docker]: |launcher| closed_stream_used(launcher);
+    actions_cannot_use_a_stream_closed_in_the_caller [exec under Docker]: |launcher| assert_closed_stream_is_refused(launcher);
 }
 
 /// Calls `body` while these standard streams are closed.
-fn without(closed: &[i32], body: impl FnOnce() + std::panic::UnwindSafe) {
+fn with_streams_closed(closed: &[i32], body: impl FnOnce() + std::panic::UnwindSafe) {
     let mut kept = Vec::new();
-    // SAFETY: numbers of this process, put back below by dup2; nobody else uses them here.
+    // SAFETY: numbers of this process, restored below by dup2; no other thread uses them here.
     unsafe {
         for &number in closed {
             kept.push((number, libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 500)));
@@ -310,7 +310,7 @@ fn without(closed: &[i32], body: impl FnOnce() + std::panic::UnwindSafe) {
         }
     }
     let outcome = std::panic::catch_unwind(body);
-    // SAFETY: as above; the library must not have come to own 0, 1 or 2.
+    // SAFETY: as above; the library must not have taken 0, 1 or 2.
     unsafe {
         for &(number, copy) in &kept {
             libc::dup2(copy, number);
@@ -320,8 +320,9 @@ fn without(closed: &[i32], body: impl FnOnce() + std::panic::UnwindSafe) {
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// What a child has for itself under the number of a stream that its caller has closed is nothing an action may use.
-fn closed_stream_used(launcher: Launcher) {
+/// If the caller has closed a stream, the child may have a descriptor of its own at that number. No action may use
+/// it.
+fn assert_closed_stream_is_refused(launcher: Launcher) {
     let null = File::open("/dev/null").expect("there");
     type Use = for<'a, 'fd> fn(&'a mut Command<'fd>, i32) -> &'a mut Command<'fd>;
     let uses: [Use; 4] = [
@@ -337,47 +338,47 @@ fn closed_stream_used(launcher: Launcher) {
     };
     for number in 0..3 {
         launcher.drop_parked();
-        without(&[number], || {
+        with_streams_closed(&[number], || {
             for used in uses {
                 let mut command = command();
                 used(command.descriptor(&null, 9), number);
                 let index = command.action_count() - 1;
-                let error = command.refused("closed in the caller");
+                let error = command.refused("the caller has closed it");
                 assert_eq!((error.action(), error.errno()), (Some(index), Errno::EBADF), "{error}");
             }
-            // A pipe that is made for it must not count as the stream.
+            // A pipe that gets this number in the caller must not count as the stream.
             let mut command = command();
             if number != 0 {
                 command.stdin(Stdio::Piped)
             } else {
                 command.stdout(Stdio::Piped)
             };
-            let error = command.dup2(number, 7).refused("closed in the caller");
+            let error = command.dup2(number, 7).refused("the caller has closed it");
             assert_eq!(error.errno(), Errno::EBADF, "{error}");
-            // Where the stream is given there is something to copy.
+            // A stream that the command sets can be copied.
             let mut command = launcher.command("/bin/true");
             command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).dup2(number, 7);
             assert!(command.spawn().expect("starts").wait().expect("own child").success());
         });
     }
     launcher.drop_parked();
-    without(&[1], || {
-        let error = command().stderr(Stdio::SameAsStdout).descriptor(&null, 9).refused("closed in the caller");
+    with_streams_closed(&[1], || {
+        let error = command().stderr(Stdio::SameAsStdout).descriptor(&null, 9).refused("the caller has closed it");
         assert_eq!((error.stage(), error.errno()), (Stage::Stdio(2), Errno::EBADF), "{error}");
     });
 }
 
 #[test]
-fn a_stream_closed_in_a_caller_without_other_threads_is_not_copied() {
+fn actions_cannot_use_a_stream_closed_in_a_single_threaded_caller() {
     isolated!(|| {
         common::in_single_threaded_fork(|| {
             common::warm_up(Launcher::Clone3);
-            closed_stream_used(Launcher::Clone3);
+            assert_closed_stream_is_refused(Launcher::Clone3);
         });
     });
 }
 
-/// With some of 0, 1 and 2 closed the child has the others, and what actions give it.
+/// With some of 0, 1 and 2 closed in the caller, the child has the others, and what its actions open.
 fn closed_streams(launcher: Launcher, closed: &[i32], seen: &std::path::Path) {
     let expected: Vec<i32> = (0..3).filter(|number| !closed.contains(number)).collect();
     let inodes = State::of_self().fds;
@@ -389,39 +390,39 @@ fn closed_streams(launcher: Launcher, closed: &[i32], seen: &std::path::Path) {
         assert!(status.success(), "{status}");
         let child = State::from_json(&std::fs::read(seen).expect("written"));
         let have: Vec<i32> = numbers(&child).into_iter().filter(|number| *number < 3).collect();
-        assert_eq!(have, expected, "closed here: {closed:?}");
+        assert_eq!(have, expected, "closed in the caller: {closed:?}");
         for number in &expected {
             assert_eq!(child.fds[number].inode, inodes[number].inode, "{number}");
         }
         drop(command);
         launcher.drop_parked();
-        // The library keeps no socket there, where children would take it for theirs.
+        // The library keeps no socket at these numbers, where a child would inherit it as a stream.
         let own = State::of_self().fds;
         assert!(closed.iter().all(|number| own.get(number).is_none_or(|fd| fd.kind != "socket")), "closed: {closed:?}");
-        // All three given.
+        // With all three streams set by the command.
         let mut command = launcher.oracle();
         let mut child = command.stdout(Stdio::Piped).stderr(Stdio::Null).spawn().expect("starts");
         let json = std::io::read_to_string(child.stdout.take().expect("piped")).expect("own pipe");
         assert!(child.wait().expect("own child").success());
-        assert_eq!(numbers(&State::from_json(json.as_bytes())), [0, 1, 2], "closed here: {closed:?}");
+        assert_eq!(numbers(&State::from_json(json.as_bytes())), [0, 1, 2], "closed in the caller: {closed:?}");
     }
 }
 
 #[test]
-fn a_closed_source_is_named() {
+fn a_closed_source_is_an_error_of_its_action() {
     isolated!(|| {
         for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
             let null = File::open("/dev/null").expect("there");
             assert_leaves_nothing(launcher, || {
-                // SAFETY: not open; that is the test. Nothing in this process opens descriptors meanwhile.
+                // SAFETY: the number is not open, on purpose. No other thread opens descriptors meanwhile.
                 let closed = unsafe { BorrowedFd::borrow_raw(777) };
                 let mut command = launcher.oracle();
                 command.descriptor(&null, 5).descriptor(closed, 6);
-                let error = command.refused("nothing to copy");
+                let error = command.refused("the source is closed");
                 let index = command.action_count() - 1;
                 assert_eq!((error.action(), error.errno()), (Some(index), Errno::EBADF), "{error}");
                 assert_eq!(error.call(), "dup2(777, 6)");
-                let error = launcher.oracle().stdin(closed).refused("nothing to read");
+                let error = launcher.oracle().stdin(closed).refused("the source is closed");
                 assert_eq!((error.stage(), error.errno()), (Stage::Stdio(0), Errno::EBADF), "{error}");
             });
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attributes and actions other than those on descriptors, as the child finds their result.
+//! Attributes and actions other than those on descriptors, and the state of the child afterwards.
 
 use crate::common;
 use std::collections::BTreeSet;
@@ -20,11 +20,11 @@ fn all_ids(id: u32) -> Uids {
     Uids { real: id, effective: id, saved: id, fs: id }
 }
 
-/// Allows everything.
+/// A filter that allows everything.
 const ALLOW: FilterInstruction = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
 
 every_launcher! {
-    what_a_process_has_for_itself [steps under No]: |launcher| {
+    process_attributes_are_set [steps under No]: |launcher| {
         let own = State::of_self();
         let mut command = launcher.oracle();
         command.umask(0o7).nice(7).oom_score_adj(321).affinity([1, 0]).affinity([0]).no_new_privs();
@@ -39,17 +39,17 @@ every_launcher! {
         assert_eq!(limit("stack"), Limit { soft: 4 << 20, hard: u64::MAX });
         assert_eq!(limit("nofile"), Limit { soft: 40, hard: 50 });
         assert_eq!(limit("fsize"), Limit { soft: 1 << 30, hard: 1 << 40 });
-        assert_eq!(child.sid, own.sid, "no session of its own unless asked for");
+        assert_eq!(child.sid, own.sid, "no new session by default");
     };
 
-    scheduling [steps under No]: |launcher| {
+    scheduling_policies_are_set [steps under No]: |launcher| {
         for (policy, name) in [(3, "SCHED_BATCH"), (5, "SCHED_IDLE"), (0, "SCHED_OTHER")] {
             let child = state(launcher.oracle().scheduler(policy, 0));
             assert_eq!(known(&child.scheduler).policy, name);
         }
     };
 
-    real_time [steps under No]: |launcher| {
+    real_time_policies_are_set_or_refused [steps under No]: |launcher| {
         for (policy, name) in [(libc::SCHED_FIFO, "SCHED_FIFO"), (libc::SCHED_RR, "SCHED_RR")] {
             let mut command = launcher.oracle();
             command.scheduler(policy as u32, 3);
@@ -58,19 +58,19 @@ every_launcher! {
                 let scheduler = known(&child.scheduler);
                 assert_eq!((scheduler.policy.as_str(), scheduler.priority), (name, 3));
             } else {
-                let error = command.refused("no real-time here");
+                let error = command.refused("real-time policies are not permitted");
                 assert_eq!((error.action(), error.errno()), (Some(command.action_count() - 1), Errno::EPERM));
             }
         }
     };
 
-    sessions_and_groups [exec under Docker]: |launcher| {
+    sessions_and_process_groups_are_created_and_joined [exec under Docker]: |launcher| {
         let own = State::of_self();
         let child = state(launcher.oracle().setsid());
         assert_eq!((&child.sid, &child.pgid), (&child.pid, &child.pid));
         let child = state(launcher.oracle().process_group(0));
         assert_eq!((&child.sid, &child.pgid), (&own.sid, &child.pid));
-        // Its group has to be there when the next one joins it.
+        // The group must exist when the next child joins it.
         let mut leader = launcher.command("/bin/sleep");
         let mut leader = leader.arg("60").process_group(0).wait_for_exec(true).spawn().expect("starts");
         let member = state(launcher.oracle().process_group(leader.id() as i32));
@@ -78,11 +78,11 @@ every_launcher! {
         leader.kill().expect("own child");
         leader.wait().expect("own child");
         let mut command = launcher.oracle();
-        let error = command.setsid().process_group(0).refused("a leader stays in its group");
+        let error = command.setsid().process_group(0).refused("a session leader cannot change its group");
         assert_eq!((error.action(), error.errno()), (Some(command.action_count() - 1), Errno::EPERM));
     };
 
-    terminals [steps under Docker]: |launcher| {
+    controlling_terminals_are_set [steps under Docker]: |launcher| {
         let (_ours, theirs) = common::terminal();
         let number = theirs.as_raw_fd();
         let device = File::from(theirs.try_clone().expect("a copy")).metadata().expect("open").rdev();
@@ -90,18 +90,18 @@ every_launcher! {
         assert_eq!(known(&child.tty), &Some(device as i64), "{number}");
         assert_eq!(known(&child.tpgid).map(|group| group as usize), child.pgid.known().copied());
         let mut command = launcher.oracle();
-        let error = command.descriptor(&theirs, 10).foreground(10).refused("no session's terminal");
+        let error = command.descriptor(&theirs, 10).foreground(10).refused("not the session's terminal");
         assert_eq!((error.action(), error.errno()), (Some(command.action_count() - 1), Errno::ENOTTY));
     };
 
-    signals [exec under No]: |launcher| {
+    signal_masks_and_dispositions_are_set [exec under No]: |launcher| {
         let usr1 = SignalSet::of(libc::SIGUSR1).expect("a signal");
         let child = state(launcher.oracle().signal_mask(SignalSet::ALL));
         // SIGKILL and SIGSTOP cannot be blocked.
         assert_eq!(known(&child.signal_mask).len(), 62);
         let child = state(launcher.oracle().signal_mask(usr1));
         assert_eq!(known(&child.signal_mask), &["SIGUSR1"]);
-        // SAFETY: SIG_IGN for signals that nobody sends here.
+        // SAFETY: SIG_IGN for signals that no process sends here.
         unsafe {
             for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGPIPE, libc::SIGXFSZ] {
                 libc::signal(signal, libc::SIG_IGN);
@@ -117,9 +117,9 @@ every_launcher! {
         assert_eq!(disposed(launcher.oracle().default_signals(SignalSet::ALL)), [false; 4]);
     };
 
-    a_signal_that_had_a_handler_and_is_ignored_by_now [steps under User]: |launcher| {
+    a_signal_ignored_after_it_had_a_handler_stays_ignored [steps under User]: |launcher| {
         extern "C" fn nothing(_: libc::c_int) {}
-        // SAFETY: a handler that does nothing, then none; nobody sends the signal here.
+        // SAFETY: a handler that does nothing, then none; no process sends the signal here.
         unsafe { libc::signal(libc::SIGHUP, nothing as *const () as usize) };
         assert_eq!(known(&state(&mut launcher.oracle()).dispositions["SIGHUP"]), "default");
         // SAFETY: as above.
@@ -129,7 +129,7 @@ every_launcher! {
         }
     };
 
-    a_death_signal [authority under No]: |launcher| {
+    a_parent_death_signal_is_set [authority under No]: |launcher| {
         let child = state(launcher.oracle().parent_death_signal(libc::SIGURG));
         assert_eq!(known(&child.parent_death_signal), &libc::SIGURG);
         let mut command = launcher.command("/bin/sleep");
@@ -141,19 +141,19 @@ every_launcher! {
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
     };
 
-    a_filter [steps under Docker]: |launcher| {
+    a_seccomp_filter_is_installed [steps under Docker]: |launcher| {
         let own = State::of_self();
         let count = |state: &State| known(&state.seccomp_filters).as_ref().map(|text| text.parse::<u32>().expect("a number"));
         let child = state(launcher.oracle().no_new_privs().seccomp([ALLOW]));
         assert_eq!(known(&child.seccomp), "filter");
         assert_eq!(count(&child), count(&own).map(|count| count + 1));
-        // A filter the kernel refuses.
+        // A filter that the kernel refuses.
         let bad = FilterInstruction { code: 0xffff, ..ALLOW };
         let error = launcher.oracle().no_new_privs().seccomp([bad]).refused("no program");
         assert_eq!((error.stage(), error.errno()), (Stage::Filter, Errno::EINVAL));
     };
 
-    ids [steps under No]: |launcher| {
+    ids_and_groups_are_set [steps under No]: |launcher| {
         if !require_root() {
             return;
         }
@@ -166,8 +166,8 @@ every_launcher! {
         assert_eq!(known(&child.groups), &[7, 8]);
         assert_eq!(known(&child.capabilities["effective"]), &Vec::<String>::new());
         assert_eq!(known(&child.parent_death_signal), &libc::SIGURG, "a change of ids clears it");
-        // Root's groups are not kept by accident.
-        // SAFETY: this thread's groups, which nothing else here looks at.
+        // Root's supplementary groups are dropped with root's ids.
+        // SAFETY: changes this thread's groups, which nothing else here reads.
         unsafe {
             let groups = [0_u32, 3, 4];
             assert_eq!(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()), 0);
@@ -180,7 +180,7 @@ every_launcher! {
         assert_eq!(known(&child.uids), &Uids { real: 0, effective: 5, saved: 5, fs: 5 }, "exec saves the effective id");
     };
 
-    capabilities [authority under No]: |launcher| {
+    capability_sets_are_set [authority under No]: |launcher| {
         if !require_root() {
             return;
         }
@@ -197,7 +197,7 @@ every_launcher! {
             let child = state(command.capabilities(some));
             let sets = ["inheritable", "ambient", "bounding"].map(|name| known(&child.capabilities[name]).join(" "));
             assert_eq!(sets, ["kill", "kill", "chown kill"], "{user:?}");
-            // Root's are what the bounding set leaves.
+            // Root's effective and permitted sets are the bounding set.
             let promised = *known(&child.no_new_privs);
             let permitted = if user.is_some() || promised { "kill" } else { "chown kill" };
             let sets = ["permitted", "effective"].map(|name| known(&child.capabilities[name]).join(" "));
@@ -205,7 +205,7 @@ every_launcher! {
         }
     };
 
-    new_namespaces [steps under No]: |launcher| {
+    namespaces_are_created_and_joined [steps under No]: |launcher| {
         if !require_root() || !spawnfd_tests::require_syscall("unshare") {
             return;
         }
@@ -221,7 +221,7 @@ every_launcher! {
         let hostname = File::open("/proc/self/ns/uts").expect("there");
         let child = state(launcher.oracle().namespaces(Namespaces::UTS).join_namespace(&hostname, 0));
         assert_eq!(known(&child.namespaces)["uts"], ours["uts"]);
-        // Several of another program's at once, and no more than were asked for.
+        // Joins several namespaces of another process at once, and only the requested kinds.
         let mut holder = launcher.command("/bin/cat");
         holder.stdin(Stdio::Piped).namespaces(Namespaces::UTS | Namespaces::IPC | Namespaces::NET).wait_for_exec(true);
         let mut holder = holder.spawn().expect("starts");
@@ -238,11 +238,11 @@ every_launcher! {
         common::wait_success(holder);
     };
 
-    a_user_namespace [steps under User]: |launcher| {
+    a_user_namespace_is_created [steps under User]: |launcher| {
         let mut command = launcher.oracle();
         let mut child = match command.stdout(Stdio::Piped).user_namespace(1000, 100).spawn() {
             Ok(child) => child,
-            Err(error) => return skip(&format!("no user namespaces here: {error}")),
+            Err(error) => return skip(&format!("cannot create a user namespace: {error}")),
         };
         let json = std::io::read_to_string(child.stdout.take().expect("piped")).expect("own pipe");
         assert!(child.wait().expect("own child").success());
@@ -252,13 +252,13 @@ every_launcher! {
         assert_eq!(known(&both.pid), &1);
     };
 
-    another_root [authority under Docker]: |launcher| {
+    the_root_directory_is_changed [authority under Docker]: |launcher| {
         if !require_root() {
             return;
         }
         let child = state(launcher.oracle().chroot("/"));
         assert_eq!(known(&child.root.path), "/");
-        // One that has the same program under the same path, and what that needs.
+        // A root directory in which the program and its libraries have the same paths.
         if std::fs::canonicalize("/bin").is_ok_and(|bin| bin == Path::new("/usr/bin")) {
             let mut command = launcher.command("/bin/ls");
             let seen = output(command.args(["-A", "/"]).stdin(Stdio::Null).chroot("/usr"));
@@ -272,21 +272,21 @@ every_launcher! {
             return;
         }
         let directory = spawnfd_tests::scratch();
-        let error = launcher.oracle().chroot(directory.path()).refused("no program there");
+        let error = launcher.oracle().chroot(directory.path()).refused("the new root has no such program");
         assert_eq!((error.stage(), error.errno()), (Stage::Revalidate, Errno::ESTALE));
     };
 
-    a_cgroup [steps under No]: |launcher| {
+    a_cgroup_is_joined [steps under No]: |launcher| {
         let Some(group) = common::Cgroup::new() else { return skip("no writable cgroup v2") };
         let dir = File::open(&group.0).expect("own directory");
         let name = group.0.file_name().expect("a name").to_string_lossy().into_owned();
         let child = state(launcher.oracle().cgroup(&dir));
         assert!(known(&child.cgroup).iter().any(|line| line.ends_with(&name)), "{:?}", child.cgroup);
-        let error = launcher.oracle().cgroup(File::open("/tmp").expect("there")).refused("no cgroup");
+        let error = launcher.oracle().cgroup(File::open("/tmp").expect("there")).refused("not a cgroup");
         assert!(matches!(error.stage(), Stage::Action(_)), "{error}");
     };
 
-    a_landlock_ruleset [authority under User]: |launcher| {
+    a_landlock_ruleset_is_applied [authority under User]: |launcher| {
         use landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
         if !spawnfd_tests::require_syscall("landlock_create_ruleset") {
             return;
@@ -305,11 +305,11 @@ every_launcher! {
     };
 }
 
-/// Whether a thread of this one's rights may have such a policy.
+/// Whether a thread with this thread's privileges may have the policy.
 fn may_be_real_time(policy: i32) -> bool {
     let own = std::thread::spawn(move || {
         let parameters = libc::sched_param { sched_priority: 3 };
-        // SAFETY: the policy of a thread that ends here.
+        // SAFETY: sets the policy of a thread that ends here.
         unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
     });
     own.join().expect("ends")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A child has no more authority than a fork in the calling *thread* would give it; and a template is not authority that can be
-//! handed over.
+//! A child has no more authority than a fork in the calling *thread* would have. A template gives no authority to
+//! another thread.
 
 use crate::common;
 use std::fs::File;
@@ -12,12 +12,12 @@ use spawnfd::{Command, Errno, ErrorKind, Stage, Stdio, Template, TemplateCache};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{State, copy_of_program, isolated, require_root, require_syscall, scratch};
 
-/// Confines a thread of its own after the library has been used by another, and compares child and fork there.
+/// Confines a new thread after another thread has used the library, and compares a child with a fork there.
 fn in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) {
     seen_in_a_confined_thread(launcher, confine);
 }
 
-/// The same, and gives what the child saw.
+/// Like `in_a_confined_thread`, and returns what the child saw.
 fn seen_in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) -> State {
     let directory = scratch();
     let oracle = copy_of_program("spawnfd-oracle", directory.path());
@@ -35,14 +35,14 @@ fn seen_in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) 
             once();
             once()
         });
-        thread.join().expect("its assertions hold")
+        thread.join().expect("the thread's assertions hold")
     });
-    // The others are as free as before.
+    // The other threads are not confined.
     assert_eq!(state(launcher.command(&oracle).stdin(Stdio::Null)).authority(), free);
     seen
 }
 
-/// By std's fork, which a pre_exec closure asks for.
+/// The state of a child of std's fork; the pre_exec closure makes std fork.
 fn by_fork(path: &std::path::Path) -> State {
     let mut command = std::process::Command::new(path);
     // SAFETY: does nothing.
@@ -53,13 +53,13 @@ fn by_fork(path: &std::path::Path) -> State {
 }
 
 fn raw(number: libc::c_long, arguments: [usize; 3]) {
-    // SAFETY: the callers pass integers and pointers to what outlives the call; only this thread is changed.
+    // SAFETY: the callers pass integers, and pointers to objects that outlive the call; only this thread is changed.
     let answer = unsafe { libc::syscall(number, arguments[0], arguments[1], arguments[2]) };
     assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
 }
 
 every_launcher! {
-    a_seccomp_filter [authority under No]: |launcher| {
+    a_threads_seccomp_filter_is_inherited [authority under No]: |launcher| {
         in_a_confined_thread(launcher, || confine::deny(&[("mkdirat", libc::EDOM), ("mkdir", libc::EDOM)]).expect("confined"));
         let directory = scratch();
         let path = directory.path().join("made");
@@ -67,23 +67,23 @@ every_launcher! {
             confine::deny(&[("mkdirat", libc::EDOM), ("mkdir", libc::EDOM)]).expect("confined");
             let mut command = launcher.command("/bin/mkdir");
             assert_ne!(code(command.arg(&path).stderr(Stdio::Null).spawn()), Ok(0));
-        }).join().expect("its assertions hold"));
+        }).join().expect("the thread's assertions hold"));
         assert!(!path.exists());
     };
 
-    docker_s_profile [authority under No]: |launcher| in_a_confined_thread(launcher, || confine::docker().expect("confined"));
+    a_threads_docker_profile_is_inherited [authority under No]: |launcher| in_a_confined_thread(launcher, || confine::docker().expect("confined"));
 
-    no_new_privs [authority under Docker]: |launcher| {
+    a_threads_no_new_privs_is_inherited [authority under Docker]: |launcher| {
         in_a_confined_thread(launcher, || Confinement::default().no_new_privs().apply().expect("confined"));
     };
 
-    another_user [authority under Docker]: |launcher| {
+    a_threads_user_is_inherited [authority under Docker]: |launcher| {
         if require_root() {
             in_a_confined_thread(launcher, || Confinement::default().user(54_321, 54_322).apply().expect("confined"));
         }
     };
 
-    other_groups [authority under No]: |launcher| {
+    a_threads_groups_are_inherited [authority under No]: |launcher| {
         if require_root() {
             in_a_confined_thread(launcher, || {
                 let groups = [7_u32, 8, 9];
@@ -92,32 +92,32 @@ every_launcher! {
         }
     };
 
-    securebits_and_ambient_capabilities [authority under No]: |launcher| {
+    a_threads_securebits_and_ambient_capabilities_are_inherited [authority under No]: |launcher| {
         if require_root() {
             let seen = seen_in_a_confined_thread(launcher, || {
                 const NOROOT: usize = 1;
                 const KILL: usize = 5;
-                // What is ambient has to be inheritable.
+                // An ambient capability must be inheritable.
                 let header = [0x2008_0522_u32, 0];
                 let mut data = [0_u32; 6];
                 raw(libc::SYS_capget, [header.as_ptr() as usize, data.as_mut_ptr() as usize, 0]);
                 data[2] |= 1 << KILL;
                 raw(libc::SYS_capset, [header.as_ptr() as usize, data.as_ptr() as usize, 0]);
-                // SAFETY: integers; this thread's own.
+                // SAFETY: integers; the calls change this thread only.
                 unsafe {
                     assert_eq!(libc::prctl(libc::PR_SET_SECUREBITS, NOROOT), 0);
                     assert_eq!(libc::prctl(libc::PR_CAPBSET_DROP, 21), 0);
                     assert_eq!(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, KILL, 0, 0), 0);
                 }
             });
-            // Root has no others then.
+            // With SECBIT_NOROOT, root has only its ambient capabilities.
             for name in ["ambient", "effective"] {
                 assert_eq!(seen.capabilities[name].known().expect("the kernel answers"), &["kill"], "{name}");
             }
         }
     };
 
-    own_namespaces [authority under No]: |launcher| {
+    a_threads_namespaces_are_inherited [authority under No]: |launcher| {
         if require_root() && require_syscall("unshare") {
             in_a_confined_thread(launcher, || {
                 let kinds = libc::CLONE_NEWNS | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC | libc::CLONE_NEWNET;
@@ -126,13 +126,13 @@ every_launcher! {
         }
     };
 
-    own_descriptor_table [authority under User]: |launcher| {
+    sources_come_from_a_threads_own_descriptor_table [authority under User]: |launcher| {
         if !require_syscall("unshare") {
             return;
         }
-        // A thread whose table is its own: its numbers mean something else than everybody's.
+        // The thread has its own descriptor table, so its numbers differ from the other threads'.
         common::warm_up(launcher);
-        // What parks is given it here: descriptors that a thread with such a table makes are nobody else's.
+        // Parks here: only this thread could close descriptors that it opens after unshare.
         drop(launcher.command("/bin/cat"));
         let (directory, null) = (scratch(), File::open("/dev/null").expect("there"));
         std::thread::scope(|scope| scope.spawn(|| {
@@ -145,12 +145,12 @@ every_launcher! {
                 assert_eq!(output(command.stdin(&file).arg("-").arg("/dev/fd/9").descriptor(&null, 9)), "own");
                 std::io::Seek::rewind(&mut &file).expect("a file");
             }
-        }).join().expect("its assertions hold"));
+        }).join().expect("the thread's assertions hold"));
         launcher.drop_parked();
         assert_eq!(common::children(), Vec::<i32>::new());
     };
 
-    own_directory_and_mask [authority under User]: |launcher| {
+    a_threads_directory_and_umask_are_inherited [authority under User]: |launcher| {
         if !require_syscall("unshare") {
             return;
         }
@@ -159,14 +159,14 @@ every_launcher! {
         std::thread::spawn(move || {
             raw(libc::SYS_unshare, [libc::CLONE_FS as usize, 0, 0]);
             std::env::set_current_dir(&path).expect("own directory");
-            // SAFETY: this thread's own since the call above.
+            // SAFETY: the umask belongs to this thread since the call above.
             unsafe { libc::umask(0o057) };
             let child = state(&mut launcher.oracle());
             assert_eq!((child.umask.as_str(), child.cwd.path.known()), ("0057", Some(&path.display().to_string())));
-        }).join().expect("its assertions hold");
+        }).join().expect("the thread's assertions hold");
     };
 
-    a_landlock_domain [authority under No]: |launcher| {
+    a_threads_landlock_domain_is_inherited [authority under No]: |launcher| {
         if !require_syscall("landlock_create_ruleset") {
             return;
         }
@@ -187,16 +187,16 @@ every_launcher! {
             for _ in 0..3 {
                 assert_eq!(read(), "no\n");
             }
-            // A descriptor is handed over all the same, by whatever way that needs.
+            // The domain forbids some strategies; the descriptor is passed by another one.
             let null = OwnedFd::from(common::pipe().0);
             assert_eq!(code(launcher.command("/bin/true").descriptor(&null, 9).spawn()), Ok(0));
-        }).join().expect("its assertions hold"));
+        }).join().expect("the thread's assertions hold"));
         assert_eq!(read(), "yes\n");
     };
 
-    // Nothing that the thread has to look at is forbidden.
-    a_landlock_domain_against_writing [authority under User]: |launcher| {
-        // Without no_new_privs, which would tell the thread from others already, only CAP_SYS_ADMIN may.
+    // The domain allows every read, so the library's comparisons of threads still work.
+    a_threads_landlock_domain_against_writing_is_inherited [authority under User]: |launcher| {
+        // Without no_new_privs, by which the library would already tell the thread apart. This needs CAP_SYS_ADMIN.
         if !require_syscall("landlock_create_ruleset") {
             return;
         }
@@ -215,13 +215,13 @@ every_launcher! {
                 .no_new_privs(false)
                 .restrict_self().expect("confined");
             assert_eq!(write(), "no\n");
-        }).join().expect("its assertions hold"));
+        }).join().expect("the thread's assertions hold"));
         assert_eq!(write(), "yes\n");
     };
 }
 
 #[test]
-fn a_template_is_not_handed_over() {
+fn a_template_is_refused_after_a_change_of_credentials() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -239,7 +239,7 @@ fn a_template_is_not_handed_over() {
                 raw(libc::SYS_setgroups, [2, groups.as_ptr() as usize, 0]);
             }),
             ("capabilities", || {
-                // Everything but the last of the effective ones.
+                // All effective capabilities except the first.
                 let header = [0x2008_0522_u32, 0];
                 let mut data = [0_u32; 6];
                 raw(libc::SYS_capget, [header.as_ptr() as usize, data.as_mut_ptr() as usize, 0]);
@@ -262,19 +262,19 @@ fn a_template_is_not_handed_over() {
                             );
                         }
                     }
-                    // A cache makes one for the new credentials.
+                    // A cache creates a template for the new credentials.
                     assert_eq!(code(cache.command("/bin/true").spawn()), Ok(0), "{name}");
                 });
-                thread.join().expect("its assertions hold");
+                thread.join().expect("the thread's assertions hold");
             });
-            assert_eq!(code(template.command().spawn()), Ok(0), "the creator still can, after {name}");
+            assert_eq!(code(template.command().spawn()), Ok(0), "the creator can still use it, after {name}");
             assert_eq!(code(cache.command("/bin/true").spawn()), Ok(0), "{name}");
         }
     });
 }
 
 #[test]
-fn a_program_only_root_may_run() {
+fn a_program_is_refused_to_a_user_without_permission() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -283,24 +283,25 @@ fn a_program_only_root_may_run() {
         let path = directory.path().join("program");
         common::executable(&path, common::exits_with(0));
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("own file");
-        // The command's own user counts: the kernel asks again.
+        // The template is the caller's, but exec checks the command's own user.
         let mut command = Template::open(&path).expect("a template").command();
-        let error = command.uid(54_321).refused("not for that user");
+        let error = command.uid(54_321).refused("that user may not run it");
         assert_eq!(error.errno(), Errno::EACCES, "{error}");
         std::thread::spawn(move || {
             raw(libc::SYS_setresuid, [54_321; 3]);
-            let error = Command::new(&path).refused("not for this user");
+            let error = Command::new(&path).refused("this user may not run it");
             assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::EACCES), "{error}");
         })
         .join()
-        .expect("its assertions hold");
+        .expect("the thread's assertions hold");
     });
 }
 
 #[test]
-fn an_undumpable_caller() {
+fn an_undumpable_caller_can_spawn() {
     isolated!(|| {
-        // Nobody may look into it, its own children neither: what needs that is done another way.
+        // No other process, not even a child, may inspect this process. The library falls back to a strategy that
+        // does not need to.
         // SAFETY: integers.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) }, 0);
         let null = File::open("/dev/null").expect("there");
@@ -308,6 +309,6 @@ fn an_undumpable_caller() {
             assert_eq!(code(Command::new("/bin/true").descriptor(&null, 7).stdin(&null).spawn()), Ok(0));
         }
         // SAFETY: integers.
-        assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 0, "and it stays so");
+        assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 0, "the library has not changed it");
     });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocking runs of a host with one thread: signals, masks, time limits, and what the run makes for its child.
+//! Blocking runs of a single-threaded host: signals, masks, time limits, and the resources that a run creates for its
+//! child.
 
 use crate::common;
 use std::io::{Read, Write};
@@ -15,18 +16,18 @@ use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, isolated, scratch, skip};
 
 static CAUGHT: AtomicUsize = AtomicUsize::new(0);
-static NEWS: AtomicBool = AtomicBool::new(false);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn note(_: libc::c_int) {
+extern "C" fn on_signal(_: libc::c_int) {
     CAUGHT.fetch_add(1, Ordering::Relaxed);
-    NEWS.store(true, Ordering::Release);
+    INTERRUPTED.store(true, Ordering::Release);
 }
 
 fn handle(signal: i32) {
     // SAFETY: all-zero is no flags and an empty mask; the handler touches atomics only.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = note as extern "C" fn(libc::c_int) as usize;
+        action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
         action.sa_flags = libc::SA_RESTART;
         assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
     }
@@ -38,7 +39,7 @@ fn sh(script: &str) -> Command<'static> {
     command
 }
 
-/// The calling thread's own view: mask, dispositions and all.
+/// The calling thread's signal mask and dispositions.
 fn own_signals() -> Vec<String> {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("own status");
     signals(&status)
@@ -50,7 +51,7 @@ fn signals(status: &str) -> Vec<String> {
 }
 
 fn has_children() -> bool {
-    // SAFETY: looks, and takes nothing.
+    // SAFETY: a query that reaps nothing.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
@@ -58,7 +59,8 @@ fn has_children() -> bool {
     }
 }
 
-/// A copy of this process, which has one thread, that has made its first run: from the second on nothing is waited for twice.
+/// Runs `body` in a forked child with one thread that has made its first run. From the second run on, the child is
+/// detached.
 fn warmed_up(body: impl FnOnce()) {
     common::in_single_threaded_fork(|| {
         assert_eq!(sh("exit 0").run().expect("runs").code(), Some(0));
@@ -67,7 +69,7 @@ fn warmed_up(body: impl FnOnce()) {
 }
 
 #[test]
-fn a_run_given_up_beforehand_is_cancelled() {
+fn a_run_interrupted_before_its_start_is_cancelled() {
     isolated!(|| {
         warmed_up(|| {
             let output = sh("exec sleep 60").run_interruptible(&Run::new(), || true).expect("runs");
@@ -77,34 +79,34 @@ fn a_run_given_up_beforehand_is_cancelled() {
 }
 
 #[test]
-fn a_panic_of_who_is_asked_ends_the_program() {
+fn a_panicking_interrupt_callback_kills_the_program() {
     isolated!(|| {
         let (mut ours, theirs) = std::io::pipe().expect("a pipe");
         let mut asked = 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            // It would go on without its output.
+            // The program ignores SIGPIPE, so it would run on without its output.
             let mut command = sh("trap '' PIPE; yes; exec sleep 60");
             command.descriptor(&theirs, 9).run_interruptible(&Run::new(), || {
                 asked += 1;
-                assert!(asked < 2, "the second time");
+                assert!(asked < 2, "on purpose, at the second call");
                 false
             })
         }));
         assert!(outcome.is_err());
         drop(theirs);
-        // The other end is the program's alone.
+        // Only the program has the other end.
         assert_eq!(ours.read(&mut [0]).expect("own pipe"), 0);
     });
 }
 
 #[test]
-fn a_signal_is_noticed_while_the_program_writes() {
+fn a_signal_interrupts_a_run_while_the_program_writes() {
     isolated!(|| {
         for threads in [1, 2] {
             warmed_up(|| {
                 handle(libc::SIGALRM);
                 if threads == 2 {
-                    // Then nothing is held.
+                    // With a second thread the library does not use its single-threaded path.
                     std::thread::spawn(|| {
                         loop {
                             std::thread::park();
@@ -112,14 +114,14 @@ fn a_signal_is_noticed_while_the_program_writes() {
                     });
                 }
                 for _ in 0..3 {
-                    NEWS.store(false, Ordering::Release);
+                    INTERRUPTED.store(false, Ordering::Release);
                     let soon = libc::timeval { tv_sec: 0, tv_usec: 50_000 };
                     let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
                     let timer = libc::itimerval { it_interval: never, it_value: soon };
                     // SAFETY: a valid timer; its signal has a handler.
                     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
                     let run = Run::new().timeout(Duration::from_secs(60));
-                    let output = sh("yes & yes & wait").run_interruptible(&run, || NEWS.load(Ordering::Acquire));
+                    let output = sh("yes & yes & wait").run_interruptible(&run, || INTERRUPTED.load(Ordering::Acquire));
                     assert_eq!(output.expect("runs").stop, Stop::Cancelled, "{threads} threads");
                 }
             });
@@ -127,7 +129,7 @@ fn a_signal_is_noticed_while_the_program_writes() {
     });
 }
 
-/// Signals from outside at any moment of a start: each ends its run.
+/// A signal arrives at any moment of a start, and ends its run.
 #[test]
 fn no_signal_is_lost() {
     isolated!(|| {
@@ -137,16 +139,16 @@ fn no_signal_is_lost() {
                     common::pin_to_one_cpu();
                 }
                 handle(libc::SIGUSR1);
-                // SAFETY: an id.
+                // SAFETY: no arguments.
                 let target = unsafe { libc::getpid() };
                 for round in 0..rounds(300) {
-                    NEWS.store(false, Ordering::Release);
-                    // SAFETY: the copy spins, sends a signal to its parent, and leaves.
+                    INTERRUPTED.store(false, Ordering::Release);
+                    // SAFETY: the forked child spins, sends a signal to its parent, and exits.
                     let sender = unsafe { libc::fork() };
                     if sender == 0 {
                         let until = std::time::Instant::now() + Duration::from_micros(round as u64 * 7 % 600);
                         while std::time::Instant::now() < until {}
-                        // SAFETY: its parent waits for it.
+                        // SAFETY: the parent reaps it.
                         unsafe {
                             libc::kill(target, libc::SIGUSR1);
                             libc::_exit(0);
@@ -155,7 +157,7 @@ fn no_signal_is_lost() {
                     let run = Run::new().grace(Duration::ZERO);
                     let output = Command::new("/bin/sleep")
                         .arg("20")
-                        .run_interruptible(&run, || NEWS.swap(false, Ordering::AcqRel))
+                        .run_interruptible(&run, || INTERRUPTED.swap(false, Ordering::AcqRel))
                         .expect("runs");
                     assert_eq!(output.stop, Stop::Cancelled, "round {round}");
                     // SAFETY: own child.
@@ -167,14 +169,14 @@ fn no_signal_is_lost() {
 }
 
 #[test]
-fn runs_go_on_under_a_storm_of_signals() {
+fn runs_succeed_under_a_storm_of_signals() {
     isolated!(|| {
         warmed_up(|| {
             handle(libc::SIGALRM);
             let before = (Snapshot::take(), own_signals());
             let tick = libc::timeval { tv_sec: 0, tv_usec: 150 };
             let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
-            // SAFETY: both read a value of their own.
+            // SAFETY: the call reads one timer.
             let every = |tick| unsafe {
                 let timer = libc::itimerval { it_interval: tick, it_value: tick };
                 assert_eq!(libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()), 0);
@@ -208,24 +210,24 @@ fn the_program_has_the_callers_mask() {
             }
             let mut cat = Command::new("cat");
             cat.arg("/proc/self/status");
-            let held = cat.run().expect("runs");
-            let parted = cat.run_interruptible(&Run::new(), || false).expect("runs");
+            let ran = cat.run().expect("runs");
+            let interruptible = cat.run_interruptible(&Run::new(), || false).expect("runs");
             let mut child = cat.stdout(spawnfd::Stdio::Piped).spawn().expect("starts");
             let text = std::io::read_to_string(child.stdout.take().expect("piped")).expect("own pipe");
             child.wait().expect("own child");
-            assert_eq!(signals(&String::from_utf8_lossy(&held.stdout)), signals(&text));
-            assert_eq!(signals(&String::from_utf8_lossy(&parted.stdout)), signals(&text));
+            assert_eq!(signals(&String::from_utf8_lossy(&ran.stdout)), signals(&text));
+            assert_eq!(signals(&String::from_utf8_lossy(&interruptible.stdout)), signals(&text));
         });
     });
 }
 
-/// What a start that is waited for says.
-fn as_spawn_says(command: &mut Command<'_>) -> String {
+/// The error of a spawn that waits for exec, as text.
+fn spawn_error(command: &mut Command<'_>) -> String {
     format!("{:?}", command.spawn().expect_err("fails"))
 }
 
 #[test]
-fn errors_are_those_of_a_start_that_is_waited_for() {
+fn errors_equal_those_of_spawn() {
     isolated!(|| {
         warmed_up(|| {
             common::pin_to_one_cpu();
@@ -244,7 +246,7 @@ fn errors_are_those_of_a_start_that_is_waited_for() {
                 let mut broken = Command::new(&garbage);
                 for command in [&mut nowhere, &mut broken] {
                     let error = command.run().expect_err("fails");
-                    assert_eq!(format!("{error:?}"), as_spawn_says(command), "round {round}");
+                    assert_eq!(format!("{error:?}"), spawn_error(command), "round {round}");
                     assert!(!has_children(), "round {round}");
                 }
                 leaks::assert_unchanged(before.get_or_insert_with(Snapshot::take));
@@ -253,12 +255,9 @@ fn errors_are_those_of_a_start_that_is_waited_for() {
             assert_eq!(cache.command(&pinned).run().expect("runs").code(), Some(7));
             std::fs::remove_file(&pinned).expect("own file");
             let error = template.command().run().expect_err("fails");
-            assert_eq!(
-                (error.kind(), format!("{error:?}")),
-                (ErrorKind::Stale, as_spawn_says(&mut template.command()))
-            );
+            assert_eq!((error.kind(), format!("{error:?}")), (ErrorKind::Stale, spawn_error(&mut template.command())));
             let error = cache.command(&pinned).run().expect_err("fails");
-            assert_eq!(format!("{error:?}"), as_spawn_says(&mut cache.command(&pinned)));
+            assert_eq!(format!("{error:?}"), spawn_error(&mut cache.command(&pinned)));
             executable(&pinned, exits_with(8));
             assert_eq!(cache.command(&pinned).run().expect("runs").code(), Some(8));
             assert!(!has_children());
@@ -266,19 +265,19 @@ fn errors_are_those_of_a_start_that_is_waited_for() {
     });
 }
 
-/// A handler that forks does not take the program's ends of the pipes with it.
+/// A signal handler that forks must not leave the program's ends of the pipes open in the forked process.
 #[test]
-fn a_fork_meanwhile_keeps_no_pipe_open() {
+fn a_fork_during_a_run_keeps_no_pipe_open() {
     isolated!(|| {
         warmed_up(|| {
             handle(libc::SIGUSR1);
             let mut copies = Vec::new();
             let (theirs, mut ours) = std::io::pipe().expect("a pipe");
-            // SAFETY: an id.
+            // SAFETY: no arguments.
             let script = format!("kill -USR1 {}; read forked <&3; echo out", unsafe { libc::getpid() });
             let output = sh(&script).descriptor(theirs, 3).run_interruptible(&Run::new(), || {
-                if NEWS.swap(false, Ordering::AcqRel) {
-                    // SAFETY: the copy sleeps until it is killed.
+                if INTERRUPTED.swap(false, Ordering::AcqRel) {
+                    // SAFETY: the forked child sleeps until it is killed.
                     copies.push(unsafe { libc::fork() });
                     while copies.last() == Some(&0) {
                         std::thread::park();
@@ -302,7 +301,7 @@ fn a_fork_meanwhile_keeps_no_pipe_open() {
 }
 
 #[test]
-fn time_runs_out_for_what_stops_or_stays_silent() {
+fn a_timeout_ends_stopped_and_silent_programs() {
     isolated!(|| {
         warmed_up(|| {
             let run = Run::new().grace(Duration::from_millis(20));
@@ -318,9 +317,9 @@ fn time_runs_out_for_what_stops_or_stays_silent() {
     });
 }
 
-/// The child begins in the caller's table, and comes to them there.
+/// The child starts in the caller's table, and finds the terminal or cgroup there.
 #[test]
-fn what_is_made_for_a_run_stays_until_its_child_has_it() {
+fn terminals_and_cgroups_of_a_run_reach_its_child() {
     isolated!(|| {
         let mut runs = vec![Run::new().terminal(TerminalSize::default())];
         if Tree::prepare(Want::Cgroup).is_ok() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Children that nobody waits for until they are the program.
+//! Detached spawns: the caller does not wait for exec.
 
 use crate::common;
 use std::fs;
@@ -14,7 +14,7 @@ use spawnfd::{Child, Command, Errno, OpenHow, Run, Stage, Stdio, Stop, TemplateC
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{confine, isolated, scratch};
 
-/// Both ways, each in a process of its own; the first child has shown that descriptors can be passed.
+/// Makes each body two tests, by clone3 and by clone. A first spawn has shown that descriptors can be passed.
 macro_rules! detached_starts {
     ($($name:ident: $body:expr;)*) => {$(
         mod $name {
@@ -22,18 +22,18 @@ macro_rules! detached_starts {
 
             #[test]
             fn clone3() {
-                isolated!(|| fly(Launcher::Detached, $body));
+                isolated!(|| check_detached(Launcher::Detached, $body));
             }
 
             #[test]
             fn clone() {
-                isolated!(|| fly(Launcher::DetachedClone, $body));
+                isolated!(|| check_detached(Launcher::DetachedClone, $body));
             }
         }
     )*};
 }
 
-fn fly(launcher: Launcher, body: fn(Launcher, &Path)) {
+fn check_detached(launcher: Launcher, body: fn(Launcher, &Path)) {
     let directory = scratch();
     launcher.enter();
     common::drop_a_running_child();
@@ -43,15 +43,15 @@ fn fly(launcher: Launcher, body: fn(Launcher, &Path)) {
     common::assert_unchanged_except_sockets(&before);
 }
 
-/// A command whose child stands still until somebody opens `gate` for writing; then it writes what it was told to `result`.
-fn standing(launcher: Launcher, gate: &Path, result: &Path, text: &str) -> Command<'static> {
+/// A command whose child blocks until `gate` is opened for writing. The program then writes `text` to `result`.
+fn blocked_at_gate(launcher: Launcher, gate: &Path, result: &Path, text: &str) -> Command<'static> {
     let mut command = launcher.command("/bin/sh");
     command.args(["-c", "echo \"$0\" > \"$1\"", text]).arg(result).open(gate, OpenHow::READ, 9);
     command
 }
 
-/// Lets those go on that stand at the gate, and who comes to it while the file is open.
-fn open(gate: &Path) -> fs::File {
+/// Opens the gate: children that block on it go on, and so do children that reach it while the file is open.
+fn open_gate(gate: &Path) -> fs::File {
     fs::OpenOptions::new().write(true).open(gate).expect("a reader is there")
 }
 
@@ -60,29 +60,29 @@ fn wait(mut child: Child) {
 }
 
 detached_starts! {
-    the_caller_goes_on: |launcher, directory| {
+    spawn_returns_before_exec: |launcher, directory| {
         let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
-        let mut child = standing(launcher, &gate, &result, "here").spawn().expect("starts");
-        // That this line is reached says it: a parent that sleeps until exec would sleep for ever.
+        let mut child = blocked_at_gate(launcher, &gate, &result, "here").spawn().expect("starts");
+        // A parent that sleeps until exec would never reach this line.
         assert_eq!(child.try_wait().expect("own child"), None);
-        open(&gate);
+        open_gate(&gate);
         wait(child);
         assert_eq!(fs::read_to_string(result).expect("written"), "here\n");
     };
 
-    what_the_child_reads_outlives_all_who_asked_for_it: |launcher, directory| {
+    arguments_outlive_the_command_and_the_handle: |launcher, directory| {
         let gates: Vec<_> = (0..20).map(|n| fifo(directory, &format!("gate{n}"))).collect();
         for (n, gate) in gates.iter().enumerate() {
             let text = format!("child {n} ").repeat(300);
             let result = directory.join(format!("result{n}"));
-            drop(standing(launcher, gate, &result, &text).spawn().expect("starts"));
+            drop(blocked_at_gate(launcher, gate, &result, &text).spawn().expect("starts"));
         }
-        // Others come and go meanwhile, on stacks and sockets of their own.
+        // Other starts come and go meanwhile, on their own stacks and sockets.
         for _ in 0..50 {
             wait(launcher.command("/bin/true").spawn().expect("starts"));
         }
         for gate in &gates {
-            open(gate);
+            open_gate(gate);
         }
         for n in 0..gates.len() {
             let (path, expected) = (directory.join(format!("result{n}")), format!("child {n} ").repeat(300));
@@ -91,7 +91,7 @@ detached_starts! {
         common::eventually("reaped", || common::children().is_empty());
     };
 
-    a_failure_is_told_by_wait: |launcher, directory| {
+    a_failure_is_reported_by_wait: |launcher, directory| {
         let error = launcher.command("/bin/true").umask(0o77).chdir("/nowhere").refused("no such directory");
         assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::ENOENT), "{error}");
         assert!(error.to_string().starts_with("action 1: chdir(\"/nowhere\") = -1 ENOENT"), "{error}");
@@ -99,28 +99,28 @@ detached_starts! {
         executable(&path, "no program");
         let mut command = launcher.command(&path);
         let mut child = command.spawn().expect("there is a child");
-        let error = child.wait().expect_err("it never became the program");
+        let error = child.wait().expect_err("exec failed");
         assert_eq!((error.stage(), error.errno()), (Stage::Exec, Errno::ENOEXEC), "{error}");
-        assert_eq!(child.wait().expect_err("nor is there a status to be mistaken for its own"), error);
+        assert_eq!(child.wait().expect_err("the child has no status"), error);
     };
 
-    killed_on_its_way: |launcher, directory| {
+    a_kill_before_exec_is_reported_by_wait: |launcher, directory| {
         let gate = fifo(directory, "gate");
-        let mut child = standing(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
-        // SAFETY: a child that has not been waited for.
+        let mut child = blocked_at_gate(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
+        // SAFETY: a child that has not been reaped.
         unsafe { libc::kill(child.id() as i32, libc::SIGKILL) };
-        let error = child.wait().expect_err("it never became the program");
+        let error = child.wait().expect_err("killed before exec");
         assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::ECANCELED), "{error}");
         assert!(error.call().ends_with(", signal: 9 (SIGKILL)"), "{error}");
-        let mut child = standing(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
+        let mut child = blocked_at_gate(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
         child.kill().expect("own child");
         assert_eq!(child.wait().expect("what was asked for").signal(), Some(9));
     };
 
-    with_memory_of_its_own: |launcher, directory| {
+    a_child_with_memory_of_its_own_holds_no_foreign_descriptor: |launcher, directory| {
         let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
         let apart = |text: &str| {
-            let mut command = standing(launcher, &gate, &result, text);
+            let mut command = blocked_at_gate(launcher, &gate, &result, text);
             command.oom_score_adj(500);
             command
         };
@@ -128,30 +128,30 @@ detached_starts! {
         let mut child = apart("here").spawn().expect("starts");
         assert_eq!(child.try_wait().expect("own child"), None);
         drop(writer);
-        assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0, "what is not its own does not stand still with it");
-        open(&gate);
+        assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0, "the blocked child does not hold the caller's pipe");
+        open_gate(&gate);
         wait(child);
         assert_eq!(fs::read_to_string(&result).expect("written"), "here\n");
         let error = launcher.command("/bin/true").oom_score_adj(500).open("/nowhere", OpenHow::READ, 8).refused("no such file");
         assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::ENOENT), "{error}");
         let mut child = apart("").spawn().expect("starts");
-        // SAFETY: a child that has not been waited for.
+        // SAFETY: a child that has not been reaped.
         unsafe { libc::kill(child.id() as i32, libc::SIGKILL) };
-        assert_eq!(child.wait().expect_err("it never became the program").stage(), Stage::Killed);
+        assert_eq!(child.wait().expect_err("killed before exec").stage(), Stage::Killed);
     };
 
-    a_blocking_run_is_not_asleep_with_it: |launcher, directory| {
+    a_timeout_ends_a_run_whose_child_is_blocked: |launcher, directory| {
         let gate = fifo(directory, "gate");
-        let mut command = standing(launcher, &gate, &directory.join("result"), "");
+        let mut command = blocked_at_gate(launcher, &gate, &directory.join("result"), "");
         command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
         let output = command.run_with(&Run::new().timeout(Duration::from_millis(50)).grace(Duration::ZERO)).expect("a result");
         assert_eq!((output.stop, output.code()), (Stop::Timeout, None), "{output:?}");
     };
 
-    a_job_is_killed_on_its_way: |launcher, directory| {
+    a_job_can_be_killed_before_exec: |launcher, directory| {
         let gate = fifo(directory, "gate");
         for tree in [false, true] {
-            let mut command = standing(launcher, &gate, &directory.join("result"), "");
+            let mut command = blocked_at_gate(launcher, &gate, &directory.join("result"), "");
             command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
             let job = command.start(&Run::new()).expect("starts");
             job.signal(9, tree).expect("a signal");
@@ -161,21 +161,21 @@ detached_starts! {
             job.stop(Duration::ZERO);
             let output = job.wait().expect("a result");
             assert_eq!((output.stop, output.signal()), (Stop::Cancelled, Some(9)), "{output:?}");
-            // Somebody else's is none of the caller's.
+            // A kill by another process is an error.
             let job = command.start(&Run::new()).expect("starts");
-            // SAFETY: a child that has not been waited for.
+            // SAFETY: a child that has not been reaped.
             unsafe { libc::kill(job.id() as i32, libc::SIGKILL) };
-            assert_eq!(job.wait().expect_err("it never became the program").stage(), Stage::Killed);
+            assert_eq!(job.wait().expect_err("killed before exec").stage(), Stage::Killed);
         }
     };
 
-    a_run_is_cancelled_on_its_way: |launcher, directory| {
+    a_run_can_be_cancelled_before_exec: |launcher, directory| {
         let gate = fifo(directory, "gate");
         for (timeout, stop) in [(None, Stop::Cancelled), (Some(Duration::from_millis(50)), Stop::Timeout)] {
-            let mut command = standing(launcher, &gate, &directory.join("result"), "");
+            let mut command = blocked_at_gate(launcher, &gate, &directory.join("result"), "");
             command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
             let (sender, receiver) = channel();
-            // Without clone3 it has all signals blocked, and is killed when its grace is over.
+            // Without clone3 the child has all signals blocked until exec, so it is killed at the end of its grace.
             let with_clone3 = launcher == Launcher::Detached && spawnfd_tests::has_syscall("clone3");
             let mut run = Run::new().grace(if with_clone3 { Duration::from_secs(60) } else { Duration::from_millis(300) });
             run.timeout = timeout;
@@ -189,10 +189,10 @@ detached_starts! {
             assert!(signals.contains(&output.signal().expect("ended by one")), "{output:?}");
             drop(handle);
         }
-        common::eventually("the engine rests", || Snapshot::take().threads.len() <= 2);
+        common::eventually("the engine has ended", || Snapshot::take().threads.len() <= 2);
     };
 
-    a_replaced_program_is_taken_as_it_is: |launcher, directory| {
+    a_cache_starts_the_new_file_after_a_replacement: |launcher, directory| {
         let tools = TemplateCache::new(4);
         let path = directory.join("program");
         for round in 0..20 {
@@ -209,49 +209,49 @@ detached_starts! {
         assert_eq!(tools.stats().renewed, 19, "{:?}", tools.stats());
     };
 
-    a_fork_of_the_host_meanwhile: |launcher, directory| {
+    the_host_can_fork_while_a_child_is_blocked: |launcher, directory| {
         let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
-        let child = standing(launcher, &gate, &result, "mine").spawn().expect("starts");
-        // SAFETY: the copy spawns, as a host that forks may, and ends.
+        let child = blocked_at_gate(launcher, &gate, &result, "mine").spawn().expect("starts");
+        // SAFETY: the forked child spawns, as in a host that forks, and exits.
         let copy = unsafe { libc::fork() };
         if copy == 0 {
             let ok = (0..10).all(|_| {
                 launcher.command("/bin/true").spawn().and_then(|mut child| child.wait()).is_ok_and(|status| status.success())
             });
-            // SAFETY: ends the copy without running what belongs to the original.
+            // SAFETY: ends the child without running this process's destructors.
             unsafe { libc::_exit(i32::from(!ok)) };
         }
         let mut status = 0;
         // SAFETY: the child just forked.
         assert_eq!(unsafe { libc::waitpid(copy, &mut status, 0) }, copy);
-        assert_eq!(status, 0, "the copy");
-        open(&gate);
+        assert_eq!(status, 0, "the forked child failed");
+        open_gate(&gate);
         wait(child);
         assert_eq!(fs::read_to_string(result).expect("written"), "mine\n");
     };
 }
 
 #[test]
-fn more_than_there_are_places_for() {
+fn more_detached_starts_than_pool_entries_do_not_block() {
     isolated!(|| {
         let directory = scratch();
         Launcher::Detached.enter();
         let (gate, result) = (fifo(directory.path(), "gate"), directory.path().join("result"));
         let children: Vec<Child> =
-            (0..32).map(|_| standing(Launcher::Detached, &gate, &result, "").spawn().expect("starts")).collect();
-        // The next ones are not waited for either, which would be for ever.
+            (0..32).map(|_| blocked_at_gate(Launcher::Detached, &gate, &result, "").spawn().expect("starts")).collect();
+        // Further spawns do not wait for exec either; if they did, they would block without end.
         let more: Vec<Child> =
-            (0..3).map(|_| standing(Launcher::Detached, &gate, &result, "").spawn().expect("starts")).collect();
+            (0..3).map(|_| blocked_at_gate(Launcher::Detached, &gate, &result, "").spawn().expect("starts")).collect();
         assert_eq!(common::children().len(), 35);
-        let gate = open(&gate);
+        let gate = open_gate(&gate);
         children.into_iter().chain(more).for_each(wait);
-        // Open until here: the last one may come to the gate after the others have gone through.
+        // The gate stays open until here: the last child may reach it after the others.
         drop(gate);
     });
 }
 
 #[test]
-fn without_close_range_a_run_stands_still_alone() {
+fn a_timeout_ends_a_blocked_run_without_close_range() {
     isolated!(|| {
         let directory = scratch();
         confine::deny(&[("close_range", libc::ENOSYS)]).expect("confined");
@@ -264,7 +264,7 @@ fn without_close_range_a_run_stands_still_alone() {
 }
 
 #[test]
-fn what_a_child_has_not_taken_is_closed() {
+fn sources_that_a_child_did_not_receive_are_closed() {
     isolated!(|| {
         common::with_unnoticed_filter(
             || Launcher::Detached.enter(),
@@ -273,7 +273,7 @@ fn what_a_child_has_not_taken_is_closed() {
                 let (mut reader, writer) = common::pipe();
                 let mut child = Launcher::Detached.command("/bin/true").stdout(&writer).spawn().expect("starts");
                 // The child ends before it receives its descriptors.
-                let error = child.wait().expect_err("it never became the program");
+                let error = child.wait().expect_err("the child ends before exec");
                 assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::EPERM), "{error}");
                 drop(writer);
                 assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0, "no process has the other end");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever the system runs out of or refuses is answered by an error at the right stage, with nothing left behind and
-//! without a status or a signal that could be taken for the program's.
+//! Shortages and refusals: each is an error at the right stage, leaves nothing behind, and shows no status or signal
+//! that could be taken for the program's.
 
 use crate::common;
 use std::fs::{self, File, Permissions, set_permissions};
@@ -19,21 +19,21 @@ extern "C" fn count(_: libc::c_int) {
     CHILD_SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Runs `body`, in which nothing that exec'd may exist.
-fn without_a_child_signal(body: impl FnOnce()) {
+/// Runs `body`, in which no program may run: a failed child must not send SIGCHLD.
+fn assert_no_child_signal(body: impl FnOnce()) {
     // SAFETY: a handler that counts.
     unsafe { libc::signal(libc::SIGCHLD, count as *const () as libc::sighandler_t) };
     let before = CHILD_SIGNALS.load(Ordering::Relaxed);
     body();
-    assert_eq!(CHILD_SIGNALS.load(Ordering::Relaxed), before, "a child that was no program sent SIGCHLD");
+    assert_eq!(CHILD_SIGNALS.load(Ordering::Relaxed), before, "a child without a program sent SIGCHLD");
     // SAFETY: as before.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// A program by path, as the exec of the child finds it: made when it was still good.
+/// A file of which the template does not know that it is no program: exec in the child fails.
 fn exec_failure(launcher: Launcher, path: &Path, expected: Errno) {
     assert_leaves_nothing(launcher, || {
-        without_a_child_signal(|| {
+        assert_no_child_signal(|| {
             for _ in 0..20 {
                 let mut command = Template::open(path).expect("looks like a program").command();
                 launcher.prepare(&mut command);
@@ -47,7 +47,7 @@ fn exec_failure(launcher: Launcher, path: &Path, expected: Errno) {
 }
 
 #[test]
-fn no_program_at_all() {
+fn a_file_that_is_no_program_fails_at_exec() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("text");
@@ -71,10 +71,10 @@ fn code_of(path: &Path) -> Errno {
 }
 
 #[test]
-fn an_interpreter_that_is_missing() {
+fn a_missing_interpreter_is_reported() {
     isolated!(|| {
         let directory = scratch();
-        // An ELF's: found out by exec. The name of the loader is overwritten in a copy of a dynamic program.
+        // The interpreter of an ELF file, which exec looks up. The copy of a dynamic program names another loader.
         let mut program = fs::read("/bin/true").expect("there");
         let loader = b"/lib64/ld-linux-x86-64.so.2";
         let Some(at) = program.windows(loader.len()).position(|part| part == loader) else {
@@ -84,7 +84,7 @@ fn an_interpreter_that_is_missing() {
         let path = directory.path().join("program");
         executable(&path, program);
         exec_failure(Launcher::Clone3, &path, Errno::ENOENT);
-        // A script's: found out by the template.
+        // The interpreter of a script, which the template looks up.
         let script = directory.path().join("script");
         executable(&script, "#!/nowhere/sh\n");
         let error = Template::open(&script).expect_err("no interpreter");
@@ -101,17 +101,17 @@ fn an_interpreter_that_is_missing() {
 }
 
 #[test]
-fn arguments_too_long() {
+fn too_long_arguments_fail_at_exec() {
     isolated!(|| {
         for launcher in [Launcher::Clone3, Launcher::Clone, Launcher::OwnMemory] {
             assert_leaves_nothing(launcher, || {
-                without_a_child_signal(|| {
+                assert_no_child_signal(|| {
                     let mut one = launcher.command("/bin/true");
-                    let error = one.arg("x".repeat(200_000)).refused("one too long");
+                    let error = one.arg("x".repeat(200_000)).refused("one argument is too long");
                     assert_eq!((error.stage(), error.errno()), (Stage::Exec, Errno::E2BIG), "{error}");
                     let mut many = launcher.command("/bin/true");
                     many.args((0..100).map(|_| "x".repeat(100_000)));
-                    let error = many.refused("too long together");
+                    let error = many.refused("all arguments together are too long");
                     assert_eq!((error.stage(), error.errno()), (Stage::Exec, Errno::E2BIG), "{error}");
                 });
             });
@@ -120,7 +120,7 @@ fn arguments_too_long() {
 }
 
 #[test]
-fn loops_and_nesting() {
+fn symlink_loops_and_nested_scripts_fail_as_in_the_kernel() {
     isolated!(|| {
         let directory = scratch();
         let path = |name: &str| directory.path().join(name);
@@ -128,7 +128,7 @@ fn loops_and_nesting() {
         symlink("a", path("b")).expect("own directory");
         let error = Template::open(path("a")).expect_err("a loop");
         assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ELOOP));
-        // As many scripts as the kernel takes, and one more.
+        // As many nested scripts as the kernel allows, and one more.
         executable(&path("0"), exits_with(7));
         for depth in 1..=8 {
             executable(&path(&depth.to_string()), format!("#!{}\n", path(&(depth - 1).to_string()).display()));
@@ -139,7 +139,7 @@ fn loops_and_nesting() {
                 (Err(theirs), Err(ours)) => {
                     assert_eq!(theirs.raw_os_error(), Some(ours.errno().raw()), "{depth}: {ours}");
                 }
-                (theirs, ours) => panic!("{depth}: the kernel says {theirs:?}, we {ours:?}"),
+                (theirs, ours) => panic!("{depth}: the kernel has {theirs:?}, the library {ours:?}"),
             }
         }
         // A script that is its own interpreter.
@@ -149,7 +149,7 @@ fn loops_and_nesting() {
 }
 
 #[test]
-fn no_permission() {
+fn files_without_execute_permission_are_refused() {
     isolated!(|| {
         let directory = scratch();
         let path = |name: &str| directory.path().join(name);
@@ -179,7 +179,7 @@ fn no_permission() {
 }
 
 #[test]
-fn a_file_system_without_programs() {
+fn programs_on_a_noexec_file_system_are_refused() {
     isolated!(|| {
         let directory = scratch();
         if !require_root() || !common::mount_noexec(directory.path()) {
@@ -193,7 +193,7 @@ fn a_file_system_without_programs() {
 }
 
 #[test]
-fn no_descriptor_left() {
+fn running_out_of_descriptors_is_an_error() {
     isolated!(|| {
         for launcher in [Launcher::Clone3, Launcher::ScmRights, Launcher::CopyTable] {
             std::thread::spawn(move || {
@@ -203,17 +203,18 @@ fn no_descriptor_left() {
                         launcher.enter();
                         common::warm_up(launcher);
                     }
-                    leaves_nothing_at_each_limit(&template, warm);
+                    assert_nothing_left_at_each_limit(&template, warm);
                 }
             })
             .join()
-            .expect("its assertions hold");
+            .expect("the thread's assertions hold");
         }
     });
 }
 
-/// With room for no descriptor, for one, for two…: an error or a child, and no descriptor more than before.
-fn leaves_nothing_at_each_limit(template: &Template, warm: bool) {
+/// With no free descriptor, with one, with two…: each outcome is an error or a child, and no further descriptor stays
+/// open.
+fn assert_nothing_left_at_each_limit(template: &Template, warm: bool) {
     let null = File::open("/dev/null").expect("there");
     let highest =
         common::library_descriptors().last().copied().unwrap_or(0).max(std::os::fd::AsRawFd::as_raw_fd(&null));
@@ -233,7 +234,7 @@ fn leaves_nothing_at_each_limit(template: &Template, warm: bool) {
             }
         }
         if warm {
-            // What the library keeps it may give up under pressure, and get anew.
+            // Under pressure the library may close the sockets that it keeps, and open them again.
             let kept = |snapshot: &spawnfd_tests::leaks::Snapshot| {
                 let fds = snapshot.fds.iter().filter(|(_, fd)| !fd.target.starts_with("socket:"));
                 fds.map(|(number, fd)| (*number, fd.inode)).collect::<Vec<_>>()
@@ -243,12 +244,12 @@ fn leaves_nothing_at_each_limit(template: &Template, warm: bool) {
         assert_eq!(common::children(), Vec::<i32>::new());
     }
     assert!(started > 0);
-    assert_eq!(code(template.command().spawn()), Ok(0), "and afterwards all is well");
+    assert_eq!(code(template.command().spawn()), Ok(0), "spawns work again");
 }
 
-/// Neither in a process that begins with few, nor in one that lowers its limit when its cache is full.
+/// Two cases: a process that starts with a low limit, and a process that lowers its limit when its cache is full.
 #[test]
-fn templates_are_not_what_takes_the_last_descriptors() {
+fn cached_templates_leave_descriptors_free() {
     isolated!(|| {
         let directory = scratch();
         let programs: Vec<_> = (0..64).map(|number| directory.path().join(number.to_string())).collect();
@@ -280,7 +281,7 @@ fn a_script_with_no_descriptor_left_is_not_taken_for_a_binary() {
         executable(&path("script"), format!("#!{}\n", path("interpreter").display()));
         let mut found = 0;
         for room in 0..5 {
-            // The lowest number is free, and so many.
+            // The lowest free number, and `room` more.
             let next = File::open("/dev/null").map(|file| std::os::fd::AsRawFd::as_raw_fd(&file)).expect("there");
             let old = set_soft_limit(libc::RLIMIT_NOFILE, next as u64 + room);
             let outcome = Template::open(path("script"));
@@ -317,21 +318,21 @@ fn a_script_without_proc_is_not_taken_for_a_binary() {
 }
 
 #[test]
-fn no_process_left() {
+fn running_out_of_processes_is_an_error() {
     isolated!(|| {
         if !require_root() {
             return;
         }
         common::warm_up(Launcher::Clone3);
         let outcome = std::thread::spawn(|| {
-            // A user of its own, whose processes nobody else counts among.
+            // A user id of its own, because the limit counts all processes of a user.
             Confinement::default().user(54_321, 54_321).apply().expect("confined");
             let template = Template::open("/bin/true").expect("a template");
             assert_eq!(code(template.command().spawn()), Ok(0));
             let before = spawnfd_tests::leaks::Snapshot::take();
             let old = set_soft_limit(libc::RLIMIT_NPROC, 1);
             for _ in 0..20 {
-                let error = template.command().stdin(Stdio::Piped).refused("one too many");
+                let error = template.command().stdin(Stdio::Piped).refused("the limit is reached");
                 let found = (error.stage(), error.errno(), error.kind());
                 assert_eq!(found, (Stage::Clone, Errno::EAGAIN, ErrorKind::Exhausted), "{error}");
             }
@@ -339,37 +340,38 @@ fn no_process_left() {
             common::assert_unchanged_except_sockets(&before);
             assert_eq!(code(template.command().spawn()), Ok(0));
         });
-        outcome.join().expect("its assertions hold");
+        outcome.join().expect("the thread's assertions hold");
     });
 }
 
 #[test]
-fn no_memory_left() {
+fn running_out_of_memory_is_an_error() {
     isolated!(|| {
         if has_builders() {
-            return skip("the kernel's own way takes none of the caller's memory");
+            return skip("the kernel's spawn call uses no memory of the caller");
         }
         let template = Template::open("/bin/true").expect("a template");
         let old = set_soft_limit(libc::RLIMIT_AS, 1 << 20);
         let outcome = template.command().spawn().map(drop);
         set_soft_limit(libc::RLIMIT_AS, old);
-        let error = outcome.expect_err("nothing left");
+        let error = outcome.expect_err("no memory");
         let found = (error.stage(), error.errno(), error.kind());
         assert_eq!(found, (Stage::Clone, Errno::ENOMEM, ErrorKind::Exhausted), "{error}");
         assert_eq!(code(template.command().spawn()), Ok(0));
     });
 }
 
-/// ENFILE is the whole machine's, so a filter says it: of each call by which the caller, or its child, gets a new open file.
+/// ENFILE depends on the whole machine, so a filter produces it, for each call that opens a file in the caller or its
+/// child.
 #[test]
-fn no_file_left_in_the_system() {
+fn enfile_is_an_error_at_its_stage() {
     isolated!(|| {
-        let (birth, opening) = (&["clone3", "clone", "pidfd_spawn_run"][..], &["openat", "openat2"][..]);
-        let ways: [(&[&str], Option<Stage>); 6] = [
+        let (create, opening) = (&["clone3", "clone", "pidfd_spawn_run"][..], &["openat", "openat2"][..]);
+        let cases: [(&[&str], Option<Stage>); 6] = [
             (&["pipe2"], Some(Stage::Stdio(0))),
-            (birth, Some(Stage::Clone)),
+            (create, Some(Stage::Clone)),
             (opening, Some(Stage::Action(1))),
-            // There may be another way.
+            // For these calls there may be a fallback.
             (&["clone3"], None),
             (&["socketpair", "pidfd_getfd"], None),
             (&["pidfd_open"], None),
@@ -377,12 +379,12 @@ fn no_file_left_in_the_system() {
         for launcher in
             [Launcher::Clone3, Launcher::ScmRights, Launcher::Clone, Launcher::CopyTable, Launcher::OwnMemory]
         {
-            // The first time, with nothing refused, for what the library keeps.
-            for (calls, stage) in std::iter::once((&[][..], None)).chain(ways) {
+            // The first round refuses nothing, so that the library has created what it keeps.
+            for (calls, stage) in std::iter::once((&[][..], None)).chain(cases) {
                 let before = spawnfd_tests::leaks::Snapshot::take();
-                std::thread::spawn(move || no_file_left_for(launcher, calls, stage))
+                std::thread::spawn(move || assert_enfile_of(launcher, calls, stage))
                     .join()
-                    .expect("its assertions hold");
+                    .expect("the thread's assertions hold");
                 if !calls.is_empty() {
                     common::assert_unchanged_except_sockets(&before);
                     assert_eq!(common::children(), Vec::<i32>::new());
@@ -392,7 +394,7 @@ fn no_file_left_in_the_system() {
     });
 }
 
-fn no_file_left_for(launcher: Launcher, calls: &[&str], stage: Option<Stage>) {
+fn assert_enfile_of(launcher: Launcher, calls: &[&str], stage: Option<Stage>) {
     launcher.enter();
     let template = launcher.template("/bin/true");
     let spawn = || {
@@ -405,7 +407,7 @@ fn no_file_left_for(launcher: Launcher, calls: &[&str], stage: Option<Stage>) {
     let by_kernel = first.started() == Started::Kernel;
     common::wait_success(first);
     if by_kernel && calls.contains(&"openat") {
-        // It opens by itself what the action names, by no system call.
+        // The kernel's spawn call opens the file itself, without a system call.
         return;
     }
     let refusals: Vec<_> = calls.iter().map(|call| (*call, libc::ENFILE)).collect();
@@ -425,36 +427,36 @@ fn no_file_left_for(launcher: Launcher, calls: &[&str], stage: Option<Stage>) {
             }
         }
     };
-    if stage.is_some() { without_a_child_signal(all) } else { all() }
+    if stage.is_some() { assert_no_child_signal(all) } else { all() }
 }
 
 #[test]
-fn with_child_signals_ignored() {
+fn errors_are_right_with_sigchld_ignored() {
     isolated!(|| {
-        // SAFETY: SIG_IGN: the kernel reaps children by itself.
+        // SAFETY: SIG_IGN makes the kernel reap children by itself.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
-            leaves_nothing_lost(launcher);
+            assert_errors_with_lost_statuses(launcher);
         }
     });
 }
 
-/// Spawns while statuses are taken by somebody else: errors are errors, nothing hangs, nothing stays.
-fn leaves_nothing_lost(launcher: Launcher) {
+/// Spawns while statuses are lost to another waiter: errors are reported, nothing hangs, nothing is left.
+fn assert_errors_with_lost_statuses(launcher: Launcher) {
     for _ in 0..rounds(100) {
         let mut child = launcher.command("/bin/true").spawn().expect("starts");
         match child.wait() {
             Ok(status) => assert!(status.success()),
             Err(error) => {
                 assert_eq!((error.stage(), error.errno()), (Stage::Wait, Errno::ECHILD), "{error}");
-                assert!(!common::kernel_keeps_exit_status(), "this kernel knows: {error}");
+                assert!(!common::kernel_keeps_exit_status(), "this kernel keeps the status: {error}");
             }
         }
-        child.kill().expect("nobody is left to kill");
+        child.kill().expect("an ended child needs no kill");
         drop(launcher.command("/bin/true").spawn().expect("starts"));
         let error = launcher.command("/bin/true").chdir("/nowhere").refused("no such place");
-        assert_eq!(error.errno(), Errno::ENOENT, "the child's own failure, whoever waits");
-        let output = Command::new("/bin/true").run_with(&Run::new()).expect("a result, whoever has the status");
+        assert_eq!(error.errno(), Errno::ENOENT, "the child's own failure, whether its status is lost or not");
+        let output = Command::new("/bin/true").run_with(&Run::new()).expect("a result, with or without a status");
         assert!(output.ok() || output.status.is_none() && !common::kernel_keeps_exit_status());
     }
     while !common::children().is_empty() {
@@ -463,7 +465,7 @@ fn leaves_nothing_lost(launcher: Launcher) {
 }
 
 #[test]
-fn with_a_foreign_wait() {
+fn errors_are_right_while_another_thread_reaps() {
     isolated!(|| {
         let over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -471,14 +473,14 @@ fn with_a_foreign_wait() {
                 let mut strange = 0;
                 while !over.load(Ordering::Relaxed) {
                     let mut status = 0;
-                    // SAFETY: any child of this process; that is the test.
+                    // SAFETY: reaps any child of this process, on purpose.
                     let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
-                    // A child that was no program would show its 127.
+                    // A failed child exits with 127.
                     strange += i32::from(pid > 0 && status != 0);
                 }
-                assert_eq!(strange, 0, "somebody saw the end of a child that never was a program");
+                assert_eq!(strange, 0, "another waiter got the status of a child without a program");
             });
-            let done = std::panic::catch_unwind(|| leaves_nothing_lost(Launcher::Clone3));
+            let done = std::panic::catch_unwind(|| assert_errors_with_lost_statuses(Launcher::Clone3));
             over.store(true, Ordering::Relaxed);
             done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
@@ -492,7 +494,7 @@ fn failures_in_every_stage_leave_nothing() {
             std::thread::spawn(move || {
                 launcher.enter();
                 assert_leaves_nothing(launcher, || {
-                    without_a_child_signal(|| {
+                    assert_no_child_signal(|| {
                         for _ in 0..rounds(50) {
                             let mut command = launcher.command("/bin/true");
                             command.stdin(Stdio::Piped).stdout(Stdio::Piped).stderr(Stdio::Piped);
@@ -501,14 +503,14 @@ fn failures_in_every_stage_leave_nothing() {
                             let error = command.refused("no such file");
                             assert_eq!((error.action(), error.errno()), (Some(index), Errno::ENOENT));
                             assert_eq!(error.call(), r#"open("/nowhere", 0o0, 0o0) as 21"#);
-                            let error = command.current_dir("/nowhere").refused("no such place");
+                            let error = command.current_dir("/nowhere").refused("no such directory");
                             assert_eq!((error.stage(), error.errno()), (Stage::CurrentDir, Errno::ENOENT));
                         }
                     });
                 });
             })
             .join()
-            .expect("its assertions hold");
+            .expect("the thread's assertions hold");
         }
     });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens where a system call is absent or refused, from the first spawn on and also when it is taken away after use, so that
-//! what was remembered of it has become wrong.
+//! System calls that are absent or refused, from the first spawn on, or after use, when the library remembers that
+//! they work.
 
 use crate::common;
 use std::fs::File;
@@ -14,8 +14,8 @@ use spawnfd::{Command, Enforce, Env, Errno, Limits, OpenHow, Run, Stdio, Templat
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{State, confine, isolated, program, require_root, scratch};
 
-/// All sorts of spawns; each must come to the same as ever.
-fn all_is_well() {
+/// Makes spawns of all sorts, which must work as without any refusal.
+fn assert_spawns_work() {
     let null = File::open("/dev/null").expect("there");
     let oracle = Template::open(program("spawnfd-oracle")).expect("a template");
     for _ in 0..2 {
@@ -50,23 +50,23 @@ fn all_is_well() {
     }
 }
 
-/// glibc has no threads where clone3 answers anything but ENOSYS.
+/// glibc cannot create threads if clone3 fails with an errno other than ENOSYS.
 fn can_start_threads() -> bool {
     std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok())
 }
 
-/// In a foreign-descriptor-rich process, before and after.
-fn refused(calls: &[(&str, i32)], afterwards: bool) {
+/// Refuses calls in a process with many descriptors of its own, and spawns; if `afterwards`, also before the refusal.
+fn assert_spawns_work_without(calls: &[(&str, i32)], afterwards: bool) {
     let null = File::open("/dev/null").expect("there");
     let _foreign = [30, 31, 200, 1000].map(|number| common::at_number(&null, number));
     if afterwards {
-        all_is_well();
+        assert_spawns_work();
     }
     confine::deny(calls).expect("confined");
-    all_is_well();
-    // From another thread, which has nothing of its own yet.
+    assert_spawns_work();
+    // From another thread, for which the library keeps nothing yet.
     if can_start_threads() {
-        std::thread::spawn(all_is_well).join().expect("its assertions hold");
+        std::thread::spawn(assert_spawns_work).join().expect("the thread's assertions hold");
     }
     let own = State::of_self();
     assert_eq!(own.children.known(), Some(&vec![]));
@@ -78,15 +78,15 @@ macro_rules! fallbacks {
             use super::*;
 
             #[test]
-            fn from_the_first() {
+            fn before_first_use() {
                 isolated!(|| {
-                    refused(&[$(($call, libc::$errno)),*], false);
+                    assert_spawns_work_without(&[$(($call, libc::$errno)),*], false);
                 });
             }
 
             #[test]
             fn after_use() {
-                isolated!(|| refused(&[$(($call, libc::$errno)),*], true));
+                isolated!(|| assert_spawns_work_without(&[$(($call, libc::$errno)),*], true));
             }
         }
     )*};
@@ -107,17 +107,18 @@ fallbacks! {
     faccessat2_refused: [("faccessat2", EPERM)];
     statx_absent: [("statx", ENOSYS)];
     socketpair_refused: [("socketpair", EPERM)];
-    no_way_to_pass: [("socketpair", EPERM), ("pidfd_getfd", EPERM)];
+    no_descriptor_passing: [("socketpair", EPERM), ("pidfd_getfd", EPERM)];
     sendmsg_refused: [("sendmsg", EPERM), ("pidfd_getfd", EPERM)];
     recvmsg_refused: [("recvmsg", EPERM), ("pidfd_getfd", EPERM)];
     prlimit64_refused: [("prlimit64", EPERM)];
     uname_refused: [("uname", EPERM)];
     clone3_and_close_range: [("clone3", ENOSYS), ("close_range", ENOSYS)];
-    all_that_is_new: [("clone3", ENOSYS), ("close_range", EPERM), ("openat2", ENOSYS), ("faccessat2", ENOSYS),
+    all_new_calls: [("clone3", ENOSYS), ("close_range", EPERM), ("openat2", ENOSYS), ("faccessat2", ENOSYS),
         ("pidfd_getfd", EPERM), ("pidfd_open", ENOSYS), ("unshare", EPERM), ("kcmp", EPERM), ("execveat", ENOSYS)];
 }
 
-/// As a profile has it that does not know the call. std takes it at its word, so nothing of that is used here.
+/// As under a profile that does not know the call. std relies on the errno, so the test uses nothing of std's that
+/// calls statx.
 #[test]
 fn statx_refused() {
     isolated!(|| {
@@ -133,9 +134,9 @@ fn statx_refused() {
     });
 }
 
-/// What asks for limits of its own says that it cannot; what does not, goes without.
+/// A run with limits of its own fails; a run without limits works.
 #[test]
-fn limits_that_cannot_be_asked_for() {
+fn rlimits_need_prlimit64() {
     isolated!(|| {
         confine::deny(&[("prlimit64", libc::EPERM)]).expect("confined");
         let job = Command::new("true").start(&Run::new()).expect("starts");
@@ -143,13 +144,13 @@ fn limits_that_cannot_be_asked_for() {
         let limits = Limits::new().cpu_time(Duration::from_secs(60)).enforce(Enforce::BestEffort);
         let outcome = Command::new("true").run_with(&Run::new().tree(Want::Guard).limits(limits));
         assert_eq!(outcome.map(|output| output.ok()).map_err(|error| error.errno()), Err(Errno::EPERM));
-        snapshot::open("/bin/true").expect("whether it may be so long is not asked beforehand");
+        snapshot::open("/bin/true").expect("a snapshot does not query the file size limit");
     });
 }
 
-/// A child that is to receive nothing does not show that those to come can.
+/// A child without sources does not show that recvmsg works for later children.
 #[test]
-fn recvmsg_refused_after_a_child_with_nothing_to_receive() {
+fn recvmsg_refused_after_a_child_without_sources() {
     isolated!(|| {
         confine::deny(&[("recvmsg", libc::ENOSYS)]).expect("confined");
         for _ in 0..2 {
@@ -157,50 +158,50 @@ fn recvmsg_refused_after_a_child_with_nothing_to_receive() {
             command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).wait_for_exec(false);
             common::wait_success(command.spawn().expect("starts"));
             let job = Command::new("/bin/echo").arg("x").start(&Run::new()).expect("starts");
-            assert_eq!(job.wait().expect("there are other ways").stdout, b"x\n");
+            assert_eq!(job.wait().expect("another strategy works").stdout, b"x\n");
         }
     });
 }
 
 #[test]
-fn docker_s_profile_from_the_first() {
+fn spawns_work_under_dockers_profile_before_first_use() {
     isolated!(|| {
         confine::docker().expect("confined");
-        all_is_well();
+        assert_spawns_work();
     });
 }
 
 #[test]
-fn docker_s_profile_after_use() {
+fn spawns_work_under_dockers_profile_after_use() {
     isolated!(|| {
-        all_is_well();
-        // Capabilities change with it, and so what templates were made for.
+        assert_spawns_work();
+        // The profile also drops capabilities, so templates have to be recorded again.
         std::thread::spawn(|| {
             confine::docker().expect("confined");
-            all_is_well();
+            assert_spawns_work();
         })
         .join()
-        .expect("its assertions hold");
-        all_is_well();
+        .expect("the thread's assertions hold");
+        assert_spawns_work();
     });
 }
 
 #[test]
-fn openat2_s_own_arguments_need_it() {
+fn resolve_flags_need_openat2() {
     isolated!(|| {
         const RESOLVE_NO_SYMLINKS: u64 = 4;
         let how = OpenHow { resolve: RESOLVE_NO_SYMLINKS, ..OpenHow::READ };
         let spawn = |path: &str| code(Command::new("/bin/true").open(path, how, 5).spawn());
         assert_eq!(spawn("/dev/null"), Ok(0));
-        assert_eq!(spawn("/proc/self/exe").expect_err("a link").errno(), Errno::ELOOP);
+        assert_eq!(spawn("/proc/self/exe").expect_err("a symbolic link").errno(), Errno::ELOOP);
         confine::deny(&[("openat2", libc::ENOSYS)]).expect("confined");
-        let error = spawn("/dev/null").expect_err("not to be had otherwise");
+        let error = spawn("/dev/null").expect_err("no fallback");
         assert_eq!((error.action(), error.errno()), (Some(0), Errno::ENOSYS));
     });
 }
 
 #[test]
-fn without_execveat_there_is_a_reason() {
+fn a_template_by_descriptor_needs_execveat() {
     isolated!(|| {
         let template = Template::open("/bin/true").expect("a template").by_descriptor().expect("no script");
         assert_eq!(code(template.command().spawn()), Ok(0));
@@ -208,17 +209,17 @@ fn without_execveat_there_is_a_reason() {
         let denied = template.clone();
         std::thread::spawn(move || {
             confine::deny(&[("execveat", libc::ENOSYS)]).expect("confined");
-            let error = denied.command().refused("no such call");
+            let error = denied.command().refused("execveat is refused");
             assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Exec, Errno::ENOSYS), "{error}");
         })
         .join()
-        .expect("its assertions hold");
+        .expect("the thread's assertions hold");
         common::assert_unchanged_except_sockets(&before);
     });
 }
 
 #[test]
-fn snapshots_before_mfd_exec() {
+fn snapshots_need_memfd_create_or_shared_extents() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("program");
@@ -228,32 +229,32 @@ fn snapshots_before_mfd_exec() {
         assert_eq!(code(template.command().spawn()), Ok(5));
         std::thread::spawn(move || {
             confine::deny(&[("memfd_create", libc::EPERM), ("ioctl", libc::ENOTTY)]).expect("confined");
-            let error = snapshot::take(File::open(&path).expect("own file")).map(drop).expect_err("no memory file");
+            let error = snapshot::take(File::open(&path).expect("own file")).map(drop).expect_err("no memfd");
             assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Snapshot, Errno::EPERM), "{error}");
         })
         .join()
-        .expect("its assertions hold");
+        .expect("the thread's assertions hold");
     });
 }
 
 #[test]
-fn where_memory_cannot_be_executed_no_copy_is_a_snapshot() {
+fn snapshots_need_executable_memfds_or_shared_extents() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("program");
         executable(&path, exits_with(5));
         common::deny_executable_memory();
         confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
-        let error = snapshot::take(File::open(&path).expect("own file")).map(drop).expect_err("of no use");
+        let error = snapshot::take(File::open(&path).expect("own file")).map(drop).expect_err("not executable");
         let found = (error.stage(), error.errno(), error.call());
         assert_eq!(found, (spawnfd::Stage::Snapshot, Errno::EACCES, "memfd_create()"), "{error}");
     });
 }
 
 #[test]
-fn a_time_namespace_for_children() {
+fn spawns_work_with_a_time_namespace_for_children() {
     isolated!(|| {
-        // SAFETY: numbers only. Before Linux 6.3 no child of this thread can share its memory from then on.
+        // SAFETY: numbers only. Before Linux 6.3, no child of this thread can then share the thread's memory.
         if unsafe { libc::unshare(0x80) } != 0 {
             return spawnfd_tests::skip("needs CAP_SYS_ADMIN");
         }
@@ -267,14 +268,14 @@ fn a_time_namespace_for_children() {
 }
 
 #[test]
-fn a_cgroup_without_clone3() {
+fn a_cgroup_is_joined_without_clone3() {
     isolated!(|| {
         let own = common::Cgroup::new();
         let Ok(dir) = File::open(own.as_ref().map_or(Path::new("/sys/fs/cgroup"), |group| &group.0)) else {
-            return spawnfd_tests::skip("no cgroups here");
+            return spawnfd_tests::skip("no cgroup v2");
         };
         let oracle = Template::open(program("spawnfd-oracle")).expect("a template");
-        // What the program sees; or, where no directory is to be had that can be joined, at which stage it is refused.
+        // The cgroup that the program sees; or, if no cgroup can be joined here, the stage of the error.
         let answer = || {
             let mut command = oracle.command();
             let mut child = command.stdin(Stdio::Null).stdout(Stdio::Piped).cgroup(&dir).spawn()?;
@@ -297,8 +298,9 @@ fn a_cgroup_without_clone3() {
     });
 }
 
-/// Starts a program that waits for its input, and asks a pipe whether it has any of the foreign descriptors: they write to it.
-fn nothing_foreign_comes_along(template: &Template) -> spawnfd::Result<()> {
+/// Starts a program that waits for its input. Asserts, by end of file on a pipe, that the program holds none of the
+/// pipe's writers.
+fn assert_nothing_foreign_inherited(template: &Template) -> spawnfd::Result<()> {
     let (mut reader, writer) = common::pipe();
     let foreign = [30, 31, 200, 1000].map(|number| common::at_number(&writer, number));
     let mut command = template.command();
@@ -311,31 +313,31 @@ fn nothing_foreign_comes_along(template: &Template) -> spawnfd::Result<()> {
     Ok(())
 }
 
-/// Marking descriptors by the list in /proc is the last but one resort; without it come numbers.
+/// The library's last resort but one is to mark descriptors by the list in /proc; without /proc it tries numbers.
 #[test]
-fn without_proc() {
+fn no_foreign_descriptor_is_inherited_without_proc() {
     isolated!(|| {
         let template = Template::open("/bin/cat").expect("a template");
         if !require_root() || !common::mount_noexec(Path::new("/proc")) {
             return;
         }
         assert!(!Path::new("/proc/self").exists());
-        nothing_foreign_comes_along(&template).expect("starts");
+        assert_nothing_foreign_inherited(&template).expect("starts");
         confine::deny(&[("close_range", libc::ENOSYS)]).expect("confined");
         for _ in 0..2 {
-            nothing_foreign_comes_along(&template).expect("starts");
+            assert_nothing_foreign_inherited(&template).expect("starts");
         }
     });
 }
 
-/// It is there, but cannot be read: whether the spawn works then or says why, nothing foreign may come along.
+/// The list exists but cannot be read. Whether the spawn works or fails, no foreign descriptor may be inherited.
 #[test]
-fn without_the_list_of_descriptors() {
+fn no_foreign_descriptor_is_inherited_without_getdents64() {
     isolated!(|| {
         let template = Template::open("/bin/cat").expect("a template");
         confine::deny(&[("close_range", libc::ENOSYS), ("getdents64", libc::ENOSYS)]).expect("confined");
         for _ in 0..2 {
-            if let Err(error) = nothing_foreign_comes_along(&template) {
+            if let Err(error) = assert_nothing_foreign_inherited(&template) {
                 assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Descriptors, Errno::ENOSYS), "{error}");
             }
         }

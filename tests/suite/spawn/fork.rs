@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host forks after use, and while its other threads spawn: both copies go on, and no descriptor crosses over.
+//! The host forks after use, and while its other threads spawn. Both processes go on, and no descriptor passes from
+//! one to the other.
 
 use crate::common;
 use std::fs::File;
@@ -13,7 +14,7 @@ use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{isolated, program, scratch};
 
-/// Starts a program with a file of its own as standard input and one more, and compares what it got.
+/// Starts a program with a file as standard input and at number 7, and checks that the program got that file.
 fn spawn_with(template: &Template, file: &File) {
     let mut command = template.command();
     command.stdin(file).descriptor(file, 7);
@@ -21,7 +22,7 @@ fn spawn_with(template: &Template, file: &File) {
     let inode = file.metadata().expect("open").ino().to_string();
     for number in ["0 ", "7 "] {
         let line = text.lines().find(|line| line.starts_with(number)).unwrap_or_else(|| panic!("no {number}: {text}"));
-        assert!(line.ends_with(&inode), "somebody else's: {text}");
+        assert!(line.ends_with(&inode), "another thread's file: {text}");
     }
     assert_eq!(text.lines().count(), 4, "{text}");
 }
@@ -34,7 +35,7 @@ fn files(directory: &std::path::Path) -> [File; 3] {
     })
 }
 
-fn both_go_on(launcher: Launcher) {
+fn spawns_work_after_fork(launcher: Launcher) {
     launcher.enter();
     let directory = scratch();
     let [a, b, c] = files(directory.path());
@@ -47,7 +48,7 @@ fn both_go_on(launcher: Launcher) {
             for _ in 0..10 {
                 spawn_with(&template, &b);
             }
-            // And a copy of the copy.
+            // And a fork of the forked child.
             wait_for(fork(|| spawn_with(&template, &c)));
             spawn_with(&template, &b);
         });
@@ -60,22 +61,22 @@ fn both_go_on(launcher: Launcher) {
 }
 
 #[test]
-fn both_go_on_by_clone3() {
-    isolated!(limit: Duration::from_secs(600), || both_go_on(Launcher::Clone3));
+fn spawns_work_after_fork_by_clone3() {
+    isolated!(limit: Duration::from_secs(600), || spawns_work_after_fork(Launcher::Clone3));
 }
 
 #[test]
-fn both_go_on_by_passing() {
-    isolated!(limit: Duration::from_secs(600), || both_go_on(Launcher::ScmRights));
+fn spawns_work_after_fork_by_scm_rights() {
+    isolated!(limit: Duration::from_secs(600), || spawns_work_after_fork(Launcher::ScmRights));
 }
 
 #[test]
-fn both_go_on_by_clone() {
-    isolated!(limit: Duration::from_secs(600), || both_go_on(Launcher::Clone));
+fn spawns_work_after_fork_by_clone() {
+    isolated!(limit: Duration::from_secs(600), || spawns_work_after_fork(Launcher::Clone));
 }
 
-/// Forks again and again while other threads spawn.
-fn while_others_spawn(launcher: Launcher, named: bool) {
+/// Forks repeatedly while other threads spawn.
+fn forks_during_spawns(launcher: Launcher, named: bool) {
     launcher.enter();
     let directory = scratch();
     let [a, b, c] = files(directory.path());
@@ -106,7 +107,7 @@ fn while_others_spawn(launcher: Launcher, named: bool) {
                     }
                     if named {
                         spawn_with(&cache.get(&path, None).expect("a template"), &c);
-                        // Dropped while it runs: the copy has a reaper of its own.
+                        // Dropped while it runs: the forked child has a reaper of its own.
                         drop(Command::new("/bin/true").spawn().expect("starts"));
                     }
                 });
@@ -119,28 +120,28 @@ fn while_others_spawn(launcher: Launcher, named: bool) {
 }
 
 #[test]
-fn while_others_spawn_by_clone3() {
+fn forks_during_spawns_by_clone3() {
     isolated!(limit: Duration::from_secs(600), || {
-        while_others_spawn(Launcher::Clone3, false);
+        forks_during_spawns(Launcher::Clone3, false);
     });
 }
 
 #[test]
-fn while_others_spawn_by_passing() {
+fn forks_during_spawns_by_scm_rights() {
     isolated!(limit: Duration::from_secs(600), || {
-        while_others_spawn(Launcher::ScmRights, false);
+        forks_during_spawns(Launcher::ScmRights, false);
     });
 }
 
 #[test]
-fn while_others_spawn_by_name() {
+fn forks_during_spawns_with_a_cache() {
     isolated!(limit: Duration::from_secs(600), || {
-        while_others_spawn(Launcher::Clone3, true);
+        forks_during_spawns(Launcher::Clone3, true);
     });
 }
 
 #[test]
-fn a_copy_runs_in_the_background_too() {
+fn a_forked_child_can_run_in_the_background() {
     isolated!(limit: Duration::from_secs(300), || {
         let run_one = || {
             let (sender, receiver) = std::sync::mpsc::channel();
@@ -151,7 +152,7 @@ fn a_copy_runs_in_the_background_too() {
         };
         run_one();
         for _ in 0..20 {
-            // The engine's thread may be awake, asleep or ending.
+            // At the fork the engine's thread may be awake, asleep or ending.
             let copy = fork(run_one);
             run_one();
             wait_for(copy);
@@ -160,36 +161,36 @@ fn a_copy_runs_in_the_background_too() {
 }
 
 #[test]
-fn a_copy_leaves_its_parent_s_children_alone() {
+fn a_forked_child_leaves_its_parents_children_alone() {
     isolated!(limit: Duration::from_secs(300), || {
         let mut command = Command::new("/bin/cat");
         let mut child = command.stdin(Stdio::Piped).stdout(Stdio::Null).spawn().expect("starts");
         let mut dropped = Some(command.spawn().expect("starts"));
         wait_for(fork(|| {
-            assert_eq!(child.try_wait().expect_err("not this process's").errno(), spawnfd::Errno::ECHILD);
+            assert_eq!(child.try_wait().expect_err("the parent's child").errno(), spawnfd::Errno::ECHILD);
             drop(dropped.take());
             drop(child.stdin.take());
         }));
-        assert_eq!(child.try_wait().expect("own child"), None, "it runs on");
+        assert_eq!(child.try_wait().expect("own child"), None, "it still runs");
         drop(dropped);
         assert!(child.wait().expect("own child").success());
     });
 }
 
 #[test]
-fn a_copy_leaves_its_own_threads_alone() {
+fn dropping_an_inherited_warm_leaves_new_threads_alone() {
     isolated!(limit: Duration::from_secs(600), || {
         let mut warm = Warm::new(WarmOptions::default()).ok();
-        let parent_s = warm.as_ref().expect("a Warm");
-        parent_s.add("true", Park::default()).expect("a keeper");
-        assert!(parent_s.fill(Duration::from_secs(60)), "{:?}", parent_s.stats());
+        let inherited = warm.as_ref().expect("a Warm");
+        inherited.add("true", Park::default()).expect("a keeper");
+        assert!(inherited.fill(Duration::from_secs(60)), "{:?}", inherited.stats());
         wait_for(fork(|| {
             let (sender, receiver) = std::sync::mpsc::channel::<()>();
-            // The C library gives it the stack, and so the name, of the parent's thread.
+            // libc gives the new thread the stack, and so the pthread_t, of the parent's keeper thread.
             let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(move || receiver.recv());
             drop(warm.take());
             drop(sender);
-            thread.expect("starts").join().expect("can be waited for").expect_err("nothing is sent");
+            thread.expect("starts").join().expect("it can be joined").expect_err("nothing is sent");
         }));
     });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Thousands of spawns from many threads, while others open, dup2 and close descriptors and write executables: no child
-//! has a descriptor it was not given, no wrong program runs, nothing is left.
+//! Thousands of spawns from many threads, while others open, dup2 and close descriptors and write executables. No
+//! child has a descriptor that it was not given, no wrong program runs, and nothing is left.
 
 use crate::common;
 use std::collections::BTreeSet;
@@ -21,11 +21,12 @@ use spawnfd_tests::{isolated, program, scratch};
 const SPAWNS: usize = 20_000;
 const SPAWNERS: usize = 8;
 
-/// Threads that only help at the beginning, so that there are more slots than are ever used at once.
+/// Threads that help only at the beginning, so that the pool has more entries than are ever used at once.
 const HELPERS: usize = 12;
 const ALL: usize = SPAWNERS + 2 + HELPERS;
 
-/// Makes what the library keeps appear, as low as can be: so many spawns at once stand still in an action.
+/// Makes the library open everything that it keeps, at the lowest numbers: this many spawns block in an action at
+/// once.
 struct WarmUp {
     gate: PathBuf,
     inside: Barrier,
@@ -33,33 +34,34 @@ struct WarmUp {
 }
 
 impl WarmUp {
-    /// To be called by so many threads.
+    /// For this many threads.
     fn new(directory: &Path, threads: usize) -> WarmUp {
         let template = Template::open("/bin/true").expect("a template");
         WarmUp { gate: fifo(directory, "gate"), inside: Barrier::new(threads + 1), template }
     }
 
-    fn stand_still(&self) {
+    fn block_in_a_spawn(&self) {
         self.inside.wait();
         let mut command = self.template.command();
         assert_eq!(code(command.open(&self.gate, OpenHow::READ, 9).spawn()), Ok(0));
         self.inside.wait();
-        // And on again, when there is nothing low left for anybody else.
+        // The thread goes on once no low number is free.
         self.inside.wait();
     }
 
-    /// Lets all of them go at once; afterwards no number is free below what the library keeps.
-    fn let_go(&self, threads: usize) -> Vec<OwnedFd> {
+    /// Releases all spawns at once. Afterwards no number is free below the library's descriptors.
+    fn release(&self, threads: usize) -> Vec<OwnedFd> {
         self.inside.wait();
         while common::children().len() < threads {
             std::thread::yield_now();
         }
-        // Their opens wait for a writer.
+        // The children block in open until there is a writer.
         let writer = fs::OpenOptions::new().write(true).open(&self.gate).expect("readers are there");
         self.inside.wait();
         drop(writer);
         let highest = common::library_descriptors().last().copied().unwrap_or(3);
-        // The kernel copies a table in steps of 64 (sane_fdtable_size in fs/file.c) and closes what lies above the cut only then.
+        // The kernel copies a table in steps of 64 (sane_fdtable_size in fs/file.c), and closes the descriptors above
+        // the range only after the copy.
         let whole_words = (highest / 64 + 1) * 64;
         let mut fillers: Vec<OwnedFd> = Vec::new();
         while fillers.last().is_none_or(|last| last.as_raw_fd() < whole_words) {
@@ -77,18 +79,18 @@ struct Tally {
     busy: AtomicUsize,
     attacks: AtomicUsize,
     over: AtomicBool,
-    /// Whether there is somebody who attacks.
+    /// Whether there is an attacker.
     attacked: bool,
 }
 
-/// Keeps a thread, and with it what the library keeps for it, to the end.
+/// Keeps a thread alive, and with it the library's resources for it, to the end.
 fn wait_until_over(tally: &Tally) {
     while !tally.over.load(Ordering::Relaxed) {
         std::thread::park();
     }
 }
 
-/// Starts programs that print what they have: so many, and until who attacks has done so.
+/// Starts `count` programs that print their descriptors, and goes on until the first attack.
 fn spawner(launcher: Launcher, template: &Template, count: usize, tally: &Tally) {
     let mut left = count;
     while left > 0 || tally.attacked && tally.attacks.load(Ordering::Relaxed) == 0 {
@@ -109,14 +111,14 @@ fn spawner(launcher: Launcher, template: &Template, count: usize, tally: &Tally)
     }
 }
 
-/// Opens, duplicates and closes without end, some of it without close-on-exec.
+/// Opens, duplicates and closes descriptors without end, some without close-on-exec.
 fn opener(low: i32, tally: &Tally) {
     let file = File::open("/etc/passwd").expect("there");
     while !tally.over.load(Ordering::Relaxed) {
         let pipe = common::pipe();
         let opened = File::open("/dev/zero").expect("there");
         for number in low..low + 40 {
-            // SAFETY: numbers of this thread's own range; what is there is closed below.
+            // SAFETY: numbers of this thread's own range, closed below.
             unsafe {
                 libc::dup2(file.as_raw_fd(), number);
             }
@@ -131,7 +133,7 @@ fn opener(low: i32, tally: &Tally) {
     }
 }
 
-/// Writes new programs and runs them at once. A copy of the descriptor in anybody's child makes that ETXTBSY.
+/// Writes new programs and runs them at once. If any child holds a copy of the descriptor, exec fails with ETXTBSY.
 fn writer(directory: &Path, name: &str, tally: &Tally) {
     let tools = TemplateCache::new(4);
     let mut round = 0;
@@ -150,31 +152,31 @@ fn writer(directory: &Path, name: &str, tally: &Tally) {
     }
 }
 
-/// Threads that can be made to stand still, wherever they are: in the library, between two steps of a spawn.
+/// Threads that can be frozen anywhere, also inside the library between two steps of a spawn.
 #[derive(Default)]
-struct Herd(Mutex<Vec<i32>>);
+struct Freezer(Mutex<Vec<i32>>);
 
-/// Whether they are to, and how many do.
-static STILL: (AtomicBool, AtomicUsize) = (AtomicBool::new(false), AtomicUsize::new(0));
+/// Whether the threads are to stop, and how many have stopped.
+static FREEZE: (AtomicBool, AtomicUsize) = (AtomicBool::new(false), AtomicUsize::new(0));
 
-extern "C" fn stand_still(_: libc::c_int) {
-    STILL.1.fetch_add(1, Ordering::SeqCst);
-    while STILL.0.load(Ordering::SeqCst) {
+extern "C" fn freeze(_: libc::c_int) {
+    FREEZE.1.fetch_add(1, Ordering::SeqCst);
+    while FREEZE.0.load(Ordering::SeqCst) {
         std::thread::yield_now();
     }
-    STILL.1.fetch_sub(1, Ordering::SeqCst);
+    FREEZE.1.fetch_sub(1, Ordering::SeqCst);
 }
 
-impl Herd {
-    /// Runs `body` in the calling thread, which is one of them meanwhile.
+impl Freezer {
+    /// Runs `body` in the calling thread, which can be frozen meanwhile.
     fn with(&self, body: impl FnOnce()) {
-        struct Member<'a>(&'a Herd, i32);
+        struct Member<'a>(&'a Freezer, i32);
         impl Drop for Member<'_> {
             fn drop(&mut self) {
                 self.0.threads().retain(|other| *other != self.1);
             }
         }
-        // SAFETY: the calling thread's number.
+        // SAFETY: no arguments.
         let member = Member(self, unsafe { libc::gettid() });
         self.threads().push(member.1);
         body();
@@ -184,44 +186,45 @@ impl Herd {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `body` while none of them moves. It must not allocate: one of them may be about to.
+    /// Runs `body` while all threads are frozen. `body` must not allocate: a frozen thread may hold the allocator's
+    /// lock.
     fn frozen<T>(&self, body: impl FnOnce() -> T) -> T {
-        // None of them ends meanwhile.
+        // The lock keeps the threads from ending meanwhile.
         let threads = self.threads();
-        STILL.0.store(true, Ordering::SeqCst);
+        FREEZE.0.store(true, Ordering::SeqCst);
         for thread in &*threads {
-            // SAFETY: a signal for a thread of this process that is there.
+            // SAFETY: a signal to an existing thread of this process.
             assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), *thread, libc::SIGUSR1) }, 0);
         }
-        while STILL.1.load(Ordering::SeqCst) < threads.len() {
+        while FREEZE.1.load(Ordering::SeqCst) < threads.len() {
             std::thread::yield_now();
         }
         let answer = body();
-        STILL.0.store(false, Ordering::SeqCst);
-        // Before the next time.
-        while STILL.1.load(Ordering::SeqCst) > 0 {
+        FREEZE.0.store(false, Ordering::SeqCst);
+        // All threads have left the handler before the next freeze.
+        while FREEZE.1.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }
         answer
     }
 }
 
-/// Puts a file over one of the library's sockets now and then, while nobody can give the number to something else. It stays: the number is
-/// the application's from then on.
-fn attacker(file: &File, herd: &Herd, tally: &Tally) -> Vec<i32> {
-    // SAFETY: a handler of atomic operations and yields.
-    unsafe { libc::signal(libc::SIGUSR1, stand_still as *const () as libc::sighandler_t) };
+/// Replaces one of the library's sockets by a file now and then, while no thread can reuse the number. The file
+/// stays: the number belongs to the application from then on.
+fn attacker(file: &File, freezer: &Freezer, tally: &Tally) -> Vec<i32> {
+    // SAFETY: the handler uses only atomics and yields.
+    unsafe { libc::signal(libc::SIGUSR1, freeze as *const () as libc::sighandler_t) };
     let mut taken = Vec::new();
     while !tally.over.load(Ordering::Relaxed) {
         let since = tally.spawned.load(Ordering::Relaxed);
         let kept = common::library_descriptors();
         let Some(&number) = kept.get(since % kept.len().max(1)) else { continue };
-        let Some(library) = what_stands_at(number).filter(|_| common::library_descriptors().contains(&number)) else {
+        let Some(library) = file_at(number).filter(|_| common::library_descriptors().contains(&number)) else {
             continue;
         };
-        let attacked = herd.frozen(|| {
-            let still = what_stands_at(number) == Some(library);
-            // SAFETY: that the number is not ours is the test; it is the library's.
+        let attacked = freezer.frozen(|| {
+            let still = file_at(number) == Some(library);
+            // SAFETY: the number is the library's and not this test's, on purpose.
             still && unsafe { libc::dup2(file.as_raw_fd(), number) } == number
         });
         if !attacked {
@@ -229,7 +232,7 @@ fn attacker(file: &File, herd: &Herd, tally: &Tally) -> Vec<i32> {
         }
         taken.push(number);
         tally.attacks.fetch_add(1, Ordering::Relaxed);
-        // The library finds out at its next use of that socket.
+        // The library notices at its next use of the socket.
         while tally.spawned.load(Ordering::Relaxed) < since + 100 && !tally.over.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
@@ -237,10 +240,10 @@ fn attacker(file: &File, herd: &Herd, tally: &Tally) -> Vec<i32> {
     taken
 }
 
-/// Device and inode.
-fn what_stands_at(number: i32) -> Option<(u64, u64)> {
+/// Device and inode of the file at a number.
+fn file_at(number: i32) -> Option<(u64, u64)> {
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: fills in what it is given, all of whose bits may be zero.
+    // SAFETY: the call fills in a struct for which all zeros are valid.
     unsafe { (libc::fstat(number, found.as_mut_ptr()) == 0).then(|| found.assume_init()) }
         .map(|found| (found.st_dev, found.st_ino))
 }
@@ -252,28 +255,28 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     common::warm_up(Launcher::Clone3);
     let before = Snapshot::take();
     let (tally, count) = (Tally { attacked, ..Tally::default() }, rounds(SPAWNS) / SPAWNERS);
-    let herd = Herd::default();
+    let freezer = Freezer::default();
     let warm = WarmUp::new(directory.path(), ALL);
     std::thread::scope(|scope| {
-        let (tally, herd, warm, template, directory) = (&tally, &herd, &warm, &template, directory.path());
+        let (tally, freezer, warm, template, directory) = (&tally, &freezer, &warm, &template, directory.path());
         let after_warm_up = |body: Box<dyn FnOnce() + Send>| {
             scope.spawn(move || {
-                warm.stand_still();
-                herd.with(body);
+                warm.block_in_a_spawn();
+                freezer.with(body);
             })
         };
         let spawners: Vec<_> =
             (0..SPAWNERS).map(|_| after_warm_up(Box::new(move || spawner(launcher, template, count, tally)))).collect();
         let writers = ["a", "b"].map(|name| after_warm_up(Box::new(move || writer(directory, name, tally))));
         let helpers: Vec<_> = (0..HELPERS).map(|_| after_warm_up(Box::new(move || wait_until_over(tally)))).collect();
-        let fillers = warm.let_go(ALL);
-        let openers = [2000, 3000].map(|low| scope.spawn(move || herd.with(|| opener(low, tally))));
-        let attacker = attacked.then(|| scope.spawn(|| attacker(&file, herd, tally)));
+        let fillers = warm.release(ALL);
+        let openers = [2000, 3000].map(|low| scope.spawn(move || freezer.with(|| opener(low, tally))));
+        let attacker = attacked.then(|| scope.spawn(|| attacker(&file, freezer, tally)));
         let outcomes: Vec<_> = spawners.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         tally.over.store(true, Ordering::Relaxed);
         helpers.iter().for_each(|thread| thread.thread().unpark());
         let others = openers.into_iter().chain(writers).chain(helpers);
-        others.for_each(|thread| thread.join().expect("its assertions hold"));
+        others.for_each(|thread| thread.join().expect("the thread's assertions hold"));
         outcomes.into_iter().for_each(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         let taken: BTreeSet<i32> = attacker.map(|thread| thread.join().expect("ends")).into_iter().flatten().collect();
         check_what_is_left(&file, &taken);
@@ -281,7 +284,7 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     });
     drop(warm);
     let mut after = Snapshot::take();
-    // The library's own may have come, gone and moved.
+    // The library's own descriptors may have changed.
     let foreign = |snapshot: &mut Snapshot| {
         snapshot.fds.retain(|_, fd| !(fd.target.starts_with("socket:") || fd.target.contains("pidfd")));
     };
@@ -293,7 +296,7 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     after.threads.clear();
     before.threads.clear();
     leaks::assert_same(&before, &after);
-    assert!(common::library_descriptors().len() <= 2 * 64 + 2, "no more than the slots need");
+    assert!(common::library_descriptors().len() <= 2 * 64 + 2, "more descriptors than the pool needs");
     println!(
         "{} spawns, {} programs written and run, {} attacks, {} ETXTBSY",
         tally.spawned.load(Ordering::Relaxed),
@@ -304,7 +307,7 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     tally
 }
 
-/// What the application has put over the library's numbers is its own from then on.
+/// A file that the application has put at one of the library's numbers must stay open.
 fn check_what_is_left(file: &File, taken: &BTreeSet<i32>) {
     let ours = file.metadata().expect("open").ino();
     let after = Snapshot::take();
@@ -313,72 +316,72 @@ fn check_what_is_left(file: &File, taken: &BTreeSet<i32>) {
     assert!(lost.is_empty(), "closed by the library: {lost:?}");
 }
 
-fn calm(launcher: Launcher) {
+fn assert_no_leaks(launcher: Launcher) {
     launcher.enter();
     let tally = everything_at_once(launcher, false);
-    assert_eq!(tally.busy.into_inner(), 0, "nothing foreign lies below the library's sockets");
+    assert_eq!(tally.busy.into_inner(), 0, "no foreign descriptor is below the library's sockets");
     assert!(tally.written.into_inner() > 0);
 }
 
 #[test]
 fn nothing_leaks_by_clone3() {
-    isolated!(limit: Duration::from_secs(1200), || calm(Launcher::Clone3));
+    isolated!(limit: Duration::from_secs(1200), || assert_no_leaks(Launcher::Clone3));
 }
 
 #[test]
-fn nothing_leaks_by_passing() {
-    isolated!(limit: Duration::from_secs(1200), || calm(Launcher::ScmRights));
+fn nothing_leaks_by_scm_rights() {
+    isolated!(limit: Duration::from_secs(1200), || assert_no_leaks(Launcher::ScmRights));
 }
 
 #[test]
-fn nothing_leaks_from_children_nobody_waits_for() {
+fn nothing_leaks_from_detached_starts() {
     isolated!(limit: Duration::from_secs(1200), || {
-        // Their sockets come to lie low by those who are waited for.
+        // The first spawns wait for exec, so that the library's sockets get low numbers.
         Launcher::ScmRights.enter();
-        calm(Launcher::Detached);
+        assert_no_leaks(Launcher::Detached);
     });
 }
 
 #[test]
 fn nothing_leaks_by_clone() {
-    isolated!(limit: Duration::from_secs(1200), || calm(Launcher::Clone));
+    isolated!(limit: Duration::from_secs(1200), || assert_no_leaks(Launcher::Clone));
 }
 
 #[test]
 fn nothing_leaks_from_a_copied_table() {
     isolated!(limit: Duration::from_secs(1200), || {
         Launcher::CopyTable.enter();
-        // To the programs, that is: until it executes one, a child with a copied table holds what others have open, and a program that has
-        // just been written may be busy (adr/0001).
+        // Programs inherit nothing. But until exec, a child with a copied table holds the other threads' descriptors,
+        // so a program that was just written may be busy (adr/0001).
         everything_at_once(Launcher::CopyTable, false);
     });
 }
 
 #[test]
-fn nothing_leaks_when_numbers_are_taken_away() {
+fn nothing_leaks_when_the_application_reuses_library_numbers() {
     isolated!(limit: Duration::from_secs(1200), || {
         assert!(everything_at_once(Launcher::Clone3, true).attacks.into_inner() > 0);
     });
 }
 
 #[test]
-fn nothing_leaks_when_sockets_are_taken_away() {
+fn nothing_leaks_when_the_application_reuses_socket_numbers() {
     isolated!(limit: Duration::from_secs(1200), || {
         Launcher::ScmRights.enter();
         assert!(everything_at_once(Launcher::ScmRights, true).attacks.into_inner() > 0);
     });
 }
 
-/// Writes new programs and runs them at once, all by the same launcher, or the platform's.
+/// Writes new programs and runs them at once, all by the given launcher, or by std.
 fn low_writer(launcher: Option<Launcher>, directory: &Path, name: usize, count: usize, tally: &Tally) {
     for round in 0..count {
-        // One that is busy says it all.
+        // One busy program is enough.
         if tally.busy.load(Ordering::Relaxed) > 0 {
             return;
         }
         let path = directory.join(format!("{name}-{round}"));
         let expected = (round % 250) as u8;
-        // Others are born while it is open, also where there is one CPU.
+        // Another thread creates a child while the file is open, also on one CPU.
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&path);
         let mut file = file.expect("own directory");
         file.write_all(&exits_with(expected)).expect("own file");
@@ -401,7 +404,8 @@ fn low_writer(launcher: Option<Launcher>, directory: &Path, name: usize, count: 
     }
 }
 
-/// How many programs were busy where whatever is open lies as low as can be; each of six threads writes and runs `count`.
+/// Counts the busy programs when all descriptors have low numbers; each of six threads writes and runs `count`
+/// programs.
 fn busy_with_all_low(launcher: Option<Launcher>, count: usize) -> usize {
     let directory = scratch();
     let tally = Tally::default();
@@ -434,12 +438,12 @@ fn busy_with_all_low(launcher: Option<Launcher>, count: usize) -> usize {
 }
 
 #[test]
-fn a_zygote_s_children_never_hold_a_foreign_descriptor() {
+fn zygote_children_never_hold_a_foreign_descriptor() {
     const ROUNDS: usize = 50;
     // Under a filter a zygote serves several threads only if the process began with one.
     isolated!(limit: Duration::from_secs(1200), || {
         common::in_single_threaded_fork(|| {
-            // Twenty free numbers below all that the library keeps.
+            // Twenty free numbers below all descriptors of the library.
             let holes: Vec<File> = (0..20).map(|_| File::open("/dev/null").expect("there")).collect();
             Launcher::Zygote.enter();
             common::warm_up(Launcher::Zygote);
@@ -448,25 +452,26 @@ fn a_zygote_s_children_never_hold_a_foreign_descriptor() {
             while left > 0 {
                 let before = Launcher::Zygote.cold_and_parked();
                 let busy = busy_with_all_low(Some(Launcher::Zygote), ROUNDS);
-                // On a slow machine a start may be cold, and a zygote be started again: both children may hold what lies low.
+                // On a slow machine a start may be cold, or the zygote may be started again. Both children may hold
+                // low-numbered descriptors.
                 if Launcher::Zygote.cold_and_parked() == before {
                     assert_eq!(busy, 0);
                     left = left.saturating_sub(ROUNDS);
                 }
             }
             Launcher::Zygote.assert_used();
-            // The zygote makes the difference: with the same descriptors in the same places the platform's children do hold them. (The clone
-            // launcher's hardly ever do: they have closed them before exec.)
+            // A control: with the same descriptors at the same numbers, std's children do hold them. (Children of the
+            // clone launcher hardly ever do: they close them before exec.)
             let begun = Instant::now();
             while busy_with_all_low(None, rounds(3000)) == 0 {
-                assert!(begun.elapsed() < Duration::from_secs(600), "the race does not take place");
+                assert!(begun.elapsed() < Duration::from_secs(600), "std never loses the race");
             }
         })
     });
 }
 
 #[test]
-fn any_attribute_from_any_thread() {
+fn attributes_can_be_set_from_any_thread() {
     isolated!(limit: Duration::from_secs(600), || {
         let template = Template::open(program("spawnfd-fds")).expect("a template");
         let tally = Tally::default();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's own way to start a program, where it has our patches: what goes that way, what does not, and how it fails. That all comes to
-//! the same for the program is for the other suites, which take this way by themselves.
+//! The spawn call of a kernel with the project's patches: which commands use it, which do not, and how it fails. The
+//! other suites use it by themselves where it exists, and test what the programs see.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,7 +17,7 @@ fn with_kernel(body: impl FnOnce()) {
     if !has_builders() {
         return skip("this kernel has no pidfd_spawn_run");
     }
-    assert!(support().kernel, "a kernel that has it, and a library that does not know");
+    assert!(support().kernel, "the kernel has the call, and the library has not found it");
     body();
 }
 
@@ -36,7 +36,7 @@ fn true_of(configure: impl FnOnce(&mut Command<'static>)) -> Started {
 }
 
 #[test]
-fn goes_by_the_kernel() {
+fn simple_commands_start_by_the_kernel() {
     with_kernel!(|| {
         assert_eq!(true_of(|_| ()), Started::Kernel);
         assert_eq!(true_of(|command| _ = command.stdout(Stdio::Null).stdin(Stdio::Piped).setsid()), Started::Kernel);
@@ -56,9 +56,9 @@ fn goes_by_the_kernel() {
     });
 }
 
-/// What confines a program, and where it has its place.
+/// Commands that confine a program, or set its root directory and namespaces.
 #[test]
-fn confines_by_the_kernel() {
+fn confined_commands_start_by_the_kernel() {
     with_kernel!(|| {
         assert_eq!(true_of(|command| _ = command.nice(1).scheduler(3, 0).oom_score_adj(1000)), Started::Kernel);
         assert_eq!(true_of(|command| _ = command.inherit_descriptors(true)), Started::Kernel);
@@ -81,24 +81,24 @@ fn confines_by_the_kernel() {
 }
 
 #[test]
-fn what_it_cannot_do_is_cloned() {
+fn unsupported_commands_start_by_clone() {
     with_kernel!(|| {
-        // A guarded tree.
+        // A tree with a guard.
         let job = Command::new("true").run_with(&Run::new().tree(Want::Guard)).expect("runs");
         assert_eq!(job.started, Started::Clone);
         if !require_root() {
             return;
         }
-        // What the path names then.
+        // After chroot the path may name another file.
         assert_eq!(true_of(|command| _ = command.chroot("/")), Started::Clone);
         let mounts = File::open("/proc/self/ns/mnt").expect("own");
         assert_eq!(true_of(move |command| _ = command.join_namespace(mounts, 0)), Started::Clone);
     });
 }
 
-/// A filter that wants to be asked by somebody about execve has the child make the call.
+/// A filter that asks a tracer about execve makes the child call execve itself.
 #[test]
-fn a_supervised_exec_is_cloned() {
+fn a_filter_with_a_tracer_starts_by_clone() {
     with_kernel!(|| {
         let trace = [
             FilterInstruction { code: 0x20, jt: 0, jf: 0, k: 0 },
@@ -106,8 +106,8 @@ fn a_supervised_exec_is_cloned() {
             FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7ff0_0000 },
             FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 },
         ];
-        let error = Command::new("/bin/true").no_new_privs().seccomp(trace).spawn().expect_err("nobody answers");
-        // As the clone launcher's child is told.
+        let error = Command::new("/bin/true").no_new_privs().seccomp(trace).spawn().expect_err("there is no tracer");
+        // The same error as from the clone launcher's child.
         assert_eq!((error.stage(), error.errno()), (Stage::Exec, Errno::ENOSYS));
         let refuse =
             trace.map(|one| if one.k == 0x7ff0_0000 { FilterInstruction { k: 0x0005_0000 | 25, ..one } } else { one });
@@ -117,9 +117,9 @@ fn a_supervised_exec_is_cloned() {
     });
 }
 
-/// What is placed first must not take the place of what is placed next; nor does a range that is closed take away what is placed then.
+/// Placing the first source must not overwrite the second one, and closing a range must not close placed sources.
 #[test]
-fn descriptors_that_change_places() {
+fn descriptors_can_swap_numbers() {
     with_kernel!(|| {
         for first_closed in [3, 20, 5000] {
             let (mut one, first) = pipe();
@@ -133,7 +133,7 @@ fn descriptors_that_change_places() {
             assert_eq!(child.started(), Started::Kernel);
             let left = std::io::read_to_string(child.stderr.take().expect("piped")).expect("own pipe");
             assert!(child.wait().expect("own child").success());
-            // 0, 1, 2, these two, and the directory.
+            // 0, 1, 2, the two sources, and the directory.
             assert_eq!(left.trim(), "6", "closed from {first_closed}");
             drop(command);
             drop((first, second));
@@ -143,9 +143,9 @@ fn descriptors_that_change_places() {
     });
 }
 
-/// Error, stage and errno are those of the clone launcher; nothing is left.
+/// Error, stage and errno are those of the clone launcher, and nothing is left behind.
 #[test]
-fn fails_as_ever() {
+fn failures_equal_those_of_clone() {
     with_kernel!(|| {
         let directory = scratch();
         let no_program = directory.path().join("none");
@@ -153,7 +153,7 @@ fn fails_as_ever() {
         let fails = |program: &str, configure: fn(&mut Command<'static>), stage, errno| {
             let mut command = Command::new(program);
             configure(&mut command);
-            let error = command.spawn().expect_err("cannot start");
+            let error = command.spawn().expect_err("the start fails");
             assert_eq!((error.stage(), error.errno()), (stage, errno), "{error}");
             assert_eq!(true_of(|_| ()), Started::Kernel);
         };
@@ -168,7 +168,7 @@ fn fails_as_ever() {
             );
             fails("/bin/true", |command| _ = command.current_dir("/nowhere"), Stage::CurrentDir, Errno::ENOENT);
         };
-        // The cache keeps templates of theirs.
+        // The process-wide cache then keeps the templates.
         all();
         let before = Snapshot::take();
         all();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Seccomp filters that kill the process for a system call.
 //!
-//! The launcher treats its own killed calls as refused. A killed call of an action is an error.
+//! If a filter kills a system call of the launcher, the launcher treats the call as refused. If it kills an action's
+//! call, that is an error.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -19,7 +20,7 @@ use spawnfd::{
 use spawnfd_tests::confine::{self, Answer, Profile};
 use spawnfd_tests::{copy, has_clone3, isolated, program, scratch, skip};
 
-/// Found before there is a filter.
+/// Looked up before any filter is installed.
 static FDS: LazyLock<PathBuf> = LazyLock::new(|| program("spawnfd-fds"));
 
 /// The descriptor numbers of a child of this command, without the listing's own.
@@ -62,9 +63,9 @@ fn all_starts_succeed() {
     }
 }
 
-/// Whether a child's death leaves the memory's other processes alone; if not, the test is skipped.
+/// Whether a child's death by a filter leaves the processes alone that share its memory; if not, the test is skipped.
 ///
-/// Before Linux 5.16 a core dump ends all of them, and a death by a filter is a core dump.
+/// Before Linux 5.16 a core dump ends all processes that share the memory, and a death by a filter dumps core.
 fn ends_alone() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("/proc");
     let mut parts = release.split(|character: char| !character.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
@@ -76,7 +77,7 @@ fn ends_alone() -> bool {
 }
 
 fn in_a_thread(body: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(body).join().expect("its assertions hold");
+    std::thread::spawn(body).join().expect("the thread's assertions hold");
 }
 
 macro_rules! killed {
@@ -85,7 +86,7 @@ macro_rules! killed {
             use super::*;
 
             #[test]
-            fn from_the_first() {
+            fn before_first_use() {
                 isolated!(|| {
                     let null = File::open("/dev/null").expect("there");
                     LazyLock::force(&FDS);
@@ -139,7 +140,7 @@ const REFUSED_BY_PROFILES: &[&str] =
     &["pidfd_getfd", "kcmp", "keyctl", "get_mempolicy", "unshare", "setns", "ptrace", "mount", "bpf", "add_key"];
 
 #[test]
-fn all_calls_that_profiles_refuse() {
+fn all_calls_that_profiles_refuse_may_kill() {
     isolated!(|| {
         if !ends_alone() {
             return;
@@ -156,7 +157,7 @@ fn all_calls_that_profiles_refuse() {
     });
 }
 
-/// What a host does under each profile that kills. The host's own threads survive.
+/// What a host does, under each profile that kills. The host's own threads survive.
 fn starts_succeed_under(profile: Profile) {
     LazyLock::force(&FDS);
     all_starts_succeed();
@@ -202,7 +203,7 @@ profiles! {
 }
 
 every_launcher! {
-    a_filter_that_kills [tables under No]: |launcher| {
+    starts_succeed_under_a_filter_that_kills [tables under No]: |launcher| {
         confine::kill(REFUSED_BY_PROFILES).expect("confined");
         launcher.drop_parked();
         for _ in 0..3 {
@@ -243,8 +244,8 @@ fn sigsys_in_the_table_stage_selects_the_next_strategy() {
             all_starts_succeed();
             assert!(!support::support().close_range);
         });
-        assert!(support::support().close_range, "the thread's filter was its own");
-        // In a run from a host with one thread the child leaves the table while the caller goes on.
+        assert!(support::support().close_range, "the filter was the thread's alone");
+        // In a run of a single-threaded host, the child leaves the table while the caller goes on.
         confine::kill_with("close_range", 2, CLOSE_RANGE_UNSHARE).expect("confined");
         assert_eq!(Command::new("/bin/echo").arg("word").run().expect("runs").stdout, b"word\n");
         all_starts_succeed();
@@ -270,7 +271,7 @@ fn sigsys_in_the_table_stage_of_a_detached_child_fails_its_wait() {
             },
             ("recvmsg", None),
             || {
-                let error = detached().expect("there is a child").wait().expect_err("it has no descriptors");
+                let error = detached().expect("there is a child").wait().expect_err("the child has no descriptors");
                 assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::ECANCELED), "{error}");
                 assert!(error.to_string().contains("killed by SIGSYS (a seccomp filter)"), "{error}");
                 common::wait_success(detached().expect("another strategy"));
@@ -281,7 +282,7 @@ fn sigsys_in_the_table_stage_of_a_detached_child_fails_its_wait() {
     });
 }
 
-/// The second action is killed. The first action fails if it is repeated.
+/// The filter kills the second action. The first action fails if it is repeated.
 #[test]
 fn sigsys_in_an_action_is_an_error_of_that_action_and_is_not_retried() {
     isolated!(|| {
@@ -302,8 +303,8 @@ fn sigsys_in_an_action_is_an_error_of_that_action_and_is_not_retried() {
                         "{number}: {error}"
                     );
                     assert!(error.to_string().contains("umask(0o22), killed by SIGSYS (a seccomp filter)"), "{error}");
-                    assert!(file.exists(), "the first action had been carried out");
-                    let error = start(&mut with_side_effect(&file)).expect_err("the file is there");
+                    assert!(file.exists(), "the first action has run");
+                    let error = start(&mut with_side_effect(&file)).expect_err("the file exists");
                     assert_eq!((error.stage(), error.errno()), (Stage::Action(0), Errno::EEXIST), "{number}: {error}");
                 }
                 // A child that opens no file runs in the caller's memory.
@@ -341,12 +342,12 @@ const STARTS: &[Start] = &[
 ];
 
 #[test]
-fn sigsys_sent_by_the_caller_is_the_child_s_end() {
+fn sigsys_sent_by_the_caller_ends_the_child() {
     isolated!(|| {
         if !ends_alone() {
             return;
         }
-        // With the filters of this thread.
+        // Makes a first spawn, so that the library has probed this thread's filters.
         Command::new("/bin/true").spawn().expect("starts").wait().expect("ends");
         if !has_clone3() {
             return skip("without clone3 a child blocks signals until exec");
@@ -361,12 +362,12 @@ fn sigsys_sent_by_the_caller_is_the_child_s_end() {
     });
 }
 
-/// An instruction of a filter.
+/// Makes one instruction of a filter.
 fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> FilterInstruction {
     FilterInstruction { code: code as u16, jt, jf, k }
 }
 
-/// A filter that kills for one call.
+/// A filter that kills the process for one call.
 fn killing(call: libc::c_long) -> Vec<FilterInstruction> {
     vec![
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
@@ -377,7 +378,7 @@ fn killing(call: libc::c_long) -> Vec<FilterInstruction> {
 }
 
 #[test]
-fn sigsys_under_the_command_s_own_filter_is_the_program_s_end() {
+fn sigsys_under_the_commands_own_filter_ends_the_program() {
     isolated!(|| {
         if !ends_alone() {
             return;
@@ -412,7 +413,7 @@ fn sigsys_while_the_filter_is_added_is_an_error_of_stage_filter() {
     });
 }
 
-/// As in a service with LimitCORE=0. The probe child has memory of its own there.
+/// As in a service with LimitCORE=0. There the probe child has memory of its own.
 #[test]
 fn starts_succeed_with_a_hard_core_limit_of_zero() {
     isolated!(|| {
@@ -431,7 +432,7 @@ fn a_probe_child_leaves_no_core() {
         let directory = scratch();
         std::env::set_current_dir(directory.path()).expect("own directory");
         let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: reads one limit. Without the right to raise it nothing changes.
+        // SAFETY: reads one limit. Without the privilege to raise it nothing changes.
         unsafe { libc::setrlimit(libc::RLIMIT_CORE, &all) };
         confine::kill(REFUSED_BY_PROFILES).expect("confined");
         assert_eq!(Command::new("/bin/echo").run().expect("runs").stdout, b"\n");

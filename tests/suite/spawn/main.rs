@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One spawn: templates, actions, attributes, authority, descriptors, errors; through every launcher where that matters.
+//! One spawn: templates, actions, attributes, authority, descriptors, errors; through every launcher where the
+//! launcher matters.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -27,7 +28,8 @@ mod validation;
 
 use common::{Confined, Launcher};
 
-/// In `make test` each body runs through some launchers and under one confinement. Over all bodies, each launcher meets each.
+/// In `make test` each body runs through some launchers and under one confinement. Over all bodies, no pair of
+/// launcher and confinement may be missing.
 #[test]
 fn each_launcher_meets_each_confinement() {
     let suites = [actions::MATRIX, attributes::MATRIX, authority::MATRIX, sandbox::MATRIX, state::MATRIX];

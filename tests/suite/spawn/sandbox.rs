@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that are started through a command which is given descriptors: those, and no others, and every start reads for itself.
+//! Programs behind a sandbox command with descriptors: the command gets these and no others, and each start reads
+//! them anew.
 
 use std::fs::{File, write};
 use std::io::{Seek, SeekFrom};
@@ -8,14 +9,14 @@ use crate::common::{Launcher, Refused, assert_leaves_nothing, every_launcher, ou
 use spawnfd::{Command, Errno, ErrorKind, Sandbox, Stage, Stdio, Template};
 use spawnfd_tests::{isolated, program, scratch};
 
-/// A program that is run by env(1), in this way.
+/// A command that runs a program through env(1).
 fn through_env<'fd>(launcher: Launcher, path: &str, sandbox: &Sandbox) -> Command<'fd> {
     let mut command = launcher.command("/usr/bin/env");
     command.stdin(Stdio::Null).program(path).sandbox(sandbox);
     command
 }
 
-fn it_has_what_it_is_given(launcher: Launcher) {
+fn the_program_gets_the_sandboxs_descriptors(launcher: Launcher) {
     let directory = scratch();
     let path = directory.path().join("word");
     write(&path, "skipped word").expect("own directory");
@@ -26,7 +27,7 @@ fn it_has_what_it_is_given(launcher: Launcher) {
     };
     let held = sandbox(&file);
     file.seek(SeekFrom::End(0)).expect("a file");
-    // The cache keeps its template.
+    // The process-wide cache then keeps env's template.
     output(&mut through_env(launcher, "/bin/true", &held));
     assert_leaves_nothing(launcher, || {
         for _ in 0..3 {
@@ -37,21 +38,21 @@ fn it_has_what_it_is_given(launcher: Launcher) {
         let oracle = program("spawnfd-oracle");
         let mut command = through_env(launcher, oracle.to_str().expect("UTF-8"), &held);
         assert_eq!(state(&mut command).fds.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 5]);
-        // Actions come after it.
+        // Actions run after the sandbox's descriptors are in place.
         let mut command = through_env(launcher, "/bin/sh", &held);
         assert_eq!(output(command.dup2(5, 6).close(5).args(["-c", "cat <&6"])), "word");
-        // Its own goes with it.
+        // Dropping a sandbox closes its descriptor.
         drop(sandbox(&file));
         launcher.assert_used();
     });
 }
 
 every_launcher! {
-    it_has_what_it_is_given [authority under No]: it_has_what_it_is_given;
+    the_program_gets_the_sandboxs_descriptors [authority under No]: the_program_gets_the_sandboxs_descriptors;
 }
 
 #[test]
-fn two_of_them() {
+fn two_sandboxes_can_be_nested() {
     isolated!(|| {
         let [inner, outer] = ["A=inner", "A=outer"].map(|word| Sandbox::new(["env", word]).expect("a sandbox"));
         let mut command = Command::new("/bin/sh");
@@ -59,14 +60,14 @@ fn two_of_them() {
         assert_eq!(text, "inner\n");
         let null = File::open("/dev/null").expect("there");
         let given = |sandbox: Sandbox| sandbox.descriptor(&null, 7).expect("a descriptor");
-        let error = Command::new("true").sandbox(&given(inner)).sandbox(&given(outer)).refused("7 twice");
+        let error = Command::new("true").sandbox(&given(inner)).sandbox(&given(outer)).refused("both use 7");
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
         assert!(error.to_string().contains("descriptor 7 twice"), "{error}");
     });
 }
 
 #[test]
-fn what_is_refused() {
+fn invalid_sandboxes_are_refused() {
     isolated!(|| {
         for command in [&[][..], &[""], &["bin/env"]] {
             let error = Sandbox::new(command).expect_err("no program");
@@ -76,20 +77,20 @@ fn what_is_refused() {
         let null = File::open("/dev/null").expect("there");
         let sandbox = Sandbox::new(["env"]).expect("a sandbox");
         for number in [-1, 0, 2] {
-            let error = sandbox.clone().descriptor(&null, number).expect_err("a standard stream");
+            let error = sandbox.clone().descriptor(&null, number).expect_err("not above 2");
             assert_eq!(error.errno(), Errno::EINVAL, "{error}");
         }
         let twice = sandbox.clone().descriptor(&null, 3).and_then(|sandbox| sandbox.descriptor(&null, 3));
-        assert_eq!(twice.expect_err("3 twice").errno(), Errno::EINVAL);
+        assert_eq!(twice.expect_err("3 is used twice").errno(), Errno::EINVAL);
         let beyond = sandbox.clone().descriptor(&null, i32::MAX).expect("a sandbox");
         let error = Command::new("true").sandbox(&beyond).refused("beyond the limit");
         assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::EBADF), "{error}");
         let error = Template::open("/bin/true").expect("there").command().sandbox(&sandbox).refused("a template");
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
-        // What would run outside, or change what confines it.
-        let error = Command::new("true").sandbox(&sandbox).program("false").refused("in the sandbox's place");
+        // `program` would replace the sandbox command, and `-i` would be an option of env.
+        let error = Command::new("true").sandbox(&sandbox).program("false").refused("it would replace the sandbox");
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
-        let error = Command::new("-i").sandbox(&sandbox).refused("an option");
+        let error = Command::new("-i").sandbox(&sandbox).refused("it would be an option");
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
         let many = (3..67).try_fold(sandbox, |sandbox, number| sandbox.descriptor(&null, number)).expect("64");
         assert_eq!(many.clone().descriptor(&null, 67).expect_err("65").errno(), Errno::E2BIG);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A host with one thread: its children begin with copies of its low descriptors, and nobody ever notices.
+//! Single-threaded hosts: their children use `TrimTable`, so they start with copies of the host's low-numbered
+//! descriptors.
 
 use crate::common;
 use std::fs::File;
@@ -14,22 +15,24 @@ fn null() -> File {
     File::options().read(true).write(true).open("/dev/null").expect("there")
 }
 
-/// Spawns, and then puts other files over what the library fetches and passes descriptors by: who needs that opens it again.
-fn take_the_doors_away(template: &Template) {
+/// Spawns, and then replaces the descriptors by which the library passes descriptors. A strategy that needs one opens
+/// it again.
+fn replace_passing_descriptors(template: &Template) {
     let null = null();
     assert_eq!(code(template.command().stdin(&null).spawn()), Ok(0));
-    for number in doors() {
-        // SAFETY: what the library keeps there it must give up, as from any host.
+    for number in passing_descriptors() {
+        // SAFETY: the library must give the number up to the application.
         assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
     }
 }
 
-fn doors() -> Vec<i32> {
-    let is_door = |target: &str| target.contains("pidfd") || target.starts_with("socket:");
-    Snapshot::take().fds.iter().filter(|(_, fd)| is_door(&fd.target)).map(|(number, _)| *number).collect()
+fn passing_descriptors() -> Vec<i32> {
+    let is_one = |target: &str| target.contains("pidfd") || target.starts_with("socket:");
+    Snapshot::take().fds.iter().filter(|(_, fd)| is_one(&fd.target)).map(|(number, _)| *number).collect()
 }
 
-/// On one processor the parent goes on right when exec has let it, before the kernel has closed anything for the child.
+/// With one processor the parent goes on as soon as exec wakes it, before the kernel has closed the child's
+/// descriptors.
 #[test]
 fn a_program_written_before_a_spawn_runs_after_it() {
     isolated!(|| {
@@ -38,7 +41,7 @@ fn a_program_written_before_a_spawn_runs_after_it() {
             common::pin_to_one_cpu();
             let template = Template::open("/bin/true").expect("a template");
             let null = at_number(&null(), 50);
-            take_the_doors_away(&template);
+            replace_passing_descriptors(&template);
             for round in 0..rounds(1_000) {
                 let path = directory.path().join(format!("program{}", round % 8));
                 let _ = std::fs::remove_file(&path);
@@ -50,19 +53,19 @@ fn a_program_written_before_a_spawn_runs_after_it() {
                 assert_eq!(written, Ok(7), "round {round}");
                 assert_eq!(code(child), Ok(0));
             }
-            assert_eq!(doors(), [0; 0], "the way that is tested");
+            assert_eq!(passing_descriptors(), [0; 0], "the strategy is TrimTable");
         });
     });
 }
 
 #[test]
-fn the_program_gets_what_it_is_given_and_nothing_else() {
+fn the_program_gets_its_sources_and_nothing_else() {
     isolated!(|| {
         common::in_single_threaded_fork(|| {
             let template = Template::open(program("spawnfd-fds")).expect("a template");
             let null = null();
-            take_the_doors_away(&Template::open("/bin/true").expect("a template"));
-            // Some that are not close-on-exec, below, between and above the sources; a number of the child's own among them.
+            replace_passing_descriptors(&Template::open("/bin/true").expect("a template"));
+            // Descriptors without close-on-exec: below, between and above the sources, and at a target of the child.
             let foreign: Vec<OwnedFd> =
                 [13, 17, 30, 40, 60, 63, 64, 200].map(|number| inheritable(&null, number)).into();
             let (one, two) = (at_number(&null, 20), at_number(&null, 35));
@@ -74,16 +77,16 @@ fn the_program_gets_what_it_is_given_and_nothing_else() {
             assert_eq!(given, [0, 1, 2]);
             let given = numbers(template.command().stdin(&two).descriptor(&one, 17).descriptor(&two, 61));
             assert_eq!(given, [0, 1, 2, 17, 61]);
-            assert_eq!(doors(), [0; 0]);
+            assert_eq!(passing_descriptors(), [0; 0]);
             drop(foreign);
 
             let before = Snapshot::take();
             numbers(template.command().stdin(&one));
             let closed = one.as_raw_fd();
             drop(one);
-            // SAFETY: a number that nothing owns, never closed by this: the command only names it.
+            // SAFETY: a number that nothing owns, and that this does not close: the command only names it.
             let gone = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(closed) });
-            let refused = template.command().stdin(&*gone).spawn().expect_err("not open");
+            let refused = template.command().stdin(&*gone).spawn().expect_err("the source is closed");
             assert_eq!((refused.stage(), refused.errno()), (Stage::Stdio(0), Errno::EBADF));
             let mut after = before;
             after.fds.remove(&closed);
@@ -100,29 +103,29 @@ fn inheritable(file: &File, number: i32) -> OwnedFd {
 }
 
 #[test]
-fn with_another_thread_nothing_is_copied() {
+fn with_a_second_thread_trim_table_is_not_used() {
     isolated!(|| {
         common::in_single_threaded_fork(|| {
             let template = Template::open("/bin/true").expect("a template");
             let null = null();
             let spawn = || assert_eq!(code(template.command().stdin(&null).spawn()), Ok(0));
-            take_the_doors_away(&template);
+            replace_passing_descriptors(&template);
             spawn();
-            assert_eq!(doors(), [0; 0]);
+            assert_eq!(passing_descriptors(), [0; 0]);
             std::thread::scope(|scope| {
                 let (done, wait) = std::sync::mpsc::channel::<()>();
                 scope.spawn(move || wait.recv());
                 spawn();
-                assert_ne!(doors(), [0; 0]);
+                assert_ne!(passing_descriptors(), [0; 0]);
                 drop(done);
             });
         });
     });
 }
 
-/// So that a host which comes to have ten thousand descriptors, or threads, has its door at a low number.
+/// A host that later has ten thousand descriptors, or several threads, then has a passing descriptor at a low number.
 #[test]
-fn the_first_start_leaves_a_door_however_it_waits() {
+fn the_first_start_opens_a_low_passing_descriptor() {
     isolated!(|| {
         for docker in [false, true] {
             for run in [false, true] {
@@ -136,7 +139,10 @@ fn the_first_start_leaves_a_door_however_it_waits() {
                     } else {
                         assert_eq!(code(template.command().stdin(null()).spawn()), Ok(0));
                     }
-                    assert!(doors().into_iter().any(|number| number < 20), "docker: {docker}, run: {run}");
+                    assert!(
+                        passing_descriptors().into_iter().any(|number| number < 20),
+                        "docker: {docker}, run: {run}"
+                    );
                 });
             }
         }
@@ -144,7 +150,7 @@ fn the_first_start_leaves_a_door_however_it_waits() {
 }
 
 #[test]
-fn a_file_put_over_the_thread_directory_stays_there() {
+fn a_reused_thread_directory_number_is_left_alone() {
     isolated!(|| {
         let directory = scratch();
         common::in_single_threaded_fork(|| {
@@ -156,9 +162,9 @@ fn a_file_put_over_the_thread_directory_stays_there() {
                 fds.iter().find(|(_, fd)| fd.target.ends_with("/task")).map(|(number, _)| *number)
             };
             spawn();
-            let first = number().expect("kept from the first spawn on");
+            let first = number().expect("kept since the first spawn");
             let own = File::create_new(directory.path().join("own")).expect("own directory");
-            // SAFETY: as above.
+            // SAFETY: the library must give the number up to the application.
             assert_eq!(unsafe { libc::dup2(own.as_raw_fd(), first) }, first);
             for _ in 0..3 {
                 spawn();
