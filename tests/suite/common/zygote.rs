@@ -45,12 +45,12 @@ fn start(warm: &Warm) -> Started {
 
 /// Asserts that the next start is cold, for this reason.
 #[track_caller]
-pub fn goes_cold(warm: &Warm, reason: &'static str) {
+pub fn assert_goes_cold(warm: &Warm, reason: &'static str) {
     assert_eq!(start(warm), Started::Cold(reason), "{:?}", warm.stats());
 }
 
 /// Asserts that the zygote makes the next start.
 #[track_caller]
-pub fn is_used(warm: &Warm) {
+pub fn assert_zygote_used(warm: &Warm) {
     assert_eq!(start(warm), Started::Zygote, "{:?}", warm.stats());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lists of actions against a model of the child: what it has and is in the end, and which action fails with what.
+//! Random lists of actions against a model of the child: its state at the end, or the action that fails and its
+//! errno.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 use spawnfd::{Command, Errno, OpenHow, SignalSet, Stage, Stdio, Template};
 use spawnfd_tests::{State, isolated, program, scratch};
 
-/// Files of the caller's to hand over.
+/// The number of files that the caller can pass.
 const SOURCES: usize = 6;
 
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ enum Action {
     CoreLimit { soft: u64, hard: u64 },
 }
 
-/// Paths, and what opening them gives.
+/// Paths, and the result of opening them.
 const PATHS: [(&str, Result<(), Errno>); 4] = [
     ("/dev/null", Ok(())),
     ("/dev/zero", Ok(())),
@@ -40,14 +41,14 @@ const PATHS: [(&str, Result<(), Errno>); 4] = [
     ("/dev/null/below", Err(Errno::ENOTDIR)),
 ];
 
-/// A path that is there in /dev only; its number is the next.
+/// A path that exists in /dev only. Its number follows those of PATHS.
 const RELATIVE: &str = "zero";
 
-/// Directories, and what changing to them gives.
+/// Directories, and the result of changing to them.
 const DIRECTORIES: [(&str, Result<(), Errno>); 4] =
     [("/", Ok(())), ("/dev", Ok(())), ("/nowhere", Err(Errno::ENOENT)), ("/dev/null", Err(Errno::ENOTDIR))];
 
-/// Numbers around the standard ones, around where sources arrive, and far away.
+/// Numbers near the standard streams, near the arrival of sources, and far away.
 fn number() -> impl Strategy<Value = i32> {
     prop_oneof![6 => 0..12_i32, 3 => 12..40_i32, 1 => prop_oneof![Just(255), Just(256), Just(1000), Just(15_000)]]
 }
@@ -73,7 +74,7 @@ fn action() -> impl Strategy<Value = Action> {
 /// Device and inode by number.
 type Table = BTreeMap<i32, (u64, u64)>;
 
-/// What actions change.
+/// The state that actions change.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     table: Table,
@@ -93,13 +94,13 @@ enum Leads {
 }
 
 struct Files {
-    /// The last is a directory.
+    /// The last one is a directory.
     sources: Vec<File>,
     directory: String,
     opened: [(u64, u64); 2],
-    /// As the child is without any action.
+    /// The child's state without any action.
     plain: Seen,
-    /// What else it takes to be nicer, or to have more.
+    /// Whether the caller has CAP_SYS_NICE and CAP_SYS_RESOURCE.
     may: [bool; 2],
 }
 
@@ -108,7 +109,7 @@ fn identity(file: &File) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// What the child is in the end, or the action that fails.
+/// The child's state at the end, or the first action that fails.
 fn expected(files: &Files, actions: &[Action]) -> Result<Seen, (usize, Errno)> {
     let mut child = files.plain.clone();
     for (index, action) in actions.iter().enumerate() {
@@ -164,7 +165,7 @@ fn apply(files: &Files, child: &mut Seen, action: &Action) -> Result<(), Errno> 
     Ok(())
 }
 
-/// Where a failure that can be seen beforehand comes after one that cannot, the former is reported: all is validated first.
+/// The first failure that validation finds. It is reported even if an earlier action would fail in the child.
 fn foreseen(files: &Files, actions: &[Action]) -> Option<(usize, Errno)> {
     let mut provided: BTreeMap<i32, (u64, u64)> = files.plain.table.clone();
     for (index, action) in actions.iter().enumerate() {
@@ -182,7 +183,7 @@ fn foreseen(files: &Files, actions: &[Action]) -> Option<(usize, Errno)> {
     None
 }
 
-/// What a child prints by way of standard output, which is kept in 18,000 for it.
+/// The state that a child prints to the descriptor ANSWER.
 fn observed(
     launcher: Launcher,
     template: &Template,
@@ -212,7 +213,7 @@ fn observed(
         };
     }
     command.signal_mask(SignalSet::of(blocked).expect("a signal"));
-    // Standard output may be anything by now: the answer goes where no action reaches.
+    // An action may have changed standard output, so the answer goes to a number that no action uses.
     command.descriptor(&writer, ANSWER).args(["--to", "18000", "--fields", FIELDS]);
     launcher.prepare(&mut command);
     let failed = |error: spawnfd::Error| match error.stage() {
@@ -237,7 +238,7 @@ fn observed(
     Ok(seen)
 }
 
-/// What the oracle is asked for.
+/// The fields that the oracle prints.
 const FIELDS: &str = "fds,cwd,umask,pid,pgid,sid,nice,rlimits,signal_mask";
 
 fn seen(json: &serde_json::Value) -> Seen {
@@ -270,7 +271,7 @@ fn seen(json: &serde_json::Value) -> Seen {
 
 const ANSWER: i32 = 18_000;
 
-fn agrees(launcher: Launcher) {
+fn check_model(launcher: Launcher) {
     launcher.enter();
     let directory = scratch();
     let make = |number: usize| {
@@ -295,7 +296,7 @@ fn agrees(launcher: Launcher) {
         },
         may: ["sys_nice", "sys_resource"].map(may),
     };
-    // What is the caller's, high and low, must not show.
+    // The child must not inherit the caller's descriptors, whatever their numbers.
     let _foreign = [25, 26, 300, 1000].map(|number| common::at_number(&files.sources[0], number));
     assert!(files.sources.iter().all(|file| file.as_raw_fd() < 25));
     let template = launcher.template(program("spawnfd-oracle"));
@@ -321,19 +322,19 @@ macro_rules! models {
     ($($name:ident $launcher:ident;)*) => {$(
         #[test]
         fn $name() {
-            isolated!(limit: std::time::Duration::from_secs(1200), || agrees(Launcher::$launcher));
+            isolated!(limit: std::time::Duration::from_secs(1200), || check_model(Launcher::$launcher));
         }
     )*};
 }
 
 models! {
-    lists_agree_by_clone3 Clone3;
-    lists_agree_by_scm_rights ScmRights;
-    lists_agree_by_clone Clone;
-    lists_agree_by_copy_table CopyTable;
-    lists_agree_by_copy_table_and_clone CopyTableClone;
-    lists_agree_in_own_memory OwnMemory;
-    lists_agree_by_descriptor ByDescriptor;
-    lists_agree_detached Detached;
-    lists_agree_detached_by_clone DetachedClone;
+    children_match_the_model_by_clone3 Clone3;
+    children_match_the_model_by_scm_rights ScmRights;
+    children_match_the_model_by_clone Clone;
+    children_match_the_model_by_copy_table CopyTable;
+    children_match_the_model_by_copy_table_and_clone CopyTableClone;
+    children_match_the_model_in_own_memory OwnMemory;
+    children_match_the_model_by_descriptor ByDescriptor;
+    children_match_the_model_detached Detached;
+    children_match_the_model_detached_by_clone DetachedClone;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals in every phase of a spawn: a handler of the caller never runs in a child, waits go on, and nobody is killed by
-//! being forgotten.
+//! Signals in every phase of a spawn: a handler of the caller never runs in a child, waits continue, and dropping a
+//! handle kills no process.
 
 use crate::common;
 use std::fs::{self, File};
@@ -15,14 +15,14 @@ use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{State, isolated, scratch};
 
 static PARENT: AtomicI32 = AtomicI32::new(0);
-static HERE: AtomicU64 = AtomicU64::new(0);
-static ELSEWHERE: AtomicU64 = AtomicU64::new(0);
+static IN_PARENT: AtomicU64 = AtomicU64::new(0);
+static IN_CHILDREN: AtomicU64 = AtomicU64::new(0);
 
-/// Counts where it runs. A child that shares this memory would count here, too.
+/// Counts the process in which it runs. A child that shares this memory counts here, too.
 extern "C" fn handler(_: libc::c_int) {
-    // SAFETY: a system call without arguments, past libc.
+    // SAFETY: a raw system call without arguments, because libc may cache the pid.
     let pid = unsafe { libc::syscall(libc::SYS_getpid) } as i32;
-    let counter = if pid == PARENT.load(Ordering::Relaxed) { &HERE } else { &ELSEWHERE };
+    let counter = if pid == PARENT.load(Ordering::Relaxed) { &IN_PARENT } else { &IN_CHILDREN };
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -36,10 +36,10 @@ fn handle(signal: i32, restart: bool) {
     }
 }
 
-/// By default these do nothing, so that a program started under the storm survives it.
+/// Signals whose default action does nothing, so that a program started during the storm survives it.
 const HARMLESS: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCONT];
 
-/// Sends signals to this process group, children in the making included, while `body` runs.
+/// Sends signals to this process group, children before exec included, while `body` runs.
 fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
     PARENT.store(std::process::id() as i32, Ordering::Relaxed);
     for (place, &signal) in signals.iter().enumerate() {
@@ -50,10 +50,10 @@ fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
         scope.spawn(|| {
             let mut round = 0_usize;
             while !over.load(Ordering::Relaxed) {
-                // SAFETY: to the group of this isolated test, of which the runner is no member.
+                // SAFETY: to the process group of this isolated test, which the test runner is not in.
                 unsafe { libc::kill(0, signals[round % signals.len()]) };
                 round += 1;
-                // While handlers come and go, one signal now and then finds more gaps than many at once.
+                // While handlers are set and reset, a single signal now and then hits more gaps than many at once.
                 let pause = if toggled { round.wrapping_mul(0x9e37_79b9) % 2_000 } else { 0 };
                 (0..pause).for_each(|_| std::hint::spin_loop());
             }
@@ -62,27 +62,28 @@ fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     for &signal in signals {
-                        // SAFETY: by default the signal does nothing.
+                        // SAFETY: the signal's default action does nothing.
                         unsafe { libc::signal(signal, libc::SIG_DFL) };
                         handle(signal, true);
                     }
                 }
             });
         }
-        let before = HERE.load(Ordering::Relaxed);
+        let before = IN_PARENT.load(Ordering::Relaxed);
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eventually("the storm takes place", || HERE.load(Ordering::Relaxed) > before);
+            eventually("the handler runs", || IN_PARENT.load(Ordering::Relaxed) > before);
             body();
         }));
         over.store(true, Ordering::Relaxed);
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
-    // Without clone3 a handler younger than 10 ms has a window of two system calls: docs/adr/0003-handlers-without-clone3.md.
+    // Without clone3, a handler set less than 10 ms ago has a window of two system calls:
+    // docs/adr/0003-handlers-without-clone3.md.
     let allowed = u64::from(toggled && !spawnfd_tests::has_syscall("clone3"));
-    assert!(ELSEWHERE.load(Ordering::Relaxed) <= allowed, "handlers of the caller ran in children: {ELSEWHERE:?}");
+    assert!(IN_CHILDREN.load(Ordering::Relaxed) <= allowed, "handlers of the caller ran in children: {IN_CHILDREN:?}");
 }
 
-fn weather(launcher: Launcher, toggled: bool) {
+fn check_storm(launcher: Launcher, toggled: bool) {
     launcher.enter();
     let template = launcher.template("/bin/true");
     storm(&HARMLESS, toggled, || {
@@ -96,7 +97,7 @@ fn weather(launcher: Launcher, toggled: bool) {
         assert_eq!(child.signal_mask.known(), Some(&vec![]));
         assert_eq!(child.sigactions.keys().filter(|name| HARMLESS_NAMES.contains(&name.as_str())).count(), 0);
     });
-    assert_eq!(State::of_self().signal_mask.known(), Some(&vec![]), "the caller's mask is as it was");
+    assert_eq!(State::of_self().signal_mask.known(), Some(&vec![]), "the caller's mask is restored");
 }
 
 const HARMLESS_NAMES: [&str; 3] = ["SIGURG", "SIGWINCH", "SIGCONT"];
@@ -105,23 +106,23 @@ macro_rules! storms {
     ($($name:ident: $launcher:ident $toggled:expr;)*) => {$(
         #[test]
         fn $name() {
-            isolated!(limit: Duration::from_secs(600), || weather(Launcher::$launcher, $toggled));
+            isolated!(limit: Duration::from_secs(600), || check_storm(Launcher::$launcher, $toggled));
         }
     )*};
 }
 
 storms! {
-    a_storm_by_clone3: Clone3 false;
-    a_storm_by_clone: Clone false;
-    a_storm_by_own_memory: OwnMemory false;
-    a_storm_by_own_memory_clone: OwnMemoryClone false;
-    a_storm_detached: Detached false;
-    a_storm_detached_by_clone: DetachedClone false;
-    handlers_come_and_go_detached: Detached true;
-    handlers_come_and_go_detached_by_clone: DetachedClone true;
-    handlers_come_and_go_by_clone3: Clone3 true;
-    handlers_come_and_go_by_clone: Clone true;
-    handlers_come_and_go_by_own_memory_clone: OwnMemoryClone true;
+    spawns_survive_a_signal_storm_by_clone3: Clone3 false;
+    spawns_survive_a_signal_storm_by_clone: Clone false;
+    spawns_survive_a_signal_storm_in_own_memory: OwnMemory false;
+    spawns_survive_a_signal_storm_in_own_memory_by_clone: OwnMemoryClone false;
+    spawns_survive_a_signal_storm_detached: Detached false;
+    spawns_survive_a_signal_storm_detached_by_clone: DetachedClone false;
+    spawns_survive_changing_handlers_detached: Detached true;
+    spawns_survive_changing_handlers_detached_by_clone: DetachedClone true;
+    spawns_survive_changing_handlers_by_clone3: Clone3 true;
+    spawns_survive_changing_handlers_by_clone: Clone true;
+    spawns_survive_changing_handlers_in_own_memory_by_clone: OwnMemoryClone true;
 }
 
 #[test]
@@ -146,21 +147,21 @@ fn a_deadly_signal_kills_only_children() {
                     }
                 }
             });
-            println!("{launcher:?}: {ran} ran, {killed} killed, {early} before they were the program");
+            println!("{launcher:?}: {ran} ran, {killed} killed, {early} killed before exec");
             common::assert_unchanged_except_sockets(&before);
         }
     });
 }
 
 #[test]
-fn killed_while_it_is_made() {
+fn a_kill_before_exec_is_an_error() {
     isolated!(|| {
         let directory = scratch();
         let gate = fifo(directory.path(), "gate");
         for launcher in [Launcher::Clone3, Launcher::OwnMemory, Launcher::ByDescriptor, Launcher::Detached] {
             common::warm_up(launcher);
             let before = Snapshot::take();
-            // Without clone3 all other signals are blocked until the end.
+            // Without clone3 the child blocks all signals except SIGKILL until exec.
             let signals = &[libc::SIGKILL, libc::SIGTERM][..if spawnfd_tests::has_syscall("clone3") { 2 } else { 1 }];
             for &signal in signals {
                 let marker = directory.path().join(signal.to_string());
@@ -169,7 +170,7 @@ fn killed_while_it_is_made() {
                 command.open(&marker, OpenHow::CREATE, 8).open(&gate, OpenHow::READ, 9);
                 let killer = std::thread::spawn(move || {
                     let child = next_child();
-                    // Until it stands in the open: before, it may still share what is not its own to lose.
+                    // Waits until the child blocks in open. Before that it may share the caller's descriptor table.
                     while !marker.exists() {
                         std::thread::yield_now();
                     }
@@ -187,7 +188,7 @@ fn killed_while_it_is_made() {
 }
 
 #[test]
-fn waits_go_on_through_signals() {
+fn waits_continue_after_signals() {
     isolated!(|| {
         storm(&HARMLESS[..2], false, || {
             for _ in 0..rounds(200) {
@@ -201,7 +202,7 @@ fn waits_go_on_through_signals() {
     });
 }
 
-/// Whether a thread of the library's is there.
+/// Whether the library has a thread of this name.
 fn has_thread(name: &str) -> bool {
     let threads = fs::read_dir("/proc/self/task").expect("own directory").flatten();
     threads.flat_map(|thread| fs::read_to_string(thread.path().join("comm"))).any(|comm| comm.trim() == name)
@@ -227,16 +228,16 @@ fn dropped_children_are_reaped_and_not_killed() {
                 drop(child);
             }
             eventually("the thread is named", || has_thread("spawnfd-reaper"));
-            assert_eq!(common::children().len(), 20, "all run on");
+            assert_eq!(common::children().len(), 20, "all children still run");
             drop(reader);
             drop(writer);
             eventually("reaped", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
-            assert_eq!(fs::read_to_string(done).expect("written").lines().count(), 20, "none was killed");
+            assert_eq!(fs::read_to_string(done).expect("written").lines().count(), 20, "no child was killed");
         }
-        // Ended before it is dropped: no thread at all.
+        // A child that has ended before it is dropped needs no thread.
         for _ in 0..50 {
             let child = Command::new("/bin/true").spawn().expect("starts");
-            let mut pidfd = [rustix_poll(&child)];
+            let mut pidfd = [poll_entry(&child)];
             // SAFETY: one entry, without a time limit.
             unsafe { libc::poll(pidfd.as_mut_ptr(), 1, -1) };
             drop(child);
@@ -247,7 +248,7 @@ fn dropped_children_are_reaped_and_not_killed() {
     });
 }
 
-/// The numbers of this process's eventfds, which are the library's.
+/// The numbers of this process's eventfds, all of them the library's.
 fn eventfds() -> Vec<i32> {
     let fds = Snapshot::take().fds;
     fds.into_iter().filter(|(_, fd)| fd.target.contains("eventfd")).map(|(number, _)| number).collect()
@@ -258,7 +259,7 @@ fn reader_of(input: &std::io::PipeReader) -> spawnfd::Child {
 }
 
 #[test]
-fn what_the_application_has_at_the_reaper_s_number_stays() {
+fn a_reused_reaper_number_is_left_alone() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("theirs");
@@ -269,7 +270,7 @@ fn what_the_application_has_at_the_reaper_s_number_stays() {
         assert!(!numbers.is_empty());
         let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
         let stays = || {
-            assert_eq!(fs::metadata(&path).expect("there").len(), 0, "nothing is written to it");
+            assert_eq!(fs::metadata(&path).expect("there").len(), 0, "the library wrote to the application's file");
             for number in &numbers {
                 assert_eq!(fs::read_link(format!("/proc/self/fd/{number}")).expect("still open"), path);
             }
@@ -277,19 +278,19 @@ fn what_the_application_has_at_the_reaper_s_number_stays() {
         let (second, second_writer) = common::pipe();
         drop(reader_of(&second));
         stays();
-        // The one that comes later ends first.
+        // The child that was dropped last ends first.
         drop((second, second_writer));
         eventually("the second is reaped", || common::children().len() == 1);
         stays();
         drop((reader, writer));
-        eventually("all over", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
+        eventually("all children are reaped", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
         stays();
         drop(theirs);
     });
 }
 
 #[test]
-fn a_child_is_reaped_that_is_dropped_without_a_descriptor_left() {
+fn a_child_dropped_without_free_descriptors_is_reaped() {
     isolated!(|| {
         let (first, second) = (common::pipe(), common::pipe());
         let (reads_first, reads_second) = (reader_of(&first.0), reader_of(&second.0));
@@ -299,23 +300,23 @@ fn a_child_is_reaped_that_is_dropped_without_a_descriptor_left() {
         }
         drop(reads_first);
         drop(fillers);
-        eventually("it does not wait for the next one", || has_thread("spawnfd-reaper"));
-        // Nothing can wake it; it sees this one all the same.
+        eventually("the reaper starts for the first child", || has_thread("spawnfd-reaper"));
+        // Without an eventfd nothing can wake the reaper; it still finds the second child.
         drop(reads_second);
         drop(second);
         eventually("the second is reaped", || common::children().len() == 1);
         drop(first);
-        eventually("reaped", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
+        eventually("all children are reaped", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
     });
 }
 
-fn rustix_poll(child: &spawnfd::Child) -> libc::pollfd {
+fn poll_entry(child: &spawnfd::Child) -> libc::pollfd {
     use std::os::fd::{AsFd, AsRawFd};
     libc::pollfd { fd: child.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 }
 }
 
 #[test]
-fn threads_of_the_library_take_no_signals() {
+fn library_threads_block_all_signals() {
     isolated!(|| {
         let (reader, writer) = common::pipe();
         drop(Command::new("/bin/cat").stdin(&reader).stdout(Stdio::Null).spawn().expect("starts"));
@@ -330,19 +331,19 @@ fn threads_of_the_library_take_no_signals() {
             if comm.starts_with("spawnfd-") {
                 let status = fs::read_to_string(thread.path().join("status")).expect("there");
                 let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a line").trim();
-                // Not SIGKILL and SIGSTOP, and not the two that glibc takes for itself.
+                // Except SIGKILL and SIGSTOP, which cannot be blocked, and the two signals that glibc reserves.
                 let never = 1 << 8 | 1 << 18 | 3 << 31;
                 assert_eq!(u64::from_str_radix(blocked, 16).expect("hexadecimal") | never, u64::MAX, "{comm}");
             }
         }
         handle.cancel();
         drop(writer);
-        eventually("all over", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
+        eventually("all children are reaped", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
     });
 }
 
 #[test]
-fn setuid_reaches_the_threads_of_the_library() {
+fn seteuid_works_with_library_threads() {
     isolated!(|| {
         if !spawnfd_tests::require_root() {
             return;
@@ -355,27 +356,27 @@ fn setuid_reaches_the_threads_of_the_library() {
         for name in ["spawnfd-reaper", "spawnfd-engine", "spawnfd-warm"] {
             eventually("the thread is named", || has_thread(name));
         }
-        // libc waits until every thread has changed its own.
+        // libc waits until every thread has changed its ids.
         // SAFETY: integers.
         assert_eq!(unsafe { [libc::seteuid(54_321), libc::seteuid(0)] }, [0, 0]);
         handle.cancel();
         drop((writer, warm));
-        eventually("all over", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
+        eventually("all children are reaped", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
     });
 }
 
 #[test]
-fn writing_to_a_program_that_does_not_read_kills_nobody() {
+fn writing_unread_input_does_not_kill_the_host() {
     isolated!(|| {
-        // A host in C, or Python's without its own handling, has SIGPIPE as the kernel gives it.
-        // SAFETY: the default.
+        // A host in C, or Python without its own handling, has the default action for SIGPIPE.
+        // SAFETY: the default action.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let run = spawnfd::Run::new().input(vec![0; 1 << 20]);
         for _ in 0..20 {
             let output = Command::new("/bin/true").run_with(&run).expect("runs");
             assert!(output.ok());
         }
-        assert_eq!(State::of_self().pending.known(), Some(&vec![]), "nothing left to come");
+        assert_eq!(State::of_self().pending.known(), Some(&vec![]), "no signal is pending");
     });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Snapshots hold what the file was, whatever happens to it; the cache gives them again as long as the file is the same.
+//! A snapshot keeps the contents of a file, whatever happens to the file. The cache returns a snapshot again while
+//! the file is unchanged.
 
 use crate::common;
 use std::fs::{self, File, OpenOptions};
@@ -22,13 +23,13 @@ fn contents(snapshot: &Snapshot) -> Vec<u8> {
     bytes
 }
 
-/// A leak snapshot once the library has opened the files that a thread with seccomp filters keeps.
+/// Takes a leak snapshot after the library has opened the files that it keeps for a thread with seccomp filters.
 fn leaks_after_use() -> Leaks {
     drop(snapshot::open("/bin/true"));
     Leaks::take()
 }
 
-/// Lets the clock move on: what has changed within its granularity is not kept.
+/// Waits for the clock to advance: the cache does not keep a file that changed within the clock's granularity.
 fn settle() {
     std::thread::sleep(std::time::Duration::from_millis(40));
 }
@@ -38,7 +39,7 @@ fn open(path: &Path) -> File {
 }
 
 #[test]
-fn a_copy_is_no_longer_than_files_may_be() {
+fn a_snapshot_respects_the_file_size_limit() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("file");
@@ -47,29 +48,30 @@ fn a_copy_is_no_longer_than_files_may_be() {
             return skip("this file system shares extents");
         }
         let limit = |bytes| libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: a limit of this process, which is the test's own; the signal that comes with it ends the process by default.
+        // SAFETY: a limit of this process, which belongs to the test. The signal that comes with it ends the process
+        // by default.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit(8191)) }, 0);
-        let error = take(open(&path)).expect_err("longer than allowed");
+        let error = take(open(&path)).expect_err("longer than the limit");
         assert_eq!((error.errno(), error.stage()), (Errno::EFBIG, Stage::Snapshot));
         // SAFETY: as above.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit(8192)) }, 0);
-        assert_eq!(contents(&take(open(&path)).expect("just as long as allowed")).len(), 8192);
+        assert_eq!(contents(&take(open(&path)).expect("as long as the limit")).len(), 8192);
     });
 }
 
 #[test]
-fn a_file_that_is_shorter_than_it_says() {
+fn a_file_shorter_than_its_size_is_copied_whole() {
     isolated!(|| {
         let path = Path::new("/sys/kernel/fscaps");
-        let Ok(text) = fs::read(path) else { return skip("no such file in /sys") };
-        let Ok(snapshot) = snapshot::open(path) else { return skip("it cannot be copied inside the kernel") };
+        let Ok(text) = fs::read(path) else { return skip("/sys has no such file") };
+        let Ok(snapshot) = snapshot::open(path) else { return skip("the kernel cannot copy this file") };
         assert!(text.len() < snapshot.source().size as usize);
         assert_eq!(contents(&snapshot), text);
     });
 }
 
 #[test]
-fn a_signal_of_the_hosts_own_stays() {
+fn a_pending_sigxfsz_of_the_host_is_kept() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("file");
@@ -78,7 +80,7 @@ fn a_signal_of_the_hosts_own_stays() {
             return skip("this file system shares extents");
         }
         let limit = libc::rlimit { rlim_cur: 4096, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: numbers, and signal sets of this frame; the signal is blocked when it is sent.
+        // SAFETY: numbers, and signal sets of this frame; the signal is blocked when it is raised.
         unsafe {
             let (mut set, mut found): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
             let mut is_pending = || {
@@ -88,7 +90,7 @@ fn a_signal_of_the_hosts_own_stays() {
             assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0);
             libc::sigaddset(&raw mut set, libc::SIGXFSZ);
             assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()), 0);
-            let refused = || take(open(&path)).map(drop).expect_err("longer than allowed").errno();
+            let refused = || take(open(&path)).map(drop).expect_err("longer than the limit").errno();
             assert_eq!((refused(), is_pending()), (Errno::EFBIG, false));
             assert_eq!(libc::raise(libc::SIGXFSZ), 0);
             assert_eq!((refused(), is_pending()), (Errno::EFBIG, true));
@@ -109,7 +111,7 @@ fn a_copy_is_sealed() {
         }
         fs::write(&path, "something else").expect("own file");
         assert_eq!(contents(&snapshot), text.as_bytes());
-        // It stands at the beginning.
+        // Its file offset is at the start.
         let mut read = Vec::new();
         let copy = snapshot.as_fd().try_clone_to_owned().expect("a copy");
         File::from(copy).read_to_end(&mut read).expect("readable");
@@ -124,25 +126,25 @@ fn a_copy_is_sealed() {
             assert_eq!(file.set_len(length).expect_err("sealed").raw_os_error(), Some(libc::EPERM));
         }
         assert_eq!(file.write(b"x").expect_err("sealed").raw_os_error(), Some(libc::EPERM));
-        assert!(File::from(OwnedFd::from(snapshot)).write(b"x").is_err(), "for reading only");
+        assert!(File::from(OwnedFd::from(snapshot)).write(b"x").is_err(), "read-only");
     });
 }
 
 #[test]
-fn what_has_no_snapshot() {
+fn only_readable_regular_files_have_snapshots() {
     isolated!(|| {
         let directory = scratch();
         let before = leaks_after_use();
         let fifo = common::fifo(directory.path(), "fifo");
         let cache = SnapshotCache::default();
-        // A FIFO whose other end nobody opens is not waited for; nor is a file in /proc taken for an empty one.
+        // A FIFO without a writer must not block, and a file in /proc must not count as empty.
         for path in [fifo.as_path(), directory.path(), Path::new("/proc/self/status"), Path::new("/dev/null")] {
             for outcome in [snapshot::open(path), cache.open(path)] {
                 let error = outcome.expect_err("no regular file");
                 assert_eq!((error.stage(), error.errno()), (Stage::Snapshot, Errno::EINVAL), "{path:?}: {error}");
             }
         }
-        assert_eq!(snapshot::open("/proc/self/mem").expect_err("no contents at 0").errno(), Errno::EIO);
+        assert_eq!(snapshot::open("/proc/self/mem").expect_err("nothing is mapped at 0").errno(), Errno::EIO);
         let path = directory.path().join("file");
         fs::write(&path, "text").expect("own directory");
         let writing = OpenOptions::new().append(true).open(&path).expect("own file");
@@ -182,7 +184,7 @@ fn a_snapshot_can_be_executed() {
 }
 
 #[test]
-fn the_cache_counts() {
+fn the_cache_counts_hits_misses_and_evictions() {
     isolated!(|| {
         let directory = scratch();
         let path = |number: usize| directory.path().join(number.to_string());
@@ -197,7 +199,7 @@ fn the_cache_counts() {
         let get = |number: usize| contents(&cache.open(path(number)).expect("a snapshot"));
         (0..64).for_each(|number| assert_eq!(get(number), number.to_string().as_bytes()));
         assert_eq!(stats(&cache), [0, 64, 0, 0, 64]);
-        // The oldest is used again, so that the second oldest leaves.
+        // Using the oldest entry again makes the second oldest leave.
         get(0);
         get(64);
         assert_eq!(stats(&cache), [1, 65, 0, 1, 64]);
@@ -205,7 +207,7 @@ fn the_cache_counts() {
         assert_eq!(stats(&cache), [2, 65, 0, 1, 64]);
         get(1);
         assert_eq!(stats(&cache), [2, 66, 0, 2, 64]);
-        // Another name is the same file; other contents, another mode or another time are another version.
+        // A second name is the same file. Other contents, another mode or another time make another version.
         fs::hard_link(path(5), directory.path().join("link")).expect("own directory");
         settle();
         let _ = get(5);
@@ -221,7 +223,7 @@ fn the_cache_counts() {
         fs::rename(path(6), path(5)).expect("own directory");
         assert_eq!(get(5), b"6");
         assert!(cache.stats().entries <= 64);
-        // What was given out outlives the cache.
+        // A snapshot outlives the cache.
         let kept = cache.open(path(7)).expect("a snapshot");
         cache.clear();
         assert_eq!((cache.stats().entries, contents(&kept)), (0, b"7".to_vec()));
@@ -231,7 +233,7 @@ fn the_cache_counts() {
 }
 
 #[test]
-fn the_cache_from_many_threads() {
+fn the_cache_works_from_many_threads() {
     isolated!(|| {
         let directory = scratch();
         let path = |number: usize| directory.path().join(number.to_string());
@@ -258,7 +260,7 @@ fn the_cache_from_many_threads() {
 }
 
 #[test]
-fn what_the_application_has_at_a_cached_number_stays() {
+fn a_reused_cache_number_is_left_alone() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("file");
@@ -273,8 +275,8 @@ fn what_the_application_has_at_a_cached_number_stays() {
         let kept: Vec<i32> = after.fds.into_keys().filter(|number| !before.fds.contains_key(number)).collect();
         assert_eq!(kept.len(), 1);
         let theirs = common::at_number(&open(&foreign), kept[0]);
-        assert_eq!(contents(&cache.open(&path).expect("another")), b"kept");
-        assert_eq!(contents(&cache.open(&path).expect("the same")), b"kept");
+        assert_eq!(contents(&cache.open(&path).expect("a new snapshot")), b"kept");
+        assert_eq!(contents(&cache.open(&path).expect("the cached snapshot")), b"kept");
         let stats = cache.stats();
         assert_eq!((stats.hits, stats.misses, stats.stale, stats.entries), (1, 2, 0, 1));
         cache.clear();
@@ -282,8 +284,9 @@ fn what_the_application_has_at_a_cached_number_stays() {
     });
 }
 
-/// Takes snapshots of a file that is overwritten all the time, always whole and of one byte: never a mixture.
-fn never_torn(directory: &Path) {
+/// Takes snapshots of a file that is overwritten all the time, each time completely and with one byte. A snapshot
+/// must not be a mixture.
+fn assert_never_mixed(directory: &Path) {
     const SIZE: usize = 100_000;
     let path = directory.join("file");
     fs::write(&path, vec![0; SIZE]).expect("own directory");
@@ -295,7 +298,7 @@ fn never_torn(directory: &Path) {
             let mut byte = 0_u8;
             while !over.load(Ordering::Relaxed) {
                 byte = byte.wrapping_add(1);
-                // In pieces, so that any moment may see a part.
+                // In pieces, so that a reader may see a partial write.
                 file.rewind().expect("a file");
                 (0..4).for_each(|_| file.write_all(&[byte; SIZE / 4]).expect("own file"));
                 (0..500).for_each(|_| std::hint::spin_loop());
@@ -316,35 +319,36 @@ fn never_torn(directory: &Path) {
         }
         over.store(true, Ordering::Relaxed);
     });
-    println!("{whole} whole, {changing} refused as changing, {torn} torn between two writes of the writer");
-    // A snapshot between two of the writer's calls is the file as it was. A last one has to be right, in any case.
+    println!("{whole} whole, {changing} refused as changing, {torn} mixed between two writes of the writer");
+    // A snapshot taken between two of the writer's calls is the file as it was. The last snapshot must be right in
+    // any case.
     fs::write(&path, vec![77; SIZE]).expect("own file");
-    assert_eq!(contents(&cache.open(&path).expect("quiet")), vec![77; SIZE]);
-    // Rewritten at once, perhaps within the same tick of the clock.
+    assert_eq!(contents(&cache.open(&path).expect("no writer is left")), vec![77; SIZE]);
+    // Rewritten at once, perhaps within one tick of the clock.
     for round in 0..rounds(1000) {
         let byte = (round % 200) as u8;
         fs::write(&path, vec![byte; SIZE]).expect("own file");
-        assert_eq!(contents(&cache.open(&path).expect("quiet"))[..10], [byte; 10], "round {round}");
+        assert_eq!(contents(&cache.open(&path).expect("no writer is left"))[..10], [byte; 10], "round {round}");
     }
 }
 
 #[test]
-fn a_file_that_keeps_changing() {
-    isolated!(|| never_torn(scratch().path()));
+fn a_changing_file_gives_no_mixed_snapshot() {
+    isolated!(|| assert_never_mixed(scratch().path()));
 }
 
 #[test]
-fn a_file_that_keeps_changing_under_coarse_timestamps() {
+fn a_changing_file_with_coarse_timestamps_gives_no_mixed_snapshot() {
     isolated!(|| {
         let directory = scratch();
         if common::coarse_file_system(directory.path()) {
-            never_torn(directory.path());
+            assert_never_mixed(directory.path());
         }
     });
 }
 
 #[test]
-fn shared_extents_where_there_are_any() {
+fn snapshots_share_extents_if_the_file_system_can() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -357,7 +361,7 @@ fn shared_extents_where_there_are_any() {
             Program::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
         };
         if !run("mkfs.btrfs", &[&image]) && !run("mkfs.xfs", &[&image]) {
-            return skip("no mkfs.btrfs or mkfs.xfs that works here");
+            return skip("mkfs.btrfs and mkfs.xfs do not work here");
         }
         if !run("mount", &[&image, &mount]) {
             return skip("cannot mount a loop device");

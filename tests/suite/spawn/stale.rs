@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A template runs the file it recorded, unchanged, or says that it is stale; a cache runs whatever is there now.
+//! A template runs the unchanged file that it recorded, or fails as stale. A cache runs the present file.
 
 use crate::common;
 use std::ffi::OsString;
@@ -26,8 +26,9 @@ fn replace(path: &Path, contents: &[u8]) {
     fs::rename(new, path).expect("own directory");
 }
 
-/// Runs a change under a template and a cache that have both been used. `now` is what runs afterwards, `None` for no program.
-fn after(directory: &Path, program: &Path, now: Option<i32>, change: impl FnOnce(&Path)) {
+/// Makes a change after a template and a cache have both been used. `now` is the exit code of the present program, or
+/// `None` if there is none.
+fn check_change(directory: &Path, program: &Path, now: Option<i32>, change: impl FnOnce(&Path)) {
     executable(program, exits_with(1));
     let (template, cache) = (Template::open(program).expect("a template"), TemplateCache::default());
     let search = Template::search("program", directory).expect("a template");
@@ -57,21 +58,25 @@ fn after(directory: &Path, program: &Path, now: Option<i32>, change: impl FnOnce
     }
 }
 
-macro_rules! changes {
-    ($($name:ident: $now:expr, $change:expr;)*) => {$(
+macro_rules! stale_after {
+    ($($name:ident: $now:expr, $change:expr;)*) => {
+        mod stale_after {
+            use super::*;
+            $(
         #[test]
         fn $name() {
             isolated!(|| {
                 let directory = scratch();
-                after(directory.path(), &directory.path().join("program"), $now, $change);
+                check_change(directory.path(), &directory.path().join("program"), $now, $change);
             });
         }
-    )*};
+    )*
+        }};
 }
 
-changes! {
+stale_after! {
     replaced: Some(2), |path| replace(path, &exits_with(2));
-    replaced_by_an_equal: Some(1), |path| replace(path, &exits_with(1));
+    replaced_by_an_equal_file: Some(1), |path| replace(path, &exits_with(1));
     written_in_place: Some(2), |path| rewrite(path, &exits_with(2));
     appended_to: Some(1), |path| {
         use std::io::Write;
@@ -84,12 +89,12 @@ changes! {
         let file = File::open(path).expect("own file");
         file.set_modified(SystemTime::UNIX_EPOCH).expect("own file");
     };
-    times_put_back: Some(1), |path| {
+    times_restored: Some(1), |path| {
         let (file, before) = (File::open(path).expect("own file"), path.metadata().expect("own file"));
         file.set_modified(SystemTime::UNIX_EPOCH).expect("own file");
         file.set_modified(before.modified().expect("known")).expect("own file");
     };
-    linked_again: Some(1), |path| fs::hard_link(path, path.with_extension("link")).expect("own file");
+    hard_linked: Some(1), |path| fs::hard_link(path, path.with_extension("link")).expect("own file");
     became_a_symlink_to_itself: Some(1), |path| {
         let old = path.with_extension("old");
         fs::rename(path, &old).expect("own file");
@@ -98,13 +103,13 @@ changes! {
 }
 
 #[test]
-fn what_the_application_has_at_a_template_s_number_stays() {
+fn a_reused_template_number_is_left_alone() {
     isolated!(|| {
         let file = File::open("/proc/self/status").expect("there");
         let template = Template::open("/bin/true").expect("a template");
         let by_descriptor = template.by_descriptor().expect("no script");
         let number = template.descriptor().as_raw_fd();
-        // SAFETY: as an application does that takes all numbers for its own; nobody else uses descriptors here.
+        // SAFETY: an application may take the number for its own; no other thread uses descriptors here.
         assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
         assert_eq!(code(template.command().spawn()), Ok(0));
         let error = by_descriptor.command().refused("another file");
@@ -115,9 +120,9 @@ fn what_the_application_has_at_a_template_s_number_stays() {
     });
 }
 
-/// Also when nothing can be opened in its stead.
+/// Also if no other descriptor can be opened.
 #[test]
-fn it_stays_when_there_is_no_descriptor_left() {
+fn a_reused_template_number_is_left_alone_without_free_descriptors() {
     isolated!(|| {
         let file = File::open("/proc/self/status").expect("there");
         let template = Template::open("/bin/true").expect("a template");
@@ -142,14 +147,14 @@ fn it_stays_when_there_is_no_descriptor_left() {
 }
 
 #[test]
-fn owner_changed() {
+fn a_changed_owner_makes_a_template_stale() {
     isolated!(|| {
         if !require_root() {
             return;
         }
         for (user, group) in [(Some(65534), None), (None, Some(65534))] {
             let directory = scratch();
-            after(directory.path(), &directory.path().join("program"), Some(1), |path| {
+            check_change(directory.path(), &directory.path().join("program"), Some(1), |path| {
                 std::os::unix::fs::chown(path, user, group).expect("root");
             });
         }
@@ -157,7 +162,7 @@ fn owner_changed() {
 }
 
 #[test]
-fn made_inaccessible() {
+fn a_removed_permission_makes_a_template_stale() {
     isolated!(|| {
         let directory = scratch();
         let program = directory.path().join("program");
@@ -173,7 +178,7 @@ fn made_inaccessible() {
 }
 
 #[test]
-fn a_link_that_leads_elsewhere() {
+fn a_changed_symlink_makes_a_template_stale() {
     isolated!(|| {
         let directory = scratch();
         let path = |name: &str| directory.path().join(name);
@@ -185,7 +190,7 @@ fn a_link_that_leads_elsewhere() {
         symlink("2", path("link")).expect("own directory");
         assert_eq!(template.command().refused("stale").kind(), ErrorKind::Stale);
         assert_eq!(code(cache.command(path("link")).spawn()), Ok(2));
-        // Back again: the recorded file, unchanged.
+        // The link points to the recorded, unchanged file again.
         fs::remove_file(path("link")).expect("own");
         symlink("1", path("link")).expect("own directory");
         assert_eq!(code(template.command().spawn()), Ok(1));
@@ -193,7 +198,7 @@ fn a_link_that_leads_elsewhere() {
 }
 
 #[test]
-fn an_earlier_directory_gets_the_name() {
+fn a_program_earlier_in_path_makes_a_template_stale() {
     isolated!(|| {
         let directory = scratch();
         let [first, second, third] = ["1", "2", "3"].map(|name| directory.path().join(name));
@@ -204,7 +209,7 @@ fn an_earlier_directory_gets_the_name() {
         let (template, cache) = (Template::search("tool", &path).expect("found"), TemplateCache::default());
         let cached = || code(cache.command("tool").env("PATH", &path).spawn());
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
-        // What a search passes over does not make it stale.
+        // Files that the search skips do not make the template stale.
         let shadow = second.join("tool");
         fs::create_dir(&shadow).expect("own directory");
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
@@ -216,26 +221,26 @@ fn an_earlier_directory_gets_the_name() {
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
         fs::remove_file(&shadow).expect("own");
         assert_eq!(cache.stats().renewed, 0);
-        // What it would take does.
+        // A program that the search would find makes it stale.
         executable(&shadow, exits_with(2));
         let error = template.command().refused("stale");
         assert_eq!((error.kind(), error.stage()), (ErrorKind::Stale, Stage::Revalidate));
         assert!(error.call().contains("2/tool"), "{error}");
         assert_eq!(cached(), Ok(2));
-        // Even in a directory that was not there, and by way of a link.
+        // Also in a directory that did not exist before, and through a symbolic link.
         fs::create_dir(&first).expect("own directory");
         executable(&directory.path().join("one"), exits_with(1));
         symlink("../one", first.join("tool")).expect("own directory");
         assert_eq!(cached(), Ok(1));
         assert_eq!(template.command().refused("stale").kind(), ErrorKind::Stale);
-        // Gone again: what was recorded is what a search finds.
+        // Without these files the search finds the recorded program again.
         [&shadow, &first.join("tool")].iter().for_each(|path| fs::remove_file(path).expect("own"));
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
     });
 }
 
 #[test]
-fn a_script_or_its_interpreter_changed() {
+fn a_changed_script_or_interpreter_makes_a_template_stale() {
     isolated!(|| {
         let directory = scratch();
         let path = |name: &str| directory.path().join(name);
@@ -262,7 +267,7 @@ fn a_script_or_its_interpreter_changed() {
     });
 }
 
-/// Writes, records, writes again at once: thousands of times, as timestamps may be as coarse as a tick.
+/// Writes, records, and writes again at once, thousands of times: timestamps may be as coarse as a clock tick.
 fn racy_writes(directory: &Path) {
     let path = directory.join("program");
     let cache = TemplateCache::default();
@@ -282,14 +287,14 @@ fn racy_writes(directory: &Path) {
 }
 
 #[test]
-fn written_within_the_granularity_of_timestamps() {
+fn writes_within_the_timestamp_granularity_are_noticed() {
     isolated!(|| {
         racy_writes(scratch().path());
     });
 }
 
 #[test]
-fn written_within_the_granularity_of_coarse_timestamps() {
+fn writes_within_a_coarse_timestamp_granularity_are_noticed() {
     isolated!(|| {
         let directory = scratch();
         if common::coarse_file_system(directory.path()) {
@@ -298,7 +303,7 @@ fn written_within_the_granularity_of_coarse_timestamps() {
     });
 }
 
-/// Exchanges what a link leads to, until told to stop; answers how often.
+/// Changes the target of a symbolic link until `stop` is set, and counts the changes.
 fn swap_until(stop: &AtomicBool, directory: &Path, swaps: &AtomicU64) {
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -310,7 +315,7 @@ fn swap_until(stop: &AtomicBool, directory: &Path, swaps: &AtomicU64) {
 }
 
 #[test]
-fn a_program_that_is_exchanged_all_the_time() {
+fn a_constantly_changing_symlink_is_stale_or_runs_the_recorded_file() {
     isolated!(limit: std::time::Duration::from_secs(600), || {
         let directory = scratch();
         let link = directory.path().join("link");
@@ -336,7 +341,7 @@ fn a_program_that_is_exchanged_all_the_time() {
                     }
                     match code(by_path.command().spawn()) {
                         Ok(1) => ran += 1,
-                        // The window of one system call that the documentation names.
+                        // The window of one system call that the documentation describes.
                         Ok(2) => wrong += 1,
                         Err(error) if error.kind() == ErrorKind::Stale => stale += 1,
                         other => panic!("round {round}, by path: {other:?}"),
@@ -350,12 +355,12 @@ fn a_program_that_is_exchanged_all_the_time() {
             done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
         let swaps = swaps.load(Ordering::Relaxed);
-        println!("{swaps} exchanges; {ran} ran, {stale} stale, {wrong} the other one by path in the stated window");
+        println!("{swaps} changes; {ran} ran, {stale} stale, {wrong} the other file by path in the documented window");
     });
 }
 
 #[test]
-fn a_file_that_is_renamed_over_all_the_time() {
+fn a_constantly_renamed_file_is_stale_or_runs_the_recorded_file() {
     isolated!(limit: std::time::Duration::from_secs(600), || {
         let directory = scratch();
         let path = |name: &str| directory.path().join(name);
@@ -381,7 +386,7 @@ fn a_file_that_is_renamed_over_all_the_time() {
             });
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 for round in 0..rounds(4000) {
-                    // Renaming changes ctime, so a template lives for a moment only.
+                    // A rename changes ctime, so a template stays valid only for a moment.
                     let Ok(template) = Template::open(path("v1")) else { continue };
                     let recorded = inodes.iter().position(|inode| *inode == template.identity().inode);
                     let recorded = recorded.expect("one of the two") as i32 + 1;
@@ -397,9 +402,9 @@ fn a_file_that_is_renamed_over_all_the_time() {
     });
 }
 
-/// Contents are compared as long as timestamps cannot tell, for which the file is opened.
+/// While timestamps cannot show a change, the library opens the file and compares its contents.
 #[test]
-fn a_lack_of_descriptors_is_no_change() {
+fn running_out_of_descriptors_does_not_make_a_template_stale() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("program");
@@ -410,7 +415,7 @@ fn a_lack_of_descriptors_is_no_change() {
             let old = common::set_soft_limit(libc::RLIMIT_NOFILE, next as u64);
             let outcome = template.command().spawn().map(drop);
             common::set_soft_limit(libc::RLIMIT_NOFILE, old);
-            let error = outcome.expect_err("nothing left");
+            let error = outcome.expect_err("no free descriptor");
             assert_eq!((error.errno(), error.kind()), (Errno::EMFILE, ErrorKind::Exhausted), "{error}");
             assert_eq!(code(template.command().spawn()), Ok(0));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a program sees of its start is the same through every launcher, glibc's posix_spawn and std; and a spawn leaves
-//! its caller as it was.
+//! A program sees the same state through every launcher, glibc's posix_spawn and std; and a spawn leaves its caller
+//! unchanged.
 
 use crate::common;
 use std::ffi::{CString, c_char};
@@ -16,16 +16,16 @@ use landlock::{AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_
 use spawnfd::{CapabilitySets, Command, FilterInstruction, Namespaces, OpenHow, Stdio};
 use spawnfd_tests::{State, isolated, program, require_root, require_syscall, scratch, skip};
 
-/// Allows everything.
+/// A filter that allows everything.
 const ALLOW: FilterInstruction = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
 
-/// Fields that differ between any two runs here: each has its own pipe.
+/// Fields that differ between any two runs here, because each run has its own pipe.
 const EACH_RUN: &[&str] = &["pid", "mappings", "fds.1.inode", "fds.1.target"];
 
-/// Where ours differs from glibc's posix_spawn, by intent.
+/// Intended differences from glibc's posix_spawn.
 const FROM_POSIX_SPAWN: &[&str] = State::POSIX_SPAWN_LEAVES;
 
-/// Execution by descriptor: the kernel names the program `/dev/fd/N` there (and before Linux 6.14 its thread a number).
+/// With exec by descriptor the kernel names the program `/dev/fd/N`, and before Linux 6.14 its thread `N`.
 const BY_DESCRIPTOR: &[&str] = &["at_execfn"];
 const BY_DESCRIPTOR_BEFORE_6_14: &[&str] = &["at_execfn", "comm"];
 
@@ -33,7 +33,8 @@ unsafe extern "C" {
     static environ: *const *mut c_char;
 }
 
-/// Runs a program by glibc, as ours are: SIGPIPE default, /dev/null to read, a pipe to write to.
+/// Runs a program by glibc, with the settings of this library's launchers: default SIGPIPE, stdin from /dev/null,
+/// stdout to a pipe.
 fn by_posix_spawn(path: &Path) -> State {
     let (mut reader, writer) = common::pipe();
     let path = c_path(path);
@@ -68,7 +69,7 @@ fn by_posix_spawn(path: &Path) -> State {
     let mut json = Vec::new();
     reader.read_to_end(&mut json).expect("own pipe");
     let mut status = 0;
-    // SAFETY: stores one int; the child is this function's own.
+    // SAFETY: stores one int; the child belongs to this function.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(status, 0);
     State::from_json(&json)
@@ -84,11 +85,11 @@ fn by_std(path: &Path) -> State {
 
 extern "C" fn handler(_: libc::c_int) {}
 
-/// Makes this process one whose children have a lot to inherit, and a lot that they must not.
+/// Gives this process many attributes that its children inherit, and many that they must not inherit.
 fn unusual_parent(directory: &Path) {
     std::env::set_current_dir(directory).expect("own directory");
     let high = File::open("/dev/null").expect("there");
-    // Close-on-exec: posix_spawn would hand others on.
+    // With close-on-exec, because posix_spawn passes other descriptors on.
     // SAFETY: plain system calls on this process and this thread; the handler does nothing.
     unsafe {
         libc::umask(0o027);
@@ -105,7 +106,7 @@ fn unusual_parent(directory: &Path) {
             libc::sigaddset(set.as_mut_ptr(), signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-        // Pending, and not to be inherited.
+        // A pending signal, which must not be inherited.
         libc::raise(libc::SIGUSR1);
         libc::setpriority(libc::PRIO_PROCESS, 0, 3);
         libc::prctl(libc::PR_SET_TIMERSLACK, 70_000);
@@ -149,34 +150,34 @@ fn same_as_posix_spawn(launcher: Launcher) {
 }
 
 every_launcher! {
-    a_plain_parent [every under No]: same_as_posix_spawn;
-    an_unusual_parent [tables under Docker]: |launcher| {
+    a_plain_parent_starts_programs_as_posix_spawn_does [every under No]: same_as_posix_spawn;
+    an_unusual_parent_starts_programs_as_posix_spawn_does [tables under Docker]: |launcher| {
         let directory = scratch();
         unusual_parent(directory.path());
         launcher.drop_parked();
         same_as_posix_spawn(launcher);
-        // Also once the library is warm, and for the second child as for the first.
+        // Also once the library has been used, and for the second child as for the first.
         same_as_posix_spawn(launcher);
     };
-    another_locale [exec under No]: |launcher| {
-        // SAFETY: nobody else looks at the environment yet.
+    a_program_has_the_locale_that_posix_spawn_gives [exec under No]: |launcher| {
+        // SAFETY: no other thread reads the environment yet.
         unsafe { std::env::set_var("LC_ALL", "C.UTF-8") };
         launcher.drop_parked();
         same_as_posix_spawn(launcher);
         let locale = state(&mut launcher.oracle()).locale;
         assert!(locale["set"].is_empty() || locale["CODESET"] == "UTF-8", "{locale:?}");
     };
-    same_as_std [steps under Docker]: |launcher| {
+    a_program_has_the_state_that_std_gives [steps under Docker]: |launcher| {
         let theirs = by_std(&program("spawnfd-oracle"));
         State::assert_same(&theirs, &state(&mut launcher.oracle()), &differs(launcher));
     };
-    the_parent_stays_as_it_was [steps under User]: |launcher| {
+    a_spawn_leaves_the_parent_unchanged [steps under User]: |launcher| {
         let directory = scratch();
         unusual_parent(directory.path());
         launcher.drop_parked();
-        untouched(launcher, "a plain spawn", |command| { command.arg("x"); });
-        untouched(launcher, "a failed action", |command| { command.chdir("/nowhere"); });
-        untouched(launcher, "a full one", |command| {
+        assert_parent_unchanged(launcher, "a plain spawn", |command| { command.arg("x"); });
+        assert_parent_unchanged(launcher, "a failed action", |command| { command.chdir("/nowhere"); });
+        assert_parent_unchanged(launcher, "a spawn with many actions", |command| {
             command
                 .umask(0o777)
                 .chdir("/")
@@ -192,12 +193,13 @@ every_launcher! {
                 .default_signals(spawnfd::SignalSet::ALL)
                 .signal_mask(spawnfd::SignalSet::ALL);
         });
-        untouched(launcher, "a filter", |command| {
+        assert_parent_unchanged(launcher, "a filter", |command| {
             command.no_new_privs().seccomp([ALLOW]);
         });
-        untouched(launcher, "inherited descriptors", |command| { command.inherit_descriptors(true); });
-        untouched(launcher, "a terminal", |command| {
-            // Its other side is gone at once, and with it this one; a new one each time, as it is hung up when the session ends.
+        assert_parent_unchanged(launcher, "inherited descriptors", |command| { command.inherit_descriptors(true); });
+        assert_parent_unchanged(launcher, "a terminal", |command| {
+            // The terminal is hung up at once, because its master is dropped. Each start needs a new one, since the
+            // end of a session hangs it up.
             let (_ours, theirs) = common::terminal();
             command.setsid().descriptor(theirs, 10).controlling_terminal(10).foreground(10);
         });
@@ -206,70 +208,70 @@ every_launcher! {
             let ruleset = ruleset.and_then(|set| set.add_rules(path_beneath_rules(["/dev"], AccessFs::WriteFile)));
             let ruleset: Option<OwnedFd> = ruleset.expect("a ruleset").into();
             let ruleset = ruleset.expect("this kernel has Landlock");
-            untouched(launcher, "a Landlock domain", |command| { command.no_new_privs().landlock(&ruleset); });
+            assert_parent_unchanged(launcher, "a Landlock domain", |command| { command.no_new_privs().landlock(&ruleset); });
         }
         match Cgroup::new() {
             Some(group) => {
                 let dir = File::open(&group.0).expect("own directory");
-                untouched(launcher, "a cgroup", |command| { command.cgroup(&dir); });
+                assert_parent_unchanged(launcher, "a cgroup", |command| { command.cgroup(&dir); });
             }
             None => skip("no writable cgroup v2"),
         }
     };
-    privileged_attributes_leave_the_parent_as_it_was [steps under No]: |launcher| {
+    privileged_attributes_leave_the_parent_unchanged [steps under No]: |launcher| {
         if !require_root() {
             return;
         }
-        untouched(launcher, "ids", |command| { command.gid(65534).uid(65534); });
-        untouched(launcher, "groups", |command| { command.groups([4, 5]); });
-        untouched(launcher, "capabilities", |command| {
+        assert_parent_unchanged(launcher, "ids", |command| { command.gid(65534).uid(65534); });
+        assert_parent_unchanged(launcher, "groups", |command| { command.groups([4, 5]); });
+        assert_parent_unchanged(launcher, "capabilities", |command| {
             let some = CapabilitySets { effective: 1, permitted: 1, inheritable: 1, bounding: 1, ambient: 1 };
             command.capabilities(some);
         });
-        untouched(launcher, "namespaces", |command| {
+        assert_parent_unchanged(launcher, "namespaces", |command| {
             command.namespaces(Namespaces::PID | Namespaces::MOUNT | Namespaces::NET | Namespaces::UTS);
         });
-        untouched(launcher, "a user namespace", |command| { command.user_namespace(0, 0); });
-        untouched(launcher, "a root directory", |command| { command.chroot("/"); });
-        untouched(launcher, "an oom score", |command| { command.oom_score_adj(-500); });
+        assert_parent_unchanged(launcher, "a user namespace", |command| { command.user_namespace(0, 0); });
+        assert_parent_unchanged(launcher, "a root directory", |command| { command.chroot("/"); });
+        assert_parent_unchanged(launcher, "an oom score", |command| { command.oom_score_adj(-500); });
         let mut holder = launcher.command("/bin/cat");
         holder.stdin(Stdio::Piped).namespaces(Namespaces::UTS | Namespaces::NET).wait_for_exec(true);
         match holder.spawn() {
             Ok(mut holder) => {
                 let kinds = (libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as u32;
-                untouched(launcher, "others' namespaces", |command| { command.join_namespace(&holder, kinds); });
+                assert_parent_unchanged(launcher, "others' namespaces", |command| { command.join_namespace(&holder, kinds); });
                 drop(holder.stdin.take());
                 common::wait_success(holder);
             }
-            Err(error) => skip(&format!("no namespaces here: {error}")),
+            Err(error) => skip(&format!("cannot create namespaces: {error}")),
         }
     };
 }
 
-/// Spawns and compares this process with itself.
-fn untouched<'fd>(launcher: Launcher, what: &str, change: impl Fn(&mut Command<'fd>)) {
+/// Spawns, and compares this process before and after.
+fn assert_parent_unchanged<'fd>(launcher: Launcher, what: &str, change: impl Fn(&mut Command<'fd>)) {
     let once = || {
         let mut command = launcher.command("/bin/true");
         command.stdout(Stdio::Null);
         change(&mut command);
-        // Some of them fail: at once, or by the wait of a child that nobody waited for.
+        // Some of these commands fail, in spawn or in the wait of a detached child.
         let _ = command.spawn().and_then(|mut child| child.wait());
         drop(command);
         launcher.drop_parked();
     };
-    // What the library keeps appears at first use: the low sockets, a stack, a page.
+    // The library opens at first use what it keeps: low sockets, a stack, a page.
     (0..3).for_each(|_| once());
     let _ = State::of_self();
     let before = State::of_self();
     once();
     let mut lines = State::diff(&before, &State::of_self(), &[]);
-    // Another Warm has another file.
+    // A new Warm has a new file.
     lines.retain(|line| !(launcher.is_warm() && line.starts_with("fds.") && line.contains(".inode: ")));
     assert!(lines.is_empty(), "{what} by {launcher:?} changed its caller:\n{}", lines.join("\n"));
 }
 
 #[test]
-fn a_script_is_started_as_posix_spawn_does() {
+fn a_script_starts_as_by_posix_spawn() {
     isolated!(|| {
         let directory = scratch();
         let script = directory.path().join("script");
@@ -286,7 +288,7 @@ fn a_script_is_started_as_posix_spawn_does() {
 }
 
 #[test]
-fn inherited_descriptors_are_those_of_posix_spawn() {
+fn inherited_descriptors_equal_those_of_posix_spawn() {
     isolated!(|| {
         let file = File::open("/dev/null").expect("there");
         let _kept = [5, 40, 900].map(|number| common::at_number(&file, number));
@@ -299,7 +301,7 @@ fn inherited_descriptors_are_those_of_posix_spawn() {
 }
 
 #[test]
-fn inherited_signals_are_those_of_a_plain_fork() {
+fn inherited_signals_equal_those_of_a_plain_fork() {
     isolated!(|| {
         let directory = scratch();
         unusual_parent(directory.path());
@@ -317,7 +319,7 @@ fn inherited_signals_are_those_of_a_plain_fork() {
 }
 
 #[test]
-fn arguments_come_through_unchanged() {
+fn arguments_arrive_unchanged() {
     isolated!(|| {
         let long = "x".repeat(100_000);
         let many: Vec<String> = (0..5000).map(|number| number.to_string()).collect();

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A zygote serves a calling thread only if that thread has the authority of the thread that parked the zygote, and hands down the same
-//! attributes. Any other thread's start is cold, and says why.
+//! A zygote serves a calling thread only if this thread has the authority, and the inheritable attributes, of the
+//! thread that parked the zygote. Any other thread's start is cold, and reports the reason.
 
 use crate::common;
 use std::fs;
 use std::path::Path;
 
-use crate::common::zygote::{goes_cold, is_used, prctl, raw, zygote};
+use crate::common::zygote::{assert_goes_cold, assert_zygote_used, prctl, raw, zygote};
 use crate::common::{code, state};
 use ::landlock::{ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
 use spawnfd::{Command, Stdio, Warm};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{State, copy_of_program, isolated, require_root, require_syscall, scratch, skip};
 
-/// By std's fork, which a pre_exec closure asks for.
+/// The state of a child of std's fork; the pre_exec closure makes std fork.
 fn by_fork(path: &Path) -> State {
     let mut command = std::process::Command::new(path);
     // SAFETY: does nothing.
@@ -24,7 +24,7 @@ fn by_fork(path: &Path) -> State {
     State::from_json(&output.stdout)
 }
 
-/// The child's whole state is that of a forked child.
+/// Asserts that the child's whole state is that of a forked child.
 #[track_caller]
 fn same_as_fork(warm: &Warm, oracle: &Path) {
     let fork = by_fork(oracle);
@@ -33,42 +33,44 @@ fn same_as_fork(warm: &Warm, oracle: &Path) {
     State::assert_same(&fork, &ours, &["pid", "mappings", "fds.1.inode", "fds.1.target"]);
 }
 
-/// Whether a zygote that the changed thread parks is used.
+/// Whether the library uses a zygote that the changed thread parks.
 #[derive(Clone, Copy)]
 enum After {
     Used,
-    /// The exec of the zygote gives it another authority than the thread has, so no zygote is parked.
+    /// Exec gives the zygote another authority than the thread has, so no zygote is parked.
     ExecChanges,
 }
 use After::{ExecChanges, Used};
 
-/// One thread changes itself. Its starts from a zygote parked before are cold; a zygote that it parks afterwards serves it; another thread
+/// One thread changes itself. Its starts from a zygote parked before are cold. A zygote that it parks afterwards
+/// serves it. Another thread still uses the first zygote.
 /// goes on with the first zygote.
 fn changed(reason: &'static str, after: After, change: impl Fn() -> bool + Sync) {
     changed_after(|| (), reason, after, change);
 }
 
-/// The same where all threads are confined to begin with.
+/// Like `changed`, in a process whose threads are all confined by `prepare`.
 fn changed_after(prepare: impl Fn(), reason: &'static str, after: After, change: impl Fn() -> bool + Sync) {
-    // Under a filter a zygote serves several threads only if the process began with one.
+    // Under a filter a zygote serves several threads only if the process started with one thread.
     common::in_single_threaded_fork(|| {
         let directory = scratch();
         let oracle = &copy_of_program("spawnfd-oracle", directory.path());
         prepare();
         let before = &zygote();
-        is_used(before);
+        assert_zygote_used(before);
         std::thread::scope(|scope| {
             let body = || {
                 if !change() {
                     return skip("refused here");
                 }
-                goes_cold(before, reason);
+                assert_goes_cold(before, reason);
                 same_as_fork(before, oracle);
-                // A change of ids clears the flag; without it nothing of Landlock could be shown.
+                // A change of ids clears the dumpable flag. Without the flag /proc would not show the thread's
+                // Landlock domain.
                 assert!(prctl(libc::PR_SET_DUMPABLE, 1));
                 let own = zygote();
                 match after {
-                    Used => is_used(&own),
+                    Used => assert_zygote_used(&own),
                     ExecChanges => {
                         let stats = own.stats();
                         assert!(stats.cannot.values().all(|why| why.starts_with("exec changes ")), "{stats:?}");
@@ -77,40 +79,44 @@ fn changed_after(prepare: impl Fn(), reason: &'static str, after: After, change:
                 }
                 same_as_fork(&own, oracle);
             };
-            scope.spawn(body).join().expect("its assertions hold");
+            scope.spawn(body).join().expect("the thread's assertions hold");
         });
-        is_used(before);
+        assert_zygote_used(before);
     });
 }
 
-macro_rules! changes {
-    ($($name:ident $reason:literal $after:ident: $change:expr;)*) => {$(
+macro_rules! goes_cold_after {
+    ($($name:ident $reason:literal $after:ident: $change:expr;)*) => {
+        mod goes_cold_after {
+            use super::*;
+            $(
         #[test]
         fn $name() {
             isolated!(|| changed($reason, $after, $change));
         }
-    )*};
+    )*
+        }};
 }
 
-changes! {
+goes_cold_after! {
     another_user "user ids" Used: || Confinement::default().user(54_321, 54_322).apply().is_ok();
-    another_file_system_user "user ids" ExecChanges: || {
+    another_fs_user "user ids" ExecChanges: || {
         raw(libc::SYS_setfsuid, [54_321, 0, 0]) && raw_answer(libc::SYS_setfsuid) == 54_321 && may_trace()
     };
     another_group "group ids" ExecChanges: || raw(libc::SYS_setresgid, [usize::MAX, 54_321, usize::MAX]) && may_trace();
     other_groups "groups" Used: || raw(libc::SYS_setgroups, [2, [7_u32, 8].as_ptr() as usize, 0]);
-    fewer_capabilities_to_come "capabilities" ExecChanges: || prctl(libc::PR_CAPBSET_DROP, 0);
+    a_smaller_bounding_set "capabilities" ExecChanges: || prctl(libc::PR_CAPBSET_DROP, 0);
     other_securebits "securebits" ExecChanges: || prctl(libc::PR_SET_SECUREBITS, 1);
-    no_new_privileges "no_new_privs" Used: || prctl(libc::PR_SET_NO_NEW_PRIVS, 1);
+    no_new_privs "no_new_privs" Used: || prctl(libc::PR_SET_NO_NEW_PRIVS, 1);
     other_namespaces "namespaces" Used: || raw(libc::SYS_unshare, [(libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as usize, 0, 0]);
     a_mount_namespace "namespaces" Used: || raw(libc::SYS_unshare, [libc::CLONE_NEWNS as usize, 0, 0]);
-    // Before Linux 6.3 there are no more threads afterwards.
+    // Before Linux 6.3 the process cannot start threads afterwards.
     a_time_namespace_for_children "namespaces" Used: || {
         raw(libc::SYS_unshare, [0x80, 0, 0]) && std::thread::Builder::new().spawn(|| ()).is_ok()
     };
     a_session_keyring "keyrings" Used: || raw(libc::SYS_keyctl, [1, 0, 0]);
     a_nice_value "scheduling" Used: || raw(libc::SYS_setpriority, [0, 0, 19]);
-    a_policy "scheduling" Used: || raw(libc::SYS_sched_setscheduler, [0, 3, [0_u32].as_ptr() as usize]);
+    a_scheduling_policy "scheduling" Used: || raw(libc::SYS_sched_setscheduler, [0, 3, [0_u32].as_ptr() as usize]);
     an_io_priority "I/O priority" Used: || raw(libc::SYS_ioprio_set, [1, 0, 2 << 13 | 6]);
     timer_slack "switches" Used: || prctl(libc::PR_SET_TIMERSLACK, 70_001);
     a_machine_check_policy "switches" Used: || {
@@ -118,7 +124,7 @@ changes! {
         unsafe { libc::prctl(libc::PR_MCE_KILL, 1, 1, 0, 0) == 0 }
     };
     a_memory_policy "memory policy" Used: || raw(libc::SYS_set_mempolicy, [1, [1_u64].as_ptr() as usize, 64]);
-    a_persona "personality" Used: || raw(libc::SYS_personality, [libc::ADDR_NO_RANDOMIZE as usize, 0, 0]);
+    another_personality "personality" Used: || raw(libc::SYS_personality, [libc::ADDR_NO_RANDOMIZE as usize, 0, 0]);
     one_processor "affinity" Used: || {
         std::thread::available_parallelism().is_ok_and(|count| count.get() > 1)
             && raw(libc::SYS_sched_setaffinity, [0, 8, [1_u64].as_ptr() as usize])
@@ -131,23 +137,23 @@ fn may_trace() -> bool {
     u64::from_str_radix(effective, 16).expect("hexadecimal") >> 19 & 1 == 1
 }
 
-/// What a call answers that changes nothing.
+/// The result of a call that changes nothing.
 fn raw_answer(number: libc::c_long) -> libc::c_long {
     // SAFETY: an invalid id.
     unsafe { libc::syscall(number, -1) }
 }
 
 #[test]
-fn a_filter() {
+fn a_start_goes_cold_after_a_filter() {
     isolated!(|| {
-        // A filter of an unprivileged thread needs no_new_privs, which would be the reason otherwise.
+        // An unprivileged thread needs no_new_privs for a filter. All threads set it, so that it is not the reason.
         let prepare = || assert!(prctl(libc::PR_SET_NO_NEW_PRIVS, 1));
         changed_after(prepare, "seccomp", Used, || confine::deny(&[("mkdirat", libc::EDOM)]).is_ok());
     });
 }
 
 #[test]
-fn a_working_directory_and_mask_of_its_own_are_handed_down() {
+fn a_zygote_hands_on_a_threads_own_directory_and_umask() {
     isolated!(|| {
         let directory = scratch();
         let oracle = &copy_of_program("spawnfd-oracle", directory.path());
@@ -158,23 +164,23 @@ fn a_working_directory_and_mask_of_its_own_are_handed_down() {
             }
             assert!(raw(libc::SYS_umask, [0o57, 0, 0]));
             std::env::set_current_dir("/usr").expect("there");
-            is_used(warm);
+            assert_zygote_used(warm);
             same_as_fork(warm, oracle);
         };
-        std::thread::scope(|scope| scope.spawn(body).join().expect("its assertions hold"));
+        std::thread::scope(|scope| scope.spawn(body).join().expect("the thread's assertions hold"));
     });
 }
 
 #[test]
-fn a_thread_that_cannot_be_compared() {
+fn a_thread_that_cannot_be_compared_goes_cold() {
     isolated!(|| {
         let warm = zygote();
         confine::deny(&[("statx", libc::EPERM)]).expect("confined");
-        goes_cold(&warm, "/proc");
+        assert_goes_cold(&warm, "/proc");
     });
 }
 
-/// Against writing only, so /proc can be read. A zygote parks with /dev/null as its output.
+/// Forbids writing only, so /proc can be read. Parking a zygote needs /dev/null for output.
 fn landlock() -> bool {
     let writing = AccessFs::from_write(ABI::V1);
     let ruleset = Ruleset::default().handle_access(writing).expect("known").create().expect("a ruleset");
@@ -183,17 +189,17 @@ fn landlock() -> bool {
 }
 
 #[test]
-fn a_landlock_domain() {
+fn a_start_goes_cold_after_a_landlock_domain() {
     isolated!(|| {
         if require_syscall("landlock_create_ruleset") {
-            // Landlock needs no_new_privs, which would be the reason otherwise.
+            // Landlock needs no_new_privs. All threads set it, so that it is not the reason.
             changed_after(|| assert!(prctl(libc::PR_SET_NO_NEW_PRIVS, 1)), "landlock", Used, landlock);
         }
     });
 }
 
 #[test]
-fn a_landlock_domain_within_another() {
+fn a_start_goes_cold_after_a_nested_landlock_domain() {
     isolated!(|| {
         if require_syscall("landlock_create_ruleset") {
             changed_after(|| assert!(landlock()), "landlock", Used, landlock);
@@ -202,7 +208,7 @@ fn a_landlock_domain_within_another() {
 }
 
 #[test]
-fn another_effective_user() {
+fn a_start_goes_cold_after_a_change_of_effective_user() {
     isolated!(|| {
         if !require_root() {
             return;
@@ -211,13 +217,13 @@ fn another_effective_user() {
         let oracle = copy_of_program("spawnfd-oracle", directory.path());
         let before = zygote();
         assert!(raw(libc::SYS_setresuid, [usize::MAX, 54_321, usize::MAX]));
-        goes_cold(&before, "user ids");
+        assert_goes_cold(&before, "user ids");
         same_as_fork(&before, &oracle);
     });
 }
 
 #[test]
-fn as_many_filters_but_others() {
+fn a_start_goes_cold_with_an_equal_number_of_other_filters() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("made");
@@ -228,13 +234,13 @@ fn as_many_filters_but_others() {
             scope.spawn(move || {
                 deny("uname", spawnfd_tests::Errno::EDOM).expect("confined");
                 let warm = zygote();
-                is_used(&warm);
+                assert_zygote_used(&warm);
                 send.send(warm).expect("waited for");
                 let _ = ended.recv();
             });
             let warm = receive.recv().expect("comes");
             deny("mkdir", spawnfd_tests::Errno::EDOM).expect("confined");
-            goes_cold(&warm, "seccomp");
+            assert_goes_cold(&warm, "seccomp");
             let mut command = Command::new("/bin/mkdir");
             assert_ne!(code(command.warm(&warm).arg(&path).stderr(Stdio::Null).spawn()), Ok(0));
             assert!(!path.exists());
@@ -244,41 +250,41 @@ fn as_many_filters_but_others() {
 }
 
 #[test]
-fn filters_from_before_there_were_threads() {
+fn threads_share_a_zygote_under_filters_of_the_whole_process() {
     isolated!(|| {
         let confinement = Confinement::default().no_new_privs();
         confinement.deny("mkdirat", spawnfd_tests::Errno::EDOM).expect("known").apply().expect("confined");
         let other_thread = |body: &(dyn Fn() + Sync)| {
-            std::thread::scope(|scope| scope.spawn(body).join().expect("its assertions hold"));
+            std::thread::scope(|scope| scope.spawn(body).join().expect("the thread's assertions hold"));
         };
         let warm = zygote();
-        is_used(&warm);
-        other_thread(&|| goes_cold(&warm, "seccomp"));
+        assert_zygote_used(&warm);
+        other_thread(&|| assert_goes_cold(&warm, "seccomp"));
         common::in_single_threaded_fork(|| {
-            // The first use, by whatever it is.
+            // Any first use of the library, before other threads start.
             assert_eq!(code(Command::new("/bin/true").spawn()), Ok(0));
             other_thread(&|| {
                 let warm = zygote();
-                is_used(&warm);
-                other_thread(&|| is_used(&warm));
+                assert_zygote_used(&warm);
+                other_thread(&|| assert_zygote_used(&warm));
             });
         });
     });
 }
 
 #[test]
-fn ids_of_all_threads() {
+fn a_start_goes_cold_while_all_threads_have_other_ids() {
     isolated!(|| {
         if !require_root() {
             return;
         }
         let warm = zygote();
-        is_used(&warm);
-        // SAFETY: integers. libc changes all threads, the keeper's too.
+        assert_zygote_used(&warm);
+        // SAFETY: integers. libc changes all threads, the keeper thread included.
         assert_eq!(unsafe { libc::seteuid(54_321) }, 0);
-        goes_cold(&warm, "user ids");
+        assert_goes_cold(&warm, "user ids");
         // SAFETY: as above.
         assert_eq!(unsafe { libc::seteuid(0) }, 0);
-        is_used(&warm);
+        assert_zygote_used(&warm);
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is refused, with which errno, in which order; and that no child has existed.
+//! Invalid commands: the errno, the order of precedence, and the absence of any child.
 
 use crate::common;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The error that both spawning and validating give.
+/// The error of both spawn and validate.
 fn refused(command: &mut Command<'_>) -> Error {
     let by_spawn = command.refused("refused");
     let by_validate = command.validate().expect_err("refused");
@@ -37,7 +37,7 @@ fn change(change: impl for<'a> Fn(&'a mut Command<'static>) -> &'a mut Command<'
     })
 }
 
-/// Actions that no child must ever see.
+/// Invalid actions, which no child may receive.
 fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
     let null = || File::open("/dev/null").expect("there");
     let numbers = [-1, -100, -3, i32::MIN];
@@ -78,7 +78,7 @@ fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
     for value in [1001, -1001, i32::MAX, i32::MIN] {
         all.push(("oom_score_adj", Errno::EINVAL, change(move |c| c.oom_score_adj(value))));
     }
-    // To setresuid that would be no change.
+    // setresuid takes this value as "no change".
     all.push(("uid", Errno::EINVAL, change(|c| c.uid(u32::MAX))));
     all.push(("gid", Errno::EINVAL, change(|c| c.gid(u32::MAX))));
     all.push(("groups", Errno::EINVAL, change(|c| c.groups(vec![1; (1 << 16) + 1]))));
@@ -90,7 +90,7 @@ fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
     all.push(("open_at NUL", Errno::EINVAL, change(move |c| c.open_at(null(), nul, OpenHow::READ, 5))));
     all.push(("chdir NUL", Errno::EINVAL, change(move |c| c.chdir(nul))));
     all.push(("chroot NUL", Errno::EINVAL, change(move |c| c.chroot(nul))));
-    // Numbers that no earlier action provides.
+    // Numbers that no earlier action opens.
     all.push(("dup2 of nothing", Errno::EBADF, change(|c| c.dup2(7, 8))));
     all.push(("dup2 of itself", Errno::EBADF, change(|c| c.dup2(7, 7))));
     all
@@ -119,7 +119,7 @@ fn bad_actions_are_refused_by_index() {
     });
 }
 
-/// Attributes and arguments that are wrong, whatever the actions.
+/// Invalid attributes and arguments, whatever the actions.
 fn bad_attributes() -> Vec<(&'static str, Change)> {
     let nul = OsStr::from_bytes(b"a\0b");
     let allow = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
@@ -189,7 +189,7 @@ fn names_and_paths_are_checked() {
             let error = Template::search("true", OsStr::from_bytes(b"/bin\0")).expect_err("refused");
             assert_eq!(error.errno(), Errno::EINVAL);
             for path in ["", ":", "::", ".", "bin:./bin"] {
-                let error = Template::search("true", path).expect_err("nowhere to look");
+                let error = Template::search("true", path).expect_err("no directory to search");
                 assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ENOENT), "{path:?}");
             }
         });
@@ -197,9 +197,9 @@ fn names_and_paths_are_checked() {
 }
 
 #[test]
-fn the_first_in_line_is_reported() {
+fn errors_are_reported_in_order_of_precedence() {
     isolated!(|| {
-        // In the order of precedence; each added to those before it, from the last to the first.
+        // From the lowest precedence to the highest; each error is added to the previous ones.
         let mut command = Command::new("/bin/true");
         let expect = |command: &mut Command<'static>, stage: Stage, errno: Errno| {
             let error = refused(command);
@@ -214,13 +214,13 @@ fn the_first_in_line_is_reported() {
         command.umask(0).nice(99).umask(0o1000);
         expect(&mut command, Stage::Action(1), Errno::EINVAL);
         command.parent_death_signal(99).current_dir(OsStr::from_bytes(b"\0"));
-        assert!(refused(&mut command).call().contains("parent_death_signal(99)"), "the first that was refused");
+        assert!(refused(&mut command).call().contains("parent_death_signal(99)"), "the first invalid attribute");
         for _ in 0..MAX_ACTIONS {
             command.umask(0);
         }
         expect(&mut command, Stage::Validate, Errno::E2BIG);
         assert_eq!(refused(&mut command).kind(), ErrorKind::TooMany);
-        // The program comes before all of it: there is nothing to validate for one that is not there.
+        // The program has the highest precedence: without it the command cannot be validated.
         let mut command = Command::new("/nowhere/true");
         command.arg(OsStr::from_bytes(b"\0")).nice(99);
         expect(&mut command, Stage::Template, Errno::ENOENT);
@@ -228,19 +228,19 @@ fn the_first_in_line_is_reported() {
 }
 
 #[test]
-fn what_cannot_be_meant_has_no_child() {
+fn invalid_commands_never_create_a_child() {
     isolated!(|| {
         // SAFETY: a handler that counts.
         unsafe { libc::signal(libc::SIGCHLD, count as *const () as libc::sighandler_t) };
         common::warm_up(Launcher::Clone3);
         let warm = SIGNALS.load(Ordering::Relaxed);
-        assert_ne!(warm, 0, "children that were programs say so");
-        // A refused clone shows any attempt to make a child.
+        assert_ne!(warm, 0, "a child that ran a program sends SIGCHLD");
+        // A refused clone shows any attempt to create a child.
         let answers = std::thread::spawn(|| {
             let calls = ["clone", "clone3", "fork", "pidfd_spawn_run"];
             spawnfd_tests::confine::deny(&calls.map(|call| (call, libc::EXDEV))).expect("confined");
             let errno = |error: Error| assert_ne!(error.errno(), Errno::EXDEV, "{error}");
-            // A thread with filters keeps its status file open.
+            // For a thread with filters the library keeps the thread's status file open.
             Command::new("/bin/true").refused("no clone");
             let before = Snapshot::take();
             let attributes = bad_attributes().into_iter().map(|(_, add)| add);
@@ -258,14 +258,14 @@ fn what_cannot_be_meant_has_no_child() {
 }
 
 #[test]
-fn validate_starts_nothing_and_accepts_what_is_right() {
+fn validate_accepts_valid_commands_and_starts_nothing() {
     isolated!(|| {
         assert_leaves_nothing(Launcher::Clone3, || {
             let mut command = Command::new("/bin/true");
             command.stdin(Stdio::Piped).stdout(Stdio::Piped).stderr(Stdio::Piped).close(i32::MAX).umask(0o777);
             command.limit(15, Some(u64::MAX), None).nice(-20).nice(19).oom_score_adj(-1000).oom_score_adj(1000);
             command.scheduler(1, 99).scheduler(2, 1).close_range(0, u32::MAX).parent_death_signal(64);
-            command.validate().expect("nothing wrong");
+            command.validate().expect("all actions are valid");
             assert_eq!(common::children(), Vec::<i32>::new());
         });
     });
@@ -298,14 +298,14 @@ fn huge_numbers_fail_in_the_child_by_index() {
 #[test]
 fn an_inherited_variable_without_a_name_is_passed_on() {
     isolated!(|| {
-        // SAFETY: nobody else looks at them now, and the text is there for ever.
+        // SAFETY: no other thread reads the environment now, and the string is static.
         assert_eq!(unsafe { libc::putenv(c"=x=1".as_ptr().cast_mut()) }, 0);
         let env = || Command::new("/usr/bin/env");
         for output in [env().run(), env().env("Y", "2").run(), env().environment(&Env::inherit()).run()] {
-            let output = output.expect("as execve does it");
+            let output = output.expect("execve accepts it");
             assert!(output.text().lines().any(|line| line == "=x=1"), "{}", output.text());
         }
-        let error = env().env("=x", "2").run().expect_err("no name to be set");
+        let error = env().env("=x", "2").run().expect_err("the name is empty");
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
     });
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Confinement answers as Docker does, refuses what it is told to refuse, and stays with its thread.
+//! The confinement helpers: Docker's profile gives Docker's answers, single refusals work, and other threads are
+//! unaffected.
 
 use std::thread;
 
 use spawnfd_tests::confine::{self, Confinement, Error};
 use spawnfd_tests::{Answer, Errno, State, has_syscall, isolated, require_syscall};
 
-/// Runs `body` in a thread of its own, which it may confine.
+/// Runs `body` in a thread of its own, which `body` may confine.
 fn in_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     thread::spawn(body).join().expect("the thread's assertions hold")
 }
@@ -34,7 +35,7 @@ fn docker_answers_as_docker_does() {
             assert_eq!(errno(libc::SYS_mount, [0, 0, 0]), libc::EPERM);
             assert_eq!(errno(libc::SYS_bpf, [0, 0, 0]), libc::EPERM);
             assert_eq!(errno(libc::SYS_pidfd_getfd, [usize::MAX, 0, 0]), libc::EPERM);
-            // What Docker allows gets as far as the kernel.
+            // Calls that Docker allows reach the kernel.
             assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::EINVAL);
             assert_eq!(errno(libc::SYS_pidfd_open, [std::process::id() as usize, 0xffff, 0]), libc::EINVAL);
             assert_eq!(errno(libc::SYS_socket, [libc::AF_UNIX as usize, libc::SOCK_STREAM as usize, 0]), 0);
@@ -42,7 +43,8 @@ fn docker_answers_as_docker_does() {
             assert_eq!(errno(libc::SYS_personality, [0xffff_ffff, 0, 0]), 0);
             let no_randomisation = libc::ADDR_NO_RANDOMIZE as usize;
             assert_eq!(errno(libc::SYS_personality, [no_randomisation, 0, 0]), libc::EPERM);
-            // Flags first on x86-64 and aarch64; with a namespace flag it is refused before anything else is looked at.
+            // The flags come first on x86-64 and aarch64. With a namespace flag the filter refuses the call before
+            // the kernel checks anything.
             let new_user = (libc::CLONE_NEWUSER | libc::SIGCHLD) as usize;
             assert_eq!(errno(libc::SYS_clone, [new_user, 0, 0]), libc::EPERM);
             assert!(thread::spawn(|| ()).join().is_ok(), "clone without namespaces works");
@@ -74,7 +76,7 @@ fn confinement_stays_with_its_thread() {
             State::of_self()
         });
         let after = State::of_self();
-        // Other tests of this process open descriptors and start threads and children meanwhile.
+        // Other tests of this process open descriptors, and start threads and children, at the same time.
         State::assert_same(&before, &after, &["fds", "threads", "children", "mappings"]);
         assert_eq!(inside.seccomp, Answer::Known("filter".to_owned()));
         let lines = State::diff(&before, &inside, &[]);
@@ -89,7 +91,7 @@ fn single_calls_are_refused() {
             confine::deny(&[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)]).expect("confined");
             assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::ENOSYS);
             assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::EPERM);
-            // Later refusals win over earlier ones of the same kind.
+            // A later refusal takes precedence over an earlier one of the same kind.
             confine::deny(&[("close_range", libc::ENOSYS)]).expect("confined again");
             assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::ENOSYS);
             assert_eq!(errno(libc::SYS_getpid, [0, 0, 0]), 0);

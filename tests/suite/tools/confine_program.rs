@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program spawnfd-confine: what it starts is confined as told, and otherwise as if started directly.
+//! The program spawnfd-confine: the program that it executes is confined as requested, and otherwise as if started
+//! directly.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -52,7 +53,7 @@ fn the_program_under_docker_has_dockers_capabilities() {
         for set in ["inheritable", "ambient"] {
             assert_eq!(state.capabilities[set], Answer::Known(vec![]), "{set}");
         }
-        // Docker does not set it, and one filter is one filter.
+        // Docker does not set no_new_privs, and its profile is one filter.
         if has(&outside, "effective", "sys_admin") {
             assert_eq!(state.no_new_privs, outside.no_new_privs);
         }
@@ -74,10 +75,10 @@ fn nothing_else_differs_under_docker() {
             "seccomp_filters",
             "capabilities",
             "no_new_privs",
-            // Docker's profile refuses the questions themselves.
+            // Docker's profile refuses the queries themselves.
             "mempolicy",
             "session_keyring",
-            // Before Linux 5.16 a filter also turned mitigations on.
+            // Before Linux 5.16 a filter also turned CPU mitigations on.
             "speculation",
         ];
         State::assert_same(&oracle(&[]), &oracle(&["--docker"]), &ignored);
@@ -117,7 +118,7 @@ fn ordinary_programs_run_under_docker() {
 #[test]
 fn the_program_gets_the_refusals() {
     isolated!(|| {
-        // The oracle asks for its personality, memory policy and priority: refused calls show as their errno.
+        // The oracle queries its personality, memory policy and priority: a refused query shows as its errno.
         let state = oracle(&["--deny", "personality=EPERM", "--deny", "getpriority=38"]);
         let refused = |text: &str| serde_json::json!({ "errno": text });
         assert_eq!(serde_json::to_value(&state.personality).expect("JSON"), refused("EPERM"));
@@ -131,7 +132,7 @@ fn the_program_runs_under_the_profile() {
         for profile in ["docker", "podman", "system-service", "flatpak"] {
             for answer in ["", "=kill"] {
                 let profile = format!("{profile}{answer}");
-                // acct(NULL), which all four refuse.
+                // acct(NULL), which all four profiles refuse.
                 let script = "import ctypes; print(ctypes.CDLL(None, use_errno=True).syscall(163, 0))";
                 let output = run(confined(&["--profile", &profile, "--"]).args(["/usr/bin/python3", "-c", script]));
                 if answer.is_empty() {
@@ -202,7 +203,7 @@ fn no_new_privs_is_set() {
 }
 
 #[test]
-fn the_program_sees_nothing_of_the_way() {
+fn the_program_inherits_nothing_from_spawnfd_confine() {
     isolated!(|| {
         let direct = run(Command::new(program("spawnfd-oracle")).stdin(Stdio::null()));
         let direct = State::from_json(&direct.stdout);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The helpers notice what they are for: leaks, hangs, failures in another process, skips.
+//! The test helpers detect leaks, hangs, failures in another process, and skips.
 
 use std::fs::File;
 use std::panic::catch_unwind;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{Confined, State, deadline, has_syscall, isolated, require_syscall, scratch, skip};
 
-/// Runs one test of `on_purpose` in a process of its own; answers its status and all its output.
+/// Runs one test of `on_purpose` in a process of its own; returns its status and its whole output.
 fn run_again(test: &str, variables: &[(&str, &str)]) -> (std::process::ExitStatus, String) {
     let output = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", &format!("helpers::on_purpose::{test}"), "--include-ignored", "--nocapture"])
@@ -33,7 +33,7 @@ fn leaks_are_found() {
         File::create(&temporary).expect("own directory");
         let mut child = Command::new("true").spawn().expect("starts");
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: stores one `siginfo_t`; WNOWAIT leaves the child to be waited for below.
+        // SAFETY: stores one `siginfo_t`; WNOWAIT leaves the child to be reaped below.
         unsafe { libc::waitid(libc::P_PID, child.id(), info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || stopped.recv());
@@ -69,7 +69,7 @@ fn a_changed_descriptor_is_found() {
 }
 
 #[test]
-fn an_isolated_test_is_alone() {
+fn an_isolated_test_has_a_clean_process() {
     isolated!(|| {
         let state = State::of_self();
         assert_eq!(state.threads.known(), Some(&2), "libtest's main thread and this one");
@@ -79,11 +79,11 @@ fn an_isolated_test_is_alone() {
     });
 }
 
-/// Tests that fail, hang or skip on purpose: the tests below run them one by one.
+/// Tests that fail, hang or skip on purpose. The tests below run them one at a time.
 mod on_purpose {
     use super::*;
 
-    /// For `sleep`, so that the caller can tell its process from others.
+    /// The argument of `sleep`, by which the caller recognises its process.
     fn seconds() -> String {
         std::env::var("SECONDS").unwrap_or_else(|_| "100000".to_owned())
     }
@@ -128,7 +128,7 @@ mod on_purpose {
 
     #[test]
     #[ignore = "misses its deadline on purpose"]
-    fn misses_its_deadline() {
+    fn exceeds_its_deadline() {
         deadline(Duration::from_millis(200), || std::thread::sleep(Duration::from_secs(100)));
     }
 
@@ -188,7 +188,7 @@ fn a_process_left_behind_is_killed_and_named() {
 #[test]
 fn ignored_and_blocked_signals_are_not_inherited() {
     let test = std::env::current_exe().expect("this test");
-    // As nohup and shells without job control start their commands.
+    // As nohup, and shells without job control, start their commands.
     let output = Command::new("env")
         .args(["--ignore-signal=HUP,INT,QUIT", "--block-signal=TERM,USR1"])
         .arg(test)
@@ -210,7 +210,7 @@ fn a_deadline_ends_the_process() {
 }
 
 #[test]
-fn a_deadline_that_is_kept_leaves_nothing() {
+fn a_deadline_that_is_met_leaves_nothing() {
     isolated!(|| {
         let before = Snapshot::take();
         assert_eq!(deadline(Duration::from_secs(60), || 7), 7);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The oracle shows what a process inherited, all of it, and nothing that comes from the oracle itself.
+//! The oracle shows everything that a process inherited, and nothing that the oracle itself causes.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,10 +10,10 @@ use std::process::{Command, Output, Stdio};
 
 use spawnfd_tests::{Answer, State, copy_of_program, isolated, program, require_root, scratch};
 
-/// Differs because each run has its own pipes.
+/// Fields that differ because each run has its own pipes.
 const PIPES: &[&str] = &["pid", "mappings", "fds.1.inode", "fds.1.target", "fds.2.inode", "fds.2.target"];
 
-/// A number that no other descriptor of this process has, std's own between fork and exec included.
+/// A number that no other descriptor of this process has, not even one of std's between fork and exec.
 const HIGH: i32 = 900;
 
 fn oracle() -> Command {
@@ -45,14 +45,14 @@ fn state(command: &mut Command) -> State {
     State::from_json(&output(command).stdout)
 }
 
-/// The descriptors of a state but those that whoever started these tests left open for all.
+/// The descriptors of a state, without those that the process that runs the tests has left open.
 fn numbers(state: &State) -> Vec<i32> {
     let own = State::of_self().fds;
     let left_open = |fd: &i32| *fd > 2 && own.get(fd).is_some_and(|own| !own.cloexec);
     state.fds.keys().copied().filter(|fd| !left_open(fd)).collect()
 }
 
-/// The only lines in which `b` differs from an untouched run.
+/// The lines in which `b` differs from an unchanged run.
 fn differences(b: &mut Command) -> Vec<String> {
     State::diff(&state(&mut changed(|| {})), &state(b), PIPES)
 }
@@ -67,7 +67,7 @@ fn two_runs_are_the_same() {
 #[test]
 fn fork_and_posix_spawn_are_the_same() {
     isolated!(|| {
-        // With a pre_exec closure std forks.
+        // Because of the pre_exec closure, std forks.
         let ignoring = [PIPES, State::POSIX_SPAWN_LEAVES].concat();
         State::assert_same(&state(&mut oracle()), &state(&mut changed(|| {})), &ignoring);
     });
@@ -92,7 +92,7 @@ fn a_plain_child_has_only_standard_descriptors() {
 }
 
 #[test]
-fn arguments_and_environment_come_through() {
+fn arguments_and_environment_arrive_unchanged() {
     isolated!(|| {
         let mut command = oracle();
         command.arg0("another name").args(["a b", "", "ü"]).env_clear().env("A", "1=2").env("LC_ALL", "C");
@@ -110,7 +110,7 @@ fn arguments_and_environment_come_through() {
 }
 
 #[test]
-fn bytes_that_are_not_text_are_marked() {
+fn bytes_that_are_not_utf_8_are_marked() {
     isolated!(|| {
         use std::os::unix::ffi::OsStrExt;
         let state = state(oracle().arg(std::ffi::OsStr::from_bytes(b"x\xff")));
@@ -150,7 +150,7 @@ fn mask_dispositions_and_pending_signals_are_seen() {
                 libc::sigaddset(&raw mut set, libc::SIGRTMAX());
                 libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
                 libc::kill(libc::getpid(), libc::SIGUSR1);
-                // A shell without job control starts its background commands with some ignored.
+                // A shell without job control starts its background commands with some signals ignored.
                 for signal in 1..32 {
                     libc::signal(signal, libc::SIG_DFL);
                 }
@@ -161,7 +161,7 @@ fn mask_dispositions_and_pending_signals_are_seen() {
         assert_eq!(state.signal_mask, Answer::Known(vec!["SIGUSR1".to_owned(), "SIG64".to_owned()]));
         assert_eq!(state.pending, Answer::Known(vec!["SIGUSR1".to_owned()]));
         assert_eq!(state.pending_to_thread, Answer::Known(vec![]));
-        // SIG32 and SIG33: see State::POSIX_SPAWN_LEAVES; some ancestor may have been started that way.
+        // SIG32 and SIG33: see State::POSIX_SPAWN_LEAVES; an ancestor may have been started by posix_spawn.
         let ignored: Vec<&str> = state
             .dispositions
             .iter()
@@ -177,7 +177,7 @@ fn mask_dispositions_and_pending_signals_are_seen() {
 #[test]
 fn sigpipe_stays_default() {
     isolated!(|| {
-        // std sets it to default for its children. std's runtime would ignore it in the oracle.
+        // std sets SIGPIPE to default for its children. std's runtime would ignore it in the oracle.
         assert_eq!(state(&mut oracle()).dispositions["SIGPIPE"], Answer::Known("default".to_owned()));
     });
 }
@@ -291,7 +291,7 @@ fn ids_and_capabilities_are_seen() {
 }
 
 #[test]
-fn fields_can_be_chosen_and_sent_elsewhere() {
+fn fields_can_be_selected_and_sent_to_a_descriptor() {
     isolated!(|| {
         let output = output(oracle().args(["--fields", "umask,pid"]));
         let text = String::from_utf8(output.stdout).expect("JSON is text");

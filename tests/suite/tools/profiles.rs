@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each seccomp profile allows and refuses the calls of its original, with the errno or with SIGSYS.
+//! Each seccomp profile allows and refuses the calls of its original, by the errno or by SIGSYS.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
@@ -16,7 +16,7 @@ const BAD: usize = usize::MAX;
 /// A call that no kernel has.
 const NEWER: c_long = 500;
 
-/// A number and arguments with which the call fails, or changes nothing but the calling process.
+/// A call's number, and arguments with which it fails or changes only the calling process.
 type Call = (c_long, [usize; 5]);
 
 /// Calls that reach the kernel under every profile.
@@ -47,7 +47,7 @@ const fn family(number: c_int) -> [usize; 5] {
     [number as usize, SOCK_STREAM as usize, 0, 0, 0]
 }
 
-/// The status of a child that confines itself, makes the call, and exits with its errno, or 0.
+/// The wait status of a child that confines itself, makes the call, and exits with its errno, or 0.
 fn status_of(confinement: Option<(Profile, Answer)>, (number, arguments): Call) -> ExitStatus {
     let child = copy::fork(|| {
         // SAFETY: an integer; SIGSYS must not dump core.
@@ -72,7 +72,7 @@ fn wait_for(child: i32) -> ExitStatus {
     ExitStatus::from_raw(status)
 }
 
-/// Checks that the kernel answers allowed calls as it does without the profile, and the filter answers the others.
+/// Checks that allowed calls have the kernel's result as without the profile, and the others the filter's result.
 fn check(profile: Profile, allowed: &[Call], refused: &[(Call, c_int)], unknown: &[Call]) {
     for &call in ORDINARY.iter().chain(allowed) {
         let expected = status_of(None, call);
