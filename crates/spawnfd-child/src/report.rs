@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packs_without_loss_and_never_as_success() {
+    fn packing_is_lossless_and_never_means_success() {
         let stages = [
             Stage::Descriptors,
             Stage::Action(0),

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_session_group_and_descent() {
+    fn finds_members_by_session_group_and_descent() {
         let list = [
             stat(1, 1, 0, 1, 1),
             stat(90, 40, 1, 90, 90),

@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_name_that_looks_like_the_rest_of_the_line() {
+    fn parses_names_that_look_like_the_rest_of_the_line() {
         let tail = "S 7 8 9 34816 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2 3\n";
         for name in ["a", "a) R 1 1 1 (b", ") ", "((", "x\ny", "0123456789abcdef"] {
             let line = alloc::format!("123 ({name}) {tail}");
@@ -417,18 +417,18 @@ mod tests {
         }
         let is_alive = |line: &[u8]| Stat::parse(line).expect("a line").is_alive();
         assert!(!is_alive(b"1 (a) Z 7 8 9 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4711\n"));
-        assert!(is_alive(b"1 (a) Z 7 8 9 0 -1 0 1 2 3 4 5 6 7 8 20 0 2 0 4711\n"), "its first thread has ended");
+        assert!(is_alive(b"1 (a) Z 7 8 9 0 -1 0 1 2 3 4 5 6 7 8 20 0 2 0 4711\n"), "only its first thread has ended");
         let is_ending = |line: &[u8]| Stat::parse(line).expect("a line").is_ending();
         assert!(is_ending(b"1 (a) R 7 8 9 0 -1 4194308 1 2 3 4 5 6 7 8 20 0 1 0 4711\n"));
         assert!(!is_ending(b"1 (a) R 7 8 9 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711\n"), "it runs");
-        assert!(!is_ending(b"1 (a) Z 7 8 9 0 -1 4194308 1 2 3 4 5 6 7 8 20 0 1 0 4711\n"), "it has ended");
+        assert!(!is_ending(b"1 (a) Z 7 8 9 0 -1 4194308 1 2 3 4 5 6 7 8 20 0 1 0 4711\n"), "the process has ended");
         for line in ["", "123", "123 (a", "123 (a)", "123 (a) S 7 8 9 1", "x (a) S 7 8 9"] {
             assert_eq!(Stat::parse(line.as_bytes()), None, "{line:?}");
         }
     }
 
     #[test]
-    fn reads_whether_a_kill_is_pending() {
+    fn parses_whether_a_kill_is_pending() {
         let is_killed = |pending: &str| {
             let line = alloc::format!("1 (a) D 7 8 9 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2 3 4 5 6 7 8{pending}\n");
             Stat::parse(line.as_bytes()).expect("a line").is_killed()
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_has_an_effect_on_its_process_only() {
+    fn kill_effect_checks_the_start_time() {
         let mut child = sleep();
         let process = Stat::read(child.id() as i32).expect("it runs").process;
         assert_eq!(process.kill_effect(), KillEffect::Pending, "this user may kill it");

@@ -314,16 +314,16 @@ mod tests {
 
     /// The layouts equal those of include/uapi/linux/spawn.h.
     #[test]
-    fn layouts() {
+    fn layouts_equal_those_of_the_kernel() {
         assert_eq!((size_of::<RawAction>(), offset_of!(RawAction, arg)), (32, 16));
         assert_eq!((size_of::<RawArgs>(), offset_of!(RawArgs, path), offset_of!(RawArgs, actions)), (64, 8, 32));
         assert_eq!((offset_of!(RawArgs, failed), offset_of!(RawArgs, pid)), (44, 48));
-        assert_eq!(size_of::<abi::open_how>(), 24, "behind the path in struct spawn_open");
+        assert_eq!(size_of::<abi::open_how>(), 24, "follows the path in struct spawn_open");
     }
 
     /// Each action gets the address of its own detail, and actions without a detail keep their argument.
     #[test]
-    fn details_find_their_actions() {
+    fn each_action_points_to_its_detail() {
         let mut actions = Actions::with_capacity(0);
         for mask in 0..20 {
             actions.push(Action { kind: 10, fd: mask as i32, ..Action::default() });
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_says_so() {
+    fn an_unpatched_kernel_refuses_a_builder() {
         match Builder::open(Calls::NONE) {
             Ok(_) => {}
             Err(errno) => assert!([Errno::EINVAL, Errno::ENOSYS, Errno::EPERM].contains(&errno), "{errno:?}"),

@@ -58,7 +58,7 @@ mod tests {
 
     /// landlock_restrict_self returns EBADFD for a descriptor that is not a ruleset.
     #[test]
-    fn a_descriptor_in_bad_state_has_a_name() {
+    fn ebadfd_has_a_name() {
         assert_eq!((Errno::EBADFD.name(), Errno::EBADFD.raw()), ("EBADFD", 77));
     }
 }

@@ -182,7 +182,7 @@ mod tests {
 
     /// include/uapi/linux/pidfd.h: PIDFD_INFO_SIZE_VER0, and the order of its fields.
     #[test]
-    fn the_layout_is_the_kernel_s() {
+    fn the_layout_equals_that_of_the_kernel() {
         assert_eq!((size_of::<PidfdInfo>(), align_of::<PidfdInfo>()), (64, 8));
         assert_eq!((offset_of!(PidfdInfo, mask), offset_of!(PidfdInfo, cgroupid)), (0, 8));
         assert_eq!(

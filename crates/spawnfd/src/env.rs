@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns() {
+    fn patterns_match_names() {
         for (pattern, name, expected) in [
             ("*_KEY", "API_KEY", true),
             ("*_KEY", "KEY", false),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn verbatim_strings_stay_as_they_are() {
+    fn verbatim_strings_are_unchanged() {
         let env = Env::verbatim(["B=2", "A=1", "B=3", "=x", "word"]).unwrap();
         let strings = |env: &Env| env.encode().unwrap().iter().map(CStr::to_owned).collect::<Vec<_>>();
         assert_eq!(strings(&env), [c"B=2", c"A=1", c"B=3", c"=x", c"word"].map(CStr::to_owned));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_unchanged_is_encoded_once() {
+    fn an_unchanged_environment_is_encoded_once() {
         let (first, second) = (Env::inherit(), Env::inherit());
         assert!(Arc::ptr_eq(&first.encode().unwrap(), &second.encode().unwrap()));
         let changed = second.set("SPAWNFD_TEST_CHANGED", "1");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_name() {
+    fn invalid_names_and_values_are_refused() {
         for env in [Env::empty().set("", "x"), Env::empty().set("A=B", "x"), Env::empty().set("A", "x\0y")] {
             assert_eq!(env.encode().unwrap_err().errno(), spawnfd_sys::Errno::EINVAL);
         }

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_as_strace_does() {
+    fn errors_print_as_in_strace() {
         let error = Error::new(Stage::Action(3), Errno::EBADF, "dup2(7, 1)");
         assert_eq!(error.to_string(), "action 3: dup2(7, 1) = -1 EBADF (Bad file descriptor)");
         assert_eq!((error.action(), error.kind(), error.call()), (Some(3), ErrorKind::Other, "dup2(7, 1)"));

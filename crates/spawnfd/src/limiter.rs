@@ -392,7 +392,7 @@ mod tests {
         let limiter = Limiter::new(1);
         let permit = limiter.try_acquire();
         let mut first = limiter.acquire_async();
-        first.when_ready(Waker::new(|| panic!("this test's own")));
+        first.when_ready(Waker::new(|| panic!("on purpose")));
         let mut second = limiter.acquire_async();
         drop(permit);
         assert!(first.take().is_some() && second.take().is_some());

@@ -212,7 +212,7 @@ fn running_out_of_descriptors_is_an_error() {
     });
 }
 
-/// With no free descriptor, with one, with two…: each outcome is an error or a child, and no further descriptor stays
+/// With no free descriptor, with one, with two: each outcome is an error or a child, and no further descriptor stays
 /// open.
 fn assert_nothing_left_at_each_limit(template: &Template, warm: bool) {
     let null = File::open("/dev/null").expect("there");

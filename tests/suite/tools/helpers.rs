@@ -201,10 +201,10 @@ fn ignored_and_blocked_signals_are_not_inherited() {
 #[test]
 fn a_deadline_ends_the_process() {
     use std::os::unix::process::ExitStatusExt;
-    let (status, text) = run_again("misses_its_deadline", &[]);
+    let (status, text) = run_again("exceeds_its_deadline", &[]);
     assert_eq!(status.signal(), Some(libc::SIGABRT), "{text}");
     assert!(
-        text.contains("helpers::on_purpose::misses_its_deadline: still running after 200ms, its deadline; aborting"),
+        text.contains("helpers::on_purpose::exceeds_its_deadline: still running after 200ms, its deadline; aborting"),
         "{text}"
     );
 }

@@ -338,6 +338,6 @@ mod tests {
         });
         let found = Calls::NONE.with(Call::PidfdGetfd).with(Call::Kcmp).with(Call::Personality);
         assert_eq!(probed.join().unwrap(), (Ok(found), Ok(found), found));
-        assert_eq!(killed(), Calls::NONE, "another thread");
+        assert_eq!(killed(), Calls::NONE, "the filter is the other thread's alone");
     }
 }

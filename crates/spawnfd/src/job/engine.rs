@@ -550,27 +550,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_unwinds_is_over() {
+    fn a_panicking_engine_expects_no_more_runs() {
         let reach = Reach::of_calling_thread(Stage::Capture).expect("/proc");
         let engine = Arc::new(Engine::new(reach).expect("descriptors"));
         assert!(engine.expect().is_some());
-        engine.run_as(|_| panic!("this test's own"));
+        engine.run_as(|_| panic!("on purpose"));
         assert!(engine.expect().is_none());
     }
 
     #[test]
-    fn a_run_that_unwinds_as_it_begins_is_not_expected_any_more() {
+    fn a_run_that_panics_at_its_start_is_no_longer_expected() {
         spawnfd_tests::deadline(Duration::from_secs(60), || {
             let mut engine = None;
             let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let begin = |handle: &RunHandle| -> Result<(RunState, ())> {
                     engine = handle.engine.upgrade();
-                    panic!("this test's own");
+                    panic!("on purpose");
                 };
                 submit(begin, Box::new(|_| ())).map(drop)
             }));
             assert!(begun.is_err());
-            let engine = engine.expect("it has begun");
+            let engine = engine.expect("the run has begun");
             // Runs of other tests may use the same engine.
             while engine.inbox.lock().expected != 0 {
                 std::thread::yield_now();

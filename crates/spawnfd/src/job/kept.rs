@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_head_and_tail_however_the_bytes_come() {
+    fn head_and_tail_are_kept_for_any_chunk_size() {
         let all: Vec<u8> = (0..100).collect();
         for size in [1, 3, 7, 64, 100] {
             for keep in [(0, 0), (10, 0), (0, 10), (10, 10), (60, 60), (100, 0), (0, 100)] {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_no_more_than_it_keeps() {
+    fn memory_is_bounded_by_the_kept_size() {
         let mut kept = Kept::new((1000, 3000));
         for _ in 0..1000 {
             kept.take(&[b'x'; 777]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn text_beside_the_omission_is_whole() {
+    fn characters_split_by_the_omission_are_dropped() {
         let mut kept = Kept::new((2, 4));
         kept.take("aéééb".as_bytes());
         let captured = kept.finish();

@@ -435,22 +435,22 @@ mod tests {
     }
 
     #[test]
-    fn prints_what_and_by_whom() {
+    fn limits_print_resource_and_enforcer() {
         assert_eq!(Limit { resource: Resource::Memory, by: Enforcer::Cgroup }.to_string(), "memory (cgroup)");
         assert_eq!(Limit { resource: Resource::CpuTime, by: Enforcer::Rlimit }.to_string(), "cpu_time (rlimit)");
     }
 
     #[test]
-    fn cpu_time_by_rlimit_is_known_by_the_signal() {
+    fn a_cpu_time_rlimit_is_recognised_by_the_signal() {
         let budget = Budget::OfEach { told: Duration::from_secs(2), killed: Duration::from_secs(4) };
         let watch = watch(Resource::CpuTime, Enforcer::Rlimit, None, Some(budget));
         let used = |seconds| Some(Usage { cpu: Duration::from_secs(seconds), max_rss: 0 });
         let at_end = |status, usage| watch.at_end(Some(ExitStatus::from_raw(status)), usage).is_some();
         assert!(at_end(SIGXCPU, used(2)) && at_end(SIGXCPU, None) && at_end((128 + SIGXCPU) << 8, used(3)));
-        assert!(at_end(SIGKILL, used(4)), "the hard one");
-        assert!(!at_end(SIGXCPU, used(0)), "somebody else's");
+        assert!(at_end(SIGKILL, used(4)), "the hard limit");
+        assert!(!at_end(SIGXCPU, used(0)), "a signal before the limit is used");
         assert!(!at_end(SIGKILL, used(2)) && !at_end(SIGKILL, None) && !at_end(0, used(9)));
-        assert_eq!(watch.due(), None, "nothing to look at");
+        assert_eq!(watch.due(), None, "nothing to poll");
     }
 
     #[test]
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_that_cannot_be_read_is_looked_at_later() {
+    fn unreadable_cpu_time_is_polled_again_later() {
         let dir = spawnfd_tests::scratch();
         let open = std::fs::File::open(dir.path()).expect("own directory");
         let ledger = CgroupCounters::open(open.as_fd(), &Limits::new().bounds()).expect("own directory");
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_nothing_runs_within() {
+    fn limits_of_zero_are_refused() {
         let wrong = [
             Limits::new().memory(0),
             Limits::new().pids(0),
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_status_lines() {
+    fn status_lines_are_parsed() {
         let status = "Name:\tx\nUid:\t1000\t0\t0\t0\nThreads:\t3\nCapAmb:\t0000000001000000\n";
         assert_eq!(
             (field(status, "Uid:"), field(status, "Threads:"), field(status, "Gid:")),

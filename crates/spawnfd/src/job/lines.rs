@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_line() {
+    fn lines_end_with_lf_crlf_or_end_of_file() {
         let expected = [
             (0, "a", LineEnd::Lf),
             (2, "", LineEnd::Lf),
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_cuts_do_not_matter(bytes in nearly_text(), max in 4..12_usize) {
+        fn lines_join_to_the_input_for_any_chunk_sizes(bytes in nearly_text(), max in 4..12_usize) {
             let whole = lines(max, [&bytes[..]]);
             let joined: Vec<u8> = whole.iter().flat_map(|(_, line, end)| [line, end.as_bytes()].concat()).collect();
             prop_assert_eq!(&joined, &bytes);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_costs_no_more_than_its_length() {
+    fn an_endless_line_takes_linear_time() {
         spawnfd_tests::deadline(std::time::Duration::from_secs(60), || {
             let (mut lines, mut bytes) = (Lines::new(64 << 10), 0);
             let piece = [b'x'; 7];

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_it_as_its_controlling_terminal() {
+    fn a_program_has_the_pty_as_its_controlling_terminal() {
         within(|| {
             let script = "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && stty size && echo err >&2 && echo ctl >/dev/tty; ls /proc/self/fd | wc -l";
             let (mut pty, mut child) = start(script, TerminalSize { rows: 33, columns: 101 });
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_is_noticed() {
+    fn a_resize_sends_sigwinch() {
         within(|| {
             let script = r#"trap "stty size; exit 0" WINCH; echo ready; while :; do sleep 0.05; done"#;
             let (mut pty, mut child) = start(script, TerminalSize::default());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn our_end_closed_hangs_up_on_the_program() {
+    fn closing_the_master_sends_sighup() {
         within(|| {
             let (mut pty, mut child) = start("echo ready; exec sleep 60", TerminalSize::default());
             read_until(&mut pty, &mut String::new(), |text| text.contains("ready"));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn little_output_takes_little() {
+    fn short_output_takes_little_memory() {
         let mut record = Record::new(&Keep::default());
         assert_eq!(record.take(Stream::Stdout, b"out"), 0);
         assert_eq!(record.take(Stream::Stderr, b"err"), 3);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_says_what_it_missed() {
+    fn a_cursor_reports_lost_bytes() {
         let mut record = windowed(4);
         assert_eq!(record.read(0), Chunk::default());
         assert_eq!(record.read(9), Chunk::default());
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_does_not_cut_characters() {
+    fn a_cursor_does_not_split_characters() {
         let mut record = windowed(100);
         let crab = "🦀".as_bytes();
         record.take(Stream::Stdout, b"a");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn much_output_costs_a_copy_of_it() {
+    fn long_output_costs_one_copy() {
         spawnfd_tests::deadline(Duration::from_secs(300), || {
             let mut record = Record::new(&Keep { window: 1 << 20, ..Keep::default() });
             let (buffer, rounds) = (vec![b'x'; 64 << 10], 4096);

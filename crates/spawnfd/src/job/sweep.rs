@@ -82,7 +82,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn takes_only_what_is_marked_ours_and_not_locked() {
+    fn only_unlocked_files_with_the_sticky_bit_are_removed() {
         // Isolated: a process forked by another test would have a copy of the lock.
         spawnfd_tests::isolated!(|| {
             let dir = spawnfd_tests::scratch();
@@ -102,7 +102,7 @@ mod tests {
             let link = dir.path().join("spawnfd-spill-6");
             symlink(&foreign, &link).expect("own directory");
             let lock = File::open(&locked).expect("own file");
-            flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody else's");
+            flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("not locked by another process");
 
             once(dir.path());
             assert!(!abandoned.exists());
@@ -110,7 +110,7 @@ mod tests {
             // The owner dies.
             drop(lock);
             once(dir.path());
-            assert!(locked.exists(), "once");
+            assert!(locked.exists(), "the directory is swept once only");
             sweep(dir.path());
             assert!(!locked.exists() && kept.exists());
         });

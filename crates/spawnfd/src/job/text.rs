@@ -90,7 +90,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn is_the_whole_wherever_it_is_cut(bytes in nearly_text()) {
+        fn text_is_the_same_for_any_chunk_sizes(bytes in nearly_text()) {
             let whole = String::from_utf8_lossy(&bytes);
             for at in 0..=bytes.len() {
                 prop_assert_eq!(&decoded([&bytes[..at], &bytes[at..]]), &whole);
@@ -101,7 +101,7 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn a_cut_before_the_unfinished_changes_nothing(bytes in nearly_text()) {
+        fn splitting_before_an_unfinished_character_changes_nothing(bytes in nearly_text()) {
             for end in 0..=bytes.len() {
                 let at = end - unfinished(&bytes[..end]);
                 let parts = [String::from_utf8_lossy(&bytes[..at]), String::from_utf8_lossy(&bytes[at..])];
@@ -111,7 +111,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_character_waits_until_it_is_whole() {
+    fn an_unfinished_character_is_held_back() {
         let (mut decoder, mut text) = (Decoder::new(), String::new());
         for (byte, so_far) in [(0xF0, ""), (0x9F, ""), (0xA6, ""), (0x80, "🦀"), (b'!', "🦀!"), (0xC3, "🦀!")] {
             decoder.decode(&[byte], &mut text);
@@ -123,7 +123,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_pair_and_triple_of_kinds_of_bytes() {
+    fn all_combinations_of_byte_kinds_are_decoded_as_by_std() {
         const KINDS: [u8; 14] = [b'a', 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xC1, 0xC2, 0xE0, 0xE1, 0xED, 0xF0, 0xF4, 0xF5];
         for a in KINDS {
             for b in KINDS {

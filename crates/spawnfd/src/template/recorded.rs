@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_modification_in_the_future_is_no_reason_for_doubt() {
+    fn a_modification_time_in_the_future_is_not_recent() {
         let file = File::from(memfd_create("spawnfd-test", MemfdFlags::CLOEXEC).unwrap());
         for ahead in [3600, 1 << 33] {
             file.set_modified(SystemTime::now() + Duration::from_secs(ahead)).unwrap();

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_reads() {
+    fn parses_script_lines_as_the_kernel_does() {
         assert_eq!(parse(b"\x7fELF"), Ok(None));
         assert_eq!(parse(b"#!/bin/sh\n"), Ok(Some(c"/bin/sh".to_owned())));
         assert_eq!(parse(b"#! \t/bin/sh  -e x \t\nrest"), Ok(Some(c"/bin/sh".to_owned())));
@@ -58,11 +58,11 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_name_cut_off_at_the_buffer() {
+    fn refuses_a_truncated_interpreter_path() {
         let mut head = b"#!/".to_vec();
         head.resize(HEAD, b'x');
         assert_eq!(parse(&head), Err(Errno::ENOEXEC));
         head[HEAD - 10] = b' ';
-        assert!(parse(&head).unwrap().is_some(), "a cut argument is taken as it is");
+        assert!(parse(&head).unwrap().is_some(), "a truncated argument is accepted");
     }
 }

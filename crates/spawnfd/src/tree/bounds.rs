@@ -219,7 +219,7 @@ mod tests {
             "the killed process was in a cgroup below"
         );
         text_of("pids.events.local", "max 0\n");
-        assert!(!counters.was_refused_tasks(), "a limit below");
+        assert!(!counters.was_refused_tasks(), "a descendant's limit");
     }
 
     #[test]

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn undoes_the_escapes_of_mountinfo() {
+    fn escapes_of_mountinfo_are_decoded() {
         assert_eq!(unescape(br"/a\040b\134c\09"), Path::new(r"/a b\c\09"));
     }
 
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_this_process_s_directory_if_cgroup_v2_is_mounted() {
+    fn finds_this_processs_directory_if_cgroup_v2_is_mounted() {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc");
         let groups = std::fs::read_to_string("/proc/self/cgroup").expect("/proc");
         let Some(own) = groups.lines().find_map(|line| line.strip_prefix("0::")) else { return };

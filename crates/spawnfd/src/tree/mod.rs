@@ -568,7 +568,7 @@ mod tests {
     #[test]
     fn an_existing_cgroup_with_the_chosen_name_is_left_alone() {
         spawnfd_tests::isolated!(|| {
-            let Ok(first) = Tree::prepare(Want::Cgroup) else { return spawnfd_tests::skip("no cgroup can be made") };
+            let Ok(first) = Tree::prepare(Want::Cgroup) else { return spawnfd_tests::skip("cannot create a cgroup") };
             drop(first);
             let new = cgroup::prepare().expect("a path");
             let taken = std::path::PathBuf::from(std::ffi::OsStr::from_bytes(new.path()));

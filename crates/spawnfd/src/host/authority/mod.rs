@@ -394,7 +394,7 @@ mod tests {
     use rustix::io::Errno;
 
     #[test]
-    fn a_pending_label_is_found_and_absent_ones_are_not_read_again() {
+    fn pending_labels_are_found_and_absent_labels_are_not_read_again() {
         let label = || Ok(b"system_u:system_r:unconfined_t:s0\n".to_vec());
         let unset = |_| Ok(Vec::new());
         let absent = AtomicU8::new(0);

@@ -53,13 +53,13 @@ fn adjacent_chunks_of_a_stream_become_one() {
 }
 
 #[test]
-fn one_wake_for_a_batch() {
+fn the_waker_is_called_once_per_batch() {
     deadline(LONG, || {
         let (producer, mut events) = queue(EventOptions::default());
         let (waker, count) = counter();
         producer.push(Stream::Stdout, 0, b"a");
         events.set_waker(waker);
-        assert_eq!(count.load(Ordering::SeqCst), 1, "there was something");
+        assert_eq!(count.load(Ordering::SeqCst), 1, "an event was queued");
         producer.push(Stream::Stderr, 1, b"b");
         assert_eq!((count.load(Ordering::SeqCst), all(&mut events).len()), (1, 2));
         producer.push(Stream::Stdout, 2, b"");
@@ -72,7 +72,7 @@ fn one_wake_for_a_batch() {
 }
 
 #[test]
-fn a_consumer_that_never_looks_stops_the_producer() {
+fn an_idle_consumer_stops_the_producer() {
     deadline(LONG, || {
         let (resume, count) = counter();
         let (producer, mut events) = events(EventOptions { max_bytes: 1000, ..EventOptions::default() }, resume);
@@ -89,13 +89,13 @@ fn a_consumer_that_never_looks_stops_the_producer() {
         assert!(!producer.push(Stream::Stdout, 0, &[0; 1000]));
         drop(events);
         assert_eq!((count.load(Ordering::SeqCst), producer.wants_more()), (2, true));
-        assert!((0..100).all(|_| producer.push(Stream::Stdout, 0, &[0; 1000])), "nobody is there to be waited for");
+        assert!((0..100).all(|_| producer.push(Stream::Stdout, 0, &[0; 1000])), "no consumer is left to wait for");
         assert!(producer.0.state.lock().chunks.is_empty());
     });
 }
 
 #[test]
-fn a_consumer_that_never_looks_loses_the_oldest() {
+fn an_idle_consumer_loses_the_oldest_events() {
     deadline(LONG, || {
         let options = EventOptions { max_bytes: 1000, when_full: WhenFull::DropOldest, lines: None };
         let (producer, mut events) = queue(options);
@@ -112,7 +112,7 @@ fn a_consumer_that_never_looks_loses_the_oldest() {
 }
 
 #[test]
-fn lines_of_both_streams_and_what_a_loss_does_to_them() {
+fn a_loss_ends_the_open_lines_of_both_streams() {
     deadline(LONG, || {
         let options = EventOptions { max_bytes: 150, when_full: WhenFull::DropOldest, lines: Some(10) };
         let (producer, mut events) = queue(options);
@@ -139,7 +139,7 @@ fn lines_of_both_streams_and_what_a_loss_does_to_them() {
 }
 
 #[test]
-fn waiting_ends_with_an_event_or_in_time() {
+fn waiting_ends_with_an_event_or_at_the_timeout() {
     deadline(LONG, || {
         let (producer, mut events) = queue(EventOptions { lines: Some(100), ..EventOptions::default() });
         assert_eq!(events.next_timeout(Duration::ZERO), None);
@@ -163,7 +163,8 @@ fn a_slow_consumer_gets_everything() {
     deadline(LONG, || {
         let (resumed, resume) = std::sync::mpsc::channel();
         let options = EventOptions { max_bytes: 5_000, ..EventOptions::default() };
-        let (producer, mut events) = super::events(options, Waker::new(move || resumed.send(()).expect("listened to")));
+        let (producer, mut events) =
+            super::events(options, Waker::new(move || resumed.send(()).expect("the receiver exists")));
         let total = 3_000_000;
         thread::scope(|scope| {
             scope.spawn(move || {
@@ -173,7 +174,7 @@ fn a_slow_consumer_gets_everything() {
                     let bytes: Vec<u8> = (at..total.min(at + size)).map(|byte| byte as u8).collect();
                     if !producer.push(Stream::ALL[(size % 2) as usize], at, &bytes) {
                         while !producer.wants_more() {
-                            resume.recv_timeout(LONG).expect("to be resumed");
+                            resume.recv_timeout(LONG).expect("the producer is resumed");
                         }
                     }
                     at += bytes.len() as u64;
@@ -194,7 +195,7 @@ fn a_slow_consumer_gets_everything() {
 
 proptest! {
     #[test]
-    fn what_is_lost_is_counted(
+    fn lost_bytes_are_counted(
         steps in prop::collection::vec((any::<bool>(), 0..50_usize, any::<bool>()), 0..60),
         max_bytes in 1..500_usize,
     ) {

@@ -15,7 +15,7 @@ fn feed(source: Source) -> (std::io::PipeReader, Feed) {
 }
 
 #[test]
-fn bytes_are_written_as_the_pipe_has_room() {
+fn bytes_are_written_as_the_reader_reads() {
     deadline(LONG, || {
         let bytes: Arc<[u8]> = (0..1 << 20).map(|byte| byte as u8).collect();
         let (mut reader, mut feed) = feed(Source::bytes(bytes.clone().into()));
@@ -40,7 +40,7 @@ fn bytes_are_written_as_the_pipe_has_room() {
 }
 
 #[test]
-fn nothing_is_the_end() {
+fn empty_input_is_end_of_file() {
     deadline(LONG, || {
         let (mut reader, mut feed) = feed(Source::bytes(b"".as_slice().into()));
         assert_eq!(feed.write(), Feeding::Done);
@@ -50,7 +50,7 @@ fn nothing_is_the_end() {
 }
 
 #[test]
-fn a_reader_that_is_gone_is_no_error_and_no_signal() {
+fn a_closed_reader_is_no_error_and_no_signal() {
     spawnfd_tests::isolated!(|| {
         call::make_default(13).expect("SIGPIPE");
         let (reader, mut feed) = feed(Source::bytes("x".into()));
@@ -61,7 +61,7 @@ fn a_reader_that_is_gone_is_no_error_and_no_signal() {
 }
 
 #[test]
-fn a_stream_says_when_it_is_full_and_when_not() {
+fn a_stream_reports_free_space_once_per_batch() {
     deadline(LONG, || {
         let (writer, input) = Source::stream(10);
         let count = |counter: &Arc<AtomicUsize>| {
@@ -95,7 +95,7 @@ fn a_stream_says_when_it_is_full_and_when_not() {
 }
 
 #[test]
-fn a_writer_that_waits_is_told_that_nobody_reads() {
+fn a_waiting_writer_gets_epipe_when_the_reader_closes() {
     deadline(LONG, || {
         let (writer, input) = Source::stream(4);
         let (reader, mut feed) = feed(input);
@@ -136,7 +136,7 @@ fn everything_written_arrives() {
                     match feed.write() {
                         Feeding::Again => {}
                         Feeding::Blocked => thread::yield_now(),
-                        Feeding::Idle => woken.recv_timeout(LONG).expect("to be woken"),
+                        Feeding::Idle => woken.recv_timeout(LONG).expect("woken by a write"),
                         Feeding::Done => break,
                     }
                 }

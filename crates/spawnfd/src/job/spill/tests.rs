@@ -30,7 +30,7 @@ fn is_empty(dir: &Path) -> bool {
 }
 
 #[test]
-fn one_that_is_gone_is_not_whole() {
+fn a_missing_or_replaced_file_is_a_failure() {
     let (dir, other) = (scratch(), scratch());
     for replaced in [false, true] {
         let mut record = spilling((10, 10), Spill::new(1 << 20).dir(dir.path()));
@@ -47,7 +47,7 @@ fn one_that_is_gone_is_not_whole() {
 }
 
 #[test]
-fn an_empty_name_is_no_directory() {
+fn an_empty_directory_name_is_a_failure() {
     let spilled = spilled(Spill::new(1 << 20).dir(""), 1 << 10);
     assert_eq!((spilled.bytes, spilled.end), (0, SpillEnd::Failed(Errno::ENOENT)));
     assert_eq!((temporary("".into()), temporary("/x".into())), ("/tmp".into(), "/x".into()));
@@ -55,7 +55,7 @@ fn an_empty_name_is_no_directory() {
 
 proptest! {
     #[test]
-    fn is_the_whole_output_in_order_of_arrival(
+    fn the_file_has_the_output_in_order_of_arrival(
         chunks in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..12)), 0..20),
         keep in (0..30_usize, 0..30_usize),
         max_bytes in prop_oneof![0..100_u64, Just(u64::MAX)],
@@ -82,7 +82,7 @@ proptest! {
 }
 
 #[test]
-fn lives_as_long_as_its_last_handle_or_by_request() {
+fn the_last_handle_removes_the_file_unless_it_persists() {
     let dir = scratch();
     let spill = Spill::new(1 << 20).dir(dir.path());
     let first = spilled(spill.clone(), 4 << 10).file.expect("room");
@@ -113,7 +113,7 @@ fn lives_as_long_as_its_last_handle_or_by_request() {
 }
 
 #[test]
-fn somebody_elses_file_of_that_name_is_left_alone() {
+fn a_replacement_of_the_file_is_left_alone() {
     let dir = scratch();
     let file = spilled(Spill::new(1 << 20).dir(dir.path()), 4 << 10).file.expect("room");
     let path = file.path().to_owned();
@@ -124,7 +124,7 @@ fn somebody_elses_file_of_that_name_is_left_alone() {
 }
 
 #[test]
-fn a_directory_that_is_not_there() {
+fn a_missing_directory_is_a_failure() {
     let dir = scratch().path().to_owned();
     let Spilled { file, bytes, end } = spilled(Spill::new(1 << 20).dir(dir), 4 << 10);
     assert_eq!((file.is_none(), bytes, end), (true, 0, SpillEnd::Failed(Errno::ENOENT)));
@@ -178,7 +178,7 @@ fn a_full_disk_ends_the_file_and_nothing_else() {
 const VICTIM: &str = "SPAWNFD_SPILL_VICTIM";
 
 #[test]
-fn of_an_owner_that_is_killed_nothing_stays_after_the_next_job() {
+fn the_next_job_removes_files_of_a_killed_owner() {
     if let Some(dir) = std::env::var_os(VICTIM) {
         let spilled = spilled(Spill::new(1 << 20).dir(dir), 4 << 10);
         println!("\nmade {}", spilled.file.as_ref().expect("room").path().display());
@@ -188,18 +188,18 @@ fn of_an_owner_that_is_killed_nothing_stays_after_the_next_job() {
     }
     deadline(Duration::from_secs(60), || {
         let dir = scratch();
-        let name = "job::spill::tests::of_an_owner_that_is_killed_nothing_stays_after_the_next_job";
+        let name = "job::spill::tests::the_next_job_removes_files_of_a_killed_owner";
         let mut owner = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", name, "--nocapture", "--test-threads=1"])
             .env(VICTIM, dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("starts once more");
+            .expect("the test starts again");
         let lines = BufReader::new(owner.stdout.take().expect("piped")).lines().map_while(|line| line.ok());
         let path = lines.into_iter().find_map(|line| line.strip_prefix("made ").map(PathBuf::from)).expect("a file");
         sweep::sweep(dir.path());
-        assert!(path.exists(), "its owner lives");
+        assert!(path.exists(), "the owner is alive");
         owner.kill().and_then(|()| owner.wait()).expect("own child");
         assert!(path.exists());
         drop(spilled(Spill::new(1 << 20).dir(dir.path()), 4 << 10));

@@ -16,7 +16,7 @@ fn a_fork_request_has_a_header_and_an_empty_string() {
 }
 
 #[test]
-fn a_context_is_left_where_the_parked_process_reads_it() {
+fn a_context_has_the_layout_that_the_parked_process_reads() {
     let page = Page::new().unwrap();
     let steps = vec![Op::Umask { mask: 0o27 }, Op::Scheduler { policy: 1, priority: 3 }];
     leave(&page, &Context { steps, make_default: 1, make_ignored: 2, mask: 3 }).unwrap();
@@ -31,7 +31,7 @@ fn a_context_is_left_where_the_parked_process_reads_it() {
 }
 
 #[test]
-fn a_claim_is_read_as_the_parked_process_writes_it() {
+fn a_claim_has_the_layout_that_the_parked_process_writes() {
     let page = Arc::new(Page::new().unwrap());
     let claim = Claim::offer(&page, 3);
     assert_eq!((claim.state(), claim.report()), (State::Offered, Outcome::Killed(Stage::Descriptors)));
@@ -58,7 +58,7 @@ fn a_claim_is_read_as_the_parked_process_writes_it() {
 }
 
 #[test]
-fn a_zygote_reports_as_a_child_of_the_clone_launcher() {
+fn a_zygotes_report_equals_that_of_the_clone_launcher() {
     for (number, stage, index) in [
         (protocol::Stage::Descriptors, Stage::Descriptors, 0),
         (protocol::Stage::Action, Stage::Action(7), 7),
@@ -73,7 +73,7 @@ fn a_zygote_reports_as_a_child_of_the_clone_launcher() {
 }
 
 #[test]
-fn replies_are_read_by_version_and_kind() {
+fn replies_are_parsed_by_version_and_kind() {
     let head = protocol::Reply { version: protocol::VERSION, kind: 0, pid: 5, securebits: 7, private_bytes: 6 };
     let message = |head: protocol::Reply, text: &[u8]| [head.as_bytes(), text].concat();
     let authority = Reported { status: b"Uid:\t0\n", label: b"unconfined\n", securebits: 7 };
@@ -124,7 +124,7 @@ fn each_operation_of_a_plan_has_its_own_step() {
 }
 
 #[test]
-fn a_system_call_says_what_each_argument_is() {
+fn a_system_call_step_has_the_kind_of_each_argument() {
     const NUMBER: i32 = Argument::Number as i32;
     const SOURCE: i32 = Argument::Source as i32;
     const TEXT: i32 = Argument::Text as i32;
