@@ -29,7 +29,7 @@ pub enum Profile {
     Flatpak,
 }
 
-/// What a refused call does. A call that a profile does not know fails with ENOSYS in all cases.
+/// The effect of a refused call. A call that a profile does not know fails with ENOSYS in all cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The call fails with the errno that the profile names.

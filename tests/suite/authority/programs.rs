@@ -15,7 +15,7 @@ use spawnfd_tests::{State, copy_of_program, isolated, require_root, scratch};
 use crate::common::{self, Launcher, output, state};
 use crate::confinements::{CONFINEMENTS, USER};
 
-/// What a child inherits from the thread that starts it: authority, scheduling, and what Landlock lets it read.
+/// The attributes that a child inherits from the thread that starts it: authority, scheduling, and what it may read.
 #[derive(Debug, PartialEq)]
 pub struct Seen {
     authority: Vec<(&'static str, Value)>,
@@ -35,7 +35,7 @@ fn seen(state: &State, reads: String) -> Seen {
     }
 }
 
-/// What a child of std's fork sees.
+/// The attributes of a child of std's fork.
 pub fn by_fork(oracle: &Path) -> Seen {
     let run = |path: &Path, args: &[&str]| {
         let mut command = std::process::Command::new(path);
@@ -49,7 +49,7 @@ pub fn by_fork(oracle: &Path) -> Seen {
     seen(&state, String::from_utf8(run(Path::new("/bin/sh"), &["-c", READ])).expect("text"))
 }
 
-/// What the children of two commands see: one for the oracle, one for /bin/sh.
+/// The attributes of the children of two commands: one for the oracle, one for /bin/sh.
 pub fn seen_by(oracle: &mut Command<'_>, shell: &mut Command<'_>) -> Seen {
     let state = state(oracle.stdin(Stdio::Null));
     seen(&state, output(shell.args(["-c", READ]).stdin(Stdio::Null)))

@@ -235,7 +235,7 @@ fn given_streams_are_not_captured() {
     });
 }
 
-/// Whatever streams a run puts in their place, and also if the run fails.
+/// A run replaces the command's streams only for itself, also if the run fails.
 #[test]
 fn a_run_does_not_change_the_commands_streams() {
     isolated!(|| {

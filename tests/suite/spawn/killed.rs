@@ -157,7 +157,7 @@ fn all_calls_that_profiles_refuse_may_kill() {
     });
 }
 
-/// What a host does, under each profile that kills. The host's own threads survive.
+/// The operations of a host, under a profile that kills. The host's own threads survive.
 fn starts_succeed_under(profile: Profile) {
     LazyLock::force(&FDS);
     all_starts_succeed();

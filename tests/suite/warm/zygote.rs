@@ -362,7 +362,7 @@ fn many_threads_can_start_at_once() {
     });
 }
 
-/// Whatever numbers the host's descriptors have.
+/// The host's descriptors have numbers far above the parked processes'.
 #[test]
 fn parked_processes_hold_no_descriptor_of_the_host() {
     isolated!(|| {
