@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs test binaries, one after the other, and prints how each of them ended; of a failed one what it printed.
+# Runs test binaries, one after the other, and prints the outcome of each, and the output of those that fail.
 #
-#   tests/run-binaries.sh PREFIX... <BINARIES       (a path and options in each line; what is run is PREFIX... PATH OPTIONS)
+#   tests/run-binaries.sh PREFIX... <BINARIES       (each line has a path and options; runs PREFIX... PATH OPTIONS)
 #
-# Exit status 1 if one failed. SPAWNFD_SUITE_TIME: seconds for each, no limit by default. SPAWNFD_SKIPS and TMPDIR are the tests'.
+# Exit status 1 if one fails. SPAWNFD_SUITE_TIME: time limit of each in seconds; by default there is no limit.
+# The tests themselves read SPAWNFD_SKIPS and TMPDIR.
 set -eu
 output=${TMPDIR:-/tmp}/output.$$
 trap 'rm -f "$output"' EXIT

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs what is essential of the Python package's tests as Docker would: its default seccomp profile and capabilities; as root also in a pid
-# namespace. The package is the given interpreter's; more arguments go to pytest.
+# Runs the essential tests of the Python package as in Docker: with its default seccomp profile and capabilities, and
+# as root also in a pid namespace. Tests the package that is installed for PYTHON. Further arguments go to pytest.
 #
 #   tests/run-confined-python.sh PYTHON [ARGUMENT...]
 set -eu
@@ -14,7 +14,7 @@ cd bindings/python
 skips=$(mktemp "${TMPDIR:-/tmp}/spawnfd-confined.XXXXXX")
 trap 'rm -f "$skips"' EXIT
 namespace=
-# A shell is what reaps there.
+# In the pid namespace a shell is pid 1, and reaps orphans.
 [ "$(id -u)" != 0 ] || namespace="unshare --pid --fork --kill-child --mount-proc"
 failed=0
 # shellcheck disable=SC2016,SC2086 # a list of words; the inner shell's

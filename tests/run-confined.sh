@@ -1,20 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs test binaries as Docker would, or as an unprivileged user, and prints the outcome of each.
+# Runs test binaries as in Docker, or as an unprivileged user, and prints the outcome of each.
 #
 #   tests/run-confined.sh docker|user|both [BINARY...]     (default: every binary of the core, the command and the suites)
 #
-# docker  spawnfd-confine --docker            Docker's default seccomp profile and capabilities; as root also in a pid namespace whose
-#                                             session leader, like that of `docker exec`, is outside
+# docker  spawnfd-confine --docker            Docker's default seccomp profile and capabilities; as root also in a
+#                                             pid namespace whose session leader is outside, as with `docker exec`
 # user    spawnfd-confine --user 65534        needs root
 # both    spawnfd-confine --docker --user 65534
 #
-# The binaries come from `cargo test --no-run --message-format=json`. CARGO_TARGET_DIR and the toolchain are the caller's; the
-# confined user must be able to read the target directory. With SPAWNFD_FULL the ignored tests run too: every launcher.
+# The binaries come from `cargo test --no-run --message-format=json`, with the caller's toolchain and CARGO_TARGET_DIR.
+# The confined user must be able to read the target directory. With SPAWNFD_FULL the ignored tests run too: every
+# launcher.
 set -eu
 cd "$(dirname "$0")/.."
 user=65534
-way=$1
+confinement=$1
 shift
 
 binaries=$(cargo test -q -p spawnfd-sys -p spawnfd-child -p spawnfd-guard -p spawnfd -p spawnfd-cli -p spawnfd-tests --no-run --message-format=json |
@@ -34,24 +35,24 @@ temporary=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-confined.XXXXXX")
 trap 'rm -rf "$temporary"' EXIT
 chmod 1777 "$temporary"
 
-case $way in
+case $confinement in
 docker) options=--docker ;;
 user) options="--user $user" ;;
 both) options="--docker --user $user" ;;
-*) echo "unknown: $way" >&2 && exit 2 ;;
+*) echo "unknown: $confinement" >&2 && exit 2 ;;
 esac
 namespace=
-[ "$way" = user ] || [ "$(id -u)" != 0 ] || namespace="unshare --pid --fork --kill-child --mount-proc"
-# no_panic runs cargo, whose files are another user's.
+[ "$confinement" = user ] || [ "$(id -u)" != 0 ] || namespace="unshare --pid --fork --kill-child --mount-proc"
+# no_panic runs cargo, whose files belong to another user.
 arguments="--skip no_panic ${SPAWNFD_FULL:+--include-ignored --skip on_purpose}"
 skips=$temporary/skips
 : >"$skips" && chmod 666 "$skips"
-# Rounds of stress tests are full only without confinement.
+# Stress tests run all their rounds only without confinement.
 unset SPAWNFD_FULL
 failed=0
-echo "== $way: $namespace spawnfd-confine $options"
+echo "== $confinement: $namespace spawnfd-confine $options"
 # shellcheck disable=SC2086
 echo "$binaries" | sed "s/\$/ $arguments/" |
     TMPDIR=$temporary SPAWNFD_AS_IS=1 SPAWNFD_SKIPS=$skips HOME=$temporary $namespace tests/run-binaries.sh "$confine" $options -- || failed=1
-[ -z "${SPAWNFD_SKIPS:-}" ] || sed "s/^SKIP /SKIP [$way] /" "$skips" >>"$SPAWNFD_SKIPS"
+[ -z "${SPAWNFD_SKIPS:-}" ] || sed "s/^SKIP /SKIP [$confinement] /" "$skips" >>"$SPAWNFD_SKIPS"
 exit $failed

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs suites under another kernel, in a guest: those that need cgroups with their controllers, or that a kernel's age matters to.
+# Runs suites under another kernel, in a guest: those that need cgroup controllers, or that depend on the kernel's age.
 #
-#   tests/run-guest.sh CACHE [RELEASE...]      (default: bookworm, which is Linux 6.1; bullseye is 5.10; or a kernel's file)
+#   tests/run-guest.sh CACHE [RELEASE...]      (default: bookworm, which has Linux 6.1; bullseye has 5.10; or a kernel image)
 #
-# What has to do with cgroups runs as root and as an unprivileged user with a cgroup delegated to it, the rest as root
-# (in-guest.sh). Everything is 20 times slower there, so this is a choice, without what gives programs little time
-# (most of complaints). SPAWNFD_SUITES: another one, for both; `binary=part` runs the tests with that part in their names.
-# SPAWNFD_GUEST_TIME: seconds for each kernel. CARGO_TARGET_DIR and the toolchain are the caller's.
+# Tests of cgroups run as root and as an unprivileged user with a delegated cgroup, the others as root (in-guest.sh).
+# The guest is 20 times slower, so only some tests run, and none that gives a program little time (most of complaints).
+# SPAWNFD_SUITES: another selection, for both; `binary=part` runs the tests whose names contain the part.
+# SPAWNFD_GUEST_TIME: time limit of each kernel in seconds. The toolchain and CARGO_TARGET_DIR are the caller's.
 set -eu
 cd "$(dirname "$0")/.."
 cache=$1
@@ -29,7 +29,7 @@ for line in sys.stdin:
 target=$(dirname "$(dirname "$(echo "$built" | head -n 1)")")
 root=$temporary/root
 mkdir -p "$root/suites"
-of() { # binary=part: the launchers that `make test` leaves out run too
+of() { # binary=part, including the launchers that `make test` leaves out
     for suite; do
         echo "$built" | sed -nE "s|.*/${suite%=*}-[0-9a-f]*\$|& ${suite#*=} --include-ignored --skip on_purpose|p"
     done
@@ -38,7 +38,7 @@ of() { # binary=part: the launchers that `make test` leaves out run too
 of $groups >"$root/suites/user.list"
 # shellcheck disable=SC2086
 of $groups $others | sort -u >"$root/suites/root.list"
-# Programs of the suites, and whatever a shell script may call.
+# The programs that the suites and their shell scripts call.
 packages="bash coreutils dash findutils grep mawk mount perl-base procps sed util-linux util-linux-extra"
 # shellcheck disable=SC2086 # a list
 tools=$(dpkg -L $packages | grep -E '/bin/|/sbin/|/perl' | while read -r file; do [ ! -f "$file" ] || echo "$file"; done)
