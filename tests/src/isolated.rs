@@ -19,13 +19,14 @@ use std::time::{Duration, Instant};
 use crate::raw;
 use crate::scratch::{program, scratch};
 
-/// The test's name, in its supervisor and in its own process.
+/// Environment variable: the test's name, in its supervisor and in its own process.
 const NAME: &str = "SPAWNFD_ISOLATED";
 
-/// Set in the supervisor only.
+/// Environment variable that is set in the supervisor only.
 const SUPERVISOR: &str = "SPAWNFD_SUPERVISOR";
 
-/// If set, no test confines itself: the caller has confined the whole run, or wants no confinement.
+/// Environment variable: if set, no test confines itself. The caller has confined the whole run, or wants no
+/// confinement.
 const AS_IS: &str = "SPAWNFD_AS_IS";
 
 /// The default time limit of a test. Most tests take less than a second on an idle machine.

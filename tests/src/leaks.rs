@@ -22,7 +22,9 @@ pub struct OpenFd {
     pub target: String,
 }
 
-/// Everything at one moment. Exact only while no other thread runs: see [`crate::isolated!`].
+/// Descriptors, children, threads and temporary files at one moment.
+///
+/// Exact only while no other thread runs: see [`crate::isolated!`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Descriptors of the calling thread's table.

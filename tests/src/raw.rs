@@ -163,7 +163,7 @@ pub(crate) fn groups() -> Result<Vec<u32>, Errno> {
     // SAFETY: a size of 0 asks for the count.
     let count = unsafe { syscall!(Sysno::getgroups, 0, 0) }?;
     let mut groups = vec![0_u32; count];
-    // SAFETY: the array holds `count` ids, and the kernel stores no more than it is told fit.
+    // SAFETY: the array holds `count` ids, and the kernel stores at most `count`.
     let stored = unsafe { syscall!(Sysno::getgroups, count, groups.as_mut_ptr()) }?;
     groups.truncate(stored);
     Ok(groups)

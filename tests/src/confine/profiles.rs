@@ -160,7 +160,7 @@ impl Rules {
         Ok(program)
     }
 
-    /// Checks the architecture, loads the number of the call, and answers unknown calls.
+    /// Checks the architecture, loads the number of the call, and refuses unknown calls with ENOSYS.
     fn prologue(&self) -> Result<BpfProgram, Error> {
         let architecture = std::env::consts::ARCH.try_into().map_err(|_| Error::Architecture)?;
         // A filter without rules: the check, then a return. Only the check is used.

@@ -110,7 +110,7 @@ struct SchedAttr {
 
 pub(super) fn scheduler() -> Answer<Scheduler> {
     let mut attr = SchedAttr::default();
-    // SAFETY: the kernel stores at most the size it is told, that of this struct.
+    // SAFETY: the kernel stores at most the size that it is given, which is that of this struct.
     let result = unsafe { syscall!(Sysno::sched_getattr, 0, &raw mut attr, size_of::<SchedAttr>(), 0) };
     let policies = ["OTHER", "FIFO", "RR", "BATCH", "ISO", "IDLE", "DEADLINE", "EXT"];
     let policy = policies.get(attr.policy as usize).map_or_else(|| attr.policy.to_string(), |p| format!("SCHED_{p}"));

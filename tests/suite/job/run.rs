@@ -409,7 +409,7 @@ fn reused_run_descriptors_are_left_alone() {
         let lost = sh("exec sleep 1000").run_interruptible(&Run::new().timeout(LONG).input(vec![0; 1 << 20]), || {
             asked += 1;
             if asked == 1 {
-                // The run leaves the start queue before the next call.
+                // The library checks a run's descriptors only after the first 10 ms.
                 std::thread::sleep(Duration::from_millis(50));
             }
             if asked == 2 {

@@ -187,7 +187,7 @@ every_launcher! {
             for _ in 0..3 {
                 assert_eq!(read(), "no\n");
             }
-            // The domain forbids some strategies; the descriptor is passed by another one.
+            // Passing a descriptor still works, by whichever strategy the domain allows.
             let null = OwnedFd::from(common::pipe().0);
             assert_eq!(code(launcher.command("/bin/true").descriptor(&null, 9).spawn()), Ok(0));
         }).join().expect("the thread's assertions hold"));
@@ -239,7 +239,7 @@ fn a_template_is_refused_after_a_change_of_credentials() {
                 raw(libc::SYS_setgroups, [2, groups.as_ptr() as usize, 0]);
             }),
             ("capabilities", || {
-                // All effective capabilities except the first.
+                // Drops the first effective capability.
                 let header = [0x2008_0522_u32, 0];
                 let mut data = [0_u32; 6];
                 raw(libc::SYS_capget, [header.as_ptr() as usize, data.as_mut_ptr() as usize, 0]);

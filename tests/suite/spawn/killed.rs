@@ -23,7 +23,7 @@ use spawnfd_tests::{copy, has_clone3, isolated, program, scratch, skip};
 /// Looked up before any filter is installed.
 static FDS: LazyLock<PathBuf> = LazyLock::new(|| program("spawnfd-fds"));
 
-/// The descriptor numbers of a child of this command, without the listing's own.
+/// The descriptor numbers of a child of this command, except the number by which it lists them.
 fn numbers(command: &mut Command<'_>) -> Vec<i32> {
     let listed = output(command);
     listed

@@ -18,7 +18,7 @@ static PARENT: AtomicI32 = AtomicI32::new(0);
 static IN_PARENT: AtomicU64 = AtomicU64::new(0);
 static IN_CHILDREN: AtomicU64 = AtomicU64::new(0);
 
-/// Counts the process in which it runs. A child that shares this memory counts here, too.
+/// Counts its calls, by the process in which it runs. A child that shares this memory counts here, too.
 extern "C" fn handler(_: libc::c_int) {
     // SAFETY: a raw system call without arguments, because libc may cache the pid.
     let pid = unsafe { libc::syscall(libc::SYS_getpid) } as i32;

@@ -163,8 +163,7 @@ fn killing_an_owner_at_any_moment_leaves_no_process() {
             // Orphans are reparented to this process.
             wait_until("no process is left", || {
                 loop {
-                    // The process parked for the program cannot serve these commands. The library notices early for
-                    // the first command, late for the second.
+                    // SAFETY: stores no status.
                     match unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } {
                         0 => break false,
                         -1 => break true,
