@@ -147,21 +147,21 @@ impl Worker<'_> {
 
     fn called_back(&mut self) {
         let (sender, receiver) = channel();
-        let done = move |output| sender.send(output).expect("waited for");
+        let done = move |output| sender.send(output).expect("the receiver is alive");
         let run = Run::new().input(vec![b'x'; 70_000]).keep(100_000, 0);
         let handle = Command::new("/bin/cat").run_then(&run, done).expect("starts");
         let cancelled = self.random.below(3) == 0;
         if cancelled {
             handle.cancel();
         }
-        let output = receiver.recv().expect("comes").expect("runs");
+        let output = receiver.recv().expect("a message").expect("runs");
         assert!(cancelled || output.ok() && output.stdout.len() == 70_000, "{output:?}");
     }
 
     fn conversation(&mut self) {
         let job = sh("read x; echo got $x").start(&Run::new().writable(100).window(100)).expect("starts");
-        assert_eq!(job.write(b"this\n").expect("reads"), 5);
-        let output = job.wait().expect("watched");
+        assert_eq!(job.write(b"this\n").expect("stdin is open"), 5);
+        let output = job.wait().expect("a job result");
         assert_eq!((&output.text()[..], &job.read(0).text()[..]), ("got this\n", "got this\n"));
     }
 
@@ -179,7 +179,7 @@ impl Worker<'_> {
                 return;
             }
         }
-        assert!(count == 500 && job.wait().expect("watched").ok());
+        assert!(count == 500 && job.wait().expect("a job result").ok());
     }
 
     fn future(&mut self) {
@@ -197,14 +197,14 @@ impl Worker<'_> {
     fn terminal(&mut self) {
         let run = Run::new().terminal(TerminalSize::default()).writable(100);
         let job = sh("stty -echo; read x; echo got $x").start(&run).expect("starts");
-        job.write(b"this\n").expect("reads");
-        assert!(job.wait().expect("watched").text().contains("got this\r\n"));
+        job.write(b"this\n").expect("stdin is open");
+        assert!(job.wait().expect("a job result").text().contains("got this\r\n"));
     }
 
     fn spilled(&mut self) {
         let run = Run::new().keep(100, 100).spill(Spill::new(50_000));
         let output = Command::new("/usr/bin/seq").arg("20000").run_with(&run).expect("runs");
-        let spill = output.spill.as_ref().expect("needed");
+        let spill = output.spill.as_ref().expect("a spill file");
         assert_eq!((output.ok(), spill.end, spill.bytes), (true, SpillEnd::Capped, 50_000));
     }
 

@@ -28,7 +28,7 @@ pub const CONFINEMENTS: &[ThreadConfinement] = &[
     confinement("landlock_files", landlock_files),
     confinement("landlock_files_without_no_new_privs", || is_root() && ruled(false, file_rules())),
     confinement("landlock_scopes", || ruled(true, scoped())),
-    confinement("seccomp", || apply(Confinement::default().deny("mkdirat", errno(libc::EDOM)).expect("known"))),
+    confinement("seccomp", || apply(Confinement::default().deny("mkdirat", errno(libc::EDOM)).expect("a known call"))),
     ThreadConfinement { can_signal: false, ..confinement("seccomp_signals", deny_signals) },
     confinement("docker", || apply(Confinement::default().docker())),
     confinement("no_new_privs", || apply(Confinement::default().no_new_privs())),

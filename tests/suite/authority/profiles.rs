@@ -17,7 +17,7 @@ use crate::services::assert_served;
 
 /// Starts a program in each way, with a descriptor to pass; then runs one with input and output.
 fn starts_and_runs(who: &str) {
-    let null = File::open("/dev/null").expect("there");
+    let null = File::open("/dev/null").expect("it exists");
     for start in STARTS {
         // The second start uses what the library has learned from the first.
         for _ in 0..2 {
@@ -37,7 +37,7 @@ fn under(profile: Profile, answer: Answer) {
         profile.install(answer).expect("installed");
         starts_and_runs(&who);
         assert_served(&who);
-        std::thread::scope(|scope| scope.spawn(|| starts_and_runs(&who)).join().expect("its assertions hold"));
+        std::thread::scope(|scope| scope.spawn(|| starts_and_runs(&who)).join().expect("the thread's assertions hold"));
         crate::fuzz::forget();
     }));
     for first in [true, false] {
@@ -52,7 +52,7 @@ fn under(profile: Profile, answer: Answer) {
                     starts_and_runs(&who);
                     assert_served(&who);
                 };
-                scope.spawn(body).join().expect("its assertions hold");
+                scope.spawn(body).join().expect("the thread's assertions hold");
             });
             starts_and_runs("the other thread, after");
             assert_served("the other thread, after");

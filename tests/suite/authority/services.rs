@@ -99,7 +99,7 @@ fn beside(confinement: &ThreadConfinement, uses: impl FnOnce() -> Vec<Job> + Sen
 fn authority_of(status: impl AsRef<Path>) -> (Vec<String>, u64) {
     let status = fs::read_to_string(status).expect("/proc");
     let named = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
-    let set = |name| u64::from_str_radix(named(name).expect("there"), 16).expect("hexadecimal");
+    let set = |name| u64::from_str_radix(named(name).expect("it exists"), 16).expect("hexadecimal");
     let rest = ["Uid", "Gid", "Seccomp", "Seccomp_filters"].map(|name| named(name).unwrap_or_default().to_owned());
     (rest.into(), set("CapEff") & set("CapBnd"))
 }

@@ -266,7 +266,7 @@ pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
 /// kills the program.
 #[track_caller]
 pub fn assert_left_alone(path: &Path, numbers: &[i32], program: i32) {
-    assert_eq!(std::fs::metadata(path).expect("there").len(), 0, "the library wrote to the application's file");
+    assert_eq!(std::fs::metadata(path).expect("it exists").len(), 0, "the library wrote to the application's file");
     for number in numbers {
         assert_eq!(std::fs::read_link(format!("/proc/self/fd/{number}")).expect("still open"), path);
     }

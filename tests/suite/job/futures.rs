@@ -139,10 +139,10 @@ fn end_idle_threads_is_safe_while_runs_start() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let done = move |output| {
             spawnfd::end_idle_threads();
-            sender.send(output).expect("waited for");
+            sender.send(output).expect("the receiver is alive");
         };
         Command::new("true").run_then(&Run::new(), done).expect("starts");
-        assert!(receiver.recv().expect("comes").expect("runs").ok());
+        assert!(receiver.recv().expect("a message").expect("runs").ok());
     });
 }
 
@@ -232,7 +232,7 @@ fn dropping_a_waker_may_use_the_job_or_limiter() {
         let looks = || {
             let (job, looked) = (job.clone(), looked.clone());
             move || {
-                assert!(job.try_wait().expect("watched").is_none());
+                assert!(job.try_wait().expect("a job result").is_none());
                 looked.fetch_add(1, Ordering::SeqCst);
             }
         };
@@ -269,7 +269,7 @@ fn events_can_be_awaited() {
             for _ in 0..2 {
                 while timeout(Duration::from_millis(20), events.next()).await.map(|event| lines.push(event)).is_ok() {}
                 // The future was dropped many times, and no event is lost.
-                assert_eq!(job.write(b"\n").expect("reads"), 1);
+                assert_eq!(job.write(b"\n").expect("stdin is open"), 1);
             }
             while let Some(event) = events.next().await {
                 lines.push(Some(event));
@@ -347,8 +347,8 @@ fn writing_waits_until_the_program_reads() {
             assert!(job.take_input().is_none() && job.write(b"x").is_err(), "the input is taken");
             let sent = all.clone();
             let writer = tokio::spawn(async move {
-                input.write_all(&sent).await.expect("it reads");
-                input.shutdown().await.expect("it reads");
+                input.write_all(&sent).await.expect("stdin is open");
+                input.shutdown().await.expect("stdin is open");
             });
             let mut back = Vec::new();
             timeout(LONG, JobOutput::new(events).read_to_end(&mut back)).await.expect("in time").expect("own job");

@@ -25,10 +25,10 @@ fn a_wait_that_times_out_leaves_the_job_running() {
         let job = start("echo one; read line; echo \"two $line\"; exit 3", &Run::new().writable(100).window(1000));
         let (text, next) = read_until(&job, 0, "one\n");
         assert_eq!((&text[..], next), ("one\n", 4));
-        assert!(job.wait_timeout(Duration::from_millis(20)).expect("watched").is_none());
-        assert!(job.try_wait().expect("watched").is_none());
-        assert_eq!(job.write(b"more\n").expect("reads"), 5);
-        let output = job.wait().expect("watched");
+        assert!(job.wait_timeout(Duration::from_millis(20)).expect("a job result").is_none());
+        assert!(job.try_wait().expect("a job result").is_none());
+        assert_eq!(job.write(b"more\n").expect("stdin is open"), 5);
+        let output = job.wait().expect("a job result");
         assert_eq!((output.stop, output.code(), &output.text()[..]), (Stop::Exited, Some(3), "one\ntwo more\n"));
         assert_eq!(job.read(next).text(), "two more\n", "output can be read after the end");
         assert_eq!(job.wait().expect("a second wait").code(), Some(3));
@@ -43,21 +43,21 @@ fn stop_sends_sigterm_then_sigkill() {
         let polite = start("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done", &run);
         read_until(&polite, 0, "ready");
         polite.stop(LONG);
-        let output = polite.wait().expect("watched");
+        let output = polite.wait().expect("a job result");
         assert_eq!((output.stop, output.code(), text(&output)), (Stop::Cancelled, Some(7), "ready\nbye\n".to_owned()));
 
         let deaf = start("trap '' TERM; echo ready; while :; do sleep 0.01; done", &run);
         read_until(&deaf, 0, "ready");
         let begun = Instant::now();
         deaf.stop(Duration::from_millis(200));
-        let output = deaf.wait().expect("watched");
+        let output = deaf.wait().expect("a job result");
         assert_eq!((output.stop, output.signal()), (Stop::Cancelled, Some(9)));
         assert!(begun.elapsed() >= Duration::from_millis(200), "the program had its grace");
 
         let stopped = start("echo ready; kill -STOP $$; exit 5", &run);
         read_until(&stopped, 0, "ready");
         stopped.stop(LONG);
-        assert_eq!(stopped.wait().expect("watched").signal(), Some(15), "a stopped program is continued");
+        assert_eq!(stopped.wait().expect("a job result").signal(), Some(15), "a stopped program is continued");
     });
 }
 
@@ -68,7 +68,7 @@ fn a_second_stop_does_not_extend_the_grace() {
         read_until(&job, 0, "ready");
         job.stop(Duration::from_millis(300));
         job.stop(Duration::from_secs(1000));
-        assert_eq!(job.wait().expect("watched").signal(), Some(9));
+        assert_eq!(job.wait().expect("a job result").signal(), Some(9));
     });
 }
 
@@ -77,11 +77,11 @@ fn block_the_engine() -> std::sync::mpsc::Sender<()> {
     let (here, arrived) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let hold = move |_| {
-        here.send(()).expect("waited for");
+        here.send(()).expect("the receiver is alive");
         let _ = released.recv();
     };
     sh("exit").run_then(&Run::new(), hold).expect("starts");
-    arrived.recv().expect("comes");
+    arrived.recv().expect("a message");
     release
 }
 
@@ -102,7 +102,7 @@ fn output_before_a_second_stop_is_kept() {
             });
             fs::remove_file(&gate).expect("own file");
             drop(engine);
-            let output = job.wait().expect("watched");
+            let output = job.wait().expect("a job result");
             assert_eq!(
                 (output.stop, text(&output), &output.drain),
                 (Stop::Exited, "written\n".to_owned(), &Drain::Eof)
@@ -117,7 +117,7 @@ fn a_stop_after_the_end_keeps_the_status() {
         for _ in 0..50 {
             let job = start("exit 4", &Run::new());
             job.stop(Duration::ZERO);
-            let output = job.wait().expect("watched");
+            let output = job.wait().expect("a job result");
             match output.stop {
                 Stop::Exited => assert_eq!(output.code(), Some(4)),
                 Stop::Cancelled => assert_eq!(output.signal(), Some(9)),
@@ -162,10 +162,10 @@ fn the_spill_file_has_the_whole_output() {
         let output = sh("i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); done").run_with(&run).expect("runs");
         let all: String = (0..100).map(|i| format!("{i}\n")).collect();
         assert_eq!(output.text(), format!("{}{}", &all[..4], &all[all.len() - 4..]));
-        let spill = output.spill.clone().expect("needed");
+        let spill = output.spill.clone().expect("a spill file");
         assert_eq!((spill.end, spill.bytes), (SpillEnd::Whole, all.len() as u64));
-        let path = spill.file.as_ref().expect("there").path().to_owned();
-        assert_eq!(fs::read_to_string(&path).expect("there"), all);
+        let path = spill.file.as_ref().expect("it exists").path().to_owned();
+        assert_eq!(fs::read_to_string(&path).expect("it exists"), all);
         drop((spill, output));
         assert!(!path.exists(), "the last handle removes the file");
         let little = sh("echo x").run_with(&run).expect("runs");
@@ -179,19 +179,19 @@ fn lines_arrive_while_the_program_runs() {
         let options = EventOptions { lines: Some(1000), ..EventOptions::default() };
         let line = "echo out; echo err >&2; read go; printf 'last'";
         let (job, mut events) = sh(line).start_events(&Run::new().writable(10), options).expect("starts");
-        let mut next = || events.next_timeout(LONG).expect("comes");
+        let mut next = || events.next_timeout(LONG).expect("a message");
         let mut first = vec![next(), next()];
         first.sort_by_key(|event| matches!(event, Event::Line { stream: Stream::Stderr, .. }));
         for (event, (expected, text)) in first.into_iter().zip([(Stream::Stdout, b"out"), (Stream::Stderr, b"err")]) {
             let Event::Line { stream, bytes, end, .. } = event else { panic!("{event:?}") };
             assert_eq!((stream, &bytes[..], end), (expected, &text[..], LineEnd::Lf));
         }
-        assert!(job.try_wait().expect("watched").is_none(), "the program still runs");
-        job.write(b"\n").expect("reads");
+        assert!(job.try_wait().expect("a job result").is_none(), "the program still runs");
+        job.write(b"\n").expect("stdin is open");
         let Event::Line { bytes, end, .. } = next() else { panic!("no line") };
         assert_eq!((&bytes[..], end), (&b"last"[..], LineEnd::Open));
         assert_eq!(next(), Event::End);
-        assert!(job.wait().expect("watched").ok());
+        assert!(job.wait().expect("a job result").ok());
     });
 }
 
@@ -202,7 +202,7 @@ fn a_slow_reader_blocks_the_program_or_loses_output() {
         let waiting = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), waiting).expect("starts");
         assert!(
-            job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(),
+            job.wait_timeout(Duration::from_millis(200)).expect("a job result").is_none(),
             "the program waits for its reader"
         );
         let (mut seen, mut lost) = (0, 0);
@@ -215,11 +215,11 @@ fn a_slow_reader_blocks_the_program_or_loses_output() {
             }
         }
         assert_eq!((seen, lost), (3_000_005, 0));
-        assert!(job.wait().expect("watched").ok());
+        assert!(job.wait().expect("a job result").ok());
 
         let dropping = EventOptions { when_full: WhenFull::DropOldest, ..waiting };
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), dropping).expect("starts");
-        assert!(job.wait().expect("watched").ok(), "the program does not wait for a reader");
+        assert!(job.wait().expect("a job result").ok(), "the program does not wait for a reader");
         let (mut seen, mut lost) = (0, 0);
         while let Some(event) = events.try_next() {
             match event {
@@ -258,11 +258,11 @@ fn a_consumer_can_change_to_dropping_and_to_chunks() {
         let Some(Event::Line { bytes, .. }) = events.next_timeout(LONG) else { panic!("no line") };
         assert_eq!(bytes, b"ready");
         assert!(
-            job.wait_timeout(Duration::from_millis(200)).expect("watched").is_none(),
+            job.wait_timeout(Duration::from_millis(200)).expect("a job result").is_none(),
             "the program waits for its reader"
         );
         events.set_when_full(WhenFull::DropOldest);
-        assert!(job.wait().expect("watched").ok());
+        assert!(job.wait().expect("a job result").ok());
         events.set_lines(None);
         let mut rest = Vec::new();
         while let Some(event) = events.next_timeout(LONG) {
@@ -293,9 +293,9 @@ fn a_waker_is_called_once() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let job = start("sleep 0.1", &Run::new());
         let told = sender.clone();
-        job.when_done(Waker::new(move || told.send(1).expect("waited for")));
+        job.when_done(Waker::new(move || told.send(1).expect("the receiver is alive")));
         assert_eq!(receiver.recv_timeout(LONG), Ok(1));
-        job.when_done(Waker::new(move || sender.send(2).expect("waited for")));
+        job.when_done(Waker::new(move || sender.send(2).expect("the receiver is alive")));
         assert_eq!(receiver.recv_timeout(LONG), Ok(2), "called at once");
         drop(job);
         assert!(receiver.try_recv().is_err());
@@ -309,7 +309,7 @@ fn every_waker_is_called() {
         let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
         for number in 0..3 {
             let told = sender.clone();
-            job.when_done(Waker::new(move || told.send(number).expect("waited for")));
+            job.when_done(Waker::new(move || told.send(number).expect("the receiver is alive")));
         }
         job.close_stdin();
         let told = [(); 3].map(|()| receiver.recv_timeout(LONG));
@@ -327,14 +327,14 @@ fn a_panicking_waker_does_not_affect_other_jobs() {
         events.set_waker(panics());
         job.when_writable(panics());
         let (sender, receiver) = std::sync::mpsc::channel();
-        assert_eq!(job.write(&[b'\n'; 20]).expect("reads"), 10);
+        assert_eq!(job.write(&[b'\n'; 20]).expect("stdin is open"), 10);
         eventually("there is room", || job.write(b"x").is_ok_and(|taken| taken == 1));
         job.close_stdin();
-        assert!(job.wait_timeout(LONG).expect("watched").is_some_and(|output| output.ok()));
+        assert!(job.wait_timeout(LONG).expect("a job result").is_some_and(|output| output.ok()));
         let other = start("sleep 0.1", &Run::new());
         other.when_done(panics());
-        assert!(other.wait_timeout(LONG).expect("watched").is_some());
-        start("exit", &Run::new()).when_done(Waker::new(move || sender.send(()).expect("waited for")));
+        assert!(other.wait_timeout(LONG).expect("a job result").is_some());
+        start("exit", &Run::new()).when_done(Waker::new(move || sender.send(()).expect("the receiver is alive")));
         assert_eq!(receiver.recv_timeout(LONG), Ok(()));
     });
 }
@@ -344,9 +344,9 @@ fn jobs_leave_nothing() {
     isolated!(|| {
         let once = || {
             let job = start("cat; echo x", &Run::new().writable(10).window(10));
-            job.write(b"y").expect("reads");
+            job.write(b"y").expect("stdin is open");
             job.close_stdin();
-            assert!(job.wait().expect("watched").ok());
+            assert!(job.wait().expect("a job result").ok());
             drop(start("sleep 1000", &Run::new().grace(Duration::ZERO)));
         };
         once();
@@ -395,7 +395,7 @@ fn setresuid_works_while_leftovers_are_killed() {
     isolated!(|| {
         for _ in 0..common::rounds(100) {
             let output = start("sleep 1000 & sleep 1000 & sleep 1000 &", &Run::new().drain(Duration::ZERO)).wait();
-            assert_eq!(output.expect("watched").leftovers.len(), 3);
+            assert_eq!(output.expect("a job result").leftovers.len(), 3);
             // libc makes every thread change its ids, by a signal, and waits for all of them.
             // SAFETY: changes nothing.
             assert_eq!(unsafe { libc::setresuid(u32::MAX, u32::MAX, u32::MAX) }, 0);
@@ -425,7 +425,7 @@ fn adopted_leftovers_are_read_and_end_with_the_job() {
         let (theirs, ours) = std::io::pipe().expect("a pipe");
         let mut command = sh("(read x <&3; echo late; sleep 1000) & echo early");
         let job = command.descriptor(std::os::fd::OwnedFd::from(theirs), 3).start(&run).expect("starts");
-        let output = job.wait().expect("watched");
+        let output = job.wait().expect("a job result");
         assert_eq!((text(&output), output.leftovers[0].fate), ("early\n".to_owned(), Fate::Adopted));
         drop(ours);
         read_until(&job, 6, "late");
@@ -448,7 +448,7 @@ fn output_of_adopted_leftovers_is_kept_when_the_job_stops() {
         // With max_bytes 1, the first chunk fills the event queue.
         let (job, mut events) =
             command.start_events(&run, EventOptions { max_bytes: 1, ..EventOptions::default() }).expect("starts");
-        assert_eq!(text(&job.wait().expect("watched")), "early\n");
+        assert_eq!(text(&job.wait().expect("a job result")), "early\n");
         drop(ours);
         eventually("the adopted process has written", || written.exists());
         job.stop(Duration::ZERO);
@@ -473,7 +473,7 @@ fn adopted_leftovers_live_on_after_the_pipes_close() {
                 let mut command = sh(line);
                 command.descriptor(std::os::fd::OwnedFd::from(theirs), 3);
                 let (job, mut events) = command.start_events(&run, EventOptions::default()).expect("starts");
-                let output = job.wait().expect("watched");
+                let output = job.wait().expect("a job result");
                 assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Fate::Adopted));
                 assert!(matches!(events.next_timeout(LONG), Some(Event::Chunk { .. })));
                 assert_eq!(events.next_timeout(LONG), Some(Event::End), "the pipes are closed");
@@ -481,7 +481,7 @@ fn adopted_leftovers_live_on_after_the_pipes_close() {
             };
             let (job, pid, _ours) = adopt();
             // The start and end of another run make the engine iterate.
-            assert!(start("exit 0", &Run::new()).wait().expect("watched").ok());
+            assert!(start("exit 0", &Run::new()).wait().expect("a job result").ok());
             assert!(is_alive(&pid), "{want:?}");
             drop(job);
             eventually("dropping the job kills the process", || !is_alive(&pid));
@@ -507,7 +507,7 @@ fn a_stop_reaches_processes_in_other_sessions() {
             fs::read_to_string(format!("/proc/{second}/comm")).is_ok_and(|comm| comm == "sleep\n")
         });
         job.stop(LONG);
-        assert_eq!(job.wait().expect("watched").signal(), Some(15));
+        assert_eq!(job.wait().expect("a job result").signal(), Some(15));
         eventually("the process in the other session ends", || !is_alive(&second));
     });
 }
@@ -537,7 +537,7 @@ fn finished_jobs_hold_no_engine_descriptors() {
         let mut after = Vec::new();
         for _ in 0..4 {
             let job = sh("exit").start(&Run::new().tree(Want::Group)).expect("starts");
-            job.wait().expect("watched");
+            job.wait().expect("a job result");
             jobs.push(job);
             // Each job has a new engine, because the previous one has ended.
             eventually("idle", || Snapshot::take().threads.len() <= 2);
@@ -559,7 +559,7 @@ fn assert_stop_works_while<T>(meanwhile: impl Fn() -> T) {
         read_until(&job, 0, "ready");
         let changed = meanwhile();
         job.stop(LONG * 2);
-        let output = job.wait_timeout(LONG).expect("watched");
+        let output = job.wait_timeout(LONG).expect("a job result");
         drop(changed);
         assert_eq!(output.map(|output| output.code()), Some(Some(3)), "{want:?}");
     }
@@ -613,8 +613,8 @@ fn leftovers_are_found_after_descriptors_ran_out() {
         // By now the engine has searched the tree, or the delay makes no difference.
         std::thread::sleep(Duration::from_millis(50));
         drop(no_more);
-        job.write(b"\n").expect("reads");
-        let output = job.wait().expect("watched");
+        job.write(b"\n").expect("stdin is open");
+        let output = job.wait().expect("a job result");
         assert_eq!(output.leftovers.iter().map(|left| left.pid.to_string()).collect::<Vec<_>>(), [left.trim()]);
         eventually("killed", || !is_alive(left.trim()));
     });
@@ -636,9 +636,9 @@ fn a_failed_search_reports_unknown_leftovers() {
                 job.signal(libc::SIGWINCH, true).expect("a signal");
                 let engine = block_the_engine();
                 let no_more = NoMoreFiles::now();
-                job.write(b"\n").expect("reads");
+                job.write(b"\n").expect("stdin is open");
                 drop(engine);
-                let output = job.wait_timeout(LONG).expect("watched").expect("ends");
+                let output = job.wait_timeout(LONG).expect("a job result").expect("a result");
                 drop(no_more);
                 assert_eq!((output.leftovers_unknown, output.leftovers.len()), (true, 0), "{line} {want:?}");
                 let _ = Command::new("kill").args(["-9", left.trim()]).run();
@@ -670,7 +670,7 @@ fn reused_job_descriptors_are_left_alone() {
             command.descriptor(std::os::fd::OwnedFd::from(theirs), 3);
             let before = Snapshot::take().fds;
             let job = command.start(&run).expect("starts");
-            job.write(if copied { b"a\n" } else { b"a" }).expect("reads");
+            job.write(if copied { b"a\n" } else { b"a" }).expect("stdin is open");
             read_until(&job, 0, if copied { "a\n" } else { "a" });
             // SAFETY: the forked child makes no call but pause.
             let copy = copied.then(|| unsafe { libc::fork() });
@@ -701,7 +701,7 @@ fn reused_job_descriptors_are_left_alone() {
             }
             drop(theirs);
         }
-        other.write(b"x\n").expect("reads");
-        assert_eq!(other.wait().expect("watched").text(), "x\n");
+        other.write(b"x\n").expect("stdin is open");
+        assert_eq!(other.wait().expect("a job result").text(), "x\n");
     });
 }

@@ -32,11 +32,13 @@ fn every_kind_of_run_waits_for_a_permit() {
         type Runner = fn(&Run) -> Output;
         let runners: [Runner; 4] = [
             |run| sh("echo 1").run_with(run).expect("runs"),
-            |run| sh("echo 1").start(run).expect("starts").wait().expect("watched").as_ref().clone(),
+            |run| sh("echo 1").start(run).expect("starts").wait().expect("a job result").as_ref().clone(),
             |run| {
                 let (sender, receiver) = channel();
-                sh("echo 1").run_then(run, move |output| sender.send(output).expect("waited for")).expect("starts");
-                receiver.recv().expect("comes").expect("runs")
+                sh("echo 1")
+                    .run_then(run, move |output| sender.send(output).expect("the receiver is alive"))
+                    .expect("starts");
+                receiver.recv().expect("a message").expect("runs")
             },
             |run| {
                 let limiter = run.limiter.clone().expect("given");
@@ -64,7 +66,7 @@ fn a_permit_is_released_with_the_result() {
         let run = Run::new().limiter(&limiter);
         // The permit is released although an adopted process lives on.
         let job = sh("sleep 1000 & exit").start(&run.clone().leftovers(Leftovers::Adopt)).expect("starts");
-        assert_eq!(job.wait().expect("watched").leftovers.len(), 1);
+        assert_eq!(job.wait().expect("a job result").leftovers.len(), 1);
         assert_eq!(count(&limiter), (0, 0));
         // The permit is released if there is no program, and if the child fails before exec.
         Command::new("/nonexistent/program").run_with(&run).expect_err("no such program");
@@ -78,7 +80,7 @@ fn a_permit_is_released_with_the_result() {
         eventually("all permits are released", || count(&limiter) == (0, 0));
         drop(sh("exec sleep 1000").start(&run).expect("starts"));
         eventually("a dropped job releases its permit", || count(&limiter) == (0, 0));
-        let permit = limiter.try_acquire().expect("free");
+        let permit = limiter.try_acquire().expect("a free permit");
         assert!(sh("exit").permit(permit).run().expect("runs").ok() && count(&limiter) == (0, 0));
     });
 }
@@ -97,9 +99,9 @@ fn blocking_in_a_callback_is_an_error() {
             let unfinished = holds.wait().expect_err("the job runs");
             let soon = holds.wait_timeout(Duration::from_secs(1000)).expect_err("the job runs");
             let errors = [next, taken, unfinished, soon].map(|error| (error.stage(), error.errno()));
-            let now = holds.wait_timeout(Duration::ZERO).expect("watched").is_none();
+            let now = holds.wait_timeout(Duration::ZERO).expect("a job result").is_none();
             assert_eq!(limiter.waiting(), 0);
-            sender.send((errors, now, holds, run)).expect("waited for");
+            sender.send((errors, now, holds, run)).expect("the receiver is alive");
         };
         Command::new("true").run_then(&Run::new(), done).expect("starts");
         let (errors, now, holds, run) = receiver.recv_timeout(Duration::from_secs(60)).expect("at once");
@@ -116,7 +118,7 @@ fn the_timeout_starts_with_the_program() {
     isolated!(|| {
         let output = enough_time(Duration::from_secs(2), |time, mark| {
             let limiter = Limiter::new(1);
-            let held = limiter.try_acquire().expect("free");
+            let held = limiter.try_acquire().expect("a free permit");
             let run = Run::new().limiter(&limiter).timeout(time);
             std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| sh(": >\"$0\"; exit 5").arg(mark).run_with(&run).expect("runs"));
@@ -147,7 +149,7 @@ fn tasks_wait_for_a_permit_without_a_thread() {
             }
             assert!(most <= before + 1, "{most} threads, the engine's included");
             // A dropped future leaves the queue.
-            let held = [(); 3].map(|()| limiter.try_acquire().expect("free"));
+            let held = [(); 3].map(|()| limiter.try_acquire().expect("a free permit"));
             let mut command = sh("exit");
             let waited = tokio::time::timeout(Duration::from_millis(20), limiter.run_async(&mut command, &run)).await;
             assert!(waited.is_err() && count(&limiter) == (3, 0));
@@ -185,9 +187,9 @@ async fn join_all<F: Future + Unpin>(futures: Vec<F>, mut each: impl FnMut()) ->
 fn a_forked_child_has_permits_of_its_own() {
     isolated!(|| {
         let limiter = Limiter::new(2);
-        let held = limiter.try_acquire().expect("free");
+        let held = limiter.try_acquire().expect("a free permit");
         let mut waiting = {
-            let _all = limiter.try_acquire().expect("free");
+            let _all = limiter.try_acquire().expect("a free permit");
             let waiting = limiter.acquire_async();
             limiter.set_limit(1);
             waiting

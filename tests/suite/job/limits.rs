@@ -47,7 +47,7 @@ fn assert_reached(output: &Output, resource: Resource, enforcer: Enforcer) {
 #[test]
 fn actions_of_a_run_do_not_count_against_max_actions() {
     isolated!(|| {
-        let null = std::fs::File::open("/dev/null").expect("there");
+        let null = std::fs::File::open("/dev/null").expect("it exists");
         let mut command = Command::new("/bin/true");
         // As many descriptors as there may be actions.
         for number in 0..MAX_ACTIONS {
@@ -191,7 +191,7 @@ fn a_timeout_works_beside_limits() {
         let run = Run::new().limits(limits).timeout(Duration::from_millis(100));
         for run in [run.clone(), run.tree(Want::Guard)] {
             let job = Command::new("sleep").arg("1000").start(&run).expect("starts");
-            let output = job.wait().expect("watched");
+            let output = job.wait().expect("a job result");
             assert_eq!((output.stop, output.limit, output.limits.len()), (Stop::Timeout, None, 2));
         }
     });

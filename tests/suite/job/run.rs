@@ -35,9 +35,9 @@ fn in_caller(mut command: Command<'static>, run: &Run) -> Output {
 
 fn in_engine(mut command: Command<'static>, run: &Run) -> Output {
     let (sender, receiver) = channel();
-    let done = move |output| sender.send(output).expect("waited for");
+    let done = move |output| sender.send(output).expect("the receiver is alive");
     let _handle = command.run_then(run, done).expect("starts");
-    receiver.recv().expect("comes").expect("runs")
+    receiver.recv().expect("a message").expect("runs")
 }
 
 /// Runs a command in the caller's thread and in the library's thread.
@@ -224,12 +224,12 @@ fn given_streams_are_not_captured() {
         let command = || {
             let mut command = sh("echo out; echo err >&2; cat");
             command.stdout(fs::File::create(directory.path().join("out")).expect("own directory"));
-            command.stdin(fs::File::open("/etc/hostname").expect("there"));
+            command.stdin(fs::File::open("/etc/hostname").expect("it exists"));
             command
         };
         both(command, &Run::new(), |output| {
             assert_eq!((&output.stdout[..], &output.stderr[..]), (&b""[..], &b"err\n"[..]));
-            let name = fs::read_to_string("/etc/hostname").expect("there");
+            let name = fs::read_to_string("/etc/hostname").expect("it exists");
             assert_eq!(fs::read_to_string(&path).expect("written"), format!("out\n{name}"));
         });
     });
@@ -246,7 +246,9 @@ fn a_run_does_not_change_the_commands_streams() {
         let fails = another().limits(Limits::new().memory(0));
         for (run, works) in [(another(), true), (another().terminal(TerminalSize::default()), true), (fails, false)] {
             let mut command = Command::new("cat");
-            command.stdin(fs::File::open(&from).expect("there")).stdout(fs::File::create(&to).expect("own directory"));
+            command
+                .stdin(fs::File::open(&from).expect("it exists"))
+                .stdout(fs::File::create(&to).expect("own directory"));
             assert_eq!(command.run_with(&run).is_ok(), works);
             fs::write(&to, "").expect("own directory");
             let output = command.run().expect("runs");
@@ -272,7 +274,7 @@ fn runs_can_be_cancelled_from_many_threads() {
                         let mut command = template.command();
                         let quick = (round + thread) % 3 == 0;
                         command.arg(if quick { "0.001" } else { "1000" });
-                        let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("waited for");
+                        let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("the receiver is alive");
                         let handle = command.run_then(&Run::new().grace(LONG), done).expect("starts");
                         if round % 5 == 0 {
                             let handle = handle.clone();
@@ -280,7 +282,7 @@ fn runs_can_be_cancelled_from_many_threads() {
                         }
                         handle.cancel();
                         handle.cancel();
-                        let output = receiver.recv().expect("comes").expect("runs");
+                        let output = receiver.recv().expect("a message").expect("runs");
                         match output.stop {
                             // Cancelled while it was ending.
                             Stop::Cancelled if quick && output.code() == Some(0) => {}
@@ -316,16 +318,16 @@ fn many_runs_at_once_get_their_own_output() {
             let mut command = sh("cat; echo $0");
             command.arg(number.to_string());
             let run = Run::new().input(vec![b'x'; 70_000]).keep(100_000, 0).timeout(LONG);
-            command.run_then(&run, move |output| sender.send((number, output)).expect("waited for")).expect("starts");
+            command.run_then(&run, move |output| sender.send((number, output)).expect("the receiver is alive")).expect("starts");
             running += 1;
             if running == 16 {
-                let (number, output) = receiver.recv().expect("comes");
+                let (number, output) = receiver.recv().expect("a message");
                 assert!(output.expect("runs").text().ends_with(&format!("x{number}\n")));
                 running -= 1;
             }
         }
         for _ in 0..running {
-            let (number, output) = receiver.recv().expect("comes");
+            let (number, output) = receiver.recv().expect("a message");
             assert!(output.expect("runs").text().ends_with(&format!("x{number}\n")));
         }
     });
@@ -338,12 +340,12 @@ fn a_callback_can_start_the_next_run() {
         fn next(left: usize, sender: std::sync::mpsc::Sender<()>) {
             let done = move |output: spawnfd::Result<Output>| {
                 assert!(output.expect("runs").ok());
-                if left == 0 { sender.send(()).expect("waited for") } else { next(left - 1, sender) }
+                if left == 0 { sender.send(()).expect("the receiver is alive") } else { next(left - 1, sender) }
             };
             Command::new("/bin/true").run_then(&Run::new(), done).expect("starts");
         }
         next(50, sender);
-        receiver.recv().expect("comes");
+        receiver.recv().expect("a message");
     });
 }
 
@@ -370,10 +372,10 @@ fn reused_engine_descriptors_are_left_alone() {
         let (sender, receiver) = channel();
         let start = |script: &str| {
             let sender = sender.clone();
-            let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("waited for");
+            let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("the receiver is alive");
             sh(script).run_then(&Run::new(), done).expect("starts")
         };
-        let next = || receiver.recv_timeout(LONG).expect("comes");
+        let next = || receiver.recv_timeout(LONG).expect("a message");
         let before = Snapshot::take();
         let _under_way = start("exec sleep 1000");
         let program = common::next_child();
@@ -421,7 +423,7 @@ fn reused_run_descriptors_are_left_alone() {
         });
         assert_eq!(lost.expect_err("the run is lost").errno(), Errno::EBADF);
         assert!(theirs.len() >= 4, "{theirs:?}");
-        assert_eq!(fs::read(&path).expect("there"), b"theirs", "the library wrote to the application's file");
+        assert_eq!(fs::read(&path).expect("it exists"), b"theirs", "the library wrote to the application's file");
         for fd in &theirs {
             assert_eq!(fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("still open"), path);
         }
@@ -502,11 +504,15 @@ fn a_panicking_callback_does_not_affect_other_runs() {
     isolated!(|| {
         let (sender, receiver) = channel();
         let other = sender.clone();
-        let slow = move |output: spawnfd::Result<Output>| other.send(output.expect("runs").ok()).expect("waited for");
+        let slow = move |output: spawnfd::Result<Output>| {
+            other.send(output.expect("runs").ok()).expect("the receiver is alive")
+        };
         sh("sleep 0.3").run_then(&Run::new(), slow).expect("starts");
         Command::new("/bin/true").run_then(&Run::new(), |_| panic!("on purpose")).expect("starts");
         assert_eq!(receiver.recv_timeout(LONG), Ok(true), "the other run is unaffected");
-        let done = move |output: spawnfd::Result<Output>| sender.send(output.expect("runs").ok()).expect("waited for");
+        let done = move |output: spawnfd::Result<Output>| {
+            sender.send(output.expect("runs").ok()).expect("the receiver is alive")
+        };
         Command::new("/bin/true").run_then(&Run::new(), done).expect("starts");
         assert_eq!(receiver.recv_timeout(LONG), Ok(true), "the next run works");
     });
@@ -570,9 +576,9 @@ fn panics_in_input_wakers_and_payloads_do_not_affect_other_runs() {
         Command::new("true").run_then(&Run::new(), done).expect("starts");
         assert!(receiver.recv_timeout(LONG).is_err_and(|error| error == RecvTimeoutError::Disconnected));
         other.close_stdin();
-        assert!(other.wait_timeout(LONG).expect("watched").expect("in time").ok(), "the other run is unaffected");
+        assert!(other.wait_timeout(LONG).expect("a job result").expect("in time").ok(), "the other run is unaffected");
         let next = Command::new("true").start(&Run::new()).expect("starts");
-        assert!(next.wait_timeout(LONG).expect("watched").expect("in time").ok(), "the next run works");
+        assert!(next.wait_timeout(LONG).expect("a job result").expect("in time").ok(), "the next run works");
     });
 }
 
@@ -582,7 +588,7 @@ fn a_callback_can_use_512_kib_of_stack() {
         let (sender, receiver) = channel();
         let done = move |_| {
             let large = [1_u8; 512 << 10];
-            sender.send(std::hint::black_box(&large).len()).expect("waited for");
+            sender.send(std::hint::black_box(&large).len()).expect("the receiver is alive");
         };
         Command::new("true").run_then(&Run::new(), done).expect("starts");
         assert_eq!(receiver.recv_timeout(LONG), Ok(512 << 10));
@@ -607,8 +613,8 @@ fn a_program_started_in_a_callback_has_the_hosts_signal_mask() {
         let told = |output: spawnfd::Result<Output>| output.expect("runs").text().trim().to_owned();
         let (sender, receiver) = channel();
         let done = move |_| {
-            sender.send(told(look().run())).expect("waited for");
-            let then = move |output| sender.send(told(output)).expect("waited for");
+            sender.send(told(look().run())).expect("the receiver is alive");
+            let then = move |output| sender.send(told(output)).expect("the receiver is alive");
             look().run_then(&Run::new(), then).expect("starts");
         };
         Command::new("true").run_then(&Run::new(), done).expect("starts");

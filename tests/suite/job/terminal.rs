@@ -18,11 +18,11 @@ fn a_run_in_a_terminal_is_read_written_and_resized() {
             let job = command.start(&run).expect("starts");
             let (_, next) = read_until(&job, 0, "33 77\r\n");
             job.resize(TerminalSize { rows: 5, columns: 6 });
-            job.write(b"hello\n").expect("reads");
+            job.write(b"hello\n").expect("stdin is open");
             let (text, _) = read_until(&job, next, "got hello\r\n");
             assert!(text.starts_with("5 6\r\n"), "{text:?}");
             job.close_stdin();
-            let output = job.wait().expect("watched");
+            let output = job.wait().expect("a job result");
             assert!(output.ok() && output.stderr.is_empty(), "{output:?}");
         }
         assert_eq!(command.action_count(), 0, "the command is unchanged");
@@ -59,7 +59,7 @@ fn a_terminal_without_input_is_at_end_of_file() {
                 sh("cat; echo over").run_with(&run),
                 start("cat; echo over", &run).wait().map(|of| Output::clone(&of)),
             ];
-            for output in outputs.map(|output| output.expect("watched")) {
+            for output in outputs.map(|output| output.expect("a job result")) {
                 assert_eq!((text(&output), output.input_refused), (format!("{read}over\r\n"), false));
                 assert!(output.ok(), "{output:?}");
             }
@@ -84,7 +84,7 @@ fn output_left_in_the_terminal_is_read_at_the_end() {
         let (job, _events) = command.args(["-c", fill]).arg(&written).start_events(&run, events).expect("starts");
         let count = || fs::read_to_string(&written).ok()?.strip_suffix('\n')?.parse().ok();
         eventually("written", || count().is_some());
-        let output = job.wait().expect("watched");
+        let output = job.wait().expect("a job result");
         assert_eq!((output.stdout.len(), &output.drain), (count().expect("written"), &Drain::Eof));
     });
 }
@@ -93,7 +93,7 @@ fn output_left_in_the_terminal_is_read_at_the_end() {
 fn a_process_that_holds_the_terminal_is_named() {
     isolated!(|| {
         let run = Run::new().terminal(TerminalSize { rows: 24, columns: 80 });
-        let output = start("trap '' HUP; sleep 1000 & echo $!", &run).wait().expect("watched");
+        let output = start("trap '' HUP; sleep 1000 & echo $!", &run).wait().expect("a job result");
         let left = output.text().trim().parse().expect("a number");
         assert_eq!(output.drain, Drain::Cut(vec![left]));
     });
@@ -119,9 +119,10 @@ fn output_after_the_terminal_was_closed_for_a_while_is_read() {
         // With input, the library has one more descriptor of the terminal, which it closes once everything is
         // written.
         for run in [run.clone(), run.input(&b"x\n"[..])] {
-            for output in
-                [sh(line).run_with(&run).expect("runs"), start(line, &run).wait().expect("watched").as_ref().clone()]
-            {
+            for output in [
+                sh(line).run_with(&run).expect("runs"),
+                start(line, &run).wait().expect("a job result").as_ref().clone(),
+            ] {
                 assert_eq!((output.code(), output.signal(), &output.drain), (Some(7), None, &Drain::Eof));
                 let text = output.text();
                 assert!(text.starts_with("early\r\n") || text.starts_with("x\r\n"), "{:?}", &text[..20]);

@@ -69,8 +69,8 @@ fn here(command: &mut Command<'static>, run: &Run) -> Output {
 
 fn in_the_engine(command: &mut Command<'static>, run: &Run) -> Output {
     let (sender, receiver) = channel();
-    command.run_then(run, move |output| sender.send(output).expect("waited for")).expect("starts");
-    receiver.recv().expect("comes").expect("runs")
+    command.run_then(run, move |output| sender.send(output).expect("the receiver is alive")).expect("starts");
+    receiver.recv().expect("a message").expect("runs")
 }
 
 /// Runs a command with a timeout that leaves it the time to print its pid.
@@ -130,7 +130,7 @@ fn cancelling_and_limits_end_the_run_of_a_program_that_may_not_be_killed() {
             let job = command.start(&Run::new().window(100)).expect("starts");
             read_until(&job, 0, "\n");
             job.stop(grace);
-            assert_left(&job.wait().expect("watched"), Stop::Cancelled, Fate::NotPermitted, "spawnfd-setuid");
+            assert_left(&job.wait().expect("a job result"), Stop::Cancelled, Fate::NotPermitted, "spawnfd-setuid");
         }
         for (runner, grace) in RUNNERS {
             let (mut command, _writer) = with_stdin_pipe(Command::new(program));
@@ -173,7 +173,7 @@ fn a_status_that_arrives_after_the_refused_kill_is_reported() {
                 // By then the kill has been refused.
                 let _ = job.wait_timeout(Duration::from_millis(200));
                 drop(writer);
-                let output = job.wait().expect("watched");
+                let output = job.wait().expect("a job result");
                 assert_eq!(output.stop, Stop::Cancelled);
                 let has_status = output.code() == Some(5);
                 assert_eq!(has_status, output.leftovers.is_empty(), "{output:?}");
@@ -190,7 +190,7 @@ fn an_adopted_program_that_may_not_be_killed_is_still_read() {
         let job = command.start(&Run::new().window(100).leftovers(Leftovers::Adopt)).expect("starts");
         let (_, since) = read_until(&job, 0, "\n");
         job.stop(Duration::ZERO);
-        assert_left(&job.wait().expect("watched"), Stop::Cancelled, Fate::NotPermitted, "spawnfd-setuid");
+        assert_left(&job.wait().expect("a job result"), Stop::Cancelled, Fate::NotPermitted, "spawnfd-setuid");
         drop(writer);
         read_until(&job, since, "bye\n");
         eventually("the program is reaped", || !is_there(job.id()));
@@ -212,7 +212,7 @@ fn a_descendant_that_may_not_be_killed_is_a_leftover() {
                 } else {
                     job.close_stdin();
                 }
-                let output = job.wait().expect("watched");
+                let output = job.wait().expect("a job result");
                 assert_eq!((output.status.is_some(), output.signal() == Some(9)), (true, is_stopped), "{output:?}");
                 let left: Vec<_> = output.leftovers.iter().map(|left| (left.pid, left.fate)).collect();
                 assert_eq!(left, [(pid_in(&output), Fate::NotPermitted)]);
@@ -255,7 +255,7 @@ fn a_tree_that_a_kill_does_not_end_is_listed() {
             let job = command.start(&Run::new().window(100).tree(want)).expect("starts");
             let (child, _) = read_until(&job, 0, "\n");
             job.stop(Duration::ZERO);
-            let output = job.wait().expect("watched");
+            let output = job.wait().expect("a job result");
             let left: Vec<_> = output.leftovers.iter().map(|left| (left.pid, left.fate)).collect();
             let child = child.trim().parse().expect("a pid");
             assert_eq!(left, [job.id(), child].map(|pid| (pid, Fate::Uninterruptible)), "{output:?}");

@@ -40,7 +40,7 @@ fn files(directory: &tempfile::TempDir, count: usize) -> Vec<File> {
 }
 
 fn child_has_only_standard_descriptors(launcher: Launcher) {
-    let null = File::open("/dev/null").expect("there");
+    let null = File::open("/dev/null").expect("it exists");
     let free = |number: &i32| !State::of_self().fds.contains_key(number);
     let low = (3..12).chain([63, 64, 65, 255, 256, 257, 700]).filter(free);
     let foreign: Vec<OwnedFd> = low.map(|n| at_number(&null, n)).collect();
@@ -154,7 +154,7 @@ every_launcher! {
         assert_eq!(state(launcher.oracle().chdir(".")).cwd.inode.known(), Some(&here));
         let directory = scratch();
         write(directory.path().join("name"), "found").expect("own directory");
-        let up = "../".repeat(std::env::current_dir().expect("there").components().count());
+        let up = "../".repeat(std::env::current_dir().expect("it exists").components().count());
         let mut command = launcher.command("/bin/cat");
         command.arg("/dev/fd/5").open(format!("{up}.{}/name", directory.path().display()), OpenHow::READ, 5).chdir("/");
         assert_eq!(output(&mut command), "found");
@@ -179,7 +179,7 @@ every_launcher! {
     };
 
     an_open_gets_the_given_number [tables under Docker]: |launcher| {
-        let null = File::open("/dev/null").expect("there");
+        let null = File::open("/dev/null").expect("it exists");
         let mut command = launcher.oracle();
         command.descriptor(&null, 4).close(4).open("/dev/zero", OpenHow::READ, 4).open("/dev/full", OpenHow::READ, 4);
         command.open("/dev/zero", OpenHow::READ, 3).open("/dev/zero", OpenHow::READ, 600);
@@ -190,7 +190,7 @@ every_launcher! {
     };
 
     close_range_closes_earlier_descriptors_only [tables under User]: |launcher| {
-        let null = File::open("/dev/null").expect("there");
+        let null = File::open("/dev/null").expect("it exists");
         let mut command = launcher.oracle();
         for number in 5..15 {
             command.descriptor(&null, number);
@@ -206,7 +206,7 @@ every_launcher! {
 
     numbers_below_the_limit_can_be_used [tables under No]: |launcher| {
         let limit = State::of_self().rlimits["nofile"].known().expect("a limit").soft;
-        let null = File::open("/dev/null").expect("there");
+        let null = File::open("/dev/null").expect("it exists");
         let last = i32::try_from(limit).expect("a number") - 1;
         let mut command = launcher.oracle();
         command.descriptor(&null, last).dup2(last, 5);
@@ -225,7 +225,7 @@ every_launcher! {
     };
 
     a_descriptor_above_a_lowered_limit_can_be_passed [tables under Docker]: |launcher| {
-        let null = at_number(&File::open("/dev/null").expect("there"), 900);
+        let null = at_number(&File::open("/dev/null").expect("it exists"), 900);
         let before = set_soft_limit(libc::RLIMIT_NOFILE, 800);
         for inherits in [false, true] {
             let mut command = launcher.oracle();
@@ -240,7 +240,7 @@ every_launcher! {
 
     dup2_accepts_only_descriptors_of_the_child [steps under No]: |launcher| {
         // The child cannot copy a descriptor that only the caller has, the library's own socket included.
-        let null = File::open("/dev/null").expect("there");
+        let null = File::open("/dev/null").expect("it exists");
         let _foreign = [20, 400].map(|number| at_number(&null, number));
         common::warm_up(launcher);
         for number in (3..25).chain([400]) {
@@ -323,7 +323,7 @@ fn with_streams_closed(closed: &[i32], body: impl FnOnce() + std::panic::UnwindS
 /// If the caller has closed a stream, the child may have a descriptor of its own at that number. No action may use
 /// it.
 fn assert_closed_stream_is_refused(launcher: Launcher) {
-    let null = File::open("/dev/null").expect("there");
+    let null = File::open("/dev/null").expect("it exists");
     type Use = for<'a, 'fd> fn(&'a mut Command<'fd>, i32) -> &'a mut Command<'fd>;
     let uses: [Use; 4] = [
         |command, number| command.dup2(number, 7),
@@ -412,7 +412,7 @@ fn closed_streams(launcher: Launcher, closed: &[i32], seen: &std::path::Path) {
 fn a_closed_source_is_an_error_of_its_action() {
     isolated!(|| {
         for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
-            let null = File::open("/dev/null").expect("there");
+            let null = File::open("/dev/null").expect("it exists");
             assert_leaves_nothing(launcher, || {
                 // SAFETY: the number is not open, on purpose. No other thread opens descriptors meanwhile.
                 let closed = unsafe { BorrowedFd::borrow_raw(777) };
@@ -432,7 +432,7 @@ fn a_closed_source_is_an_error_of_its_action() {
 #[test]
 fn a_command_can_be_spawned_again() {
     isolated!(|| {
-        let null = File::open("/dev/null").expect("there");
+        let null = File::open("/dev/null").expect("it exists");
         let mut command = Launcher::Clone3.oracle();
         command.descriptor(&null, 5).stdin(Stdio::Piped);
         let first = state(&mut command);

@@ -135,7 +135,7 @@ every_launcher! {
         let mut command = launcher.command("/bin/sleep");
         let child = std::thread::scope(|scope| {
             let thread = scope.spawn(|| command.arg("60").parent_death_signal(libc::SIGTERM).spawn().expect("starts"));
-            thread.join().expect("ends")
+            thread.join().expect("no panic")
         });
         let status = { child }.wait().expect("own child");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
@@ -218,7 +218,7 @@ every_launcher! {
             assert_ne!(theirs[name], ours[name], "{name}");
         }
         assert_eq!(theirs["user"], ours["user"]);
-        let hostname = File::open("/proc/self/ns/uts").expect("there");
+        let hostname = File::open("/proc/self/ns/uts").expect("it exists");
         let child = state(launcher.oracle().namespaces(Namespaces::UTS).join_namespace(&hostname, 0));
         assert_eq!(known(&child.namespaces)["uts"], ours["uts"]);
         // Joins several namespaces of another process at once, and only the requested kinds.
@@ -262,7 +262,7 @@ every_launcher! {
         if std::fs::canonicalize("/bin").is_ok_and(|bin| bin == Path::new("/usr/bin")) {
             let mut command = launcher.command("/bin/ls");
             let seen = output(command.args(["-A", "/"]).stdin(Stdio::Null).chroot("/usr"));
-            let names = std::fs::read_dir("/usr").expect("there").map(|entry| entry.expect("there").file_name());
+            let names = std::fs::read_dir("/usr").expect("it exists").map(|entry| entry.expect("it exists").file_name());
             let names: BTreeSet<_> = names.map(|name| name.into_string().expect("text")).collect();
             assert_eq!(seen.lines().map(str::to_owned).collect::<BTreeSet<_>>(), names);
         } else {
@@ -282,7 +282,7 @@ every_launcher! {
         let name = group.0.file_name().expect("a name").to_string_lossy().into_owned();
         let child = state(launcher.oracle().cgroup(&dir));
         assert!(known(&child.cgroup).iter().any(|line| line.ends_with(&name)), "{:?}", child.cgroup);
-        let error = launcher.oracle().cgroup(File::open("/tmp").expect("there")).refused("not a cgroup");
+        let error = launcher.oracle().cgroup(File::open("/tmp").expect("it exists")).refused("not a cgroup");
         assert!(matches!(error.stage(), Stage::Action(_)), "{error}");
     };
 
@@ -291,7 +291,7 @@ every_launcher! {
         if !spawnfd_tests::require_syscall("landlock_create_ruleset") {
             return;
         }
-        let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1)).expect("known").create();
+        let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1)).expect("known access rights").create();
         let readable = path_beneath_rules(["/usr", "/lib", "/lib64", "/bin"], AccessFs::from_read(ABI::V1));
         let ruleset: Option<OwnedFd> = ruleset.and_then(|set| set.add_rules(readable)).expect("a ruleset").into();
         let ruleset = ruleset.expect("this kernel has Landlock");
@@ -312,5 +312,5 @@ fn may_be_real_time(policy: i32) -> bool {
         // SAFETY: sets the policy of a thread that ends here.
         unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
     });
-    own.join().expect("ends")
+    own.join().expect("no panic")
 }

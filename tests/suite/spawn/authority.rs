@@ -134,7 +134,7 @@ every_launcher! {
         common::warm_up(launcher);
         // Parks here: only this thread could close descriptors that it opens after unshare.
         drop(launcher.command("/bin/cat"));
-        let (directory, null) = (scratch(), File::open("/dev/null").expect("there"));
+        let (directory, null) = (scratch(), File::open("/dev/null").expect("it exists"));
         std::thread::scope(|scope| scope.spawn(|| {
             let path = directory.path().join("file");
             std::fs::write(&path, "own").expect("own directory");
@@ -179,7 +179,7 @@ every_launcher! {
         std::thread::scope(|scope| scope.spawn(|| {
             let rules = path_beneath_rules(["/usr", "/lib", "/lib64", "/bin"], AccessFs::from_read(ABI::V1));
             Ruleset::default()
-                .handle_access(AccessFs::from_all(ABI::V1)).expect("known")
+                .handle_access(AccessFs::from_all(ABI::V1)).expect("known access rights")
                 .create().expect("a ruleset")
                 .add_rules(rules).expect("rules")
                 .add_rules(path_beneath_rules(["/dev"], AccessFs::from_all(ABI::V1))).expect("rules")
@@ -304,7 +304,7 @@ fn an_undumpable_caller_can_spawn() {
         // does not need to.
         // SAFETY: integers.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) }, 0);
-        let null = File::open("/dev/null").expect("there");
+        let null = File::open("/dev/null").expect("it exists");
         for _ in 0..3 {
             assert_eq!(code(Command::new("/bin/true").descriptor(&null, 7).stdin(&null).spawn()), Ok(0));
         }

@@ -114,7 +114,7 @@ detached_starts! {
         assert!(error.call().ends_with(", signal: 9 (SIGKILL)"), "{error}");
         let mut child = blocked_at_gate(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
         child.kill().expect("own child");
-        assert_eq!(child.wait().expect("what was asked for").signal(), Some(9));
+        assert_eq!(child.wait().expect("a status").signal(), Some(9));
     };
 
     a_child_with_memory_of_its_own_holds_no_foreign_descriptor: |launcher, directory| {
@@ -179,11 +179,11 @@ detached_starts! {
             let with_clone3 = launcher == Launcher::Detached && spawnfd_tests::has_syscall("clone3");
             let mut run = Run::new().grace(if with_clone3 { Duration::from_secs(60) } else { Duration::from_millis(300) });
             run.timeout = timeout;
-            let handle = command.run_then(&run, move |output| sender.send(output).expect("waited for")).expect("starts");
+            let handle = command.run_then(&run, move |output| sender.send(output).expect("the receiver is alive")).expect("starts");
             if stop == Stop::Cancelled {
                 handle.cancel();
             }
-            let output = receiver.recv().expect("comes").expect("a result");
+            let output = receiver.recv().expect("a message").expect("a result");
             let signals: &[i32] = if with_clone3 { &[15] } else { &[9] };
             assert_eq!(output.stop, stop);
             assert!(signals.contains(&output.signal().expect("ended by one")), "{output:?}");

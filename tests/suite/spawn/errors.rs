@@ -75,7 +75,7 @@ fn a_missing_interpreter_is_reported() {
     isolated!(|| {
         let directory = scratch();
         // The interpreter of an ELF file, which exec looks up. The copy of a dynamic program names another loader.
-        let mut program = fs::read("/bin/true").expect("there");
+        let mut program = fs::read("/bin/true").expect("it exists");
         let loader = b"/lib64/ld-linux-x86-64.so.2";
         let Some(at) = program.windows(loader.len()).position(|part| part == loader) else {
             return spawnfd_tests::skip("no dynamic glibc program");
@@ -215,7 +215,7 @@ fn running_out_of_descriptors_is_an_error() {
 /// With no free descriptor, with one, with two: each outcome is an error or a child, and no further descriptor stays
 /// open.
 fn assert_nothing_left_at_each_limit(template: &Template, warm: bool) {
-    let null = File::open("/dev/null").expect("there");
+    let null = File::open("/dev/null").expect("it exists");
     let highest =
         common::library_descriptors().last().copied().unwrap_or(0).max(std::os::fd::AsRawFd::as_raw_fd(&null));
     let mut started = 0;
@@ -282,7 +282,7 @@ fn a_script_with_no_descriptor_left_is_not_taken_for_a_binary() {
         let mut found = 0;
         for room in 0..5 {
             // The lowest free number, and `room` more.
-            let next = File::open("/dev/null").map(|file| std::os::fd::AsRawFd::as_raw_fd(&file)).expect("there");
+            let next = File::open("/dev/null").map(|file| std::os::fd::AsRawFd::as_raw_fd(&file)).expect("it exists");
             let old = set_soft_limit(libc::RLIMIT_NOFILE, next as u64 + room);
             let outcome = Template::open(path("script"));
             set_soft_limit(libc::RLIMIT_NOFILE, old);

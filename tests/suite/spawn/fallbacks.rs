@@ -16,7 +16,7 @@ use spawnfd_tests::{State, confine, isolated, program, require_root, scratch};
 
 /// Makes spawns of all sorts, which must work as without any refusal.
 fn assert_spawns_work() {
-    let null = File::open("/dev/null").expect("there");
+    let null = File::open("/dev/null").expect("it exists");
     let oracle = Template::open(program("spawnfd-oracle")).expect("a template");
     for _ in 0..2 {
         let mut command = oracle.command();
@@ -57,7 +57,7 @@ fn can_start_threads() -> bool {
 
 /// Refuses calls in a process with many descriptors of its own, and spawns; if `afterwards`, also before the refusal.
 fn assert_spawns_work_without(calls: &[(&str, i32)], afterwards: bool) {
-    let null = File::open("/dev/null").expect("there");
+    let null = File::open("/dev/null").expect("it exists");
     let _foreign = [30, 31, 200, 1000].map(|number| common::at_number(&null, number));
     if afterwards {
         assert_spawns_work();
@@ -140,7 +140,7 @@ fn rlimits_need_prlimit64() {
     isolated!(|| {
         confine::deny(&[("prlimit64", libc::EPERM)]).expect("confined");
         let job = Command::new("true").start(&Run::new()).expect("starts");
-        assert!(job.wait().expect("watched").ok());
+        assert!(job.wait().expect("a job result").ok());
         let limits = Limits::new().cpu_time(Duration::from_secs(60)).enforce(Enforce::BestEffort);
         let outcome = Command::new("true").run_with(&Run::new().tree(Want::Guard).limits(limits));
         assert_eq!(outcome.map(|output| output.ok()).map_err(|error| error.errno()), Err(Errno::EPERM));

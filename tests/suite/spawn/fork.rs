@@ -146,9 +146,9 @@ fn a_forked_child_can_run_in_the_background() {
         let run_one = || {
             let (sender, receiver) = std::sync::mpsc::channel();
             let mut command = Command::new("/bin/echo");
-            let done = move |output| sender.send(output).expect("waited for");
+            let done = move |output| sender.send(output).expect("the receiver is alive");
             command.arg("x").run_then(&Run::new(), done).expect("starts");
-            assert_eq!(receiver.recv().expect("comes").expect("runs").stdout, b"x\n");
+            assert_eq!(receiver.recv().expect("a message").expect("runs").stdout, b"x\n");
         };
         run_one();
         for _ in 0..20 {

@@ -65,7 +65,7 @@ impl WarmUp {
         let whole_words = (highest / 64 + 1) * 64;
         let mut fillers: Vec<OwnedFd> = Vec::new();
         while fillers.last().is_none_or(|last| last.as_raw_fd() < whole_words) {
-            fillers.push(File::open("/dev/null").expect("there").into());
+            fillers.push(File::open("/dev/null").expect("it exists").into());
         }
         self.inside.wait();
         fillers
@@ -113,10 +113,10 @@ fn spawner(launcher: Launcher, template: &Template, count: usize, tally: &Tally)
 
 /// Opens, duplicates and closes descriptors without end, some without close-on-exec.
 fn opener(low: i32, tally: &Tally) {
-    let file = File::open("/etc/passwd").expect("there");
+    let file = File::open("/etc/passwd").expect("it exists");
     while !tally.over.load(Ordering::Relaxed) {
         let pipe = common::pipe();
-        let opened = File::open("/dev/zero").expect("there");
+        let opened = File::open("/dev/zero").expect("it exists");
         for number in low..low + 40 {
             // SAFETY: numbers of this thread's own range, closed below.
             unsafe {
@@ -251,7 +251,7 @@ fn file_at(number: i32) -> Option<(u64, u64)> {
 fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     let directory = scratch();
     let template = Template::open(program("spawnfd-fds")).expect("a template");
-    let file = File::open("/etc/passwd").expect("there");
+    let file = File::open("/etc/passwd").expect("it exists");
     common::warm_up(Launcher::Clone3);
     let before = Snapshot::take();
     let (tally, count) = (Tally { attacked, ..Tally::default() }, rounds(SPAWNS) / SPAWNERS);
@@ -278,7 +278,8 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
         let others = openers.into_iter().chain(writers).chain(helpers);
         others.for_each(|thread| thread.join().expect("the thread's assertions hold"));
         outcomes.into_iter().for_each(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        let taken: BTreeSet<i32> = attacker.map(|thread| thread.join().expect("ends")).into_iter().flatten().collect();
+        let taken: BTreeSet<i32> =
+            attacker.map(|thread| thread.join().expect("no panic")).into_iter().flatten().collect();
         check_what_is_left(&file, &taken);
         drop(fillers);
     });
@@ -426,7 +427,7 @@ fn busy_with_all_low(launcher: Option<Launcher>, count: usize) -> usize {
         let outcomes: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         tally.over.store(true, Ordering::Relaxed);
         outcomes.into_iter().for_each(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        opener.join().expect("ends");
+        opener.join().expect("no panic");
     });
     println!(
         "{launcher:?}: {} spawns, {} programs written and run, {} ETXTBSY",
@@ -444,7 +445,7 @@ fn zygote_children_never_hold_a_foreign_descriptor() {
     isolated!(limit: Duration::from_secs(1200), || {
         common::in_single_threaded_fork(|| {
             // Twenty free numbers below all descriptors of the library.
-            let holes: Vec<File> = (0..20).map(|_| File::open("/dev/null").expect("there")).collect();
+            let holes: Vec<File> = (0..20).map(|_| File::open("/dev/null").expect("it exists")).collect();
             Launcher::Zygote.enter();
             common::warm_up(Launcher::Zygote);
             drop(holes);

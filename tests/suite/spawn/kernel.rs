@@ -71,7 +71,7 @@ fn confined_commands_start_by_the_kernel() {
         let none = CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
         assert_eq!(true_of(move |command| _ = command.user_ids(7, 7, 7).capabilities(none)), Started::Kernel);
         assert_eq!(true_of(|command| _ = command.namespaces(Namespaces::PID | Namespaces::MOUNT)), Started::Kernel);
-        let uts = File::open("/proc/self/ns/uts").expect("own");
+        let uts = File::open("/proc/self/ns/uts").expect("own file");
         assert_eq!(true_of(move |command| _ = command.join_namespace(uts, 0x0400_0000)), Started::Kernel);
         let template = Template::open("/bin/true").and_then(|template| template.by_descriptor()).expect("no script");
         let mut command = template.command();
@@ -91,7 +91,7 @@ fn unsupported_commands_start_by_clone() {
         }
         // After chroot the path may name another file.
         assert_eq!(true_of(|command| _ = command.chroot("/")), Started::Clone);
-        let mounts = File::open("/proc/self/ns/mnt").expect("own");
+        let mounts = File::open("/proc/self/ns/mnt").expect("own file");
         assert_eq!(true_of(move |command| _ = command.join_namespace(mounts, 0)), Started::Clone);
     });
 }

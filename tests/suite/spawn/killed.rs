@@ -34,7 +34,7 @@ fn numbers(command: &mut Command<'_>) -> Vec<i32> {
 
 /// Starts and runs of all kinds succeed. No program among them makes a call that `killed!` names.
 fn all_starts_succeed() {
-    let null = File::open("/dev/null").expect("there");
+    let null = File::open("/dev/null").expect("it exists");
     let fds = Template::open(&*FDS).expect("a template");
     for wait in [true, false, true, false] {
         let mut command = fds.command();
@@ -58,8 +58,9 @@ fn all_starts_succeed() {
         echo.arg("word");
         assert_eq!(echo.start(&Run::new().tree(want)).expect("starts").wait().expect("runs").stdout, b"word\n");
         let (sender, receiver) = channel();
-        let _handle = echo.run_then(&run, move |output| sender.send(output).expect("waited for")).expect("starts");
-        assert_eq!(receiver.recv().expect("comes").expect("runs").stdout, b"word\n");
+        let _handle =
+            echo.run_then(&run, move |output| sender.send(output).expect("the receiver is alive")).expect("starts");
+        assert_eq!(receiver.recv().expect("a message").expect("runs").stdout, b"word\n");
     }
 }
 
@@ -88,7 +89,7 @@ macro_rules! killed {
             #[test]
             fn before_first_use() {
                 isolated!(|| {
-                    let null = File::open("/dev/null").expect("there");
+                    let null = File::open("/dev/null").expect("it exists");
                     LazyLock::force(&FDS);
                     let _foreign = [30, 31, 200, 1000].map(|number| at_number(&null, number));
                     confine::kill(&[stringify!($name)]).expect("confined");
@@ -150,7 +151,7 @@ fn all_calls_that_profiles_refuse_may_kill() {
             confine::kill(REFUSED_BY_PROFILES).expect("confined");
             all_starts_succeed();
             let mut command = Command::new("/bin/true");
-            let own = File::open("/proc/self/ns/net").expect("own");
+            let own = File::open("/proc/self/ns/net").expect("own file");
             let error = command.join_namespace(own, 0).refused("the call kills");
             assert_eq!((error.stage(), error.errno()), (Stage::Action(0), Errno::ECANCELED), "{error}");
         });
@@ -336,8 +337,9 @@ const STARTS: &[Start] = &[
     |command| command.start(&Run::new())?.wait().map(drop),
     |command| {
         let (sender, receiver) = channel();
-        let _handle = command.run_then(&Run::new(), move |output| sender.send(output).expect("waited for"))?;
-        receiver.recv().expect("comes").map(drop)
+        let _handle =
+            command.run_then(&Run::new(), move |output| sender.send(output).expect("the receiver is alive"))?;
+        receiver.recv().expect("a message").map(drop)
     },
 ];
 
@@ -348,7 +350,7 @@ fn sigsys_sent_by_the_caller_ends_the_child() {
             return;
         }
         // Makes a first spawn, so that the library has probed this thread's filters.
-        Command::new("/bin/true").spawn().expect("starts").wait().expect("ends");
+        Command::new("/bin/true").spawn().expect("starts").wait().expect("a result");
         if !has_clone3() {
             return skip("without clone3 a child blocks signals until exec");
         }
@@ -358,7 +360,7 @@ fn sigsys_sent_by_the_caller_ends_the_child() {
         command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).open(&gate, OpenHow::READ, 9);
         let mut child = command.wait_for_exec(false).spawn().expect("starts");
         child.signal(libc::SIGSYS).expect("own child");
-        assert_eq!(child.wait().expect("what was asked for").signal(), Some(libc::SIGSYS));
+        assert_eq!(child.wait().expect("a status").signal(), Some(libc::SIGSYS));
     });
 }
 

@@ -281,7 +281,7 @@ fn check_model(launcher: Launcher) {
     };
     let path = std::fs::canonicalize(directory.path()).expect("own directory");
     let open = |number: i32| File::open(format!("/proc/self/fd/{number}")).expect("open");
-    let [null, zero] = ["/dev/null", "/dev/zero"].map(|path| identity(&File::open(path).expect("there")));
+    let [null, zero] = ["/dev/null", "/dev/zero"].map(|path| identity(&File::open(path).expect("it exists")));
     let own = serde_json::to_value(State::of_self()).expect("a state");
     let may = |name: &str| own["capabilities"]["effective"].as_array().expect("a list").contains(&name.into());
     let files = Files {

@@ -58,7 +58,7 @@ fn two_sandboxes_can_be_nested() {
         let mut command = Command::new("/bin/sh");
         let text = output(command.args(["-c", "echo $A"]).sandbox(&inner).sandbox(&outer));
         assert_eq!(text, "inner\n");
-        let null = File::open("/dev/null").expect("there");
+        let null = File::open("/dev/null").expect("it exists");
         let given = |sandbox: Sandbox| sandbox.descriptor(&null, 7).expect("a descriptor");
         let error = Command::new("true").sandbox(&given(inner)).sandbox(&given(outer)).refused("both use 7");
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
@@ -74,7 +74,7 @@ fn invalid_sandboxes_are_refused() {
             assert_eq!(error.errno(), Errno::EINVAL, "{error}");
         }
         assert_eq!(Sandbox::new(["/nonexistent/env"]).expect_err("no such file").kind(), ErrorKind::NotFound);
-        let null = File::open("/dev/null").expect("there");
+        let null = File::open("/dev/null").expect("it exists");
         let sandbox = Sandbox::new(["env"]).expect("a sandbox");
         for number in [-1, 0, 2] {
             let error = sandbox.clone().descriptor(&null, number).expect_err("not above 2");
@@ -85,7 +85,7 @@ fn invalid_sandboxes_are_refused() {
         let beyond = sandbox.clone().descriptor(&null, i32::MAX).expect("a sandbox");
         let error = Command::new("true").sandbox(&beyond).refused("beyond the limit");
         assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::EBADF), "{error}");
-        let error = Template::open("/bin/true").expect("there").command().sandbox(&sandbox).refused("a template");
+        let error = Template::open("/bin/true").expect("it exists").command().sandbox(&sandbox).refused("a template");
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
         // `program` would replace the sandbox command, and `-i` would be an option of env.
         let error = Command::new("true").sandbox(&sandbox).program("false").refused("it would replace the sandbox");

@@ -180,7 +180,7 @@ fn a_kill_before_exec_is_an_error() {
                 let error = command.refused("killed");
                 assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::ECANCELED), "{error}");
                 assert!(error.call().contains(&format!(", signal: {signal} (SIG")), "{error}");
-                killer.join().expect("ends");
+                killer.join().expect("no panic");
             }
             common::assert_unchanged_except_sockets(&before);
         }
@@ -270,7 +270,7 @@ fn a_reused_reaper_number_is_left_alone() {
         assert!(!numbers.is_empty());
         let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
         let stays = || {
-            assert_eq!(fs::metadata(&path).expect("there").len(), 0, "the library wrote to the application's file");
+            assert_eq!(fs::metadata(&path).expect("it exists").len(), 0, "the library wrote to the application's file");
             for number in &numbers {
                 assert_eq!(fs::read_link(format!("/proc/self/fd/{number}")).expect("still open"), path);
             }
@@ -329,7 +329,7 @@ fn library_threads_block_all_signals() {
         for thread in threads {
             let comm = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
             if comm.starts_with("spawnfd-") {
-                let status = fs::read_to_string(thread.path().join("status")).expect("there");
+                let status = fs::read_to_string(thread.path().join("status")).expect("it exists");
                 let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a line").trim();
                 // Except SIGKILL and SIGSTOP, which cannot be blocked, and the two signals that glibc reserves.
                 let never = 1 << 8 | 1 << 18 | 3 << 31;
@@ -383,9 +383,10 @@ fn writing_unread_input_does_not_kill_the_host() {
 #[test]
 fn a_template_survives_its_thread() {
     isolated!(|| {
-        let template = std::thread::spawn(|| Template::open("/bin/true").expect("a template")).join().expect("ends");
+        let template =
+            std::thread::spawn(|| Template::open("/bin/true").expect("a template")).join().expect("no panic");
         assert_eq!(code(template.command().spawn()), Ok(0));
-        let mut null = File::options().write(true).open("/dev/null").expect("there");
+        let mut null = File::options().write(true).open("/dev/null").expect("it exists");
         null.write_all(b"x").expect("takes all");
     });
 }

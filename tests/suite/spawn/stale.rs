@@ -92,7 +92,7 @@ stale_after! {
     times_restored: Some(1), |path| {
         let (file, before) = (File::open(path).expect("own file"), path.metadata().expect("own file"));
         file.set_modified(SystemTime::UNIX_EPOCH).expect("own file");
-        file.set_modified(before.modified().expect("known")).expect("own file");
+        file.set_modified(before.modified().expect("a modification time")).expect("own file");
     };
     hard_linked: Some(1), |path| fs::hard_link(path, path.with_extension("link")).expect("own file");
     became_a_symlink_to_itself: Some(1), |path| {
@@ -105,7 +105,7 @@ stale_after! {
 #[test]
 fn a_reused_template_number_is_left_alone() {
     isolated!(|| {
-        let file = File::open("/proc/self/status").expect("there");
+        let file = File::open("/proc/self/status").expect("it exists");
         let template = Template::open("/bin/true").expect("a template");
         let by_descriptor = template.by_descriptor().expect("no script");
         let number = template.descriptor().as_raw_fd();
@@ -124,7 +124,7 @@ fn a_reused_template_number_is_left_alone() {
 #[test]
 fn a_reused_template_number_is_left_alone_without_free_descriptors() {
     isolated!(|| {
-        let file = File::open("/proc/self/status").expect("there");
+        let file = File::open("/proc/self/status").expect("it exists");
         let template = Template::open("/bin/true").expect("a template");
         assert_eq!(code(template.command().spawn()), Ok(0));
         let theirs = common::at_number(&file, template.descriptor().as_raw_fd());
@@ -155,7 +155,7 @@ fn a_changed_owner_makes_a_template_stale() {
         for (user, group) in [(Some(65534), None), (None, Some(65534))] {
             let directory = scratch();
             check_change(directory.path(), &directory.path().join("program"), Some(1), |path| {
-                std::os::unix::fs::chown(path, user, group).expect("root");
+                std::os::unix::fs::chown(path, user, group).expect("privileged");
             });
         }
     });
@@ -186,12 +186,12 @@ fn a_changed_symlink_makes_a_template_stale() {
         symlink("1", path("link")).expect("own directory");
         let (template, cache) = (Template::open(path("link")).expect("a template"), TemplateCache::default());
         assert_eq!((code(template.command().spawn()), code(cache.command(path("link")).spawn())), (Ok(1), Ok(1)));
-        fs::remove_file(path("link")).expect("own");
+        fs::remove_file(path("link")).expect("own directory");
         symlink("2", path("link")).expect("own directory");
         assert_eq!(template.command().refused("stale").kind(), ErrorKind::Stale);
         assert_eq!(code(cache.command(path("link")).spawn()), Ok(2));
         // The link points to the recorded, unchanged file again.
-        fs::remove_file(path("link")).expect("own");
+        fs::remove_file(path("link")).expect("own directory");
         symlink("1", path("link")).expect("own directory");
         assert_eq!(code(template.command().spawn()), Ok(1));
     });
@@ -213,13 +213,13 @@ fn a_program_earlier_in_path_makes_a_template_stale() {
         let shadow = second.join("tool");
         fs::create_dir(&shadow).expect("own directory");
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
-        fs::remove_dir(&shadow).expect("own");
+        fs::remove_dir(&shadow).expect("own file");
         fs::write(&shadow, exits_with(9)).expect("own directory");
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
-        fs::remove_file(&shadow).expect("own");
+        fs::remove_file(&shadow).expect("own file");
         symlink("/nowhere", &shadow).expect("own directory");
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
-        fs::remove_file(&shadow).expect("own");
+        fs::remove_file(&shadow).expect("own file");
         assert_eq!(cache.stats().renewed, 0);
         // A program that the search would find makes it stale.
         executable(&shadow, exits_with(2));
@@ -234,7 +234,7 @@ fn a_program_earlier_in_path_makes_a_template_stale() {
         assert_eq!(cached(), Ok(1));
         assert_eq!(template.command().refused("stale").kind(), ErrorKind::Stale);
         // Without these files the search finds the recorded program again.
-        [&shadow, &first.join("tool")].iter().for_each(|path| fs::remove_file(path).expect("own"));
+        [&shadow, &first.join("tool")].iter().for_each(|path| fs::remove_file(path).expect("own file"));
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
     });
 }
@@ -323,7 +323,7 @@ fn a_constantly_changing_symlink_is_stale_or_runs_the_recorded_file() {
         symlink("v1", &link).expect("own directory");
         let by_path = Template::open(&link).expect("a template");
         let by_descriptor = by_path.by_descriptor().expect("no script");
-        let pinned = Template::from_descriptor(File::open(&link).expect("there")).expect("a template");
+        let pinned = Template::from_descriptor(File::open(&link).expect("it exists")).expect("a template");
         let cache = TemplateCache::default();
         let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
         let (mut ran, mut stale, mut wrong) = (0, 0, 0);
@@ -411,7 +411,7 @@ fn running_out_of_descriptors_does_not_make_a_template_stale() {
         for _ in 0..50 {
             executable(&path, exits_with(0));
             let template = Template::open(&path).expect("a template");
-            let next = File::open("/dev/null").map(|file| file.as_raw_fd()).expect("there");
+            let next = File::open("/dev/null").map(|file| file.as_raw_fd()).expect("it exists");
             let old = common::set_soft_limit(libc::RLIMIT_NOFILE, next as u64);
             let outcome = template.command().spawn().map(drop);
             common::set_soft_limit(libc::RLIMIT_NOFILE, old);

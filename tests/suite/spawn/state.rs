@@ -88,7 +88,7 @@ extern "C" fn handler(_: libc::c_int) {}
 /// Gives this process many attributes that its children inherit, and many that they must not inherit.
 fn unusual_parent(directory: &Path) {
     std::env::set_current_dir(directory).expect("own directory");
-    let high = File::open("/dev/null").expect("there");
+    let high = File::open("/dev/null").expect("it exists");
     // With close-on-exec, because posix_spawn passes other descriptors on.
     // SAFETY: plain system calls on this process and this thread; the handler does nothing.
     unsafe {
@@ -204,7 +204,7 @@ every_launcher! {
             command.setsid().descriptor(theirs, 10).controlling_terminal(10).foreground(10);
         });
         if require_syscall("landlock_create_ruleset") {
-            let ruleset = Ruleset::default().handle_access(AccessFs::WriteFile).expect("known").create();
+            let ruleset = Ruleset::default().handle_access(AccessFs::WriteFile).expect("known access rights").create();
             let ruleset = ruleset.and_then(|set| set.add_rules(path_beneath_rules(["/dev"], AccessFs::WriteFile)));
             let ruleset: Option<OwnedFd> = ruleset.expect("a ruleset").into();
             let ruleset = ruleset.expect("this kernel has Landlock");
@@ -290,7 +290,7 @@ fn a_script_starts_as_by_posix_spawn() {
 #[test]
 fn inherited_descriptors_equal_those_of_posix_spawn() {
     isolated!(|| {
-        let file = File::open("/dev/null").expect("there");
+        let file = File::open("/dev/null").expect("it exists");
         let _kept = [5, 40, 900].map(|number| common::at_number(&file, number));
         let theirs = by_posix_spawn(&program("spawnfd-oracle"));
         assert!([5, 40, 900].iter().all(|number| theirs.fds.contains_key(number)));

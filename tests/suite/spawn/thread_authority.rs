@@ -132,7 +132,7 @@ goes_cold_after! {
 }
 
 fn may_trace() -> bool {
-    let status = fs::read_to_string("/proc/thread-self/status").expect("there");
+    let status = fs::read_to_string("/proc/thread-self/status").expect("it exists");
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("a line").trim();
     u64::from_str_radix(effective, 16).expect("hexadecimal") >> 19 & 1 == 1
 }
@@ -163,7 +163,7 @@ fn a_zygote_hands_on_a_threads_own_directory_and_umask() {
                 return skip("refused here");
             }
             assert!(raw(libc::SYS_umask, [0o57, 0, 0]));
-            std::env::set_current_dir("/usr").expect("there");
+            std::env::set_current_dir("/usr").expect("it exists");
             assert_zygote_used(warm);
             same_as_fork(warm, oracle);
         };
@@ -183,7 +183,7 @@ fn a_thread_that_cannot_be_compared_goes_cold() {
 /// Forbids writing only, so /proc can be read. Parking a zygote needs /dev/null for output.
 fn landlock() -> bool {
     let writing = AccessFs::from_write(ABI::V1);
-    let ruleset = Ruleset::default().handle_access(writing).expect("known").create().expect("a ruleset");
+    let ruleset = Ruleset::default().handle_access(writing).expect("known access rights").create().expect("a ruleset");
     let ruleset = ruleset.add_rules(path_beneath_rules(["/dev"], writing)).expect("rules");
     ruleset.restrict_self().is_ok()
 }
@@ -227,7 +227,7 @@ fn a_start_goes_cold_with_an_equal_number_of_other_filters() {
     isolated!(|| {
         let directory = scratch();
         let path = directory.path().join("made");
-        let deny = |call, errno| Confinement::default().no_new_privs().deny(call, errno).expect("known").apply();
+        let deny = |call, errno| Confinement::default().no_new_privs().deny(call, errno).expect("a known call").apply();
         let (send, receive) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
@@ -235,10 +235,10 @@ fn a_start_goes_cold_with_an_equal_number_of_other_filters() {
                 deny("uname", spawnfd_tests::Errno::EDOM).expect("confined");
                 let warm = zygote();
                 assert_zygote_used(&warm);
-                send.send(warm).expect("waited for");
+                send.send(warm).expect("the receiver is alive");
                 let _ = ended.recv();
             });
-            let warm = receive.recv().expect("comes");
+            let warm = receive.recv().expect("a message");
             deny("mkdir", spawnfd_tests::Errno::EDOM).expect("confined");
             assert_goes_cold(&warm, "seccomp");
             let mut command = Command::new("/bin/mkdir");
@@ -253,7 +253,7 @@ fn a_start_goes_cold_with_an_equal_number_of_other_filters() {
 fn threads_share_a_zygote_under_filters_of_the_whole_process() {
     isolated!(|| {
         let confinement = Confinement::default().no_new_privs();
-        confinement.deny("mkdirat", spawnfd_tests::Errno::EDOM).expect("known").apply().expect("confined");
+        confinement.deny("mkdirat", spawnfd_tests::Errno::EDOM).expect("a known call").apply().expect("confined");
         let other_thread = |body: &(dyn Fn() + Sync)| {
             std::thread::scope(|scope| scope.spawn(body).join().expect("the thread's assertions hold"));
         };

@@ -12,7 +12,7 @@ use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, isolated, program, scratch};
 
 fn null() -> File {
-    File::options().read(true).write(true).open("/dev/null").expect("there")
+    File::options().read(true).write(true).open("/dev/null").expect("it exists")
 }
 
 /// Spawns, and then replaces the descriptors by which the library passes descriptors. A strategy that needs one opens

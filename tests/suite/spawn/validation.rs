@@ -39,7 +39,7 @@ fn change(change: impl for<'a> Fn(&'a mut Command<'static>) -> &'a mut Command<'
 
 /// Invalid actions, which no child may receive.
 fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
-    let null = || File::open("/dev/null").expect("there");
+    let null = || File::open("/dev/null").expect("it exists");
     let numbers = [-1, -100, -3, i32::MIN];
     let mut all: Vec<(&'static str, Errno, Change)> = Vec::new();
     for number in numbers {
@@ -252,7 +252,7 @@ fn invalid_commands_never_create_a_child() {
             leaks::assert_unchanged(&before);
             Command::new("/bin/true").refused("no clone").errno()
         });
-        assert_eq!(answers.join().expect("ends"), Errno::EXDEV);
+        assert_eq!(answers.join().expect("no panic"), Errno::EXDEV);
         assert_eq!(SIGNALS.load(Ordering::Relaxed), warm);
     });
 }
@@ -276,7 +276,7 @@ fn huge_numbers_fail_in_the_child_by_index() {
     isolated!(|| {
         assert_leaves_nothing(Launcher::Clone3, || {
             for number in [1 << 20, 1 << 24, i32::MAX - 1, i32::MAX] {
-                let null = File::open("/dev/null").expect("there");
+                let null = File::open("/dev/null").expect("it exists");
                 let cases: [Change; 2] = [
                     change(move |c| c.umask(0).open("/dev/null", OpenHow::READ, number)),
                     change(move |c| c.umask(0).dup2(1, number)),

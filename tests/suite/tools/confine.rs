@@ -103,8 +103,8 @@ fn single_calls_are_refused() {
 fn a_refusal_comes_before_dockers_answer() {
     isolated!(|| {
         in_thread(|| {
-            let confinement = Confinement::default().docker().deny("clone3", Errno::EPERM).expect("known");
-            confinement.deny("close_range", Errno::ENOSYS).expect("known").apply().expect("confined");
+            let confinement = Confinement::default().docker().deny("clone3", Errno::EPERM).expect("a known call");
+            confinement.deny("close_range", Errno::ENOSYS).expect("a known call").apply().expect("confined");
             assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::EPERM);
             assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::ENOSYS);
             assert_eq!(errno(libc::SYS_unshare, [0, 0, 0]), libc::EPERM);

@@ -28,7 +28,7 @@ fn leaks_are_found() {
         let before = Snapshot::take();
         leaks::assert_same(&before, &Snapshot::take());
 
-        let file = File::open("/dev/null").expect("there");
+        let file = File::open("/dev/null").expect("it exists");
         let temporary = std::env::temp_dir().join("left");
         File::create(&temporary).expect("own directory");
         let mut child = Command::new("true").spawn().expect("starts");
@@ -49,7 +49,7 @@ fn leaks_are_found() {
 
         drop((file, stop));
         child.wait().expect("own child");
-        thread.join().expect("ends").ok();
+        thread.join().expect("no panic").ok();
         std::fs::remove_file(temporary).expect("own file");
         leaks::assert_unchanged(&before);
     });
@@ -58,7 +58,7 @@ fn leaks_are_found() {
 #[test]
 fn a_changed_descriptor_is_found() {
     isolated!(|| {
-        let file = File::open("/dev/null").expect("there");
+        let file = File::open("/dev/null").expect("it exists");
         let before = Snapshot::take();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
         // SAFETY: own descriptor; FD_CLOEXEC is cleared.
@@ -248,6 +248,6 @@ fn system_calls_are_probed() {
         spawnfd_tests::confine::deny(&[("pidfd_open", libc::ENOSYS)]).expect("confined");
         has_syscall("pidfd_open")
     });
-    assert!(!probed.join().expect("ends"));
+    assert!(!probed.join().expect("no panic"));
     assert!(catch_unwind(|| has_syscall("reboot")).is_err());
 }

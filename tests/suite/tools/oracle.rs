@@ -326,7 +326,7 @@ fn the_parent_is_compared_with_itself() {
         output(&mut oracle());
         let after = State::of_self();
         State::assert_same(&before, &after, &["mappings"]);
-        let file = File::open("/dev/null").expect("there");
+        let file = File::open("/dev/null").expect("it exists");
         let changed = State::diff(&before, &State::of_self(), &["mappings"]);
         assert_eq!(changed.len(), 1, "{changed:?}");
         assert!(changed[0].starts_with("fds.3: absent -> {"), "{changed:?}");

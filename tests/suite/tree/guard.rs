@@ -317,7 +317,7 @@ fn killing_an_owner_at_any_moment_leaves_no_process() {
 #[test]
 fn reused_guard_descriptors_are_left_alone() {
     isolated!(|| {
-        let file = fs::File::open("/proc/self/status").expect("there");
+        let file = fs::File::open("/proc/self/status").expect("it exists");
         let first = start(Want::Guard, "exec sleep 1000");
         let guard = own_guard();
         let is_guard_s = |number: &i32| {
@@ -384,11 +384,11 @@ fn the_guard_inherits_nothing_from_its_host() {
             return;
         };
         assert!(first.to_string_lossy().contains("pidfd"));
-        let fds = fs::read_dir(format!("/proc/{guard}/fd")).expect("root may");
+        let fds = fs::read_dir(format!("/proc/{guard}/fd")).expect("root can read it");
         let fds: Vec<String> = fds.map(|fd| fd.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
         assert_eq!(fds, ["0"]);
-        assert_eq!(link("cwd").expect("root may"), PathBuf::from("/"));
-        assert_eq!(fs::read(format!("/proc/{guard}/environ")).expect("root may"), b"");
+        assert_eq!(link("cwd").expect("root can read it"), PathBuf::from("/"));
+        assert_eq!(fs::read(format!("/proc/{guard}/environ")).expect("root can read it"), b"");
         assert!(sh.tree.kill(PATIENCE));
     });
 }

@@ -181,7 +181,7 @@ fn killing_init_ends_the_program() {
         let job = shell("sleep 1000").start(&run()).expect("starts");
         let init = wait_for_some(inits)[0];
         kill(init, libc::SIGKILL);
-        let output = job.wait().expect("ends");
+        let output = job.wait().expect("a result");
         assert_eq!((output.signal(), output.tree), (Some(9), Tier::Pidns));
         wait_until("no init is left", || inits().is_empty());
     });

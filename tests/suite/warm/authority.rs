@@ -73,7 +73,7 @@ fn exec_does_not_restore_dropped_capabilities() {
         let secret = directory.path().join("secret");
         fs::write(&secret, "secret").expect("own directory");
         fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("own file");
-        std::os::unix::fs::chown(&secret, Some(54_321), Some(54_321)).expect("root");
+        std::os::unix::fs::chown(&secret, Some(54_321), Some(54_321)).expect("privileged");
         let oracle = program("spawnfd-oracle");
         let programs = [Path::new("/bin/cat"), &oracle];
         in_confined_thread(&programs, keep_only_kill, |warm| {

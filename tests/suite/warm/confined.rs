@@ -22,7 +22,7 @@ fn reading_only() -> Option<Arc<OwnedFd>> {
     if !require_syscall("landlock_create_ruleset") {
         return None;
     }
-    let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1)).expect("known").create();
+    let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1)).expect("known access rights").create();
     let everywhere = path_beneath_rules(["/"], AccessFs::from_read(ABI::V1));
     let ruleset: Option<OwnedFd> = ruleset.and_then(|set| set.add_rules(everywhere)).expect("a ruleset").into();
     let ruleset = ruleset.expect("this kernel has Landlock");
@@ -59,7 +59,7 @@ fn warm(mode: Mode, template: &Template, park: Park) -> Warm {
 fn a_warm_program_sees_the_state_of_a_cold_one() {
     isolated!(|| {
         both_modes(|mode, ruleset| {
-            let template = Template::open(program("spawnfd-oracle")).expect("there");
+            let template = Template::open(program("spawnfd-oracle")).expect("it exists");
             let park = Park {
                 no_new_privs: true,
                 landlock: Some(ruleset.clone()),
@@ -86,7 +86,7 @@ fn a_warm_program_sees_the_state_of_a_cold_one() {
 fn only_a_command_with_the_same_ruleset_starts_warm() {
     isolated!(|| {
         both_modes(|mode, ruleset| {
-            let template = Template::open("/bin/sh").expect("there");
+            let template = Template::open("/bin/sh").expect("it exists");
             let park = Park { no_new_privs: true, landlock: Some(ruleset.clone()), ..Park::default() };
             let warm = warm(mode, &template, park);
             let directory = spawnfd_tests::scratch();
@@ -110,7 +110,7 @@ fn a_further_ruleset_is_applied_at_the_start() {
     isolated!(|| {
         both_modes(|mode, ruleset| {
             // The command asks for a second layer, and the process is parked in the first one.
-            let template = Template::open("/bin/sh").expect("there");
+            let template = Template::open("/bin/sh").expect("it exists");
             let warm = warm(mode, &template, Park { no_new_privs: true, ..Park::default() });
             let mut command = template.command();
             command.no_new_privs().landlock(ruleset.as_ref()).args(["-c", ": >/tmp/none"]).stderr(Stdio::Null);
@@ -131,7 +131,7 @@ const EACH_BWRAP: &[&str] = &["ppid", "namespaces.mnt", "namespaces.user"];
 
 /// The sandbox programs, with the fields that differ from run to run behind each.
 fn sandboxes() -> Vec<(Sandbox, Vec<&'static str>)> {
-    let env = Sandbox::new(["env"]).expect("there");
+    let env = Sandbox::new(["env"]).expect("it exists");
     let mut sandboxes = vec![(env, EACH_RUN.to_vec())];
     match Sandbox::new(["bwrap", "--dev-bind", "/", "/"]) {
         Ok(bwrap) if seen(Command::new("/bin/true").sandbox(&bwrap)).is_some() => {
@@ -150,7 +150,7 @@ fn seen(command: &mut Command<'_>) -> Option<Vec<u8>> {
 
 /// Changes many inherited attributes of this process and thread.
 fn change_inherited_state() {
-    std::env::set_current_dir("/usr").expect("there");
+    std::env::set_current_dir("/usr").expect("it exists");
     // SAFETY: plain system calls on this process and this thread.
     unsafe {
         libc::umask(0o027);
@@ -170,7 +170,7 @@ fn change_inherited_state() {
 fn behind_a_sandbox_program_a_warm_program_sees_the_same() {
     isolated!(|| {
         let oracle = program("spawnfd-oracle");
-        let template = Template::open(&oracle).expect("there");
+        let template = Template::open(&oracle).expect("it exists");
         for prepare in [|| (), change_inherited_state] {
             prepare();
             for (sandbox, differs) in sandboxes() {
@@ -227,7 +227,7 @@ fn behind_a_sandbox_program_a_confined_thread_starts_cold() {
     isolated!(|| {
         let directory = scratch();
         let oracle = copy_of_program("spawnfd-oracle", directory.path());
-        let template = Template::open(&oracle).expect("there");
+        let template = Template::open(&oracle).expect("it exists");
         for (sandbox, _) in sandboxes() {
             let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(sandbox.clone()), ..Park::default() });
             let once = |warm: Option<&Warm>| {
@@ -292,7 +292,7 @@ fn options_without_effect_are_refused() {
             Park { current_dir: Some("/".into()), ..Park::default() },
             Park { preload: vec!["json".into()], ..Park::default() },
             Park {
-                sandbox: Some(Sandbox::new(["env"]).expect("there")),
+                sandbox: Some(Sandbox::new(["env"]).expect("it exists")),
                 current_dir: Some("/\0".into()),
                 ..Park::default()
             },

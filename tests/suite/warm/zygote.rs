@@ -63,7 +63,7 @@ fn any_executable_file_is_started_warm() {
             assert_eq!(run(&warm, Command::new(path("setuid")).args(["-c", "exit 4"])), (started, 4));
             let by_descriptor = Template::from_descriptor(File::open(path("static")).expect("own file")).expect("one");
             assert_eq!(run(&warm, &mut by_descriptor.command()), (started, 7));
-            let by_descriptor = Template::open("/bin/sh").expect("there").by_descriptor().expect("no script");
+            let by_descriptor = Template::open("/bin/sh").expect("it exists").by_descriptor().expect("no script");
             assert_eq!(run(&warm, by_descriptor.command().args(["-c", "exit 3"])), (started, 3));
             let stats = warm.stats();
             assert_eq!((stats.zygote + stats.pool, cold_except_slow(&stats).len()), (5, 0), "{stats:?}");
@@ -75,7 +75,7 @@ fn any_executable_file_is_started_warm() {
 fn attributes_that_take_effect_before_exec_start_warm() {
     isolated!(|| {
         let directory = scratch();
-        let null = File::open("/dev/null").expect("there");
+        let null = File::open("/dev/null").expect("it exists");
         let some = CapabilitySets { effective: 1, permitted: 1, inheritable: 1, bounding: 1, ambient: 1 };
         let commands = || {
             let mut all: Vec<Command<'_>> = (0..12).map(|_| Command::new("/bin/true")).collect();
@@ -366,7 +366,7 @@ fn many_threads_can_start_at_once() {
 #[test]
 fn parked_processes_hold_no_descriptor_of_the_host() {
     isolated!(|| {
-        let file = File::open("/etc/passwd").expect("there");
+        let file = File::open("/etc/passwd").expect("it exists");
         let _many: Vec<File> = (0..300).map(|_| file.try_clone().expect("a copy")).collect();
         for (mode, _) in BOTH {
             let warm = any(mode, 2);

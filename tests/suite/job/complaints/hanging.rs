@@ -131,16 +131,16 @@ fn unread_events_do_not_delay_a_timeout() {
         let waiting = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
         let run = Run::new().timeout(Duration::from_millis(300)).grace(LONG);
         let (job, _unread) = sh(line).start_events(&run, waiting).expect("starts");
-        let output = job.wait_timeout(LONG).expect("watched").expect("the timeout ends it, read or not");
+        let output = job.wait_timeout(LONG).expect("a job result").expect("the timeout ends it, read or not");
         assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15)));
 
         let dropping = EventOptions { when_full: WhenFull::DropOldest, ..waiting };
         let (job, _unread) = sh(line).start_events(&Run::new(), dropping).expect("starts");
-        assert!(job.wait_timeout(LONG).expect("watched").expect("no reader is waited for").ok());
+        assert!(job.wait_timeout(LONG).expect("a job result").expect("no reader is waited for").ok());
 
         let (job, unread) = sh(line).start_events(&Run::new(), waiting).expect("starts");
         drop(unread);
-        assert!(job.wait_timeout(LONG).expect("watched").expect("no reader is waited for").ok());
+        assert!(job.wait_timeout(LONG).expect("a job result").expect("no reader is waited for").ok());
 
         // With std the program waits for its reader. A caller that waits for the program before it reads waits
         // without end.
@@ -148,7 +148,7 @@ fn unread_events_do_not_delay_a_timeout() {
         let mut stdout = child.stdout.take().expect("piped");
         let call = StdCall::call(move || child.wait());
         call.hangs();
-        std::io::copy(&mut stdout, &mut File::create("/dev/null").expect("there")).expect("own pipe");
+        std::io::copy(&mut stdout, &mut File::create("/dev/null").expect("it exists")).expect("own pipe");
         assert!(call.finish().expect("runs").success());
     });
 }

@@ -104,13 +104,13 @@ fn a_lost_status_is_reported_and_the_output_is_kept() {
             chunks += usize::from(matches!(event, Event::Chunk { .. }));
         }
         assert_eq!(chunks, 2);
-        check((*job.wait().expect("watched")).clone());
+        check((*job.wait().expect("a job result")).clone());
         for grace in [Duration::ZERO, LONG] {
             let command = "echo out; exec sleep 1000";
             let (job, mut events) = sh(command).start_events(&Run::new(), EventOptions::default()).expect("starts");
             assert!(matches!(events.next_timeout(Duration::MAX), Some(Event::Chunk { .. })));
             job.stop(grace);
-            let output = job.wait().expect("watched");
+            let output = job.wait().expect("a job result");
             assert_eq!((output.stop, output.status, &output.text()[..]), (Stop::Cancelled, None, "out\n"));
         }
         let mut child = sh("exit 3").spawn().expect("starts");
@@ -227,15 +227,15 @@ fn parent_and_forked_child_both_run_jobs() {
             let copy = fork(|| {
                 both(|| sh("echo copy"), &Run::new(), |output| assert_eq!(output.text(), "copy\n"));
                 let job = sh(line).start(&Run::new().writable(100)).expect("starts");
-                assert_eq!(job.write(b"copy\n").expect("reads"), 5);
-                assert_eq!(job.wait().expect("watched").text(), "got copy\n");
+                assert_eq!(job.write(b"copy\n").expect("stdin is open"), 5);
+                assert_eq!(job.wait().expect("a job result").text(), "got copy\n");
             });
             both(|| sh("echo parent"), &Run::new(), |output| assert_eq!(output.text(), "parent\n"));
             wait_for(copy);
             for job in jobs {
-                assert!(job.try_wait().expect("watched").is_none(), "the forked child's end does not affect them");
-                assert_eq!(job.write(b"parent\n").expect("reads"), 7);
-                assert_eq!(job.wait().expect("watched").text(), "got parent\n");
+                assert!(job.try_wait().expect("a job result").is_none(), "the forked child's end does not affect them");
+                assert_eq!(job.write(b"parent\n").expect("stdin is open"), 7);
+                assert_eq!(job.wait().expect("a job result").text(), "got parent\n");
             }
         }
     });
@@ -266,9 +266,9 @@ fn a_job_handle_has_no_effect_in_a_forked_child() {
                 while held.as_mut().is_some_and(|(_, events)| events.try_next().is_some()) {}
             }
             let (job, _) = held.expect("the parent's");
-            assert!(job.try_wait().expect("watched").is_none(), "it runs on");
+            assert!(job.try_wait().expect("a job result").is_none(), "it runs on");
             job.close_stdin();
-            let output = job.wait().expect("watched");
+            let output = job.wait().expect("a job result");
             let text = output.text();
             assert!(!text.contains("copy") && text.starts_with("got noise\n"), "{text}");
         }
@@ -288,10 +288,10 @@ fn programs_outlive_the_thread_that_started_them() {
         .join()
         .expect("no panic");
         eventually("the thread is gone", || Snapshot::take().threads.len() <= 3);
-        assert!(job.wait_timeout(Duration::from_millis(100)).expect("watched").is_none(), "it runs on");
+        assert!(job.wait_timeout(Duration::from_millis(100)).expect("a job result").is_none(), "it runs on");
         assert!(is_alive(child.id()));
-        job.write(b"1\n").expect("reads");
-        let output = job.wait().expect("watched");
+        job.write(b"1\n").expect("stdin is open");
+        let output = job.wait().expect("a job result");
         assert!(output.ok() && output.text().ends_with("got 1\n"), "{output:?}");
         let server = pid_in(&output.text());
         assert!(is_alive(server));

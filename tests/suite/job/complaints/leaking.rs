@@ -57,14 +57,14 @@ fn terminals_and_descriptors_are_closed() {
             assert!(terminals() >= 60);
             for (number, job) in jobs.iter().enumerate() {
                 match number % 3 {
-                    0 => drop(job.write(b"1\n").expect("reads")),
+                    0 => drop(job.write(b"1\n").expect("stdin is open")),
                     1 => job.close_stdin(),
                     // Dropping the job ends it.
                     _ => {}
                 }
             }
             for job in jobs.iter().step_by(3) {
-                assert!(job.wait().expect("watched").text().contains("got 1"));
+                assert!(job.wait().expect("a job result").text().contains("got 1"));
             }
         };
         let one_by_one = || {

@@ -40,9 +40,9 @@ fn in_caller(mut command: Command<'static>, run: &Run) -> Output {
 
 fn in_engine(mut command: Command<'static>, run: &Run) -> Output {
     let (sender, receiver) = channel();
-    let done = move |output| sender.send(output).expect("waited for");
+    let done = move |output| sender.send(output).expect("the receiver is alive");
     command.run_then(run, done).expect("starts");
-    receiver.recv().expect("comes").expect("runs")
+    receiver.recv().expect("a message").expect("runs")
 }
 
 /// Runs a command in the caller's thread and in the library's thread.

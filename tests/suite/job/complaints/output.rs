@@ -55,7 +55,7 @@ fn output_before_a_timeout_is_kept() {
         let job = sh("echo partial; exec sleep 1000").start(&run).expect("starts");
         common::eventually("the output can be read before the end", || job.read(0).text() == "partial\n");
         job.stop(Duration::ZERO);
-        assert_eq!(job.wait().expect("watched").text(), "partial\n", "a cancelled job keeps its output");
+        assert_eq!(job.wait().expect("a job result").text(), "partial\n", "a cancelled job keeps its output");
     });
 }
 
@@ -88,15 +88,17 @@ fn a_full_disk_ends_the_spill_file_and_not_the_run() {
         // In this thread, which alone sees the mount.
         let output = sh("head -c 1000000 /dev/zero; echo end").run_with(&run).expect("runs");
         assert!(output.ok() && output.seen_bytes == 1_000_004 && output.stdout.ends_with(b"end\n"));
-        let spill = output.spill.as_ref().expect("needed");
+        let spill = output.spill.as_ref().expect("a spill file");
         assert_eq!(spill.end, SpillEnd::Failed(Errno::ENOSPC));
         let path = spill.file.as_ref().expect("begun").path().to_owned();
-        assert!((1..=64 << 10).contains(&spill.bytes) && std::fs::metadata(&path).expect("there").len() == spill.bytes);
+        assert!(
+            (1..=64 << 10).contains(&spill.bytes) && std::fs::metadata(&path).expect("it exists").len() == spill.bytes
+        );
         drop(output);
         assert!(!path.exists());
         let capped = Run::new().keep(10, 10).spill(Spill::new(5000).dir(directory.path()));
         let output = sh("head -c 1000000 /dev/zero").run_with(&capped).expect("runs");
-        let spill = output.spill.as_ref().expect("needed");
+        let spill = output.spill.as_ref().expect("a spill file");
         assert_eq!((spill.end, spill.bytes), (SpillEnd::Capped, 5000));
     });
 }
@@ -125,7 +127,7 @@ fn output_that_is_not_utf_8_is_decoded_with_replacements() {
             job.close_stdin();
         }
         decoder.finish(&mut text);
-        assert!(job.wait().expect("watched").ok() && chunks >= 2);
+        assert!(job.wait().expect("a job result").ok() && chunks >= 2);
         assert_eq!(text, expected);
     });
 }

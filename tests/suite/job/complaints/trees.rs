@@ -225,7 +225,7 @@ fn an_adopted_process_is_read_and_ends_with_the_job() {
     isolated!(|| {
         let run = Run::new().leftovers(Leftovers::Adopt).window(1000);
         let job = sh("(while :; do echo more; sleep 0.02; done) & echo $! >&2").start(&run).expect("starts");
-        let output = job.wait().expect("watched");
+        let output = job.wait().expect("a job result");
         let loop_ = pid_in(&output.error_text());
         assert!(output.leftovers.iter().any(|left| (left.pid, left.fate) == (loop_, Fate::Adopted)));
         let next = job.read(0).next;
@@ -272,7 +272,7 @@ fn a_kill_after_the_end_has_no_effect() {
                 sh(if round % 2 == 0 { "exit 4" } else { "sleep 0.002; exit 4" }).start(&Run::new()).expect("starts");
             let pid = job.id();
             job.stop(Duration::ZERO);
-            let output = job.wait().expect("watched");
+            let output = job.wait().expect("a job result");
             assert!(output.code() == Some(4) || output.signal() == Some(9), "{output:?}");
             // The program has ended: another process may have its pid.
             job.stop(Duration::ZERO);
