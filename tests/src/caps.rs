@@ -114,7 +114,7 @@ pub(crate) fn ambient() -> Result<u64, Errno> {
     each(ambient_has)
 }
 
-/// Queries every capability that the kernel knows; the first unknown one gives EINVAL.
+/// Queries every capability that the kernel knows; the first unknown one fails with EINVAL.
 fn each(has: impl Fn(usize) -> Result<bool, Errno>) -> Result<u64, Errno> {
     let mut set = 0;
     for capability in 0..64 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs one test in a process of its own, below a supervisor that kills every process the test leaves behind.
 //!
-//! The test binary runs three times for one test. [`isolated!`](crate::isolated!) takes another branch each time:
+//! The test binary runs three times for one test. [`isolated!`](crate::isolated!) takes a different branch each time:
 //! 1. libtest's own process starts the supervisor and reports its outcome;
 //! 2. the supervisor, a subreaper, starts the test, enforces the time limit, and kills every surviving process;
 //! 3. the test's process runs the body.

@@ -50,7 +50,7 @@ fn blocked_at_gate(launcher: Launcher, gate: &Path, result: &Path, text: &str) -
     command
 }
 
-/// Opens the gate: children that block on it go on, and so do children that reach it while the file is open.
+/// Opens the gate: it releases the children that block on it, and those that reach it while the file is open.
 fn open_gate(gate: &Path) -> fs::File {
     fs::OpenOptions::new().write(true).open(gate).expect("a reader is there")
 }

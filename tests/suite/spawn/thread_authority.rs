@@ -44,7 +44,6 @@ use After::{ExecChanges, Used};
 
 /// One thread changes itself. Its starts from a zygote parked before are cold. A zygote that it parks afterwards
 /// serves it. Another thread still uses the first zygote.
-/// goes on with the first zygote.
 fn changed(reason: &'static str, after: After, change: impl Fn() -> bool + Sync) {
     changed_after(|| (), reason, after, change);
 }
