@@ -142,7 +142,7 @@ pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
     output.omitted_bytes = state.omitted_bytes;
     output.seen_bytes = state.seen_bytes;
     output.spill = state.spill.map(|(path, bytes, end, errno)| Spilled {
-        file: path.map(|path| SpillFile::of_another(path.into())),
+        file: path.map(|path| SpillFile::of_other_process(path.into())),
         bytes,
         end: match end.as_deref() {
             Some("whole") => SpillEnd::Whole,

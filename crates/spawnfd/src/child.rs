@@ -98,13 +98,13 @@ impl Started {
 
 /// Keeps a reason for the life of the process. There are few different reasons.
 pub(crate) fn interned(reason: &str) -> &'static str {
-    const MOST: usize = 512;
+    const MAX_REASONS: usize = 512;
     static KNOWN: PerProcess<BTreeSet<&'static str>> = PerProcess::new(BTreeSet::new());
     let mut known = KNOWN.lock();
     if let Some(reason) = known.get(reason) {
         return reason;
     }
-    if known.len() >= MOST {
+    if known.len() >= MAX_REASONS {
         return "unknown";
     }
     let reason: &'static str = Box::leak(reason.into());
@@ -114,14 +114,14 @@ pub(crate) fn interned(reason: &str) -> &'static str {
 
 /// A start whose caller did not wait for exec.
 pub(crate) trait PendingStart: Debug + Send + Sync {
-    /// Whether the child, which has ended, had become the program.
+    /// Checks whether a child that has ended had become the program.
     ///
     /// # Errors
-    /// The reason why it had not.
+    /// The reason why the child had not become the program.
     fn outcome(&self, ended: Option<Ended>) -> Result<()>;
 
     /// The time within which a parked process must begin to start the program; `None` if the child begins at once.
-    fn patience(&self) -> Option<Duration> {
+    fn begin_timeout(&self) -> Option<Duration> {
         None
     }
 
@@ -173,7 +173,7 @@ impl Child {
 
     /// The deadline for a parked process to begin to start the program, if it has one.
     pub(crate) fn begins_by(&self, now: Instant) -> Option<Instant> {
-        Some(now + self.pending.as_ref()?.patience()?)
+        Some(now + self.pending.as_ref()?.begin_timeout()?)
     }
 
     /// Kills a parked process that has not begun to start the program. The start then counts as not made. Returns
@@ -268,7 +268,7 @@ impl Child {
 
     /// Like `reap`, but returns `Some(None)` if other code has already taken the status. A forked copy of this
     /// process must not call this: there the child is not its own.
-    pub(crate) fn reap_or_miss(&mut self) -> Result<Option<Option<ExitStatus>>> {
+    pub(crate) fn reap_or_note_lost(&mut self) -> Result<Option<Option<ExitStatus>>> {
         match self.reap(false) {
             Err(error) if (error.stage(), error.errno()) == (Stage::Wait, Errno::ECHILD) => {
                 self.finish_start();
@@ -288,8 +288,8 @@ impl Child {
         self.failure = pending
             .outcome(self.ended)
             .err()
-            .filter(|error| !error.is_of_killed() || !self.has_sent(self.ended))
-            .map(|error| error.with_end(self.ended));
+            .filter(|error| !error.is_signal_before_exec() || !self.has_sent(self.ended))
+            .map(|error| error.with_signal(self.ended));
         if self.withdrawn {
             self.ended = Some(Ended { status: 15, used: self.ended.and_then(|ended| ended.used) });
         }

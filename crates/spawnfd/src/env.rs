@@ -28,21 +28,21 @@ pub struct Env(Arc<Variables>);
 struct Variables {
     by_name: BTreeMap<OsString, OsString>,
     /// Names that were set here but are not valid. Inherited names are passed on unchecked.
-    refused: BTreeSet<OsString>,
+    invalid_names: BTreeSet<OsString>,
     encoded: OnceLock<Arc<ArgBlock<'static>>>,
 }
 
 /// A copy starts without an encoding, because it is about to change.
 impl Clone for Variables {
     fn clone(&self) -> Variables {
-        Variables { by_name: self.by_name.clone(), refused: self.refused.clone(), encoded: OnceLock::new() }
+        Variables { by_name: self.by_name.clone(), invalid_names: self.invalid_names.clone(), encoded: OnceLock::new() }
     }
 }
 
 impl Variables {
     fn set(&mut self, name: OsString, value: OsString) {
         if name.is_empty() || name.as_bytes().contains(&b'=') {
-            self.refused.insert(name.clone());
+            self.invalid_names.insert(name.clone());
         }
         self.by_name.insert(name, value);
     }
@@ -55,18 +55,18 @@ impl Env {
     /// If no variable has changed since the last call, both values share one encoding.
     pub fn inherit() -> Env {
         /// The variables at the last call, and the `Env` made from them.
-        struct Last(Vec<(OsString, OsString)>, Env);
-        static LAST: PerProcess<Option<Last>> = PerProcess::new(None);
+        struct LastInherited(Vec<(OsString, OsString)>, Env);
+        static LAST: PerProcess<Option<LastInherited>> = PerProcess::new(None);
 
         let now: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let mut last = LAST.lock();
         match &*last {
-            Some(Last(variables, env)) if *variables == now => env.clone(),
+            Some(LastInherited(variables, env)) if *variables == now => env.clone(),
             _ => {
                 // If a name occurs twice, the first value counts, as for getenv(3).
                 let by_name = now.iter().rev().cloned().collect();
                 let env = Env(Arc::new(Variables { by_name, ..Variables::default() }));
-                *last = Some(Last(now, env.clone()));
+                *last = Some(LastInherited(now, env.clone()));
                 env
             }
         }
@@ -127,7 +127,7 @@ impl Env {
     pub fn unset(mut self, name: impl AsRef<OsStr>) -> Env {
         let variables = self.change();
         variables.by_name.remove(name.as_ref());
-        variables.refused.remove(name.as_ref());
+        variables.invalid_names.remove(name.as_ref());
         self
     }
 
@@ -173,7 +173,7 @@ impl Env {
     fn filter(mut self, keep: impl Fn(&[u8]) -> bool) -> Env {
         let variables = self.change();
         variables.by_name.retain(|name, _| keep(name.as_bytes()));
-        variables.refused.retain(|name| keep(name.as_bytes()));
+        variables.invalid_names.retain(|name| keep(name.as_bytes()));
         self
     }
 
@@ -189,7 +189,7 @@ impl Env {
         if let Some(encoded) = self.0.encoded.get() {
             return Ok(encoded.clone());
         }
-        if let Some(name) = self.0.refused.first() {
+        if let Some(name) = self.0.invalid_names.first() {
             return Err(Error::invalid(format!("env({name:?}): no name for a variable")));
         }
         let block = encode(self.0.by_name.iter())?;
@@ -298,9 +298,9 @@ mod tests {
         for env in [Env::empty().set("", "x"), Env::empty().set("A=B", "x"), Env::empty().set("A", "x\0y")] {
             assert_eq!(env.encode().unwrap_err().errno(), spawnfd_sys::Errno::EINVAL);
         }
-        let refused = Env::empty().set("=B", "x").set("A", "1");
-        assert!(refused.encode().is_err() && [("", "x")].into_iter().collect::<Env>().encode().is_err());
-        let encoded = refused.deny(["=*"]).encode().unwrap();
+        let invalid_names = Env::empty().set("=B", "x").set("A", "1");
+        assert!(invalid_names.encode().is_err() && [("", "x")].into_iter().collect::<Env>().encode().is_err());
+        let encoded = invalid_names.deny(["=*"]).encode().unwrap();
         assert_eq!(encoded.iter().collect::<Vec<_>>(), [c"A=1"]);
         let encoded = Env::empty().set("A", "1").encode().unwrap();
         assert_eq!(encoded.iter().collect::<Vec<_>>(), [c"A=1"]);

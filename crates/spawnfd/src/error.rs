@@ -124,7 +124,7 @@ struct Fields {
     /// An argument was rejected before anything was done, whatever the stage.
     refused: bool,
     /// The child had performed actions, whatever the stage.
-    acted: bool,
+    actions_ran: bool,
 }
 
 /// The result of this crate's functions.
@@ -132,7 +132,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(stage: Stage, errno: Errno, call: impl Into<String>) -> Error {
-        Error(Box::new(Fields { stage, errno, call: call.into(), refused: stage == Stage::Validate, acted: false }))
+        Error(Box::new(Fields {
+            stage,
+            errno,
+            call: call.into(),
+            refused: stage == Stage::Validate,
+            actions_ran: false,
+        }))
     }
 
     /// An error found before the child exists.
@@ -144,7 +150,7 @@ impl Error {
 
     /// Marks the error as one of a child that has performed actions: the start must not be repeated.
     pub(crate) fn after_actions(mut self) -> Error {
-        self.0.acted = true;
+        self.0.actions_ran = true;
         self
     }
 
@@ -182,7 +188,7 @@ impl Error {
     }
 
     /// Adds the signal that killed the child to the call.
-    pub(crate) fn with_end(mut self, ended: Option<Ended>) -> Error {
+    pub(crate) fn with_signal(mut self, ended: Option<Ended>) -> Error {
         let status = ended.map(|ended| ExitStatus::from_raw(ended.status)).filter(|status| status.signal().is_some());
         if let (Stage::Killed, Some(status)) = (self.0.stage, status) {
             self.0.call += &format!(", {status}");
@@ -191,13 +197,13 @@ impl Error {
     }
 
     /// Whether a signal ended the child before exec.
-    pub(crate) fn is_of_killed(&self) -> bool {
+    pub(crate) fn is_signal_before_exec(&self) -> bool {
         self.0.stage == Stage::Killed || self.0.errno == Errno::ECANCELED
     }
 
     /// Whether the child failed to set up its descriptors, before any action ran.
     pub(crate) fn is_without_descriptors(&self) -> bool {
-        self.0.stage == Stage::Descriptors && !self.0.acted
+        self.0.stage == Stage::Descriptors && !self.0.actions_ran
     }
 
     /// Whether a parked process was killed before it began to start the program. Nothing has happened, so the start

@@ -16,7 +16,7 @@ use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::template::Template;
 
 /// The maximum number of descriptors of a sandbox.
-const MOST: usize = 64;
+const MAX_DESCRIPTORS: usize = 64;
 
 /// A command through which programs are started, and its descriptors: `bwrap --seccomp 10 … -- PROGRAM ARGUMENTS`.
 ///
@@ -40,7 +40,7 @@ pub struct Sandbox {
     /// The path where the name was found.
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<OsString>,
-    pub(crate) given: Vec<Given>,
+    pub(crate) descriptors: Vec<SandboxDescriptor>,
 }
 
 impl Sandbox {
@@ -56,7 +56,7 @@ impl Sandbox {
         };
         let template = Template::search(&name, std::env::var_os("PATH").unwrap_or_default())?;
         let program = template.path().map(Path::to_owned).unwrap_or_default();
-        Ok(Sandbox { name, program, args: words.collect(), given: Vec::new() })
+        Ok(Sandbox { name, program, args: words.collect(), descriptors: Vec::new() })
     }
 
     /// Gives the sandbox a duplicate of a descriptor, as `number`.
@@ -71,32 +71,32 @@ impl Sandbox {
         if number < 3 {
             return Err(Error::invalid(format!("sandbox: descriptor {number}: standard streams are the program's")));
         }
-        if self.given.iter().any(|given| given.number == number) {
+        if self.descriptors.iter().any(|descriptor| descriptor.number == number) {
             return Err(Error::invalid(format!("sandbox: descriptor {number} twice")));
         }
-        if self.given.len() >= MOST {
+        if self.descriptors.len() >= MAX_DESCRIPTORS {
             return Err(failed(number, Errno::E2BIG));
         }
-        self.given.push(Given::new(number, fd).map_err(|errno| failed(number, errno))?);
+        self.descriptors.push(SandboxDescriptor::new(number, fd).map_err(|errno| failed(number, errno))?);
         Ok(self)
     }
 }
 
 /// A descriptor of the sandbox, and its number there.
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
+pub(crate) struct SandboxDescriptor {
     pub(crate) number: RawFd,
     fd: Arc<CheckedFd>,
     /// For a readable regular file: the start position.
     position: Option<u64>,
 }
 
-impl Given {
-    fn new(number: RawFd, fd: impl AsFd) -> std::result::Result<Given, Errno> {
+impl SandboxDescriptor {
+    fn new(number: RawFd, fd: impl AsFd) -> std::result::Result<SandboxDescriptor, Errno> {
         let copy = fd.as_fd().try_clone_to_owned().map_err(|error| from_io(&error))?;
         let fd = copy.as_raw_fd();
         let position = position(fd, call::status_flags(fd)?, call::stat(fd, c"")?.st_mode as u16);
-        Ok(Given { number, fd: Arc::new(CheckedFd::new(copy)), position })
+        Ok(SandboxDescriptor { number, fd: Arc::new(CheckedFd::new(copy)), position })
     }
 
     /// A descriptor for the next start. A readable regular file gets a new open file description, at the start
@@ -105,7 +105,7 @@ impl Given {
     /// # Errors
     /// EBADF: the application has closed the library's descriptor. EACCES: the file may no longer be opened.
     /// EMFILE, ENFILE.
-    pub(crate) fn another(&self) -> Result<OwnedFd> {
+    pub(crate) fn open_for_start(&self) -> Result<OwnedFd> {
         let failed = |errno| failed(self.number, errno);
         let fd = self.fd.get().ok_or_else(|| failed(Errno::EBADF))?;
         let Some(position) = self.position else {
@@ -119,7 +119,7 @@ impl Given {
     }
 
     /// The error for a number that no descriptor can have.
-    pub(crate) fn beyond(&self) -> Error {
+    pub(crate) fn out_of_range(&self) -> Error {
         failed(self.number, Errno::EBADF)
     }
 }

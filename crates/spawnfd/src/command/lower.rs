@@ -357,9 +357,9 @@ impl Lowering {
         let limit = if command.given.is_empty() { None } else { descriptor_limit() };
         for given in &command.given {
             if limit.is_some_and(|limit| given.number >= limit) {
-                return Err(given.beyond());
+                return Err(given.out_of_range());
             }
-            let fd = given.another()?;
+            let fd = given.open_for_start()?;
             let source = self.source(fd.as_fd());
             self.step(GIVEN, Op::Place { source, to: given.number });
             table.provide(given.number);

@@ -24,9 +24,9 @@ use crate::child::Child;
 use crate::env::{self, Env};
 use crate::error::{Error, Result};
 use crate::limiter::Permit;
-use crate::sandbox::{Given, Sandbox};
+use crate::sandbox::{Sandbox, SandboxDescriptor};
 use crate::signals::SignalSet;
-use crate::template::{Named, Template, TemplateCache};
+use crate::template::{CacheKey, Template, TemplateCache};
 
 /// A program to start, built like [`std::process::Command`].
 ///
@@ -59,7 +59,7 @@ pub struct Command<'fd> {
     env: Option<Env>,
     current_dir: Option<Arc<CStr>>,
     /// The descriptors that the sandbox gets.
-    given: Vec<Given>,
+    given: Vec<SandboxDescriptor>,
     /// The command is started through a sandbox.
     sandboxed: bool,
     pub(crate) stdio: [Stdio<'fd>; 3],
@@ -286,12 +286,12 @@ impl<'fd> Command<'fd> {
         // Under a second sandbox, the first is a command like any other.
         self.args.splice(0..0, sandbox.args.iter().cloned().chain([inside]));
         self.arg0 = Some(sandbox.name.clone());
-        for given in &sandbox.given {
+        for given in &sandbox.descriptors {
             if self.given.iter().any(|other| other.number == given.number) {
                 self.refuse(format!("sandbox({:?}): descriptor {} twice", sandbox.name, given.number));
             }
         }
-        self.given.extend_from_slice(&sandbox.given);
+        self.given.extend_from_slice(&sandbox.descriptors);
         self.sandboxed = true;
         self
     }
@@ -370,7 +370,7 @@ impl<'fd> Command<'fd> {
     }
 
     /// The template. If it came from a cache, also the key and the cache by which to renew it.
-    pub(crate) fn template(&self) -> Result<(Template, Option<(Named, &TemplateCache)>)> {
+    pub(crate) fn template(&self) -> Result<(Template, Option<(CacheKey, &TemplateCache)>)> {
         match &self.program {
             Program::Template(template) => Ok((template.clone(), None)),
             Program::Named(name, cache) => {
@@ -389,13 +389,13 @@ impl<'fd> Command<'fd> {
         }
     }
 
-    fn named_in_path(&self, name: &OsStr) -> Named {
-        Named::new(name, self.env.as_ref().and_then(|env| env.get("PATH")))
+    fn named_in_path(&self, name: &OsStr) -> CacheKey {
+        CacheKey::new(name, self.env.as_ref().and_then(|env| env.get("PATH")))
     }
 
     /// Makes the cache drop its other templates. Returns whether there were any.
     pub(crate) fn has_others_given_up(&self) -> bool {
-        matches!(&self.program, Program::Named(name, cache) if cache.give_up_others(&self.named_in_path(name)))
+        matches!(&self.program, Program::Named(name, cache) if cache.drop_others(&self.named_in_path(name)))
     }
 
     /// Whether the command's template comes from a cache.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::engine::{self, Order, RunHandle};
+use super::engine::{self, EngineOrder, RunHandle};
 use super::handle::{Job, JobState};
 use super::limits;
 use super::run_state::{Connections, RunState};
@@ -61,16 +61,16 @@ impl Command<'_> {
     /// As [`run`](Command::run). EINTR: `interrupted` returned `true` while the run waited for a place with its
     /// [limiter](Run::limiter).
     pub fn run_interruptible(&mut self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
-        let (mut gives_up, mut panic) = (false, None);
+        let (mut is_cancelled, mut panic) = (false, None);
         let mut interrupted = || {
             // Unwinding would leave the program running.
-            let mut asked = || catch_unwind(AssertUnwindSafe(&mut interrupted));
-            gives_up = gives_up
-                || asked().unwrap_or_else(|payload| {
+            let mut call = || catch_unwind(AssertUnwindSafe(&mut interrupted));
+            is_cancelled = is_cancelled
+                || call().unwrap_or_else(|payload| {
                     panic = Some(payload);
                     true
                 });
-            gives_up
+            is_cancelled
         };
         let outcome = self.run_until(run, &mut interrupted);
         match panic {
@@ -81,8 +81,8 @@ impl Command<'_> {
 
     fn run_until(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
         let mut attempt = |command: &mut Command<'_>| {
-            command.take_turn(run, interrupted)?;
-            command.begin(run, Wait::End, Connections::default())?.run_here(&mut *interrupted)
+            command.acquire_permit(run, interrupted)?;
+            command.begin(run, Wait::End, Connections::default())?.run_blocking(&mut *interrupted)
         };
         match attempt(self) {
             Err(error) if error.is_unstarted() => attempt(self.died()),
@@ -155,38 +155,39 @@ impl Command<'_> {
     /// As [`run_then`](Command::run_then).
     pub fn start_events(&mut self, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
         self.start_with(run, true, |handle| {
-            let (producer, events) = events(options, handle.waker(Order::Read));
+            let (producer, events) = events(options, handle.waker(EngineOrder::Read));
             (Some(producer), events)
         })
     }
 
-    /// `listen` connects the consumer of the output, if there is one.
+    /// `connect` creates the event queue, if the caller wants output while the program runs: the engine's end and the
+    /// consumer's.
     pub(super) fn start_with<E>(
         &mut self,
         run: &Run,
         is_job: bool,
-        listen: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
+        connect: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
     ) -> Result<(Job, E)> {
         let (writer, source) = run.writable.map(Source::stream).unzip();
         let state = Arc::new(JobState::new());
-        let told = state.clone();
+        let for_callback = state.clone();
         let submitted = engine::submit(
             |handle| {
                 if let Some(writer) = &writer {
-                    writer.set_engine(handle.waker(Order::Feed));
+                    writer.set_engine(handle.waker(EngineOrder::Feed));
                 }
-                let (events, seen) = listen(handle);
+                let (events, consumer) = connect(handle);
                 let connections = Connections { is_job, source, events, ..Connections::default() };
-                let running = self.begin(run, Wait::Start, connections)?;
-                let (log, pid) = (running.log.clone(), running.pid());
-                Ok((running, (log, pid, seen)))
+                let run_state = self.begin(run, Wait::Start, connections)?;
+                let (record, pid) = (run_state.record.clone(), run_state.pid());
+                Ok((run_state, (record, pid, consumer)))
             },
-            Box::new(move |output| told.set(output.map(Arc::new))),
+            Box::new(move |output| for_callback.set(output.map(Arc::new))),
         );
-        // Used up by the start; dropped here if the start failed before it.
+        // The start has taken the permit. If the start failed earlier, this drops the permit.
         self.permit = None;
-        let (handle, (log, pid, seen)) = submitted?;
-        Ok((Job { handle, pid, state, log, writer, ends: true }, seen))
+        let (handle, (record, pid, consumer)) = submitted?;
+        Ok((Job { handle, pid, state, record, writer, ends_on_drop: true }, consumer))
     }
 
     /// Gives the next supervised run of this command a place from its limiter; that run does not wait for one.
@@ -196,7 +197,7 @@ impl Command<'_> {
     }
 
     /// Waits for a place, if the run needs one and has none yet.
-    fn take_turn(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+    fn acquire_permit(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
             self.permit = Some(limiter.acquire_unless(interrupted)?);
         }
@@ -204,7 +205,7 @@ impl Command<'_> {
     }
 
     fn begin(&mut self, run: &Run, wait: Wait, mut connections: Connections) -> Result<RunState> {
-        self.take_turn(run, &mut || false)?;
+        self.acquire_permit(run, &mut || false)?;
         connections.permit = self.permit.take();
         let started = Instant::now();
         if connections.source.is_none() {

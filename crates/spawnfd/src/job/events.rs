@@ -47,7 +47,7 @@ impl Default for EventOptions {
 pub enum Event {
     /// Bytes of one stream, in order. A chunk may split a character: see [`Decoder`](super::Decoder).
     Chunk {
-        /// Of which stream.
+        /// The stream.
         stream: Stream,
         /// The position of the first byte.
         position: u64,
@@ -56,7 +56,7 @@ pub enum Event {
     },
     /// A line of one stream.
     Line {
-        /// Of which stream.
+        /// The stream.
         stream: Stream,
         /// The position of its first byte. For a piece of a split line: a position at or before that byte.
         position: u64,
@@ -81,7 +81,7 @@ const COALESCED: usize = 64 << 10;
 const OVERHEAD: usize = 64;
 
 #[derive(Debug)]
-struct Chunk {
+struct QueuedChunk {
     stream: Stream,
     position: u64,
     bytes: Vec<u8>,
@@ -89,14 +89,14 @@ struct Chunk {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    chunks: VecDeque<Chunk>,
+    chunks: VecDeque<QueuedChunk>,
     /// The bytes in the queue, including overhead.
     size: usize,
     /// Bytes dropped before the first chunk.
     lost: u64,
     when_full: WhenFull,
-    /// The producer has been told to wait.
-    full: bool,
+    /// The producer must not push until the queue calls `resume`.
+    paused: bool,
     ended: bool,
     /// The consumer has dropped its end.
     abandoned: bool,
@@ -147,10 +147,10 @@ impl SharedQueue {
     }
 }
 
-/// Creates a queue. The queue calls `resume` when a producer that was told to wait may go on.
+/// Creates a queue. The queue calls `resume` when a paused producer may push again.
 pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
     let state = QueueState { when_full: options.when_full, ..QueueState::default() };
-    // In a fork's copy of the host there is no producer.
+    // A fork's copy of the host has no producer.
     let state = PerProcess::for_this_process(state, || QueueState { ended: true, ..QueueState::default() });
     let shared = Arc::new(SharedQueue { state, filled: Condvar::new(), options, resume });
     let lines = options.lines.map(|max| [Lines::new(max), Lines::new(max)]);
@@ -168,7 +168,7 @@ impl Producer {
         let max_bytes = self.0.options.max_bytes;
         self.0.fill(|state| {
             if state.abandoned || bytes.is_empty() {
-                return !state.full;
+                return !state.paused;
             }
             match state.chunks.back_mut() {
                 Some(last)
@@ -180,22 +180,22 @@ impl Producer {
                     state.size += bytes.len();
                 }
                 _ => {
-                    state.chunks.push_back(Chunk { stream, position, bytes: bytes.to_vec() });
+                    state.chunks.push_back(QueuedChunk { stream, position, bytes: bytes.to_vec() });
                     state.size += bytes.len() + OVERHEAD;
                 }
             }
             match state.when_full {
                 // Stays set until the consumer has freed space and the queue calls `resume`.
-                WhenFull::Wait => state.full |= state.size >= max_bytes,
+                WhenFull::Wait => state.paused |= state.size >= max_bytes,
                 WhenFull::DropOldest => state.drop_oldest(max_bytes),
             }
-            !state.full
+            !state.paused
         })
     }
 
     /// Whether the producer may read more now.
     pub fn wants_more(&self) -> bool {
-        !self.0.state.lock().full
+        !self.0.state.lock().paused
     }
 }
 
@@ -252,7 +252,7 @@ impl Events {
     pub fn set_when_full(&mut self, when_full: WhenFull) {
         let mut state = self.shared.state.lock();
         state.when_full = when_full;
-        let resume = when_full == WhenFull::DropOldest && std::mem::take(&mut state.full);
+        let resume = when_full == WhenFull::DropOldest && std::mem::take(&mut state.paused);
         drop(state);
         if resume {
             self.shared.resume.wake();
@@ -281,13 +281,13 @@ impl Events {
                 self.ready.push_back(Event::Lost { bytes });
             } else if let Some(chunk) = state.chunks.pop_front() {
                 state.size -= chunk.bytes.len() + OVERHEAD;
-                let resume = state.full && state.size <= self.shared.options.max_bytes / 2;
-                state.full &= !resume;
+                let resume = state.paused && state.size <= self.shared.options.max_bytes / 2;
+                state.paused &= !resume;
                 drop(state);
                 if resume {
                     self.shared.resume.wake();
                 }
-                self.make(chunk);
+                self.emit(chunk);
             } else if state.ended {
                 drop(state);
                 self.finish_lines();
@@ -298,7 +298,7 @@ impl Events {
         }
     }
 
-    fn make(&mut self, Chunk { stream, position, bytes }: Chunk) {
+    fn emit(&mut self, QueuedChunk { stream, position, bytes }: QueuedChunk) {
         match &mut self.lines {
             None => self.ready.push_back(Event::Chunk { stream, position, bytes }),
             Some(lines) => {
@@ -327,7 +327,7 @@ impl Drop for Events {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.abandoned = true;
-        let resume = std::mem::take(&mut state.full);
+        let resume = std::mem::take(&mut state.paused);
         // The contents of a waker may take locks of their own, so it is dropped while this lock is not held.
         let dropped = (state.waker.take(), std::mem::take(&mut state.chunks));
         drop(state);

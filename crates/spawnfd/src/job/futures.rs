@@ -37,7 +37,7 @@ impl Command<'_> {
     /// ```
     #[must_use = "dropping the future ends the program"]
     pub fn run_async(&mut self, run: &Run) -> impl Future<Output = Result<Output>> + Send + use<> {
-        let job = self.start_if_free(run);
+        let job = self.start_without_waiting(run);
         async move {
             let job = job?;
             // The caller has no handle to write with.
@@ -49,7 +49,7 @@ impl Command<'_> {
         }
     }
 
-    fn start_if_free(&mut self, run: &Run) -> Result<Job> {
+    fn start_without_waiting(&mut self, run: &Run) -> Result<Job> {
         if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
             let none = || Error::new(Stage::Limit, Errno::EAGAIN, "limiter: no place is free; await one first");
             self.permit = Some(limiter.try_acquire().ok_or_else(none)?);
@@ -65,30 +65,30 @@ impl Job {
     /// # Errors
     /// As [`wait`](Job::wait).
     pub fn wait_async(&self) -> impl Future<Output = Result<Arc<Output>>> + Send + '_ {
-        Waiting { job: self, place: None }
+        JobFuture { job: self, registration: None }
     }
 }
 
 /// A task that waits for a job's result.
-struct Waiting<'a> {
+struct JobFuture<'a> {
     job: &'a Job,
     /// The number of the waker's registration.
-    place: Option<u64>,
+    registration: Option<u64>,
 }
 
-impl Future for Waiting<'_> {
+impl Future for JobFuture<'_> {
     type Output = Result<Arc<Output>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Waiting { job, place } = &mut *self;
-        job.state.poll(place, context.waker())
+        let JobFuture { job, registration } = &mut *self;
+        job.state.poll(registration, context.waker())
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for JobFuture<'_> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.job.state.forget(place);
+        if let Some(registration) = self.registration {
+            self.job.state.unregister(registration);
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, PoisonError};
 use std::task::{self, Poll};
 use std::time::Duration;
 
-use super::engine::{Order, RunHandle};
-use super::run_state::Log;
+use super::engine::{EngineOrder, RunHandle};
+use super::run_state::SharedRecord;
 use super::{Chunk, InputWriter, Output, TerminalSize};
 use crate::error::{Error, Result, Stage};
 use crate::host::per_process::PerProcess;
@@ -23,10 +23,10 @@ pub struct Job {
     pub(super) handle: RunHandle,
     pub(super) pid: u32,
     pub(super) state: Arc<JobState>,
-    pub(super) log: Arc<Log>,
+    pub(super) record: Arc<SharedRecord>,
     pub(super) writer: Option<InputWriter>,
     /// Dropping it ends the program.
-    pub(super) ends: bool,
+    pub(super) ends_on_drop: bool,
 }
 
 /// The result of a job once it exists, and the wakers to call then.
@@ -41,20 +41,20 @@ struct JobResult {
     outcome: Option<Result<Arc<Output>>>,
     /// Called when the outcome is set.
     wakers: BTreeMap<u64, Waker>,
-    next: u64,
+    last_registration: u64,
 }
 
 impl JobResult {
-    /// Registers a waker under the number `place`, or under a new one. Returns the number and the waker that it
+    /// Registers a waker under the number `registration`, or under a new one. Returns the number and the waker that it
     /// replaces.
-    fn register(&mut self, place: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
-        self.next += 1;
-        let place = place.unwrap_or(self.next);
-        (place, self.wakers.insert(place, waker))
+    fn register(&mut self, registration: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
+        self.last_registration += 1;
+        let registration = registration.unwrap_or(self.last_registration);
+        (registration, self.wakers.insert(registration, waker))
     }
 
     /// Refuses to wait in the engine's thread: that thread produces the result.
-    fn may_be_waited_for(&self) -> Result<()> {
+    fn check_may_wait(&self) -> Result<()> {
         if self.outcome.is_none() && thread::is_engine() {
             return Err(Error::new(Stage::Wait, crate::Errno::EDEADLK, "wait(), in a run's callback"));
         }
@@ -65,8 +65,8 @@ impl JobResult {
 impl JobState {
     pub(super) fn new() -> JobState {
         // A fork's copy of the host gets no result: the program is not its child.
-        let in_copy = || JobResult { outcome: Some(Err(not_ours())), ..JobResult::default() };
-        JobState { result: PerProcess::for_this_process(JobResult::default(), in_copy), changed: Condvar::new() }
+        let in_fork = || JobResult { outcome: Some(Err(not_ours())), ..JobResult::default() };
+        JobState { result: PerProcess::for_this_process(JobResult::default(), in_fork), changed: Condvar::new() }
     }
 
     pub(super) fn set(&self, outcome: Result<Arc<Output>>) {
@@ -78,9 +78,9 @@ impl JobState {
         wakers.values().for_each(Waker::wake);
     }
 
-    /// Returns the result, or registers the task to be woken when the result is set. `place`: the number of the
+    /// Returns the result, or registers the task to be woken when the result is set. `registration`: the number of the
     /// registration.
-    pub(super) fn poll(&self, place: &mut Option<u64>, task: &task::Waker) -> Poll<Result<Arc<Output>>> {
+    pub(super) fn poll(&self, registration: &mut Option<u64>, task: &task::Waker) -> Poll<Result<Arc<Output>>> {
         // A task's waker may take locks of its own, so it is cloned and dropped while this lock is not held.
         let task = task.clone();
         let waker = Waker::new(move || task.wake_by_ref());
@@ -88,16 +88,16 @@ impl JobState {
         if let Some(outcome) = &result.outcome {
             return Poll::Ready(outcome.clone());
         }
-        let (number, before) = result.register(*place, waker);
+        let (number, before) = result.register(*registration, waker);
         drop(result);
         drop(before);
-        *place = Some(number);
+        *registration = Some(number);
         Poll::Pending
     }
 
     /// Removes a registered waker.
-    pub(super) fn forget(&self, place: u64) {
-        let waker = self.result.lock().wakers.remove(&place);
+    pub(super) fn unregister(&self, registration: u64) {
+        let waker = self.result.lock().wakers.remove(&registration);
         drop(waker);
     }
 }
@@ -120,7 +120,7 @@ impl Job {
     /// produce the result.
     pub fn wait(&self) -> Result<Arc<Output>> {
         let result = self.state.result.lock();
-        result.may_be_waited_for()?;
+        result.check_may_wait()?;
         let result = self
             .state
             .changed
@@ -136,7 +136,7 @@ impl Job {
     pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Arc<Output>>> {
         let result = self.state.result.lock();
         if !timeout.is_zero() {
-            result.may_be_waited_for()?;
+            result.check_may_wait()?;
         }
         let waited = self.state.changed.wait_timeout_while(result, timeout, |result| result.outcome.is_none());
         let (result, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +164,7 @@ impl Job {
 
     /// The output of both streams from position `since` on, as far as the [window](crate::Run::window) still has it.
     pub fn read(&self, since: u64) -> Chunk {
-        self.log.lock().read(since)
+        self.record.lock().read(since)
     }
 
     /// Queues input for the program. Returns how many bytes were accepted: fewer than all if the queue is full.
@@ -205,7 +205,7 @@ impl Job {
     /// Ends the program and its process tree: SIGTERM, and SIGKILL after `grace`. The result says
     /// [`Stop::Cancelled`](crate::Stop::Cancelled).
     pub fn stop(&self, grace: Duration) {
-        self.handle.order(Order::End(Some(grace)));
+        self.handle.order(EngineOrder::End(Some(grace)));
     }
 
     /// Sends a signal to the program, or with `tree` to its whole process tree.
@@ -216,24 +216,24 @@ impl Job {
         if crate::SignalSet::of(signal).is_none() {
             return Err(Error::invalid(format!("signal({signal})")));
         }
-        self.handle.order(Order::Signal { signal, tree });
+        self.handle.order(EngineOrder::Signal { signal, tree });
         Ok(())
     }
 
     /// Changes the size of the run's [terminal](crate::Run::terminal); the foreground process group gets SIGWINCH.
     pub fn resize(&self, size: TerminalSize) {
-        self.handle.order(Order::Resize(size));
+        self.handle.order(EngineOrder::Resize(size));
     }
 
     /// Drops the handle without ending the program. The library still watches, drains and reaps the program.
     pub fn detach(mut self) {
-        self.ends = false;
+        self.ends_on_drop = false;
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
-        if self.ends {
+        if self.ends_on_drop {
             self.handle.cancel();
         }
         // The engine may reference this state for a moment longer. Taking the result out releases its spill file now.

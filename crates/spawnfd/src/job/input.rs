@@ -44,14 +44,14 @@ impl fmt::Debug for SharedBytes {
     }
 }
 
-macro_rules! shared {
+macro_rules! impl_from {
     ($($type:ty),*) => { $(impl From<$type> for SharedBytes {
         fn from(bytes: $type) -> SharedBytes {
             SharedBytes::new(bytes)
         }
     })* };
 }
-shared!(Vec<u8>, String, Arc<[u8]>, &'static [u8], &'static str);
+impl_from!(Vec<u8>, String, Arc<[u8]>, &'static [u8], &'static str);
 
 /// The source of a program's input.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub enum Source {
 }
 
 /// The outcome of one write.
-enum Wrote {
+enum WriteOutcome {
     Bytes(u8),
     /// There is nothing to write now.
     Idle,
@@ -81,36 +81,38 @@ impl Source {
     /// 1).
     pub fn stream(max_bytes: usize) -> (InputWriter, Source) {
         // A fork's copy of the host has no engine thread to write the input.
-        let queue =
-            PerProcess::for_this_process(InputQueue::default(), || InputQueue { gone: true, ..InputQueue::default() });
-        let shared = Arc::new(SharedInput { queue, room: Condvar::new(), max_bytes: max_bytes.max(1) });
+        let queue = PerProcess::for_this_process(InputQueue::default(), || InputQueue {
+            reader_gone: true,
+            ..InputQueue::default()
+        });
+        let shared = Arc::new(SharedInput { queue, space: Condvar::new(), max_bytes: max_bytes.max(1) });
         (InputWriter(shared.clone()), Source::Stream(InputStream(shared)))
     }
 
-    fn write_once(&mut self, fd: RawFd) -> std::result::Result<Wrote, Errno> {
+    fn write_once(&mut self, fd: RawFd) -> std::result::Result<WriteOutcome, Errno> {
         match self {
             Source::Bytes(bytes, at) => {
                 let left = &bytes.as_bytes()[*at..];
                 if left.is_empty() {
-                    return Ok(Wrote::End);
+                    return Ok(WriteOutcome::End);
                 }
                 let length = call::write_without_signal(fd, left)?;
                 *at += length;
-                Ok(Wrote::Bytes(left[length - 1]))
+                Ok(WriteOutcome::Bytes(left[length - 1]))
             }
             Source::Stream(InputStream(shared)) => {
                 let mut queue = shared.queue.lock();
                 let left = queue.bytes.as_slices().0;
                 if left.is_empty() {
-                    return Ok(if queue.closed { Wrote::End } else { Wrote::Idle });
+                    return Ok(if queue.closed { WriteOutcome::End } else { WriteOutcome::Idle });
                 }
                 let length = call::write_without_signal(fd, left)?;
                 let last = left[length - 1];
                 queue.bytes.drain(..length);
                 if queue.bytes.len() <= shared.max_bytes / 2 {
-                    shared.tell_writer(queue);
+                    shared.wake_writer(queue);
                 }
-                Ok(Wrote::Bytes(last))
+                Ok(WriteOutcome::Bytes(last))
             }
         }
     }
@@ -122,9 +124,9 @@ struct InputQueue {
     /// The writer has closed the input.
     closed: bool,
     /// The program reads no more.
-    gone: bool,
-    /// A writer was told that the queue is full.
-    starved: bool,
+    reader_gone: bool,
+    /// A write did not fit. Wake the writer when the queue has space.
+    writer_waits: bool,
     writer: Option<Waker>,
     engine: Option<Waker>,
 }
@@ -132,17 +134,17 @@ struct InputQueue {
 #[derive(Debug)]
 struct SharedInput {
     queue: PerProcess<InputQueue>,
-    room: Condvar,
+    space: Condvar,
     max_bytes: usize,
 }
 
 impl SharedInput {
     /// Wakes a waiting writer.
-    fn tell_writer(&self, mut queue: MutexGuard<'_, InputQueue>) {
-        if std::mem::take(&mut queue.starved) {
+    fn wake_writer(&self, mut queue: MutexGuard<'_, InputQueue>) {
+        if std::mem::take(&mut queue.writer_waits) {
             let writer = queue.writer.clone();
             drop(queue);
-            self.room.notify_all();
+            self.space.notify_all();
             if let Some(writer) = writer {
                 writer.wake();
             }
@@ -157,9 +159,9 @@ pub struct InputStream(Arc<SharedInput>);
 impl Drop for InputStream {
     fn drop(&mut self) {
         let mut queue = self.0.queue.lock();
-        queue.gone = true;
+        queue.reader_gone = true;
         let dropped = (std::mem::take(&mut queue.bytes), queue.engine.take());
-        self.0.tell_writer(queue);
+        self.0.wake_writer(queue);
         drop(dropped);
     }
 }
@@ -176,13 +178,13 @@ impl InputWriter {
     /// EPIPE: the program reads no more or has ended, or the input was closed.
     pub fn write(&self, bytes: &[u8]) -> Result<usize> {
         let mut queue = self.0.queue.lock();
-        if queue.gone || queue.closed {
+        if queue.reader_gone || queue.closed {
             return Err(Error::new(Stage::Capture, Errno::EPIPE, format!("write(stdin, {} bytes)", bytes.len())));
         }
         let length = bytes.len().min(self.0.max_bytes - queue.bytes.len());
         let was_empty = queue.bytes.is_empty();
         queue.bytes.extend(&bytes[..length]);
-        queue.starved |= length < bytes.len();
+        queue.writer_waits |= length < bytes.len();
         let engine = queue.engine.clone().filter(|_| was_empty && length > 0);
         drop(queue);
         if let Some(engine) = engine {
@@ -206,7 +208,7 @@ impl InputWriter {
                 return Ok(written);
             }
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            let waited = self.0.room.wait_timeout_while(self.0.queue.lock(), left, |queue| queue.starved);
+            let waited = self.0.space.wait_timeout_while(self.0.queue.lock(), left, |queue| queue.writer_waits);
             if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
                 return Ok(written);
             }
@@ -218,7 +220,7 @@ impl InputWriter {
         let mut queue = self.0.queue.lock();
         if !std::mem::replace(&mut queue.closed, true) {
             let engine = queue.engine.clone();
-            self.0.tell_writer(queue);
+            self.0.wake_writer(queue);
             if let Some(engine) = engine {
                 engine.wake();
             }
@@ -245,7 +247,7 @@ impl Drop for InputWriter {
 
 /// When the next write to a program's input is possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Feeding {
+pub enum FeedStatus {
     /// At once, after other runs have been served.
     Again,
     /// When the pipe has space.
@@ -262,7 +264,7 @@ pub struct Feed {
     pipe: OwnedFd,
     source: Source,
     is_terminal: bool,
-    /// The source has ended, and the end-of-input character is being written to the terminal.
+    /// The source has ended, and the feed now writes the end-of-input character to the terminal.
     ending: bool,
     last: u8,
     refused: bool,
@@ -312,29 +314,29 @@ impl Feed {
     }
 
     /// Writes as much as the pipe accepts now; never waits.
-    pub fn write(&mut self) -> Feeding {
+    pub fn write(&mut self) -> FeedStatus {
         for _ in 0..WRITES_IN_A_ROW {
             match self.source.write_once(self.pipe.as_raw_fd()) {
-                Ok(Wrote::Bytes(last)) => self.last = last,
-                Ok(Wrote::Idle) => return Feeding::Idle,
-                Ok(Wrote::End) if self.is_terminal && !self.ending => {
+                Ok(WriteOutcome::Bytes(last)) => self.last = last,
+                Ok(WriteOutcome::Idle) => return FeedStatus::Idle,
+                Ok(WriteOutcome::End) if self.is_terminal && !self.ending => {
                     // The character ends the current read. Only a read without other bytes is the end of the input,
                     // so an unfinished line needs it twice.
                     let end: &[u8] = if self.last == b'\n' { &[END_OF_INPUT] } else { &[END_OF_INPUT; 2] };
                     self.source = Source::Bytes(end.into(), 0);
                     self.ending = true;
                 }
-                Ok(Wrote::End) => return Feeding::Done,
+                Ok(WriteOutcome::End) => return FeedStatus::Done,
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => return Feeding::Blocked,
+                Err(Errno::EAGAIN) => return FeedStatus::Blocked,
                 Err(_) => {
                     // EPIPE, or EIO for a terminal: the program reads no more. This is no error.
                     self.refused = !self.ending;
-                    return Feeding::Done;
+                    return FeedStatus::Done;
                 }
             }
         }
-        Feeding::Again
+        FeedStatus::Again
     }
 }
 

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use super::text::unfinished;
+use super::text::incomplete_len;
 
 /// The last pushed bytes, up to a maximum. Its memory use follows its contents.
 #[derive(Clone, Debug)]
@@ -44,22 +44,22 @@ impl Ring {
 
 /// The kept part of one stream: its head and its tail.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptOutput {
     max_head: usize,
     head: Vec<u8>,
     tail: Ring,
     seen: u64,
 }
 
-impl Kept {
-    pub(super) fn new((head, tail): (usize, usize)) -> Kept {
-        Kept { max_head: head, head: Vec::new(), tail: Ring::new(tail), seen: 0 }
+impl KeptOutput {
+    pub(super) fn new((head, tail): (usize, usize)) -> KeptOutput {
+        KeptOutput { max_head: head, head: Vec::new(), tail: Ring::new(tail), seen: 0 }
     }
 
-    pub(super) fn take(&mut self, bytes: &[u8]) {
+    pub(super) fn append(&mut self, bytes: &[u8]) {
         self.seen += bytes.len() as u64;
-        let room = self.max_head - self.head.len();
-        let (head, rest) = bytes.split_at(room.min(bytes.len()));
+        let space = self.max_head - self.head.len();
+        let (head, rest) = bytes.split_at(space.min(bytes.len()));
         self.head.extend_from_slice(head);
         if !rest.is_empty() {
             self.tail.push(rest);
@@ -67,7 +67,7 @@ impl Kept {
     }
 
     /// Whether everything is still kept after this many more bytes.
-    pub(super) fn has_room(&self, more: usize) -> bool {
+    pub(super) fn would_keep_all(&self, more: usize) -> bool {
         self.seen + more as u64 <= (self.max_head as u64).saturating_add(self.tail.max as u64)
     }
 
@@ -78,7 +78,8 @@ impl Kept {
     }
 
     pub(super) fn finish(&mut self) -> Captured {
-        let Kept { head, tail, .. } = std::mem::replace(self, Kept { seen: self.seen, ..Kept::new((0, 0)) });
+        let KeptOutput { head, tail, .. } =
+            std::mem::replace(self, KeptOutput { seen: self.seen, ..KeptOutput::new((0, 0)) });
         let mut captured = Captured { head: head.len(), bytes: head, omitted: 0 };
         for part in tail.parts() {
             captured.bytes.extend_from_slice(part);
@@ -106,7 +107,7 @@ pub(super) fn text(bytes: &[u8], head: usize, omitted: u64) -> Cow<'_, str> {
         return String::from_utf8_lossy(bytes);
     }
     let (head, tail) = bytes.split_at(head);
-    let head = &head[..head.len() - unfinished(head)];
+    let head = &head[..head.len() - incomplete_len(head)];
     let cut = tail.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xBF)).count();
     Cow::Owned(String::from_utf8_lossy(head).into_owned() + &String::from_utf8_lossy(&tail[cut..]))
 }
@@ -120,8 +121,8 @@ mod tests {
         let all: Vec<u8> = (0..100).collect();
         for size in [1, 3, 7, 64, 100] {
             for keep in [(0, 0), (10, 0), (0, 10), (10, 10), (60, 60), (100, 0), (0, 100)] {
-                let mut kept = Kept::new(keep);
-                all.chunks(size).for_each(|chunk| kept.take(chunk));
+                let mut kept = KeptOutput::new(keep);
+                all.chunks(size).for_each(|chunk| kept.append(chunk));
                 let head = keep.0.min(100);
                 let tail = (100 - head).min(keep.1);
                 let expected = [&all[..head], &all[100 - tail..]].concat();
@@ -138,22 +139,22 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_by_the_kept_size() {
-        let mut kept = Kept::new((1000, 3000));
+        let mut kept = KeptOutput::new((1000, 3000));
         for _ in 0..1000 {
-            kept.take(&[b'x'; 777]);
+            kept.append(&[b'x'; 777]);
         }
         assert!(kept.head.capacity() <= 2000 && kept.tail.bytes.capacity() <= 8192, "{kept:?}");
     }
 
     #[test]
     fn characters_split_by_the_omission_are_dropped() {
-        let mut kept = Kept::new((2, 4));
-        kept.take("aéééb".as_bytes());
+        let mut kept = KeptOutput::new((2, 4));
+        kept.append("aéééb".as_bytes());
         let captured = kept.finish();
         assert_eq!((&captured.bytes[..], captured.omitted), (&b"a\xC3\xA9\xC3\xA9b"[..], 2));
         assert_eq!(text(&captured.bytes, captured.head, captured.omitted), "aéb");
-        let mut kept = Kept::new((2, 2));
-        kept.take("éé".as_bytes());
+        let mut kept = KeptOutput::new((2, 2));
+        kept.append("éé".as_bytes());
         assert_eq!(
             {
                 let Captured { bytes, head, omitted } = kept.finish();

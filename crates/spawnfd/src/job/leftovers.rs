@@ -22,16 +22,16 @@ pub(super) fn kill(tree: Option<Tree>) -> bool {
 }
 
 /// A process of the tree as a leftover.
-pub(super) fn of(stat: Stat, fate: Fate) -> Leftover {
+pub(super) fn leftover(stat: Stat, fate: Fate) -> Leftover {
     let Survivor { pid, name } = Survivor::from(stat);
     Leftover { pid, name, fate }
 }
 
 /// The reason why a process that got SIGKILL does not end; `None` if there is none.
 ///
-/// `killed`: the time of the run's first SIGKILL, as [`ticks_now`](spawnfd_guard::process::ticks_now) has it, if the
-/// run has given up since.
-pub(super) fn resistance(process: Process, killed: Option<u64>) -> Option<Fate> {
+/// `killed`: the time of the run's first SIGKILL, as [`present`](spawnfd_guard::process::ticks_now) has it, if the run
+/// has given up since.
+pub(super) fn why_not_ended(process: Process, killed: Option<u64>) -> Option<Fate> {
     match process.kill_effect() {
         KillEffect::Refused => Some(Fate::NotPermitted),
         // A younger process has had less time to end.
@@ -41,7 +41,7 @@ pub(super) fn resistance(process: Process, killed: Option<u64>) -> Option<Fate> 
 }
 
 /// The program that a run has given up, as a leftover. `is_refused`: the kernel has refused the last SIGKILL.
-pub(super) fn of_program(pid: u32, program: &str, is_refused: bool) -> Leftover {
+pub(super) fn unkilled_program(pid: u32, program: &str, is_refused: bool) -> Leftover {
     // The number is the program's until the caller reaps it.
     let stat = Stat::read(pid as i32);
     let is_refused = match stat.map(|stat| stat.process.kill_effect()) {
@@ -52,5 +52,5 @@ pub(super) fn of_program(pid: u32, program: &str, is_refused: bool) -> Leftover 
     };
     let fate = if is_refused { Fate::NotPermitted } else { Fate::Uninterruptible };
     let base = program.rsplit('/').next().unwrap_or_default();
-    stat.map_or_else(|| Leftover { pid, name: base.to_owned(), fate }, |stat| of(stat, fate))
+    stat.map_or_else(|| Leftover { pid, name: base.to_owned(), fate }, |stat| leftover(stat, fate))
 }

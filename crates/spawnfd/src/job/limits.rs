@@ -17,7 +17,7 @@ use crate::tree::{Bounds, CgroupCounters, Tree, Want};
 
 const SIGKILL: i32 = 9;
 const SIGXCPU: i32 = 24;
-const TOLD_OF_SIGXCPU: i32 = 128 + SIGXCPU;
+const EXIT_OF_SHELL_AFTER_SIGXCPU: i32 = 128 + SIGXCPU;
 /// The usage that the kernel reports can be lower than the CPU time limit by this much.
 const SKEW: Duration = Duration::from_secs(1);
 
@@ -188,35 +188,39 @@ fn tree_of(command: &Command<'_>, run: &Run, is_job: bool) -> Result<Option<Tree
 /// # Errors
 /// EINVAL: a limit that is too low for any program. EOPNOTSUPP: no allowed mechanism can enforce a limit here. And
 /// the errors of [`Tree::prepare`].
-pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Result<(Option<Tree>, Option<Watch>)> {
+pub(super) fn prepare(
+    command: &mut Command<'_>,
+    run: &Run,
+    is_job: bool,
+) -> Result<(Option<Tree>, Option<LimitMonitor>)> {
     let limits = &run.limits;
     if limits.is_none() {
         return Ok((tree_of(command, run, is_job)?, None));
     }
     limits.validate()?;
     // Every cgroup counts CPU time. A cgroup that the caller asked for is made even if it enforces no limit.
-    let anyway = limits.cpu_time.is_some() || matches!(run.tree, Some(Want::Cgroup | Want::Auto));
+    let wants_cgroup = limits.cpu_time.is_some() || matches!(run.tree, Some(Want::Cgroup | Want::Auto));
     let bounded = match run.tree {
         Some(Want::Guard | Want::Pidns) => None,
         // The command names a cgroup, and the program has to be in that one. `Enforce::Cgroup` needs a cgroup of the
         // library, so the start fails then.
         None | Some(Want::Group | Want::Auto) if command.names_cgroup() && limits.enforce != Enforce::Cgroup => None,
-        _ => Tree::bounded(&limits.bounds(), anyway).ok(),
+        _ => Tree::bounded(&limits.bounds(), wants_cgroup).ok(),
     };
     let (tree, ledger) = match bounded {
         Some((tree, ledger)) => (Some(tree), Some(ledger)),
         None => (tree_of(command, run, is_job)?, None),
     };
-    let held = ledger.as_ref().map(|ledger| ledger.enforced).unwrap_or_default();
+    let in_cgroup = ledger.as_ref().map(|ledger| ledger.enforced).unwrap_or_default();
     let mut enforced = Vec::new();
-    let mut settle = |resource: Resource, in_cgroup: bool, otherwise: Enforcer| {
+    let mut enforce = |resource: Resource, in_cgroup: bool, otherwise: Enforcer| {
         let by = if in_cgroup { Enforcer::Cgroup } else { otherwise };
-        let will_do = match limits.enforce {
+        let is_allowed = match limits.enforce {
             Enforce::Auto => matches!(by, Enforcer::Cgroup | Enforcer::Rlimit),
             Enforce::Cgroup => by == Enforcer::Cgroup,
             Enforce::BestEffort => true,
         };
-        if !will_do {
+        if !is_allowed {
             let why = if limits.enforce == Enforce::Cgroup { "no cgroup" } else { "neither cgroup nor rlimit" };
             return Err(Error::new(
                 Stage::Limit,
@@ -228,43 +232,44 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run, is_job: bool) -> Res
         Ok(by)
     };
     if let Some(bytes) = limits.memory
-        && settle(Resource::Memory, held.memory, Enforcer::Rlimit)? == Enforcer::Rlimit
+        && enforce(Resource::Memory, in_cgroup.memory, Enforcer::Rlimit)? == Enforcer::Rlimit
     {
-        lower(command, abi::RLIMIT_AS, bytes, bytes);
+        lower_rlimit(command, abi::RLIMIT_AS, bytes, bytes);
     }
-    let mut most = None;
+    let mut max_tasks = None;
     if let Some(pids) = limits.pids {
-        let user = bound_user(command).filter(|_| !held.pids);
+        let user = nproc_user(command).filter(|_| !in_cgroup.pids);
         let otherwise = if user.is_some() { Enforcer::Rlimit } else { Enforcer::Watch };
-        let by = settle(Resource::Pids, held.pids, otherwise)?;
+        let by = enforce(Resource::Pids, in_cgroup.pids, otherwise)?;
         if let (Enforcer::Rlimit, Some(user)) = (by, user) {
-            // The rlimit leaves room above the limit: only a tree with more tasks than the limit shows that the limit
-            // is reached. The number of the user's other processes changes meanwhile, too.
+            // The rlimit is higher than the limit: only a tree with more tasks than the limit shows that the limit is
+            // reached. The number of the user's other processes also changes meanwhile.
             let all = tasks_of(user).saturating_add(pids).saturating_add(pids / 4 + 16);
-            lower(command, abi::RLIMIT_NPROC, all, all);
+            lower_rlimit(command, abi::RLIMIT_NPROC, all, all);
         }
-        most = Some(pids).filter(|_| by != Enforcer::Cgroup);
+        max_tasks = Some(pids).filter(|_| by != Enforcer::Cgroup);
     }
     let mut budget = None;
     if let Some(time) = limits.cpu_time {
         // Every cgroup counts CPU time, with or without a controller.
-        budget = Some(match settle(Resource::CpuTime, ledger.is_some(), Enforcer::Rlimit)? {
+        budget = Some(match enforce(Resource::CpuTime, ledger.is_some(), Enforcer::Rlimit)? {
             Enforcer::Rlimit => {
                 let soft = whole_seconds(time);
-                let (soft, hard) = lower(command, abi::RLIMIT_CPU, soft, soft.saturating_add(whole_seconds(run.grace)));
-                Budget::OfEach { told: Duration::from_secs(soft), killed: Duration::from_secs(hard) }
+                let (soft, hard) =
+                    lower_rlimit(command, abi::RLIMIT_CPU, soft, soft.saturating_add(whole_seconds(run.grace)));
+                CpuBudget::OfEach { soft: Duration::from_secs(soft), hard: Duration::from_secs(hard) }
             }
-            _ => Budget::OfAll(time),
+            _ => CpuBudget::OfAll(time),
         });
     }
     if limits.cpus.is_some() {
-        settle(Resource::Cpus, held.cpus, Enforcer::Nobody)?;
+        enforce(Resource::Cpus, in_cgroup.cpus, Enforcer::Nobody)?;
     }
-    Ok((tree, Some(Watch::new(enforced, ledger, most, budget, limits.cpus))))
+    Ok((tree, Some(LimitMonitor::new(enforced, ledger, max_tasks, budget, limits.cpus))))
 }
 
 /// Adds an rlimit unless the command's limits are lower already. Returns the resulting soft and hard limits.
-fn lower(command: &mut Command<'_>, resource: u32, soft: u64, hard: u64) -> (u64, u64) {
+fn lower_rlimit(command: &mut Command<'_>, resource: u32, soft: u64, hard: u64) -> (u64, u64) {
     let inherited = || call::limit(resource).map_or((u64::MAX, u64::MAX), |limit| (limit.rlim_cur, limit.rlim_max));
     let (highest_soft, highest_hard) = command.rlimit(resource).unwrap_or_else(inherited);
     let hard = hard.min(highest_hard);
@@ -275,15 +280,15 @@ fn lower(command: &mut Command<'_>, resource: u32, soft: u64, hard: u64) -> (u64
 
 /// The CPU time that may be used.
 #[derive(Clone, Copy, Debug)]
-enum Budget {
+enum CpuBudget {
     /// By all processes of the tree together.
     OfAll(Duration),
-    /// By each process. It gets SIGXCPU after the CPU time `told`, and SIGKILL after `killed`.
-    OfEach { told: Duration, killed: Duration },
+    /// By each process. It gets SIGXCPU after `soft`, and SIGKILL after `hard`.
+    OfEach { soft: Duration, hard: Duration },
 }
 
 /// The earliest time at which the tree can have used the CPU time `left`.
-fn soonest(now: Instant, left: Duration, cpus: f64) -> Option<Instant> {
+fn earliest_exhaustion(now: Instant, left: Duration, cpus: f64) -> Option<Instant> {
     let wait = Duration::try_from_secs_f64(left.as_secs_f64() / cpus).ok()?;
     now.checked_add(wait.max(LEAST_PAUSE))
 }
@@ -293,7 +298,7 @@ fn whole_seconds(time: Duration) -> u64 {
 }
 
 /// The user whose processes RLIMIT_NPROC counts for the program; `None` if it has no effect.
-fn bound_user(command: &Command<'_>) -> Option<u32> {
+fn nproc_user(command: &Command<'_>) -> Option<u32> {
     let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
     let own = field(&status, "Uid:")?.parse().ok()?;
     let user = command.real_user().unwrap_or(own);
@@ -323,12 +328,12 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 
 /// The limits of a run that the library checks while it runs and at its end.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct LimitMonitor {
     pub(super) enforced: Vec<Limit>,
     ledger: Option<CgroupCounters>,
     /// The most tasks that the tree may have, if the library counts them in /proc.
-    most: Option<u64>,
-    budget: Option<Budget>,
+    max_tasks: Option<u64>,
+    budget: Option<CpuBudget>,
     /// The CPU seconds that the tree can use in one second, at most.
     cpus: f64,
     /// The time of the next check of the number of tasks; `pause` is the time to the one after it.
@@ -338,24 +343,24 @@ pub(super) struct Watch {
     cpu_due: Option<Instant>,
 }
 
-impl Watch {
+impl LimitMonitor {
     fn new(
         enforced: Vec<Limit>,
         ledger: Option<CgroupCounters>,
-        most: Option<u64>,
-        budget: Option<Budget>,
+        max_tasks: Option<u64>,
+        budget: Option<CpuBudget>,
         cpus: Option<f64>,
-    ) -> Watch {
+    ) -> LimitMonitor {
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let now = Instant::now();
-        let counts = most.is_some() || ledger.as_ref().is_some_and(|ledger| ledger.enforced.pids);
+        let counts = max_tasks.is_some() || ledger.as_ref().is_some_and(|ledger| ledger.enforced.pids);
         let cpus = cpus.map_or(processors, |cpus| cpus.min(processors));
         let cpu_due = match budget {
-            Some(Budget::OfAll(budget)) => soonest(now, budget, cpus),
+            Some(CpuBudget::OfAll(budget)) => earliest_exhaustion(now, budget, cpus),
             _ => None,
         };
         let tasks_due = counts.then_some(now + PAUSES.0);
-        Watch { enforced, ledger, most, budget, cpus, tasks_due, pause: PAUSES.0, cpu_due }
+        LimitMonitor { enforced, ledger, max_tasks, budget, cpus, tasks_due, pause: PAUSES.0, cpu_due }
     }
 
     /// The time of the next check.
@@ -364,12 +369,12 @@ impl Watch {
     }
 
     /// Makes the checks that are due. Returns the limit that the tree has reached.
-    pub(super) fn look(&mut self, now: Instant, count: impl FnOnce() -> u64) -> Option<Limit> {
+    pub(super) fn check(&mut self, now: Instant, count: impl FnOnce() -> u64) -> Option<Limit> {
         if self.tasks_due.is_some_and(|due| due <= now) {
             self.pause = (self.pause * 2).min(PAUSES.1);
             self.tasks_due = now.checked_add(self.pause);
-            let reached = match self.most {
-                Some(most) => count() > most,
+            let reached = match self.max_tasks {
+                Some(max_tasks) => count() > max_tasks,
                 None => self.ledger.as_ref().is_some_and(CgroupCounters::was_refused_tasks),
             };
             if reached {
@@ -377,7 +382,7 @@ impl Watch {
             }
         }
         if self.cpu_due.is_some_and(|due| due <= now)
-            && let (Some(Budget::OfAll(budget)), Some(ledger)) = (self.budget, &self.ledger)
+            && let (Some(CpuBudget::OfAll(budget)), Some(ledger)) = (self.budget, &self.ledger)
         {
             let Some(used) = ledger.cpu_time() else {
                 // For example, no descriptor is free to read the file.
@@ -388,7 +393,7 @@ impl Watch {
             if left.is_zero() {
                 return self.limit(Resource::CpuTime);
             }
-            self.cpu_due = soonest(now, left, self.cpus);
+            self.cpu_due = earliest_exhaustion(now, left, self.cpus);
         }
         None
     }
@@ -403,7 +408,7 @@ impl Watch {
                 return self.limit(Resource::Pids);
             }
         }
-        let Some(Budget::OfEach { told, killed }) = self.budget else { return None };
+        let Some(CpuBudget::OfEach { soft, hard }) = self.budget else { return None };
         // The kernel enforces RLIMIT_CPU by counting whole ticks, but reports the precise usage. On a busy host,
         // other programs can have had most of a tick.
         let used_most =
@@ -412,8 +417,8 @@ impl Watch {
         let used_half = |of: Duration| usage.is_none_or(|usage| usage.cpu >= of / 2);
         let reached = match (status?.code(), status?.signal()) {
             // A shell exits with 128 + SIGXCPU if its child got the signal.
-            (_, Some(SIGXCPU)) | (Some(TOLD_OF_SIGXCPU), _) => used_half(told),
-            (_, Some(SIGKILL)) => used_most(killed),
+            (_, Some(SIGXCPU)) | (Some(EXIT_OF_SHELL_AFTER_SIGXCPU), _) => used_half(soft),
+            (_, Some(SIGKILL)) => used_most(hard),
             _ => false,
         };
         self.limit(Resource::CpuTime).filter(|_| reached)
@@ -430,8 +435,8 @@ mod tests {
 
     use super::*;
 
-    fn watch(resource: Resource, by: Enforcer, most: Option<u64>, budget: Option<Budget>) -> Watch {
-        Watch::new(vec![Limit { resource, by }], None, most, budget, None)
+    fn monitor(resource: Resource, by: Enforcer, max_tasks: Option<u64>, budget: Option<CpuBudget>) -> LimitMonitor {
+        LimitMonitor::new(vec![Limit { resource, by }], None, max_tasks, budget, None)
     }
 
     #[test]
@@ -442,30 +447,30 @@ mod tests {
 
     #[test]
     fn a_cpu_time_rlimit_is_recognised_by_the_signal() {
-        let budget = Budget::OfEach { told: Duration::from_secs(2), killed: Duration::from_secs(4) };
-        let watch = watch(Resource::CpuTime, Enforcer::Rlimit, None, Some(budget));
+        let budget = CpuBudget::OfEach { soft: Duration::from_secs(2), hard: Duration::from_secs(4) };
+        let monitor = monitor(Resource::CpuTime, Enforcer::Rlimit, None, Some(budget));
         let used = |seconds| Some(Usage { cpu: Duration::from_secs(seconds), max_rss: 0 });
-        let at_end = |status, usage| watch.at_end(Some(ExitStatus::from_raw(status)), usage).is_some();
+        let at_end = |status, usage| monitor.at_end(Some(ExitStatus::from_raw(status)), usage).is_some();
         assert!(at_end(SIGXCPU, used(2)) && at_end(SIGXCPU, None) && at_end((128 + SIGXCPU) << 8, used(3)));
         assert!(at_end(SIGKILL, used(4)), "the hard limit");
         assert!(!at_end(SIGXCPU, used(0)), "a signal before the limit is used");
         assert!(!at_end(SIGKILL, used(2)) && !at_end(SIGKILL, None) && !at_end(0, used(9)));
-        assert_eq!(watch.due(), None, "nothing to poll");
+        assert_eq!(monitor.due(), None, "nothing to poll");
     }
 
     #[test]
     fn tasks_are_counted_at_growing_intervals() {
-        let mut watch = watch(Resource::Pids, Enforcer::Watch, Some(10), None);
+        let mut monitor = monitor(Resource::Pids, Enforcer::Watch, Some(10), None);
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            let due = watch.due().expect("counted");
-            assert_eq!(watch.look(due - Duration::from_nanos(1), || unreachable!("not yet")), None);
-            assert_eq!(watch.look(due, || 10), None);
-            pauses.push((watch.due().expect("counted") - due).as_millis());
+            let due = monitor.due().expect("counted");
+            assert_eq!(monitor.check(due - Duration::from_nanos(1), || unreachable!("not yet")), None);
+            assert_eq!(monitor.check(due, || 10), None);
+            pauses.push((monitor.due().expect("counted") - due).as_millis());
         }
         assert_eq!(pauses, [40, 80, 160, 320, 500, 500, 500]);
-        let due = watch.due().expect("counted");
-        assert_eq!(watch.look(due, || 11).map(|limit| limit.resource), Some(Resource::Pids));
+        let due = monitor.due().expect("counted");
+        assert_eq!(monitor.check(due, || 11).map(|limit| limit.resource), Some(Resource::Pids));
     }
 
     #[test]
@@ -474,14 +479,14 @@ mod tests {
         let open = std::fs::File::open(dir.path()).expect("own directory");
         let ledger = CgroupCounters::open(open.as_fd(), &Limits::new().bounds()).expect("own directory");
         let enforced = vec![Limit { resource: Resource::CpuTime, by: Enforcer::Cgroup }];
-        let budget = Budget::OfAll(Duration::from_secs(1));
-        let mut watch = Watch::new(enforced, Some(ledger), None, Some(budget), None);
-        let due = watch.due().expect("counted");
-        assert_eq!(watch.look(due, || 0), None);
-        assert!(watch.due().expect("counted") > due);
+        let budget = CpuBudget::OfAll(Duration::from_secs(1));
+        let mut monitor = LimitMonitor::new(enforced, Some(ledger), None, Some(budget), None);
+        let due = monitor.due().expect("counted");
+        assert_eq!(monitor.check(due, || 0), None);
+        assert!(monitor.due().expect("counted") > due);
         std::fs::write(dir.path().join("cpu.stat"), "usage_usec 2000000\n").expect("own directory");
         assert_eq!(
-            watch.look(watch.due().expect("counted"), || 0).map(|limit| limit.resource),
+            monitor.check(monitor.due().expect("counted"), || 0).map(|limit| limit.resource),
             Some(Resource::CpuTime)
         );
     }

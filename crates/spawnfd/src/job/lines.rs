@@ -3,7 +3,7 @@
 
 use std::io::BufRead;
 
-use super::text::unfinished;
+use super::text::incomplete_len;
 
 /// How a line ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -48,7 +48,7 @@ pub struct Line<'a> {
 pub struct Lines {
     max: usize,
     /// An incomplete line: at most the maximum length, plus a `\r` that may be part of its terminator.
-    begun: Vec<u8>,
+    incomplete: Vec<u8>,
     /// The position of its first byte.
     position: u64,
 }
@@ -56,7 +56,7 @@ pub struct Lines {
 impl Lines {
     /// Creates a splitter for lines of at most `max` bytes (at least 4: one character).
     pub fn new(max: usize) -> Lines {
-        Lines { max: max.max(4), begun: Vec::new(), position: 0 }
+        Lines { max: max.max(4), incomplete: Vec::new(), position: 0 }
     }
 
     /// The length of the longest line.
@@ -67,36 +67,36 @@ impl Lines {
     /// Takes bytes at `position`. Calls `each` for each line that ends in them.
     pub fn take(&mut self, position: u64, bytes: &[u8], mut each: impl FnMut(Line<'_>)) {
         let mut at = 0;
-        if !self.begun.is_empty() {
-            let older = self.begun.len();
+        if !self.incomplete.is_empty() {
+            let older = self.incomplete.len();
             at = after_newline(bytes).unwrap_or(bytes.len());
-            self.begun.extend_from_slice(&bytes[..at]);
-            let place = |index: usize| match index.checked_sub(older) {
+            self.incomplete.extend_from_slice(&bytes[..at]);
+            let position_of = |index: usize| match index.checked_sub(older) {
                 Some(index) => position + index as u64,
                 None => self.position + index as u64,
             };
-            let done = split(self.max, &self.begun, place, &mut each);
-            self.position = place(done);
-            self.begun.drain(..done);
+            let done = emit_complete(self.max, &self.incomplete, position_of, &mut each);
+            self.position = position_of(done);
+            self.incomplete.drain(..done);
         }
         while let Some(length) = after_newline(&bytes[at..]) {
             let start = at;
-            split(self.max, &bytes[at..at + length], |index| position + (start + index) as u64, &mut each);
+            emit_complete(self.max, &bytes[at..at + length], |index| position + (start + index) as u64, &mut each);
             at += length;
         }
         if at < bytes.len() {
-            let place = |index: usize| position + (at + index) as u64;
-            let done = split(self.max, &bytes[at..], place, &mut each);
-            self.position = place(done);
-            self.begun.extend_from_slice(&bytes[at + done..]);
+            let position_of = |index: usize| position + (at + index) as u64;
+            let done = emit_complete(self.max, &bytes[at..], position_of, &mut each);
+            self.position = position_of(done);
+            self.incomplete.extend_from_slice(&bytes[at + done..]);
         }
     }
 
     /// Emits the incomplete last line, if there is one. The splitter can then be used again.
     pub fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
-        let (position, begun) = (self.position, std::mem::take(&mut self.begun));
-        if !begun.is_empty() {
-            whole(self.max, &begun, LineEnd::Open, |index| position + index as u64, &mut each);
+        let (position, incomplete) = (self.position, std::mem::take(&mut self.incomplete));
+        if !incomplete.is_empty() {
+            emit_line(self.max, &incomplete, LineEnd::Open, |index| position + index as u64, &mut each);
         }
     }
 }
@@ -111,36 +111,47 @@ fn after_newline(mut bytes: &[u8]) -> Option<usize> {
 
 /// Emits the complete lines and pieces of one line (at most one newline, at the end). Returns the number of bytes
 /// that they cover.
-fn split(max: usize, bytes: &[u8], place: impl Fn(usize) -> u64, each: &mut impl FnMut(Line<'_>)) -> usize {
+fn emit_complete(
+    max: usize,
+    bytes: &[u8],
+    position_of: impl Fn(usize) -> u64,
+    each: &mut impl FnMut(Line<'_>),
+) -> usize {
     if let Some(line) = bytes.strip_suffix(b"\n") {
         let (line, end) = match line.strip_suffix(b"\r") {
             Some(line) => (line, LineEnd::CrLf),
             None => (line, LineEnd::Lf),
         };
-        whole(max, line, end, place, each);
+        emit_line(max, line, end, position_of, each);
         return bytes.len();
     }
     // A last \r may be part of the terminator.
-    let sure = bytes.strip_suffix(b"\r").unwrap_or(bytes).len();
+    let certain = bytes.strip_suffix(b"\r").unwrap_or(bytes).len();
     let mut at = 0;
-    while sure - at > max {
-        at += piece(max, &bytes[at..], place(at), each);
+    while certain - at > max {
+        at += emit_piece(max, &bytes[at..], position_of(at), each);
     }
     at
 }
 
 /// Emits a complete line, in pieces if it is too long.
-fn whole(max: usize, line: &[u8], end: LineEnd, place: impl Fn(usize) -> u64, each: &mut impl FnMut(Line<'_>)) {
+fn emit_line(
+    max: usize,
+    line: &[u8],
+    end: LineEnd,
+    position_of: impl Fn(usize) -> u64,
+    each: &mut impl FnMut(Line<'_>),
+) {
     let mut at = 0;
     while line.len() - at > max {
-        at += piece(max, &line[at..], place(at), each);
+        at += emit_piece(max, &line[at..], position_of(at), each);
     }
-    each(Line { position: place(at), bytes: &line[at..], end });
+    each(Line { position: position_of(at), bytes: &line[at..], end });
 }
 
 /// Emits one piece, which ends between characters.
-fn piece(max: usize, line: &[u8], position: u64, each: &mut impl FnMut(Line<'_>)) -> usize {
-    let length = max - unfinished(&line[..max]);
+fn emit_piece(max: usize, line: &[u8], position: u64, each: &mut impl FnMut(Line<'_>)) -> usize {
+    let length = max - incomplete_len(&line[..max]);
     each(Line { position, bytes: &line[..length], end: LineEnd::Split });
     length
 }
@@ -158,7 +169,7 @@ mod tests {
         let mut each = |line: Line<'_>| all.push((line.position, line.bytes.to_vec(), line.end));
         for piece in pieces {
             lines.take(position, piece, &mut each);
-            assert!(lines.begun.len() <= lines.max + 1);
+            assert!(lines.incomplete.len() <= lines.max + 1);
             position += piece.len() as u64;
         }
         lines.finish(&mut each);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Supervised runs. `command.rs` starts a run, and `run_state` holds its state. The caller's thread or the engine's
-//! thread (`engine.rs`) moves the run on. `handle.rs` is the caller's handle, `options.rs` the request and
+//! thread (`engine.rs`) drives the run. `handle.rs` is the caller's handle, `options.rs` the request and
 //! `output.rs` the result. The following modules neither handle processes nor start threads:
 //!
 //! - [`Record`]: the output so far, in memory; the rest goes to a [`Spill`].
@@ -37,7 +37,7 @@ pub use engine::RunHandle;
 pub(crate) use engine::{end_if_idle, is_leaving};
 pub use events::{Event, EventOptions, Events, Producer, WhenFull, events};
 pub use handle::Job;
-pub use input::{Feed, Feeding, InputWriter, SharedBytes, Source};
+pub use input::{Feed, FeedStatus, InputWriter, SharedBytes, Source};
 pub use limits::{Enforce, Enforcer, Limit, Limits, Resource};
 pub use lines::LineEnd;
 pub use options::{Leftovers, Run};

@@ -169,7 +169,7 @@ impl Output {
     }
 
     /// The program, if it could not be killed.
-    fn program_left(&self) -> Option<&Leftover> {
+    fn unkilled_program(&self) -> Option<&Leftover> {
         self.leftovers.first().filter(|_| self.status.is_none() && !self.status_lost)
     }
 
@@ -215,7 +215,7 @@ impl fmt::Display for ExitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Output { program, stop, wall, .. } = &self.output;
         let limit = self.output.limit.map(|limit| limit.to_string()).unwrap_or_default();
-        match (self.output.program_left(), stop, self.output.code(), self.output.signal()) {
+        match (self.output.unkilled_program(), stop, self.output.code(), self.output.signal()) {
             (Some(Leftover { pid, fate, .. }), ..) => {
                 let why = if *fate == Fate::NotPermitted { "not permitted" } else { "SIGKILL had no effect" };
                 write!(f, "{program} could not be killed ({why}) and still runs as process {pid}")?;

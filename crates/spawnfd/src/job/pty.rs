@@ -136,7 +136,7 @@ impl Terminal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::input::{Feed, Feeding, Source};
+    use super::super::input::{Feed, FeedStatus, Source};
     use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::termios::tcgetwinsize;
@@ -209,7 +209,7 @@ mod tests {
                 let source = Source::bytes(input.into());
                 let writer = pty.writer().expect("a descriptor");
                 let mut feed = Feed::terminal(writer, source).expect("own terminal");
-                assert_eq!((feed.write(), feed.has_more()), (Feeding::Done, false));
+                assert_eq!((feed.write(), feed.has_more()), (FeedStatus::Done, false));
                 read_until(&mut pty, &mut text, |_| false);
                 assert_eq!(text, format!("ready\r\n{output}"), "{input:?}");
                 assert!(child.wait().expect("own child").success());

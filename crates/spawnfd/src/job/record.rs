@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::kept::{Captured, Kept, Ring};
-use super::spill::{Spill, Spilled, Spilling};
-use super::text::unfinished;
+use super::kept::{Captured, KeptOutput, Ring};
+use super::spill::{Spill, SpillWriter, Spilled};
+use super::text::incomplete_len;
 
 /// One of a program's two output streams.
 ///
@@ -55,9 +55,9 @@ impl Default for Keep {
 #[derive(Debug)]
 pub struct Record {
     seen: u64,
-    streams: [Kept; 2],
+    streams: [KeptOutput; 2],
     window: Option<Ring>,
-    spilling: Option<Spilling>,
+    spilling: Option<SpillWriter>,
     closed: bool,
 }
 
@@ -95,23 +95,23 @@ impl Record {
     pub fn new(keep: &Keep) -> Record {
         Record {
             seen: 0,
-            streams: [Kept::new(keep.streams), Kept::new(keep.streams)],
+            streams: [KeptOutput::new(keep.streams), KeptOutput::new(keep.streams)],
             window: (keep.window > 0).then(|| Ring::new(keep.window)),
-            spilling: keep.spill.as_ref().map(Spilling::new),
+            spilling: keep.spill.as_ref().map(SpillWriter::new),
             closed: false,
         }
     }
 
     /// Adds output and returns its position. Writes to the file, if there is one, before it returns.
     /// [`close`](Record::close) reports failures of the file.
-    pub fn take(&mut self, stream: Stream, bytes: &[u8]) -> u64 {
+    pub fn append(&mut self, stream: Stream, bytes: &[u8]) -> u64 {
         let position = self.seen;
         self.seen += bytes.len() as u64;
         if let Some(spilling) = &mut self.spilling {
-            let kept = self.streams[stream.index()].has_room(bytes.len());
-            spilling.take(stream, bytes, kept, &self.streams);
+            let kept = self.streams[stream.index()].would_keep_all(bytes.len());
+            spilling.append(stream, bytes, kept, &self.streams);
         }
-        self.streams[stream.index()].take(bytes);
+        self.streams[stream.index()].append(bytes);
         if let Some(window) = &mut self.window {
             window.push(bytes);
         }
@@ -128,15 +128,15 @@ impl Record {
     ///
     /// Until the record is closed, an incomplete character at the end is left for a later call.
     pub fn read(&self, since: u64) -> Chunk {
-        let held = self.window.as_ref().map_or(0, |window| window.len() as u64);
+        let window_length = self.window.as_ref().map_or(0, |window| window.len() as u64);
         let since = since.min(self.seen);
-        let start = since.max(self.seen - held);
+        let start = since.max(self.seen - window_length);
         let mut bytes = match &self.window {
-            Some(window) => window.copy((start - (self.seen - held)) as usize),
+            Some(window) => window.copy((start - (self.seen - window_length)) as usize),
             None => Vec::new(),
         };
         if !self.closed {
-            bytes.truncate(bytes.len() - unfinished(&bytes));
+            bytes.truncate(bytes.len() - incomplete_len(&bytes));
         }
         Chunk { next: start + bytes.len() as u64, bytes, lost: start - since }
     }
@@ -148,7 +148,7 @@ impl Record {
         Recorded {
             stdout: stdout.finish(),
             stderr: stderr.finish(),
-            spill: self.spilling.take().and_then(Spilling::finish),
+            spill: self.spilling.take().and_then(SpillWriter::finish),
         }
     }
 }
@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn short_output_takes_little_memory() {
         let mut record = Record::new(&Keep::default());
-        assert_eq!(record.take(Stream::Stdout, b"out"), 0);
-        assert_eq!(record.take(Stream::Stderr, b"err"), 3);
-        assert_eq!(record.take(Stream::Stdout, b"!"), 6);
+        assert_eq!(record.append(Stream::Stdout, b"out"), 0);
+        assert_eq!(record.append(Stream::Stderr, b"err"), 3);
+        assert_eq!(record.append(Stream::Stdout, b"!"), 6);
         let Recorded { stdout, stderr, spill } = record.close();
         assert_eq!((&stdout.bytes[..], &stderr.bytes[..], spill.is_none()), (&b"out!"[..], &b"err"[..], true));
         assert!(stdout.bytes.capacity() <= 8, "{}", stdout.bytes.capacity());
@@ -181,12 +181,12 @@ mod tests {
         let mut record = windowed(4);
         assert_eq!(record.read(0), Chunk::default());
         assert_eq!(record.read(9), Chunk::default());
-        record.take(Stream::Stdout, b"abc");
+        record.append(Stream::Stdout, b"abc");
         assert_eq!(record.read(0), Chunk { bytes: b"abc".into(), next: 3, lost: 0 });
-        record.take(Stream::Stderr, b"def");
+        record.append(Stream::Stderr, b"def");
         assert_eq!(record.read(3), Chunk { bytes: b"def".into(), next: 6, lost: 0 });
         assert_eq!(record.read(0), Chunk { bytes: b"cdef".into(), next: 6, lost: 2 });
-        record.take(Stream::Stdout, b"0123456789");
+        record.append(Stream::Stdout, b"0123456789");
         assert_eq!(record.read(6), Chunk { bytes: b"6789".into(), next: 16, lost: 6 });
         record.close();
         assert_eq!(record.read(15), Chunk { bytes: b"9".into(), next: 16, lost: 0 });
@@ -196,13 +196,13 @@ mod tests {
     fn a_cursor_does_not_split_characters() {
         let mut record = windowed(100);
         let crab = "🦀".as_bytes();
-        record.take(Stream::Stdout, b"a");
-        record.take(Stream::Stdout, &crab[..3]);
+        record.append(Stream::Stdout, b"a");
+        record.append(Stream::Stdout, &crab[..3]);
         let first = record.read(0);
         assert_eq!((&first.text()[..], first.next), ("a", 1));
-        record.take(Stream::Stdout, &crab[3..]);
+        record.append(Stream::Stdout, &crab[3..]);
         assert_eq!(record.read(first.next).text(), "🦀");
-        record.take(Stream::Stdout, &crab[..2]);
+        record.append(Stream::Stdout, &crab[..2]);
         assert_eq!(record.read(5).next, 5);
         record.close();
         assert_eq!((record.read(5).text().into_owned(), record.read(5).next), ("\u{FFFD}".into(), 7));
@@ -226,7 +226,7 @@ mod tests {
             };
             for (error, bytes, read) in chunks {
                 let stream = if error { Stream::Stderr } else { Stream::Stdout };
-                prop_assert_eq!(record.take(stream, &bytes), all.len() as u64);
+                prop_assert_eq!(record.append(stream, &bytes), all.len() as u64);
                 all.extend(bytes);
                 if read {
                     next = check(&record, &all, next);
@@ -246,7 +246,7 @@ mod tests {
             let cpu = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("a time");
             let before = cpu();
             for _ in 0..rounds {
-                record.take(Stream::Stdout, &buffer);
+                record.append(Stream::Stdout, &buffer);
             }
             // 256 MiB at some 10 GB/s in an optimised build. The limit only catches errors of orders of magnitude.
             let taken = cpu() - before;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use spawnfd_sys::{Errno, call};
 
-use super::kept::Kept;
+use super::kept::KeptOutput;
 use super::record::Stream;
 use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
@@ -84,7 +84,7 @@ pub struct Spilled {
     pub end: SpillEnd,
 }
 
-/// A file that the process that created it removes with the last handle. It takes one descriptor.
+/// A file that its creator removes with the last handle. It uses one descriptor.
 #[derive(Clone, Debug)]
 pub struct SpillFile(Arc<NamedFile>);
 
@@ -95,20 +95,20 @@ struct NamedFile {
     file: Option<CheckedFd>,
     /// The process that removes the file. A copy of this handle in a forked process must not.
     owner: u32,
-    stays: AtomicBool,
+    persisted: AtomicBool,
 }
 
 /// The prefix of the files' names.
 pub(super) const PREFIX: &str = "spawnfd-spill-";
 
 /// The mode bit of a file that is removed with its result or its owner.
-pub(super) const MARK: Mode = Mode::SVTX;
+pub(super) const TEMPORARY_BIT: Mode = Mode::SVTX;
 
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 impl SpillFile {
     fn create(dir: &Path) -> std::result::Result<SpillFile, Errno> {
-        sweep::once(dir);
+        sweep::sweep_once(dir);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut attempts = 0;
         let (path, file) = loop {
@@ -123,19 +123,19 @@ impl SpillFile {
         // Lock the file before setting the bit, so that it never looks abandoned. If the file system has no locks,
         // the file is never swept.
         let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        let _ = fchmod(&file, if locked { PRIVATE | MARK } else { PRIVATE });
-        let held = NamedFile { path, file: Some(file), owner: std::process::id(), stays: AtomicBool::new(false) };
-        Ok(SpillFile(Arc::new(held)))
+        let _ = fchmod(&file, if locked { PRIVATE | TEMPORARY_BIT } else { PRIVATE });
+        let named = NamedFile { path, file: Some(file), owner: std::process::id(), persisted: AtomicBool::new(false) };
+        Ok(SpillFile(Arc::new(named)))
     }
 
     /// A file that another process has created, and removes.
     #[doc(hidden)]
-    pub fn of_another(path: PathBuf) -> SpillFile {
-        SpillFile(Arc::new(NamedFile { path, file: None, owner: 0, stays: AtomicBool::new(true) }))
+    pub fn of_other_process(path: PathBuf) -> SpillFile {
+        SpillFile(Arc::new(NamedFile { path, file: None, owner: 0, persisted: AtomicBool::new(true) }))
     }
 
     /// Whether the path still leads to this file.
-    fn is_there(&self) -> bool {
+    fn is_at_path(&self) -> bool {
         let identity = self.0.file.as_ref().map(CheckedFd::identity);
         symlink_metadata(&self.0.path).is_ok_and(|named| Some((named.dev(), named.ino())) == identity)
     }
@@ -156,14 +156,14 @@ impl SpillFile {
             .ok_or(Errno::EBADF)
             .and_then(|file| fchmod(file, PRIVATE).map_err(errno))
             .map_err(|errno| Error::new(Stage::Capture, errno, format!("fchmod({:?}, 0600)", self.path())))?;
-        self.0.stays.store(true, Ordering::Relaxed);
+        self.0.persisted.store(true, Ordering::Relaxed);
         Ok(())
     }
 }
 
 impl Drop for NamedFile {
     fn drop(&mut self) {
-        let ours = !*self.stays.get_mut() && std::process::id() == self.owner;
+        let ours = !*self.persisted.get_mut() && std::process::id() == self.owner;
         if let Some(file) = self.file.as_ref().filter(|_| ours) {
             sweep::remove(&self.path, file.identity());
         }
@@ -172,7 +172,7 @@ impl Drop for NamedFile {
 
 /// The spill file of one job and its state.
 #[derive(Debug)]
-pub(super) struct Spilling {
+pub(super) struct SpillWriter {
     dir: PathBuf,
     max_bytes: u64,
     persist: bool,
@@ -182,7 +182,7 @@ pub(super) struct Spilling {
 #[derive(Debug)]
 enum SpillState {
     /// All output is kept so far.
-    Waiting(Order),
+    Waiting(ArrivalOrder),
     Writing(SpillFile, u64),
     Ended(Spilled),
 }
@@ -190,43 +190,43 @@ enum SpillState {
 /// The order in which the kept bytes of both streams arrived: run lengths, alternating and beginning with standard
 /// output.
 #[derive(Debug)]
-struct Order {
+struct ArrivalOrder {
     runs: Vec<usize>,
-    turn: Stream,
+    current: Stream,
     run: usize,
 }
 
-impl Order {
-    fn note(&mut self, stream: Stream, length: usize) {
-        if stream != self.turn && length > 0 {
+impl ArrivalOrder {
+    fn append(&mut self, stream: Stream, length: usize) {
+        if stream != self.current && length > 0 {
             self.runs.push(std::mem::take(&mut self.run));
-            self.turn = stream;
+            self.current = stream;
         }
         self.run += length;
     }
 }
 
-/// The default directory: $TMPDIR, unless that is empty.
-fn temporary(dir: PathBuf) -> PathBuf {
+/// The directory, or /tmp if its name is empty.
+fn or_tmp(dir: PathBuf) -> PathBuf {
     if dir.as_os_str().is_empty() { PathBuf::from("/tmp") } else { dir }
 }
 
-impl Spilling {
-    pub(super) fn new(spill: &Spill) -> Spilling {
+impl SpillWriter {
+    pub(super) fn new(spill: &Spill) -> SpillWriter {
         // Resolve the directory now, in the caller's working directory and environment.
-        let dir = spill.dir.clone().unwrap_or_else(|| temporary(std::env::temp_dir()));
+        let dir = spill.dir.clone().unwrap_or_else(|| or_tmp(std::env::temp_dir()));
         // An empty path has no absolute form, and no file is created there.
         let dir = std::path::absolute(&dir).unwrap_or(dir);
-        let order = Order { runs: Vec::new(), turn: Stream::Stdout, run: 0 };
-        Spilling { dir, max_bytes: spill.max_bytes, persist: spill.persist, state: SpillState::Waiting(order) }
+        let order = ArrivalOrder { runs: Vec::new(), current: Stream::Stdout, run: 0 };
+        SpillWriter { dir, max_bytes: spill.max_bytes, persist: spill.persist, state: SpillState::Waiting(order) }
     }
 
     /// Takes bytes that are about to be added to `streams`. `kept`: the streams still keep everything with these
     /// bytes.
-    pub(super) fn take(&mut self, stream: Stream, bytes: &[u8], kept: bool, streams: &[Kept; 2]) {
+    pub(super) fn append(&mut self, stream: Stream, bytes: &[u8], kept: bool, streams: &[KeptOutput; 2]) {
         if let SpillState::Waiting(order) = &mut self.state {
             if kept {
-                order.note(stream, bytes.len());
+                order.append(stream, bytes.len());
                 return;
             }
             let runs = std::mem::take(&mut order.runs).into_iter().chain([order.run]);
@@ -237,7 +237,7 @@ impl Spilling {
                     self.state = SpillState::Ended(Spilled { file: None, bytes: 0, end: SpillEnd::Failed(errno) });
                 }
             }
-            let mut parts = streams.each_ref().map(Kept::parts);
+            let mut parts = streams.each_ref().map(KeptOutput::parts);
             for (run, stream) in runs.zip(Stream::ALL.into_iter().cycle()) {
                 self.write_run(&mut parts[stream.index()], run);
             }
@@ -259,9 +259,9 @@ impl Spilling {
     fn write(&mut self, bytes: &[u8]) {
         let SpillState::Writing(file, length) = &mut self.state else { return };
         let Some(open) = &file.0.file else { return };
-        let room = self.max_bytes - *length;
-        let capped = bytes.len() as u64 > room;
-        let mut left = if capped { &bytes[..room as usize] } else { bytes };
+        let space = self.max_bytes - *length;
+        let capped = bytes.len() as u64 > space;
+        let mut left = if capped { &bytes[..space as usize] } else { bytes };
         let mut end = capped.then_some(SpillEnd::Capped);
         while !left.is_empty() {
             let there = open.get().ok_or(Errno::EBADF);
@@ -289,7 +289,7 @@ impl Spilling {
             SpillState::Writing(file, bytes) => Spilled { file: Some(file), bytes, end: SpillEnd::Whole },
             SpillState::Ended(spilled) => spilled,
         };
-        if spilled.file.as_ref().is_some_and(|file| !file.is_there()) {
+        if spilled.file.as_ref().is_some_and(|file| !file.is_at_path()) {
             spilled = Spilled { file: None, bytes: 0, end: SpillEnd::Failed(Errno::ENOENT) };
         }
         if let (true, Some(file)) = (self.persist, &spilled.file)

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
-use super::spill::{MARK, PREFIX};
+use super::spill::{PREFIX, TEMPORARY_BIT};
 use crate::host::per_process::PerProcess;
 
 /// The most directory entries to read, in case the directory is a large /tmp.
@@ -23,7 +23,7 @@ static SWEPT: PerProcess<BTreeSet<PathBuf>> = PerProcess::new(BTreeSet::new());
 const MAX_SWEPT: usize = 64;
 
 /// Removes the files of dead owners from a directory, at the first call for that directory.
-pub(super) fn once(dir: &Path) {
+pub(super) fn sweep_once(dir: &Path) {
     {
         let mut swept = SWEPT.lock();
         if swept.contains(dir) {
@@ -37,7 +37,7 @@ pub(super) fn once(dir: &Path) {
     sweep(dir);
 }
 
-/// As `once`, at each call.
+/// As `sweep_once`, but at each call.
 pub(super) fn sweep(dir: &Path) {
     let Ok(entries) = dir.read_dir() else { return };
     for entry in entries.take(MAX_ENTRIES).flatten() {
@@ -49,7 +49,7 @@ pub(super) fn sweep(dir: &Path) {
 
 fn remove_if_abandoned(path: &Path) {
     // Check before opening: opening a special file can have side effects.
-    if !symlink_metadata(path).is_ok_and(|found| is_marked(&found)) {
+    if !symlink_metadata(path).is_ok_and(|found| is_temporary(&found)) {
         return;
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -57,15 +57,17 @@ fn remove_if_abandoned(path: &Path) {
     // Check again under the lock: the owner may have cleared the bit before it released the lock.
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
         && let Ok(found) = file.metadata()
-        && is_marked(&found)
+        && is_temporary(&found)
     {
         remove(path, (found.dev(), found.ino()));
     }
 }
 
 /// Whether this is a regular file of this user that is removed with its owner.
-fn is_marked(found: &Metadata) -> bool {
-    found.is_file() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & MARK.as_raw_mode() != 0
+fn is_temporary(found: &Metadata) -> bool {
+    found.is_file()
+        && found.uid() == rustix::process::geteuid().as_raw()
+        && found.mode() & TEMPORARY_BIT.as_raw_mode() != 0
 }
 
 /// Removes a path if it leads to this file, by device and inode.
@@ -104,12 +106,12 @@ mod tests {
             let lock = File::open(&locked).expect("own file");
             flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("not locked by another process");
 
-            once(dir.path());
+            sweep_once(dir.path());
             assert!(!abandoned.exists());
             assert!([&kept, &locked, &foreign, &directory, &link].iter().all(|path| path.exists()));
             // The owner dies.
             drop(lock);
-            once(dir.path());
+            sweep_once(dir.path());
             assert!(locked.exists(), "the directory is swept once only");
             sweep(dir.path());
             assert!(!locked.exists() && kept.exists());

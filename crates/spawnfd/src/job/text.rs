@@ -4,7 +4,7 @@
 /// The number of last bytes, 0 to 3, that begin a character and that later bytes may complete.
 ///
 /// If the bytes are cut before these, decoding each part separately gives the same text as decoding the whole.
-pub(super) fn unfinished(bytes: &[u8]) -> usize {
+pub(super) fn incomplete_len(bytes: &[u8]) -> usize {
     for length in 1..=bytes.len().min(3) {
         let end = &bytes[bytes.len() - length..];
         match end[0] {
@@ -23,7 +23,7 @@ pub(super) fn unfinished(bytes: &[u8]) -> usize {
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     /// An incomplete character, at most 3 bytes.
-    begun: Vec<u8>,
+    incomplete: Vec<u8>,
 }
 
 impl Decoder {
@@ -34,29 +34,29 @@ impl Decoder {
 
     /// Appends the text of `bytes`. An incomplete character at the end waits for the next chunk.
     pub fn decode(&mut self, mut bytes: &[u8], text: &mut String) {
-        while let (false, Some((&next, rest))) = (self.begun.is_empty(), bytes.split_first()) {
-            self.begun.push(next);
-            if unfinished(&self.begun) == self.begun.len() {
+        while let (false, Some((&next, rest))) = (self.incomplete.is_empty(), bytes.split_first()) {
+            self.incomplete.push(next);
+            if incomplete_len(&self.incomplete) == self.incomplete.len() {
                 bytes = rest;
-            } else if let Ok(character) = std::str::from_utf8(&self.begun) {
+            } else if let Ok(character) = std::str::from_utf8(&self.incomplete) {
                 text.push_str(character);
-                self.begun.clear();
+                self.incomplete.clear();
                 bytes = rest;
             } else {
                 // The byte does not continue the character, and is decoded separately.
-                self.begun.pop();
+                self.incomplete.pop();
                 self.finish(text);
             }
         }
-        let (whole, begun) = bytes.split_at(bytes.len() - unfinished(bytes));
+        let (whole, incomplete) = bytes.split_at(bytes.len() - incomplete_len(bytes));
         text.push_str(&String::from_utf8_lossy(whole));
-        self.begun.extend_from_slice(begun);
+        self.incomplete.extend_from_slice(incomplete);
     }
 
     /// Appends U+FFFD if the last character is incomplete. The decoder can then be used again.
     pub fn finish(&mut self, text: &mut String) {
-        if !self.begun.is_empty() {
-            self.begun.clear();
+        if !self.incomplete.is_empty() {
+            self.incomplete.clear();
             text.push(char::REPLACEMENT_CHARACTER);
         }
     }
@@ -103,7 +103,7 @@ pub(super) mod tests {
         #[test]
         fn splitting_before_an_unfinished_character_changes_nothing(bytes in nearly_text()) {
             for end in 0..=bytes.len() {
-                let at = end - unfinished(&bytes[..end]);
+                let at = end - incomplete_len(&bytes[..end]);
                 let parts = [String::from_utf8_lossy(&bytes[..at]), String::from_utf8_lossy(&bytes[at..])];
                 prop_assert_eq!(parts.concat(), String::from_utf8_lossy(&bytes));
             }

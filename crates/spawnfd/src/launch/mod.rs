@@ -27,7 +27,7 @@ use crate::command::{Command, Lowered, ParkedOffer};
 use crate::error::{Error, ErrorKind, Result, Stage};
 use crate::host::authority;
 use crate::host::features::{self, FeaturesOfThread};
-use crate::template::{Named, Template, TemplateCache};
+use crate::template::{CacheKey, Template, TemplateCache};
 
 /// A launcher's answer.
 enum Launch {
@@ -130,7 +130,7 @@ fn spawn_template(command: &Command<'_>, template: &Template, cached: Cached<'_>
 }
 
 /// The cache that a template came from, and its key there.
-type Cached<'a> = Option<(&'a Named, &'a TemplateCache)>;
+type Cached<'a> = Option<(&'a CacheKey, &'a TemplateCache)>;
 
 /// One start, as the launchers receive it.
 struct Attempt<'a, 'fd> {
@@ -171,7 +171,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         let offer = parked::inspect(command, template);
         let streams = offer.as_ref().and_then(|offer| offer.as_ref().ok()).map(|offer| offer.streams());
         let lowered = Lowered::new(command, template, &features, cached.is_some() && !elsewhere, streams)?;
-        template.settle()?;
+        template.check_in_caller()?;
         if elsewhere {
             template.revalidate()?;
         }

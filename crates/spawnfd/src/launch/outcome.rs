@@ -14,7 +14,7 @@ use crate::child::{Child, PendingStart, Started};
 use crate::command::step_failed;
 use crate::error::{Error, Result, Stage};
 use crate::host::features::FeaturesOfThread;
-use crate::template::{Named, Template, TemplateCache};
+use crate::template::{CacheKey, Template, TemplateCache};
 
 pub(super) const SIGSYS: i32 = 31;
 
@@ -51,7 +51,7 @@ pub(super) fn explain_killed(
     if ended.is_some_and(|ended| ended.status & 0x7f == SIGSYS) {
         explain(plan, template, name, Some(Failure { stage, errno: Errno::ECANCELED })).by_filter()
     } else {
-        explain(plan, template, name, None).with_end(ended)
+        explain(plan, template, name, None).with_signal(ended)
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, started: Detach
 struct Pending {
     started: Detached,
     template: Template,
-    cached: Option<(Named, TemplateCache)>,
+    cached: Option<(CacheKey, TemplateCache)>,
     name: OsString,
     /// The features of the thread that started the child.
     features: FeaturesOfThread,

@@ -11,11 +11,11 @@ use crate::host::descriptors::descriptor_limit;
 use crate::host::per_process::PerProcess;
 
 /// How many times to retry if a file changes while it is recorded.
-const TRIES: usize = 16;
+const MAX_TRIES: usize = 16;
 
 /// The divisor of the descriptor limit that bounds the number of templates. The other descriptors are for the
 /// application.
-const SHARE: usize = 8;
+const DESCRIPTOR_SHARE: usize = 8;
 
 /// A bounded set of templates by name. The cache drops the least recently used template first.
 ///
@@ -34,18 +34,18 @@ const SHARE: usize = 8;
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct TemplateCache(Handle);
+pub struct TemplateCache(CacheHandle);
 
 #[derive(Clone, Debug)]
-enum Handle {
+enum CacheHandle {
     Global,
-    Own(Arc<Shared>),
+    Own(Arc<SharedCache>),
 }
 
 /// Initialized statically: a fork in another thread could leave a lazily created cache half made.
-static GLOBAL: Shared = Shared {
+static GLOBAL: SharedCache = SharedCache {
     capacity: TemplateCache::DEFAULT_CAPACITY,
-    state: PerProcess::for_reuse(State {
+    state: PerProcess::for_reuse(CacheState {
         entries: BTreeMap::new(),
         clock: 0,
         stats: CacheStats { hits: 0, misses: 0, renewed: 0, evicted: 0, entries: 0 },
@@ -53,23 +53,23 @@ static GLOBAL: Shared = Shared {
 };
 
 #[derive(Debug)]
-struct Shared {
+struct SharedCache {
     capacity: usize,
-    state: PerProcess<State>,
+    state: PerProcess<CacheState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    entries: BTreeMap<Named, Entry>,
+struct CacheState {
+    entries: BTreeMap<CacheKey, CacheEntry>,
     clock: u64,
     stats: CacheStats,
 }
 
-impl State {
+impl CacheState {
     /// Drops the templates for which `keep` is false. Returns how many.
-    fn retain(&mut self, keep: impl Fn(&Named, &Template) -> bool) -> usize {
+    fn retain(&mut self, keep: impl Fn(&CacheKey, &Template) -> bool) -> usize {
         let before = self.entries.len();
-        self.entries.retain(|named, entry| keep(named, &entry.template));
+        self.entries.retain(|key, entry| keep(key, &entry.template));
         let dropped = before - self.entries.len();
         self.stats.evicted += dropped as u64;
         dropped
@@ -77,7 +77,7 @@ impl State {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CacheEntry {
     template: Template,
     used: u64,
 }
@@ -100,18 +100,18 @@ pub struct CacheStats {
 
 /// A program by name or absolute path, and the PATH to search for a name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Named {
+pub(crate) struct CacheKey {
     program: OsString,
     path: Option<OsString>,
 }
 
-impl Named {
+impl CacheKey {
     /// `path` is used only for a name without a slash.
-    pub(crate) fn new(program: &OsStr, path: Option<&OsStr>) -> Named {
+    pub(crate) fn new(program: &OsStr, path: Option<&OsStr>) -> CacheKey {
         use std::os::unix::ffi::OsStrExt;
         let plain = !program.as_bytes().contains(&b'/');
         let path = plain.then(|| path.map_or_else(search_path, OsStr::to_owned));
-        Named { program: program.to_owned(), path }
+        CacheKey { program: program.to_owned(), path }
     }
 
     /// Makes the template. Retries if the file changes while it is recorded.
@@ -121,7 +121,7 @@ impl Named {
             None => Template::open(&self.program),
         };
         let is_stale = |made: &Result<Template>| made.as_ref().is_err_and(|error| error.kind() == ErrorKind::Stale);
-        (0..TRIES).map(|_| once()).find(|made| !is_stale(made)).unwrap_or_else(once)
+        (0..MAX_TRIES).map(|_| once()).find(|made| !is_stale(made)).unwrap_or_else(once)
     }
 }
 
@@ -135,13 +135,13 @@ impl TemplateCache {
     /// `capacity`, the cache is limited to that eighth. A start that finds no free descriptor drops the other
     /// templates.
     pub fn new(capacity: usize) -> TemplateCache {
-        let state = PerProcess::for_reuse(State::default());
-        TemplateCache(Handle::Own(Arc::new(Shared { capacity: capacity.max(1), state })))
+        let state = PerProcess::for_reuse(CacheState::default());
+        TemplateCache(CacheHandle::Own(Arc::new(SharedCache { capacity: capacity.max(1), state })))
     }
 
     /// The process-wide cache, which [`Command::new`](crate::Command::new) uses.
     pub fn global() -> &'static TemplateCache {
-        static HANDLE: TemplateCache = TemplateCache(Handle::Global);
+        static HANDLE: TemplateCache = TemplateCache(CacheHandle::Global);
         &HANDLE
     }
 
@@ -150,60 +150,60 @@ impl TemplateCache {
     /// # Errors
     /// As [`Template::open`] and [`Template::search`]. Failures are not cached.
     pub fn get(&self, program: impl AsRef<OsStr>, path: Option<&OsStr>) -> Result<Template> {
-        self.find(&Named::new(program.as_ref(), path))
+        self.find(&CacheKey::new(program.as_ref(), path))
     }
 
-    pub(crate) fn find(&self, named: &Named) -> Result<Template> {
+    pub(crate) fn find(&self, key: &CacheKey) -> Result<Template> {
         let mut state = self.lock();
         state.clock += 1;
         let now = state.clock;
-        if let Some(entry) = state.entries.get_mut(named) {
+        if let Some(entry) = state.entries.get_mut(key) {
             entry.used = now;
             let template = entry.template.clone();
             state.stats.hits += 1;
             return Ok(template);
         }
         state.stats.misses += 1;
-        state.retain(|_, template| !template.is_removed());
+        state.retain(|_, template| !template.is_deleted());
         drop(state);
-        self.put(named, named.template()?)
+        self.insert(key, key.template()?)
     }
 
     /// Makes the template again after a spawn found it stale.
-    pub(crate) fn renew(&self, named: &Named) -> Result<Template> {
+    pub(crate) fn renew(&self, key: &CacheKey) -> Result<Template> {
         let mut state = self.lock();
-        state.entries.remove(named);
+        state.entries.remove(key);
         state.stats.renewed += 1;
         drop(state);
-        self.put(named, named.template()?)
+        self.insert(key, key.template()?)
     }
 
     /// Drops a template that a child found out of date. The next `find` makes it again.
-    pub(crate) fn drop_stale(&self, named: &Named) {
+    pub(crate) fn drop_stale(&self, key: &CacheKey) {
         let mut state = self.lock();
-        if state.entries.remove(named).is_some() {
+        if state.entries.remove(key).is_some() {
             state.stats.renewed += 1;
         }
     }
 
-    fn put(&self, named: &Named, template: Template) -> Result<Template> {
+    fn insert(&self, key: &CacheKey, template: Template) -> Result<Template> {
         let mut state = self.lock();
         let used = state.clock;
-        let share = descriptor_limit().map_or(usize::MAX, |limit| limit as usize / SHARE).max(1);
-        while state.entries.len() >= self.shared().capacity.min(share) && !state.entries.contains_key(named) {
-            let oldest = state.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(named, _)| named.clone());
+        let max_entries = descriptor_limit().map_or(usize::MAX, |limit| limit as usize / DESCRIPTOR_SHARE).max(1);
+        while state.entries.len() >= self.shared().capacity.min(max_entries) && !state.entries.contains_key(key) {
+            let oldest = state.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
             if let Some(oldest) = oldest {
                 state.entries.remove(&oldest);
                 state.stats.evicted += 1;
             }
         }
-        state.entries.insert(named.clone(), Entry { template: template.clone(), used });
+        state.entries.insert(key.clone(), CacheEntry { template: template.clone(), used });
         Ok(template)
     }
 
     /// Drops all templates but this one, because descriptors are scarce. Returns whether there were any.
-    pub(crate) fn give_up_others(&self, named: &Named) -> bool {
-        self.lock().retain(|other, _| other == named) > 0
+    pub(crate) fn drop_others(&self, key: &CacheKey) -> bool {
+        self.lock().retain(|other, _| other == key) > 0
     }
 
     /// Drops all templates. Spawns in progress keep theirs.
@@ -217,14 +217,14 @@ impl TemplateCache {
         CacheStats { entries: state.entries.len(), ..state.stats }
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &SharedCache {
         match &self.0 {
-            Handle::Global => &GLOBAL,
-            Handle::Own(shared) => shared,
+            CacheHandle::Global => &GLOBAL,
+            CacheHandle::Own(shared) => shared,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.shared().state.lock()
     }
 }

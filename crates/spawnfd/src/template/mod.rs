@@ -17,7 +17,7 @@ use std::sync::Arc;
 use spawnfd_child::{Check, Data, Identity, Pinned, Program};
 use spawnfd_sys::{Errno, call};
 
-pub(crate) use cache::Named;
+pub(crate) use cache::CacheKey;
 pub use cache::{CacheStats, TemplateCache};
 pub(crate) use recorded::{identify, is_recent};
 pub(crate) use search::search_path;
@@ -26,7 +26,7 @@ use crate::error::{Error, Result, Stage, from_io};
 use crate::host::descriptors::CheckedFd;
 use crate::host::features;
 pub(crate) use credentials::Credentials;
-use recorded::Recorded;
+use recorded::RecordedFile;
 
 /// One executable, pinned. Each spawn runs exactly that file, unchanged, or fails as
 /// [`Stale`](crate::ErrorKind::Stale).
@@ -43,17 +43,17 @@ use recorded::Recorded;
 /// the check, so the guarantee for the script itself is weaker.
 #[derive(Clone, Debug)]
 pub struct Template {
-    inner: Arc<Inner>,
+    inner: Arc<TemplateData>,
     by_descriptor: bool,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct TemplateData {
     /// The default for argv[0]: the name as the caller gave it.
     name: OsString,
     /// The executable, then the interpreters if it is a script.
-    files: Vec<Recorded>,
-    /// The part that a child gets.
+    files: Vec<RecordedFile>,
+    /// The part that children use.
     pinned: Arc<Pinned<'static>>,
     /// The template was made from a descriptor, so there is no path to execute.
     anonymous: bool,
@@ -100,7 +100,7 @@ impl Template {
             return Template::open(name);
         }
         let found = search::search(name, path.as_ref())?;
-        Template::record(name.to_owned(), found.places, found.place)
+        Template::record(name.to_owned(), found.candidates, found.index)
     }
 
     /// Records the executable that an open descriptor refers to (O_PATH is enough). The template keeps a duplicate.
@@ -114,14 +114,14 @@ impl Template {
     pub fn from_descriptor(file: impl AsFd) -> Result<Template> {
         let printed = |errno| Error::new(Stage::Template, errno, "template(fd)");
         let copy = file.as_fd().try_clone_to_owned().map_err(|e| printed(from_io(&e)))?;
-        let recorded = Recorded::of(CString::default(), CheckedFd::new(copy))?;
-        may_execute(&recorded)?;
+        let recorded = RecordedFile::of(CString::default(), CheckedFd::new(copy))?;
+        check_executable(&recorded)?;
         if read_script(&recorded)?.is_some() {
             return Err(Error::new(Stage::Template, Errno::EINVAL, "template(fd): a script needs a path"));
         }
         let checks = vec![Check::SameSource { identity: recorded.identity }];
         let pinned = Pinned { checks: checks.into(), ..Pinned::default() };
-        Ok(Template::of(Inner {
+        Ok(Template::from_data(TemplateData {
             name: OsString::new(),
             files: vec![recorded],
             pinned: Arc::new(pinned),
@@ -130,14 +130,14 @@ impl Template {
         }))
     }
 
-    /// Records the file at one of `places`.
-    fn record(name: OsString, places: Vec<CString>, place: usize) -> Result<Template> {
-        let path = places[place].clone();
-        let mut files = vec![Recorded::open(&path)?];
+    /// Records the file at `candidates[index]`. The paths before it must stay absent.
+    fn record(name: OsString, candidates: Vec<CString>, index: usize) -> Result<Template> {
+        let path = candidates[index].clone();
+        let mut files = vec![RecordedFile::open(&path)?];
         loop {
             let last = &files[files.len() - 1];
-            may_execute(last).map_err(|error| match &files[..] {
-                [.., script, _] => interpreter_of(&script.path, &error),
+            check_executable(last).map_err(|error| match &files[..] {
+                [.., script, _] => interpreter_error(&script.path, &error),
                 _ => error,
             })?;
             let Some(interpreter) = read_script(last)? else { break };
@@ -151,15 +151,15 @@ impl Template {
                     format!("template({path:?}): interpreter {interpreter:?} must be absolute"),
                 ));
             }
-            let recorded = Recorded::open(&interpreter);
-            files.push(recorded.map_err(|error| interpreter_of(&files[files.len() - 1].path, &error))?);
+            let recorded = RecordedFile::open(&interpreter);
+            files.push(recorded.map_err(|error| interpreter_error(&files[files.len() - 1].path, &error))?);
         }
-        let absent = places[..place].iter().map(|path| Check::Absent { path: path.clone().into() });
+        let absent = candidates[..index].iter().map(|path| Check::Absent { path: path.clone().into() });
         let same = files.iter().map(|file| Check::Same { path: file.path.clone().into(), identity: file.identity });
         let checks = absent.chain(same).collect();
-        let places = places.into_iter().map(Cow::Owned).collect();
+        let places = candidates.into_iter().map(Cow::Owned).collect();
         let pinned = Arc::new(Pinned { path: path.into(), checks, places });
-        Ok(Template::of(Inner { name, files, pinned, anonymous: false, creator: Credentials::current() }))
+        Ok(Template::from_data(TemplateData { name, files, pinned, anonymous: false, creator: Credentials::current() }))
     }
 
     /// A template without files: the child executes whatever file `path` names then. Nothing is recorded or
@@ -167,10 +167,16 @@ impl Template {
     pub(crate) fn unpinned(path: CString) -> Template {
         let name = OsStr::from_bytes(path.as_bytes()).to_owned();
         let pinned = Arc::new(Pinned { path: path.into(), ..Pinned::default() });
-        Template::of(Inner { name, files: Vec::new(), pinned, anonymous: false, creator: Credentials::current() })
+        Template::from_data(TemplateData {
+            name,
+            files: Vec::new(),
+            pinned,
+            anonymous: false,
+            creator: Credentials::current(),
+        })
     }
 
-    fn of(inner: Inner) -> Template {
+    fn from_data(inner: TemplateData) -> Template {
         crate::host::authority::remember_if_single_threaded();
         Template { by_descriptor: inner.anonymous, inner: Arc::new(inner) }
     }
@@ -191,12 +197,12 @@ impl Template {
 
     /// Whether this file is the executable or one of its interpreters.
     pub(crate) fn has_file(&self, identity: &Identity) -> bool {
-        let place = |identity: &Identity| (identity.device, identity.inode);
-        self.inner.files.iter().any(|file| place(&file.identity) == place(identity))
+        let key = |identity: &Identity| (identity.device, identity.inode);
+        self.inner.files.iter().any(|file| key(&file.identity) == key(identity))
     }
 
     /// Whether one of the files has been deleted.
-    fn is_removed(&self) -> bool {
+    fn is_deleted(&self) -> bool {
         let removed =
             |file: &CheckedFd| call::identify_and_count_links(file.as_fd().as_raw_fd()) == Ok((file.identity(), 0));
         self.inner.files.iter().any(|recorded| removed(&recorded.file))
@@ -213,23 +219,23 @@ impl Template {
     /// ESTALE: the path names another file, or the file has changed. EACCES: the calling thread's credentials
     /// differ from the creator's.
     pub fn revalidate(&self) -> Result<()> {
-        self.settle()?;
+        self.check_in_caller()?;
         self.check()
     }
 
     /// Compares the executable, as a child does.
     pub(crate) fn check(&self) -> Result<()> {
         let killed = features::killed();
-        for (place, check) in self.inner.pinned.checks.iter().enumerate() {
+        for (index, check) in self.inner.pinned.checks.iter().enumerate() {
             let outcome = match check {
                 Check::Absent { path } if spawnfd_child::is_candidate(killed, path) => Err(Errno::ESTALE),
                 Check::Absent { .. } => Ok(()),
                 Check::Same { path, identity } => {
-                    same(Identity::of(killed, spawnfd_sys::abi::AT_FDCWD, path), identity)
+                    compare(Identity::of(killed, spawnfd_sys::abi::AT_FDCWD, path), identity)
                 }
-                Check::SameSource { identity } => same(identify(&self.inner.files[0].file), identity),
+                Check::SameSource { identity } => compare(identify(&self.inner.files[0].file), identity),
             };
-            outcome.map_err(|errno| self.check_failed(place, errno))?;
+            outcome.map_err(|errno| self.check_failed(index, errno))?;
         }
         Ok(())
     }
@@ -270,7 +276,7 @@ impl Template {
     }
 
     /// Does the checks that the caller makes: credentials, and the contents while timestamps cannot show a change.
-    pub(crate) fn settle(&self) -> Result<()> {
+    pub(crate) fn check_in_caller(&self) -> Result<()> {
         if !self.inner.creator.are_current() {
             let call = format!("template({:?}): credentials are not the creator's", self.inner.name);
             return Err(Error::new(Stage::Credentials, Errno::EACCES, call));
@@ -281,18 +287,18 @@ impl Template {
             let call = format!("fstat({})", self.descriptor().as_raw_fd());
             return Err(Error::new(Stage::Revalidate, Errno::ESTALE, call));
         }
-        self.inner.files.iter().try_for_each(Recorded::settle)
+        self.inner.files.iter().try_for_each(RecordedFile::check_contents)
     }
 
-    /// The program for a child. `source` is the place of its descriptor among the plan's sources, if it is executed
+    /// The program for a child. `source` is the index of its descriptor among the plan's sources, if it is executed
     /// by descriptor.
     pub(crate) fn program(&self, source: Option<usize>, renew: bool) -> Program<'static> {
         Program { pinned: Data::Shared(self.inner.pinned.clone()), source, renew }
     }
 
-    /// The error for a failed check, by the check's place.
-    pub(crate) fn check_failed(&self, place: usize, errno: Errno) -> Error {
-        let call = match self.inner.pinned.checks.get(place) {
+    /// The error for a failed check, by the check's index.
+    pub(crate) fn check_failed(&self, index: usize, errno: Errno) -> Error {
+        let call = match self.inner.pinned.checks.get(index) {
             Some(Check::Absent { path }) => format!("search({:?}): {path:?} now comes first", self.inner.name),
             Some(Check::Same { path, .. }) => format!("revalidate({path:?})"),
             _ => format!("revalidate({:?})", self.inner.name),
@@ -301,7 +307,7 @@ impl Template {
     }
 }
 
-fn same(now: std::result::Result<Identity, Errno>, recorded: &Identity) -> std::result::Result<(), Errno> {
+fn compare(now: std::result::Result<Identity, Errno>, recorded: &Identity) -> std::result::Result<(), Errno> {
     match now {
         Ok(now) if now == *recorded => Ok(()),
         Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR) => Err(Errno::ESTALE),
@@ -310,12 +316,12 @@ fn same(now: std::result::Result<Identity, Errno>, recorded: &Identity) -> std::
 }
 
 /// An error about an interpreter, with the script's path.
-fn interpreter_of(script: &CStr, error: &Error) -> Error {
+fn interpreter_error(script: &CStr, error: &Error) -> Error {
     Error::new(error.stage(), error.errno(), format!("{}, interpreter of {script:?}", error.call()))
 }
 
 /// Checks what execve would check: the file is regular, and the caller may execute it.
-fn may_execute(file: &Recorded) -> Result<()> {
+fn check_executable(file: &RecordedFile) -> Result<()> {
     let refused = |errno| {
         let call = if file.path.is_empty() { "template(fd)".to_owned() } else { format!("execve({:?})", file.path) };
         Err(Error::new(Stage::Template, errno, call))
@@ -331,7 +337,7 @@ fn may_execute(file: &Recorded) -> Result<()> {
 
 /// The interpreter of a file's `#!` line. `None` also if the caller may execute but not read the file, because no
 /// interpreter could read it either.
-fn read_script(file: &Recorded) -> Result<Option<CString>> {
+fn read_script(file: &RecordedFile) -> Result<Option<CString>> {
     use std::io::Read;
     let mut head = Vec::with_capacity(script::HEAD);
     let failed = |errno| Error::new(Stage::Template, errno, format!("read({:?})", file.path));

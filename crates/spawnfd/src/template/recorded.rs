@@ -23,12 +23,12 @@ use crate::host::features;
 
 /// A file as it was when a template recorded it.
 #[derive(Debug)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedFile {
     pub(crate) path: CString,
     pub(crate) identity: Identity,
     /// Keeps the inode in use, so that its number cannot be reused for another file.
     pub(crate) file: CheckedFd,
-    doubt: Doubt,
+    racily_clean: RacilyClean,
 }
 
 /// Whether the file had changed so shortly before its recording that another change could leave the same
@@ -37,30 +37,29 @@ pub(crate) struct Recorded {
 /// Git calls such an index entry racily clean and compares contents. This library does the same until the clock has
 /// moved on.
 #[derive(Debug, Default)]
-struct Doubt {
-    open: AtomicBool,
+struct RacilyClean {
+    must_compare: AtomicBool,
     digest: [u8; 32],
 }
 
-impl Recorded {
+impl RecordedFile {
     /// Opens and records the file that `path` names. Follows symbolic links, as exec does.
-    pub(crate) fn open(path: &CStr) -> Result<Recorded> {
+    pub(crate) fn open(path: &CStr) -> Result<RecordedFile> {
         let failed = |errno| Error::new(Stage::Template, errno, format!("open({path:?})"));
         let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| failed(errno(e)))?;
-        Recorded::of(path.to_owned(), CheckedFd::new_path_fd(file))
+        RecordedFile::of(path.to_owned(), CheckedFd::new_path_fd(file))
     }
 
     /// Records an open file. `path` may be empty.
-    pub(crate) fn of(path: CString, file: CheckedFd) -> Result<Recorded> {
+    pub(crate) fn of(path: CString, file: CheckedFd) -> Result<RecordedFile> {
         let identity =
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
-        let mut recorded = Recorded { path, identity, file, doubt: Doubt::default() };
-        // Exec refuses other files than regular ones. Reading them could block forever, or consume data meant for
-        // others.
+        let mut recorded = RecordedFile { path, identity, file, racily_clean: RacilyClean::default() };
+        // Exec accepts only regular files. Reading another kind of file could block forever, or consume its data.
         if identity.is_regular() && is_recent(&identity) {
             match recorded.digest() {
                 Ok(digest) => {
-                    recorded.doubt = Doubt { open: true.into(), digest };
+                    recorded.racily_clean = RacilyClean { must_compare: true.into(), digest };
                     // The contents may be newer than the identity recorded before.
                     let now = identify(&recorded.file);
                     if now != Ok(recorded.identity) {
@@ -77,22 +76,22 @@ impl Recorded {
     /// Checks that the contents are still the recorded ones, while timestamps cannot show a change.
     ///
     /// The child checks the timestamps.
-    pub(crate) fn settle(&self) -> Result<()> {
-        if !self.doubt.open.load(Ordering::Acquire) {
+    pub(crate) fn check_contents(&self) -> Result<()> {
+        if !self.racily_clean.must_compare.load(Ordering::Acquire) {
             return Ok(());
         }
-        let over = !is_recent(&self.identity);
+        let is_settled = !is_recent(&self.identity);
         let failed = |errno| Error::new(Stage::Revalidate, errno, format!("compare({:?})", self.path));
         let digest = self.digest().map_err(|error| match failed(error::from_io(&error)) {
             // A lack of resources says nothing about the file.
             exhausted if exhausted.kind() == ErrorKind::Exhausted => exhausted,
             _ => failed(Errno::ESTALE),
         })?;
-        if digest != self.doubt.digest {
+        if digest != self.racily_clean.digest {
             return Err(failed(Errno::ESTALE));
         }
-        if over {
-            self.doubt.open.store(false, Ordering::Release);
+        if is_settled {
+            self.racily_clean.must_compare.store(false, Ordering::Release);
         }
         Ok(())
     }
@@ -102,22 +101,22 @@ impl Recorded {
     pub(crate) fn reopen(&self) -> std::io::Result<File> {
         // Do not block on a FIFO that has replaced the file, or taken the number.
         let open = |path: &Path| File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
-        let only = |file: File, is_it: bool| match is_it {
+        let only = |file: File, is_recorded: bool| match is_recorded {
             true => Ok(file),
             false => Err(std::io::Error::from_raw_os_error(Errno::ESTALE.raw())),
         };
         let by_path = || {
             let file = open(OsStr::from_bytes(self.path.as_bytes()).as_ref())?;
-            let is_it = identify(&file) == Ok(self.identity);
-            only(file, is_it)
+            let is_recorded = identify(&file) == Ok(self.identity);
+            only(file, is_recorded)
         };
         let Some(number) = self.file.get() else { return by_path() };
         match open(format!("/proc/thread-self/fd/{}", number.as_raw_fd()).as_ref()) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !self.path.is_empty() => by_path(),
             opened => {
                 let file = opened?;
-                let is_it = call::identify(file.as_raw_fd()) == Ok(self.file.identity());
-                only(file, is_it)
+                let is_recorded = call::identify(file.as_raw_fd()) == Ok(self.file.identity());
+                only(file, is_recorded)
             }
         }
     }

@@ -173,7 +173,7 @@ impl PendingStart for PendingRequest {
         }
     }
 
-    fn patience(&self) -> Option<Duration> {
+    fn begin_timeout(&self) -> Option<Duration> {
         Some(ACCEPT_TIMEOUT)
     }
 

@@ -18,7 +18,7 @@ use crate::command;
 use crate::error::{self, Error};
 use crate::host::descriptors::above_standard;
 use crate::host::inherited::FileId;
-use crate::sandbox::{Given, Sandbox};
+use crate::sandbox::{Sandbox, SandboxDescriptor};
 use crate::template::Template;
 
 /// A reason for a cold start: the sandbox command has other descriptors than the command asks for.
@@ -31,7 +31,7 @@ pub(super) struct SandboxCommand {
     /// The argument `argv[0]` of the sandbox command.
     pub(super) name: OsString,
     /// The descriptors that the sandbox command gets.
-    pub(super) given: Vec<Given>,
+    pub(super) given: Vec<SandboxDescriptor>,
     /// Its own arguments, followed by the name of the program to run.
     pub(super) args: Vec<OsString>,
     /// Its working directory. `None`: it inherited the host's, which was `host_directory`.
@@ -60,7 +60,7 @@ impl SandboxCommand {
         program: &OsStr,
         directory: Option<Arc<CStr>>,
     ) -> SandboxCommand {
-        let Sandbox { name, args, given, .. } = sandbox.clone();
+        let Sandbox { name, args, descriptors: given, .. } = sandbox.clone();
         let args = args.into_iter().chain([program.to_owned()]).collect();
         SandboxCommand {
             template,
@@ -112,7 +112,7 @@ impl SandboxCommand {
             };
             inner.steps.push(Step { index, op });
         }
-        let same = |(own, given): (&Given, &Referent)| {
+        let same = |(own, given): (&SandboxDescriptor, &Referent)| {
             let mut now = inner.handed_on.iter().filter(|(_, number)| *number == own.number);
             matches!((now.next(), now.next()), (Some((source, _)), None)
                 if Referent::of(plan.sources[*source]).as_ref() == Some(given))

@@ -24,7 +24,7 @@ use crate::error::{Error, errno};
 use crate::host::authority::Reach;
 use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::memfd;
-use crate::sandbox::Given;
+use crate::sandbox::SandboxDescriptor;
 use crate::signals::SignalSet;
 use crate::tree::{Tree, Want};
 
@@ -140,7 +140,7 @@ impl ParkedProcess {
                 }
             }
         }
-        let opened = given.iter().map(Given::another).collect::<Result<Vec<_>, _>>();
+        let opened = given.iter().map(SandboxDescriptor::open_for_start).collect::<Result<Vec<_>, _>>();
         let opened = opened.map_err(|error| NotParked::Temporary(error.to_string()))?;
         for (given, fd) in given.iter().zip(&opened) {
             command.descriptor(fd, given.number);

@@ -23,13 +23,13 @@ fn bytes_are_written_as_the_reader_reads() {
         let mut read = Vec::new();
         loop {
             match feed.write() {
-                Feeding::Again => {}
-                Feeding::Blocked => {
+                FeedStatus::Again => {}
+                FeedStatus::Blocked => {
                     let mut buffer = [0; 10_000];
                     let length = reader.read(&mut buffer).expect("own pipe");
                     read.extend_from_slice(&buffer[..length]);
                 }
-                done => break assert_eq!(done, Feeding::Done),
+                done => break assert_eq!(done, FeedStatus::Done),
             }
         }
         assert_eq!((feed.has_more(), feed.refused()), (false, false));
@@ -43,7 +43,7 @@ fn bytes_are_written_as_the_reader_reads() {
 fn empty_input_is_end_of_file() {
     deadline(LONG, || {
         let (mut reader, mut feed) = feed(Source::bytes(b"".as_slice().into()));
-        assert_eq!(feed.write(), Feeding::Done);
+        assert_eq!(feed.write(), FeedStatus::Done);
         drop(feed);
         assert_eq!(reader.read(&mut [0]).expect("own pipe"), 0);
     });
@@ -55,7 +55,7 @@ fn a_closed_reader_is_no_error_and_no_signal() {
         call::make_default(13).expect("SIGPIPE");
         let (reader, mut feed) = feed(Source::bytes("x".into()));
         drop(reader);
-        assert_eq!((feed.write(), feed.has_more(), feed.refused()), (Feeding::Done, true, true));
+        assert_eq!((feed.write(), feed.has_more(), feed.refused()), (FeedStatus::Done, true, true));
         assert_eq!(call::pending_signals(), Ok(0));
     });
 }
@@ -68,12 +68,12 @@ fn a_stream_reports_free_space_once_per_batch() {
             let counter = counter.clone();
             Waker::new(move || _ = counter.fetch_add(1, Ordering::SeqCst))
         };
-        let (engine, room) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (engine, space) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         writer.set_engine(count(&engine));
-        writer.set_waker(count(&room));
+        writer.set_waker(count(&space));
         let (mut reader, mut feed) = feed(input);
-        let now = || (engine.load(Ordering::SeqCst), room.load(Ordering::SeqCst));
-        assert_eq!(feed.write(), Feeding::Idle);
+        let now = || (engine.load(Ordering::SeqCst), space.load(Ordering::SeqCst));
+        assert_eq!(feed.write(), FeedStatus::Idle);
         assert_eq!(writer.write(b"").expect("open"), 0);
         assert_eq!(now(), (0, 0));
         assert_eq!(writer.write(b"12345678").expect("open"), 8);
@@ -81,12 +81,12 @@ fn a_stream_reports_free_space_once_per_batch() {
         assert_eq!(writer.write(b"bc").expect("open"), 0);
         assert_eq!(now(), (1, 0), "one wake for a batch");
         assert_eq!(writer.write_timeout(b"bc", Duration::from_millis(1)).expect("open"), 0);
-        assert_eq!(feed.write(), Feeding::Idle);
+        assert_eq!(feed.write(), FeedStatus::Idle);
         assert_eq!(now(), (1, 1));
         assert_eq!(writer.write_timeout(b"bc", LONG).expect("open"), 2);
         writer.close();
         assert_eq!(writer.write(b"x").expect_err("closed").errno(), Errno::EPIPE);
-        assert_eq!(feed.write(), Feeding::Done);
+        assert_eq!(feed.write(), FeedStatus::Done);
         drop(feed);
         let mut read = String::new();
         reader.read_to_string(&mut read).expect("own pipe");
@@ -101,19 +101,19 @@ fn a_waiting_writer_gets_epipe_when_the_reader_closes() {
         let (reader, mut feed) = feed(input);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| writer.write_timeout(b"12345", LONG));
-            while !feed_is_starved(&feed) {
+            while !writer_waits(&feed) {
                 thread::yield_now();
             }
             drop(reader);
-            assert_eq!((feed.write(), feed.refused()), (Feeding::Done, true));
+            assert_eq!((feed.write(), feed.refused()), (FeedStatus::Done, true));
             drop(feed);
             assert_eq!(waiting.join().expect("no panic").expect_err("gone").errno(), Errno::EPIPE);
         });
     });
 }
 
-fn feed_is_starved(feed: &Feed) -> bool {
-    matches!(&feed.source, Source::Stream(InputStream(shared)) if shared.queue.lock().starved)
+fn writer_waits(feed: &Feed) -> bool {
+    matches!(&feed.source, Source::Stream(InputStream(shared)) if shared.queue.lock().writer_waits)
 }
 
 #[test]
@@ -134,10 +134,10 @@ fn everything_written_arrives() {
             scope.spawn(move || {
                 loop {
                     match feed.write() {
-                        Feeding::Again => {}
-                        Feeding::Blocked => thread::yield_now(),
-                        Feeding::Idle => woken.recv_timeout(LONG).expect("woken by a write"),
-                        Feeding::Done => break,
+                        FeedStatus::Again => {}
+                        FeedStatus::Blocked => thread::yield_now(),
+                        FeedStatus::Idle => woken.recv_timeout(LONG).expect("woken by a write"),
+                        FeedStatus::Done => break,
                     }
                 }
                 assert!(!feed.has_more());

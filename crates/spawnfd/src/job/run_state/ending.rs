@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ending the program and its process tree.
+//! Ends the program and its process tree.
 
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -16,10 +16,10 @@ const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
 /// The pause between two kills.
-const AGAIN: Duration = Duration::from_millis(20);
+const KILL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a run waits after its first SIGKILL for the program to end. docs/trees.md names this time.
-const KILL_PATIENCE: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl RunState {
     pub(super) fn reap(&mut self) -> Result<()> {
@@ -30,14 +30,14 @@ impl RunState {
         if let Some(tree) = &mut self.tree {
             tree.program_ended();
         }
-        let reaped = if self.log.belongs_to_this_process() {
-            self.child.reap_or_miss()?
+        let reaped = if self.record.belongs_to_this_process() {
+            self.child.reap_or_note_lost()?
         } else {
             self.child.reap(false)?.map(Some)
         };
         if self.child.usage().is_some() {
             // The pid was the program's own until now: a process in the session of that number belongs to the tree.
-            self.seen = now;
+            self.alive_at = now;
         }
         if let Some(status) = reaped {
             self.status = Some(status);
@@ -46,7 +46,8 @@ impl RunState {
                 return Ok(());
             }
             self.begin_draining();
-            if !self.told && !self.kill_refused && status.is_some_and(|status| status.signal() != Some(SIGKILL)) {
+            if !self.sigterm_sent && !self.kill_refused && status.is_some_and(|status| status.signal() != Some(SIGKILL))
+            {
                 // The program exited by itself before the kill.
                 self.stop = Stop::Exited;
             }
@@ -66,9 +67,9 @@ impl RunState {
     }
 
     /// Ends a program whose tree has reached a limit.
-    pub(super) fn look_at_limits(&mut self, now: Instant) {
+    pub(super) fn check_limits(&mut self, now: Instant) {
         let Some(mut limits) = self.limits.take() else { return };
-        let reached = limits.look(now, || self.tree().tasks());
+        let reached = limits.check(now, || self.tree().tasks());
         self.limits = Some(limits);
         if let Some(limit) = reached {
             (self.stop, self.limit) = (Stop::Limit, Some(limit));
@@ -81,8 +82,8 @@ impl RunState {
         }
     }
 
-    /// Sends SIGTERM to the program's tree, and SIGKILL after `grace` (by default the run's own). A program that has
-    /// ended already keeps its own reason.
+    /// Sends SIGTERM to the program's tree, and SIGKILL after `grace` (by default the run's own). If the
+    /// program has already ended, the reason of its stop does not change.
     pub(in crate::job) fn end(&mut self, stop: Stop, grace: Option<Duration>) {
         let grace = grace.unwrap_or(self.grace);
         if self.awaits_program() && matches!(self.reap(), Ok(())) && self.status.is_some() {
@@ -97,8 +98,8 @@ impl RunState {
                 leftovers::kill(self.tree.take());
                 let mut buffer = vec![0; 32 << 10];
                 Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, &mut buffer));
-                self.outlets = [None, None];
-                self.looks = None;
+                self.outputs = [None, None];
+                self.next_check = None;
             }
             return;
         }
@@ -115,25 +116,25 @@ impl RunState {
             Phase::Killing { .. } => {}
             _ => {
                 self.phase = Phase::Ending(killed);
-                self.told = true;
+                self.sigterm_sent = true;
                 self.child.terminate_unbegun();
                 self.signal_tree(SIGTERM);
             }
         }
     }
 
-    /// Kills the program and its tree. Repeated until the program ends: a process that was forked between a look and
-    /// its kill is found by the next look.
+    /// Kills the program and its tree. The run repeats this until the program ends: the next search finds
+    /// processes that were forked between a search and its kill.
     pub(super) fn kill(&mut self) {
-        self.killed.get_or_insert_with(ticks_now);
+        self.killed_at.get_or_insert_with(ticks_now);
         self.signal_tree(SIGKILL);
         // A kill takes up to a quarter of a second if several processes have to be stopped first.
         let now = Instant::now();
-        let gives_up = match self.phase {
-            Phase::Killing { gives_up, .. } => gives_up,
-            _ => now + KILL_PATIENCE,
+        let give_up_at = match self.phase {
+            Phase::Killing { give_up_at, .. } => give_up_at,
+            _ => now + KILL_TIMEOUT,
         };
-        self.phase = Phase::Killing { again: gives_up.min(now + AGAIN), gives_up };
+        self.phase = Phase::Killing { next_kill: give_up_at.min(now + KILL_INTERVAL), give_up_at };
     }
 
     /// Ends the run without the program, unless its status has arrived by now. The reaper takes the program over when
@@ -146,13 +147,13 @@ impl RunState {
             }
             Ok(()) => {}
             // The next event reports this error.
-            Err(_) => self.phase = Phase::Ending(Instant::now().checked_add(AGAIN)),
+            Err(_) => self.phase = Phase::Ending(Instant::now().checked_add(KILL_INTERVAL)),
         }
     }
 
-    /// The tree, which knows the program from here on.
+    /// The process tree, which from now on counts the program as a member.
     pub(super) fn tree(&mut self) -> &mut Tree {
-        let (child, home, seen) = (&self.child, self.home, self.seen);
+        let (child, home, seen) = (&self.child, self.home, self.alive_at);
         let tree = self.tree.get_or_insert_with(|| Tree::of_started(child.id(), child.as_fd(), home, seen));
         tree.supply_pidfd(child.as_fd(), seen);
         tree
@@ -170,14 +171,14 @@ impl RunState {
         }
     }
 
-    /// The processes that have outlived the program, and their fates; `None`: they cannot be looked for.
-    pub(super) fn leave(&mut self) -> Option<Vec<Leftover>> {
+    /// The processes that have outlived the program, and their fates. `None`: the library cannot search for them.
+    pub(super) fn take_leftovers(&mut self) -> Option<Vec<Leftover>> {
         if self.tree.is_none() && !self.child.may_have_leftovers() {
             return Some(Vec::new());
         }
         let left = self.tree().try_survivors();
-        // If the run has sent SIGKILL before, these processes may be the ones that it does not end.
-        let mut may_resist = self.killed.is_some();
+        // If the run has already sent SIGKILL, these may be processes that SIGKILL did not end.
+        let mut may_resist = self.killed_at.is_some();
         let fate = match self.leftovers {
             Leftovers::Kill => {
                 may_resist = !leftovers::kill(self.tree.take());
@@ -189,10 +190,10 @@ impl RunState {
             }
             Leftovers::Adopt => Fate::Adopted,
         };
-        let killed = self.killed.filter(|_| self.given_up);
+        let killed = self.killed_at.filter(|_| self.given_up);
         let leftover = |stat: Stat| {
-            let resists = may_resist.then(|| leftovers::resistance(stat.process, killed)).flatten();
-            leftovers::of(stat, resists.unwrap_or(fate))
+            let resists = may_resist.then(|| leftovers::why_not_ended(stat.process, killed)).flatten();
+            leftovers::leftover(stat, resists.unwrap_or(fate))
         };
         left.map(|left| left.into_iter().map(leftover).collect())
     }
@@ -207,7 +208,7 @@ impl Drop for RunState {
     /// Kills the program of a failed run, and its tree.
     fn drop(&mut self) {
         let has_ended = !self.awaits_program() || self.child.has_ended();
-        if !has_ended && self.log.belongs_to_this_process() && self.child.is_own() {
+        if !has_ended && self.record.belongs_to_this_process() && self.child.is_own() {
             self.signal_tree(SIGKILL);
             // Once more, for processes that were forked meanwhile.
             leftovers::kill(self.tree.take());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of one supervised run. Events move it on, in the caller's thread (`blocking.rs`) or in the engine's.
+//! The state of one supervised run. The caller's thread (`blocking.rs`) or the engine's drives it.
 
 mod blocking;
 mod ending;
@@ -12,33 +12,33 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::holders::holders;
-use super::limits::Watch;
+use super::limits::LimitMonitor;
 use super::{
-    Drain, Feed, Feeding, Keep, Leftovers, Limit, Output, Producer, Pty, Record, Recorded, Run, Source, Stop, Stream,
-    leftovers,
+    Drain, Feed, FeedStatus, Keep, Leftovers, Limit, Output, Producer, Pty, Record, Recorded, Run, Source, Stop,
+    Stream, leftovers,
 };
 use crate::child::Child;
 use crate::error::Result;
 use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
 use crate::tree::{Tier, Tree};
-use output::Outlet;
+use output::OutputSource;
 
 /// The descriptor that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub(super) enum RunFd {
     Process,
     Stdin,
     Stdout,
     Stderr,
 }
 
-impl Part {
-    pub(super) const ALL: [Part; 4] = [Part::Process, Part::Stdin, Part::Stdout, Part::Stderr];
+impl RunFd {
+    pub(super) const ALL: [RunFd; 4] = [RunFd::Process, RunFd::Stdin, RunFd::Stdout, RunFd::Stderr];
 }
 
 /// The output so far. The run writes it; handles of the run read it.
-pub(super) type Log = PerProcess<Record>;
+pub(super) type SharedRecord = PerProcess<Record>;
 
 /// The phase of a run. Each phase but the last ends at its time, if it has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,11 +47,11 @@ enum Phase {
     Running(Option<Instant>),
     /// The tree has got SIGTERM, and gets SIGKILL at that time.
     Ending(Option<Instant>),
-    /// SIGKILL was sent. The next one follows at `again`. At `gives_up` the run ends without the program.
-    Killing { again: Instant, gives_up: Instant },
+    /// SIGKILL was sent. The next one follows at `next_kill`. At `give_up_at` the run ends without the program.
+    Killing { next_kill: Instant, give_up_at: Instant },
     /// The program has ended; its pipes are read until that time.
     Draining(Option<Instant>),
-    /// The pipes are not read any more.
+    /// The run no longer reads the pipes.
     Cut,
 }
 
@@ -61,48 +61,47 @@ pub(super) struct RunState {
     child: Child,
     /// The process tree. If none was prepared, it is made with the first use.
     tree: Option<Tree>,
-    /// The last time at which the program certainly had its pid, as of
-    /// [`ticks_now`](spawnfd_guard::process::ticks_now).
-    seen: u64,
+    /// The last time at which the program certainly had its pid, as of [`present`](spawnfd_guard::process::ticks_now).
+    alive_at: u64,
     /// The session in which the program was started, as of [`Tree::own_session`].
     home: i32,
     program: String,
     started: Instant,
     phase: Phase,
-    /// Until when a parked process has to accept the request.
+    /// The deadline for a parked process to accept the request.
     begins_by: Option<Instant>,
     grace: Duration,
     drain: Duration,
     leftovers: Leftovers,
     output_limit: u64,
-    limits: Option<Box<Watch>>,
-    /// The run's place with its limiter, until the result is there.
+    limits: Option<Box<LimitMonitor>>,
+    /// The run's place with its limiter, until the result is available.
     permit: Option<Permit>,
     stop: Stop,
     limit: Option<Limit>,
     /// The program has got SIGTERM from this run.
-    told: bool,
-    /// The time of this run's first SIGKILL, as of [`ticks_now`](spawnfd_guard::process::ticks_now).
-    killed: Option<u64>,
-    /// The kernel refused the last SIGKILL.
+    sigterm_sent: bool,
+    /// The time of this run's first SIGKILL, as of [`present`](spawnfd_guard::process::ticks_now).
+    killed_at: Option<u64>,
+    /// The kernel refused the last SIGKILL (EPERM).
     kill_refused: bool,
     /// The run ends without the program, which SIGKILL has not ended.
     given_up: bool,
-    /// Set once the program has ended; `Some(None)`: the host has taken the status.
+    /// Set once the program has ended; `Some(None)`: other code of the host has reaped it.
     status: Option<Option<ExitStatus>>,
     feed: Option<Feed>,
     input_refused: bool,
-    outlets: [Option<Outlet>; 2],
-    pub(super) log: Arc<Log>,
+    outputs: [Option<OutputSource>; 2],
+    pub(super) record: Arc<SharedRecord>,
     events: Option<Producer>,
-    /// The result has been given; the job has adopted the survivors, and their output is read.
+    /// The result is delivered. The job has adopted the survivors, and the run still reads their output.
     adopted: bool,
     /// Next check for surviving adopted processes; `None` once none remain.
-    looks: Option<Instant>,
+    next_check: Option<Instant>,
 }
 
 /// The pause between two checks for surviving adopted processes.
-const ADOPTED: Duration = Duration::from_secs(1);
+const ADOPTED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The parts of a run besides its program.
 #[derive(Debug, Default)]
@@ -114,7 +113,7 @@ pub(super) struct Connections {
     pub(super) terminal: Option<Pty>,
     pub(super) source: Option<Source>,
     pub(super) events: Option<Producer>,
-    pub(super) limits: Option<Watch>,
+    pub(super) limits: Option<LimitMonitor>,
     pub(super) permit: Option<Permit>,
 }
 
@@ -132,12 +131,12 @@ impl RunState {
         }
         let begins_by = child.begins_by(Instant::now());
         let stdin = child.stdin.take();
-        let pipe = |pipe: Option<PipeReader>| pipe.map(Outlet::Pipe);
+        let pipe = |pipe: Option<PipeReader>| pipe.map(OutputSource::Pipe);
         let [stdout, stderr] = [child.stdout.take(), child.stderr.take()].map(pipe);
-        let mut running = RunState {
+        let mut state = RunState {
             child,
             tree,
-            seen: 0,
+            alive_at: 0,
             home: Tree::own_session(),
             program,
             started,
@@ -154,40 +153,45 @@ impl RunState {
             permit,
             stop: Stop::Exited,
             limit: None,
-            told: false,
-            killed: None,
+            sigterm_sent: false,
+            killed_at: None,
             kill_refused: false,
             given_up: false,
             status: None,
             feed: None,
             input_refused: false,
-            outlets: [terminal.map(Outlet::Terminal).or(stdout), stderr],
-            log: Arc::new(PerProcess::for_this_process(Record::new(&run.record()), || Record::new(&Keep::default()))),
+            outputs: [terminal.map(OutputSource::Terminal).or(stdout), stderr],
+            record: Arc::new(PerProcess::for_this_process(
+                Record::new(&run.record()),
+                || Record::new(&Keep::default()),
+            )),
             events,
             adopted: false,
-            looks: None,
+            next_check: None,
         };
         // A failure from here on drops the run, which ends the program.
-        running.outlets.iter().flatten().try_for_each(Outlet::stop_blocking)?;
-        running.feed = match (source, stdin, &running.outlets[0]) {
-            (Some(source), _, Some(Outlet::Terminal(terminal))) => Some(Feed::terminal(terminal.writer()?, source)?),
+        state.outputs.iter().flatten().try_for_each(OutputSource::stop_blocking)?;
+        state.feed = match (source, stdin, &state.outputs[0]) {
+            (Some(source), _, Some(OutputSource::Terminal(terminal))) => {
+                Some(Feed::terminal(terminal.writer()?, source)?)
+            }
             (Some(source), Some(pipe), _) => Some(Feed::new(pipe.into(), source)?),
             _ => None,
         };
-        Ok(running)
+        Ok(state)
     }
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The descriptor of a part, and whether to watch it for writing.
-    pub(super) fn watched(&self, part: Part) -> Option<(BorrowedFd<'_>, bool)> {
-        match part {
-            Part::Process => self.status.is_none().then(|| (self.child.as_fd(), false)),
-            Part::Stdin => self.feed.as_ref().map(|feed| (feed.as_fd(), true)),
-            Part::Stdout => self.outlets[0].as_ref().map(|outlet| (outlet.as_fd(), false)),
-            Part::Stderr => self.outlets[1].as_ref().map(|outlet| (outlet.as_fd(), false)),
+    /// The descriptor of this kind, and whether to watch it for writing.
+    pub(super) fn watched(&self, fd_kind: RunFd) -> Option<(BorrowedFd<'_>, bool)> {
+        match fd_kind {
+            RunFd::Process => self.status.is_none().then(|| (self.child.as_fd(), false)),
+            RunFd::Stdin => self.feed.as_ref().map(|feed| (feed.as_fd(), true)),
+            RunFd::Stdout => self.outputs[0].as_ref().map(|output| (output.as_fd(), false)),
+            RunFd::Stderr => self.outputs[1].as_ref().map(|output| (output.as_fd(), false)),
         }
     }
 
@@ -199,12 +203,12 @@ impl RunState {
                 at.into_iter().chain(limits).chain(self.begins_by).min()
             }
             Phase::Ending(at) | Phase::Draining(at) => at,
-            Phase::Killing { again, .. } => Some(again),
-            Phase::Cut => self.looks,
+            Phase::Killing { next_kill, .. } => Some(next_kill),
+            Phase::Cut => self.next_check,
         }
     }
 
-    /// Whether the result is there.
+    /// Whether the result is available.
     pub(super) fn is_done(&self) -> bool {
         !self.awaits_program() && (self.phase == Phase::Cut || self.is_read())
     }
@@ -215,24 +219,24 @@ impl RunState {
     }
 
     fn is_read(&self) -> bool {
-        self.outlets.iter().all(Option::is_none)
+        self.outputs.iter().all(Option::is_none)
     }
 
-    /// Whether the run is over: the result is there, and no adopted process or output remains.
+    /// Whether the run is over: the result is available, and no adopted process or output remains.
     pub(super) fn is_over(&self) -> bool {
-        self.is_done() && (!self.adopted || self.is_read() && self.looks.is_none())
+        self.is_done() && (!self.adopted || self.is_read() && self.next_check.is_none())
     }
 
-    /// Handles an event of a part, which may not be reported again. `hung_up`: the other end is closed. `false`: call
+    /// Handles an event of a descriptor, which may not be reported again. `hung_up`: the other end is closed. `false`: call
     /// this again, after the events of other runs.
-    pub(super) fn news(&mut self, part: Part, hung_up: bool, buffer: &mut [u8]) -> Result<bool> {
-        match part {
-            Part::Process => {
+    pub(super) fn handle_event(&mut self, fd_kind: RunFd, hung_up: bool, buffer: &mut [u8]) -> Result<bool> {
+        match fd_kind {
+            RunFd::Process => {
                 self.reap()?;
                 if self.status.is_some() {
                     for stream in Stream::ALL {
                         // A terminal's hangup is not reported again.
-                        let is_terminal = self.outlets[stream.index()].as_ref().is_some_and(Outlet::is_terminal);
+                        let is_terminal = self.outputs[stream.index()].as_ref().is_some_and(OutputSource::is_terminal);
                         if is_terminal || self.events.as_ref().is_some_and(|events| !events.wants_more()) {
                             self.read_left(stream, buffer);
                         }
@@ -240,18 +244,18 @@ impl RunState {
                 }
                 Ok(true)
             }
-            Part::Stdin => Ok(self.write()),
-            Part::Stdout => Ok(self.read(Stream::Stdout, hung_up, buffer)),
-            Part::Stderr => Ok(self.read(Stream::Stderr, hung_up, buffer)),
+            RunFd::Stdin => Ok(self.write()),
+            RunFd::Stdout => Ok(self.read(Stream::Stdout, hung_up, buffer)),
+            RunFd::Stderr => Ok(self.read(Stream::Stderr, hung_up, buffer)),
         }
     }
 
     fn write(&mut self) -> bool {
         let Some(feed) = &mut self.feed else { return true };
         match feed.write() {
-            Feeding::Again => false,
-            Feeding::Blocked | Feeding::Idle => true,
-            Feeding::Done => {
+            FeedStatus::Again => false,
+            FeedStatus::Blocked | FeedStatus::Idle => true,
+            FeedStatus::Done => {
                 self.input_refused = feed.refused();
                 self.feed = None;
                 true
@@ -259,7 +263,7 @@ impl RunState {
         }
     }
 
-    /// Handles the time: ends a program after its timeout, and gives up pipes that outlive the program.
+    /// Handles deadlines: ends a program after its timeout, and stops reading pipes that outlive the program.
     pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;
@@ -269,17 +273,17 @@ impl RunState {
                 if self.begins_by.take_if(|at| now >= *at).is_some() {
                     self.child.withdraw();
                 }
-                self.look_at_limits(now);
+                self.check_limits(now);
             }
             Phase::Running(_) => self.end(Stop::Timeout, None),
-            Phase::Killing { gives_up, .. } if gives_up <= now => self.give_up(),
+            Phase::Killing { give_up_at, .. } if give_up_at <= now => self.give_up(),
             Phase::Ending(_) | Phase::Killing { .. } => self.kill(),
             Phase::Cut => {
-                let somebody = self.tree().try_survivors().is_none_or(|left| !left.is_empty());
-                self.looks = now.checked_add(ADOPTED).filter(|_| somebody);
+                let any_left = self.tree().try_survivors().is_none_or(|left| !left.is_empty());
+                self.next_check = now.checked_add(ADOPTED_CHECK_INTERVAL).filter(|_| any_left);
             }
             Phase::Draining(_) => {
-                // This thread may not have had the CPU meanwhile.
+                // Output may have arrived while this thread did not run.
                 Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, buffer));
                 self.phase = Phase::Cut;
             }
@@ -288,7 +292,7 @@ impl RunState {
 
     /// Changes the size of the terminal, if there is one.
     pub(super) fn resize(&self, size: super::TerminalSize) {
-        if let Some(Outlet::Terminal(terminal)) = &self.outlets[0] {
+        if let Some(OutputSource::Terminal(terminal)) = &self.outputs[0] {
             let _ = terminal.resize(size);
         }
     }
@@ -303,28 +307,28 @@ impl RunState {
         std::mem::forget(self);
     }
 
-    /// The result, once it [is there](RunState::is_done).
+    /// The result, once it [is available](RunState::is_done).
     pub(super) fn finish(&mut self) -> Output {
-        let open: Vec<BorrowedFd<'_>> = self.outlets.iter().flatten().map(Outlet::as_fd).collect();
+        let open: Vec<BorrowedFd<'_>> = self.outputs.iter().flatten().map(OutputSource::as_fd).collect();
         let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
         drop(open);
         let tier = self.tree.as_ref().map_or(Tier::Group, Tree::tier);
         let program = (self.given_up && self.status.is_none())
-            .then(|| leftovers::of_program(self.pid(), &self.program, self.kill_refused));
-        let others = self.leave();
+            .then(|| leftovers::unkilled_program(self.pid(), &self.program, self.kill_refused));
+        let others = self.take_leftovers();
         self.adopted = self.leftovers == Leftovers::Adopt && self.tree.is_some();
         if self.adopted {
             self.phase = Phase::Cut;
-            let nobody = others.as_ref().is_some_and(Vec::is_empty);
-            self.looks = Instant::now().checked_add(ADOPTED).filter(|_| !nobody);
+            let none_left = others.as_ref().is_some_and(Vec::is_empty);
+            self.next_check = Instant::now().checked_add(ADOPTED_CHECK_INTERVAL).filter(|_| !none_left);
         } else {
-            self.outlets = [None, None];
+            self.outputs = [None, None];
         }
         if self.is_read() {
             self.events = None;
         }
         let (Recorded { stdout, stderr, spill }, seen_bytes) = {
-            let mut record = self.log.lock();
+            let mut record = self.record.lock();
             (record.close(), record.seen())
         };
         // Give the place back before delivering the result, so that the next run may start.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading what the program writes.
+//! Reads the program's output.
 
 use std::io::{PipeReader, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ use crate::job::{Pty, Stop, Stream};
 
 /// A source of output. Reads do not block.
 #[derive(Debug)]
-pub(super) enum Outlet {
+pub(super) enum OutputSource {
     Pipe(PipeReader),
     Terminal(Pty),
 }
@@ -21,23 +21,23 @@ pub(super) enum Outlet {
 /// The number of reads of one stream before other streams are read.
 const READS_IN_A_ROW: usize = 4;
 
-impl Outlet {
+impl OutputSource {
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Outlet::Pipe(pipe) => pipe.as_fd(),
-            Outlet::Terminal(terminal) => terminal.as_fd(),
+            OutputSource::Pipe(pipe) => pipe.as_fd(),
+            OutputSource::Terminal(terminal) => terminal.as_fd(),
         }
     }
 
     pub(super) fn is_terminal(&self) -> bool {
-        matches!(self, Outlet::Terminal(_))
+        matches!(self, OutputSource::Terminal(_))
     }
 
     /// Reads once. 0 at the end; `None`: nothing can be read for now.
     fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let read = match self {
-            Outlet::Pipe(pipe) => pipe.read(buffer),
-            Outlet::Terminal(terminal) => terminal.read(buffer),
+            OutputSource::Pipe(pipe) => pipe.read(buffer),
+            OutputSource::Terminal(terminal) => terminal.read(buffer),
         };
         match read {
             Ok(length) => Some(length),
@@ -51,7 +51,7 @@ impl Outlet {
     /// # Errors
     /// EBADF only.
     pub(super) fn stop_blocking(&self) -> Result<()> {
-        let Outlet::Pipe(pipe) = self else { return Ok(()) };
+        let OutputSource::Pipe(pipe) = self else { return Ok(()) };
         fcntl_setfl(pipe, OFlags::NONBLOCK)
             .map_err(|error| Error::new(Stage::Capture, errno(error), "fcntl(F_SETFL, O_NONBLOCK)"))
     }
@@ -77,12 +77,12 @@ impl RunState {
 
     /// Reads once, and records the bytes. Their number; `None`: nothing for now, or the end.
     fn read_once(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
-        let outlet = self.outlets[stream.index()].as_mut()?;
-        let length = outlet.read(buffer)?;
+        let output = self.outputs[stream.index()].as_mut()?;
+        let length = output.read(buffer)?;
         if length == 0 {
             // A terminal can be opened again, as /dev/tty. Closing this end would send SIGHUP to the program.
-            if !outlet.is_terminal() || !self.awaits_program() {
-                self.outlets[stream.index()] = None;
+            if !output.is_terminal() || !self.awaits_program() {
+                self.outputs[stream.index()] = None;
             }
             if self.adopted && self.is_read() {
                 self.events = None;
@@ -90,8 +90,8 @@ impl RunState {
             return None;
         }
         let (position, seen) = {
-            let mut record = self.log.lock();
-            (record.take(stream, &buffer[..length]), record.seen())
+            let mut record = self.record.lock();
+            (record.append(stream, &buffer[..length]), record.seen())
         };
         if let Some(events) = &self.events {
             events.push(stream, position, &buffer[..length]);
@@ -105,9 +105,9 @@ impl RunState {
     /// Reads the rest of the output after the program has ended, even if the consumer is behind: the rest is bounded,
     /// and would be lost with the pipe.
     pub(super) fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
-        let Some(outlet) = &mut self.outlets[stream.index()] else { return };
+        let Some(output) = &mut self.outputs[stream.index()] else { return };
         // FIONREAD reports at most 4 KiB of a terminal, which may hold some 20 KiB.
-        let mut left = if outlet.is_terminal() { 1 << 16 } else { ioctl_fionread(outlet.as_fd()).unwrap_or(0) };
+        let mut left = if output.is_terminal() { 1 << 16 } else { ioctl_fionread(output.as_fd()).unwrap_or(0) };
         // One read more, to find the end.
         while let Some(length) = self.read_once(stream, buffer) {
             match left.checked_sub(length as u64) {

@@ -18,7 +18,7 @@ fn spilling(keep: (usize, usize), spill: Spill) -> Record {
 fn spilled(spill: Spill, bytes: usize) -> Spilled {
     let mut record = spilling((10, 10), spill);
     for _ in 0..bytes.div_ceil(1 << 10) {
-        record.take(Stream::Stdout, &[b'x'; 1 << 10]);
+        record.append(Stream::Stdout, &[b'x'; 1 << 10]);
     }
     let recorded = record.close();
     assert_eq!((recorded.stdout.bytes.len(), recorded.stdout.omitted), (20, bytes as u64 - 20));
@@ -34,7 +34,7 @@ fn a_missing_or_replaced_file_is_a_failure() {
     let (dir, other) = (scratch(), scratch());
     for replaced in [false, true] {
         let mut record = spilling((10, 10), Spill::new(1 << 20).dir(dir.path()));
-        record.take(Stream::Stdout, &[b'x'; 1 << 10]);
+        record.append(Stream::Stdout, &[b'x'; 1 << 10]);
         let file = dir.path().read_dir().expect("own directory").next().expect("made").expect("readable").path();
         fs::rename(&file, other.path().join("moved")).expect("own file");
         if replaced {
@@ -50,7 +50,7 @@ fn a_missing_or_replaced_file_is_a_failure() {
 fn an_empty_directory_name_is_a_failure() {
     let spilled = spilled(Spill::new(1 << 20).dir(""), 1 << 10);
     assert_eq!((spilled.bytes, spilled.end), (0, SpillEnd::Failed(Errno::ENOENT)));
-    assert_eq!((temporary("".into()), temporary("/x".into())), ("/tmp".into(), "/x".into()));
+    assert_eq!((or_tmp("".into()), or_tmp("/x".into())), ("/tmp".into(), "/x".into()));
 }
 
 proptest! {
@@ -64,7 +64,7 @@ proptest! {
         let mut record = spilling(keep, Spill::new(max_bytes).dir(dir.path()));
         let (mut all, mut lengths) = (Vec::new(), [0, 0]);
         for (error, bytes) in chunks {
-            record.take(if error { Stream::Stderr } else { Stream::Stdout }, &bytes);
+            record.append(if error { Stream::Stderr } else { Stream::Stdout }, &bytes);
             lengths[usize::from(error)] += bytes.len();
             all.extend(bytes);
         }
@@ -72,7 +72,7 @@ proptest! {
         prop_assert_eq!(recorded.spill.is_some(), lengths.iter().any(|&length| length > keep.0 + keep.1));
         if let Some(Spilled { file, bytes, end }) = recorded.spill {
             let length = all.len().min(usize::try_from(max_bytes).unwrap());
-            let file = file.expect("room");
+            let file = file.expect("disk space");
             prop_assert_eq!(fs::read(file.path()).expect("readable"), &all[..length]);
             prop_assert_eq!(bytes, length as u64);
             prop_assert_eq!(end, if length < all.len() { SpillEnd::Capped } else { SpillEnd::Whole });
@@ -85,7 +85,7 @@ proptest! {
 fn the_last_handle_removes_the_file_unless_it_persists() {
     let dir = scratch();
     let spill = Spill::new(1 << 20).dir(dir.path());
-    let first = spilled(spill.clone(), 4 << 10).file.expect("room");
+    let first = spilled(spill.clone(), 4 << 10).file.expect("disk space");
     let mode = first.path().metadata().expect("a file").mode();
     assert_eq!(mode & 0o777, 0o600);
     let second = first.clone();
@@ -94,28 +94,28 @@ fn the_last_handle_removes_the_file_unless_it_persists() {
     drop(second);
     assert!(is_empty(dir.path()));
 
-    // The job is dropped before its end.
+    // A job that is dropped before its end.
     let mut record = spilling((0, 0), spill.clone().persist());
-    record.take(Stream::Stdout, b"x");
+    record.append(Stream::Stdout, b"x");
     assert!(!is_empty(dir.path()));
     drop(record);
     assert!(is_empty(dir.path()));
 
     // A forked copy of the owner.
-    let mut copy = spilled(spill.clone(), 4 << 10).file.expect("room");
+    let mut copy = spilled(spill.clone(), 4 << 10).file.expect("disk space");
     let path = copy.path().to_owned();
     Arc::get_mut(&mut copy.0).expect("the only one").owner += 1;
     drop(copy);
     assert!(path.exists());
 
-    let kept = spilled(spill.persist(), 4 << 10).file.expect("room").path().to_owned();
+    let kept = spilled(spill.persist(), 4 << 10).file.expect("disk space").path().to_owned();
     assert_eq!(kept.metadata().expect("a file").mode() & 0o7777, 0o600);
 }
 
 #[test]
 fn a_replacement_of_the_file_is_left_alone() {
     let dir = scratch();
-    let file = spilled(Spill::new(1 << 20).dir(dir.path()), 4 << 10).file.expect("room");
+    let file = spilled(Spill::new(1 << 20).dir(dir.path()), 4 << 10).file.expect("disk space");
     let path = file.path().to_owned();
     fs::rename(&path, dir.path().join("moved")).expect("own directory");
     fs::write(&path, "another").expect("own directory");
@@ -175,14 +175,14 @@ fn a_full_disk_ends_the_file_and_nothing_else() {
 }
 
 /// The variable that names the directory, for the process that the test kills.
-const VICTIM: &str = "SPAWNFD_SPILL_VICTIM";
+const OWNER_DIR: &str = "SPAWNFD_TEST_SPILL_DIR";
 
 #[test]
 fn the_next_job_removes_files_of_a_killed_owner() {
-    if let Some(dir) = std::env::var_os(VICTIM) {
+    if let Some(dir) = std::env::var_os(OWNER_DIR) {
         let spilled = spilled(Spill::new(1 << 20).dir(dir), 4 << 10);
-        println!("\nmade {}", spilled.file.as_ref().expect("room").path().display());
-        // The process waits here until it is killed. If its parent dies first, the pipe is closed.
+        println!("\nmade {}", spilled.file.as_ref().expect("disk space").path().display());
+        // Blocks until the test kills the process. If the parent dies first, the pipe is closed.
         std::io::stdin().read_line(&mut String::new()).expect("own pipe");
         return;
     }
@@ -191,7 +191,7 @@ fn the_next_job_removes_files_of_a_killed_owner() {
         let name = "job::spill::tests::the_next_job_removes_files_of_a_killed_owner";
         let mut owner = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", name, "--nocapture", "--test-threads=1"])
-            .env(VICTIM, dir.path())
+            .env(OWNER_DIR, dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
