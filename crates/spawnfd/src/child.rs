@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use spawnfd_sys::{Ended, Errno, Used, call, reap_unsignalled, wait_pidfd};
 
-use crate::error::{Error, Result, Stage, errno};
+use crate::error::{Error, Result, Stage, errno, reason};
 use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::features;
 use crate::host::per_process::PerProcess;
@@ -236,7 +236,20 @@ impl Child {
     }
 
     fn failed(&self, errno: Errno) -> Error {
-        Error::new(Stage::Wait, errno, format!("waitid(P_PIDFD, {}) of process {}", self.pidfd_number(), self.pid))
+        let (pidfd, pid) = (self.pidfd_number(), self.pid);
+        let message = match errno {
+            Errno::ECHILD => {
+                format!("the exit status of process {pid} is lost: other code of this process has taken it")
+            }
+            Errno::EBADF => self.replaced_pidfd(),
+            errno => format!("cannot wait for process {pid}: {}", reason(errno)),
+        };
+        Error::new(Stage::Wait, errno, format!("waitid(P_PIDFD, {pidfd}) of process {pid}")).saying(message)
+    }
+
+    fn replaced_pidfd(&self) -> String {
+        let (pidfd, pid) = (self.pidfd_number(), self.pid);
+        format!("the application has closed or replaced descriptor {pidfd}, the pidfd of process {pid}")
     }
 
     /// Like `reap`, after checking that the pidfd is still the child's own.
@@ -431,7 +444,14 @@ impl Child {
             return Ok(());
         }
         let pidfd = self.pidfd_number();
-        let failed = |errno| Error::new(Stage::Wait, errno, format!("pidfd_send_signal({pidfd}, {signal})"));
+        let failed = |errno| {
+            let message = match errno {
+                Errno::EBADF => self.replaced_pidfd(),
+                Errno::EINVAL => format!("a signal must be between 1 and 64, got {signal}"),
+                errno => format!("cannot send signal {signal} to process {}: {}", self.pid, reason(errno)),
+            };
+            Error::new(Stage::Wait, errno, format!("pidfd_send_signal({pidfd}, {signal})")).saying(message)
+        };
         if !self.is_own() {
             return Err(failed(Errno::EBADF));
         }

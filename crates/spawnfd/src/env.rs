@@ -88,7 +88,7 @@ impl Env {
         for string in strings {
             let string = string.as_ref();
             if !block.push(&[string]) {
-                return Err(Error::invalid(format!("env({:?}): NUL byte", OsStr::from_bytes(string))));
+                return Err(has_nul(OsStr::from_bytes(string)));
             }
             if let Some(end) = string.iter().position(|&byte| byte == b'=') {
                 let (name, value) = (OsStr::from_bytes(&string[..end]), OsStr::from_bytes(&string[end + 1..]));
@@ -190,11 +190,18 @@ impl Env {
             return Ok(encoded.clone());
         }
         if let Some(name) = self.0.invalid_names.first() {
-            return Err(Error::invalid(format!("env({name:?}): no name for a variable")));
+            let message = format!("the name of an environment variable must not be empty or contain '=', got {name:?}");
+            return Err(Error::invalid(format!("env({name:?})")).saying(message));
         }
         let block = encode(self.0.by_name.iter())?;
         Ok(self.0.encoded.get_or_init(|| Arc::new(block)).clone())
     }
+}
+
+/// The error for an environment variable, or its name, that contains a NUL.
+fn has_nul(variable: &OsStr) -> Error {
+    let message = format!("an environment variable contains a NUL byte: {variable:?}");
+    Error::invalid(format!("env({variable:?})")).saying(message)
 }
 
 /// Encodes the variables as `name=value` strings.
@@ -205,7 +212,7 @@ pub(crate) fn encode<N: AsRef<OsStr>, V: AsRef<OsStr>>(
     for (name, value) in variables {
         let parts = [name.as_ref().as_bytes(), b"=", value.as_ref().as_bytes()];
         if !block.push(&parts) {
-            return Err(Error::invalid(format!("env({:?}): NUL byte", name.as_ref())));
+            return Err(has_nul(name.as_ref()));
         }
     }
     Ok(block.finish())

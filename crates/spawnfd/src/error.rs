@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The error type: where a spawn failed, why, and at which of the caller's actions.
+//! The error type: the stage in which a spawn failed, the reason, and the caller's action.
 
+mod message;
+
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -8,6 +11,8 @@ use std::process::ExitStatus;
 
 use spawnfd_sys::Ended;
 pub use spawnfd_sys::Errno;
+
+pub(crate) use message::{of_path, of_too_large, reason, shown, shown_c};
 
 /// The stage in which an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -88,7 +93,7 @@ impl Stage {
     }
 }
 
-/// The class of an error, by what a caller can do about it.
+/// The class of an error, by the caller's possible reaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -112,7 +117,8 @@ pub enum ErrorKind {
 
 /// The error of a spawn, a template, a wait or a capture. A spawn that fails leaves no process behind.
 ///
-/// Displayed as strace displays a call: `exec: execve("/usr/bin/rg") = -1 ENOENT (No such file or directory)`.
+/// Displayed in one line: the [message](Error::message), then the [detail](Error::detail) in brackets, for example
+/// `no such working directory: /x [cwd: chdir("/x") = -1 ENOENT]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error(Box<Fields>);
 
@@ -121,6 +127,8 @@ struct Fields {
     stage: Stage,
     errno: Errno,
     call: String,
+    /// The sentence for people; `None`: the one of the stage.
+    message: Option<String>,
     /// An argument was rejected before anything was done, whatever the stage.
     refused: bool,
     /// The child had performed actions, whatever the stage.
@@ -136,9 +144,24 @@ impl Error {
             stage,
             errno,
             call: call.into(),
+            message: None,
             refused: stage == Stage::Validate,
             actions_ran: false,
         }))
+    }
+
+    /// Sets the sentence for people.
+    pub(crate) fn saying(mut self, message: impl Into<String>) -> Error {
+        self.0.message = Some(message.into());
+        self
+    }
+
+    /// Sets the sentence for people, if there is one for this error.
+    pub(crate) fn saying_if(self, message: Option<String>) -> Error {
+        match message {
+            Some(message) => self.saying(message),
+            None => self,
+        }
     }
 
     /// An error found before the child exists.
@@ -156,12 +179,34 @@ impl Error {
 
     /// Marks the error as one of a child that a seccomp filter killed for the call (ECANCELED).
     pub(crate) fn by_filter(mut self) -> Error {
+        self.0.message = Some(format!("a seccomp filter killed the child in {}", self.0.call));
         self.0.call += ", killed by SIGSYS (a seccomp filter)";
         self
     }
 
+    /// An argument that is not valid; the call says why.
     pub(crate) fn invalid(call: impl Into<String>) -> Error {
         Error::new(Stage::Validate, Errno::EINVAL, call)
+    }
+
+    /// The failure in the user's terms: one sentence in lower case, without a full stop.
+    pub fn message(&self) -> Cow<'_, str> {
+        let Fields { stage, errno, call, message, refused, .. } = &*self.0;
+        match (message, stage) {
+            (Some(message), _) => Cow::Borrowed(message),
+            (None, Stage::Action(_)) if *refused && *errno == Errno::EINVAL => format!("invalid action {call}").into(),
+            (None, Stage::Action(_)) if *refused => format!("invalid action {call}: {}", reason(*errno)).into(),
+            (None, _) => Cow::Owned(message::of_stage(*stage, *errno, call)),
+        }
+    }
+
+    /// Stage, action, call and errno of the failure, in the notation of strace.
+    ///
+    /// For example `action 3: dup2(7, 1) = -1 EBADF`.
+    pub fn detail(&self) -> String {
+        let Fields { stage, errno, call, .. } = &*self.0;
+        let index = self.action().map_or_else(String::new, |index| format!(" {index}"));
+        format!("{}{index}: {call} = -1 {}", stage.name(), errno.name())
     }
 
     /// The stage that failed.
@@ -191,6 +236,7 @@ impl Error {
     pub(crate) fn with_signal(mut self, ended: Option<Ended>) -> Error {
         let status = ended.map(|ended| ExitStatus::from_raw(ended.status)).filter(|status| status.signal().is_some());
         if let (Stage::Killed, Some(status)) = (self.0.stage, status) {
+            self.0.message = Some(format!("{}, {status}", self.message()));
             self.0.call += &format!(", {status}");
         }
         self
@@ -229,19 +275,8 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fields { stage, errno, call, .. } = &*self.0;
-        let text = rustix::io::Errno::from_raw_os_error(errno.raw());
-        write!(f, "{}", stage.name())?;
-        if let Stage::Action(index) = stage {
-            write!(f, " {index}")?;
-        }
-        write!(f, ": {call} = -1 {} ({})", errno.name(), strip(&io::Error::from(text).to_string()))
+        write!(f, "{} [{}]", self.message(), self.detail())
     }
-}
-
-/// Cuts std's " (os error N)".
-fn strip(text: &str) -> &str {
-    text.split(" (os error").next().unwrap_or(text)
 }
 
 impl std::error::Error for Error {}
@@ -268,13 +303,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_print_as_in_strace() {
+    fn message_comes_before_detail() {
         let error = Error::new(Stage::Action(3), Errno::EBADF, "dup2(7, 1)");
-        assert_eq!(error.to_string(), "action 3: dup2(7, 1) = -1 EBADF (Bad file descriptor)");
+        assert_eq!(error.to_string(), "dup2(7, 1) failed: bad file descriptor [action 3: dup2(7, 1) = -1 EBADF]");
         assert_eq!((error.action(), error.kind(), error.call()), (Some(3), ErrorKind::Other, "dup2(7, 1)"));
         let refused = Error::refused(Stage::Action(3), Errno::EBADF, "dup2(7, 1)");
-        assert_eq!((refused.to_string(), refused.kind()), (error.to_string(), ErrorKind::Invalid));
+        assert_eq!(
+            (refused.message(), refused.kind()),
+            ("invalid action dup2(7, 1): bad file descriptor".into(), ErrorKind::Invalid)
+        );
+        let error = Error::new(Stage::Clone, Errno::ENOMEM, "spawn(\"x\")").saying("x does not fit");
+        assert_eq!(
+            (error.message(), error.detail()),
+            ("x does not fit".into(), "clone: spawn(\"x\") = -1 ENOMEM".into())
+        );
         let error = io::Error::from(Error::new(Stage::Exec, Errno::ENOENT, r#"execve("/x")"#));
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn messages_have_one_line() {
+        assert_eq!(shown("a b"), "a b");
+        assert_eq!(shown("a\nb"), r#""a\nb""#);
+        assert_eq!(of_path("program", c"/x", Errno::ENOENT).as_deref(), Some("no such program: /x"));
+        assert_eq!(of_path("directory", c"/x\n", Errno::ENOTDIR).as_deref(), Some(r#"not a directory: "/x\n""#));
+        assert_eq!(of_path("program", c"/x", Errno::ENOMEM), None);
     }
 }

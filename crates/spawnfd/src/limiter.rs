@@ -116,11 +116,8 @@ impl Limiter {
             return Ok(permit);
         }
         if thread::is_engine() {
-            return Err(Error::new(
-                Stage::Limit,
-                Errno::EAGAIN,
-                "limiter: no permit is free, and a callback cannot wait for one",
-            ));
+            let message = "the limiter has no free permit, and a run's callback cannot wait";
+            return Err(failed(Errno::EAGAIN).saying(message));
         }
         // Wait by poll(2), because it returns after every signal.
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| failed(errno(e)))?;
@@ -130,7 +127,7 @@ impl Limiter {
         let mut is_interrupted = interrupted();
         loop {
             if is_interrupted {
-                return Err(failed(Errno::EINTR));
+                return Err(failed(Errno::EINTR).saying("interrupted while waiting for a permit of the limiter"));
             }
             if let Some(permit) = acquiring.take() {
                 return Ok(permit);

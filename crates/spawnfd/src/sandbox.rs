@@ -10,8 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{CWD, FileType, Mode, OFlags, SeekFrom, openat, seek};
 use spawnfd_sys::{Errno, abi, call};
 
-use crate::error::from_io;
-use crate::error::{Error, Result, Stage, errno};
+use crate::error::{Error, Result, Stage, errno, from_io, reason};
 use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::template::Template;
 
@@ -52,7 +51,7 @@ impl Sandbox {
     pub fn new<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>) -> Result<Sandbox> {
         let mut words = command.into_iter().map(|word| word.as_ref().to_owned());
         let Some(name) = words.next() else {
-            return Err(Error::invalid("sandbox: it names no program".to_owned()));
+            return Err(Error::invalid("sandbox()").saying("a sandbox needs a program, got an empty list"));
         };
         let template = Template::search(&name, std::env::var_os("PATH").unwrap_or_default())?;
         let program = template.path().map(Path::to_owned).unwrap_or_default();
@@ -69,10 +68,12 @@ impl Sandbox {
     /// EINVAL: `number` is a standard stream's, or already used. E2BIG: more than 64 descriptors. EMFILE.
     pub fn descriptor(mut self, fd: impl AsFd, number: i32) -> Result<Sandbox> {
         if number < 3 {
-            return Err(Error::invalid(format!("sandbox: descriptor {number}: standard streams are the program's")));
+            let message = format!("a sandbox's descriptor must be >= 3, got {number}: 0-2 are the program's streams");
+            return Err(Error::invalid(format!("sandbox: descriptor {number}")).saying(message));
         }
         if self.descriptors.iter().any(|descriptor| descriptor.number == number) {
-            return Err(Error::invalid(format!("sandbox: descriptor {number} twice")));
+            let message = format!("the sandbox already has a descriptor {number}");
+            return Err(Error::invalid(format!("sandbox: descriptor {number} twice")).saying(message));
         }
         if self.descriptors.len() >= MAX_DESCRIPTORS {
             return Err(failed(number, Errno::E2BIG));
@@ -125,7 +126,11 @@ impl SandboxDescriptor {
 }
 
 fn failed(number: RawFd, errno: Errno) -> Error {
-    Error::new(Stage::Descriptors, errno, format!("sandbox: descriptor {number}"))
+    let message = match errno {
+        Errno::E2BIG => format!("a sandbox has at most {MAX_DESCRIPTORS} descriptors"),
+        errno => format!("cannot give the sandbox its descriptor {number}: {}", reason(errno)),
+    };
+    Error::new(Stage::Descriptors, errno, format!("sandbox: descriptor {number}")).saying(message)
 }
 
 /// The position of a regular file, if its status flags and mode show that it can be read.

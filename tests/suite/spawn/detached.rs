@@ -94,7 +94,8 @@ detached_starts! {
     a_failure_is_reported_by_wait: |launcher, directory| {
         let error = launcher.command("/bin/true").umask(0o77).chdir("/nowhere").refused("no such directory");
         assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::ENOENT), "{error}");
-        assert!(error.to_string().starts_with("action 1: chdir(\"/nowhere\") = -1 ENOENT"), "{error}");
+        let expected = "no such directory: /nowhere [action 1: chdir(\"/nowhere\") = -1 ENOENT]";
+        assert_eq!(error.to_string(), expected);
         let path = directory.join("program");
         executable(&path, "no program");
         let mut command = launcher.command(&path);

@@ -39,8 +39,9 @@ fn exec_failure(launcher: Launcher, path: &Path, expected: Errno) {
                 launcher.prepare(&mut command);
                 let error = command.stdin(Stdio::Piped).stdout(Stdio::Piped).refused("no program");
                 assert_eq!((error.stage(), error.errno()), (Stage::Exec, expected), "{error}");
-                let printed = format!("exec: execve({path:?}) = -1 {}", expected.name());
-                assert!(error.to_string().starts_with(&printed), "{error}");
+                let detail = format!("exec: execve({path:?}) = -1 {}", expected.name());
+                assert_eq!(error.detail(), detail, "{error}");
+                assert!(error.message().starts_with(&format!("cannot execute {}: ", path.display())), "{error}");
             }
         });
     });

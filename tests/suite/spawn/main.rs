@@ -16,6 +16,7 @@ mod fork;
 mod hygiene;
 mod kernel;
 mod killed;
+mod messages;
 mod model;
 mod sandbox;
 mod signals;

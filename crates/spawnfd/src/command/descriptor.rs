@@ -111,7 +111,8 @@ impl Command<'_> {
                 && is_closed(source.number())
             {
                 let call = format!("dup2({}, {to})", source.number());
-                return Err(Error::new(Stage::Stdio(to), Errno::EBADF, call));
+                let message = format!("descriptor {} is not open", source.number());
+                return Err(Error::new(Stage::Stdio(to), Errno::EBADF, call).saying(message));
             }
         }
         let mut provided: Vec<i32> = self.given.iter().map(|given| given.number).collect();
@@ -119,8 +120,9 @@ impl Command<'_> {
             let Ok(action) = action else { continue };
             let named = action.source().map(|source| self.source_number(source));
             let inherited = action.reads().filter(|fd| self.inherit_descriptors && *fd > 2 && !provided.contains(fd));
-            if named.or(inherited).is_some_and(is_closed) {
-                return Err(Error::new(Stage::Action(index), Errno::EBADF, self.print(action)));
+            if let Some(closed) = named.or(inherited).filter(|&number| is_closed(number)) {
+                let message = format!("descriptor {closed} is not open");
+                return Err(Error::new(Stage::Action(index), Errno::EBADF, self.print(action)).saying(message));
             }
             provided.extend(action.makes());
         }

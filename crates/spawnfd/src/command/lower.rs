@@ -8,7 +8,7 @@ use spawnfd_child::{Data, Op, Plan, Step};
 use spawnfd_sys::{Errno, abi, call};
 
 use super::{Command, Stdio};
-use crate::error::{Error, Result, Stage, errno};
+use crate::error::{Error, Result, Stage, errno, of_path};
 use crate::host::descriptors::descriptor_limit;
 use crate::host::features::Features;
 use crate::host::thread;
@@ -405,7 +405,11 @@ fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
 }
 
 fn refused(command: &Command<'_>, index: usize, action: &Op<'_>, errno: Errno) -> Error {
-    Error::refused(Stage::Action(index), errno, command.print(action))
+    let message = match (errno, action.reads()) {
+        (Errno::EBADF, Some(fd)) if fd >= 0 => Some(format!("the child has no descriptor {fd}")),
+        _ => None,
+    };
+    Error::refused(Stage::Action(index), errno, command.print(action)).saying_if(message)
 }
 
 /// The stage that a step with this index belongs to.
@@ -428,5 +432,17 @@ pub(crate) fn step_failed(plan: &Plan<'_>, index: u16, errno: Errno) -> Error {
     let number = |source: usize| plan.sources.get(source).copied().unwrap_or(-1);
     // Steps that prepare an action have the same index. The action itself is the last one.
     let step = plan.steps.iter().rfind(|step| step.index == index);
-    Error::new(stage, errno, step.map(|step| step.op.print(number)).unwrap_or_default())
+    let message = step.and_then(|step| step_message(&step.op, stage, errno, number));
+    Error::new(stage, errno, step.map(|step| step.op.print(number)).unwrap_or_default()).saying_if(message)
+}
+
+/// The sentence for a step that failed, if it concerns a path or a descriptor of the caller.
+fn step_message(op: &Op, stage: Stage, errno: Errno, number: impl Fn(usize) -> RawFd) -> Option<String> {
+    match op {
+        _ if errno == Errno::EBADF => Some(format!("descriptor {} is not open", op.source().map(number)?)),
+        Op::Chdir { path } if stage == Stage::CurrentDir => of_path("working directory", path, errno),
+        Op::Chdir { path } | Op::Chroot { path } => of_path("directory", path, errno),
+        Op::Open { path, .. } => of_path("file", path, errno),
+        _ => None,
+    }
 }

@@ -406,8 +406,10 @@ impl<'fd> Command<'fd> {
     pub(crate) fn encode_args(&self) -> Result<ArgBlock<'static>> {
         let first = self.arg0.as_deref().unwrap_or_else(|| self.program_name());
         let all = std::iter::once(first).chain(self.args.iter().map(OsString::as_os_str));
-        ArgBlock::new(all.map(OsStr::as_bytes))
-            .map_err(|index| Error::invalid(format!("execve: argv[{index}] has a NUL byte")))
+        ArgBlock::new(all.map(OsStr::as_bytes)).map_err(|index| {
+            let message = format!("argument {index} contains a NUL byte");
+            Error::invalid(format!("execve: argv[{index}] has a NUL byte")).saying(message)
+        })
     }
 
     pub(crate) fn encode_env(&self) -> Result<Arc<ArgBlock<'static>>> {

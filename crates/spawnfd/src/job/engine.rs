@@ -32,6 +32,9 @@ pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The event that only wakes the thread.
 const WAKE: u64 = u64::MAX;
 
+/// The message if the library can no longer watch a run.
+pub(super) const REPLACED: &str = "the application has closed or replaced a descriptor of the library";
+
 type OnDone = Box<dyn FnOnce(Result<Output>) + Send>;
 
 /// The handle of a run that the engine drives.
@@ -392,12 +395,12 @@ impl Engine {
 
 /// The error of a run that the engine can no longer watch.
 fn descriptors_lost() -> Error {
-    Error::new(Stage::Capture, Errno::EBADF, "epoll_wait()")
+    Error::new(Stage::Capture, Errno::EBADF, "epoll_wait()").saying(REPLACED)
 }
 
 /// The error of a run that a panic has ended, usually a panic in the source of its input.
 fn panicked() -> Error {
-    Error::new(Stage::Capture, Errno::EIO, "a panic")
+    Error::new(Stage::Capture, Errno::EIO, "a panic").saying("a panic ended the run")
 }
 
 /// Performs one step of a run. A panic ends only this run, because the thread serves other runs.

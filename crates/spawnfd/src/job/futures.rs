@@ -51,7 +51,10 @@ impl Command<'_> {
 
     fn start_without_waiting(&mut self, run: &Run) -> Result<Job> {
         if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
-            let none = || Error::new(Stage::Limit, Errno::EAGAIN, "limiter: no place is free; await one first");
+            let none = || {
+                let message = "the limiter has no free permit: await Limiter::run_async or acquire_async";
+                Error::new(Stage::Limit, Errno::EAGAIN, "limiter: try_acquire()").saying(message)
+            };
             self.permit = Some(limiter.try_acquire().ok_or_else(none)?);
         }
         self.start_with(run, false, |_| (None, ())).map(|(job, ())| job)

@@ -56,7 +56,8 @@ impl JobResult {
     /// Refuses to wait in the engine's thread: that thread produces the result.
     fn check_may_wait(&self) -> Result<()> {
         if self.outcome.is_none() && thread::is_engine() {
-            return Err(Error::new(Stage::Wait, crate::Errno::EDEADLK, "wait(), in a run's callback"));
+            let message = "a run's callback cannot wait for a run: the same thread delivers the result";
+            return Err(Error::new(Stage::Wait, crate::Errno::EDEADLK, "wait(), in a run's callback").saying(message));
         }
         Ok(())
     }
@@ -103,7 +104,8 @@ impl JobState {
 }
 
 fn not_ours() -> Error {
-    Error::new(Stage::Wait, crate::Errno::ECHILD, "wait(), in a fork's copy, for the original's program")
+    let message = "a forked process cannot wait for this program: the program is a child of the original process";
+    Error::new(Stage::Wait, crate::Errno::ECHILD, "wait(), in a forked process").saying(message)
 }
 
 impl Job {
@@ -199,7 +201,11 @@ impl Job {
     }
 
     fn writer(&self) -> Result<&InputWriter> {
-        self.writer.as_ref().ok_or_else(|| Error::new(Stage::Capture, crate::Errno::EBADF, "write(): not writable"))
+        let not_writable = || {
+            let message = "the program's input is not writable: the run was started without a queue for it";
+            Error::new(Stage::Capture, crate::Errno::EBADF, "write(stdin)").saying(message)
+        };
+        self.writer.as_ref().ok_or_else(not_writable)
     }
 
     /// Ends the program and its process tree: SIGTERM, and SIGKILL after `grace`. The result says
@@ -214,7 +220,8 @@ impl Job {
     /// EINVAL: no such signal.
     pub fn signal(&self, signal: i32, tree: bool) -> Result<()> {
         if crate::SignalSet::of(signal).is_none() {
-            return Err(Error::invalid(format!("signal({signal})")));
+            let message = format!("a signal must be between 1 and 64, got {signal}");
+            return Err(Error::invalid(format!("signal({signal})")).saying(message));
         }
         self.handle.order(EngineOrder::Signal { signal, tree });
         Ok(())

@@ -179,7 +179,9 @@ impl InputWriter {
     pub fn write(&self, bytes: &[u8]) -> Result<usize> {
         let mut queue = self.0.queue.lock();
         if queue.reader_gone || queue.closed {
-            return Err(Error::new(Stage::Capture, Errno::EPIPE, format!("write(stdin, {} bytes)", bytes.len())));
+            let call = format!("write(stdin, {} bytes)", bytes.len());
+            let message = "the program's input is closed: the program reads no more, or the caller has closed it";
+            return Err(Error::new(Stage::Capture, Errno::EPIPE, call).saying(message));
         }
         let length = bytes.len().min(self.0.max_bytes - queue.bytes.len());
         let was_empty = queue.bytes.is_empty();

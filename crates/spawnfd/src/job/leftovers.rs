@@ -29,7 +29,7 @@ pub(super) fn leftover(stat: Stat, fate: Fate) -> Leftover {
 
 /// The reason why a process that got SIGKILL does not end; `None` if there is none.
 ///
-/// `killed`: the time of the run's first SIGKILL, as [`present`](spawnfd_guard::process::ticks_now) has it, if the run
+/// `killed`: the time of the run's first SIGKILL, as [`ticks_now`](spawnfd_guard::process::ticks_now) has it, if the run
 /// has given up since.
 pub(super) fn why_not_ended(process: Process, killed: Option<u64>) -> Option<Fate> {
     match process.kill_effect() {

@@ -142,13 +142,17 @@ impl Limits {
     }
 
     fn validate(&self) -> Result<()> {
-        let refused = |what: String| Err(Error::invalid(format!("limits({what})")));
+        let refused = |what: String, message: String| Err(Error::invalid(format!("limits({what})")).saying(message));
+        let zero = |name: &str| refused(format!("{name} = 0"), format!("the limit {name} must be > 0, got 0"));
         match *self {
-            Limits { memory: Some(0), .. } => refused("memory = 0".into()),
-            Limits { pids: Some(0), .. } => refused("pids = 0".into()),
-            Limits { cpu_time: Some(Duration::ZERO), .. } => refused("cpu_time = 0".into()),
+            Limits { memory: Some(0), .. } => zero("memory"),
+            Limits { pids: Some(0), .. } => zero("pids"),
+            Limits { cpu_time: Some(Duration::ZERO), .. } => zero("cpu_time"),
             // The kernel's smallest quota is 1 ms, a hundredth of the period of 100 ms.
-            Limits { cpus: Some(cpus), .. } if !(0.01..=1e6).contains(&cpus) => refused(format!("cpus = {cpus}")),
+            Limits { cpus: Some(cpus), .. } if !(0.01..=1e6).contains(&cpus) => refused(
+                format!("cpus = {cpus}"),
+                format!("the limit cpus must be between 0.01 and 1000000, got {cpus}"),
+            ),
             _ => Ok(()),
         }
     }
@@ -221,12 +225,13 @@ pub(super) fn prepare(
             Enforce::BestEffort => true,
         };
         if !is_allowed {
-            let why = if limits.enforce == Enforce::Cgroup { "no cgroup" } else { "neither cgroup nor rlimit" };
-            return Err(Error::new(
-                Stage::Limit,
-                Errno::EOPNOTSUPP,
-                format!("limits({resource}): {why} enforces it here"),
-            ));
+            let lacking = match limits.enforce {
+                Enforce::Cgroup => "no cgroup can",
+                _ => "neither a cgroup nor an rlimit can",
+            };
+            let message = format!("cannot limit {resource}: {lacking} enforce it here");
+            let call = format!("limits({resource})");
+            return Err(Error::new(Stage::Limit, Errno::EOPNOTSUPP, call).saying(message));
         }
         enforced.push(Limit { resource, by });
         Ok(by)

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::kept::text;
 use super::{Limit, Spilled};
 use crate::child::{Started, Usage};
+use crate::error::shown;
 use crate::tree::Tier;
 
 /// Why a run ended.
@@ -211,28 +212,88 @@ pub struct ExitError {
     pub output: Output,
 }
 
+/// The most lines of standard error that an [`ExitError`] shows.
+const SHOWN_LINES: usize = 5;
+
 impl fmt::Display for ExitError {
+    /// Prints the command and how it ended, then the last lines of standard error: a single line after a colon,
+    /// several below.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Output { program, stop, wall, .. } = &self.output;
-        let limit = self.output.limit.map(|limit| limit.to_string()).unwrap_or_default();
-        match (self.output.unkilled_program(), stop, self.output.code(), self.output.signal()) {
+        let Output { program, stop, wall, status, limit, .. } = &self.output;
+        let program = shown(program);
+        match (self.output.unkilled_program(), stop, self.output.code(), status) {
             (Some(Leftover { pid, fate, .. }), ..) => {
                 let why = if *fate == Fate::NotPermitted { "not permitted" } else { "SIGKILL had no effect" };
                 write!(f, "{program} could not be killed ({why}) and still runs as process {pid}")?;
             }
-            (_, Stop::Timeout, ..) => write!(f, "{program} was ended after {:.3} s", wall.as_secs_f64())?,
+            (_, Stop::Timeout, ..) => write!(f, "{program} timed out after {:.3} s", wall.as_secs_f64())?,
             (_, Stop::Cancelled, ..) => write!(f, "{program} was cancelled")?,
-            (_, Stop::OutputLimit, ..) => write!(f, "{program} was ended as it had written too much")?,
-            (_, Stop::Limit, ..) => write!(f, "{program} reached its limit of {limit}")?,
+            (_, Stop::OutputLimit, ..) => {
+                write!(f, "{program} exceeded its output limit: it wrote {} bytes", self.output.seen_bytes)?;
+            }
+            (_, Stop::Limit, ..) => match limit {
+                Some(Limit { resource, by }) => write!(f, "{program} reached its {resource} limit ({by})")?,
+                None => write!(f, "{program} reached a limit")?,
+            },
             (.., Some(code), _) => write!(f, "{program} exited with code {code}")?,
-            (.., None, Some(signal)) => write!(f, "{program} was killed by signal {signal}")?,
-            (.., None, None) => write!(f, "how {program} ended is not known: somebody else has taken its status")?,
+            (.., None, Some(status)) => {
+                // std prints "signal: 9 (SIGKILL)".
+                let status = status.to_string();
+                write!(f, "{program} was killed by signal {}", status.strip_prefix("signal: ").unwrap_or(&status))?;
+            }
+            (.., None, None) => {
+                write!(f, "{program} ended, but its exit status is lost: other code of this process has taken it")?;
+            }
         }
-        match self.output.error_text().trim_end().lines().last() {
-            Some(line) => write!(f, ": {line}"),
-            None => Ok(()),
+        let text = self.output.error_text();
+        let lines: Vec<&str> = text.trim_end().lines().collect();
+        match lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+            [] => Ok(()),
+            [line] => write!(f, ": {line}"),
+            ref last => {
+                write!(f, "; the last lines of its standard error:")?;
+                last.iter().try_for_each(|line| write!(f, "\n  {line}"))
+            }
         }
     }
 }
 
 impl std::error::Error for ExitError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Enforcer, Resource};
+
+    fn shows(change: impl FnOnce(&mut Output)) -> String {
+        let mut output = Output { program: "rg".into(), ..Output::default() };
+        change(&mut output);
+        output.check().expect_err("not ok").to_string()
+    }
+
+    #[test]
+    fn exit_error_says_how_the_program_ended() {
+        let status = |raw| Some(ExitStatus::from_raw(raw));
+        assert_eq!(shows(|output| output.status = status(3 << 8)), "rg exited with code 3");
+        assert_eq!(shows(|output| output.status = status(9)), "rg was killed by signal 9 (SIGKILL)");
+        let timeout = shows(|output| (output.stop, output.wall) = (Stop::Timeout, Duration::from_millis(203)));
+        assert_eq!(timeout, "rg timed out after 0.203 s");
+        let limit = Limit { resource: Resource::Memory, by: Enforcer::Cgroup };
+        let reached = shows(|output| (output.stop, output.limit) = (Stop::Limit, Some(limit)));
+        assert_eq!(reached, "rg reached its memory limit (cgroup)");
+        let exceeded = shows(|output| (output.stop, output.seen_bytes) = (Stop::OutputLimit, 1000));
+        assert_eq!(exceeded, "rg exceeded its output limit: it wrote 1000 bytes");
+        let lost = shows(|output| output.status_lost = true);
+        assert_eq!(lost, "rg ended, but its exit status is lost: other code of this process has taken it");
+    }
+
+    #[test]
+    fn exit_error_shows_the_last_lines_of_standard_error() {
+        let shows = |stderr: &str| {
+            shows(|output| (output.status, output.stderr) = (Some(ExitStatus::from_raw(1 << 8)), stderr.into()))
+        };
+        assert_eq!(shows("one\n\n"), "rg exited with code 1: one");
+        let last = shows("1\n2\n3\n4\n5\n6\n");
+        assert_eq!(last, "rg exited with code 1; the last lines of its standard error:\n  2\n  3\n  4\n  5\n  6");
+    }
+}

@@ -12,7 +12,7 @@ use super::tables::Strategy;
 use super::{Attempt, slots};
 use crate::child::{Child, PendingStart, Started};
 use crate::command::step_failed;
-use crate::error::{Error, Result, Stage};
+use crate::error::{Error, Result, Stage, of_too_large, reason, shown};
 use crate::host::features::FeaturesOfThread;
 use crate::template::{CacheKey, Template, TemplateCache};
 
@@ -25,7 +25,8 @@ pub(super) fn explain(plan: &Plan<'_>, template: &Template, name: &OsStr, failur
         None => "execveat(fd)".to_owned(),
     };
     let Some(Failure { stage, errno }) = failure else {
-        return Error::new(Stage::Killed, Errno::ECANCELED, program());
+        let message = format!("{} was killed before it started", shown(name));
+        return Error::new(Stage::Killed, Errno::ECANCELED, program()).saying(message);
     };
     match stage {
         ChildStage::Action(index) => step_failed(plan, index, errno),
@@ -35,7 +36,24 @@ pub(super) fn explain(plan: &Plan<'_>, template: &Template, name: &OsStr, failur
         ChildStage::Signals => Error::new(Stage::Signals, errno, "sigaction()"),
         ChildStage::Namespace => Error::new(Stage::Tree, errno, "setns(CLONE_NEWPID)"),
         ChildStage::Filter => Error::new(Stage::Filter, errno, "seccomp(SECCOMP_SET_MODE_FILTER)"),
-        ChildStage::Exec => Error::new(Stage::Exec, errno, program()),
+        ChildStage::Exec => Error::new(Stage::Exec, errno, program()).saying(exec_failed(plan, template, name, errno)),
+    }
+}
+
+/// The sentence of a failed exec.
+fn exec_failed(plan: &Plan, template: &Template, name: &OsStr, errno: Errno) -> String {
+    let program = template.path().map_or_else(|| shown(name), shown);
+    match errno {
+        Errno::E2BIG => of_too_large(&program, &plan.argv, &plan.envp),
+        Errno::ENOEXEC => format!("cannot execute {program}: its format is unknown"),
+        // The child has just compared the file, so another file is missing.
+        Errno::ENOENT if template.is_pinned() => {
+            format!("cannot execute {program}: its loader (ELF interpreter) does not exist")
+        }
+        Errno::ENOENT => format!("no such program: {program}"),
+        Errno::EACCES => format!("permission denied: {program}"),
+        Errno::ETXTBSY => format!("cannot execute {program}: a process has it open for writing"),
+        errno => format!("cannot execute {program}: {}", reason(errno)),
     }
 }
 

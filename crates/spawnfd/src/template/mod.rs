@@ -2,6 +2,7 @@
 //! Templates: an executable that is found once, recorded, and checked again at each spawn.
 
 mod cache;
+mod change;
 mod credentials;
 mod recorded;
 mod script;
@@ -14,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::FileType;
 use spawnfd_child::{Check, Data, Identity, Pinned, Program};
 use spawnfd_sys::{Errno, call};
 
@@ -22,7 +24,7 @@ pub use cache::{CacheStats, TemplateCache};
 pub(crate) use recorded::{identify, is_recent};
 pub(crate) use search::search_path;
 
-use crate::error::{Error, Result, Stage, from_io};
+use crate::error::{Error, Result, Stage, from_io, reason, shown, shown_c};
 use crate::host::descriptors::CheckedFd;
 use crate::host::features;
 pub(crate) use credentials::Credentials;
@@ -79,9 +81,12 @@ impl Template {
         let path = path.as_ref();
         let printed = format!("template({path:?})");
         if !path.is_absolute() {
-            return Err(Error::invalid(format!("{printed}: path must be absolute")));
+            let message = format!("a program's path must be absolute, got {path:?}");
+            return Err(Error::invalid(printed).saying(message));
         }
-        let path_c = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::invalid(printed))?;
+        let path_c = CString::new(path.as_os_str().as_bytes()).map_err(|_| {
+            Error::invalid(printed).saying(format!("a program's path must not contain a NUL byte, got {path:?}"))
+        })?;
         Template::record(path.as_os_str().to_owned(), vec![path_c], 0)
     }
 
@@ -117,7 +122,8 @@ impl Template {
         let recorded = RecordedFile::of(CString::default(), CheckedFd::new(copy))?;
         check_executable(&recorded)?;
         if read_script(&recorded)?.is_some() {
-            return Err(Error::new(Stage::Template, Errno::EINVAL, "template(fd): a script needs a path"));
+            return Err(printed(Errno::EINVAL)
+                .saying("a script cannot be run from a descriptor: its interpreter needs its path"));
         }
         let checks = vec![Check::SameSource { identity: recorded.identity }];
         let pinned = Pinned { checks: checks.into(), ..Pinned::default() };
@@ -142,14 +148,13 @@ impl Template {
             })?;
             let Some(interpreter) = read_script(last)? else { break };
             if files.len() > script::NESTING {
-                return Err(Error::new(Stage::Template, Errno::ELOOP, format!("template({path:?})")));
+                let message = format!("{}: more than {} nested interpreters", shown_c(&path), script::NESTING);
+                return Err(Error::new(Stage::Template, Errno::ELOOP, format!("template({path:?})")).saying(message));
             }
             if !interpreter.as_bytes().starts_with(b"/") {
-                return Err(Error::new(
-                    Stage::Template,
-                    Errno::EINVAL,
-                    format!("template({path:?}): interpreter {interpreter:?} must be absolute"),
-                ));
+                let message =
+                    format!("{}: bad interpreter: its path must be absolute, got {interpreter:?}", shown_c(&last.path));
+                return Err(Error::new(Stage::Template, Errno::EINVAL, format!("template({path:?})")).saying(message));
             }
             let recorded = RecordedFile::open(&interpreter);
             files.push(recorded.map_err(|error| interpreter_error(&files[files.len() - 1].path, &error))?);
@@ -190,7 +195,8 @@ impl Template {
     /// EINVAL: a script, because its interpreter could not open it.
     pub fn by_descriptor(&self) -> Result<Template> {
         if self.is_script() {
-            return Err(Error::invalid(format!("by_descriptor({:?}): a script needs its path", self.inner.name)));
+            let message = format!("{}: a script cannot be run by descriptor", shown(&self.inner.name));
+            return Err(Error::invalid(format!("by_descriptor({:?})", self.inner.name)).saying(message));
         }
         Ok(Template { by_descriptor: true, ..self.clone() })
     }
@@ -278,14 +284,19 @@ impl Template {
     /// Does the checks that the caller makes: credentials, and the contents while timestamps cannot show a change.
     pub(crate) fn check_in_caller(&self) -> Result<()> {
         if !self.inner.creator.are_current() {
-            let call = format!("template({:?}): credentials are not the creator's", self.inner.name);
-            return Err(Error::new(Stage::Credentials, Errno::EACCES, call));
+            let message = format!(
+                "the ids, groups or capabilities of this thread are not those with which the template of {} was created",
+                shown(&self.inner.name)
+            );
+            let call = format!("template({:?})", self.inner.name);
+            return Err(Error::new(Stage::Credentials, Errno::EACCES, call).saying(message));
         }
         // The check compares the path but exec uses the descriptor. The application may have put another file at
         // that number.
         if self.by_descriptor && self.inner.files[0].file.get().is_none() {
             let call = format!("fstat({})", self.descriptor().as_raw_fd());
-            return Err(Error::new(Stage::Revalidate, Errno::ESTALE, call));
+            let message = "the application has closed or replaced the template's descriptor";
+            return Err(Error::new(Stage::Revalidate, Errno::ESTALE, call).saying(message));
         }
         self.inner.files.iter().try_for_each(RecordedFile::check_contents)
     }
@@ -298,12 +309,35 @@ impl Template {
 
     /// The error for a failed check, by the check's index.
     pub(crate) fn check_failed(&self, index: usize, errno: Errno) -> Error {
-        let call = match self.inner.pinned.checks.get(index) {
-            Some(Check::Absent { path }) => format!("search({:?}): {path:?} now comes first", self.inner.name),
-            Some(Check::Same { path, .. }) => format!("revalidate({path:?})"),
-            _ => format!("revalidate({:?})", self.inner.name),
+        let name = shown(&self.inner.name);
+        let failed = |call: String, subject: &str, recorded: &Identity, now| {
+            let message = match errno {
+                Errno::ESTALE => change::describe(subject, recorded, now),
+                errno => format!("cannot compare {subject} with its template: {}", reason(errno)),
+            };
+            Error::new(Stage::Revalidate, errno, call).saying(message)
         };
-        Error::new(Stage::Revalidate, errno, call)
+        match self.inner.pinned.checks.get(index) {
+            Some(Check::Absent { path }) => {
+                let call = format!("search({:?}), found {path:?}", self.inner.name);
+                let message = format!("{name}: an earlier PATH directory now has the name: {}", shown_c(path));
+                Error::new(Stage::Revalidate, errno, call).saying(message)
+            }
+            Some(Check::Same { path, identity }) => {
+                let now = Identity::of(features::killed(), spawnfd_sys::abi::AT_FDCWD, path);
+                failed(format!("revalidate({path:?})"), &shown_c(path), identity, now)
+            }
+            Some(Check::SameSource { identity }) => {
+                let path = self.path().map_or_else(|| "the program's file".to_owned(), shown);
+                failed(
+                    format!("revalidate({:?})", self.inner.name),
+                    &path,
+                    identity,
+                    identify(&self.inner.files[0].file),
+                )
+            }
+            None => Error::new(Stage::Revalidate, errno, format!("revalidate({:?})", self.inner.name)),
+        }
     }
 }
 
@@ -317,14 +351,27 @@ fn compare(now: std::result::Result<Identity, Errno>, recorded: &Identity) -> st
 
 /// An error about an interpreter, with the script's path.
 fn interpreter_error(script: &CStr, error: &Error) -> Error {
-    Error::new(error.stage(), error.errno(), format!("{}, interpreter of {script:?}", error.call()))
+    let message = format!("{}: bad interpreter: {}", shown_c(script), error.message());
+    Error::new(error.stage(), error.errno(), format!("{}, interpreter of {script:?}", error.call())).saying(message)
 }
 
 /// Checks what execve would check: the file is regular, and the caller may execute it.
 fn check_executable(file: &RecordedFile) -> Result<()> {
     let refused = |errno| {
         let call = if file.path.is_empty() { "template(fd)".to_owned() } else { format!("execve({:?})", file.path) };
-        Err(Error::new(Stage::Template, errno, call))
+        let path = file.shown();
+        let message = match errno {
+            Errno::EACCES if FileType::from_raw_mode(file.identity.mode.into()) == FileType::Directory => {
+                format!("is a directory: {path}")
+            }
+            Errno::EACCES if !file.identity.is_regular() => format!("not a regular file: {path}"),
+            Errno::EACCES if file.identity.mode & 0o111 == 0 => {
+                format!("permission denied: {path} is not executable (mode {:04o})", file.identity.mode & 0o7777)
+            }
+            Errno::EACCES => format!("permission denied: {path} is not executable for this user"),
+            errno => format!("cannot execute {path}: {}", reason(errno)),
+        };
+        Err(Error::new(Stage::Template, errno, call).saying(message))
     };
     if !file.identity.is_regular() {
         return refused(Errno::EACCES);
@@ -340,7 +387,13 @@ fn check_executable(file: &RecordedFile) -> Result<()> {
 fn read_script(file: &RecordedFile) -> Result<Option<CString>> {
     use std::io::Read;
     let mut head = Vec::with_capacity(script::HEAD);
-    let failed = |errno| Error::new(Stage::Template, errno, format!("read({:?})", file.path));
+    let failed = |errno| {
+        let message = match errno {
+            Errno::ENOEXEC => format!("{}: its #! line names no interpreter", file.shown()),
+            errno => format!("cannot read {}: {}", file.shown(), reason(errno)),
+        };
+        Error::new(Stage::Template, errno, format!("read({:?})", file.path)).saying(message)
+    };
     let opened = match file.reopen().map_err(|e| from_io(&e)) {
         Ok(opened) => opened,
         Err(Errno::EACCES | Errno::EPERM) => return Ok(None),

@@ -17,7 +17,8 @@ use sha2::{Digest, Sha256};
 use spawnfd_child::Identity;
 use spawnfd_sys::{Errno, call};
 
-use crate::error::{self, Error, ErrorKind, Result, Stage, errno};
+use super::change;
+use crate::error::{self, Error, ErrorKind, Result, Stage, errno, of_path, shown_c};
 use crate::host::descriptors::CheckedFd;
 use crate::host::features;
 
@@ -45,7 +46,11 @@ struct RacilyClean {
 impl RecordedFile {
     /// Opens and records the file that `path` names. Follows symbolic links, as exec does.
     pub(crate) fn open(path: &CStr) -> Result<RecordedFile> {
-        let failed = |errno| Error::new(Stage::Template, errno, format!("open({path:?})"));
+        let failed = |errno| {
+            let message = of_path("program", path, errno)
+                .unwrap_or_else(|| format!("cannot open {}: {}", shown_c(path), error::reason(errno)));
+            Error::new(Stage::Template, errno, format!("open({path:?})")).saying(message)
+        };
         let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| failed(errno(e)))?;
         RecordedFile::of(path.to_owned(), CheckedFd::new_path_fd(file))
     }
@@ -63,7 +68,9 @@ impl RecordedFile {
                     // The contents may be newer than the identity recorded before.
                     let now = identify(&recorded.file);
                     if now != Ok(recorded.identity) {
-                        return Err(Error::new(Stage::Template, Errno::ESTALE, format!("statx({:?})", recorded.path)));
+                        let call = format!("statx({:?})", recorded.path);
+                        let message = format!("{} changed while the template was created", recorded.shown());
+                        return Err(Error::new(Stage::Template, Errno::ESTALE, call).saying(message));
                     }
                 }
                 // The file is executable but not readable: wait until timestamps show changes.
@@ -81,7 +88,13 @@ impl RecordedFile {
             return Ok(());
         }
         let is_settled = !is_recent(&self.identity);
-        let failed = |errno| Error::new(Stage::Revalidate, errno, format!("compare({:?})", self.path));
+        let failed = |errno| {
+            let message = match errno {
+                Errno::ESTALE => self.described_change(),
+                errno => format!("cannot compare {} with its template: {}", self.shown(), error::reason(errno)),
+            };
+            Error::new(Stage::Revalidate, errno, format!("compare({:?})", self.path)).saying(message)
+        };
         let digest = self.digest().map_err(|error| match failed(error::from_io(&error)) {
             // A lack of resources says nothing about the file.
             exhausted if exhausted.kind() == ErrorKind::Exhausted => exhausted,
@@ -119,6 +132,24 @@ impl RecordedFile {
                 only(file, is_recorded)
             }
         }
+    }
+
+    /// The path for a message.
+    pub(super) fn shown(&self) -> String {
+        if self.path.is_empty() { "the program's file".to_owned() } else { shown_c(&self.path) }
+    }
+
+    /// The sentence for contents that are not the recorded ones.
+    fn described_change(&self) -> String {
+        let now = match self.path.is_empty() {
+            true => identify(&self.file),
+            false => Identity::of(features::killed(), spawnfd_sys::abi::AT_FDCWD, &self.path),
+        };
+        if now == Ok(self.identity) {
+            // The file changed again before the clock moved on.
+            return format!("{} changed since the template was created (its contents)", self.shown());
+        }
+        change::describe(&self.shown(), &self.identity, now)
     }
 
     fn digest(&self) -> std::io::Result<[u8; 32]> {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use spawnfd_sys::{Errno, call};
 
-use crate::error::{Error, Result, Stage};
+use crate::error::{Error, Result, Stage, shown, shown_c};
 use crate::host::features;
 
 /// All paths that a search tries, in order, without duplicates.
@@ -24,7 +24,8 @@ pub(crate) fn search_path() -> OsString {
 pub(crate) fn search(name: &OsStr, path: &OsStr) -> Result<SearchResult> {
     let failed = |errno| Error::new(Stage::Template, errno, format!("search({name:?}, PATH={path:?})"));
     if name.is_empty() || name.as_bytes().contains(&0) || path.as_bytes().contains(&0) {
-        return Err(Error::invalid(format!("search({name:?})")));
+        let message = format!("a program's name must not be empty or contain a NUL byte, nor must PATH: got {name:?}");
+        return Err(Error::invalid(format!("search({name:?})")).saying(message));
     }
     let mut candidates: Vec<CString> = Vec::new();
     for directory in path.as_bytes().split(|&byte| byte == b':').filter(|directory| directory.first() == Some(&b'/')) {
@@ -34,11 +35,22 @@ pub(crate) fn search(name: &OsStr, path: &OsStr) -> Result<SearchResult> {
         }
     }
     let killed = features::killed();
-    match candidates.iter().position(|candidate| spawnfd_child::is_candidate(killed, candidate)) {
-        Some(index) => Ok(SearchResult { candidates, index }),
-        None if candidates.iter().any(|candidate| call::may_execute(killed, candidate) == Err(Errno::EACCES)) => {
-            Err(failed(Errno::EACCES))
+    if let Some(index) = candidates.iter().position(|candidate| spawnfd_child::is_candidate(killed, candidate)) {
+        return Ok(SearchResult { candidates, index });
+    }
+    let is_refused = |candidate: &&CString| call::may_execute(killed, candidate) == Err(Errno::EACCES);
+    match candidates.iter().find(is_refused) {
+        Some(refused) => {
+            let message = format!("{}: found in PATH, but permission denied: {}", shown(name), shown_c(refused));
+            Err(failed(Errno::EACCES).saying(message))
         }
-        None => Err(failed(Errno::ENOENT)),
+        None => {
+            let directories = match candidates.len() {
+                0 => "which has no absolute directory".to_owned(),
+                1 => "searched 1 directory".to_owned(),
+                count => format!("searched {count} directories"),
+            };
+            Err(failed(Errno::ENOENT).saying(format!("{}: not found in PATH ({directories})", shown(name))))
+        }
     }
 }

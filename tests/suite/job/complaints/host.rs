@@ -94,7 +94,7 @@ fn a_lost_status_is_reported_and_the_output_is_kept() {
             assert_eq!((output.status, output.code(), output.signal(), output.stop), (None, None, None, Stop::Exited));
             assert_eq!((&output.text()[..], &output.error_text()[..], output.ok()), ("out\n", "why\n", false));
             let error = output.check().expect_err("not known to be ok");
-            let expected = "how /bin/sh ended is not known: somebody else has taken its status: why";
+            let expected = "/bin/sh ended, but its exit status is lost: other code of this process has taken it: why";
             assert_eq!(error.to_string(), expected);
         };
         both(|| sh(line), &Run::new(), check);

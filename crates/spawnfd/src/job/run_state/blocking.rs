@@ -8,7 +8,7 @@ use spawnfd_sys::{Errno, abi, call};
 
 use super::{RunFd, RunState};
 use crate::error::{Error, Result, Stage};
-use crate::job::engine::RECHECK_INTERVAL;
+use crate::job::engine::{RECHECK_INTERVAL, REPLACED};
 use crate::job::{Output, Stop};
 
 /// How long to ignore streams after one has hung up: poll(2) would return at once for it.
@@ -55,7 +55,7 @@ impl RunState {
             let polled = if late { Err(Errno::EINTR) } else { call::poll(&mut fds, timeout) };
             if !self.has_own_descriptors(recorded) {
                 self.abandon();
-                return Err(Error::new(Stage::Capture, Errno::EBADF, "poll()"));
+                return Err(Error::new(Stage::Capture, Errno::EBADF, "poll()").saying(REPLACED));
             }
             match polled {
                 Ok(_) => _ = busy_since.get_or_insert_with(Instant::now),

@@ -61,7 +61,7 @@ pub(super) struct RunState {
     child: Child,
     /// The process tree. If none was prepared, it is made with the first use.
     tree: Option<Tree>,
-    /// The last time at which the program certainly had its pid, as of [`present`](spawnfd_guard::process::ticks_now).
+    /// The last time at which the program certainly had its pid, as of [`ticks_now`](spawnfd_guard::process::ticks_now).
     alive_at: u64,
     /// The session in which the program was started, as of [`Tree::own_session`].
     home: i32,
@@ -81,7 +81,7 @@ pub(super) struct RunState {
     limit: Option<Limit>,
     /// The program has got SIGTERM from this run.
     sigterm_sent: bool,
-    /// The time of this run's first SIGKILL, as of [`present`](spawnfd_guard::process::ticks_now).
+    /// The time of this run's first SIGKILL, as of [`ticks_now`](spawnfd_guard::process::ticks_now).
     killed_at: Option<u64>,
     /// The kernel refused the last SIGKILL (EPERM).
     kill_refused: bool,
