@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ways in which this library starts programs in the calling thread. For `spawnfd doctor`, and for callers that
-//! want to know before they rely on one.
+//! The kernel features with which this library starts programs in the calling thread. For `spawnfd doctor`, and for
+//! callers that want to know before they rely on one.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub struct Support {
     /// Children copy their descriptors from the caller by pidfd_getfd; otherwise they receive them through a
     /// socket, or get a copy of the caller's table. Only a child can find out that the kernel refuses pidfd_getfd.
     /// Until a child with descriptors has tried, this value is a guess.
-    pub fetch: bool,
+    pub pidfd_getfd: bool,
 }
 
 /// The features that the library uses in the calling thread. The values come from a probe, or from a later spawn
@@ -32,7 +32,7 @@ pub fn support() -> Support {
         kernel: here.has_builder(),
         clone3: here.has_clone3(),
         close_range: here.has_close_range(),
-        fetch: here.has_close_range() && here.can_use_pidfd_getfd(),
+        pidfd_getfd: here.has_close_range() && here.can_use_pidfd_getfd(),
     }
 }
 

@@ -74,7 +74,7 @@ impl Doctor {
                     (false, false) => "clone",
                 },
                 closes_descriptors_by: if support.close_range { "close_range" } else { "/proc/self/fd" },
-                passes_descriptors_by: match (support.fetch, support.close_range) {
+                passes_descriptors_by: match (support.pidfd_getfd, support.close_range) {
                     (true, _) => "pidfd_getfd",
                     (false, true) => "SCM_RIGHTS",
                     (false, false) => "a copy of the descriptor table",
