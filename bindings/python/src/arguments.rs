@@ -268,6 +268,7 @@ pub fn check_program<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> 
             action: None,
             file: Some(program),
             call: &format!("template({program:?})"),
+            message: reason.as_str().into(),
             reason: Some(&reason),
         }
         .exception(py));

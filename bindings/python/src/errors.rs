@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Converts the core's errors to the exceptions of `spawnfd._errors`.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -18,6 +19,8 @@ pub struct Failure<'a> {
     /// The program, the directory or the action's path that the error concerns.
     pub file: Option<&'a OsStr>,
     pub call: &'a str,
+    /// What happened, in one sentence for people; empty: the text of strerror(3).
+    pub message: Cow<'a, str>,
     /// Replaces the text of strerror(3).
     pub reason: Option<&'a str>,
 }
@@ -30,13 +33,14 @@ impl<'a> Failure<'a> {
             action: error.action(),
             file: None,
             call: error.call(),
+            message: error.message(),
             reason: None,
         }
     }
 
     pub fn exception(&self, py: Python<'_>) -> PyErr {
         static MAKE_ERROR: PythonClass = PythonClass::of("spawnfd._errors", "make_error");
-        let fields = (self.errno.raw(), self.reason, self.file, self.stage, self.action, self.call);
+        let fields = (self.errno.raw(), self.reason, self.file, self.stage, self.action, self.call, &*self.message);
         let exception = MAKE_ERROR.get(py).and_then(|make_error| make_error.call1(fields));
         match exception {
             Ok(exception) => PyErr::from_value(exception),
@@ -87,6 +91,7 @@ impl ErrorContext {
                 failure.file = Some(&self.program);
                 if error.errno() == Errno::ENOENT && self.program.as_bytes().contains(&b' ') {
                     failure.reason = Some("No such file or directory; each argument must be an item of argv");
+                    failure.message = format!("{}; each argument must be an item of argv", failure.message).into();
                 }
             }
             _ => {}

@@ -222,6 +222,7 @@ fn duplicate(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Arc<Owned
             action: None,
             file: None,
             call: &format!("{name}: fcntl({value}, F_DUPFD_CLOEXEC)"),
+            message: "".into(),
             reason: None,
         };
         failure.exception(value.py())

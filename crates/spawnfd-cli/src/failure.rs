@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Failures of the command: one line on standard error, and the exit codes of env(1) and timeout(1).
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -59,28 +58,21 @@ impl Failure {
         Failure { code, message, flag, source: Some(error) }
     }
 
-    /// Creates a failure that concerns the program, under the name that the user gave. `path` is the PATH that was
-    /// searched.
-    pub fn program(name: &OsStr, path: &OsStr, error: Error) -> Failure {
+    /// Creates a failure that concerns the program, under the name that the user gave.
+    pub fn program(name: &OsStr, error: Error) -> Failure {
         let mut failure = Failure::spawn(error, None);
         let has_space = name.as_bytes().contains(&b' ');
         let name = name.display();
         if let Some(error) = &failure.source {
             let searched = failure.code == NOT_FOUND && error.call().starts_with("search(");
+            let message = error.message();
             failure.message = if searched {
-                // The library skips relative entries of PATH.
-                let directories: BTreeSet<_> = std::env::split_paths(path).filter(|path| path.is_absolute()).collect();
-                let directories = match directories.len() {
-                    1 => "1 directory".to_owned(),
-                    count => format!("{count} directories"),
-                };
                 let hint = if has_space { "; pass each argument as a separate word" } else { "" };
-                format!("{name}: not found in PATH (searched {directories}){hint}")
+                format!("{message}{hint}")
+            } else if message.contains(&name.to_string()) {
+                error.to_string()
             } else {
-                let text = error.to_string();
-                // The message before the detail in brackets may already name the program.
-                let is_named = text.split_once(" [").is_some_and(|(message, _)| message.contains(&name.to_string()));
-                if is_named { text } else { format!("{name}: {text}") }
+                format!("{name}: {error}")
             };
         }
         failure

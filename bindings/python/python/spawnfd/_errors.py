@@ -35,65 +35,22 @@ class SpawnError(OSError):
             ECANCELED and the stage is the step that the child was in.
         action: The index of the failed action in the caller's list, or None.
         call: The system call that failed, with its arguments.
+        message: What happened, in one sentence for people. str() adds stage, call and errno.
     """
 
     stage: str = ""
     action: int | None = None
     call: str = ""
+    message: str = ""
 
     def __str__(self) -> str:
         if not self.call or self.errno is None:
             return super().__str__()
         where = self.stage if self.action is None else f"{self.stage} {self.action}"
         name = _NAMES.get(self.errno, str(self.errno))
-        if self.stage == "validate" and self.filename is None:
-            # The core describes the argument in `call`.
-            return f"invalid argument: {self.call} [{where}: {name} ({self.strerror})]"
-        return f"{self._summary()} [{where}: {self.call} = -1 {name}]"
-
-    def _summary(self) -> str:
-        """What failed, in the terms of the caller's arguments."""
-        text = self.strerror or ""
-        if self.errno == numbers.ECANCELED:
-            killer = "a signal" if self.stage == "killed" else "a seccomp filter"
-            text = f"{killer} killed the child before exec"
-        elif self.stage == "credentials":
-            text = "the calling thread's credentials differ from those of the template's creator"
-        elif self.errno == numbers.ESTALE and self.stage in ("template", "revalidate", "exec"):
-            text = "the file has changed since the template was created"
-        elif self.errno == numbers.ENOENT and self.stage == "template":
-            program = os.fsdecode(self.filename or "/")
-            absent = os.strerror(numbers.ENOENT)
-            text = text if "/" in program else text.replace(absent, "not found in PATH")
-        subject = (
-            f"actions[{self.action}]" if self.action is not None else _SUBJECTS.get(self.stage)
-        )
-        if self.filename is not None:
-            file = os.fsdecode(self.filename)
-            file = file if file.isprintable() else repr(file)
-            if ", interpreter of " in self.call:
-                file = f"interpreter of {file}"
-            subject = file if subject is None else f"{subject}: {file}"
-        return text if subject is None else f"{subject}: {text}"
-
-
-# The subject of an error, by stage. At the other stages the program is the subject.
-_SUBJECTS = {
-    "clone": "cannot create the child process",
-    "descriptors": "cannot set up the child's descriptors",
-    "stdin": "stdin",
-    "stdout": "stdout",
-    "stderr": "stderr",
-    "cwd": "cwd",
-    "signals": "cannot set up the child's signals",
-    "filter": "cannot install the seccomp filter",
-    "wait": "cannot wait for the program or signal it",
-    "capture": "cannot transfer the program's input or output",
-    "snapshot": "cannot take the snapshot",
-    "tree": "cannot control the program's process tree",
-    "limit": "cannot apply the limits",
-    "warm": "cannot park processes",
-}
+        subject = "" if self.action is None else f"actions[{self.action}]: "
+        what = self.message or self.strerror
+        return f"{subject}{what} [{where}: {self.call} = -1 {name}]"
 
 
 class StaleTemplate(SpawnError):
@@ -253,6 +210,7 @@ def make_error(
     stage: str,
     action: int | None,
     call: str,
+    message: str,
 ) -> SpawnError:
     """Returns the exception for an error of the core; `reason` replaces the text of strerror(3)."""
     refused = stage in ("validate", "action", "template", "wait") and errno == numbers.EINVAL
@@ -261,4 +219,5 @@ def make_error(
     error.stage = stage
     error.action = action
     error.call = call
+    error.message = message
     return error

@@ -184,7 +184,7 @@ impl Run {
         }
         command.args(&self.program[1..]);
         let flags = self.attributes(&mut command)?;
-        let failed = |error| self.failed(error, &flags, &path);
+        let failed = |error| self.failed(error, &flags);
         let begun = Instant::now();
         command.validate().map_err(failed)?;
         let mut timing = Timing { prepare: preparing + begun.elapsed(), spawn: None };
@@ -248,7 +248,7 @@ impl Run {
     }
 
     /// Converts an error of the library. Names the flag that caused the error, if only one flag can have caused it.
-    fn failed(&self, error: Error, flags: &[String], path: &OsStr) -> Failure {
+    fn failed(&self, error: Error, flags: &[String]) -> Failure {
         let flag = match error.stage() {
             Stage::Action(index) => flags.get(index).cloned(),
             Stage::CurrentDir => self.cwd.as_ref().map(|dir| format!("--cwd {}", dir.display())),
@@ -263,7 +263,7 @@ impl Run {
                 given.next().filter(|_| given.next().is_none())
             }
             Stage::Template | Stage::Exec | Stage::Revalidate => {
-                let mut failure = Failure::program(self.name(), path, error);
+                let mut failure = Failure::program(self.name(), error);
                 if failure.code == NOT_FOUND && self.capture.is_misplaced_size(self.name()) {
                     failure.message +=
                         &format!("; to set the terminal's size, use --terminal={}", self.name().display());

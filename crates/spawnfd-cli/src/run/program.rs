@@ -30,7 +30,7 @@ pub fn command(name: &OsStr, path: &OsStr, strict: bool, snapshot: bool) -> Resu
         name.to_owned()
     };
     let mut command = if strict || snapshot {
-        let failed = |error| Failure::program(name, path, error);
+        let failed = |error| Failure::program(name, error);
         let template = Template::search(&program, path).map_err(failed)?;
         if snapshot { of_snapshot(&template)?.command() } else { template.by_descriptor().map_err(failed)?.command() }
     } else {
