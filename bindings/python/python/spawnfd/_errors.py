@@ -48,7 +48,11 @@ class SpawnError(OSError):
             return super().__str__()
         where = self.stage if self.action is None else f"{self.stage} {self.action}"
         name = _NAMES.get(self.errno, str(self.errno))
-        subject = "" if self.action is None else f"actions[{self.action}]: "
+        subject = ""
+        if self.action is not None:
+            subject = f"actions[{self.action}]: "
+        elif self.stage in ("stdin", "stdout", "stderr", "cwd") and self.filename is None:
+            subject = f"{self.stage}: "
         what = self.message or self.strerror
         return f"{subject}{what} [{where}: {self.call} = -1 {name}]"
 

@@ -91,7 +91,7 @@ def test_variable_read_by_a_library_must_be_equal(mode: Mode, tmp_path: Path) ->
 
 @each_mode
 def test_library_sees_the_arguments_of_parking(mode: Mode, tmp_path: Path) -> None:
-    """The library saved the arguments while parking. The owner cannot know: see docs/warm-differences.md."""
+    """The library saved the arguments while parking, which the owner cannot know."""
     path = str(with_library(tmp_path / "program", ARGUMENTS))
     with Warm(mode=mode) as warm:
         warm.add(path, env=ENVIRONMENT)
