@@ -93,7 +93,7 @@ impl RunResult {
     /// The enforcer of each of the run's Limits.
     ///
     /// "cgroup": the kernel, for the whole process tree. "rlimit": the kernel, for each process or
-    /// for all processes of the user. "watch": this library, by periodic checks. "nobody": the
+    /// for all processes of the user. "watch": this library, by periodic checks. "unenforced": the
     /// limit is not enforced.
     #[getter]
     fn limits<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -53,7 +53,7 @@ def test_limits_that_cannot_be_enforced(run: Run) -> None:
         assert caught.value.stage == "limit"
         assert "= -1 EOPNOTSUPP]" in str(caught.value)
     result = run(["true"], limits=sf.Limits(cpus=1, enforce="best-effort"), **GUARD)
-    assert (result.ok, result.limit, result.limits) == (True, None, {"cpus": "nobody"})
+    assert (result.ok, result.limit, result.limits) == (True, None, {"cpus": "unenforced"})
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="RLIMIT_NPROC limits users other than root")

@@ -161,7 +161,7 @@ fn a_limit_that_cannot_be_enforced_is_an_error() {
         }
         let effort = Limits::new().cpus(1.0).memory(1 << 30).enforce(Enforce::BestEffort);
         let output = sh("exit").run_with(&without_cgroup(effort)).expect("runs");
-        assert_eq!((output.ok(), by(&output)), (true, vec!["memory (rlimit)".into(), "cpus (nobody)".into()]));
+        assert_eq!((output.ok(), by(&output)), (true, vec!["memory (rlimit)".into(), "cpus (unenforced)".into()]));
         let error = sh("exit").run_with(&within(Limits::new().pids(0))).expect_err("nothing runs");
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL));
     });

@@ -39,7 +39,7 @@ __all__ = [
 _T = TypeVar("_T")
 _Name = str | bytes | PathLike[str]
 _Resource: TypeAlias = Literal["memory", "pids", "cpu_time", "cpus"]
-_Enforcer: TypeAlias = Literal["cgroup", "rlimit", "watch", "nobody"]
+_Enforcer: TypeAlias = Literal["cgroup", "rlimit", "watch", "unenforced"]
 _Program: TypeAlias = Template | TemplateCache | None
 _Options: TypeAlias = Mapping[str, object]
 
@@ -172,7 +172,7 @@ class Result:
         """The enforcer of each of the run's Limits.
 
         "cgroup": the kernel, for the whole process tree. "rlimit": the kernel, for each process or
-        for all processes of the user. "watch": this library, by periodic checks. "nobody": the
+        for all processes of the user. "watch": this library, by periodic checks. "unenforced": the
         limit is not enforced.
         """
     @property

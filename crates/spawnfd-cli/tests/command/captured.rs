@@ -333,6 +333,6 @@ fn a_reached_limit_is_reported() {
         assert_eq!(called.code, Some(125));
         assert!(called.stderr.starts_with("spawnfd: --cpu-quota: "), "{}", called.stderr);
         let (code, value) = json(&["--tree", "guard", "--cpu-quota", "1", "--enforce", "best-effort", "true"]);
-        assert_eq!((code, &value["limits"]), (Some(0), &serde_json::json!({"cpus": "nobody"})));
+        assert_eq!((code, &value["limits"]), (Some(0), &serde_json::json!({"cpus": "unenforced"})));
     });
 }

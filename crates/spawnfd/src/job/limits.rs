@@ -100,12 +100,12 @@ pub enum Enforcer {
     /// The library, which checks the tree at intervals.
     Watch,
     /// No mechanism.
-    Nobody,
+    Unenforced,
 }
 
 names!(Resource { Memory = "memory", Pids = "pids", CpuTime = "cpu_time", Cpus = "cpus", });
 
-names!(Enforcer { Cgroup = "cgroup", Rlimit = "rlimit", Watch = "watch", Nobody = "nobody", });
+names!(Enforcer { Cgroup = "cgroup", Rlimit = "rlimit", Watch = "watch", Unenforced = "unenforced", });
 
 /// One limit of a run, and the mechanism that enforced it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -268,7 +268,7 @@ pub(super) fn prepare(
         });
     }
     if limits.cpus.is_some() {
-        enforce(Resource::Cpus, in_cgroup.cpus, Enforcer::Nobody)?;
+        enforce(Resource::Cpus, in_cgroup.cpus, Enforcer::Unenforced)?;
     }
     Ok((tree, Some(LimitMonitor::new(enforced, ledger, max_tasks, budget, limits.cpus))))
 }
