@@ -75,10 +75,12 @@ pub unsafe fn make(number: u32, [first, second, third]: [usize; 3]) -> Result<us
 /// Makes a system call with all-zero arguments and returns its errno, which tells whether the call exists.
 pub(crate) fn probe(number: u32) -> Errno {
     // SAFETY: the callers pass only calls that refuse all-zero arguments before doing anything.
-    match Errno::check(unsafe { arch::syscall(number, [0; 6]) }) {
-        Ok(_) => Errno::EIO,
-        Err(errno) => errno,
-    }
+    failure(Errno::check(unsafe { arch::syscall(number, [0; 6]) }))
+}
+
+/// The errno of a call that returns only on failure.
+fn failure(result: Result<usize, Errno>) -> Errno {
+    result.err().unwrap_or(Errno::EIO)
 }
 
 /// Closes one descriptor.
@@ -391,26 +393,27 @@ pub fn poll(fds: &mut [abi::pollfd], timeout: Option<(i64, i64)>) -> Result<usiz
     enter!(__NR_ppoll, fds.as_mut_ptr(), fds.len(), timeout, mask, size_of::<SignalSet>())
 }
 
+/// Changes the calling task's signal mask, unless `set` is `None`, and returns the mask before.
+fn change_signal_mask(how: u32, set: Option<&SignalSet>) -> Result<SignalSet, Errno> {
+    let mut old: SignalSet = 0;
+    let set = set.map_or(core::ptr::null(), core::ptr::from_ref);
+    enter!(__NR_rt_sigprocmask, how, set, &raw mut old, size_of::<SignalSet>())?;
+    Ok(old)
+}
+
 /// Replaces the calling task's signal mask and returns the one before.
 pub fn set_signal_mask(mask: SignalSet) -> Result<SignalSet, Errno> {
-    let mut old: SignalSet = 0;
-    enter!(__NR_rt_sigprocmask, abi::SIG_SETMASK, &raw const mask, &raw mut old, size_of::<SignalSet>())?;
-    Ok(old)
+    change_signal_mask(abi::SIG_SETMASK, Some(&mask))
 }
 
 /// Adds signals to the calling task's mask and returns the mask before.
 pub fn block_signals(signals: SignalSet) -> Result<SignalSet, Errno> {
-    let mut old: SignalSet = 0;
-    enter!(__NR_rt_sigprocmask, abi::SIG_BLOCK, &raw const signals, &raw mut old, size_of::<SignalSet>())?;
-    Ok(old)
+    change_signal_mask(abi::SIG_BLOCK, Some(&signals))
 }
 
 /// The calling task's signal mask.
 pub fn signal_mask() -> SignalSet {
-    let mut mask: SignalSet = 0;
-    let _ =
-        enter!(__NR_rt_sigprocmask, abi::SIG_SETMASK, core::ptr::null::<u8>(), &raw mut mask, size_of::<SignalSet>());
-    mask
+    change_signal_mask(abi::SIG_SETMASK, None).unwrap_or(0)
 }
 
 /// Signals that have been sent to the calling task and are blocked.
@@ -473,10 +476,7 @@ pub fn make_default(signal: u32) -> Result<usize, Errno> {
 /// # Safety
 /// `argv` and `envp` must be NULL-terminated arrays of C strings.
 pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
-    match enter!(__NR_execve, path, argv, envp) {
-        Ok(_) => Errno::EIO,
-        Err(errno) => errno,
-    }
+    failure(enter!(__NR_execve, path, argv, envp))
 }
 
 /// Executes the program in an open file. Returns only on failure.
@@ -489,13 +489,8 @@ pub unsafe fn execve_descriptor(
     argv: *const *const c_char,
     envp: *const *const c_char,
 ) -> Errno {
-    if let Err(errno) = killed.refuse(Call::Execveat) {
-        return errno;
-    }
-    match enter!(__NR_execveat, fd, c"", argv, envp, abi::AT_EMPTY_PATH) {
-        Ok(_) => Errno::EIO,
-        Err(errno) => errno,
-    }
+    let permitted = killed.refuse(Call::Execveat);
+    failure(permitted.and_then(|()| enter!(__NR_execveat, fd, c"", argv, envp, abi::AT_EMPTY_PATH)))
 }
 
 /// Ends the calling process.

@@ -127,7 +127,7 @@ pub unsafe fn clone_child(
             parent_tid: 0,
             exit_signal: 0,
             stack: stack.bottom() as u64,
-            stack_size: stack.size() as u64,
+            stack_size: Stack::SIZE as u64,
             tls: 0,
             set_tid: 0,
             set_tid_size: 0,
@@ -137,7 +137,7 @@ pub unsafe fn clone_child(
         // SAFETY: the request is valid for its size and gives the child `stack`; the caller guarantees the rest.
         unsafe { arch::clone_call(abi::__NR_clone3, args, entry, data) }
     } else {
-        let top = stack.bottom() as usize + stack.size();
+        let top = stack.bottom() as usize + Stack::SIZE;
         // SAFETY: clone stores the pidfd where parent_tid points (CLONE_PIDFD); the rest as above.
         unsafe {
             arch::clone_call(abi::__NR_clone, [flags as usize, top, pidfd_at as usize, apart as usize, 0], entry, data)

@@ -5,14 +5,19 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use linux_raw_sys::general as abi;
 
-use crate::arch;
 use crate::errno::Errno;
+use crate::{RawFd, arch};
 
 const PAGE: usize = 4096;
 
-fn map(size: usize, protection: u32, flags: u32) -> Result<*mut u8, Errno> {
-    let args = [0, size, protection as usize, (flags | abi::MAP_ANONYMOUS) as usize, usize::MAX, 0];
-    // SAFETY: the kernel chooses the address, so a new anonymous mapping overlaps no other memory.
+/// The file of an anonymous mapping.
+const ANONYMOUS: RawFd = -1;
+
+/// Maps memory for reading and writing.
+fn map(size: usize, flags: u32, file: RawFd) -> Result<*mut u8, Errno> {
+    let flags = if file == ANONYMOUS { flags | abi::MAP_ANONYMOUS } else { flags };
+    let args = [0, size, (abi::PROT_READ | abi::PROT_WRITE) as usize, flags as usize, file as usize, 0];
+    // SAFETY: the kernel chooses the address, so a new mapping overlaps no other memory.
     Errno::check(unsafe { arch::syscall(abi::__NR_mmap, args) }).map(|address| address as *mut u8)
 }
 
@@ -44,7 +49,7 @@ impl Stack {
     /// ENOMEM: no memory or too many mappings.
     pub fn new() -> Result<Stack, Errno> {
         let flags = abi::MAP_PRIVATE | abi::MAP_STACK | abi::MAP_NORESERVE;
-        let guard = map(PAGE + Self::SIZE, abi::PROT_READ | abi::PROT_WRITE, flags)?;
+        let guard = map(PAGE + Self::SIZE, flags, ANONYMOUS)?;
         let stack = Stack { guard };
         let args = [guard as usize, PAGE, abi::PROT_NONE as usize, 0, 0, 0];
         // SAFETY: the page belongs to the new mapping, which no code uses yet.
@@ -54,10 +59,6 @@ impl Stack {
 
     pub(crate) fn bottom(&self) -> *mut u8 {
         self.guard.wrapping_add(PAGE)
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        Self::SIZE
     }
 }
 
@@ -88,7 +89,7 @@ impl<const N: usize> SharedWords<N> {
     /// ENOMEM: no memory or too many mappings.
     pub fn new() -> Result<SharedWords<N>, Errno> {
         const { Self::FITS };
-        let page = map(PAGE, abi::PROT_READ | abi::PROT_WRITE, abi::MAP_SHARED)?;
+        let page = map(PAGE, abi::MAP_SHARED, ANONYMOUS)?;
         Ok(SharedWords { words: page.cast() })
     }
 
@@ -98,16 +99,13 @@ impl<const N: usize> SharedWords<N> {
     ///
     /// # Errors
     /// EINVAL: the file is shorter than the words. ENOMEM, EACCES, EBADF: as mmap(2).
-    pub fn of(file: crate::RawFd) -> Result<SharedWords<N>, Errno> {
+    pub fn of(file: RawFd) -> Result<SharedWords<N>, Errno> {
         const { Self::FITS };
         if crate::call::size(file)? < size_of::<[AtomicU64; N]>() as u64 {
             return Err(Errno::EINVAL);
         }
-        let flags = abi::MAP_SHARED | abi::MAP_POPULATE;
-        let args = [0, PAGE, (abi::PROT_READ | abi::PROT_WRITE) as usize, flags as usize, file as usize, 0];
-        // SAFETY: the kernel chooses the address, so a new mapping overlaps no other memory.
-        let page = Errno::check(unsafe { arch::syscall(abi::__NR_mmap, args) })?;
-        Ok(SharedWords { words: page as *mut _ })
+        let page = map(PAGE, abi::MAP_SHARED | abi::MAP_POPULATE, file)?;
+        Ok(SharedWords { words: page.cast() })
     }
 
     /// The words.
@@ -163,7 +161,7 @@ pub fn fork_generation() -> Result<u64, Errno> {
 
     let mut mark = MARK.load(Ordering::Acquire);
     if mark.is_null() {
-        let page = map(PAGE, abi::PROT_READ | abi::PROT_WRITE, abi::MAP_PRIVATE)?;
+        let page = map(PAGE, abi::MAP_PRIVATE, ANONYMOUS)?;
         // SAFETY: the advice affects only the contents of our own page in a forked child.
         let advised =
             unsafe { arch::syscall(abi::__NR_madvise, [page as usize, PAGE, abi::MADV_WIPEONFORK as usize, 0, 0, 0]) };
@@ -188,8 +186,6 @@ pub fn fork_generation() -> Result<u64, Errno> {
         return Ok(generation);
     }
     let fresh = NEXT.fetch_add(1, Ordering::Relaxed);
-    match mark.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Ok(fresh),
-        Err(theirs) => Ok(theirs),
-    }
+    let theirs = mark.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire).err();
+    Ok(theirs.unwrap_or(fresh))
 }

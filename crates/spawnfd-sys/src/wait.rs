@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 use linux_raw_sys::general as abi;
 
 use crate::errno::Errno;
-use crate::{RawFd, arch};
+use crate::{RawFd, arch, call};
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +144,7 @@ fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
     }
     match first {
         // The child has ended, and another thread's wait or the child's own exit is about to reap it.
-        Ok(PidfdInfo { ppid, .. }) if ppid == own_pid() => wait_until_reaped(pidfd),
+        Ok(PidfdInfo { ppid, .. }) if call::getpid() == Ok(ppid as i32) => wait_until_reaped(pidfd),
         Err(Errno::ESRCH) => wait_until_reaped(pidfd),
         // The child of another process, or a kernel without PIDFD_GET_INFO.
         _ => return None,
@@ -158,11 +158,6 @@ fn info(pidfd: RawFd) -> Result<PidfdInfo, Errno> {
     // SAFETY: the request contains the size of `info`.
     Errno::check(unsafe { arch::syscall(abi::__NR_ioctl, args) })?;
     Ok(info)
-}
-
-fn own_pid() -> u32 {
-    // SAFETY: no arguments.
-    unsafe { arch::syscall(abi::__NR_getpid, [0; 6]) as u32 }
 }
 
 /// Waits for the POLLHUP that a pidfd reports once its process has been reaped, at most `REAPING`.
