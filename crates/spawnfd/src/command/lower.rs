@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Translates a command into the plan that the child carries out.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use spawnfd_child::{Data, Op, Plan, Step};
@@ -72,11 +72,10 @@ impl Lowered {
             return Err(refused.clone());
         }
         for (index, action) in command.actions.iter().enumerate() {
-            let (outcome, call) = match action {
-                Ok(action) => (action.validate(), action),
+            match action {
+                Ok(action) => action.validate().map_err(|errno| refused(command, index, action, errno))?,
                 Err(call) => return Err(Error::refused(Stage::Action(index), Errno::EINVAL, call.clone())),
-            };
-            outcome.map_err(|errno| refused(command, index, call, errno))?;
+            }
         }
         let namespaces = command.namespace_flags();
         let beside = match command.namespace {
@@ -126,7 +125,7 @@ impl Lowered {
             };
             lowered.action(index, number, action, command, features);
         }
-        let source = template.executed_by_descriptor().then(|| lowered.source(template.descriptor()));
+        let source = template.executed_by_descriptor().then(|| lowered.source(template.descriptor().as_raw_fd()));
         let (above, below) = table.room(lowered.sources.len());
         let highest = table.highest();
         Ok(Lowered {
@@ -160,10 +159,9 @@ impl Lowered {
                     .map(crate::signals::SignalSet::bits)
                     .or_else(thread::mask_in_engine)
                     .or_else(|| streams.map(|_| call::signal_mask())),
-                parent_death: match command.parent_death_signal {
-                    Some(signal) => call::getpid().ok().map(|parent| (signal as u32, parent)),
-                    None => None,
-                },
+                parent_death: command
+                    .parent_death_signal
+                    .and_then(|signal| Some((signal as u32, call::getpid().ok()?))),
                 program: template.program(source, renew),
                 owners_mapped: command.changes_user_namespace(),
                 filter: command.filter.clone().map(Data::Shared),
@@ -186,7 +184,12 @@ struct Numbers {
 impl Numbers {
     fn note(&mut self, command: &Command<'_>, index: usize, action: &Op<'_>) -> Result<()> {
         if let Some(fd) = action.reads() {
-            self.used(command, index, fd, action)?;
+            self.mention(fd);
+            // The program must have the number by now, unless it inherits the caller's descriptors. Other descriptors
+            // at that number, the caller's or the library's, differ between launchers.
+            if fd > 2 && !self.inherits && !self.keep.contains(&fd) {
+                return Err(refused(command, index, action, Errno::EBADF));
+            }
         }
         if let Some(fd) = action.makes() {
             self.provide(fd);
@@ -215,17 +218,6 @@ impl Numbers {
         if fd > 2 {
             self.keep.push(fd);
         }
-    }
-
-    /// Checks a number that an action copies or uses. The program must have the number by then, unless it inherits
-    /// the caller's descriptors. Other descriptors at that number, the caller's or the library's, differ between
-    /// launchers.
-    fn used(&mut self, command: &Command<'_>, index: usize, fd: RawFd, action: &Op<'_>) -> Result<()> {
-        self.mention(fd);
-        if fd > 2 && !self.inherits && !self.keep.contains(&fd) {
-            return Err(refused(command, index, action, Errno::EBADF));
-        }
-        Ok(())
     }
 
     fn kept(mut self) -> Vec<RawFd> {
@@ -275,11 +267,7 @@ impl Lowering {
         self.steps.push(Step { index, op });
     }
 
-    fn source(&mut self, fd: BorrowedFd<'_>) -> usize {
-        self.source_at(fd.as_raw_fd())
-    }
-
-    fn source_at(&mut self, fd: RawFd) -> usize {
+    fn source(&mut self, fd: RawFd) -> usize {
         if let Some(place) = self.sources.iter().position(|&source| source == fd) {
             return place;
         }
@@ -293,7 +281,7 @@ impl Lowering {
             if features.has_clone3() {
                 self.cgroup = Some((TREE, dir.as_raw_fd()));
             } else {
-                let dir = self.source(dir.as_fd());
+                let dir = self.source(dir.as_raw_fd());
                 self.step(TREE, Op::Cgroup { dir });
             }
         }
@@ -324,7 +312,7 @@ impl Lowering {
             match stdio {
                 Stdio::Inherit if closed[to as usize] => self.step(index, Op::Close { fd: to }),
                 Stdio::Inherit if streams.is_some() => {
-                    let source = self.source_at(to);
+                    let source = self.source(to);
                     self.step(index, Op::Place { source, to });
                 }
                 Stdio::Inherit => {}
@@ -335,14 +323,14 @@ impl Lowering {
                 }
                 Stdio::Null => self.step(index, Op::OpenNull { to }),
                 Stdio::Descriptor(descriptor) => {
-                    let source = self.source(descriptor.as_fd());
+                    let source = self.source(descriptor.number());
                     self.step(index, Op::Place { source, to });
                 }
                 Stdio::Piped => {
                     let (read, write) = pipe_with(PipeFlags::CLOEXEC)
                         .map_err(|e| Error::new(Stage::Stdio(to as u8), errno(e), "pipe2(O_CLOEXEC)"))?;
                     let (theirs, ours) = if to == 0 { (read, write) } else { (write, read) };
-                    let source = self.source(theirs.as_fd());
+                    let source = self.source(theirs.as_raw_fd());
                     self.step(index, Op::Place { source, to });
                     self.child_ends.push(theirs);
                     self.pipes[to as usize] = Some(ours);
@@ -360,7 +348,7 @@ impl Lowering {
                 return Err(given.out_of_range());
             }
             let fd = given.open_for_start()?;
-            let source = self.source(fd.as_fd());
+            let source = self.source(fd.as_raw_fd());
             self.step(GIVEN, Op::Place { source, to: given.number });
             table.provide(given.number);
             self.child_ends.push(fd);
@@ -378,7 +366,7 @@ impl Lowering {
             }
             _ => {}
         }
-        let op = action.clone().map_source(|source| self.source_at(command.source_number(source)));
+        let op = action.clone().map_source(|source| self.source(command.source_number(source)));
         self.step(number, op);
     }
 
