@@ -50,10 +50,12 @@ impl Announcement {
     }
 
     /// Writes the pid of a process that already runs, on its behalf.
-    pub fn make_for(&self, pid: i32) {
+    ///
+    /// `false`: the word no longer contains the ticket. The parent has already written the pid or released the slot.
+    pub fn make_for(&self, pid: i32) -> bool {
         // SAFETY: the keeper, which `self` owns a reference to, keeps the word allocated.
         let word = unsafe { self.word.as_ref() };
-        let _ = word.compare_exchange(self.ticket, pid as u64, Ordering::AcqRel, Ordering::Relaxed);
+        word.compare_exchange(self.ticket, pid as u64, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Writes the calling process's pid.
@@ -65,11 +67,7 @@ impl Announcement {
         if call::getppid()? == 0 {
             return Ok(());
         }
-        // SAFETY: the keeper, which `self` owns a reference to, keeps the word allocated.
-        let word = unsafe { self.word.as_ref() };
-        let own = call::getpid()? as u64;
-        // If the word no longer contains the ticket, the parent has already written the pid or released the slot.
-        let written = word.compare_exchange(self.ticket, own, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let written = self.make_for(call::getpid()?);
         if written && call::getppid()? != self.parent { Err(Errno::ESRCH) } else { Ok(()) }
     }
 }

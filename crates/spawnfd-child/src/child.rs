@@ -27,14 +27,17 @@ pub(crate) struct Start<'a, 'p> {
     pub mask: Option<SignalSet>,
 }
 
-/// Entry point of a child.
+/// Entry point of a child, which performs the plan.
 ///
 /// # Safety
 /// `start` points to a [`Start`] that does not change until the child has exec'd or exited.
 pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
     // SAFETY: by this function's contract.
     let start = unsafe { &*start.cast::<Start<'_, '_>>() };
-    let failure = become_program(start);
+    let failure = match prepare(start) {
+        Ok((sources, path)) => Failure { stage: Stage::Exec, errno: exec(start.plan, &sources, path) },
+        Err(failure) => failure,
+    };
     start.report.store(failure.pack(), Ordering::Release);
     call::exit(127)
 }
@@ -124,14 +127,6 @@ impl<T> At<T> for Result<T, Errno> {
     #[inline]
     fn at(self, stage: Stage) -> Result<T, Failure> {
         self.map_err(|errno| Failure { stage, errno })
-    }
-}
-
-/// Performs the plan. Returns only on failure.
-fn become_program(start: &Start<'_, '_>) -> Failure {
-    match prepare(start) {
-        Ok((sources, path)) => Failure { stage: Stage::Exec, errno: exec(start.plan, &sources, path) },
-        Err(failure) => failure,
     }
 }
 

@@ -44,10 +44,6 @@ pub struct Launched {
     pub caught: Option<SignalSet>,
 }
 
-/// No child was created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaunchError(pub Errno);
-
 /// Which handlers the child may have, given the clone call: clone3 clears them, clone keeps them.
 pub(crate) fn settled(options: CloneOptions, handlers: Handlers) -> Handlers {
     match (options.clone3, handlers) {
@@ -57,18 +53,18 @@ pub(crate) fn settled(options: CloneOptions, handlers: Handlers) -> Handlers {
     }
 }
 
-/// Calls `clone` with all signals blocked if the child may have handlers, and passes it the previous mask.
-fn with_signals_blocked<T>(
-    options: CloneOptions,
+/// Calls `clone`, if `block` with all signals blocked, and passes it the previous mask.
+pub(crate) fn with_signals_blocked<T>(
+    block: bool,
     clone: impl FnOnce(Option<SignalSet>) -> Result<T, Errno>,
-) -> Result<T, LaunchError> {
-    let blocked = if options.clone3 { None } else { Some(call::set_signal_mask(u64::MAX).map_err(LaunchError)?) };
+) -> Result<T, Errno> {
+    let blocked = if block { Some(call::set_signal_mask(u64::MAX)?) } else { None };
     let launched = clone(blocked);
     if let Some(mask) = blocked {
         // Cannot fail: the same call has just succeeded.
         let _ = call::set_signal_mask(mask);
     }
-    launched.map_err(LaunchError)
+    launched
 }
 
 /// Starts a child that performs `plan`; returns when the child has become the program or has failed.
@@ -78,14 +74,14 @@ fn with_signals_blocked<T>(
 /// `options.clone3`.
 ///
 /// # Errors
-/// [`LaunchError`] if no child was created; see [`spawnfd_sys::clone_child`].
+/// No child was created; see [`spawnfd_sys::clone_child`].
 pub fn launch(
     memory: &mut ChildMemory,
     options: CloneOptions,
     table: Table,
     plan: &Plan<'_>,
     handlers: Handlers,
-) -> Result<Launched, LaunchError> {
+) -> Result<Launched, Errno> {
     // A child that shares our memory reports on our stack; only other children need the shared page.
     let near = [AtomicU64::new(0), AtomicU64::new(0)];
     let [far @ .., _, _] = memory.words.get();
@@ -93,7 +89,7 @@ pub fn launch(
     report.store(PENDING, Ordering::Release);
     caught.store(NOT_READ, Ordering::Release);
     let options = CloneOptions { share_descriptors: !matches!(table, Table::Copied), ..options };
-    let child = with_signals_blocked(options, |blocked| {
+    let child = with_signals_blocked(!options.clone3, |blocked| {
         let handlers = settled(options, handlers);
         let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
         // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes only to
@@ -111,10 +107,10 @@ pub fn launch(
 /// The zombie has no memory and no descriptors, and only a wait with `__WALL` finds it.
 ///
 /// # Errors
-/// [`LaunchError`] if no child was created; see [`spawnfd_sys::clone_child`].
-pub fn leave_marker(memory: &mut ChildMemory, clone3: bool) -> Result<Cloned, LaunchError> {
+/// No child was created; see [`spawnfd_sys::clone_child`].
+pub fn leave_marker(memory: &mut ChildMemory, clone3: bool) -> Result<Cloned, Errno> {
     let options = CloneOptions { share_memory: true, share_descriptors: true, clone3, ..CloneOptions::default() };
-    with_signals_blocked(options, |_| {
+    with_signals_blocked(!options.clone3, |_| {
         // SAFETY: `enter_and_end` reads and writes nothing; the exclusive borrow of `memory` makes `stack` ours.
         // Signals are blocked if the child may have handlers.
         unsafe { clone_child(&options, &memory.stack, enter_and_end, core::ptr::null(), None) }
@@ -130,12 +126,12 @@ pub fn leave_marker(memory: &mut ChildMemory, clone3: bool) -> Result<Cloned, La
 /// the memory. A kill by a filter counts as a core dump, whatever RLIMIT_CORE says.
 ///
 /// # Errors
-/// [`LaunchError`]: no child was created (see [`spawnfd_sys::clone_child`]), or the child ended in another way than by
-/// SIGSYS (ECANCELED).
+/// No child was created (see [`spawnfd_sys::clone_child`]), or the child ended in another way than by SIGSYS
+/// (ECANCELED).
 ///
 /// # References
 /// Linux 5.16, commit 0258b5fd7c71: "coredump: Limit coredumps to a single thread group".
-pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bool) -> Result<Calls, LaunchError> {
+pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bool) -> Result<Calls, Errno> {
     const SIGSYS: i32 = 31;
     // The filter may kill clone3 as well.
     let options = CloneOptions { share_memory, share_descriptors: true, ..CloneOptions::default() };
@@ -144,7 +140,7 @@ pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bo
     loop {
         progress.store(UNPROBED, Ordering::Release);
         let probe = Probe { calls, own_memory: !share_memory, progress };
-        let child = with_signals_blocked(options, |_| {
+        let child = with_signals_blocked(!options.clone3, |_| {
             // SAFETY: `enter_probe` writes to `stack`, ours by the exclusive borrow of `memory`, and to a word. `probe`
             // outlives the call, which returns when the child has exited. Signals are blocked.
             unsafe { clone_child(&options, &memory.stack, enter_probe, (&raw const probe).cast(), None) }
@@ -157,7 +153,7 @@ pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bo
             return Ok(killed);
         }
         let call = usize::try_from(at).ok().and_then(|at| Call::ALL.get(at)).filter(|_| status & 0x7f == SIGSYS);
-        let Some(&call) = call else { return Err(LaunchError(Errno::ECANCELED)) };
+        let Some(&call) = call else { return Err(Errno::ECANCELED) };
         killed = killed.with(call);
         for &made in Call::ALL.iter().take(call as usize + 1) {
             calls = calls.without(made);
@@ -174,6 +170,13 @@ pub(crate) fn found(caught: &AtomicU64) -> Option<SignalSet> {
 pub struct Detached(pub(crate) Arc<Shared>);
 
 impl Detached {
+    /// A child with memory of its own, which uses only `words` of the returned value.
+    pub(crate) fn with_own_memory(plan: Arc<Plan<'static>>, words: SharedWords) -> Detached {
+        let (report, caught, apart) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(0));
+        let (table, handlers) = (Table::Copied, Handlers::Unknown);
+        Detached(Arc::new(Shared { plan, table, handlers, mask: None, report, caught, apart, words: Some(words) }))
+    }
+
     /// The plan that the child performs.
     pub fn plan(&self) -> &Plan<'static> {
         &self.0.plan
@@ -212,20 +215,17 @@ pub struct SlotInUse {
 }
 
 impl SlotInUse {
-    /// Returns the [`ChildMemory`] once the child has left the caller's memory.
+    /// Returns the [`ChildMemory`] and the child's outcome once the child has left the caller's memory.
     ///
     /// # Errors
     /// `self`, while the child still uses the stack.
-    pub fn back(self) -> Result<ChildMemory, SlotInUse> {
+    pub fn back(self) -> Result<(ChildMemory, Detached), SlotInUse> {
         if self.started.outcome().is_none() {
             return Err(self);
         }
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and neither field is used again: each is moved out once.
-        let (memory, started) =
-            unsafe { (ManuallyDrop::take(&mut this.memory), core::ptr::read(&raw const this.started)) };
-        drop(started);
-        Ok(memory)
+        Ok(unsafe { (ManuallyDrop::take(&mut this.memory), core::ptr::read(&raw const this.started)) })
     }
 }
 
@@ -246,45 +246,34 @@ impl Drop for SlotInUse {
 /// may close its own descriptors as soon as the call returns.
 ///
 /// # Errors
-/// [`LaunchError`] and the [`ChildMemory`] if no child was created; EINVAL for another table, or without `share_memory`.
+/// The errno and the [`ChildMemory`] if no child was created; EINVAL for another table, or without `share_memory`.
 pub fn detach(
     memory: ChildMemory,
     options: CloneOptions,
     table: Table,
     plan: Arc<Plan<'static>>,
     handlers: Handlers,
-) -> Result<(Cloned, Detached, SlotInUse), (LaunchError, ChildMemory)> {
+) -> Result<(Cloned, Detached, SlotInUse), (Errno, ChildMemory)> {
     if !options.share_memory || !matches!(table, Table::Passed { .. }) {
-        return Err((LaunchError(Errno::EINVAL), memory));
+        return Err((Errno::EINVAL, memory));
     }
     let options = CloneOptions { share_descriptors: true, ..options };
-    let mut shared = Arc::new(Shared {
-        mask: plan.signal_mask,
-        plan,
-        table,
-        handlers: settled(options, handlers),
-        report: AtomicU64::new(PENDING),
-        caught: AtomicU64::new(NOT_READ),
-        apart: AtomicU32::new(1),
-        words: None,
-    });
-    let launched = with_signals_blocked(options, |blocked| {
-        if let (None, Some(shared)) = (shared.mask, Arc::get_mut(&mut shared)) {
-            shared.mask = blocked;
-        }
+    let handlers = settled(options, handlers);
+    let launched = with_signals_blocked(!options.clone3, |blocked| {
+        let mask = plan.signal_mask.or(blocked);
+        let (report, caught, apart) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(1));
+        let shared = Arc::new(Shared { plan, table, handlers, mask, report, caught, apart, words: None });
         // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes only to `stack` and to
         // words of `shared`. `memory` and `shared` go into a `SlotInUse`, which frees neither before the kernel has cleared
         // `apart`. Signals are blocked if the child may have handlers.
-        unsafe {
+        let child = unsafe {
             clone_child(&options, &memory.stack, enter_detached, Arc::as_ptr(&shared).cast(), Some(&shared.apart))
-        }
+        }?;
+        Ok((child, Detached(shared)))
     });
     match launched {
-        Ok(child) => {
-            let started = Detached(shared);
-            Ok((child, started.clone(), SlotInUse { started, memory: ManuallyDrop::new(memory) }))
-        }
-        Err(error) => Err((error, memory)),
+        Ok((child, started)) => Ok((child, started.clone(), SlotInUse { started, memory: ManuallyDrop::new(memory) })),
+        Err(errno) => Err((errno, memory)),
     }
 }
 
@@ -293,14 +282,14 @@ pub fn detach(
 /// The child uses nothing of the caller, so its actions may block for any time. The cost is a copy of the page tables.
 ///
 /// # Errors
-/// [`LaunchError`] if no child was created.
+/// No child was created.
 pub fn detach_with_own_memory(
     memory: &mut ChildMemory,
     options: CloneOptions,
     plan: Arc<Plan<'static>>,
     handlers: Handlers,
-) -> Result<(Cloned, Detached), LaunchError> {
-    let words: SharedWords = SharedWords::new().map_err(LaunchError)?;
+) -> Result<(Cloned, Detached), Errno> {
+    let words: SharedWords = SharedWords::new()?;
     let [report, caught, ..] = words.get();
     report.store(PENDING, Ordering::Release);
     caught.store(NOT_READ, Ordering::Release);
@@ -308,13 +297,11 @@ pub fn detach_with_own_memory(
     let (table, handlers) = (Table::Copied, settled(options, handlers));
     // The kernel does not clear this word for a child with memory of its own, and no thread waits on the word.
     let apart = AtomicU32::new(0);
-    let child = with_signals_blocked(options, |blocked| {
+    let child = with_signals_blocked(!options.clone3, |blocked| {
         let start = Start { plan: &plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
         // SAFETY: the child has a copy of this memory, including the stack and `start`. Only the words are shared.
         // Signals are blocked if the child may have handlers.
         unsafe { clone_child(&options, &memory.stack, enter, (&raw const start).cast(), Some(&apart)) }
     })?;
-    let (report, caught) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ));
-    let shared = Shared { plan, table, handlers, mask: None, report, caught, apart, words: Some(words) };
-    Ok((child, Detached(Arc::new(shared))))
+    Ok((child, Detached::with_own_memory(plan, words)))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Both halves of one spawn: the parent, and the child that runs until exec.
 //!
-//! The parent builds a complete [`Plan`] before the child exists, and the child performs it in `become_program`.
+//! The parent builds a complete [`Plan`] before the child exists, and the child performs it in `enter`.
 //! [`launch`] creates the child and sleeps until the child has exec'd or failed. [`detach`] and [`detach_with_own_memory`]
 //! return without waiting for exec. [`leave_marker`] creates a child that exits at once. [`killed_calls`] creates
 //! children that probe which system calls a seccomp filter kills.
@@ -29,8 +29,7 @@ pub use action::{Arg, CapabilitySets, Op, Parked, SystemCall};
 pub use announce::Announcement;
 pub use data::Data;
 pub use launch::{
-    ChildMemory, Detached, LaunchError, Launched, SlotInUse, detach, detach_with_own_memory, killed_calls, launch,
-    leave_marker,
+    ChildMemory, Detached, Launched, SlotInUse, detach, detach_with_own_memory, killed_calls, launch, leave_marker,
 };
 pub use namespace::{Namespace, detach_in_namespace, launch_in_namespace};
 pub use plan::{Check, Handlers, Identity, Pinned, Plan, Program, Step, Table, is_candidate};

@@ -8,13 +8,13 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use spawnfd_sys::call;
-use spawnfd_sys::{CloneOptions, Cloned, FreshFd, RawFd, SharedWords, Stack, abi, clone_child, wait_pidfd};
+use spawnfd_sys::{CloneOptions, Cloned, Errno, FreshFd, RawFd, SharedWords, Stack, abi, clone_child, wait_pidfd};
 
 use crate::action::{CapabilitySets, limit_capabilities};
-use crate::child::{Shared, Start, enter};
-use crate::launch::{ChildMemory, Detached, LaunchError, Launched, NOT_READ, found, settled};
+use crate::child::{Start, enter};
+use crate::launch::{ChildMemory, Detached, Launched, NOT_READ, found, settled, with_signals_blocked};
 use crate::plan::{Handlers, Plan, Table};
-use crate::report::{Failure, Outcome, PENDING, Stage};
+use crate::report::{Failure, Outcome, Stage};
 
 /// A pid namespace that exists already.
 #[derive(Clone, Copy, Debug)]
@@ -32,35 +32,32 @@ pub struct Namespace {
 /// caller's table.
 ///
 /// # Errors
-/// [`LaunchError`] if no child was created.
+/// No child was created.
 pub fn launch_in_namespace(
     memory: &mut ChildMemory,
     options: CloneOptions,
     namespace: Namespace,
     plan: &Plan<'_>,
     handlers: Handlers,
-) -> Result<Launched, LaunchError> {
+) -> Result<Launched, Errno> {
     start(&memory.stack, &memory.words, options, namespace, plan, handlers, None)
 }
 
 /// Starts a child in the namespace, and returns as soon as the child exists.
 ///
 /// # Errors
-/// [`LaunchError`] if no child was created.
+/// No child was created.
 pub fn detach_in_namespace(
     memory: &mut ChildMemory,
     options: CloneOptions,
     namespace: Namespace,
     plan: Arc<Plan<'static>>,
     handlers: Handlers,
-) -> Result<(Cloned, Detached), LaunchError> {
-    let words = SharedWords::new().map_err(LaunchError)?;
+) -> Result<(Cloned, Detached), Errno> {
+    let words = SharedWords::new()?;
     let apart = AtomicU32::new(0);
     let child = start(&memory.stack, &words, options, namespace, &plan, handlers, Some(&apart))?.child;
-    let (report, caught) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ));
-    let handlers = settled(options, handlers);
-    let shared = Shared { plan, table: Table::Copied, handlers, mask: None, report, caught, apart, words: Some(words) };
-    Ok((child, Detached(Arc::new(shared))))
+    Ok((child, Detached::with_own_memory(plan, words)))
 }
 
 /// Starts a child in the namespace. With `apart` the function returns as soon as the child exists.
@@ -72,33 +69,23 @@ fn start(
     plan: &Plan<'_>,
     handlers: Handlers,
     apart: Option<&AtomicU32>,
-) -> Result<Launched, LaunchError> {
+) -> Result<Launched, Errno> {
     let [report, caught, pid, pidfd] = words.get();
-    [report, caught]
-        .into_iter()
-        .zip([Stage::Namespace.progress(), NOT_READ])
-        .for_each(|(word, none)| word.store(none, Ordering::Release));
+    report.store(Stage::Namespace.progress(), Ordering::Release);
+    caught.store(NOT_READ, Ordering::Release);
     pid.store(0, Ordering::Release);
     // The intermediate process shares the caller's table, so the child's pidfd appears there. Signals stay blocked so
     // that none kills the intermediate process between clone and its report.
     let intermediate = CloneOptions { share_memory: false, share_descriptors: true, namespaces: 0, ..options };
     let options =
         CloneOptions { share_memory: false, share_descriptors: false, cgroup: None, clone_parent: true, ..options };
-    let mask = call::set_signal_mask(u64::MAX).map_err(LaunchError)?;
-    let start = Start {
-        plan,
-        table: Table::Copied,
-        report,
-        handlers: settled(options, handlers),
-        caught,
-        mask: plan.signal_mask.or(Some(mask)),
-    };
-    let inside = Intermediate { start, namespace, options, stack, apart, launched: [pid, pidfd] };
-    // SAFETY: both processes have memory of their own; only the words are shared. Signals are blocked.
-    let launched = unsafe { clone_child(&intermediate, stack, enter_namespace, (&raw const inside).cast(), None) };
-    // Cannot fail: the same call has just succeeded.
-    let _ = call::set_signal_mask(mask);
-    let outer = launched.map_err(LaunchError)?;
+    let (table, handlers) = (Table::Copied, settled(options, handlers));
+    let outer = with_signals_blocked(true, |blocked| {
+        let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
+        let inside = Intermediate { start, namespace, options, stack, apart, launched: [pid, pidfd] };
+        // SAFETY: both processes have memory of their own; only the words are shared. Signals are blocked.
+        unsafe { clone_child(&intermediate, stack, enter_namespace, (&raw const inside).cast(), None) }
+    })?;
     let outcome = Outcome::of(report.load(Ordering::Acquire));
     let caught = found(caught);
     match pid.load(Ordering::Acquire) as i32 {

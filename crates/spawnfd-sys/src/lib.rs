@@ -30,7 +30,7 @@ pub use calls::{Call, Calls};
 pub use clone::{CloneOptions, Cloned, FreshFd, clone_child, has_clone3};
 pub use errno::Errno;
 pub use memory::{SharedWords, Stack, fork_generation};
-pub use passing::{MAX_PASSED, pass_descriptors, receive, receive_descriptors, send};
+pub use passing::{MAX_PASSED, receive, receive_descriptors, send};
 pub use wait::{Ended, Used, reap_unsignalled, signal_that_ended, wait_pidfd};
 
 pub use linux_raw_sys::general as abi;

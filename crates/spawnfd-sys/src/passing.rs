@@ -59,24 +59,15 @@ impl Control {
     }
 }
 
-/// Sends `fds` (at most [`MAX_PASSED`]) with `tag` into `socket`, without blocking.
-///
-/// # Errors
-/// EBADF: one of `fds` is not open. ETOOMANYREFS: an unprivileged user has more descriptors in unread messages than
-/// RLIMIT_NOFILE allows. EAGAIN: the socket's queue is full. EINVAL: more than [`MAX_PASSED`].
-///
-/// # References
-/// unix(7), SCM_RIGHTS.
-#[doc(alias = "sendmsg")]
-pub fn pass_descriptors(socket: RawFd, tag: u64, fds: &[RawFd]) -> Result<(), Errno> {
-    send(socket, &mut tag.to_ne_bytes(), fds)
-}
-
 /// Sends `bytes` as one message with `fds` (at most [`MAX_PASSED`]), without blocking. Does not change the bytes.
 ///
 /// # Errors
-/// As [`pass_descriptors`]. EMSGSIZE: the message is longer than the socket accepts. EPIPE, ECONNRESET: the other end
-/// is closed.
+/// EBADF: one of `fds` is not open. ETOOMANYREFS: an unprivileged user has more descriptors in unread messages than
+/// RLIMIT_NOFILE allows. EAGAIN: the socket's queue is full. EINVAL: more than [`MAX_PASSED`]. EMSGSIZE: the message
+/// is longer than the socket accepts. EPIPE, ECONNRESET: the other end is closed.
+///
+/// # References
+/// unix(7), SCM_RIGHTS.
 #[doc(alias = "sendmsg")]
 pub fn send(socket: RawFd, bytes: &mut [u8], fds: &[RawFd]) -> Result<(), Errno> {
     if fds.len() > MAX_PASSED {

@@ -179,8 +179,7 @@ fn count_filters() -> Option<u32> {
 /// No probe child can be started, or another signal ended it.
 fn probe() -> Result<Calls, Errno> {
     let calls = if is_patched_version() { Calls::ALL } else { Calls::ALL.without(Call::Builder) };
-    let killed =
-        killed_calls(&mut ChildMemory::new()?, calls, probe_may_share_memory()).map_err(|refused| refused.0)?;
+    let killed = killed_calls(&mut ChildMemory::new()?, calls, probe_may_share_memory())?;
     spawnfd_guard::sys::disable_calls(killed.contains(Call::PidfdOpen), killed.contains(Call::PidfdSendSignal));
     Ok(killed)
 }

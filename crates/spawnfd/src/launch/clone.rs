@@ -4,12 +4,12 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use spawnfd_child::{Failure, Launched, Outcome, Plan, Stage, launch};
-use spawnfd_sys::{CloneOptions, Errno, signal_that_ended};
+use spawnfd_child::{ChildMemory, Failure, Handlers, Launched, Outcome, Plan, Stage, launch};
+use spawnfd_sys::{CloneOptions, Errno, call, signal_that_ended};
 
-use super::outcome::{SIGSYS, closed_source, explain, explain_killed};
-use super::slots::Slot;
-use super::tables::{ClosedSource, Refusal, Strategy, renew_pidfd};
+use super::outcome::{SIGSYS, closed_source, explain_killed};
+use super::slots::{self, Slot};
+use super::tables::{Refusal, Strategy, renew_pidfd};
 use super::{Attempt, Launch, handlers, reap};
 use crate::child::{Child, Started};
 use crate::command::stage_of;
@@ -27,7 +27,6 @@ impl Arrived {
     /// The answer of a launcher that waited for the child.
     pub(super) fn answer(self, attempt: &Attempt<'_, '_>) -> Launch {
         let Arrived { pid, pidfd, outcome } = self;
-        let name = attempt.command.program_name();
         let child = |pidfd| Child::new(pid, pidfd, Started::Clone, None);
         match outcome {
             Outcome::Program { renewed } => {
@@ -39,10 +38,10 @@ impl Arrived {
             Outcome::Killed(_) if attempt.command.takes_killed => Launch::Started(child(pidfd)),
             Outcome::Failed(failure) => {
                 reap(&pidfd);
-                Launch::Failed(explain(&attempt.plan, attempt.template, name, Some(failure)))
+                attempt.failed_in_child(Some(failure))
             }
             Outcome::Killed(stage) => {
-                let ended = reap(&pidfd);
+                let (name, ended) = (attempt.command.program_name(), reap(&pidfd));
                 Launch::Failed(explain_killed(&attempt.plan, attempt.template, name, stage, ended))
             }
         }
@@ -79,10 +78,33 @@ impl NoChild {
     }
 }
 
-impl From<ClosedSource> for NoChild {
-    fn from(ClosedSource: ClosedSource) -> NoChild {
-        NoChild::ClosedSource
+/// Calls `start` with a slot, and returns the slot to the pool.
+pub(super) fn with_slot<T>(start: impl FnOnce(&mut Slot) -> Result<T, NoChild>) -> Result<T, NoChild> {
+    let mut slot = slots::take().map_err(NoChild::Clone)?;
+    let started = start(&mut slot);
+    slots::put(slot);
+    started
+}
+
+/// Starts a child with a copy of the caller's table: calls `start` with plainer options until the kernel accepts
+/// them. The last argument of `start` is the time for [`handlers::learn`].
+pub(super) fn with_copied_table<T>(
+    attempt: &Attempt<'_, '_>,
+    mut options: CloneOptions,
+    mut start: impl FnMut(&mut ChildMemory, CloneOptions, Handlers, u64) -> Result<T, Errno>,
+) -> Result<T, NoChild> {
+    if attempt.plan.sources.iter().any(|&source| call::descriptor_flags(source).is_err()) {
+        return Err(NoChild::ClosedSource);
     }
+    with_slot(|slot| {
+        loop {
+            let (handlers, begun) = handlers::before_clone(options.clone3);
+            match start(&mut slot.memory, options, handlers, begun) {
+                Ok(started) => return Ok(started),
+                Err(refused) => plainer(&mut options, &attempt.features, refused)?,
+            }
+        }
+    })
 }
 
 /// Starts the plan. `try_scm_rights`: as for [`Strategy::for_sleeping_caller`].
@@ -95,29 +117,27 @@ pub(super) fn start(
 ) -> Result<Arrived, NoChild> {
     for strategy in Strategy::for_sleeping_caller(plan, &options, features, try_scm_rights) {
         let mut may_renew = true;
-        while let Some(table) = strategy.prepare(slot, &plan.sources, features)? {
+        while let Some(table) = strategy.prepare(slot, &plan.sources, features).or(Err(NoChild::ClosedSource))? {
             let (handlers, begun) = handlers::before_clone(options.clone3);
             let launched = match launch(&mut slot.memory, options, table, plan, handlers) {
                 Ok(launched) => launched,
                 Err(refused) => {
-                    slot.discard_channel();
-                    plainer(&mut options, features, refused.0)?;
+                    slot.channel = None;
+                    plainer(&mut options, features, refused)?;
                     continue;
                 }
             };
-            if let Some(caught) = launched.caught {
-                handlers::learn(caught, begun);
-            }
+            handlers::learn(launched.caught, begun);
             let launched = Arrived::from(launched);
             let Some(errno) = failure_in_table(&launched).filter(|_| strategy != Strategy::CopyTable) else {
                 if matches!(launched.outcome, Outcome::Killed(_)) {
-                    slot.discard_channel();
+                    slot.channel = None;
                 } else {
                     strategy.learn_works(features, &plan.sources);
                 }
                 return Ok(launched);
             };
-            slot.discard_channel();
+            slot.channel = None;
             reap(&launched.pidfd);
             match strategy.refusal(errno) {
                 Refusal::ClosedSource => return Err(NoChild::ClosedSource),
@@ -152,7 +172,7 @@ fn failure_in_table(launched: &Arrived) -> Option<Errno> {
 ///
 /// # Errors
 /// No plainer clone is left.
-pub(super) fn plainer(options: &mut CloneOptions, features: &Features, refused: Errno) -> Result<(), NoChild> {
+fn plainer(options: &mut CloneOptions, features: &Features, refused: Errno) -> Result<(), NoChild> {
     // EPERM may concern the namespaces, or be a filter's answer to clone3 itself.
     if options.clone3 && matches!(refused, Errno::ENOSYS | Errno::EPERM) && !features.probe_clone3() {
         options.clone3 = false;

@@ -8,10 +8,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use spawnfd_child::{Data, Detached, Plan, Program};
-use spawnfd_sys::{ArgBlock, CloneOptions, Cloned, call};
+use spawnfd_child::{Data, Detached, Plan, Program, detach, detach_with_own_memory};
+use spawnfd_sys::{ArgBlock, CloneOptions, Cloned};
 
-use super::clone::{self, NoChild, plainer};
+use super::clone::{start, with_copied_table, with_slot};
 use super::outcome::detached;
 use super::slots::{self, Slot, Taken};
 use super::tables::Strategy;
@@ -32,7 +32,12 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
         }
     }
     if attempt.may_block {
-        return match copy_memory(attempt.options, &attempt.plan, &attempt.features) {
+        // The child has its own memory. The number of such children has no limit.
+        let options = CloneOptions { share_memory: false, ..attempt.options };
+        let copied = with_copied_table(attempt, options, |memory, options, handlers, _| {
+            detach_with_own_memory(memory, options, attempt.plan.clone(), handlers)
+        });
+        return match copied {
             Ok((child, started)) => Launch::Started(detached(attempt, child, started, Strategy::CopyTable)),
             Err(no_child) => no_child.answer(attempt),
         };
@@ -58,38 +63,15 @@ fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Fea
     };
     let (handlers, begun) = handlers::before_clone(options.clone3);
     let Slot { generation, memory, channel } = slot;
-    match spawnfd_child::detach(memory, options, table, plan.clone(), handlers) {
+    match detach(memory, options, table, plan.clone(), handlers) {
         Ok((child, started, in_use)) => {
-            slots::lend(Taken { in_use, generation, channel, started: started.clone(), begun });
+            slots::lend(Taken { in_use, generation, channel, begun });
             Some((child, started))
         }
         // The channel has descriptors for a child that does not exist, so close it.
         Err((_, memory)) => {
             slots::put(Slot { generation, memory, channel: None });
             None
-        }
-    }
-}
-
-/// Clones a child with its own memory, without a limit on their number: for actions that may block forever.
-fn copy_memory(
-    mut options: CloneOptions,
-    plan: &Arc<Plan<'static>>,
-    features: &Features,
-) -> std::result::Result<(Cloned, Detached), NoChild> {
-    options.share_memory = false;
-    if plan.sources.iter().any(|&source| call::descriptor_flags(source).is_err()) {
-        return Err(NoChild::ClosedSource);
-    }
-    let mut slot = slots::take().map_err(NoChild::Clone)?;
-    loop {
-        let (handlers, _) = handlers::before_clone(options.clone3);
-        match spawnfd_child::detach_with_own_memory(&mut slot.memory, options, plan.clone(), handlers) {
-            Ok(started) => {
-                slots::put(slot);
-                return Ok(started);
-            }
-            Err(refused) => plainer(&mut options, features, refused.0)?,
         }
     }
 }
@@ -103,11 +85,9 @@ fn probe_scm_rights(plan: &Plan<'_>, features: &Features) {
         return;
     }
     let options = CloneOptions { share_memory: true, clone3: features.has_clone3(), ..CloneOptions::default() };
-    let Ok(mut slot) = slots::take() else { return };
-    if let Ok(arrived) = clone::start(&mut slot, options, &without_program(plan), features, true) {
+    if let Ok(arrived) = with_slot(|slot| start(slot, options, &without_program(plan), features, true)) {
         reap(&arrived.pidfd);
     }
-    slots::put(slot);
 }
 
 /// A plan with the same sources that fails at exec: there is nothing to execute.

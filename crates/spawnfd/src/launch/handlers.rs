@@ -40,8 +40,9 @@ pub(super) fn before_clone(clone3: bool) -> (Handlers, u64) {
     (if fresh { Handlers::Known(CAUGHT.load(Ordering::Acquire)) } else { Handlers::Unknown }, now)
 }
 
-/// Records the handlers that a child found. The child was cloned at `begun`.
-pub(super) fn learn(caught: u64, begun: u64) {
+/// Records the handlers that a child found; `None` if it has not looked. The child was cloned at `begun`.
+pub(super) fn learn(caught: Option<u64>, begun: u64) {
+    let Some(caught) = caught else { return };
     // A signal that was caught once may be caught again, so it stays in the set.
     CAUGHT.fetch_or(caught, Ordering::AcqRel);
     READ.fetch_max(begun, Ordering::Release);

@@ -13,7 +13,6 @@ use spawnfd_sys::{
     ActionArg, Builder, BuilderAction as Action, BuilderActions, CloneOptions, Errno, FailedAt, Given, abi,
 };
 
-use super::outcome::explain;
 use super::{Attempt, Launch};
 use crate::child::{Child, Started};
 use crate::host::descriptors::above_standard;
@@ -27,10 +26,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     }
     match carry_out(&attempt.plan, attempt.template, &attempt.options, &attempt.features) {
         Some(Ok((pid, pidfd))) => Launch::Started(Child::new(pid, pidfd, Started::Kernel, None)),
-        Some(Err(failure)) => {
-            let name = attempt.command.program_name();
-            Launch::Failed(explain(&attempt.plan, attempt.template, name, Some(failure)))
-        }
+        Some(Err(failure)) => attempt.failed_in_child(Some(failure)),
         None => Launch::NotMine("the kernel has no terms for this plan, or refused before there was a child"),
     }
 }
@@ -43,7 +39,7 @@ fn carry_out(
     options: &CloneOptions,
     features: &Features,
 ) -> Option<Result<(i32, OwnedFd), Failure>> {
-    let Prepared { actions, moved } = prepare(plan)?;
+    let (actions, moved) = prepare(plan)?;
     // If the check fails, the clone launcher reports the failure, or finds another file of that name.
     template.check().ok()?;
     let builder = Builder::open(features.killed).ok()?.placed(above_standard);
@@ -87,16 +83,11 @@ fn carry_out(
     Some(Err(Failure { stage, errno }))
 }
 
-/// A plan as the kernel's actions.
-struct Prepared<'a> {
-    /// First `moved` actions that move descriptors to spare numbers, then one for each step, then the rest of the
-    /// plan. The filter is last.
-    actions: BuilderActions<'a>,
-    moved: usize,
-}
-
+/// A plan as the kernel's actions. First come `moved` actions that move descriptors to spare numbers, then one for
+/// each step, then the rest of the plan. The filter is last. Returns the actions and `moved`.
+///
 /// `None`: the kernel has no action for a step.
-fn prepare<'a>(plan: &'a Plan<'_>) -> Option<Prepared<'a>> {
+fn prepare<'a>(plan: &'a Plan<'_>) -> Option<(BuilderActions<'a>, usize)> {
     let numbers = Numbers::new(plan)?;
     let mut actions = BuilderActions::with_capacity(plan.steps.len() + 4);
     for source in 0..plan.sources.len() {
@@ -121,7 +112,7 @@ fn prepare<'a>(plan: &'a Plan<'_>) -> Option<Prepared<'a>> {
     if let Some(filter) = &plan.filter {
         actions.push(with(SECCOMP, filter.len() as i32, ActionArg::Filter(filter)));
     }
-    (actions.len() <= BuilderActions::MOST).then_some(Prepared { actions, moved })
+    (actions.len() <= BuilderActions::MOST).then_some((actions, moved))
 }
 
 // `SPAWN_ACTION_*`.

@@ -19,9 +19,10 @@ mod vfork;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use spawnfd_child::Plan;
+use spawnfd_child::{Failure, Plan};
 use spawnfd_sys::{CloneOptions, Ended, Errno, wait_pidfd};
 
+use self::outcome::explain;
 use crate::child::Child;
 use crate::command::{Command, Lowered, ParkedOffer};
 use crate::error::{Error, ErrorKind, Result, Stage};
@@ -98,18 +99,17 @@ pub(crate) fn spawn(command: &mut Command<'_>, wait: Wait) -> Result<Child> {
 /// Finds a command's template, and renews it if it came from a cache and is stale.
 fn spawn_renewing(command: &Command<'_>, wait: Wait) -> Result<Child> {
     let (mut template, cached) = command.template()?;
-    let Some((named, cache)) = &cached else {
-        return spawn_template(command, &template, None, wait);
-    };
     for _ in 0..RENEWALS {
-        match spawn_template(command, &template, Some((named, cache)), wait) {
-            Err(error) if error.kind() == ErrorKind::Stale || error.stage() == Stage::Credentials => {
+        match (spawn_template(command, &template, cached.as_ref(), wait), &cached) {
+            (Err(error), Some((named, cache)))
+                if error.kind() == ErrorKind::Stale || error.stage() == Stage::Credentials =>
+            {
                 template = cache.renew(named)?;
             }
-            outcome => return outcome,
+            (outcome, _) => return outcome,
         }
     }
-    spawn_template(command, &template, Some((named, cache)), wait)
+    spawn_template(command, &template, cached.as_ref(), wait)
 }
 
 /// Starts a command from one template: asks each launcher in turn.
@@ -130,7 +130,7 @@ fn spawn_template(command: &Command<'_>, template: &Template, cached: Cached<'_>
 }
 
 /// The cache that a template came from, and its key there.
-type Cached<'a> = Option<(&'a CacheKey, &'a TemplateCache)>;
+type Cached<'a> = Option<&'a (CacheKey, &'a TemplateCache)>;
 
 /// One start, as the launchers receive it.
 struct Attempt<'a, 'fd> {
@@ -229,6 +229,11 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         if let Some((named, cache)) = self.cached {
             cache.drop_stale(named);
         }
+    }
+
+    /// The answer if the child failed; `None`: a signal killed it.
+    fn failed_in_child(&self, failure: Option<Failure>) -> Launch {
+        Launch::Failed(explain(&self.plan, self.template, self.command.program_name(), failure))
     }
 
     /// The error if no child could be created.

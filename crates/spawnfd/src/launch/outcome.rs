@@ -87,7 +87,7 @@ pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, started: Detach
     let pending = Pending {
         started,
         template: attempt.template.clone(),
-        cached: attempt.cached.map(|(named, cache)| (named.clone(), cache.clone())),
+        cached: attempt.cached.map(|(named, cache)| (named.clone(), TemplateCache::clone(cache))),
         name: attempt.command.program_name().to_owned(),
         features: attempt.features.clone(),
         strategy,

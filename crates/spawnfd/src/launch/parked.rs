@@ -2,7 +2,6 @@
 //! The launcher that uses parked processes. A parked process becomes the program if it has everything that a child
 //! of the calling thread would have.
 
-use super::outcome::explain;
 use super::{Attempt, Launch, Wait};
 use crate::command::{Command, Order, ParkedOffer};
 use crate::template::Template;
@@ -28,10 +27,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     };
     match offer.and_then(|offer| offer.start(&order)) {
         Ok(Ok(child)) => Launch::Started(child),
-        Ok(Err(failure)) => {
-            let name = attempt.command.program_name();
-            Launch::Failed(explain(&attempt.plan, attempt.template, name, failure))
-        }
+        Ok(Err(failure)) => attempt.failed_in_child(failure),
         Err(reason) => {
             attempt.command.parked.iter().for_each(|parked| parked.count_cold(reason));
             attempt.cold = Some(reason);

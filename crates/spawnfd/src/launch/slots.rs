@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Mutex;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use spawnfd_child::{ChildMemory, Detached, Outcome, SlotInUse, Stage, Table};
-use spawnfd_sys::{Errno, fork_generation, pass_descriptors};
+use spawnfd_child::{ChildMemory, Outcome, SlotInUse, Stage, Table};
+use spawnfd_sys::{Errno, fork_generation, send};
 
 use super::handlers;
 use super::tables::LOW;
@@ -26,6 +26,7 @@ static POOL: [Mutex<Option<Slot>>; SLOTS] = [const { Mutex::new(None) }; SLOTS];
 pub(super) struct Slot {
     pub(super) generation: u64,
     pub(super) memory: ChildMemory,
+    /// Dropping the socket also closes the descriptors left in it.
     pub(super) channel: Option<Channel>,
 }
 
@@ -42,7 +43,10 @@ pub(super) fn take() -> Result<Slot, Errno> {
     let generation = fork_generation()?;
     // A slot of another generation belongs to the process that this one was forked from, which shares its sockets.
     let pooled = POOL.iter().find_map(|place| place.try_lock().ok()?.take());
-    pooled.filter(|slot| slot.generation == generation).map_or_else(|| Slot::new(generation), Ok)
+    match pooled.filter(|slot| slot.generation == generation) {
+        Some(slot) => Ok(slot),
+        None => Ok(Slot { generation, memory: ChildMemory::new()?, channel: None }),
+    }
 }
 
 /// Returns a slot to the pool.
@@ -54,10 +58,6 @@ pub(super) fn put(slot: Slot) {
 }
 
 impl Slot {
-    fn new(generation: u64) -> Result<Slot, Errno> {
-        Ok(Slot { generation, memory: ChildMemory::new()?, channel: None })
-    }
-
     /// Sends `sources` to the child's end of the socket. `None` if no low number is free for a socket, or the
     /// socket refuses them.
     ///
@@ -67,13 +67,14 @@ impl Slot {
         if sources.len() > spawnfd_sys::MAX_PASSED {
             return Ok(None);
         }
-        if self.channel.as_ref().is_none_or(|channel| !channel.sends_to_itself()) {
+        // The child checks the receiving end in its own table.
+        if self.channel.as_ref().is_none_or(|channel| channel.send.get().is_none()) {
             self.channel = Channel::new().ok();
         }
         let Some(channel) = &mut self.channel else { return Ok(None) };
         channel.tag += 1;
         if !sources.is_empty() {
-            match pass_descriptors(channel.send.as_fd().as_raw_fd(), channel.tag, sources) {
+            match send(channel.send.as_fd().as_raw_fd(), &mut channel.tag.to_ne_bytes(), sources) {
                 Ok(()) => {}
                 Err(Errno::EBADF) => return Err(Errno::EBADF),
                 Err(_) => {
@@ -84,11 +85,6 @@ impl Slot {
         }
         let socket = channel.receive.as_fd().as_raw_fd();
         Ok(Some(Table::Passed { socket, identity: channel.receive.identity(), tag: channel.tag }))
-    }
-
-    /// Closes the socket, with any descriptors left in it.
-    pub(super) fn discard_channel(&mut self) {
-        self.channel = None;
     }
 }
 
@@ -102,12 +98,6 @@ impl Channel {
         }
         Ok(Channel { receive, send, tag: 0 })
     }
-
-    /// Whether the sending end's number still refers to that end. The child checks the receiving end in its own
-    /// table.
-    fn sends_to_itself(&self) -> bool {
-        self.send.get().is_some()
-    }
 }
 
 /// A slot that a detached child uses.
@@ -115,7 +105,6 @@ pub(super) struct Taken {
     pub(super) in_use: SlotInUse,
     pub(super) generation: u64,
     pub(super) channel: Option<Channel>,
-    pub(super) started: Detached,
     /// When the child was cloned, as [`handlers::before_clone`] returns it.
     pub(super) begun: u64,
 }
@@ -132,12 +121,10 @@ pub(super) fn lend(taken: Taken) {
 pub(super) fn take_back() -> usize {
     let mut all = TAKEN.lock();
     let mut left = Vec::new();
-    for Taken { in_use, generation, channel, started, begun } in all.drain(..) {
+    for Taken { in_use, generation, channel, begun } in all.drain(..) {
         match in_use.back() {
-            Ok(memory) => {
-                if let Some(caught) = started.caught() {
-                    handlers::learn(caught, begun);
-                }
+            Ok((memory, started)) => {
+                handlers::learn(started.caught(), begun);
                 // A child that ended early may not have received its descriptors.
                 let early = match started.outcome() {
                     Some(Outcome::Program { .. }) => false,
@@ -147,7 +134,7 @@ pub(super) fn take_back() -> usize {
                 let channel = channel.filter(|_| !early);
                 put(Slot { generation, memory, channel });
             }
-            Err(in_use) => left.push(Taken { in_use, generation, channel, started, begun }),
+            Err(in_use) => left.push(Taken { in_use, generation, channel, begun }),
         }
     }
     *all = left;

@@ -2,18 +2,13 @@
 //! The launcher that sleeps until the child has become the program (CLONE_VFORK). It starts whatever the others
 //! decline.
 
-use super::{Attempt, Launch, clone, slots};
+use super::clone::{start, with_slot};
+use super::{Attempt, Launch};
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    let mut slot = match slots::take() {
-        Ok(slot) => slot,
-        Err(errno) => return Launch::Failed(attempt.failed(errno)),
-    };
     // A later start may be detached if this one shows that descriptors can be passed.
     let explores = attempt.is_detachable();
-    let launched = clone::start(&mut slot, attempt.options, &attempt.plan, &attempt.features, explores);
-    slots::put(slot);
-    match launched {
+    match with_slot(|slot| start(slot, attempt.options, &attempt.plan, &attempt.features, explores)) {
         Ok(arrived) => arrived.answer(attempt),
         Err(no_child) => no_child.answer(attempt),
     }

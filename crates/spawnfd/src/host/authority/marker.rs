@@ -23,7 +23,7 @@ impl Marker {
     /// As clone(2).
     pub(crate) fn create() -> Result<Marker, Errno> {
         let clone3 = features::of_calling_thread().has_clone3();
-        let marker = leave_marker(&mut ChildMemory::new()?, clone3).map_err(|refused| refused.0)?;
+        let marker = leave_marker(&mut ChildMemory::new()?, clone3)?;
         let pidfd = CheckedFd::new(OwnedFd::from(marker.pidfd));
         Ok(Marker { pidfd, namespace: format!("/proc/{}/ns/user", marker.pid).into() })
     }

@@ -7,6 +7,8 @@
 
 mod own_pidfd;
 
+pub(super) use own_pidfd::renew as renew_pidfd;
+
 use std::cell::Cell;
 use std::os::fd::RawFd;
 
@@ -48,10 +50,6 @@ pub(super) enum Refusal {
     Failed,
 }
 
-/// A source is not open in the caller.
-#[derive(Debug)]
-pub(super) struct ClosedSource;
-
 impl Strategy {
     /// All strategies, cheapest first.
     const ALL: [Strategy; 4] = [Strategy::TrimTable, Strategy::PidfdGetfd, Strategy::ScmRights, Strategy::CopyTable];
@@ -79,19 +77,22 @@ impl Strategy {
     }
 
     /// Prepares the sources for the child; `None` if this strategy is not available for them.
+    ///
+    /// # Errors
+    /// EBADF: a source is not open in the caller.
     pub(super) fn prepare(
         self,
         slot: &mut Slot,
         sources: &[RawFd],
         features: &Features,
-    ) -> Result<Option<Table>, ClosedSource> {
+    ) -> Result<Option<Table>, Errno> {
         Ok(match self {
             Strategy::TrimTable => {
                 let highest = sources.iter().fold(2, |highest, &source| highest.max(source));
                 Some(Table::Trimmed { above: highest + 1 })
             }
             Strategy::PidfdGetfd if features.can_use_pidfd_getfd() => own_pidfd::table(features),
-            Strategy::ScmRights if features.can_send_descriptors() => slot.pass(sources).map_err(|_| ClosedSource)?,
+            Strategy::ScmRights if features.can_send_descriptors() => slot.pass(sources)?,
             Strategy::PidfdGetfd | Strategy::ScmRights => None,
             Strategy::CopyTable => Some(Table::Copied),
         })
@@ -129,11 +130,6 @@ impl Strategy {
             features.scm_rights(sources).learn(true);
         }
     }
-}
-
-/// Opens a new pidfd of the calling thread. Leaves alone the file that the application has put at the old number.
-pub(super) fn renew_pidfd() {
-    own_pidfd::renew();
 }
 
 /// Whether the child may keep copies of the caller's low descriptors until it closes them. No other thread can

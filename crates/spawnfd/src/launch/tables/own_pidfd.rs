@@ -48,7 +48,7 @@ pub(super) fn table(features: &Features) -> Option<Table> {
 }
 
 /// Opens a new pidfd after the application has put another file at the old number. Leaves that file alone.
-pub(super) fn renew() {
+pub(in crate::launch) fn renew() {
     let _ = HERE.try_with(|here| here.try_borrow_mut().map(|mut here| *here = None));
 }
 
