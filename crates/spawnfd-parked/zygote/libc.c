@@ -14,7 +14,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <termios.h>
 #include <unistd.h>
 
 /* Not from <sys/prctl.h>: libcs declare prctl() with different types. */
@@ -42,11 +41,6 @@ long syscall(long number, ...)
 		return -1;
 	}
 	return result;
-}
-
-static long next_argument(va_list list)
-{
-	return va_arg(list, long);
 }
 
 void _exit(int status)
@@ -81,20 +75,9 @@ int fcntl(int fd, int command, ...)
 	long value;
 
 	va_start(list, command);
-	value = next_argument(list);
+	value = va_arg(list, long);
 	va_end(list);
 	return (int)syscall(SYS_fcntl, fd, command, value);
-}
-
-int ioctl(int fd, unsigned long request, ...)
-{
-	va_list list;
-	long value;
-
-	va_start(list, request);
-	value = next_argument(list);
-	va_end(list);
-	return (int)syscall(SYS_ioctl, fd, request, value);
 }
 
 int openat(int dir, const char *path, int flags, ...)
@@ -103,7 +86,7 @@ int openat(int dir, const char *path, int flags, ...)
 	long mode;
 
 	va_start(list, flags);
-	mode = next_argument(list);
+	mode = va_arg(list, long);
 	va_end(list);
 	return (int)syscall(SYS_openat, dir, path, flags, mode);
 }
@@ -137,7 +120,7 @@ pid_t getpgrp(void)
 
 int tcsetpgrp(int fd, pid_t group)
 {
-	return ioctl(fd, TIOCSPGRP, &group);
+	return (int)syscall(SYS_ioctl, fd, TIOCSPGRP, &group);
 }
 
 void *mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset)
