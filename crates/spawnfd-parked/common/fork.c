@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -49,9 +48,7 @@ static void (*finalize)(void *);
 /* Looked up at load time, because an exiting program may call __cxa_finalize(). */
 __attribute__((constructor)) static void find_finalize(void)
 {
-	void *found = dlsym(RTLD_NEXT, "__cxa_finalize");
-
-	memcpy(&finalize, &found, sizeof(found));
+	finalize = (__typeof__(finalize))dlsym(RTLD_NEXT, "__cxa_finalize");
 }
 
 static bool is_empty(const struct handlers *entry)

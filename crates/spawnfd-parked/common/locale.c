@@ -67,10 +67,7 @@ void spawnfd_preload_locale(void)
 {
 	locale_t loaded = (locale_t)0;
 
-	for (char **entry = environ; *entry; entry++)
-		if (!strncmp(*entry, "LOCPATH=", 8))
-			return;
-	if (!spawnfd_imports("setlocale"))
+	if (spawnfd_value_in(environ, "LOCPATH", 7) || !spawnfd_imports("setlocale"))
 		return;
 	spawnfd_record_mappings();
 	/* Load each category on its own, so that a missing one does not prevent the others. */

@@ -66,12 +66,11 @@ bool spawnfd_has_preinit(void)
 	return dl_iterate_phdr(has_preinit, NULL) == 1;
 }
 
-/* Whether a colon-separated list has a directory that depends on the working directory. */
-static bool has_relative_directory(const char *list)
+bool spawnfd_has_relative_part(const char *list, bool has_origin)
 {
 	for (;; list++) {
-		if (*list != '/' && strncmp(list, "$ORIGIN", 7) != 0 &&
-		    strncmp(list, "${ORIGIN}", 9) != 0)
+		if (*list != '/' && !(has_origin && (!strncmp(list, "$ORIGIN", 7) ||
+						     !strncmp(list, "${ORIGIN}", 9))))
 			return true;
 		list = strchr(list, ':');
 		if (!list)
@@ -93,7 +92,7 @@ static int has_relative_path(struct dl_phdr_info *object, size_t size, void *unu
 		struct dynamic dynamic = read_dynamic(object, tags[i]);
 
 		if (dynamic.entry &&
-		    has_relative_directory(dynamic.strings + dynamic.entry->d_un.d_val))
+		    spawnfd_has_relative_part(dynamic.strings + dynamic.entry->d_un.d_val, true))
 			return 1;
 	}
 	return 0;

@@ -110,7 +110,7 @@ static bool become_program(struct request *request, struct program *program)
 	size_t env_length = head->env_length;
 	char **old_environ = environ;
 	uint64_t mask;
-	uint32_t index = SPAWNFD_NO_STEP;
+	uint32_t index;
 	int error;
 
 	if (head->flags & SPAWNFD_FLAG_OWN_ENVIRONMENT)
@@ -128,9 +128,7 @@ static bool become_program(struct request *request, struct program *program)
 	}
 	prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0);
 	close(parking.connection.owner_pidfd);
-	error = spawnfd_read_page(request)
-			? spawnfd_perform_steps(request, &parking.connection.socket, &index)
-			: EINVAL;
+	error = spawnfd_perform_steps(request, &parking.connection.socket, &index);
 	if (error)
 		spawnfd_fail(&parking.connection, index, error);
 	spawnfd_set_dispositions(request);

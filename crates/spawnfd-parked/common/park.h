@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "protocol.h"
 
@@ -45,6 +46,19 @@ void spawnfd_record_variable(const char *name);
 
 /* Removes a recorded variable, because its value has no effect. */
 void spawnfd_forget_variable(const char *name);
+
+/* Whether a colon-separated list has a directory that depends on the working directory.
+ * `has_origin`: $ORIGIN is an absolute directory, as in ld.so(8). */
+bool spawnfd_has_relative_part(const char *list, bool has_origin);
+
+/* The value of a variable, whose name has `length` bytes, or NULL. */
+char *spawnfd_value_in(char **environment, const char *name, size_t length);
+
+/* Removes SPAWNFD_PRELOAD_VARIABLE from the environment. Returns a copy of its value, or NULL. */
+char *spawnfd_take_preload(void);
+
+/* The number of threads of this process; 0 if /proc cannot be read. */
+nlink_t spawnfd_count_threads(void);
 
 /* Records a file or directory. If it changes, the parked process is stale. */
 void spawnfd_record_file(const char *path);
@@ -95,8 +109,8 @@ bool spawnfd_read_request(char *message, size_t length, size_t size, size_t desc
 bool spawnfd_read_page(const struct request *request);
 
 /*
- * Performs the steps of a request. First moves `socket` above all numbers that the request names.
- * Returns 0, or the errno of the failed step and its index.
+ * Validates the page and performs the steps of a request. First moves `socket` above all numbers
+ * that the request names. Returns 0, or the errno of the failed step and its index.
  */
 int spawnfd_perform_steps(struct request *request, int *socket, uint32_t *index);
 
@@ -112,6 +126,15 @@ void spawnfd_close_others(const struct request *request, int except);
  * The caller has blocked all signals.
  */
 bool spawnfd_required_calls_work(void);
+
+/* The kernel's struct sigaction. */
+struct spawnfd_disposition {
+	unsigned long handler, flags, restorer, mask;
+};
+
+/* Makes the system call, because libc's sigaction() refuses two signals that libc reserves. */
+long spawnfd_set_disposition(int number, const struct spawnfd_disposition *now,
+			     struct spawnfd_disposition *old);
 
 /* Discards all pending signals. */
 void spawnfd_discard_signals(void);

@@ -18,19 +18,24 @@
 
 struct parking parking;
 
-static char **find_variable(const char *name)
+static char **find_variable(char **environment, const char *name, size_t length)
 {
-	size_t length = strlen(name);
-
-	for (char **entry = environ; entry && *entry; entry++)
-		if (!strncmp(*entry, name, length) && (*entry)[length] == '=')
-			return entry;
+	for (; environment && *environment; environment++)
+		if (!strncmp(*environment, name, length) && (*environment)[length] == '=')
+			return environment;
 	return NULL;
+}
+
+char *spawnfd_value_in(char **environment, const char *name, size_t length)
+{
+	char **entry = find_variable(environment, name, length);
+
+	return entry ? *entry + length + 1 : NULL;
 }
 
 static void remove_variable(const char *name)
 {
-	char **entry = find_variable(name);
+	char **entry = find_variable(environ, name, strlen(name));
 
 	for (; entry && *entry; entry++)
 		*entry = entry[1];
@@ -41,7 +46,7 @@ static void remove_variable(const char *name)
 static void detect_parking(void)
 {
 	static bool detected;
-	char **variable, *position;
+	char *position;
 	unsigned long long numbers[SPAWNFD_PARK_KIND];
 	int page, output;
 	struct stat executable;
@@ -49,10 +54,9 @@ static void detect_parking(void)
 	if (detected)
 		return;
 	detected = true;
-	variable = find_variable(SPAWNFD_PARK_VARIABLE);
-	if (!variable)
+	position = spawnfd_value_in(environ, SPAWNFD_PARK_VARIABLE, strlen(SPAWNFD_PARK_VARIABLE));
+	if (!position)
 		return;
-	position = *variable + strlen(SPAWNFD_PARK_VARIABLE "=");
 	for (int i = 0; i < SPAWNFD_PARK_KIND; i++, position++) {
 		numbers[i] = strtoull(position, &position, 10);
 		if (*position != ':')
@@ -79,10 +83,9 @@ static void detect_parking(void)
 	close(page);
 	if (!parking.connection.page || !spawnfd_record_state())
 		_exit(126);
-	for (int i = 0; i < 3; i++)
-		fcntl((int[]){parking.connection.socket, parking.connection.owner_pidfd,
-			      parking.object}[i],
-		      F_SETFD, FD_CLOEXEC);
+	fcntl(parking.connection.socket, F_SETFD, FD_CLOEXEC);
+	fcntl(parking.connection.owner_pidfd, F_SETFD, FD_CLOEXEC);
+	fcntl(parking.object, F_SETFD, FD_CLOEXEC);
 	if (output)
 		spawnfd_capture_output(output);
 	parking.active = true;
@@ -117,20 +120,27 @@ _Noreturn void spawnfd_cannot_park(const char *why)
 	_exit(126);
 }
 
+char *spawnfd_take_preload(void)
+{
+	char *names = getenv(SPAWNFD_PRELOAD_VARIABLE);
+
+	names = names ? strdup(names) : NULL;
+	unsetenv(SPAWNFD_PRELOAD_VARIABLE);
+	spawnfd_forget_variable(SPAWNFD_PRELOAD_VARIABLE);
+	return names;
+}
+
 /* --- interposed functions of libc ---------------------------------------------------------------
  */
 
 static char *look_up(const char *name)
 {
-	char **entry;
-
 	detect_parking();
 	if (parking.active && parking.kind == SPAWNFD_KIND_NODE)
 		spawnfd_node_on_getenv(name);
 	if (parking.active)
 		spawnfd_record_variable(name);
-	entry = name && *name ? find_variable(name) : NULL;
-	return entry ? *entry + strlen(name) + 1 : NULL;
+	return name && *name ? spawnfd_value_in(environ, name, strlen(name)) : NULL;
 }
 
 PUBLIC char *getenv(const char *name)

@@ -93,17 +93,17 @@ static bool has_children(void)
 	return !waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) || errno != ECHILD;
 }
 
-static bool has_one_thread(void)
+nlink_t spawnfd_count_threads(void)
 {
 	struct stat tasks;
 
 	/* Two links of the directory itself, and one for each thread. */
-	return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3;
+	return stat("/proc/self/task", &tasks) ? 0 : tasks.st_nlink - 2;
 }
 
 void spawnfd_check_state(void)
 {
-	if (!has_one_thread())
+	if (spawnfd_count_threads() != 1)
 		spawnfd_cannot_park("threads");
 	if (has_children())
 		spawnfd_cannot_park("children");

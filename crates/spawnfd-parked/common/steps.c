@@ -219,7 +219,7 @@ static int move_above(int *fd, int above)
 int spawnfd_perform_steps(struct request *request, int *socket, uint32_t *index)
 {
 	const struct spawnfd_request *head = request->head;
-	int error = move_above(socket, head->above);
+	int error = spawnfd_read_page(request) ? move_above(socket, head->above) : EINVAL;
 
 	*index = SPAWNFD_NO_STEP;
 	for (uint32_t i = 0; i < head->sources && !error; i++)
@@ -255,18 +255,13 @@ void spawnfd_close_others(const struct request *request, int except)
 	close_range_now((unsigned)except + 1, ~0u);
 }
 
-/* The kernel's struct sigaction. libc's sigaction() refuses two signals that libc reserves, so this
- * file makes the system call. */
-struct disposition {
-	unsigned long handler, flags, restorer, mask;
-};
-
-static void set_disposition(int number, const struct disposition *now, struct disposition *old)
+long spawnfd_set_disposition(int number, const struct spawnfd_disposition *now,
+			     struct spawnfd_disposition *old)
 {
-	syscall(SYS_rt_sigaction, number, now, old, sizeof(uint64_t));
+	return syscall(SYS_rt_sigaction, number, now, old, sizeof(uint64_t));
 }
 
-static const struct disposition ignored = {.handler = (unsigned long)SIG_IGN};
+static const struct spawnfd_disposition ignored = {.handler = (unsigned long)SIG_IGN};
 
 void spawnfd_discard_signals(void)
 {
@@ -274,12 +269,12 @@ void spawnfd_discard_signals(void)
 
 	syscall(SYS_rt_sigpending, &pending, sizeof(pending));
 	for (int number = 1; number <= 64; number++) {
-		struct disposition old;
+		struct spawnfd_disposition old;
 
 		/* Setting SIG_IGN discards a pending signal. */
 		if (pending >> (number - 1) & 1) {
-			set_disposition(number, &ignored, &old);
-			set_disposition(number, &old, NULL);
+			spawnfd_set_disposition(number, &ignored, &old);
+			spawnfd_set_disposition(number, &old, NULL);
 		}
 	}
 }
@@ -287,15 +282,15 @@ void spawnfd_discard_signals(void)
 void spawnfd_set_dispositions(const struct request *request)
 {
 	const struct spawnfd_page *page = request->page;
-	const struct disposition standard = {.handler = (unsigned long)SIG_DFL};
+	const struct spawnfd_disposition standard = {.handler = (unsigned long)SIG_DFL};
 
 	for (int number = 1; number <= 64; number++) {
 		uint64_t bit = UINT64_C(1) << (number - 1);
 
 		if (page->make_default & bit)
-			set_disposition(number, &standard, NULL);
+			spawnfd_set_disposition(number, &standard, NULL);
 		if (page->make_ignored & bit)
-			set_disposition(number, &ignored, NULL);
+			spawnfd_set_disposition(number, &ignored, NULL);
 	}
 }
 
@@ -306,7 +301,7 @@ void spawnfd_set_mask(uint64_t mask)
 
 bool spawnfd_required_calls_work(void)
 {
-	struct disposition old;
+	struct spawnfd_disposition old;
 	uint64_t set = 0;
 
 	/* All signals are blocked, so an empty mask shows a filter that returns 0 without making
@@ -315,8 +310,8 @@ bool spawnfd_required_calls_work(void)
 	    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &set, NULL, sizeof(set)) ||
 	    syscall(SYS_rt_sigpending, &set, sizeof(set)))
 		return false;
-	if (syscall(SYS_rt_sigaction, SIGUSR1, NULL, &old, sizeof(uint64_t)) ||
-	    syscall(SYS_rt_sigaction, SIGUSR1, &old, NULL, sizeof(uint64_t)))
+	if (spawnfd_set_disposition(SIGUSR1, NULL, &old) ||
+	    spawnfd_set_disposition(SIGUSR1, &old, NULL))
 		return false;
 	if (close(-1) == 0 || errno != EBADF)
 		return false;

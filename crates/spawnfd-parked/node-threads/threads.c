@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -52,7 +51,7 @@ static bool ended;
 static atomic_bool suspended;
 /* A bit for each descriptor whose readiness wakes one of the threads. */
 static uint64_t wake_descriptors;
-/* count_threads() without the threads. */
+/* spawnfd_count_threads() without the threads. */
 static nlink_t remaining_count;
 
 #if defined(__x86_64__)
@@ -140,14 +139,6 @@ int spawnfd_interruptible_wait(const void *object, int (*block)(void *), void *a
 /* A signal that libc reserves, so programs neither block nor handle it. */
 enum { SIGNAL = 33 };
 
-/* The kernel's struct sigaction. libc's sigaction() refuses SIGNAL. */
-struct disposition {
-	void (*handler)(int);
-	unsigned long flags;
-	void (*restorer)(int);
-	uint64_t mask;
-};
-
 /* Handles SIGNAL. Ends the thread by system calls, so libc still regards it as waiting. */
 static void end_thread(int number)
 {
@@ -155,14 +146,6 @@ static void end_thread(int number)
 	syscall(SYS_set_tid_address, NULL);
 	for (;;)
 		syscall(SYS_exit, 0);
-}
-
-/* The number of links of /proc/self/task: the number of threads plus 2. */
-static nlink_t count_threads(void)
-{
-	struct stat tasks;
-
-	return stat("/proc/self/task", &tasks) ? 0 : tasks.st_nlink;
 }
 
 static bool wait_until(bool (*condition)(const struct thread *), const struct thread *thread)
@@ -190,13 +173,14 @@ static bool is_gone(const struct thread *thread)
 bool spawnfd_threads_end(void)
 {
 	/* 0x04000000 is SA_RESTORER, which x86 requires for a handler. */
-	struct disposition before, end = {end_thread, 0x04000000, end_thread, ~UINT64_C(0)};
+	const unsigned long handler = (unsigned long)end_thread;
+	struct spawnfd_disposition before, end = {handler, 0x04000000, handler, ~UINT64_C(0)};
 	bool done = true;
 
 	atomic_store(&frozen, 1);
 	for (unsigned index = 0; index < thread_count && done; index++)
 		done = wait_until(is_waiting, &threads[index]);
-	syscall(SYS_rt_sigaction, SIGNAL, &end, &before, sizeof(uint64_t));
+	spawnfd_set_disposition(SIGNAL, &end, &before);
 	for (unsigned index = 0; index < thread_count && done; index++) {
 		struct thread *thread = &threads[index];
 
@@ -207,8 +191,8 @@ bool spawnfd_threads_end(void)
 		done = !syscall(SYS_tgkill, getpid(), *thread->tid, SIGNAL) &&
 		       wait_until(is_gone, thread);
 	}
-	syscall(SYS_rt_sigaction, SIGNAL, &before, NULL, sizeof(uint64_t));
-	remaining_count = count_threads();
+	spawnfd_set_disposition(SIGNAL, &before, NULL);
+	remaining_count = spawnfd_count_threads();
 	ended = true;
 	atomic_store(&frozen, 0);
 	atomic_store(&suspended, true);
@@ -300,5 +284,5 @@ bool spawnfd_threads_are_unchanged(void)
 
 	for (unsigned index = 0; index < thread_count && !atomic_load(&suspended); index++)
 		count += threads[index].alive;
-	return count_threads() == count;
+	return spawnfd_count_threads() == count;
 }

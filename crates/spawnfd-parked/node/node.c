@@ -107,12 +107,7 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 		spawnfd_cannot_park("too many flags");
 	if (!spawnfd_threads_end)
 		spawnfd_cannot_park("not the object for Node.js");
-	node.preload = getenv(SPAWNFD_PRELOAD_VARIABLE);
-	if (node.preload) {
-		node.preload = strdup(node.preload);
-		unsetenv(SPAWNFD_PRELOAD_VARIABLE);
-	}
-	spawnfd_forget_variable(SPAWNFD_PRELOAD_VARIABLE);
+	node.preload = spawnfd_take_preload();
 	cannot = spawnfd_node_check_flags(argv + 1, node.flags, true);
 	node.late = !cannot;
 	if (cannot && !spawnfd_in_fork_mode() && !node.preload)

@@ -133,9 +133,6 @@ struct startup {
 /* Initialises CPython. Does not return if it cannot park. */
 void spawnfd_python_initialise(struct startup *startup, int argc, char **argv);
 
-/* The value of a variable, or NULL. */
-const char *spawnfd_python_value_in(char **environment, const char *name, size_t length);
-
 /* The status of /etc/localtime, on which local time depends besides TZ. Zeros if there is none. */
 struct stat spawnfd_python_local_time(void);
 

@@ -37,14 +37,6 @@ void spawnfd_python_read_dispositions(struct sigaction *actions)
  * set any variable. */
 static char **first_environ;
 
-const char *spawnfd_python_value_in(char **environment, const char *name, size_t length)
-{
-	for (; *environment; environment++)
-		if (!strncmp(*environment, name, length) && (*environment)[length] == '=')
-			return *environment + length + 1;
-	return NULL;
-}
-
 static void record_change(struct startup *startup, const char *entry, const char *value)
 {
 	struct change *change = &startup->changes[startup->change_count];
@@ -73,7 +65,7 @@ static void compare_environ(struct startup *startup)
 {
 	for (char **entry = environ; *entry; entry++) {
 		size_t length = strcspn(*entry, "=");
-		const char *old = spawnfd_python_value_in(first_environ, *entry, length);
+		const char *old = spawnfd_value_in(first_environ, *entry, length);
 
 		if ((*entry)[length] && (!old || strcmp(old, *entry + length + 1)))
 			record_change(startup, *entry, *entry + length + 1);
@@ -81,7 +73,7 @@ static void compare_environ(struct startup *startup)
 	for (char **entry = first_environ; *entry; entry++) {
 		size_t length = strcspn(*entry, "=");
 
-		if ((*entry)[length] && !spawnfd_python_value_in(environ, *entry, length))
+		if ((*entry)[length] && !spawnfd_value_in(environ, *entry, length))
 			record_change(startup, *entry, NULL);
 		free(*entry);
 	}
@@ -137,24 +129,13 @@ static void each_line(char *text, void (*each)(const char *))
 		each(line);
 }
 
-static bool has_relative_part(const char *list)
-{
-	for (;; list++) {
-		if (*list != '/')
-			return true;
-		list += strcspn(list, ":");
-		if (!*list)
-			return false;
-	}
-}
-
 /* Refuses arguments after which no program can follow, and relative paths, because the parked
  * process does not have the program's working directory. */
 static void check_arguments(int argc, char **argv)
 {
 	const char *path = getenv("PATH");
 	/* The initialisation writes bytecode below this directory. */
-	const char *bytecode = spawnfd_python_value_in(environ, "PYTHONPYCACHEPREFIX", 19);
+	const char *bytecode = spawnfd_value_in(environ, "PYTHONPYCACHEPREFIX", 19);
 
 	for (int i = 1; i < argc; i++) {
 		const char *option = strstr(argv[i], "pycache_prefix=");
@@ -166,7 +147,8 @@ static void check_arguments(int argc, char **argv)
 	}
 	if (bytecode && *bytecode && *bytecode != '/')
 		spawnfd_cannot_park("a relative path to bytecode");
-	if (strchr(argv[0], '/') ? argv[0][0] != '/' : !path || has_relative_part(path))
+	if (strchr(argv[0], '/') ? argv[0][0] != '/'
+				 : !path || spawnfd_has_relative_part(path, false))
 		spawnfd_cannot_park("a relative path to the interpreter");
 }
 
@@ -266,8 +248,7 @@ struct stat spawnfd_python_local_time(void)
 {
 	struct stat file = {0};
 
-	if (stat("/etc/localtime", &file))
-		file = (struct stat){0};
+	stat("/etc/localtime", &file);
 	return file;
 }
 
@@ -275,8 +256,8 @@ struct stat spawnfd_python_local_time(void)
  * unchanged. */
 static void record_zone(struct startup *startup)
 {
-	const char *zone = spawnfd_python_value_in(environ, "TZ", 2);
-	const char *directory = spawnfd_python_value_in(environ, "TZDIR", 5);
+	const char *zone = spawnfd_value_in(environ, "TZ", 2);
+	const char *directory = spawnfd_value_in(environ, "TZDIR", 5);
 	char path[PATH_MAX];
 
 	startup->local_time = spawnfd_python_local_time();
@@ -294,13 +275,8 @@ static void record_zone(struct startup *startup)
 
 void spawnfd_python_initialise(struct startup *startup, int argc, char **argv)
 {
-	char *preload = getenv(SPAWNFD_PRELOAD_VARIABLE);
+	char *preload = spawnfd_take_preload();
 
-	if (preload) {
-		preload = strdup(preload);
-		unsetenv(SPAWNFD_PRELOAD_VARIABLE);
-	}
-	spawnfd_forget_variable(SPAWNFD_PRELOAD_VARIABLE);
 	if (!spawnfd_python_resolve())
 		spawnfd_cannot_park("not CPython 3.8 to 3.13");
 	check_arguments(argc, argv);

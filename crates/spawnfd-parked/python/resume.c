@@ -39,17 +39,22 @@ static wchar_t *script_path(const char *path)
 	return decode(strcat(directory, "/"), path, L"");
 }
 
+/* Appends a new reference to a list; false on failure. */
+static bool append(object *list, object *item)
+{
+	if (!item || py.PyList_Append(list, item))
+		return false;
+	py.Py_DecRef(item);
+	return true;
+}
+
 static object *list_of(wchar_t **items, int count)
 {
 	object *list = py.PyList_New(0);
 
-	for (int i = 0; list && i < count; i++) {
-		object *text = py.PyUnicode_FromWideChar(items[i], -1);
-
-		if (!text || py.PyList_Append(list, text))
+	for (int i = 0; list && i < count; i++)
+		if (!append(list, py.PyUnicode_FromWideChar(items[i], -1)))
 			return NULL;
-		py.Py_DecRef(text);
-	}
 	return list;
 }
 
@@ -150,16 +155,10 @@ static object *ignored_signals(const struct sigaction *dispositions)
 {
 	object *list = py.PyList_New(0);
 
-	for (int number = 1; list && number <= 64; number++) {
-		object *item;
-
-		if (dispositions[number].sa_handler != SIG_IGN)
-			continue;
-		item = py.PyLong_FromLong(number);
-		if (!item || py.PyList_Append(list, item))
+	for (int number = 1; list && number <= 64; number++)
+		if (dispositions[number].sa_handler == SIG_IGN &&
+		    !append(list, py.PyLong_FromLong(number)))
 			return NULL;
-		py.Py_DecRef(item);
-	}
 	return list;
 }
 
@@ -179,7 +178,7 @@ static bool same_environment(const struct startup *startup)
 
 static bool same_zone(const struct startup *startup)
 {
-	const char *zone = spawnfd_python_value_in(environ, "TZ", 2);
+	const char *zone = spawnfd_value_in(environ, "TZ", 2);
 	const struct stat *old = &startup->local_time;
 	struct stat now;
 
@@ -259,14 +258,12 @@ static bool call_resume(struct startup *startup, int parts, const struct sigacti
 /* Whether CPython would find the executable at `parked` by the program's argv[0] and PATH. */
 static bool finds_executable(const struct program *program, const char *parked)
 {
-	const char *name = program->argv[0], *list = NULL;
+	const char *name = program->argv[0];
+	const char *list = spawnfd_value_in(program->envp, "PATH", 4);
 	char path[PATH_MAX];
 
 	if (!strcmp(name, parked))
 		return true;
-	for (char **entry = program->envp; *entry && !list; entry++)
-		if (!strncmp(*entry, "PATH=", 5))
-			list = *entry + 5;
 	if (!list || !*name || strchr(name, '/') || parked[0] != '/')
 		return false;
 	for (; *list == '/'; list += list[0] == ':') {

@@ -87,7 +87,7 @@ static void execute(void)
 {
 	const struct spawnfd_request *head = request.head;
 	int socket = SPAWNFD_ZYGOTE_SOCKET, error;
-	uint32_t index = SPAWNFD_NO_STEP;
+	uint32_t index;
 
 	/* Same order as in become_program() in common/park.c. */
 	spawnfd_discard_signals();
@@ -96,8 +96,7 @@ static void execute(void)
 	/* The owner may wait on the claim. The close of the socket tells it of exec or exit. */
 	spawnfd_wake_owner(&connection);
 	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
-	error = spawnfd_read_page(&request) ? spawnfd_perform_steps(&request, &socket, &index)
-					    : EINVAL;
+	error = spawnfd_perform_steps(&request, &socket, &index);
 	if (error)
 		fail(index == SPAWNFD_NO_STEP ? SPAWNFD_STAGE_DESCRIPTORS : SPAWNFD_STAGE_ACTION,
 		     (uint16_t)index, error);
