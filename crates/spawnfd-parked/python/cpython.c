@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Finds the functions and the configuration of CPython in this process. */
+/* Finds the symbols and the configuration of CPython in this process. */
 #define _GNU_SOURCE
 #include "cpython.h"
 
@@ -8,18 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
-struct functions py;
+struct symbols py;
 const struct layout *layout;
 char *config;
 struct wide_list *original_argv;
 
-static bool find_functions(void)
+static bool find_symbols(void)
 {
 #define FIND(result, name, arguments)                                                              \
 	py.name = (__typeof__(py.name))dlsym(RTLD_DEFAULT, #name);                                 \
 	if (!py.name)                                                                              \
 		return false;
-	FUNCTIONS(FIND)
+	SYMBOLS(FIND)
 	return true;
 }
 
@@ -35,7 +35,7 @@ bool spawnfd_python_resolve(void)
 {
 	int minor;
 
-	if (sizeof(void *) != 8 || !find_functions() ||
+	if (sizeof(void *) != 8 || !find_symbols() ||
 	    sscanf(py.Py_GetVersion(), "3.%d.", &minor) != 1)
 		return false;
 	/* The configuration of a free-threaded build has one more field. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The parts of CPython that this adapter uses: functions by name, and public structures. */
+/* The parts of CPython that this adapter uses: symbols by name, and public structures. */
 #ifndef SPAWNFD_CPYTHON_H
 #define SPAWNFD_CPYTHON_H
 
@@ -29,7 +29,14 @@ struct wide_list {
 	wchar_t **items;
 };
 
-#define FUNCTIONS(X)                                                                               \
+/* CPython's struct _inittab. */
+struct module {
+	const char *name;
+	void *initialise;
+};
+
+/* Functions and objects that all supported versions export. An object has no argument list. */
+#define SYMBOLS(X)                                                                                 \
 	X(const char *, Py_GetVersion, (void))                                                     \
 	X(void, PyConfig_InitPythonConfig, (void *))                                               \
 	X(struct status, PyConfig_SetBytesArgv, (void *, ssize_t, char *const *))                  \
@@ -64,14 +71,43 @@ struct wide_list {
 	X(void, Py_DecRef, (object *))                                                             \
 	X(void, PyOS_BeforeFork, (void))                                                           \
 	X(void, PyOS_AfterFork_Parent, (void))                                                     \
-	X(void, PyOS_AfterFork_Child, (void))
+	X(void, PyOS_AfterFork_Child, (void))                                                      \
+	X(int, PySys_AddAuditHook, (int (*)(const char *, object *, void *), void *))              \
+	X(object *, PySys_GetObject, (const char *))                                               \
+	X(object *, PyTuple_GetItem, (object *, ssize_t))                                          \
+	X(const char *, PyUnicode_AsUTF8, (object *))                                              \
+	X(void, PyErr_Clear, (void))                                                               \
+	X(void *, PyInterpreterState_Head, (void))                                                 \
+	X(void *, PyInterpreterState_Next, (void *))                                               \
+	X(void *, PyInterpreterState_ThreadHead, (void *))                                         \
+	X(void *, PyThreadState_Next, (void *))                                                    \
+	X(void, Py_Exit, (int))                                                                    \
+	X(int, PyType_IsSubtype, (const object *, const object *))                                 \
+	X(object *, PyFunction_GetModule, (object *))                                              \
+	X(const void *, PyModule_GetDef, (object *))                                               \
+	X(object *, PyObject_GetAttrString, (object *, const char *))                              \
+	X(object *, PyObject_CallMethod, (object *, const char *, const char *, ...))              \
+	X(ssize_t, PyObject_Size, (object *))                                                      \
+	X(struct module *, PyImport_Inittab, )                                                     \
+	X(object, PyList_Type, )                                                                   \
+	X(object, PyGen_Type, )                                                                    \
+	X(object, PyFunction_Type, )                                                               \
+	X(object, PyCFunction_Type, )                                                              \
+	X(object, _PyWeakref_RefType, )                                                            \
+	X(object, _PyWeakref_ProxyType, )                                                          \
+	X(object, _PyWeakref_CallableProxyType, )                                                  \
+	X(object, PyModule_Type, )                                                                 \
+	X(object, PyUnicode_Type, )                                                                \
+	X(object, PyLong_Type, )                                                                   \
+	X(object, _Py_NoneStruct, )                                                                \
+	X(object, _Py_FalseStruct, )
 
 #define DECLARE(result, name, arguments) result(*name) arguments;
-struct functions {
-	FUNCTIONS(DECLARE)
+struct symbols {
+	SYMBOLS(DECLARE)
 };
 #undef DECLARE
-extern struct functions py;
+extern struct symbols py;
 
 /*
  * Offsets of PyConfig's fields in bytes, if pointers have 8 bytes. run_command, run_module and
@@ -94,7 +130,7 @@ static inline void *field(void *base, unsigned offset)
 	return (char *)base + offset;
 }
 
-/* Looks up the functions and the layout of this version; false if the version is unknown. */
+/* Looks up the symbols and the layout of this version; false if the version is unknown. */
 bool spawnfd_python_resolve(void);
 
 /* Finds the configuration of the interpreter, which runs with `argc` arguments and `-c MARKER`. */

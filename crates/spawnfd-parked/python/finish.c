@@ -22,24 +22,9 @@ static bool can_skip;
 /* An event has occurred after which CPython must destroy its objects. */
 static volatile bool must_finalize;
 
-/* CPython's struct _inittab. */
-struct module {
-	const char *name;
-	void *initialise;
-};
-
 static struct {
-	int (*add_hook)(int (*)(const char *, object *, void *), void *);
-	object *(*tuple_item)(object *, ssize_t);
-	const char *(*text)(object *);
-	void (*clear_error)(void);
+	/* Py_IsFinalizing(). */
 	int (*is_finalizing)(void);
-	void *(*first_interpreter)(void);
-	void *(*next_interpreter)(void *);
-	void *(*first_thread)(void *);
-	void *(*next_thread)(void *);
-	void *run_main, *exit, *none;
-	const struct module *const *built_in;
 	/* Functions of libgcc. */
 	_Unwind_Reason_Code (*unwind)(_Unwind_Trace_Fn, void *);
 	_Unwind_Ptr (*address)(struct _Unwind_Context *);
@@ -75,7 +60,7 @@ bool spawnfd_is_harmless(const char *name)
 
 static bool is_built_in(const char *name)
 {
-	for (const struct module *one = *symbols.built_in; one->name; one++)
+	for (const struct module *one = *py.PyImport_Inittab; one->name; one++)
 		if (!strcmp(one->name, name))
 			return true;
 	return false;
@@ -85,12 +70,12 @@ static bool is_built_in(const char *name)
  * the interpreter's own. */
 static void check_import(object *arguments)
 {
-	object *file = symbols.tuple_item(arguments, 1);
-	const char *name = symbols.text(symbols.tuple_item(arguments, 0));
-	const char *path = file && file != symbols.none ? symbols.text(file) : NULL;
+	object *file = py.PyTuple_GetItem(arguments, 1);
+	const char *name = py.PyUnicode_AsUTF8(py.PyTuple_GetItem(arguments, 0));
+	const char *path = file && file != py._Py_NoneStruct ? py.PyUnicode_AsUTF8(file) : NULL;
 
-	if (!name || (file != symbols.none && !path)) {
-		symbols.clear_error();
+	if (!name || (file != py._Py_NoneStruct && !path)) {
+		py.PyErr_Clear();
 		must_finalize = true;
 	} else if (path ? !strstr(path, "/lib-dynload/") || !spawnfd_is_harmless(name)
 			: is_built_in(name) && !spawnfd_is_harmless(name)) {
@@ -133,33 +118,20 @@ static bool find_symbols(void)
 	void *unwinder = dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_LOCAL);
 	const struct {
 		void *library, *found;
-		const char *name, *alternative;
+		const char *name;
 	} names[] = {
-		{RTLD_DEFAULT, &symbols.add_hook, "PySys_AddAuditHook", NULL},
-		{RTLD_DEFAULT, &symbols.tuple_item, "PyTuple_GetItem", NULL},
-		{RTLD_DEFAULT, &symbols.text, "PyUnicode_AsUTF8", NULL},
-		{RTLD_DEFAULT, &symbols.clear_error, "PyErr_Clear", NULL},
-		{RTLD_DEFAULT, &symbols.is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing"},
-		{RTLD_DEFAULT, &symbols.first_interpreter, "PyInterpreterState_Head", NULL},
-		{RTLD_DEFAULT, &symbols.next_interpreter, "PyInterpreterState_Next", NULL},
-		{RTLD_DEFAULT, &symbols.first_thread, "PyInterpreterState_ThreadHead", NULL},
-		{RTLD_DEFAULT, &symbols.next_thread, "PyThreadState_Next", NULL},
-		{RTLD_DEFAULT, &symbols.run_main, "Py_RunMain", NULL},
-		{RTLD_DEFAULT, &symbols.exit, "Py_Exit", NULL},
-		{RTLD_DEFAULT, &symbols.none, "_Py_NoneStruct", NULL},
-		{RTLD_DEFAULT, &symbols.built_in, "PyImport_Inittab", NULL},
-		{unwinder, &symbols.unwind, "_Unwind_Backtrace", NULL},
-		{unwinder, &symbols.address, "_Unwind_GetIP", NULL},
-		{unwinder, &symbols.stack, "_Unwind_GetCFA", NULL},
-		{unwinder, &symbols.value, "_Unwind_GetGR", NULL},
-		{unwinder, &symbols.enclosing, "_Unwind_FindEnclosingFunction", NULL},
+		{RTLD_DEFAULT, &symbols.is_finalizing,
+		 layout->minor < 13 ? "_Py_IsFinalizing" : "Py_IsFinalizing"},
+		{unwinder, &symbols.unwind, "_Unwind_Backtrace"},
+		{unwinder, &symbols.address, "_Unwind_GetIP"},
+		{unwinder, &symbols.stack, "_Unwind_GetCFA"},
+		{unwinder, &symbols.value, "_Unwind_GetGR"},
+		{unwinder, &symbols.enclosing, "_Unwind_FindEnclosingFunction"},
 	};
 
 	for (size_t i = 0; unwinder && i < sizeof(names) / sizeof(*names); i++) {
 		void *found = dlsym(names[i].library, names[i].name);
 
-		if (!found && names[i].alternative)
-			found = dlsym(names[i].library, names[i].alternative);
 		if (!found)
 			return false;
 		memcpy(names[i].found, &found, sizeof(found));
@@ -170,13 +142,12 @@ static bool find_symbols(void)
 void spawnfd_finish_add_audit_hook(void)
 {
 	must_finalize =
-		!find_symbols() || spawnfd_has_shadow_stack() || symbols.add_hook(audit, NULL);
+		!find_symbols() || spawnfd_has_shadow_stack() || py.PySys_AddAuditHook(audit, NULL);
 }
 
 void spawnfd_finish_end_startup(void)
 {
-	if (!must_finalize && !spawnfd_objects_find())
-		must_finalize = true;
+	must_finalize = must_finalize || !spawnfd_objects_find();
 }
 
 void spawnfd_finish_enable(void)
@@ -186,10 +157,10 @@ void spawnfd_finish_enable(void)
 
 static bool has_one_thread(void)
 {
-	void *interpreter = symbols.first_interpreter();
-	void *thread = interpreter ? symbols.first_thread(interpreter) : NULL;
+	void *interpreter = py.PyInterpreterState_Head();
+	void *thread = interpreter ? py.PyInterpreterState_ThreadHead(interpreter) : NULL;
 
-	return thread && !symbols.next_interpreter(interpreter) && !symbols.next_thread(thread);
+	return thread && !py.PyInterpreterState_Next(interpreter) && !py.PyThreadState_Next(thread);
 }
 
 struct search {
@@ -207,7 +178,7 @@ static _Unwind_Reason_Code find_caller(struct _Unwind_Context *context, void *in
 	 * Py_FinalizeEx(). */
 	if (search->depth++ > 6)
 		return _URC_END_OF_STACK;
-	if (function != symbols.run_main && function != symbols.exit)
+	if (function != (void *)py.Py_RunMain && function != (void *)py.Py_Exit)
 		return _URC_NO_REASON;
 	search->found = (struct caller){
 		.return_address = address,

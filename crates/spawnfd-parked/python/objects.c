@@ -10,7 +10,6 @@
 #define _GNU_SOURCE
 #include "finish.h"
 
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,23 +44,6 @@ enum {
 #define IS_HEAP_TYPE (1UL << 9)
 #define IS_TYPE (1UL << 31)
 
-static struct {
-	void *list, *generator, *function, *c_function;
-	void *reference, *proxy, *callable_proxy;
-	void *module, *text, *number;
-} types;
-
-static int (*is_subtype)(const object *, const object *);
-static object *(*module_of)(object *);
-static const char *(*text_of)(object *);
-static const void *(*definition_of)(object *);
-static object *(*system_object)(const char *);
-static object *(*attribute)(object *, const char *);
-static object *(*call_method)(object *, const char *, const char *, ...);
-static ssize_t (*size_of)(object *);
-static void (*clear_error)(void);
-static const object *none, *false_object;
-
 /* The collector's array of three generations. */
 static struct generation *generations;
 /* All objects at the time of parking, in the order of the collector's list. */
@@ -93,14 +75,15 @@ static inline unsigned long flags(const object *type)
  * callback hashes the key. For these types that runs no code of the program. */
 static bool has_plain_key(const object *reference, const object *type)
 {
-	size_t key_offset = (size_t)read_word(types.reference, TYPE_SIZE);
+	size_t key_offset = (size_t)read_word(py._PyWeakref_RefType, TYPE_SIZE);
 	const object *key;
 
 	if (strcmp(read_word(type, TYPE_NAME), "KeyedRef") != 0 ||
 	    (size_t)read_word(type, TYPE_SIZE) != key_offset + sizeof(key))
 		return false;
 	key = read_word(reference, key_offset);
-	return key && (read_word(key, TYPE) == types.text || read_word(key, TYPE) == types.number);
+	return key && (read_word(key, TYPE) == py.PyUnicode_Type ||
+		       read_word(key, TYPE) == py.PyLong_Type);
 }
 
 /* Whether a weak reference has a callback with a possible effect. The callbacks of _abc registries
@@ -113,14 +96,14 @@ static bool has_visible_callback(const object *reference, const object *type)
 
 	if (!callback)
 		return false;
-	if (read_word(callback, TYPE) == types.c_function)
+	if (read_word(callback, TYPE) == py.PyCFunction_Type)
 		return strcmp(read_word(read_word(callback, FUNCTION_DEFINITION), 0), "_destroy") !=
 		       0;
 	if (flags(type) & IS_HEAP_TYPE && !has_plain_key(reference, type))
 		return true;
-	if (read_word(callback, TYPE) == types.function)
-		module = module_of(callback);
-	name = module ? text_of(module) : NULL;
+	if (read_word(callback, TYPE) == py.PyFunction_Type)
+		module = py.PyFunction_GetModule(callback);
+	name = module ? py.PyUnicode_AsUTF8(module) : NULL;
 	return !name || (strcmp(name, "weakref") != 0 && strcmp(name, "_weakrefset") != 0);
 }
 
@@ -128,7 +111,7 @@ static bool has_visible_callback(const object *reference, const object *type)
  * import, so all modules are checked. */
 static bool is_unknown_module(object *module)
 {
-	const void *definition = definition_of(module);
+	const void *definition = py.PyModule_GetDef(module);
 
 	return definition && !spawnfd_is_harmless(read_word(definition, MODULE_NAME));
 }
@@ -140,10 +123,11 @@ static bool has_visible_destruction(const object *candidate)
 
 	if (read_word(type, TYPE_FINALIZE) || read_word(type, TYPE_DEL))
 		return true;
-	if (type == types.reference || type == types.proxy || type == types.callable_proxy ||
-	    (flags(type) & IS_HEAP_TYPE && is_subtype(type, types.reference)))
+	if (type == py._PyWeakref_RefType || type == py._PyWeakref_ProxyType ||
+	    type == py._PyWeakref_CallableProxyType ||
+	    (flags(type) & IS_HEAP_TYPE && py.PyType_IsSubtype(type, py._PyWeakref_RefType)))
 		return has_visible_callback(candidate, type);
-	if (type == types.module)
+	if (type == py.PyModule_Type)
 		return is_unknown_module((object *)candidate);
 	/* Since 3.12, a Python class can have __release_buffer__(). */
 	if (!(flags(type) & IS_TYPE) ||
@@ -161,7 +145,7 @@ static bool find_generations(void)
 	size_t steps = 0;
 	bool is_expected;
 
-	if (!fresh || read_word(fresh, TYPE) != types.list)
+	if (!fresh || read_word(fresh, TYPE) != py.PyList_Type)
 		return false;
 	/* A new object is the last in the youngest generation, so the list head comes next. */
 	generations = (struct generation *)next_head(link);
@@ -193,49 +177,19 @@ static void list_objects(void)
 		listed[listed_count++] = link;
 }
 
-static bool find_types(void)
+/* Checks the layout by known properties of these types. */
+static bool layout_is_known(void)
 {
-	const struct {
-		void **found;
-		const char *name;
-	} names[] = {
-		{&types.list, "PyList_Type"},
-		{&types.generator, "PyGen_Type"},
-		{&types.function, "PyFunction_Type"},
-		{&types.c_function, "PyCFunction_Type"},
-		{&types.reference, "_PyWeakref_RefType"},
-		{&types.proxy, "_PyWeakref_ProxyType"},
-		{&types.callable_proxy, "_PyWeakref_CallableProxyType"},
-		{&types.module, "PyModule_Type"},
-		{&types.text, "PyUnicode_Type"},
-		{&types.number, "PyLong_Type"},
-		{(void **)&none, "_Py_NoneStruct"},
-		{(void **)&false_object, "_Py_FalseStruct"},
-		{(void **)&is_subtype, "PyType_IsSubtype"},
-		{(void **)&module_of, "PyFunction_GetModule"},
-		{(void **)&text_of, "PyUnicode_AsUTF8"},
-		{(void **)&definition_of, "PyModule_GetDef"},
-		{(void **)&system_object, "PySys_GetObject"},
-		{(void **)&attribute, "PyObject_GetAttrString"},
-		{(void **)&call_method, "PyObject_CallMethod"},
-		{(void **)&size_of, "PyObject_Size"},
-		{(void **)&clear_error, "PyErr_Clear"},
-	};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (!(*names[i].found = dlsym(RTLD_DEFAULT, names[i].name)))
-			return false;
-	/* Check the layout by known properties of these types. */
-	return !strcmp(read_word(types.list, TYPE_NAME), "list") &&
-	       !read_word(types.list, TYPE_FINALIZE) && read_word(types.generator, TYPE_FINALIZE) &&
-	       !read_word(types.generator, TYPE_DEL) &&
-	       !(flags(types.list) & (IS_HEAP_TYPE | IS_TYPE)) &&
-	       flags(read_word(types.list, TYPE)) & IS_TYPE;
+	return !strcmp(read_word(py.PyList_Type, TYPE_NAME), "list") &&
+	       !read_word(py.PyList_Type, TYPE_FINALIZE) &&
+	       read_word(py.PyGen_Type, TYPE_FINALIZE) && !read_word(py.PyGen_Type, TYPE_DEL) &&
+	       !(flags(py.PyList_Type) & (IS_HEAP_TYPE | IS_TYPE)) &&
+	       flags(read_word(py.PyList_Type, TYPE)) & IS_TYPE;
 }
 
 bool spawnfd_objects_find(void)
 {
-	if (!find_types() || !find_generations())
+	if (!layout_is_known() || !find_generations())
 		return false;
 	list_objects();
 	return true;
@@ -250,9 +204,9 @@ static bool add_part(object *part, const char *type, const char *allowed)
 
 	if (strcmp(read_word(read_word(part, TYPE), TYPE_NAME), type) != 0)
 		return false;
-	attributes = attribute(part, "__dict__");
+	attributes = py.PyObject_GetAttrString(part, "__dict__");
 	if (attributes) {
-		size = size_of(attributes);
+		size = py.PyObject_Size(attributes);
 		value = allowed ? py.PyDict_GetItemString(attributes, allowed) : NULL;
 		py.Py_DecRef(attributes);
 	}
@@ -263,7 +217,7 @@ static bool add_part(object *part, const char *type, const char *allowed)
 /* Returns an attribute as a borrowed reference: `whole` keeps the object alive. */
 static object *part_of(object *whole, const char *name)
 {
-	object *part = attribute(whole, name);
+	object *part = py.PyObject_GetAttrString(whole, name);
 
 	if (part)
 		py.Py_DecRef(part);
@@ -273,11 +227,11 @@ static object *part_of(object *whole, const char *name)
 /* Adds the parts of a standard stream. True if the stream is as start-up makes it, or is None. */
 static bool add_stream(const char *name, const char *buffer_type)
 {
-	object *stream = system_object(name), *buffer, *raw;
+	object *stream = py.PySys_GetObject(name), *buffer, *raw;
 
 	/* Without sys.stdout, sys.__stdout__ may still refer to a stream. That one is then not a
 	 * known part. */
-	if (!stream || stream == none)
+	if (!stream || stream == py._Py_NoneStruct)
 		return true;
 	if (!add_part(stream, "_io.TextIOWrapper", "mode") || !(buffer = part_of(stream, "buffer")))
 		return false;
@@ -285,7 +239,7 @@ static bool add_stream(const char *name, const char *buffer_type)
 	if (strcmp(read_word(read_word(buffer, TYPE), TYPE_NAME), "_io.FileIO") != 0 &&
 	    (!add_part(buffer, buffer_type, NULL) || !(raw = part_of(buffer, "raw"))))
 		return false;
-	return add_part(raw, "_io.FileIO", "name") && part_of(raw, "closefd") == false_object;
+	return add_part(raw, "_io.FileIO", "name") && part_of(raw, "closefd") == py._Py_FalseStruct;
 }
 
 static bool find_streams(void)
@@ -346,14 +300,14 @@ static bool only_streams_are_visible(void)
  * failure of standard error, and a signal handler may have written since. */
 static bool flush_again(const char *name)
 {
-	object *stream = system_object(name), *closed, *done;
+	object *stream = py.PySys_GetObject(name), *closed, *done;
 
-	if (!stream || stream == none)
+	if (!stream || stream == py._Py_NoneStruct)
 		return true;
 	closed = part_of(stream, "closed");
-	if (closed != false_object)
+	if (closed != py._Py_FalseStruct)
 		return closed != NULL;
-	done = call_method(stream, "flush", NULL);
+	done = py.PyObject_CallMethod(stream, "flush", NULL);
 	if (done)
 		py.Py_DecRef(done);
 	return done != NULL;
@@ -366,6 +320,6 @@ bool spawnfd_objects_can_be_skipped(void)
 	bool can_skip = find_streams() && only_streams_are_visible() && flush_again("stdout") &&
 			flush_again("stderr");
 
-	clear_error();
+	py.PyErr_Clear();
 	return can_skip;
 }
