@@ -27,81 +27,87 @@ __asm__(".pushsection .rodata\n"
 /* v8::Local and v8::MaybeLocal: a pointer, which is NULL if empty. */
 typedef void *local;
 
+/* Functions of V8, Node and libuv, and a table of Node, by their symbols. */
+#define SYMBOLS(X)                                                                                 \
+	X(void *, isolate, (void), "_ZN2v87Isolate10GetCurrentEv")                                 \
+	X(local, context, (void *isolate), "_ZN2v87Isolate17GetCurrentContextEv")                  \
+	X(local, string, (void *isolate, const char *text, int type, int length),                  \
+	  "_ZN2v86String11NewFromUtf8EPNS_7IsolateEPKcNS_13NewStringTypeEi")                       \
+	X(local, compile, (local context, local source, void *origin),                             \
+	  "_ZN2v86Script7CompileENS_5LocalINS_7ContextEEENS1_INS_6StringEEEPNS_"                   \
+	  "12ScriptOriginE")                                                                       \
+	X(local, run, (local script, local context), "_ZN2v86Script3RunENS_5LocalINS_7ContextEEE") \
+	X(local, call,                                                                             \
+	  (local function, local context, local receiver, int count, local *arguments),            \
+	  "_ZN2v88Function4CallENS_5LocalINS_7ContextEEENS1_INS_5ValueEEEiPS5_")                   \
+	X(local, require, (const void *realm),                                                     \
+	  "_ZNK4node14PrincipalRealm22builtin_module_requireEv")                                   \
+	X(local, binding, (const void *realm),                                                     \
+	  "_ZNK4node14PrincipalRealm23internal_binding_loaderEv")                                  \
+	X(const char, realm_table, , "_ZTVN4node14PrincipalRealmE")                                \
+	X(void *, environment, (local context),                                                    \
+	  "_ZN4node21GetCurrentEnvironmentEN2v85LocalINS0_7ContextEEE")                            \
+	X(void, at_exit, (void *environment, void (*callback)(void *), void *argument),            \
+	  "_ZN4node6AtExitEPNS_11EnvironmentEPFvPvES2_")                                           \
+	X(local, buffer, (local view), "_ZN2v815ArrayBufferView6BufferEv")                         \
+	X(void *, data, (local buffer), "_ZNK2v811ArrayBuffer4DataEv")                             \
+	X(local, script_name, (void *isolate),                                                     \
+	  "_ZN2v810StackTrace28CurrentScriptNameOrSourceURLEPNS_7IsolateE")                        \
+	X(local, stack, (void *isolate, int limit, int options),                                   \
+	  "_ZN2v810StackTrace17CurrentStackTraceEPNS_7IsolateEiNS0_17StackTraceOptionsE")          \
+	X(int, frames, (local stack), "_ZNK2v810StackTrace13GetFrameCountEv")                      \
+	X(void, reset_streams, (void), "_ZN4node10ResetStdioEv")                                   \
+	X(void *, uv_loop, (void), "uv_default_loop")                                              \
+	X(int, uv_run, (void *loop, int mode), "uv_run")
+
+#define DECLARE(result, name, arguments, symbol) result(*name) arguments;
 static struct {
-	void *(*isolate)(void);
-	local (*context)(void *isolate);
-	local (*string)(void *isolate, const char *text, int type, int length);
-	local (*compile)(local context, local source, void *origin);
-	local (*run)(local script, local context);
-	local (*call)(local function, local context, local receiver, int count, local *arguments);
+	SYMBOLS(DECLARE)
+	/* v8::Function::New. Since Node 26 its symbol is another one. */
 	local (*function)(local context, void (*callback)(const void *), local data, int length,
 			  int constructor, int side_effects);
-	local (*require)(const void *realm);
-	local (*binding)(const void *realm);
-	const char *realm_table;
-	void *(*environment)(local context);
-	void (*at_exit)(void *environment, void (*callback)(void *), void *argument);
-	local (*buffer)(local view);
-	void *(*data)(local buffer);
-	local (*script_name)(void *isolate);
-	local (*stack)(void *isolate, int limit, int options);
-	int (*frames)(local stack);
 	/* v8::HandleScope, or NULL. Up to Node 24 the calls below create a handle even if they find
 	 * nothing. */
 	void (*open_handles)(void *scope, void *isolate);
 	void (*close_handles)(void *scope);
-	void (*reset_streams)(void);
-} v8;
-
-static struct {
-	void *(*loop)(void);
-	int (*run)(void *loop, int mode);
-} uv;
+} api;
+#undef DECLARE
 enum { NO_WAIT = 2 };
 
-static const struct {
-	void *pointer;
-	/* The symbol, and its name since Node 26 if that differs. */
-	const char *name, *newer;
-} symbols[] = {
-	{&v8.isolate, "_ZN2v87Isolate10GetCurrentEv", NULL},
-	{&v8.context, "_ZN2v87Isolate17GetCurrentContextEv", NULL},
-	{&v8.string, "_ZN2v86String11NewFromUtf8EPNS_7IsolateEPKcNS_13NewStringTypeEi", NULL},
-	{&v8.compile,
-	 "_ZN2v86Script7CompileENS_5LocalINS_7ContextEEENS1_INS_6StringEEEPNS_"
-	 "12ScriptOriginE",
-	 NULL},
-	{&v8.run, "_ZN2v86Script3RunENS_5LocalINS_7ContextEEE", NULL},
-	{&v8.call, "_ZN2v88Function4CallENS_5LocalINS_7ContextEEENS1_INS_5ValueEEEiPS5_", NULL},
-	{&v8.function,
-	 "_ZN2v88Function3NewENS_5LocalINS_7ContextEEEPFvRKNS_20FunctionCallbackInfoINS_"
-	 "5ValueEEEENS1_IS5_EEiNS_19ConstructorBehaviorENS_14SideEffectTypeE",
-	 "_ZN2v88Function3NewENS_5LocalINS_7ContextEEEPFvRKNS_20FunctionCallbackInfoINS_"
-	 "5ValueEEEENS1_INS_4DataEEEiNS_19ConstructorBehaviorENS_14SideEffectTypeE"},
-	{&v8.require, "_ZNK4node14PrincipalRealm22builtin_module_requireEv", NULL},
-	{&v8.binding, "_ZNK4node14PrincipalRealm23internal_binding_loaderEv", NULL},
-	{&v8.realm_table, "_ZTVN4node14PrincipalRealmE", NULL},
-	{&v8.environment, "_ZN4node21GetCurrentEnvironmentEN2v85LocalINS0_7ContextEEE", NULL},
-	{&v8.at_exit, "_ZN4node6AtExitEPNS_11EnvironmentEPFvPvES2_", NULL},
-	{&v8.buffer, "_ZN2v815ArrayBufferView6BufferEv", NULL},
-	{&v8.data, "_ZNK2v811ArrayBuffer4DataEv", NULL},
-	{&v8.script_name, "_ZN2v810StackTrace28CurrentScriptNameOrSourceURLEPNS_7IsolateE", NULL},
-	{&v8.stack, "_ZN2v810StackTrace17CurrentStackTraceEPNS_7IsolateEiNS0_17StackTraceOptionsE",
-	 NULL},
-	{&v8.frames, "_ZNK2v810StackTrace13GetFrameCountEv", NULL},
-	{&v8.reset_streams, "_ZN4node10ResetStdioEv", NULL},
-	{&uv.loop, "uv_default_loop", NULL},
-	{&uv.run, "uv_run", NULL},
-};
+/* Looks up all symbols; false if this Node lacks one. */
+static bool find_symbols(void)
+{
+	bool found = true;
+
+#define FIND(result, name, arguments, symbol)                                                      \
+	api.name = (__typeof__(api.name))dlsym(RTLD_DEFAULT, symbol);                              \
+	found = found && api.name;
+	SYMBOLS(FIND)
+#undef FIND
+	api.function = (__typeof__(api.function))dlsym(
+		RTLD_DEFAULT,
+		"_ZN2v88Function3NewENS_5LocalINS_7ContextEEEPFvRKNS_20FunctionCallbackInfoINS_"
+		"5ValueEEEENS1_IS5_EEiNS_19ConstructorBehaviorENS_14SideEffectTypeE");
+	if (!api.function)
+		api.function = (__typeof__(api.function))dlsym(
+			RTLD_DEFAULT, "_ZN2v88Function3NewENS_5LocalINS_7ContextEEEPFvRKNS_"
+				      "20FunctionCallbackInfoINS_5ValueEEEENS1_INS_4DataEEEiNS_"
+				      "19ConstructorBehaviorENS_14SideEffectTypeE");
+	api.open_handles = (__typeof__(api.open_handles))dlsym(
+		RTLD_DEFAULT, "_ZN2v811HandleScopeC1EPNS_7IsolateE");
+	api.close_handles =
+		(__typeof__(api.close_handles))dlsym(RTLD_DEFAULT, "_ZN2v811HandleScopeD1Ev");
+	return found && api.function;
+}
 
 static void (*park_process)(void);
 
 static local run(void *isolate, local context, const char *source)
 {
-	local text = v8.string(isolate, source, 0, -1);
-	local script = text ? v8.compile(context, text, NULL) : NULL;
+	local text = api.string(isolate, source, 0, -1);
+	local script = text ? api.compile(context, text, NULL) : NULL;
 
-	return script ? v8.run(script, context) : NULL;
+	return script ? api.run(script, context) : NULL;
 }
 
 /* --- early exit ---------------------------------------------------------------------------------
@@ -127,14 +133,14 @@ static int count_loaded_objects(struct dl_phdr_info *info, size_t size, void *co
 static bool is_script_running(void)
 {
 	_Alignas(16) char scope[64];
-	void *isolate = v8.isolate();
+	void *isolate = api.isolate();
 	bool running;
 
-	if (v8.open_handles)
-		v8.open_handles(scope, isolate);
-	running = v8.script_name(isolate) && v8.frames(v8.stack(isolate, 1, 0));
-	if (v8.open_handles)
-		v8.close_handles(scope);
+	if (api.open_handles)
+		api.open_handles(scope, isolate);
+	running = api.script_name(isolate) && api.frames(api.stack(isolate, 1, 0));
+	if (api.open_handles)
+		api.close_handles(scope);
 	return running;
 }
 
@@ -149,20 +155,20 @@ static void exit_early(void *unused)
 	if (objects != exit_state.objects || !spawnfd_threads_are_unchanged() ||
 	    is_script_running())
 		return;
-	v8.reset_streams();
+	api.reset_streams();
 	fflush(NULL);
 	_exit(exit_state.fields[2] ? exit_state.fields[1] : 0);
 }
 
 static bool add_exit_hook(local context, local fields)
 {
-	void *environment = v8.environment(context);
-	local buffer = v8.buffer(fields);
+	void *environment = api.environment(context);
+	local buffer = api.buffer(fields);
 
-	exit_state.fields = buffer ? v8.data(buffer) : NULL;
+	exit_state.fields = buffer ? api.data(buffer) : NULL;
 	dl_iterate_phdr(count_loaded_objects, &exit_state.objects);
 	if (environment && exit_state.fields)
-		v8.at_exit(environment, exit_early, NULL);
+		api.at_exit(environment, exit_early, NULL);
 	return environment && exit_state.fields;
 }
 
@@ -198,7 +204,7 @@ static void redirect_output(const void *info)
 static void restore_output(const void *info)
 {
 	(void)info;
-	uv.run(uv.loop(), NO_WAIT);
+	api.uv_run(api.uv_loop(), NO_WAIT);
 	dup3(standard_output, 1, O_CLOEXEC);
 	close(standard_output);
 	close(unread_pipe);
@@ -221,39 +227,28 @@ bool spawnfd_node_park_late(bool code, const char *preload, void (*park)(void))
 	void *isolate, *realm;
 	local context, function, fields, arguments[8];
 
-	for (size_t i = 0; i < sizeof(symbols) / sizeof(*symbols); i++) {
-		void *found = dlsym(RTLD_DEFAULT, symbols[i].name);
-
-		if (!found && symbols[i].newer)
-			found = dlsym(RTLD_DEFAULT, symbols[i].newer);
-		if (!found)
-			return false;
-		*(void **)symbols[i].pointer = found;
-	}
-	v8.open_handles = (__typeof__(v8.open_handles))dlsym(RTLD_DEFAULT,
-							     "_ZN2v811HandleScopeC1EPNS_7IsolateE");
-	v8.close_handles =
-		(__typeof__(v8.close_handles))dlsym(RTLD_DEFAULT, "_ZN2v811HandleScopeD1Ev");
+	if (!find_symbols())
+		return false;
 	park_process = park;
-	isolate = v8.isolate();
-	context = isolate ? v8.context(isolate) : NULL;
+	isolate = api.isolate();
+	context = isolate ? api.context(isolate) : NULL;
 	/* An object begins with a pointer into its vtable, behind the first two words (Itanium C++
 	 * ABI). */
-	realm = spawnfd_node_find_object(v8.realm_table + 2 * sizeof(void *));
+	realm = spawnfd_node_find_object(api.realm_table + 2 * sizeof(void *));
 	if (!context || !realm)
 		return false;
 	function = run(isolate, context, spawnfd_node_script);
-	arguments[0] = v8.require(realm);
-	arguments[1] = v8.binding(realm);
-	arguments[2] = v8.function(context, call_park, NULL, 0, 0, 0);
-	arguments[3] = v8.function(context, redirect_output, NULL, 0, 0, 0);
-	arguments[4] = v8.function(context, restore_output, NULL, 0, 0, 0);
-	arguments[5] = v8.function(context, unmap_files, NULL, 0, 0, 0);
+	arguments[0] = api.require(realm);
+	arguments[1] = api.binding(realm);
+	arguments[2] = api.function(context, call_park, NULL, 0, 0, 0);
+	arguments[3] = api.function(context, redirect_output, NULL, 0, 0, 0);
+	arguments[4] = api.function(context, restore_output, NULL, 0, 0, 0);
+	arguments[5] = api.function(context, unmap_files, NULL, 0, 0, 0);
 	arguments[6] = run(isolate, context, code ? "true" : "false");
-	arguments[7] = v8.string(isolate, preload, 0, -1);
+	arguments[7] = api.string(isolate, preload, 0, -1);
 	for (int i = 0; i < 8; i++)
 		if (!arguments[i])
 			return false;
-	fields = function ? v8.call(function, context, function, 8, arguments) : NULL;
+	fields = function ? api.call(function, context, function, 8, arguments) : NULL;
 	return fields && add_exit_hook(context, fields);
 }
