@@ -313,7 +313,7 @@ void *spawnfd_node_find_object(const void *first_word)
 
 static void *allocate(size_t size)
 {
-	void *new = malloc(size ? size : 1);
+	void *new = malloc(size);
 
 	if (!new)
 		abort();
@@ -341,20 +341,20 @@ static void set_vector(struct node_vector *vector, const char *name, char **rest
 }
 
 void spawnfd_node_replace(const struct node_locations *locations, const struct program *program,
-			  const struct node_arguments *arguments)
+			  int first, bool has_code)
 {
+	char **operands = program->argv + first + has_code;
+	int operand_count = program->argc - first - has_code;
 	uint64_t ticks = tick() - locations->tick;
 	double dates = date() - locations->date;
 	const char *last = program->argv[program->argc - 1];
 
 	for (size_t i = 0; i < locations->code_count; i++)
-		set_string(locations->code[i], arguments->code);
+		set_string(locations->code[i], program->argv[first]);
 	for (size_t i = 0; i < locations->script_count; i++)
-		set_string(locations->script[i],
-			   arguments->operand_count ? arguments->operands[0] : "");
+		set_string(locations->script[i], operand_count ? operands[0] : "");
 	for (size_t i = 0; i < locations->operand_count; i++)
-		set_vector(locations->operands[i], program->argv[0], arguments->operands,
-			   arguments->operand_count);
+		set_vector(locations->operands[i], program->argv[0], operands, operand_count);
 	for (size_t i = 0; i < locations->argument_count; i++)
 		set_vector(locations->arguments[i], program->argv[0], program->argv + 1,
 			   program->argc - 1);

@@ -38,7 +38,7 @@ static struct {
 	int flags;
 	char **argv;
 	/* The arguments with markers that Node was started with. */
-	char **marked_argv;
+	char *marked_argv[64];
 	/* The last flag takes code, such as -e. */
 	bool code;
 	/* Node parks at the end of its bootstrap (late.c). Some flags do not allow that. */
@@ -69,32 +69,31 @@ static bool make_marker(char *marker, size_t which)
 
 /* Makes the argv that Node gets: [marker, flags, marker]. The strings are contiguous, as the kernel
  * lays them out. */
-static char **make_arguments(int *argc)
+static bool make_arguments(void)
 {
-	static char *argv[64];
+	char **argv = node.marked_argv, *copy;
+	int argc = node.flags + 2;
 	size_t size = 0;
-	char *copy;
 
-	*argc = node.flags + 2;
 	argv[0] = node.markers.name;
 	for (int i = 1; i <= node.flags; i++)
 		argv[i] = node.argv[i];
 	argv[node.flags + 1] = node.code ? node.markers.code : node.markers.script;
-	for (int i = 0; i < *argc; i++)
+	for (int i = 0; i < argc; i++)
 		size += strlen(argv[i]) + 1;
 	node.markers.title = copy = malloc(size);
 	if (!copy)
-		return NULL;
-	for (int i = 0; i < *argc; i++) {
+		return false;
+	for (int i = 0; i < argc; i++) {
 		size_t length = strlen(argv[i]) + 1;
 
 		argv[i] = memcpy(copy, argv[i], length);
 		copy += length;
 	}
 	node.markers.title_size = size;
-	node.markers.arguments = *argc;
+	node.markers.arguments = argc;
 	node.markers.operands = node.code ? 1 : 2;
-	return argv;
+	return true;
 }
 
 int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **))
@@ -118,12 +117,10 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 	if (!make_marker(node.markers.name, 1) || !make_marker(node.markers.code, 2) ||
 	    !make_marker(node.markers.script, 3))
 		spawnfd_cannot_park("getrandom");
-	argv = make_arguments(&argc);
-	if (!argv)
+	if (!make_arguments())
 		spawnfd_cannot_park("memory");
-	node.marked_argv = argv;
 	node.starting = true;
-	return original(argc, argv, envp);
+	return original(node.markers.arguments, node.marked_argv, envp);
 }
 
 /* --- requests ---------------------------------------------------------------------------------
@@ -232,11 +229,6 @@ static void prepare_stdio(struct node_stdio *all)
 
 static void become_program(const struct program *program)
 {
-	struct node_arguments arguments = {
-		.code = node.code ? program->argv[node.flags + 1] : NULL,
-		.operands = program->argv + node.flags + 1 + node.code,
-		.operand_count = program->argc - node.flags - 1 - node.code,
-	};
 	void (*update_time)(void *) =
 		(__typeof__(update_time))dlsym(RTLD_DEFAULT, "uv_update_time");
 	void *(*default_loop)(void) =
@@ -249,7 +241,7 @@ static void become_program(const struct program *program)
 	}
 	raise_limit();
 	prepare_stdio(node.locations.stdio);
-	spawnfd_node_replace(&node.locations, program, &arguments);
+	spawnfd_node_replace(&node.locations, program, node.flags + 1, node.code);
 	/* Node 24 and later give the main thread a name. */
 	if (node.thread_name[0])
 		prctl(PR_SET_NAME, node.thread_name);
@@ -298,18 +290,11 @@ static void park(void)
 /* Replaces the marker in argv[0] by the real argv[0], because JavaScript reads it next. */
 static void restore_name(void)
 {
-	char **argv = node.marked_argv;
-	struct program program = {.argc = node.markers.arguments, .argv = argv};
-	struct node_arguments arguments = {
-		.code = node.code ? argv[node.flags + 1] : NULL,
-		.operands = argv + node.flags + 1 + node.code,
-		.operand_count = !node.code,
-	};
-
+	struct program program = {.argc = node.markers.arguments, .argv = node.marked_argv};
 	struct node_title title = *node.locations.title;
 
-	argv[0] = node.argv[0];
-	spawnfd_node_replace(&node.locations, &program, &arguments);
+	node.marked_argv[0] = node.argv[0];
+	spawnfd_node_replace(&node.locations, &program, node.flags + 1, node.code);
 	*node.locations.title = title;
 }
 

@@ -68,14 +68,6 @@ struct node_locations {
 	double date;
 };
 
-/* The arguments that replace the markers. */
-struct node_arguments {
-	/* The code after -e or -p, or NULL. */
-	char *code;
-	char **operands;
-	int operand_count;
-};
-
 /* Whether the argument after this flag is code. */
 bool spawnfd_node_takes_code(const char *flag);
 
@@ -112,9 +104,11 @@ bool spawnfd_node_park_late(bool code, const char *preload, void (*park)(void));
 /* Unmaps all unmodified pages of private file mappings. */
 void spawnfd_node_unmap_files(void);
 
-/* Writes the program's arguments to all locations, and adds the time since the search to recorded
- * times. */
+/*
+ * Writes the program's arguments to all locations, and adds the time since the search to recorded
+ * times. `first`: the first argument after the flags, which is code if there is code.
+ */
 void spawnfd_node_replace(const struct node_locations *locations, const struct program *program,
-			  const struct node_arguments *arguments);
+			  int first, bool has_code);
 
 #endif
