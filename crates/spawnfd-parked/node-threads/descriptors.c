@@ -90,14 +90,12 @@ static bool record(int fd, int limit)
 	/* /dev/null may stay shared. */
 	if (!strcmp(target, "/dev/null"))
 		return true;
-	if (!strcmp(target, "anon_inode:[eventpoll]")) {
+	if (!strcmp(target, "anon_inode:[eventpoll]"))
 		descriptors[fd].kind = EPOLL;
-		return read_info(fd);
-	}
-	if (!strcmp(target, "anon_inode:[eventfd]")) {
+	if (!strcmp(target, "anon_inode:[eventfd]"))
 		descriptors[fd].kind = EVENT;
+	if (descriptors[fd].kind != NOTHING)
 		return read_info(fd);
-	}
 	if (!S_ISFIFO(file.st_mode) || strncmp(target, "pipe:", 5))
 		return false;
 	descriptors[fd].kind = PIPE;
