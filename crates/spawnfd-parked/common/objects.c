@@ -35,35 +35,29 @@ static struct dynamic read_dynamic(const struct dl_phdr_info *object, ElfW(Sxwor
 	return dynamic;
 }
 
-static int imports(struct dl_phdr_info *object, size_t size, void *name)
+static int read_executable(struct dl_phdr_info *object, size_t size, void *dynamic)
 {
-	struct dynamic dynamic = read_dynamic(object, DT_NULL);
-
 	(void)size;
-	/* A nonzero result ends the iteration at the first object, which is the executable. */
-	return dynamic.strings && memmem(dynamic.strings, dynamic.length, name, strlen(name) + 1)
-		       ? 1
-		       : -1;
+	*(struct dynamic *)dynamic = read_dynamic(object, DT_PREINIT_ARRAYSZ);
+	/* End the iteration at the first object, which is the executable. */
+	return 1;
 }
 
 bool spawnfd_imports(const char *name)
 {
-	return dl_iterate_phdr(imports, (void *)name) == 1;
-}
+	struct dynamic dynamic = {0};
 
-static int has_preinit(struct dl_phdr_info *object, size_t size, void *unused)
-{
-	struct dynamic dynamic = read_dynamic(object, DT_PREINIT_ARRAYSZ);
-
-	(void)size;
-	(void)unused;
-	/* Only of the executable: ld.so ignores the DT_PREINIT_ARRAY of libraries. */
-	return dynamic.entry && dynamic.entry->d_un.d_val ? 1 : -1;
+	dl_iterate_phdr(read_executable, &dynamic);
+	return dynamic.strings && memmem(dynamic.strings, dynamic.length, name, strlen(name) + 1);
 }
 
 bool spawnfd_has_preinit(void)
 {
-	return dl_iterate_phdr(has_preinit, NULL) == 1;
+	struct dynamic dynamic = {0};
+
+	/* Only of the executable: ld.so ignores the DT_PREINIT_ARRAY of libraries. */
+	dl_iterate_phdr(read_executable, &dynamic);
+	return dynamic.entry && dynamic.entry->d_un.d_val;
 }
 
 bool spawnfd_has_relative_part(const char *list, bool has_origin)
