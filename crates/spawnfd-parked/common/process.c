@@ -41,25 +41,20 @@ bool spawnfd_each_line(const char *path, void (*each)(const char *line))
 
 static struct prctl_mm_map memory;
 
-/* Fields of /proc/self/stat, counted from 1: proc_pid_stat(5). */
-static unsigned long long field[52];
-
 static void read_fields(const char *line)
 {
+	/* Fields of /proc/self/stat, counted from 1: proc_pid_stat(5). */
+	unsigned long long field[52];
 	/* Field 2, the name in parentheses, may contain any character, even newlines. Field 3 is a
 	 * letter. */
 	char *text = strrchr(line, ')');
 
 	text = text ? strchr(text, ' ') : NULL;
 	text = text ? strchr(text + 1, ' ') : NULL;
-	for (int i = 4; text && i <= 51; i++)
+	if (!text)
+		return;
+	for (int i = 4; i <= 51; i++)
 		field[i] = strtoull(text, &text, 10);
-}
-
-bool spawnfd_read_memory_map(void)
-{
-	if (!spawnfd_each_line("/proc/self/stat", read_fields))
-		return false;
 	memory = (struct prctl_mm_map){
 		.start_code = field[26],
 		.end_code = field[27],
@@ -73,6 +68,12 @@ bool spawnfd_read_memory_map(void)
 		.env_end = field[51],
 		.exe_fd = (__u32)-1,
 	};
+}
+
+bool spawnfd_read_memory_map(void)
+{
+	if (!spawnfd_each_line("/proc/self/stat", read_fields))
+		return false;
 	memory.brk = (unsigned long)sbrk(0);
 	return prctl(PR_SET_MM, PR_SET_MM_MAP, &memory, sizeof(memory), 0) == 0;
 }
