@@ -24,15 +24,16 @@ use crate::signals::SignalSet;
 /// A child process that has become its program.
 ///
 /// A pidfd identifies the process, so waits and signals never reach another process. If the application has put
-/// another file at the pidfd's number, both fail with EBADF, and the library does not close that file. Since Linux
-/// 6.9 the library also recognizes another pidfd at that number.
+/// another file at the pidfd's number, waits and signals fail with EBADF, and the library does not close that file.
+/// Since Linux 6.9, where each process's pidfd has an inode of its own, the library also recognizes another pidfd at
+/// that number.
 ///
 /// Dropping a `Child` does not kill the program. If the program still runs, a thread of the library reaps it. That
 /// thread ends when it has no dropped child left.
 #[derive(Debug)]
 pub struct Child {
     pid: i32,
-    /// `None` after the child was dropped while it ran.
+    /// `None` once `drop` or `into_pidfd` has taken the pidfd.
     pidfd: Option<CheckedFd>,
     ended: Option<Ended>,
     started: Started,
@@ -40,7 +41,7 @@ pub struct Child {
     sent: AtomicU64,
     /// The handle's owner sent SIGTERM before the parked process began to start the program.
     withdrawn: bool,
-    /// The start, if the caller did not wait for exec.
+    /// The start, until its outcome is known; `None` if the caller has waited for exec.
     pending: Option<Box<dyn PendingStart>>,
     /// Why the child did not become the program.
     failure: Option<Error>,
@@ -114,7 +115,7 @@ pub(crate) fn interned(reason: &str) -> &'static str {
 
 /// A start whose caller did not wait for exec.
 pub(crate) trait PendingStart: Debug + Send + Sync {
-    /// Checks whether a child that has ended had become the program.
+    /// Checks whether an ended child had become the program before it ended.
     ///
     /// # Errors
     /// The reason why the child had not become the program.
@@ -159,7 +160,7 @@ impl Child {
         }
     }
 
-    /// The same process after a parked process became the program without exec.
+    /// The handle of a parked process that has become the program, or whose outcome `pending` will report.
     pub(crate) fn restarted(mut self, started: Started, pending: Option<Box<dyn PendingStart>>) -> Child {
         (self.started, self.pending) = (started, pending);
         self
@@ -177,7 +178,7 @@ impl Child {
     }
 
     /// Kills a parked process that has not begun to start the program. The start then counts as not made. Returns
-    /// whether it did so.
+    /// whether it has killed the process.
     pub(crate) fn withdraw(&self) -> bool {
         let (Some(pending), Some(pidfd)) = (&self.pending, self.own_pidfd()) else { return false };
         let withdrawn = pending.withdraw();
@@ -225,7 +226,8 @@ impl Child {
         self.pidfd.as_ref()?.get()
     }
 
-    /// Whether the pidfd's number still refers to the pidfd, as far as the kernel lets pidfds be distinguished.
+    /// Whether the pidfd's number still refers to the pidfd, as far as the kernel distinguishes pidfds (before Linux
+    /// 6.9, all pidfds have the same inode).
     pub(crate) fn is_own(&self) -> bool {
         self.own_pidfd().is_some()
     }
@@ -280,7 +282,7 @@ impl Child {
     }
 
     /// Like `reap`, but returns `Some(None)` if other code has already taken the status. A forked copy of this
-    /// process must not call this: there the child is not its own.
+    /// process must not call this, because the child is not a child of the copy.
     pub(crate) fn reap_or_note_lost(&mut self) -> Result<Option<Option<ExitStatus>>> {
         match self.reap(false) {
             Err(error) if (error.stage(), error.errno()) == (Stage::Wait, Errno::ECHILD) => {
@@ -297,7 +299,8 @@ impl Child {
     /// Notes whether a child that has ended had become the program.
     fn finish_start(&mut self) {
         let Some(pending) = self.pending.take() else { return };
-        // If the handle's owner killed the child before exec, the signal was meant for the program.
+        // If the handle's owner killed the child before exec, the owner's signal was meant for the program. Then the
+        // start does not count as failed.
         self.failure = pending
             .outcome(self.ended)
             .err()
@@ -334,7 +337,7 @@ impl Child {
         self.reap_own(false)
     }
 
-    /// Waits for at most `timeout`; `None` if the program still runs then. The program is left alone.
+    /// Waits for at most `timeout`; `None` if the program still runs then. The timeout does not affect the program.
     ///
     /// # Errors
     /// As [`wait`](Child::wait).
@@ -345,7 +348,7 @@ impl Child {
         }
     }
 
-    /// Waits until `deadline`; `None` if the program still runs then. The program is left alone.
+    /// Waits until `deadline`; `None` if the program still runs then. The timeout does not affect the program.
     ///
     /// # Errors
     /// As [`wait`](Child::wait).
@@ -397,8 +400,8 @@ impl Child {
         self.pidfd.take().expect("a child has its pidfd until it is dropped").into()
     }
 
-    /// Whether processes may remain in the session or process group that the child led. Called after the child was
-    /// reaped; cheap.
+    /// Whether processes may remain in the session or process group that the child led. Call this after the child was
+    /// reaped. The call is cheap.
     pub(crate) fn may_have_leftovers(&self) -> bool {
         spawnfd_guard::sys::is_number_in_use(self.pidfd_number(), self.pid)
     }
@@ -466,7 +469,7 @@ impl Child {
 impl AsFd for Child {
     /// The pidfd, which becomes readable when the program ends.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // Only Drop takes the pidfd.
+        // Only `drop` and `into_pidfd` take the pidfd, and both consume the handle.
         self.pidfd.as_ref().expect("a child has its pidfd until it is dropped").as_fd()
     }
 }
@@ -474,7 +477,8 @@ impl AsFd for Child {
 impl Drop for Child {
     fn drop(&mut self) {
         let Some(pidfd) = self.pidfd.take() else { return };
-        // An error means that nothing is left to reap, or that this is a forked copy, which has no such child.
+        // The wait fails if nothing is left to reap, or if this process is a forked copy, which does not have this
+        // child.
         let runs = |pidfd: &OwnedFd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None));
         if self.ended.is_none() && pidfd.get().is_some_and(runs) {
             reaper::adopt(pidfd);

@@ -32,7 +32,7 @@ struct Variables {
     encoded: OnceLock<Arc<ArgBlock<'static>>>,
 }
 
-/// A copy starts without an encoding, because it is about to change.
+/// A copy starts without an encoding, because the caller copies the variables only to change them.
 impl Clone for Variables {
     fn clone(&self) -> Variables {
         Variables { by_name: self.by_name.clone(), invalid_names: self.invalid_names.clone(), encoded: OnceLock::new() }
@@ -52,7 +52,7 @@ impl Env {
     /// The environment of this process as it is now. (A string without a name, such as `=x=1`, has the name `=x`,
     /// as in std.)
     ///
-    /// If no variable has changed since the last call, both values share one encoding.
+    /// If no variable has changed since the last call, the values of both calls share one encoding.
     pub fn inherit() -> Env {
         /// The variables at the last call, and the `Env` made from them.
         struct LastInherited(Vec<(OsString, OsString)>, Env);
@@ -78,7 +78,7 @@ impl Env {
     }
 
     /// Exactly these `name=value` strings, in this order. Repeated names, and names that [`Env::set`] would reject,
-    /// stay. A changed copy is sorted and has one string per name.
+    /// stay. A later `set`, `unset` or `deny` sorts the strings and keeps one per name.
     ///
     /// # Errors
     /// EINVAL: a string with a NUL.
@@ -177,7 +177,8 @@ impl Env {
         self
     }
 
-    /// Returns the variables for a change. Makes them this value's own, and drops the encoding.
+    /// Returns the variables so that the caller can change them. Copies them first if another `Env` shares them, and
+    /// drops the encoding.
     fn change(&mut self) -> &mut Variables {
         let variables = Arc::make_mut(&mut self.0);
         variables.encoded = OnceLock::new();
@@ -228,8 +229,9 @@ impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Env {
 
 /// Whether a pattern of literal bytes, `*` and `?` matches the whole name.
 fn matches(mut pattern: &[u8], mut name: &[u8]) -> bool {
-    // The pattern after the last `*`, and the part of the name to try it on again. An earlier `*` never needs to
-    // match more.
+    // The place to continue after a mismatch: the pattern after the last `*`, and the part of the name after the
+    // bytes that this `*` has matched. After a mismatch, the last `*` matches one more byte. An earlier `*` never
+    // needs to match more.
     let mut again: Option<(&[u8], &[u8])> = None;
     loop {
         match (pattern.split_first(), name.split_first()) {

@@ -44,11 +44,12 @@ pub enum Stage {
     Exec,
     /// A signal killed the child before exec. Actions may have run.
     ///
-    /// The errno is ECANCELED, because only the sender of the signal knows whether a retry makes sense. The call
-    /// names the signal if it is known. ESRCH: a parked process was killed before it began to start the program.
+    /// The errno is ECANCELED, because only the sender of the signal knows whether a retry makes sense. The text of
+    /// the failed call names the signal if it is known. ESRCH: a parked process was killed before it began to start
+    /// the program.
     ///
-    /// SIGSYS comes from a seccomp filter. It is reported as an error of the stage that the child was in, with
-    /// ECANCELED.
+    /// A SIGSYS comes from a seccomp filter. Such a child is not reported as `Killed`: the error has the stage that
+    /// the child was in, and ECANCELED.
     Killed,
     /// Waiting for the child.
     Wait,
@@ -127,11 +128,11 @@ struct Fields {
     stage: Stage,
     errno: Errno,
     call: String,
-    /// The sentence for people; `None`: the one of the stage.
+    /// The sentence for people; `None`: the default sentence for the stage and errno.
     message: Option<String>,
     /// An argument was rejected before anything was done, whatever the stage.
     refused: bool,
-    /// The child had performed actions, whatever the stage.
+    /// The child had performed actions of the caller before it failed, whatever the stage.
     actions_ran: bool,
 }
 
@@ -171,7 +172,7 @@ impl Error {
         error
     }
 
-    /// Marks the error as one of a child that has performed actions: the start must not be repeated.
+    /// Marks the error as one of a child that has performed actions of the caller, so the start must not be repeated.
     pub(crate) fn after_actions(mut self) -> Error {
         self.0.actions_ran = true;
         self
@@ -184,7 +185,7 @@ impl Error {
         self
     }
 
-    /// An argument that is not valid; the call says why.
+    /// The error for an argument that is not valid. `call` says why.
     pub(crate) fn invalid(call: impl Into<String>) -> Error {
         Error::new(Stage::Validate, Errno::EINVAL, call)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends the library's idle threads at once. By themselves they end some time after their last use.
+//! Ends the library's idle threads at once. Without a call, each thread ends some time after its last use.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,13 @@ const CHECK_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Ends the library's idle threads, and returns when they have exited.
 ///
-/// The threads that drive runs, and those that wait for the guard of process trees, end by themselves soon after
-/// the last run. Call this before operations that a process with threads should not or may not do: fork, and
-/// `unshare` or `setns` with a user namespace. Busy threads stay, and the call does not wait for them. The next run
-/// starts the threads that it needs.
+/// The library has engine threads, which drive runs, and reaper threads, which wait for the guard (the helper process
+/// that ends the process trees of a dead owner). Both end by themselves soon after the last run. Call this before
+/// operations that a process with threads should not or may not do: fork, and `unshare` or `setns` with a user
+/// namespace. Busy threads stay, and the call does not wait for them. The next run starts new threads.
 pub fn end_idle_threads() {
-    // If one thread stays, ending the others gains nothing.
+    // An engine thread, which drives runs, stays if it is busy or calls this. Then the process keeps a thread anyway,
+    // so ending the others gains nothing.
     if thread::is_engine() || !job::end_if_idle() {
         return;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits the number of concurrent runs, and queues the others.
+//! Limits the number of concurrent runs, and queues further runs.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,7 +48,7 @@ struct LimiterState {
     running: usize,
     waiting: VecDeque<(u64, Grant)>,
     next: u64,
-    /// A thread is granting permits. It also handles changes that other threads make meanwhile.
+    /// A thread is granting permits. That thread also handles changes that other threads make meanwhile.
     granting: bool,
 }
 
@@ -94,8 +94,9 @@ impl Limiter {
     /// Waits for a permit, blocking this thread.
     ///
     /// # Errors
-    /// EMFILE, ENFILE: no descriptor is free to wait with. EAGAIN: no permit is free and this is a callback of a
-    /// run. Waiting would block the thread that all runs need to end and return their permits.
+    /// EMFILE, ENFILE: no descriptor is free to wait with. EAGAIN: no permit is free, and the caller is a callback of
+    /// a run. The callback runs on the engine thread, which runs need to end and return their permits, so it must not
+    /// block.
     pub fn acquire(&self) -> Result<Permit> {
         self.acquire_unless(&mut || false)
     }
@@ -206,7 +207,8 @@ fn generation() -> u64 {
 #[must_use = "dropping it returns the permit"]
 pub struct Permit {
     limiter: Limiter,
-    /// The process that owns the permit. A copy in a forked process has no effect.
+    /// The fork generation of the process that owns the permit: a number that differs in each forked process. A copy
+    /// of the permit in a forked process has no effect.
     generation: u64,
 }
 
@@ -218,13 +220,15 @@ impl Drop for Permit {
     }
 }
 
-/// A future that waits for a permit. Dropping it leaves the queue, and its permit goes to the next waiter.
+/// A future that waits for a permit. Dropping the future leaves the queue. If it had received a permit, the permit
+/// goes to the next waiter.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the queue"]
 pub struct Acquiring {
     limiter: Limiter,
     slot: Arc<PerProcess<PermitSlot>>,
-    /// The process that entered the queue (a fork generation), and the number in that process's queue.
+    /// The fork generation of the process that entered the queue (a number that differs in each forked process), and
+    /// the future's number in that process's queue.
     queued: Option<(u64, u64)>,
 }
 
@@ -367,7 +371,8 @@ mod tests {
         assert!(queue[3].take().is_some());
     }
 
-    /// Each grant returns its permit while it is granted. The stack must not grow with each.
+    /// Each waiter returns its permit at once, inside the grant, and so causes the next grant. The stack must not
+    /// grow with the number of waiters.
     #[test]
     fn grants_that_return_their_permit_at_once_do_not_recurse() {
         let limiter = Limiter::new(1);

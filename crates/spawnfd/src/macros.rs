@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Macros for methods that many public types share.
 
-/// Gives an enum its list of values and their names: `ALL`, `name` and `Display`.
+/// Implements `ALL`, `name` and `Display` for an enum, from a list of its values and their names.
 macro_rules! names {
     ($type:ident { $($value:ident = $name:literal,)+ }) => {
         impl $type {
@@ -22,7 +22,8 @@ macro_rules! names {
     };
 }
 
-/// Gives options a setter for each field, by value: the type of its argument, and the field's new value.
+/// Implements a setter for each listed field of an options type. The setter takes and returns the options by value.
+/// Each entry has the field, the type of the setter's argument, and the field's new value.
 macro_rules! setters {
     ($type:ident { $($(#[$doc:meta])+ $field:ident: $argument:ty => $value:expr;)+ }) => {
         impl $type {

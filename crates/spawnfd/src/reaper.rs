@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reaps children that were dropped while they ran. A thread exists only while there are such children.
 //!
-//! A seccomp filter can prevent a thread from waiting for children. So callers with different [`Reach`] use different
-//! reaper threads.
+//! A seccomp filter can prevent a thread from waiting for children. So callers with different [`Reach`] (what the
+//! kernel permits a thread to do to processes and files) use different reaper threads.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
 use crate::host::thread::{ExitingThread, start_thread};
 
-/// The interval at which a thread without an eventfd checks for new children.
+/// The interval at which a reaper thread without an eventfd checks for new children.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ struct Reapers {
     running: Vec<Arc<Reaper>>,
     /// Children for which no thread could be started: the next reaper takes them.
     unclaimed: Vec<CheckedFd>,
-    /// The threads that are exiting, and may not have exited yet.
+    /// The reaper threads that are about to exit, and may not have exited yet.
     exiting: Vec<ExitingThread>,
 }
 
@@ -66,18 +66,18 @@ pub(crate) fn is_running() -> bool {
     !REAPERS.lock().running.is_empty()
 }
 
-/// Whether a thread is exiting, and none is running.
+/// Whether a reaper thread is exiting, and no other one is running.
 pub(crate) fn is_exiting() -> bool {
     let reapers = REAPERS.lock();
     reapers.running.is_empty() && reapers.exiting.iter().any(|thread| thread.is_running())
 }
 
-/// Starts a thread, which takes the unclaimed children. If that fails, the next reaper takes them.
+/// Starts a reaper thread, which takes the unclaimed children. If the start fails, the next reaper takes them.
 fn start(reapers: &mut Reapers, reach: Option<Arc<Reach>>) {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(CheckedFd::new);
     let reaper = Arc::new(Reaper { reach, new_children: Mutex::default(), wake });
     let thread = reaper.clone();
-    // The new thread first waits for the lock that the caller holds.
+    // The new thread first waits for the lock that the caller holds, so it finds the children that are added below.
     if start_thread("spawnfd-reaper", 128 << 10, move || thread.run()).is_ok() {
         reaper.new_children().append(&mut reapers.unclaimed);
         reapers.running.push(reaper);

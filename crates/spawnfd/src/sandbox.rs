@@ -60,9 +60,9 @@ impl Sandbox {
 
     /// Gives the sandbox a duplicate of a descriptor, as `number`.
     ///
-    /// For a readable regular file, each start gets its own read-only descriptor, at the position that `fd` has
-    /// now. So a start does not consume what the next one reads. All starts share any other descriptor. If the
-    /// sandbox writes to a file, pass a write-only descriptor.
+    /// For a readable regular file, each start gets its own read-only descriptor, at the position that `fd` has now.
+    /// So one start does not consume data that the next start has to read. A descriptor of any other kind is shared
+    /// by all starts. If the sandbox writes to a file, pass a write-only descriptor.
     ///
     /// # Errors
     /// EINVAL: `number` is a standard stream's, or already used. E2BIG: more than 64 descriptors. EMFILE.
@@ -88,7 +88,7 @@ impl Sandbox {
 pub(crate) struct SandboxDescriptor {
     pub(crate) number: RawFd,
     fd: Arc<CheckedFd>,
-    /// For a readable regular file: the start position.
+    /// The position from which each start reads; `None` unless the file is a readable regular file.
     position: Option<u64>,
 }
 
@@ -100,8 +100,8 @@ impl SandboxDescriptor {
         Ok(SandboxDescriptor { number, fd: Arc::new(CheckedFd::new(copy)), position })
     }
 
-    /// A descriptor for the next start. A readable regular file gets a new open file description, at the start
-    /// position.
+    /// Opens the descriptor for the next start. For a readable regular file, this is a new open file description at
+    /// the recorded position.
     ///
     /// # Errors
     /// EBADF: the application has closed the library's descriptor. EACCES: the file may no longer be opened.

@@ -27,8 +27,8 @@ pub enum Kind {
 }
 
 /// A file's contents at one time. The descriptor belongs to the caller, who can read, map and execute it. Its
-/// position is the beginning of the file. Snapshots of one version from one cache share the position, so read them
-/// with pread(2).
+/// position is the beginning of the file. All snapshots that a `SnapshotCache` returns for one version of a file
+/// share their position, so read them with pread(2).
 #[derive(Debug)]
 pub struct Snapshot {
     fd: CheckedFd,
@@ -47,8 +47,8 @@ impl Snapshot {
         &self.source
     }
 
-    /// The descriptor, after a check that its number still refers to the snapshot. For hosts in which other code may
-    /// close the library's descriptors.
+    /// The descriptor, after a check that its number still refers to the snapshot. Use this in a host in which other
+    /// code may close the library's descriptors.
     ///
     /// # Errors
     /// EBADF: the application has put another file at the number.
@@ -58,7 +58,7 @@ impl Snapshot {
         self.fd.get().map(AsFd::as_fd).ok_or_else(closed)
     }
 
-    /// The same snapshot with another descriptor.
+    /// The same snapshot with a duplicate of the descriptor.
     ///
     /// # Errors
     /// As [`descriptor`](Snapshot::descriptor), and EMFILE.
@@ -89,8 +89,8 @@ fn failed(errno: Errno, call: impl Into<String>) -> Error {
 /// Takes a snapshot of an open regular file (opened for reading).
 ///
 /// If the file changes during the copy, it is copied again. With coarse timestamps (before Linux 6.13, and on file
-/// systems without fine ones), two changes within one clock tick look like one. A copy from between them can then
-/// go unnoticed.
+/// systems without fine ones), two changes within one clock tick look like one. If one change comes just before the
+/// copy and another during the copy, the second can go unnoticed.
 ///
 /// # Errors
 /// - EINVAL: not a regular file, or one that does not report its size (/proc).
@@ -101,7 +101,8 @@ fn failed(errno: Errno, call: impl Into<String>) -> Error {
 /// - ENOMEM, ENOSPC, EMFILE.
 pub fn take(file: impl AsFd) -> Result<Snapshot> {
     let file = file.as_fd();
-    // The file may change by chance during one or two attempts. If it changes more often, a program is writing it.
+    // One or two attempts may fail because the file changes by chance. If it changes in all four, a program keeps
+    // writing it.
     for _ in 0..4 {
         let source = identify(&file).map_err(|errno| failed(errno, "statx(fd)"))?;
         if !source.is_regular() {
@@ -168,8 +169,8 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
     while offset < size {
         let remaining = usize::try_from(size - offset).unwrap_or(usize::MAX);
         match sendfile(&memfd, file, Some(&mut offset), remaining) {
-            // The file was truncated during the copy, which `take` detects. Or it is shorter than its reported
-            // size, as in /sys.
+            // The end of the file came early. Either the file was truncated during the copy, which `take` detects, or
+            // it is shorter than its reported size, as in /sys.
             Ok(0) => {
                 set_length(offset)?;
                 break;
@@ -258,7 +259,7 @@ impl SnapshotCache {
         }
         state.stats.misses += 1;
         drop(state);
-        // Do not keep this version: another change could leave the same timestamps.
+        // Do not cache a version that has just changed: another change could leave the same timestamps.
         let changed_recently = is_recent(&now);
         let snapshot = take(file)?;
         if changed_recently || snapshot.source != now {
@@ -301,7 +302,7 @@ fn same_file(one: &Identity, other: &Identity) -> bool {
     (one.device, one.inode) == (other.device, other.inode)
 }
 
-/// Mode and owner are not part of the contents. A change of them still changes ctime.
+/// Mode and owner are not compared separately: a change of either also changes ctime.
 fn same_version(one: &Identity, other: &Identity) -> bool {
     (one.ctime, one.mtime, one.size) == (other.ctime, other.mtime, other.size)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel features with which this library starts programs in the calling thread. For `spawnfd doctor`, and for
-//! callers that want to know before they rely on one.
+//! The kernel features with which this library starts programs in the calling thread. Used by `spawnfd doctor`, and
+//! by callers that want to know whether a feature is available before they rely on it.
 
 use std::path::PathBuf;
 
@@ -24,8 +24,8 @@ pub struct Support {
     pub pidfd_getfd: bool,
 }
 
-/// The features that the library uses in the calling thread. The values come from a probe, or from a later spawn
-/// that a filter refused.
+/// The features that the library uses in the calling thread. The values come from a probe, or from a later spawn for
+/// which a seccomp filter refused a call.
 pub fn support() -> Support {
     let here = features::of_calling_thread();
     Support {

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// A callback without arguments. A thread of the library calls it without holding a lock, so it must not block. The
-/// library catches its panics, because that thread serves others too.
+/// library catches the callback's panics, because its thread also serves other callers.
 #[derive(Clone)]
 pub struct Waker(Arc<dyn Fn() + Send + Sync>);
 
@@ -33,20 +33,21 @@ impl fmt::Debug for Waker {
     }
 }
 
-/// Calls the application's code and catches its panics. The panic hook has reported them. `None`: the code panicked.
+/// Calls the application's code and catches its panics. Rust's panic hook has already reported them. Returns `None`
+/// if the code panicked.
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     let payload = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => return Some(value),
         Err(payload) => payload,
     };
-    // The payload's drop is application code too. If it panics, leak the new payload.
+    // The drop of the panic's payload is application code too. If it panics, leak the new payload.
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
     }
     None
 }
 
-/// A value of the application. Its drop may panic; the library catches that.
+/// A value of the application. Its drop may panic; the library catches that panic.
 pub(super) struct ForeignValue<T>(Option<T>);
 
 impl<T> ForeignValue<T> {
@@ -54,7 +55,7 @@ impl<T> ForeignValue<T> {
         ForeignValue(Some(value))
     }
 
-    /// The value; always there until the drop.
+    /// The value; `None` only while `ForeignValue` is being dropped.
     pub(super) fn get(&self) -> Option<&T> {
         self.0.as_ref()
     }

@@ -10,7 +10,7 @@ use spawnfd_sys::{ArgBlock, Errno};
 
 use super::Stage;
 
-/// The sentence of an error that has none of its own.
+/// The default sentence for an error of this stage.
 pub(super) fn of_stage(stage: Stage, errno: Errno, call: &str) -> String {
     let failed = match stage {
         Stage::Validate => return format!("invalid argument: {call}"),
@@ -53,7 +53,7 @@ pub(crate) fn reason(errno: Errno) -> Cow<'static, str> {
         Errno::ECANCELED => "a signal killed the child".into(),
         _ => {
             let text = io::Error::from_raw_os_error(errno.raw()).to_string();
-            // Cut std's " (os error N)".
+            // Std appends " (os error N)"; cut it.
             let text = text.split(" (os error").next().unwrap_or_default();
             let mut letters = text.chars();
             let first = letters.next().map(|letter| letter.to_ascii_lowercase());
@@ -68,13 +68,13 @@ pub(crate) fn shown(name: impl AsRef<OsStr>) -> String {
     if name.is_empty() || name.chars().any(char::is_control) { format!("{name:?}") } else { name.into_owned() }
 }
 
-/// The same for a C string.
+/// Like `shown`, for a C string.
 pub(crate) fn shown_c(name: &CStr) -> String {
     shown(OsStr::from_bytes(name.to_bytes()))
 }
 
-/// The sentence of a failure to find or use `path`, which should be a `kind`; `None`: the errno does not concern the
-/// path.
+/// The sentence of a failure to find or use `path`, which should be a `kind`; `None` if the errno does not concern
+/// the path.
 pub(crate) fn of_path(kind: &str, path: &CStr, errno: Errno) -> Option<String> {
     let path = shown_c(path);
     Some(match errno {
@@ -93,7 +93,7 @@ pub(crate) fn of_path(kind: &str, path: &CStr, errno: Errno) -> Option<String> {
 
 /// The sentence of an exec that failed with E2BIG.
 pub(crate) fn of_too_large(program: &str, argv: &ArgBlock, envp: &ArgBlock) -> String {
-    // MAX_ARG_STRLEN in include/uapi/linux/binfmts.h, with the NUL.
+    // The kernel's limit for one string with its NUL: MAX_ARG_STRLEN in include/uapi/linux/binfmts.h.
     let longest = 32 * rustix::param::page_size();
     let is_long = |string: &&CStr| string.count_bytes() >= longest;
     if let Some((index, long)) = argv.iter().enumerate().find(|(_, string)| is_long(string)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cache that makes templates on demand and again when they are stale.
+//! A cache that makes a template on demand, and makes it again when it is stale.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -42,7 +42,8 @@ enum CacheHandle {
     Own(Arc<SharedCache>),
 }
 
-/// Initialized statically: a fork in another thread could leave a lazily created cache half made.
+/// The cache is initialized statically: if another thread forked during a lazy creation, the forked process would
+/// have a cache that is half made.
 static GLOBAL: SharedCache = SharedCache {
     capacity: TemplateCache::DEFAULT_CAPACITY,
     state: PerProcess::for_reuse(CacheState {
@@ -132,8 +133,8 @@ impl TemplateCache {
     /// Makes an empty cache for `capacity` templates (at least one).
     ///
     /// Each template keeps one descriptor open, a script's template two. If an eighth of RLIMIT_NOFILE is less than
-    /// `capacity`, the cache is limited to that eighth. A start that finds no free descriptor drops the other
-    /// templates.
+    /// `capacity`, the cache is limited to that eighth. If a start finds no free descriptor, the cache drops all
+    /// templates but that of the start.
     pub fn new(capacity: usize) -> TemplateCache {
         let state = PerProcess::for_reuse(CacheState::default());
         TemplateCache(CacheHandle::Own(Arc::new(SharedCache { capacity: capacity.max(1), state })))
@@ -201,7 +202,8 @@ impl TemplateCache {
         Ok(template)
     }
 
-    /// Drops all templates but this one, because descriptors are scarce. Returns whether there were any.
+    /// Drops all templates but that of `key`, because descriptors are scarce. Returns whether the cache had any
+    /// others.
     pub(crate) fn drop_others(&self, key: &CacheKey) -> bool {
         self.lock().retain(|other, _| other == key) > 0
     }

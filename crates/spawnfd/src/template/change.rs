@@ -37,7 +37,7 @@ fn differences(recorded: &Identity, now: &Identity) -> String {
         .filter(|((_, before), (_, after))| before != after)
         .map(|((name, before), (_, after))| format!("{name} {before} -> {after}"))
         .collect();
-    // Every change of a file changes ctime.
+    // Every change of a file also changes ctime, so mention ctime only if nothing else differs.
     if changed.len() > 1 {
         changed.retain(|change| !change.starts_with("ctime"));
     }

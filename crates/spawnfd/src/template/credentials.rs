@@ -26,8 +26,9 @@ impl Credentials {
 
     /// Whether ids and groups cannot change without a change of capabilities.
     ///
-    /// With no permitted capabilities, and the same user and group id in all places, the kernel refuses changes of
-    /// ids and groups (setresuid(2), setgroups(2)). A new user namespace gives capabilities.
+    /// The kernel refuses changes of ids and groups (setresuid(2), setgroups(2)) to a thread without permitted
+    /// capabilities, if its real, effective and saved user ids are equal and its three group ids too. Such a thread
+    /// could change them only in a new user namespace, which also changes its capabilities.
     fn are_fixed(&self) -> bool {
         let [uid, euid, suid, gid, egid, sgid] = self.ids;
         let permitted = self.capabilities.map(|[_, permitted, _]| permitted);

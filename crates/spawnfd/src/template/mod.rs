@@ -55,7 +55,7 @@ struct TemplateData {
     name: OsString,
     /// The executable, then the interpreters if it is a script.
     files: Vec<RecordedFile>,
-    /// The part that children use.
+    /// The part that children use: the path and the checks before exec.
     pinned: Arc<Pinned<'static>>,
     /// The template was made from a descriptor, so there is no path to execute.
     anonymous: bool,
@@ -92,9 +92,9 @@ impl Template {
 
     /// Searches `name` in the directories of `path` (as in `PATH`), and records what it finds.
     ///
-    /// The template becomes stale as soon as an earlier directory has an executable of that name. The search skips
-    /// empty and relative entries, because their meaning depends on the working directory. An absolute `name` is
-    /// opened as by [`Template::open`].
+    /// The template becomes stale as soon as an earlier directory of `path` has an executable of that name. The
+    /// search skips empty and relative entries, because their meaning depends on the working directory. An absolute
+    /// `name` is opened as by [`Template::open`].
     ///
     /// # Errors
     /// ENOENT: no directory has the name. EACCES: the caller may not execute the file found. EINVAL: the name is
@@ -136,7 +136,8 @@ impl Template {
         }))
     }
 
-    /// Records the file at `candidates[index]`. The paths before it must stay absent.
+    /// Records the file at `candidates[index]`. If a file appears at one of the paths before it, the template is
+    /// stale.
     fn record(name: OsString, candidates: Vec<CString>, index: usize) -> Result<Template> {
         let path = candidates[index].clone();
         let mut files = vec![RecordedFile::open(&path)?];
@@ -167,8 +168,8 @@ impl Template {
         Ok(Template::from_data(TemplateData { name, files, pinned, anonymous: false, creator: Credentials::current() }))
     }
 
-    /// A template without files: the child executes whatever file `path` names then. Nothing is recorded or
-    /// compared.
+    /// A template without files: the child executes whatever file `path` names at the time of its exec. Nothing is
+    /// recorded or compared.
     pub(crate) fn unpinned(path: CString) -> Template {
         let name = OsStr::from_bytes(path.as_bytes()).to_owned();
         let pinned = Arc::new(Pinned { path: path.into(), ..Pinned::default() });
@@ -229,7 +230,7 @@ impl Template {
         self.check()
     }
 
-    /// Compares the executable, as a child does.
+    /// Compares the executable with the recorded one, as a child does.
     pub(crate) fn check(&self) -> Result<()> {
         let killed = features::killed();
         for (index, check) in self.inner.pinned.checks.iter().enumerate() {
@@ -291,8 +292,8 @@ impl Template {
             let call = format!("template({:?})", self.inner.name);
             return Err(Error::new(Stage::Credentials, Errno::EACCES, call).saying(message));
         }
-        // The check compares the path but exec uses the descriptor. The application may have put another file at
-        // that number.
+        // The child's check may look up the path, but its exec uses the descriptor. The application may have put
+        // another file at the descriptor's number.
         if self.by_descriptor && self.inner.files[0].file.get().is_none() {
             let call = format!("fstat({})", self.descriptor().as_raw_fd());
             let message = "the application has closed or replaced the template's descriptor";
@@ -301,8 +302,9 @@ impl Template {
         self.inner.files.iter().try_for_each(RecordedFile::check_contents)
     }
 
-    /// The program for a child. `source` is the index of its descriptor among the plan's sources, if it is executed
-    /// by descriptor.
+    /// The program for a child. If the program is executed by descriptor, `source` is the index of that descriptor
+    /// among the plan's sources (the caller's descriptors that the child needs). `renew`: if a check fails, the child
+    /// searches PATH again.
     pub(crate) fn program(&self, source: Option<usize>, renew: bool) -> Program<'static> {
         Program { pinned: Data::Shared(self.inner.pinned.clone()), source, renew }
     }
@@ -397,7 +399,7 @@ fn read_script(file: &RecordedFile) -> Result<Option<CString>> {
     let opened = match file.reopen().map_err(|e| from_io(&e)) {
         Ok(opened) => opened,
         Err(Errno::EACCES | Errno::EPERM) => return Ok(None),
-        // Without /proc a descriptor cannot be read; exec refuses a script that has no path.
+        // Without /proc, an O_PATH descriptor cannot be opened for reading. If the file is a script, its exec fails.
         Err(Errno::ENOENT) if file.path.is_empty() => return Ok(None),
         Err(errno) => return Err(failed(errno)),
     };

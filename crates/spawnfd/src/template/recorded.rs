@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorded file, and the comparison of contents if the file changed too recently for timestamps to show a
-//! change.
+//! A file that a template has recorded. If the file changed just before its recording, another change could leave the
+//! same timestamps, so this module also compares the contents.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -65,7 +65,7 @@ impl RecordedFile {
             match recorded.digest() {
                 Ok(digest) => {
                     recorded.racily_clean = RacilyClean { must_compare: true.into(), digest };
-                    // The contents may be newer than the identity recorded before.
+                    // The digested contents may be newer than the recorded identity, so identify the file again.
                     let now = identify(&recorded.file);
                     if now != Ok(recorded.identity) {
                         let call = format!("statx({:?})", recorded.path);
@@ -80,7 +80,7 @@ impl RecordedFile {
         Ok(recorded)
     }
 
-    /// Checks that the contents are still the recorded ones, while timestamps cannot show a change.
+    /// Checks that the contents are still the recorded ones, as long as timestamps might not show a change.
     ///
     /// The child checks the timestamps.
     pub(crate) fn check_contents(&self) -> Result<()> {
@@ -96,7 +96,7 @@ impl RecordedFile {
             Error::new(Stage::Revalidate, errno, format!("compare({:?})", self.path)).saying(message)
         };
         let digest = self.digest().map_err(|error| match failed(error::from_io(&error)) {
-            // A lack of resources says nothing about the file.
+            // An error such as EMFILE says nothing about the file, so do not report the file as changed.
             exhausted if exhausted.kind() == ErrorKind::Exhausted => exhausted,
             _ => failed(Errno::ESTALE),
         })?;
@@ -109,10 +109,11 @@ impl RecordedFile {
         Ok(())
     }
 
-    /// Opens the file for reading through its descriptor. Without /proc, or if the application has taken the
-    /// descriptor's number, opens the path, if it still names the same unchanged file.
+    /// Opens the file for reading through its descriptor. Without /proc, or if the application has put another file
+    /// at the descriptor's number, opens the path instead. The file must still be the recorded one.
     pub(crate) fn reopen(&self) -> std::io::Result<File> {
-        // Do not block on a FIFO that has replaced the file, or taken the number.
+        // O_NONBLOCK: do not block on a FIFO that has replaced the file at the path, or that the application has put
+        // at the descriptor's number.
         let open = |path: &Path| File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
         let only = |file: File, is_recorded: bool| match is_recorded {
             true => Ok(file),
@@ -146,7 +147,7 @@ impl RecordedFile {
             false => Identity::of(features::killed(), spawnfd_sys::abi::AT_FDCWD, &self.path),
         };
         if now == Ok(self.identity) {
-            // The file changed again before the clock moved on.
+            // The contents changed again so soon that the timestamps are the same.
             return format!("{} changed since the template was created (its contents)", self.shown());
         }
         change::describe(&self.shown(), &self.identity, now)
@@ -173,7 +174,7 @@ pub(crate) fn is_recent(identity: &Identity) -> bool {
         whole.saturating_add(now.tv_nsec - i64::from(nanoseconds))
     };
     let granularity = granularity(identity).as_nanos() as i64;
-    // A modification time ahead of the clock was set explicitly. The next change gives another time.
+    // A modification time ahead of the clock was set explicitly, so the next change of the file gives another time.
     age(identity.ctime) < granularity || (-granularity..granularity).contains(&age(identity.mtime))
 }
 

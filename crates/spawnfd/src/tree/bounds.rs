@@ -79,8 +79,8 @@ pub(super) fn enabled(dir: &Path, controllers: &[&str]) -> usize {
     controllers.iter().filter(|name| all.split_whitespace().any(|other| other == **name)).count()
 }
 
-/// As `enabled`. If the directory is the root cgroup, tries to enable all of these controllers first. Only the root
-/// has no cgroup.type.
+/// Like `enabled`. If the directory is the root cgroup, tries to enable all of these controllers first. The root is
+/// the only cgroup without a cgroup.type file.
 fn enable(dir: &Path, controllers: &[&str]) -> usize {
     let file = dir.join("cgroup.subtree_control");
     if enabled(dir, controllers) < controllers.len() && !dir.join("cgroup.type").exists() {
@@ -97,7 +97,7 @@ fn enable(dir: &Path, controllers: &[&str]) -> usize {
 fn has_no_limits(dir: &Path) -> bool {
     let text_of = |name: &Path| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
     let max_files = ["memory.max", "memory.high", "memory.swap.max", "memory.zswap.max", "pids.max", "cpu.max"];
-    // One file for each huge page size.
+    // Limits on huge pages: one hugetlb.SIZE.max file for each page size.
     let of_pages = |entry: &std::fs::DirEntry| {
         let name = entry.file_name();
         name.as_bytes().starts_with(b"hugetlb.") && name.as_bytes().ends_with(b".max")
@@ -118,7 +118,7 @@ pub(crate) struct CgroupCounters {
 }
 
 impl CgroupCounters {
-    /// Sets the limits of an empty cgroup, as far as its controllers go.
+    /// Sets the limits of an empty cgroup. Limits without an enabled controller are not set.
     pub(crate) fn open(dir: BorrowedFd<'_>, limits: &Bounds) -> Result<CgroupCounters, Errno> {
         let dir = rustix::io::fcntl_dupfd_cloexec(dir, 3).map(above_standard).map_err(errno)?;
         let set = |name: &str, value: String| {
@@ -126,7 +126,7 @@ impl CgroupCounters {
             file.is_ok_and(|file| write(&file, value.as_bytes()).is_ok())
         };
         let memory = limits.memory.is_some_and(|bytes| {
-            // This file is absent if there is no swap.
+            // Forbid swap. The file is absent if the kernel has no swap, so ignore a failure.
             set("memory.swap.max", "0".into());
             // Kill the whole tree, not only its largest process.
             set("memory.oom.group", "1".into()) && set("memory.max", bytes.to_string())
@@ -146,7 +146,8 @@ impl CgroupCounters {
     /// below or of the machine.
     pub(crate) fn was_out_of_memory(&self) -> bool {
         let is_nonzero = |file, name| self.value(file, name).is_some_and(|number| number > 0);
-        // The killed process may be in a cgroup below, because of this cgroup's limit or of its own.
+        // In the local file, `oom` counts only this cgroup's own limit. The killed process may be in a cgroup below,
+        // so read `oom_kill` from the file that covers these too.
         is_nonzero("memory.events.local", "oom") && is_nonzero("memory.events", "oom_kill")
     }
 
@@ -158,7 +159,7 @@ impl CgroupCounters {
         own.is_some_and(|number| number > 0)
     }
 
-    /// A value in a file of lines with a name and a number.
+    /// The number that follows `name` in a file. Each line of the file has a name and a number.
     fn value(&self, file: &str, name: &str) -> Option<u64> {
         let file = openat(&self.dir, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         // The files have at most two dozen short lines.

@@ -20,17 +20,18 @@ use crate::error::{Result, errno};
 use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
 
-/// This process's own cgroup. The library searches for it once, and again after this process has moved.
+/// This process's own cgroup. The library searches for the cgroup's directory once, and again after this process has
+/// moved to another cgroup.
 static OWN_CGROUP: PerProcess<Option<OwnCgroup>> = PerProcess::new(None);
 
 #[derive(Clone, Debug)]
 struct OwnCgroup {
-    /// Its line in /proc/self/cgroup.
+    /// The cgroup's path, from the `0::` line of /proc/self/cgroup.
     line: Vec<u8>,
     dir: PathBuf,
 }
 
-/// A cgroup that does not exist yet.
+/// The place of a cgroup that the library is about to create.
 #[derive(Debug)]
 pub(super) struct NewCgroup {
     base: PathBuf,
@@ -70,7 +71,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(contents)
 }
 
-/// Whether a file exists, also without statx.
+/// Whether a file exists. Uses access(2), because a seccomp filter may kill the caller for statx.
 fn exists(path: &Path) -> bool {
     access(path, Access::EXISTS).is_ok()
 }
@@ -90,7 +91,7 @@ fn own_cgroup() -> Result<OwnCgroup> {
 }
 
 /// A new path. It must be unique, because the guard gets it before the cgroup exists. The pid is not enough: in
-/// another pid namespace, a process may have the same one.
+/// another pid namespace, a process may have the same pid.
 fn new_path(base: &Path) -> Result<CString> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (pid, number) = (call::getpid().unwrap_or_default(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -114,7 +115,7 @@ fn directory(mounts: &[u8], own: &[u8]) -> Option<PathBuf> {
     let (mut points, mut read_only): (Vec<PathBuf>, Option<PathBuf>) = Default::default();
     for line in lines(mounts).rev() {
         let Some((point, found)) = mounted(line, own) else { continue };
-        // The last mount on a point hides the others.
+        // The loop begins at the last line, because the last mount on a mount point hides earlier ones.
         if points.contains(&point) {
             continue;
         }
@@ -128,8 +129,8 @@ fn directory(mounts: &[u8], own: &[u8]) -> Option<PathBuf> {
     read_only
 }
 
-/// The mount point of a line. If the mount is of cgroup v2 and contains the cgroup `own`, also that cgroup's
-/// directory, and whether the mount is writable.
+/// The mount point in a line of /proc/self/mountinfo. If the mount is of cgroup v2 and contains the cgroup `own`,
+/// also that cgroup's directory, and whether the mount is writable.
 fn mounted(line: &[u8], own: &[u8]) -> Option<(PathBuf, Option<(PathBuf, bool)>)> {
     // ID PARENT DEVICE ROOT POINT OPTIONS [OPTIONAL…] - TYPE SOURCE OPTIONS
     let mut fields = line.split(|&byte| byte == b' ').skip(3);
@@ -158,7 +159,7 @@ fn unescape(text: &[u8]) -> PathBuf {
 
 impl NewCgroup {
     fn below(base: PathBuf, own_dir: PathBuf) -> Result<NewCgroup> {
-        // This check is cheaper than a failed mkdir(2), before which the guard would have to get the path.
+        // This check is cheaper than a failed mkdir(2): the guard must get the path before the mkdir.
         if let Err(errno @ (Errno::EACCES | Errno::EROFS)) = bounds::may_write(&base) {
             return Err(failed(errno, format!("mkdir({base:?})")));
         }
@@ -187,7 +188,7 @@ impl NewCgroup {
         let created = || {
             let dir = openat(CWD, self.path.as_c_str(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
             let path = Path::new(OsStr::from_bytes(self.path.to_bytes()));
-            // Below a threaded cgroup, the type of the new one is "domain invalid", and it accepts no processes.
+            // Below a threaded cgroup, the new cgroup's type is "domain invalid", and it accepts no processes.
             match read(&path.join("cgroup.type")).as_deref() {
                 Ok(b"domain\n") => {
                     let dir = dir.map(above_standard).map_err(errno)?;
@@ -229,7 +230,8 @@ impl Cgroup {
 
     /// Moves all members to this process's own cgroup.
     pub(super) fn move_members_out(&self) {
-        // The child of a member that forks meanwhile stays in this cgroup, so try again.
+        // A member may fork before it is moved, and its child stays in this cgroup. So repeat until the cgroup is
+        // empty.
         for _ in 0..100 {
             let members = group::members(self.number());
             if members.is_empty() {
@@ -244,7 +246,8 @@ impl Cgroup {
         }
     }
 
-    /// Removes the cgroup. Retries for this time, because the kernel still counts processes that have just ended.
+    /// Removes the cgroup. Retries for `milliseconds`, because the kernel still counts processes that have just
+    /// ended.
     pub(super) fn remove(&self, milliseconds: u64) -> std::result::Result<(), sys::Errno> {
         for _ in 0..milliseconds {
             match group::remove(&self.path) {

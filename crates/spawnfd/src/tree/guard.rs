@@ -2,8 +2,8 @@
 //! The guard of this process: a helper process for all its trees. It starts with the first tree, and exits some time
 //! after the last.
 //!
-//! A guard serves only callers with the same [`Reach`]. Threads that are confined or scheduled differently have
-//! another guard.
+//! A guard serves only callers with the same [`Reach`] (what the kernel permits a thread to do to processes, and its
+//! scheduling). Threads with another reach use another guard.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ struct Guard {
     /// The reach of the helper and of each caller.
     reach: Arc<Reach>,
     table: Arc<TreeTable>,
-    /// The table's file, for another helper if this one is killed.
+    /// The table's file. If the helper is killed, the next helper maps it too.
     memory: CheckedFd,
     helper: GuardHelper,
     /// The slot at which the next search for a free one begins.
@@ -49,8 +49,8 @@ struct GuardHelper {
     pid: i32,
     identity: Option<ProcessIdentity>,
     pidfd: CheckedFd,
-    /// The reaper has a copy of the pidfd. The reaper gets it once there is no tree, because the helper may exit from
-    /// then on. Before that, this module reaps a helper that has died.
+    /// The reaper thread has a copy of the pidfd. It gets the copy when the guard's last tree is gone, because the
+    /// helper may exit from then on. Before that time, this module reaps a helper that has died.
     reaper_has_copy: bool,
 }
 
@@ -67,9 +67,10 @@ pub(super) struct Registration {
 pub(super) fn register(cgroup: &[u8]) -> Result<Registration> {
     let reach = Reach::of_calling_thread(Stage::Tree)?;
     let mut guards = GUARDS.lock();
-    // Drop ended guards of threads that no longer exist.
+    // Drop the guards that have ended. The threads that they served may no longer exist.
     guards.retain_mut(|guard| !guard.table.is_closed() || !guard.helper.has_ended());
-    // A guard may exit just before the registration. Then start another, which stays long enough.
+    // A guard may exit just before the registration. In that case, start another guard: a new guard runs long enough
+    // for the registration.
     for _ in 0..3 {
         let index = guards.iter().position(|guard| guard.reach.equals(&reach));
         let index = match index {
@@ -132,7 +133,7 @@ impl Guard {
         Ok(true)
     }
 
-    /// Takes a slot for a tree. `register_tree` has counted the tree already.
+    /// Takes a slot for a tree that the caller has already counted by `register_tree`.
     fn take_slot(&mut self, cgroup: &[u8]) -> Result<Registration> {
         let slots = (self.next..SLOTS).chain(0..self.next);
         let Some(slot) = slots.into_iter().find(|&slot| self.table.state(slot) == SlotState::Free) else {
@@ -149,7 +150,7 @@ impl GuardHelper {
     fn start(memory: &OwnedFd) -> Result<GuardHelper> {
         let capabilities = capabilities_to_restore()?;
         let child = start(memory, |command| {
-            // An exec by root restores capabilities that the caller has dropped.
+            // An exec by root would restore capabilities that the caller has dropped; no_new_privs prevents that.
             command.no_new_privs();
             if let Some(sets) = capabilities {
                 command.capabilities(sets);
@@ -167,7 +168,8 @@ impl GuardHelper {
         if self.pidfd.get().is_none() {
             features::killed().refuse(Call::PidfdOpen).ok()?;
             let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
-            // The process still has its pid now, so `pidfd_open` has opened the right one.
+            // `open` succeeds only if the helper still has its pid now, so `pidfd_open` has opened the helper's
+            // pidfd.
             self.identity?.open(self.pid)?;
             self.pidfd = CheckedFd::new(pidfd);
             // The application may have replaced the reaper's copy, too.
@@ -185,7 +187,7 @@ impl GuardHelper {
         self.pidfd().is_none_or(|pidfd| sys::wait_for_end(pidfd.as_raw_fd(), 0))
     }
 
-    /// Makes sure that the helper is reaped, whenever it ends.
+    /// Gives the reaper thread a copy of the helper's pidfd, so that the helper is reaped whenever it ends.
     fn hand_to_reaper(&mut self) {
         if let Some(pidfd) = self.pidfd()
             && let Ok(None) = wait_pidfd(pidfd.as_raw_fd(), false)
@@ -206,7 +208,8 @@ impl Drop for GuardHelper {
 
 /// Starts the helper with the settings of `configure`. Returns once the helper is ready.
 pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> Result<Child> {
-    // The helper makes both calls. A filter that kills them would kill it just when it is needed.
+    // The helper makes both calls. A seccomp filter that kills the process for one of them would kill the helper just
+    // when the owner has died.
     let killed = features::killed();
     killed.refuse(Call::PidfdOpen).map_err(|errno| failed(errno, "pidfd_open()"))?;
     killed.refuse(Call::PidfdSendSignal).map_err(|errno| failed(errno, "pidfd_send_signal()"))?;
@@ -245,8 +248,8 @@ fn capabilities_to_restore() -> Result<Option<CapabilitySets>> {
     }
     let [_, user, ..] = call::ids();
     let is_root = user == 0 && call::prctl(prctl::PR_GET_SECUREBITS, 0, 0).is_ok_and(|bits| bits & NOROOT == 0);
-    // An exec by root restores the bounding set. no_new_privs removes the capabilities that were not permitted
-    // before.
+    // An exec by root grants the whole bounding set, less the capabilities that were not permitted before, because
+    // the helper starts with no_new_privs.
     let is_kept = kept == 0 || is_root && effective == permitted;
     let sets =
         CapabilitySets { effective: kept, permitted: kept, inheritable: kept, bounding: u64::MAX, ambient: kept };
@@ -279,13 +282,13 @@ impl Registration {
         }
     }
 
-    /// Ends the registration. The guard removes the tree's cgroup once that is empty.
+    /// Ends the registration. The guard removes the tree's cgroup once the cgroup is empty.
     pub(super) fn leave_cgroup_to_guard(self) {
         self.table.leave_cgroup_to_guard(self.slot);
         self.hand_to_reaper();
     }
 
-    /// Makes sure that the helper is reaped, whenever it ends.
+    /// Gives the reaper thread a copy of the helper's pidfd, so that the helper is reaped whenever it ends.
     fn hand_to_reaper(&self) {
         if let Some(guard) = GUARDS.lock().iter_mut().find(|guard| Arc::ptr_eq(&guard.table, &self.table)) {
             guard.helper.hand_to_reaper();

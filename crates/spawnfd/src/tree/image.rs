@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The helper's program as an executable file, in the first place where the system allows one.
+//! Starts the guard's helper program, which is embedded in this library, from a memfd. If the system does not allow
+//! that, uses an unnamed file in the first directory that allows execution.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -16,7 +17,9 @@ use crate::host::memfd;
 use crate::signals::SignalSet;
 use crate::template::Template;
 
-/// Starts the helper with the three descriptors that it needs, and with the settings of `configure`.
+/// Starts the helper with the three descriptors that it needs: the owner's pidfd, the table (for a namespace's first
+/// process, an eventfd), and the pipe on which the helper reports that it is ready. `configure` adds settings to the
+/// command.
 pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mut Command<'_>)) -> Result<Child> {
     let attempt = |file: OwnedFd| {
         let template = Template::from_descriptor(file)?;
@@ -30,8 +33,8 @@ pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mu
         memfd::with_contents("spawnfd-guard", IMAGE).map_err(|errno| failed(errno, "memfd_create()")).and_then(attempt);
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     for dir in runtime.into_iter().chain(["/tmp".into(), "/var/tmp".into(), "/dev/shm".into()]) {
-        // EACCES: vm.memfd_noexec, or a file system mounted noexec. EPERM: a security module. Any other error has
-        // another cause than the file.
+        // EACCES: vm.memfd_noexec, or a file system mounted noexec. EPERM: a security module. For any other error,
+        // another file would not help.
         if !outcome.as_ref().is_err_and(|error| matches!(error.errno(), Errno::EACCES | Errno::EPERM)) {
             break;
         }

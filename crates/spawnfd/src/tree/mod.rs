@@ -40,7 +40,7 @@ pub enum Tier {
     /// The session, the process group and known descendants. A process that leaves the session and loses its parent
     /// before the library sees it may survive. The tree ends with the owner.
     Guard,
-    /// As [`Guard`](Tier::Guard), but the tree survives if the owner is killed.
+    /// Reaches the same processes as [`Guard`](Tier::Guard), but the tree survives if the owner is killed.
     #[default]
     Group,
 }
@@ -99,7 +99,7 @@ const EXIT_MS: u64 = 100;
 ///
 /// Prepare the tree before the program starts. Right after the start, call
 /// [`program_started`](Tree::program_started). Dropping the tree kills its remaining processes;
-/// [`detach`](Tree::detach) prevents that. A copy in a forked process has no effect.
+/// [`detach`](Tree::detach) prevents that. A copy of the tree in a forked process does nothing.
 ///
 /// # Examples
 /// ```
@@ -123,7 +123,7 @@ pub struct Tree {
     tier: Tier,
     control: TreeControl,
     registration: Option<Registration>,
-    /// The process that prepared the tree.
+    /// The fork generation of the process that prepared the tree: a number that differs in each forked process.
     generation: u64,
 }
 
@@ -132,7 +132,8 @@ pub struct Tree {
 enum TreeControl {
     /// No program has started yet, or the tree has been released.
     Empty,
-    /// A cgroup. After the start, also the program and the members that were seen before they were killed.
+    /// A cgroup. After the start, the second field has the program, and the members that the tree saw before it
+    /// killed them.
     Cgroup(Cgroup, Option<Members>),
     /// A pid namespace.
     Namespace(Box<PidNamespace>),
@@ -180,14 +181,14 @@ impl Tree {
 
     /// A tree for a program that has started already. `start_session` is the result of
     /// [`own_session`](Tree::own_session) at the start. If the program has been reaped, `seen` is the last time at
-    /// which it certainly had its pid, as of `spawnfd_guard::process::ticks_now`.
+    /// which the program certainly had its pid, in the clock ticks of `spawnfd_guard::process::ticks_now`.
     pub(crate) fn of_started(pid: u32, pidfd: BorrowedFd<'_>, start_session: i32, seen: u64) -> Tree {
         let mut members = members_of(pid as i32, start_session, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         members.set_root_seen(seen);
         Tree::of(Tier::Group, TreeControl::Members(members), None)
     }
 
-    /// The session of this process. A program starts in it. The session never belongs to the program's tree, even
+    /// The session of this process, in which its programs start. The session never belongs to a program's tree, even
     /// after this process has left the session.
     pub(crate) fn own_session() -> i32 {
         sys::getsid(0).unwrap_or(0)
@@ -201,8 +202,8 @@ impl Tree {
         guard::register(b"").map(|registration| Tree::of(Tier::Guard, TreeControl::Empty, Some(registration)))
     }
 
-    /// A tree in a cgroup that enforces these limits, or some of them: the counters say which. `allow_none`: succeed
-    /// even if the cgroup enforces none.
+    /// A tree in a cgroup that enforces some or all of these limits. The returned counters say which. `allow_none`:
+    /// succeed even if the cgroup enforces none.
     ///
     /// # Errors
     /// As for [`Want::Cgroup`]. EOPNOTSUPP: no limit would be enforced.
@@ -288,12 +289,12 @@ impl Tree {
         self.control = TreeControl::Members(members);
     }
 
-    /// Tells the tree that the program has ended. Call this *before* you reap the program. Until then the program
-    /// still has its pid, so every process in a session of that number belongs to the tree. The call is cheap.
+    /// Tells the tree that the program has ended. Call this *before* you reap the program. Until it is reaped, the
+    /// program has its pid, so every process in a session with that number belongs to the tree. The call is cheap.
     ///
-    /// Without this call, the last such time is that of `program_started`, or of the last search for survivors. Of
-    /// the processes that started later, the tree then finds only those in the program's own process group (Linux
-    /// 6.9), and descendants of processes that it finds.
+    /// Without this call, the tree knows only that the program had its pid at `program_started`, or at the last
+    /// search for survivors. Of the processes that started after that time, the tree then finds only those in the
+    /// program's own process group (Linux 6.9), and descendants of processes that it finds.
     pub fn program_ended(&mut self) {
         if !self.is_owner() {
             return;
@@ -314,8 +315,8 @@ impl Tree {
         self.signal_all(signal);
     }
 
-    /// As `signal`. Returns whether the program got the signal. The program does not get it if no descriptor is free
-    /// for a pidfd, or if /proc does not show the program.
+    /// Like `signal`, and returns whether the program got the signal. The program does not get the signal if no
+    /// descriptor is free for a pidfd, or if /proc does not show the program.
     pub(crate) fn signal_all(&mut self, signal: i32) -> bool {
         if !self.is_owner() {
             return true;
@@ -331,8 +332,8 @@ impl Tree {
         }
     }
 
-    /// Supplies the program's pidfd again, in case no descriptor was free for a copy before. `seen`: as for
-    /// [`of_started`](Tree::of_started).
+    /// Supplies the program's pidfd again. If no descriptor was free for a copy at the start, the tree copies it now.
+    /// `seen`: as for [`of_started`](Tree::of_started).
     pub(crate) fn supply_pidfd(&mut self, pidfd: BorrowedFd<'_>, seen: u64) {
         if let TreeControl::Members(members) = &mut self.control {
             members.set_pidfd_if_missing(|| sys::Fd::duplicate(pidfd.as_raw_fd()).ok(), seen);
@@ -342,8 +343,8 @@ impl Tree {
     /// Kills the tree as far as its tier reaches, and waits at most `timeout` for it to end. `true` if it has ended.
     ///
     /// A zombie program counts as ended. If the library has to search /proc for members and finds several, it stops
-    /// all of them before it kills any. This takes a few milliseconds, and at most a
-    /// quarter of a second on a busy machine, whatever `timeout` is.
+    /// all of them before it kills any. Stopping takes a few milliseconds, and at most 250 ms on a busy machine,
+    /// whatever `timeout` is.
     #[must_use = "false: processes of the tree still run"]
     pub fn kill(&mut self, timeout: Duration) -> bool {
         let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
@@ -352,7 +353,7 @@ impl Tree {
         }
         match &mut self.control {
             TreeControl::Cgroup(dir, program) => {
-                // The cgroup does not list processes that have ended.
+                // The cgroup does not list ended processes, so record the members before the kill.
                 if let Some(program) = program {
                     let members = group::members(dir.number()).into_iter().filter_map(Stat::read);
                     members.for_each(|member| program.add(member.process));
@@ -363,7 +364,8 @@ impl Tree {
                 }
             }
             TreeControl::Namespace(namespace) => namespace.members.kill(milliseconds),
-            // `may_have_others` is much cheaper than a search, and usually enough.
+            // `may_have_others` is much cheaper than the search in `kill_trees`, and usually shows that nothing is
+            // left to kill.
             TreeControl::Members(members) => {
                 !members.may_have_others() || members::kill_trees(std::slice::from_mut(members), milliseconds)
             }
@@ -371,7 +373,7 @@ impl Tree {
         }
     }
 
-    /// Lists the running processes of the tree, except the program. The tree remembers them.
+    /// Lists the running processes of the tree, except the program. The tree remembers the listed processes.
     ///
     /// The call is cheap once the program has been reaped, if no process survives. A call while the program runs
     /// finds processes that a later call might not.
@@ -379,8 +381,8 @@ impl Tree {
         self.try_survivors().unwrap_or_default().into_iter().map(Survivor::from).collect()
     }
 
-    /// As `survivors`. `None` if the tree cannot search: no descriptor is free, or there is no /proc of this pid
-    /// namespace.
+    /// Like `survivors`, but returns `None` if the tree cannot search: no descriptor is free, or there is no /proc of
+    /// this pid namespace.
     pub(crate) fn try_survivors(&mut self) -> Option<Vec<Stat>> {
         if !self.is_owner() {
             return Some(Vec::new());
@@ -436,8 +438,8 @@ impl Tree {
         self.release_control();
     }
 
-    /// Whether this process has prepared the tree. A forked copy of the host must not use it: the copy shares the
-    /// guard's table, and does not own the tree's processes.
+    /// Whether this process has prepared the tree. A forked copy of the host must not use the tree: the copy shares
+    /// the guard's table of trees with its parent, and the tree's processes are not its children.
     fn is_owner(&self) -> bool {
         fork_generation().unwrap_or(1) == self.generation
     }
@@ -446,7 +448,7 @@ impl Tree {
     fn reap_orphans(&mut self) {
         let members = match &mut self.control {
             TreeControl::Members(members) => members,
-            // Their session stays in use until they are reaped.
+            // The number of the program's session stays in use until ended members are reaped.
             TreeControl::Cgroup(_, Some(members)) if members.may_have_others() => {
                 members.find();
                 members
@@ -458,7 +460,7 @@ impl Tree {
         }
     }
 
-    /// Releases the means of control. Processes that still run, run on.
+    /// Releases the means of control, and does not affect processes that still run.
     fn release_control(&mut self) {
         let control = std::mem::replace(&mut self.control, TreeControl::Empty);
         let Some(registration) = self.registration.take() else { return };
@@ -475,7 +477,7 @@ impl Drop for Tree {
             return;
         }
         let may_have_processes = match &mut self.control {
-            // A populated cgroup cannot be removed.
+            // The removal fails if the cgroup still has processes.
             TreeControl::Cgroup(dir, program) => {
                 let is_removed = dir.remove(0).is_ok();
                 await_zombies(program.as_mut().filter(|_| is_removed));
@@ -498,7 +500,8 @@ impl Drop for Tree {
 }
 
 /// Waits until exiting members of a cgroup are zombies, which can be reaped. A process leaves its cgroup a moment
-/// before it becomes a zombie (kernel/exit.c, do_exit). Processes that have left the cgroup alive are not waited for.
+/// before it becomes a zombie (kernel/exit.c, do_exit). The function does not wait for a process that has left the
+/// cgroup alive.
 fn await_zombies(program: Option<&mut Members>) {
     let Some(members) = program else { return };
     let deadline = sys::now().saturating_add(EXIT_MS);
@@ -507,7 +510,7 @@ fn await_zombies(program: Option<&mut Members>) {
     }
 }
 
-/// Finds the running processes of a tree, and reports those to the guard that it cannot find by itself.
+/// Finds the running processes of a tree. Reports to the guard those processes that the guard cannot find by itself.
 fn find_members(members: &mut Members, registration: Option<&Registration>) -> Vec<Stat> {
     let (alive, list) = members.find();
     if let Some(registration) = registration {
@@ -536,7 +539,8 @@ impl Command<'_> {
     /// or pid namespace, if it has one, and registers with the tree's guard.
     ///
     /// So the program ends with this process, even if this process is killed before it calls
-    /// [`Tree::program_started`]. The exception is a program that is the first process of a pid namespace.
+    /// [`Tree::program_started`]. The exception is a program that the command makes the first process of a new pid
+    /// namespace.
     pub fn tree(&mut self, tree: &Tree) -> &mut Self {
         if let Err(error) = self.begin_tree(tree) {
             self.refused.get_or_insert(error);
@@ -544,7 +548,7 @@ impl Command<'_> {
         self
     }
 
-    /// As `tree`, until [`end_tree`](Command::end_tree) undoes it.
+    /// Like `tree`, but returns the error. [`end_tree`](Command::end_tree) undoes the call.
     pub(crate) fn begin_tree(&mut self, tree: &Tree) -> Result<()> {
         let failed = |e| Error::new(Stage::Tree, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)");
         self.birth_cgroup = tree.cgroup().map(|dir| dir.try_clone_to_owned()).transpose().map_err(failed)?;

@@ -14,14 +14,15 @@ use crate::command::{Command, Namespaces};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::above_standard;
 
-/// How long to wait for the first process once its namespace is empty.
+/// How long to wait for the end of the first process once its namespace has no other process.
 const INIT_EXIT_MS: u64 = 100;
 
 /// A pid namespace and its first process.
 #[derive(Debug)]
 pub(super) struct PidNamespace {
     pub(super) members: Namespace,
-    /// The first process. Dropping this reaps it, or the reaper does when it ends.
+    /// The namespace's first process. Dropping this handle reaps the process if it has ended; otherwise the reaper
+    /// thread reaps it when it ends.
     init: Child,
     /// The pid namespace has a user namespace of its own.
     user: bool,
@@ -30,7 +31,7 @@ pub(super) struct PidNamespace {
 }
 
 impl PidNamespace {
-    /// Creates the namespace. If this process may not, creates it in a new user namespace.
+    /// Creates the namespace. If this process may not create a pid namespace, creates it in a new user namespace.
     pub(super) fn create() -> Result<PidNamespace> {
         let release_event =
             eventfd(0, EventfdFlags::CLOEXEC).map(above_standard).map_err(|e| failed(errno(e), "eventfd2()"))?;
@@ -63,7 +64,7 @@ impl PidNamespace {
         (self.init.as_fd(), self.user)
     }
 
-    /// Lets the namespace outlive this process, until it is empty.
+    /// Lets the namespace outlive this process, until the namespace has no other process than its first.
     pub(super) fn release(&self) {
         // This cannot fail: the counter starts at 0.
         let _ = rustix::io::write(&self.release_event, &1u64.to_ne_bytes());
