@@ -28,11 +28,11 @@ pub(crate) fn standard_streams_are_open() -> bool {
 
 /// A descriptor of the library, with the identity of its file.
 ///
-/// Applications close and replace descriptors that are not theirs. Also, a thread can have its own descriptor table,
-/// in which the number refers to another file. So the library checks the identity before each use.
+/// Applications close and replace descriptors that are not theirs. A thread can also have a descriptor table of its
+/// own, in which the same number refers to another file. So the library checks the identity before each use.
 #[derive(Debug)]
 pub struct CheckedFd {
-    /// `None` during a drop that must not close the number.
+    /// `None` only during a drop that must not close the number, because the number belongs to the application.
     fd: Option<OwnedFd>,
     identity: (u64, u64),
     /// The library opened the descriptor with O_PATH. A descriptor of the same file without O_PATH belongs to the
@@ -41,15 +41,16 @@ pub struct CheckedFd {
 }
 
 impl CheckedFd {
-    /// Records a descriptor that was just created. If fstat(2) fails, the application has closed it since, and the
-    /// number is free.
+    /// Records a descriptor that was just created. If fstat(2) fails, the application has already closed the
+    /// descriptor, and its number is free.
     pub fn new(fd: OwnedFd) -> CheckedFd {
         let fd = above_standard(fd);
         let identity = call::identify(fd.as_raw_fd()).unwrap_or_default();
         CheckedFd { fd: Some(fd), identity, is_path: false }
     }
 
-    /// Records a descriptor that was just opened with O_PATH. The application may open the same file.
+    /// Records a descriptor that was just opened with O_PATH. If the application later opens the same file at this
+    /// number without O_PATH, the library does not close that descriptor.
     pub(crate) fn new_path_fd(fd: OwnedFd) -> CheckedFd {
         let mut checked = CheckedFd::new(fd);
         checked.is_path = true;

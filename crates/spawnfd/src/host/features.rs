@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The system calls that the kernel and the calling thread's seccomp filters permit. The library probes once and
-//! remembers.
+//! The system calls that the kernel and the calling thread's seccomp filters permit. The library probes them once and
+//! remembers the answers.
 //!
 //! A filter may kill the process for a call (SECCOMP_RET_KILL_PROCESS), so the host cannot try the call.
 //! In a thread with a filter, a probe child tries all calls of [`Call::ALL`] first.
@@ -36,17 +36,20 @@ pub(crate) struct Features {
     pub(crate) close_range: Feature,
     pub(crate) pidfd_getfd: Feature,
     pub(crate) trim_table: Feature,
-    /// Descriptors over a socket: for a child without sources, and for a child with sources.
+    /// Whether a child can leave the caller's table and receive descriptors over a socket. Index 0 is for a child
+    /// without sources (descriptors of the caller that the child needs), index 1 for a child with sources.
     scm_rights: [Feature; 2],
 }
 
 /// The features of threads without a filter.
 static UNFILTERED: Features = Features::new(Calls::NONE);
 
-/// A number of filters, and the features of all threads with that number of filters.
+/// A number of seccomp filters, and the features of all threads that inherited that many filters from the first
+/// thread.
 static SHARED: PerProcess<Option<(u32, Arc<Features>)>> = PerProcess::new(None);
 
-/// The remembered features of a thread with filters. A forked process has the same filters, so they stay valid there.
+/// The remembered features of a thread with filters. A forked process has the same filters, so the features stay
+/// valid in it.
 #[derive(Clone)]
 struct ThreadFeatures {
     /// The number of filters; `None` if the kernel does not count them.
@@ -89,7 +92,7 @@ pub(crate) fn of_calling_thread() -> FeaturesOfThread {
     FeaturesOfThread::Filtered(match cached {
         Ok(Some(cached)) if cached.is_current() => cached.features,
         Ok(_) => find_filtered(),
-        // The thread is exiting and cannot store them.
+        // The thread is exiting, so it has no thread-local storage for the features.
         Err(_) => unprobed(),
     })
 }
@@ -113,7 +116,8 @@ pub fn killed() -> Calls {
     of_calling_thread().killed
 }
 
-/// The features of a thread, for a thread of the library that it starts. The new thread inherits its filters.
+/// The features of a thread that is about to start a thread of the library. The new thread inherits the starter's
+/// filters.
 pub(crate) struct InheritedFeatures(FeaturesOfThread, Option<u32>);
 
 /// The calling thread's features, for a thread that it is about to start.
@@ -123,8 +127,8 @@ pub(crate) fn for_new_thread() -> InheritedFeatures {
     InheritedFeatures(features, count)
 }
 
-/// Stores the features of the thread that started the calling thread. A later probe might fail, because no descriptor
-/// is free.
+/// Stores the features of the thread that started the calling thread. Without them, the calling thread would have to
+/// probe, which might fail because no descriptor is free.
 pub(crate) fn inherit(InheritedFeatures(features, count): InheritedFeatures) {
     if let FeaturesOfThread::Filtered(features) = features {
         let _ = FILTERED.try_with(|cached| {
@@ -175,8 +179,10 @@ fn count_filters() -> Option<u32> {
     std::str::from_utf8(count.trim_ascii()).ok()?.parse().ok()
 }
 
+/// Finds the calls for which a filter kills the process, by probe children.
+///
 /// # Errors
-/// No probe child can be started, or another signal ended it.
+/// No probe child could be started, or a probe child ended in another way than by a filter's SIGSYS.
 fn probe() -> Result<Calls, Errno> {
     let calls = if is_patched_version() { Calls::ALL } else { Calls::ALL.without(Call::Builder) };
     let killed = killed_calls(&mut ChildMemory::new()?, calls, probe_may_share_memory())?;
@@ -184,10 +190,10 @@ fn probe() -> Result<Calls, Errno> {
     Ok(killed)
 }
 
-/// Whether a probe child may share this process's memory. A filter may kill the child.
+/// Whether a probe child, which a filter may kill, may share this process's memory.
 ///
-/// Before Linux 5.16, that kills all processes with the same memory. The child prevents a dump of the memory by a
-/// core size limit of 1, if the hard limit permits it.
+/// Before Linux 5.16, such a kill is a core dump and kills all processes with the same memory. On later kernels the
+/// child sets a core size limit of 1, so that the kernel does not dump the memory. The hard limit must permit that.
 fn probe_may_share_memory() -> bool {
     let number = |part: Option<&[u8]>| std::str::from_utf8(part?).ok()?.parse::<u32>().ok();
     let is_recent = call::release().is_ok_and(|release| {
@@ -249,7 +255,7 @@ impl Features {
         self.close_range.or_probe(|| call::close_range(self.killed, u32::MAX, u32::MAX, 0).is_ok())
     }
 
-    /// Whether a child can leave the caller's table by close_range alone.
+    /// Whether a child can leave the caller's table by close_range alone (strategy `TrimTable`).
     pub(crate) fn can_trim_table(&self) -> bool {
         self.trim_table.or_probe(|| true)
     }
@@ -268,10 +274,10 @@ impl Features {
         ![Call::Socketpair, Call::Sendmsg, Call::Recvmsg].iter().any(|&call| self.killed.contains(call))
     }
 
-    /// Whether a child can receive these descriptors over a socket. Unknown until a child has tried.
+    /// Whether a child can receive these descriptors over a socket. The answer is unknown until a child has tried.
     ///
-    /// The caller waits for the child that tries, so it can start another one after a failure. A child without
-    /// sources shows only that it can leave the caller's table.
+    /// The caller waits for the child that tries, so it can start another one after a failure. If a child without
+    /// sources succeeds, that shows only that a child can leave the caller's table.
     pub(crate) fn scm_rights(&self, sources: &[RawFd]) -> &Feature {
         &self.scm_rights[usize::from(!sources.is_empty())]
     }

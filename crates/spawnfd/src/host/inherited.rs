@@ -13,9 +13,9 @@
 //! | execution domain | personality |
 //! | cgroup, which belongs to the thread in threaded mode and in version 1 | /proc/thread-self/cgroup |
 //!
-//! The library does not change a parked process to remove such a difference: lowering a nice value or widening a mask
-//! can need rights that a fork does not need. If the kernel refuses a query both times, the state counts as equal,
-//! because the same filter refuses both.
+//! The library does not change a parked process so that its state equals the caller's: lowering a nice value or
+//! widening a mask can need rights that a fork does not need. If the kernel refuses the query for both states, they
+//! count as equal, because the same seccomp filter refuses both.
 
 use std::ffi::CStr;
 
@@ -71,7 +71,7 @@ impl InheritedState {
         self.scheduling.ok().map(|words| (words[0] >> 32) as u32)
     }
 
-    /// The first difference from `other`.
+    /// The name of the first difference from `other`.
     pub(crate) fn first_difference(&self, other: &InheritedState) -> Option<&'static str> {
         let equal = [
             ("scheduling", self.scheduling == other.scheduling && self.cookie == other.cookie),
@@ -91,8 +91,8 @@ impl InheritedState {
 pub(crate) struct FileId(u32, u32, u64, u64);
 
 impl FileId {
-    /// The file that `path` names for the calling thread. An empty path names the working directory, without the need
-    /// for search permission. `None`: statx failed.
+    /// The file that `path` names for the calling thread. An empty path names the working directory, and needs no
+    /// search permission. `None`: statx failed.
     pub(crate) fn of(path: &CStr) -> Option<FileId> {
         call::statx(features::killed(), abi::AT_FDCWD, path).ok().map(|found| FileId::from(&found))
     }

@@ -13,13 +13,13 @@ use crate::host::features;
 /// Creates an empty file that can be sealed.
 ///
 /// # Errors
-/// As memfd_create(2). EACCES: `executable`, where vm.memfd_noexec is 2.
+/// As memfd_create(2). EACCES: `executable` is set, and vm.memfd_noexec is 2.
 pub(crate) fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
     features::killed().refuse(Call::MemfdCreate)?;
     let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let execution = if executable { MemfdFlags::EXEC } else { MemfdFlags::NOEXEC_SEAL };
     let outcome = match memfd_create(name, wanted | execution) {
-        // Before Linux 6.3 there are no such flags, and every memfd can be executed.
+        // Before Linux 6.3 the flags EXEC and NOEXEC_SEAL do not exist, and every memfd can be executed.
         Err(rustix::io::Errno::INVAL) => memfd_create(name, wanted),
         outcome => outcome,
     };

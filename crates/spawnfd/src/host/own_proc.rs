@@ -72,7 +72,8 @@ fn open(which: ProcFile) -> rustix::io::Result<OwnedFd> {
         return open_parent();
     }
     let file = openat(CWD, which.path(), which.flags(), Mode::empty())?;
-    // Another file system counts links in another way.
+    // `has_one_thread` counts the directory's links, and only the proc file system has one link for each thread. So
+    // refuse a directory of another file system.
     let is_proc = which != ProcFile::Threads || fstatfs(&file)?.f_type == PROC_SUPER_MAGIC;
     if is_proc { Ok(file) } else { Err(rustix::io::Errno::SRCH) }
 }
@@ -80,8 +81,8 @@ fn open(which: ProcFile) -> rustix::io::Result<OwnedFd> {
 fn open_parent() -> rustix::io::Result<OwnedFd> {
     let parent = || getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let pid = parent();
-    // 0 means that the parent is in another pid namespace. If /proc belongs to another pid namespace, the pid there
-    // is that of another process.
+    // 0 means that the parent is in another pid namespace. If /proc belongs to another pid namespace, this pid is
+    // another process's there.
     if pid == 0 || is_proc_foreign() {
         return Err(rustix::io::Errno::SRCH);
     }
@@ -91,7 +92,7 @@ fn open_parent() -> rustix::io::Result<OwnedFd> {
         ProcFile::ParentNamespaces.flags(),
         Mode::empty(),
     )?;
-    // If the parent is unchanged, it had the pid when the library opened the directory.
+    // If the parent is still the same, it had this pid when the library opened the directory.
     if parent() == pid { Ok(directory) } else { Err(rustix::io::Errno::SRCH) }
 }
 
@@ -126,7 +127,8 @@ fn with_file<T>(which: ProcFile, read_from: impl FnOnce(&OwnedFd) -> rustix::io:
     });
     match outcome {
         Ok(Some(outcome)) => outcome,
-        // The thread is exiting.
+        // The thread's table of open files is not available, for example because the thread is exiting. So open the
+        // file for this read only.
         _ => match read_from {
             Some(read_from) => read_from(&open(which)?),
             None => Err(rustix::io::Errno::IO),
@@ -141,7 +143,7 @@ fn forget(which: ProcFile) {
 
 /// Whether the process has one thread.
 ///
-/// The link count of the directory is two, and one for each thread.
+/// The link count of /proc/self/task is two, plus one for each thread.
 pub(crate) fn has_one_thread() -> bool {
     with_file(ProcFile::Threads, |directory| fstat(directory)).is_ok_and(|directory| directory.st_nlink == 3)
 }
@@ -170,7 +172,7 @@ pub(crate) fn namespaces<const N: usize>(names: [&str; N]) -> rustix::io::Result
         let mut found = [const { None }; N];
         for (namespace, name) in found.iter_mut().zip(names) {
             *namespace = match readlinkat(directory, name, Vec::with_capacity(32)) {
-                // Some kernels refuse with an empty link.
+                // Some kernels return an empty link instead of an error.
                 Ok(found) if found.is_empty() => return Err(rustix::io::Errno::ACCESS),
                 Ok(found) => Some(found),
                 Err(rustix::io::Errno::NOENT) => None,
@@ -185,13 +187,13 @@ pub(crate) fn namespaces<const N: usize>(names: [&str; N]) -> rustix::io::Result
 pub(crate) fn user_namespace_of_parent() -> Option<CString> {
     let read_from = || {
         with_file(ProcFile::ParentNamespaces, |directory| match readlinkat(directory, "user", Vec::with_capacity(32)) {
-            // Some kernels refuse with an empty link.
+            // Some kernels return an empty link instead of an error.
             Ok(found) if found.is_empty() => Err(rustix::io::Errno::ACCESS),
             found => found,
         })
     };
     match read_from() {
-        // The parent has exited, and this process has a new parent.
+        // The parent has exited, and this process has a new parent. Open the new parent's directory.
         Err(rustix::io::Errno::SRCH | rustix::io::Errno::NOENT) => {
             forget(ProcFile::ParentNamespaces);
             read_from().ok()
@@ -202,7 +204,7 @@ pub(crate) fn user_namespace_of_parent() -> Option<CString> {
 
 /// The calling thread's security label.
 pub(crate) fn label() -> rustix::io::Result<Vec<u8>> {
-    /// No security module of this kernel has labels. That does not change at run time.
+    /// Set once the kernel has answered that no security module has labels, which does not change at run time.
     static IS_ABSENT: AtomicBool = AtomicBool::new(false);
     if IS_ABSENT.load(Ordering::Relaxed) {
         return Err(rustix::io::Errno::INVAL);

@@ -10,7 +10,7 @@ use spawnfd_sys::fork_generation;
 ///
 /// A host can fork while another of its threads holds one of the library's locks. In the forked process, no thread
 /// would ever release the lock. So the forked process starts with a new value and a new lock. It does not touch the
-/// old value, unless that was created by [`for_reuse`](PerProcess::for_reuse).
+/// old value, unless the value was created by [`for_reuse`](PerProcess::for_reuse).
 #[derive(Debug)]
 pub struct PerProcess<T> {
     /// The process that owns this value: a generation of [`fork_generation`], or 0 before the first use.
@@ -38,8 +38,8 @@ impl<T> PerProcess<T> {
         }
     }
 
-    /// Like `new`, for resources that the library keeps open for reuse. A forked process drops them, because it would
-    /// not use them.
+    /// Like `new`, for resources that the library keeps open for reuse. A forked process drops its copies of these
+    /// resources, because it would not use them.
     pub const fn for_reuse(value: T) -> PerProcess<T>
     where
         T: Default,
@@ -91,7 +91,8 @@ impl<T: Default> Default for PerProcess<T> {
 }
 
 fn current_generation() -> u64 {
-    // Without the page by which the kernel marks forks, the library cannot recognize a forked process.
+    // fork_generation needs a page that the kernel clears in a forked process. If that page cannot be mapped, the
+    // library cannot recognize a forked process.
     fork_generation().unwrap_or(1)
 }
 

@@ -11,7 +11,7 @@ use spawnfd_sys::call::{self, SignalSet};
 use crate::error::from_io;
 use crate::host::features;
 
-/// Starts a thread with all signals blocked: the host's threads handle the signals.
+/// Starts a thread with all signals blocked, so that the host's threads handle them.
 pub(crate) fn start_thread<T: Send + 'static>(
     name: &str,
     stack: usize,
@@ -30,7 +30,8 @@ pub(crate) fn start_thread<T: Send + 'static>(
 /// How long to wait for a thread to exit, which takes about 100 us.
 pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A thread of the library that is exiting. Until it is gone, the kernel counts it as a thread of the host.
+/// A thread of the library that is exiting. Until the thread has exited, the kernel counts it as a thread of the
+/// host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExitingThread {
     thread: i32,
@@ -44,7 +45,7 @@ impl ExitingThread {
     }
 
     pub(crate) fn is_running(self) -> bool {
-        // After that time, another thread may have the same thread id.
+        // After `EXIT_TIMEOUT` the thread has exited, and another thread may have its id.
         self.since.elapsed() < EXIT_TIMEOUT && call::has_thread(self.thread)
     }
 }
@@ -62,8 +63,8 @@ pub(crate) fn become_engine(mask: SignalSet) {
     ENGINE.set(Some(mask));
 }
 
-/// The signal mask for programs that the engine's thread starts; its own mask is not the host's. `None` in other
-/// threads.
+/// The signal mask for programs that the engine's thread starts, because the engine's thread itself blocks all
+/// signals. `None` in other threads.
 pub(crate) fn mask_in_engine() -> Option<SignalSet> {
     ENGINE.get()
 }

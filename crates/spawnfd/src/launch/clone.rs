@@ -66,7 +66,7 @@ impl NoChild {
         let NoChild::Clone(errno) = self else {
             return Launch::Failed(closed_source(&attempt.plan, attempt.command.program_name()));
         };
-        // Without clone3, another plan is needed: the child itself joins the cgroup.
+        // Without clone3 the library needs another plan, in which the child itself joins the cgroup.
         let is_clone3_gone = matches!(errno, Errno::ENOSYS | Errno::EPERM) && !attempt.features.has_clone3();
         match attempt.cgroup {
             Some(_) if is_clone3_gone => Launch::NotMine("clone3 is not available"),
@@ -107,7 +107,7 @@ pub(super) fn with_copied_table<T>(
     })
 }
 
-/// Starts the plan. `try_scm_rights`: as for [`Strategy::for_sleeping_caller`].
+/// Starts a child that performs the plan. `try_scm_rights`: as for [`Strategy::for_sleeping_caller`].
 pub(super) fn start(
     slot: &mut Slot,
     mut options: CloneOptions,
@@ -152,12 +152,12 @@ pub(super) fn start(
             break;
         }
     }
-    // CopyTable returns or fails.
+    // The loop does not end: the last strategy, CopyTable, always returns a child or an error.
     Err(NoChild::Clone(Errno::EPERM))
 }
 
-/// The errno of a child that failed in its descriptor table, before any action. A filter that killed the child
-/// there counts as EPERM.
+/// The errno of a child that failed to set up its descriptor table, before any action. If a seccomp filter killed the
+/// child in that stage, the errno is EPERM.
 fn failure_in_table(launched: &Arrived) -> Option<Errno> {
     match launched.outcome {
         Outcome::Failed(Failure { stage: Stage::Descriptors, errno }) => Some(errno),
@@ -168,7 +168,7 @@ fn failure_in_table(launched: &Arrived) -> Option<Errno> {
     }
 }
 
-/// Replaces the clone that the kernel refused with a plainer one.
+/// Replaces the options of a clone that the kernel has refused by options that need fewer kernel features.
 ///
 /// # Errors
 /// No plainer clone is left.

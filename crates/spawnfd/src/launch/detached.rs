@@ -19,7 +19,7 @@ use super::{Attempt, Launch, Wait, handlers, reap};
 use crate::host::features::Features;
 
 /// The maximum number of detached children that have not reached exec. A start takes 0.1 ms. With more in progress
-/// the machine is overloaded, and waiting for the next one helps.
+/// the machine is overloaded, so the next start waits for its child's exec.
 const MOST: usize = 32;
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
@@ -48,8 +48,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     })
 }
 
-/// Clones a child in the caller's memory. `None` if that is impossible or not known to work; nothing has happened
-/// then.
+/// Clones a child in the caller's memory. `None` if that is impossible or not known to work. Then no child exists.
 fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Features) -> Option<(Cloned, Detached)> {
     let works = features.has_close_range() && features.scm_rights(&plan.sources).known() == Some(true);
     if !works || slots::take_back() >= MOST {
@@ -79,7 +78,7 @@ fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Fea
 /// Tests whether [`Strategy::ScmRights`] works: starts a child that receives the same descriptors and execs
 /// nothing.
 ///
-/// A start with an action that may block cannot be the test, because its caller would have to wait for it.
+/// A start with an action that may block cannot be the test, because the caller would have to wait for that action.
 fn probe_scm_rights(plan: &Plan<'_>, features: &Features) {
     if features.scm_rights(&plan.sources).known().is_some() {
         return;

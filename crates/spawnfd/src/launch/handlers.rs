@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which signals have handlers, if clone3 is not available to clear them (CLONE_CLEAR_SIGHAND). A child reads them;
-//! the result is valid for 10 ms.
+//! The set of signals that have a handler in the host. The library uses it only if clone3, which clears the handlers
+//! in a child (CLONE_CLEAR_SIGHAND), is not available. One child reads the handlers, and other children use the
+//! result for 10 ms.
 //!
 //! Reading all signals costs 62 system calls, a sixth of a spawn. A child that finds a fresh result resets only the
 //! signals known to be caught. It reads all signals if one is pending.
 //!
-//! The cache has a race. It needs a signal whose first handler was installed less than 10 ms ago, and that signal
-//! must reach the child between its last two system calls before exec (0.3 us). The handler then runs once in the
-//! child, on the parent's memory. See docs/adr/0003-handlers-without-clone3.md.
+//! The cache has a race. It happens if the host installs the first handler for a signal less than 10 ms before a
+//! spawn, and the signal reaches the child between the child's last two system calls before exec (0.3 us). The
+//! handler then runs once in the child, on the parent's memory. See docs/adr/0003-handlers-without-clone3.md.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -62,21 +62,22 @@ fn carry_out(
         // The kernel copies arguments and environment before it creates the child.
         FailedAt::Setup if errno == Errno::E2BIG => Stage::Exec,
         FailedAt::Setup => {
-            // A seccomp filter may have been added to this process. The kernel refuses namespaces with the same
-            // errno.
+            // The application may have added a seccomp filter that refuses the call. But EPERM may also be the
+            // kernel's refusal of the namespaces.
             if errno == Errno::ENOSYS || errno == Errno::EPERM && options.namespaces == 0 {
                 features.refuse_builder();
             }
             return None;
         }
-        // No number was free to move a source to.
+        // The kernel found no free number for the moved source.
         FailedAt::Action(index) if index < moved => return None,
         FailedAt::Action(index) => match plan.steps.get(index - moved) {
             Some(step) => Stage::Action(step.index),
             None if plan.filter.is_some() && index + 1 == count => Stage::Filter,
             None => Stage::Signals,
         },
-        // A seccomp filter notifies a supervisor about execve, so the child itself must make the call.
+        // ENOSYS: a seccomp filter passes execve to a supervisor process (user notification), so a child must make
+        // the system call itself.
         FailedAt::Exec if errno == Errno::ENOSYS => return None,
         FailedAt::Exec => Stage::Exec,
     };
@@ -115,7 +116,7 @@ fn prepare<'a>(plan: &'a Plan<'_>) -> Option<(BuilderActions<'a>, usize)> {
     (actions.len() <= BuilderActions::MOST).then_some((actions, moved))
 }
 
-// `SPAWN_ACTION_*`.
+// The patched kernel's `SPAWN_ACTION_*` constants.
 const DUP2: u32 = 1;
 const FCHDIR: u32 = 2;
 const OPEN: u32 = 3;
@@ -164,7 +165,7 @@ fn action<'a>(op: &'a Op<'_>, numbers: &Numbers<'_, '_>) -> Option<Action<'a>> {
     Some(match *op {
         Op::Place { source: from, to } => plain(DUP2, source(from)?, to),
         Op::Dup2 { from, to } => plain(DUP2, from, to),
-        // The descriptor need not be open.
+        // close_range succeeds even if the descriptor is not open.
         Op::Close { fd } => plain(CLOSE_RANGE, fd, fd),
         Op::CloseRange { first, last } => numbers.close_range(first, last)?,
         Op::Open { dir, ref path, how, to } => opened(dir.map_or(Some(abi::AT_FDCWD), source)?, to, Open(path, how)),
@@ -223,7 +224,8 @@ impl<'a, 'p> Numbers<'a, 'p> {
         if !(0..plan.sources.len()).any(|source| numbers.is_displaced(source)) {
             return Some(numbers);
         }
-        // Inherited descriptors may have any number.
+        // If the child inherits the caller's descriptors (no `keep`), they may have any number, so no number is
+        // certainly free.
         plan.keep.as_ref()?;
         let first = plan.sources.iter().fold(plan.above, |first, &source| first.max(source.saturating_add(1)));
         let last = first.checked_add(plan.sources.len() as RawFd - 1)?;
@@ -259,7 +261,7 @@ impl<'a, 'p> Numbers<'a, 'p> {
         }
     }
 
-    /// Leaves the spare numbers open; exec closes them. No descriptors exist above them.
+    /// Closes a range, except the spare numbers, which exec closes. No descriptors exist above the spare numbers.
     fn close_range<'b>(&self, first: u32, last: u32) -> Option<Action<'b>> {
         let (first, last) = (RawFd::try_from(first).ok()?, RawFd::try_from(last).unwrap_or(RawFd::MAX));
         Some(match &self.spare {

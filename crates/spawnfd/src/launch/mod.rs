@@ -42,8 +42,8 @@ enum Launch {
 const LAUNCHERS: [fn(&mut Attempt<'_, '_>) -> Launch; 5] =
     [parked::launch, pidns::launch, kernel::launch, detached::launch, vfork::launch];
 
-/// How often a start renews its cached template, after the file disappeared or the caller's credentials changed.
-/// (If another file replaced the old one, the child itself finds it.)
+/// How often a start renews its cached template, after the file disappeared or the caller's credentials changed. (If
+/// another file replaced the old one, the child itself finds the new file by a search.)
 const RENEWALS: usize = 8;
 
 /// The event that the caller waits for.
@@ -51,11 +51,12 @@ const RENEWALS: usize = 8;
 pub(crate) enum Wait {
     /// Exec: the call reports failures before and at exec.
     Exec,
-    /// The program's end, later: the call may wait for exec too, unless an action may block forever.
+    /// The program's end. The caller waits for it later, so this call may wait for exec, unless an action may block
+    /// forever.
     End,
-    /// The start only: a parked process has begun, or a child exists.
+    /// The start only: when the call returns, a parked process has begun the start, or a child exists.
     Start,
-    /// Nothing: a parked process may not have begun yet.
+    /// Nothing: when the call returns, a parked process may not have begun the start yet.
     Nothing,
 }
 
@@ -76,7 +77,7 @@ impl Command<'_> {
     /// # Errors
     /// The errors that [`spawn`](Command::spawn) reports before a child exists.
     pub fn validate(&self) -> Result<()> {
-        // Use the order of a spawn, so that both report the same one of several errors.
+        // Check in the order of a spawn, so that both report the same error if there are several.
         let (template, _) = self.template()?;
         Lowered::new(self, &template, &features::of_calling_thread(), false, None).map(drop)
     }
@@ -114,7 +115,8 @@ fn spawn_renewing(command: &Command<'_>, wait: Wait) -> Result<Child> {
 
 /// Starts a command from one template: asks each launcher in turn.
 fn spawn_template(command: &Command<'_>, template: &Template, cached: Cached<'_>, wait: Wait) -> Result<Child> {
-    // Try a second time if all decline: clone3 then turned out not to work, and the plan must do without it.
+    // All launchers decline only if clone3 has turned out not to work. Then try once more, with a plan that does not
+    // use clone3.
     let mut declined = "";
     for _ in 0..2 {
         let mut attempt = Attempt::prepare(command, template, cached, wait)?;
@@ -145,13 +147,13 @@ struct Attempt<'a, 'fd> {
     options: CloneOptions,
     /// The cgroup that the child is created in, with the index of its action.
     cgroup: Option<(u16, RawFd)>,
-    /// The child must not run beside its parent in the parent's memory.
+    /// The child must not share the parent's memory while the parent continues to run.
     must_wait: bool,
     /// The child's ends of its pipes, open until the child has them.
     _child_ends: Vec<OwnedFd>,
     /// The caller's ends.
     pipes: [Option<OwnedFd>; 3],
-    /// The parked process, or why there is none; `None` if the command does not ask for one.
+    /// The reserved parked process, or why there is none; `None` if the command uses no parked processes.
     offer: Option<std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str>>,
     /// Why the child is not started from a parked process.
     cold: Option<&'static str>,
@@ -166,7 +168,8 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         wait: Wait,
     ) -> Result<Attempt<'a, 'fd>> {
         let features = features::of_calling_thread();
-        // A child in another user namespace sees other owners.
+        // A child in another user namespace sees other owners of files, so the caller compares the program with its
+        // template.
         let elsewhere = command.changes_user_namespace();
         let offer = parked::inspect(command, template);
         let streams = offer.as_ref().and_then(|offer| offer.as_ref().ok()).map(|offer| offer.streams());
@@ -215,7 +218,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         goes_on && self.options.share_memory && !self.must_wait && self.plan.keep.is_some()
     }
 
-    /// The child, with the caller's ends of its pipes, and why it is cold.
+    /// Adds the caller's ends of the pipes to the child and, if it was not started from a parked process, the reason.
     fn finish(self, child: Child) -> Child {
         let child = match self.cold {
             Some(reason) => child.cold(reason),
@@ -224,7 +227,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         child.with_pipes(self.pipes)
     }
 
-    /// Forgets a cached template that the child found out of date.
+    /// Drops a template from the cache, because the child has found the template out of date.
     fn forget_template(&self) {
         if let Some((named, cache)) = self.cached {
             cache.drop_stale(named);

@@ -46,7 +46,7 @@ fn exec_failed(plan: &Plan, template: &Template, name: &OsStr, errno: Errno) -> 
     match errno {
         Errno::E2BIG => of_too_large(&program, &plan.argv, &plan.envp),
         Errno::ENOEXEC => format!("cannot execute {program}: its format is unknown"),
-        // The child has just compared the file, so another file is missing.
+        // The child has just compared the program's file, so the missing file is another one: the loader.
         Errno::ENOENT if template.is_pinned() => {
             format!("cannot execute {program}: its loader (ELF interpreter) does not exist")
         }
@@ -57,8 +57,8 @@ fn exec_failed(plan: &Plan, template: &Template, name: &OsStr, errno: Errno) -> 
     }
 }
 
-/// The error of a child that a signal killed in this stage. A filter's SIGSYS is an error of that stage: the
-/// actions that have run are known, and the filter would kill the same call again.
+/// The error of a child that a signal killed in this stage. If the signal is a seccomp filter's SIGSYS, the error
+/// names that stage: the actions that have run are known, and the filter would kill the same call again.
 pub(super) fn explain_killed(
     plan: &Plan<'_>,
     template: &Template,
@@ -73,7 +73,7 @@ pub(super) fn explain_killed(
     }
 }
 
-/// The error of a plan with a source that is not open in the caller. It names the action.
+/// The error of a plan with a source that is not open in the caller. The error names the action that uses the source.
 pub(super) fn closed_source(plan: &Plan<'_>, name: &OsStr) -> Error {
     let is_closed = |&source: &usize| call::identify(plan.sources[source]) == Err(Errno::EBADF);
     match plan.steps.iter().find(|step| step.op.source().filter(is_closed).is_some()) {
@@ -95,7 +95,7 @@ pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, started: Detach
     Child::new(child.pid, OwnedFd::from(child.pidfd), Started::Clone, Some(Box::new(pending)))
 }
 
-/// The data that explains the outcome of a detached spawn.
+/// The data from which a detached spawn's handle later explains the outcome.
 struct Pending {
     started: Detached,
     template: Template,
@@ -131,8 +131,8 @@ impl PendingStart for Pending {
                 explain_killed(plan, template, name, stage, ended)
             }
         };
-        // The slot's socket may still contain the child's descriptors, and otherwise only the next start would
-        // close them.
+        // The socket of the child's slot may still contain descriptors for the child. Close them now; otherwise only
+        // the next start would close them.
         slots::take_back();
         Err(error)
     }

@@ -30,7 +30,8 @@ pub(super) struct Slot {
     pub(super) channel: Option<Channel>,
 }
 
-/// A socket pair. Each end is checked before use, because applications may dup2 over any number.
+/// A socket pair. The library checks each end before use, because the application may dup2 another file over any
+/// number.
 #[derive(Debug)]
 pub(super) struct Channel {
     receive: CheckedFd,
@@ -38,10 +39,11 @@ pub(super) struct Channel {
     tag: u64,
 }
 
-/// Takes a slot. It has a stack, but not always a socket.
+/// Takes a slot. A slot has a stack, but not always a socket.
 pub(super) fn take() -> Result<Slot, Errno> {
     let generation = fork_generation()?;
-    // A slot of another generation belongs to the process that this one was forked from, which shares its sockets.
+    // A slot of another fork generation comes from the process that this process was forked from. Both processes
+    // would share the slot's socket, so do not use it.
     let pooled = POOL.iter().find_map(|place| place.try_lock().ok()?.take());
     match pooled.filter(|slot| slot.generation == generation) {
         Some(slot) => Ok(slot),
@@ -111,13 +113,13 @@ pub(super) struct Taken {
 
 static TAKEN: PerProcess<Vec<Taken>> = PerProcess::new(Vec::new());
 
-/// Records that a child uses a slot.
+/// Records that a detached child uses a slot.
 pub(super) fn lend(taken: Taken) {
     TAKEN.lock().push(taken);
 }
 
-/// Returns the slots of children that have left the caller's memory to the pool. Returns the number of those that
-/// have not.
+/// Returns the slots of children that have left the caller's memory to the pool. Returns the number of children that
+/// have not left it.
 pub(super) fn take_back() -> usize {
     let mut all = TAKEN.lock();
     let mut left = Vec::new();

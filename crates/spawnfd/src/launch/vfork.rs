@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The launcher that sleeps until the child has become the program (CLONE_VFORK). It starts whatever the others
-//! decline.
+//! The launcher that sleeps until the child has become the program (CLONE_VFORK). It starts whatever the other
+//! launchers decline.
 
 use super::clone::{start, with_slot};
 use super::{Attempt, Launch};

@@ -19,6 +19,8 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
+    /// Creates a zombie child of the calling thread.
+    ///
     /// # Errors
     /// As clone(2).
     pub(crate) fn create() -> Result<Marker, Errno> {
@@ -41,7 +43,7 @@ impl Marker {
     pub(crate) fn is_visible(&self) -> bool {
         // If the host has reaped the marker, another process may have its pid.
         let is_own = |pidfd: &OwnedFd| call::pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), 0).is_ok();
-        // Some kernels refuse with an empty link (seen in Debian's 5.10.262).
+        // Some kernels return an empty link instead of an error (seen in Debian's 5.10.262).
         self.pidfd.get().is_some_and(is_own)
             && std::fs::read_link(&self.namespace).is_ok_and(|name| !name.as_os_str().is_empty())
     }
@@ -50,7 +52,7 @@ impl Marker {
 impl Drop for Marker {
     fn drop(&mut self) {
         if let Some(pidfd) = self.pidfd.get() {
-            // A forked copy of this process gets ECHILD.
+            // In a forked copy of this process the wait fails with ECHILD.
             let _ = wait_pidfd(pidfd.as_raw_fd(), true);
         }
     }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread's authority as a value that the library can compare. Another thread or process starts a child for the
-//! calling thread only if the child provably has the authority of a fork of that thread: no more and no less.
+//! A thread's authority as a value that the library can compare. A thread or helper process of the library starts a
+//! child for the calling thread only if the child provably has the authority that a fork of the calling thread would
+//! have: no more and no less.
 //!
 //! Authority belongs to threads, and /proc shows nearly all of it. Two parts are not shown:
 //!
-//! - Which seccomp filters a thread has; /proc shows only their number. A thread's filters form a chain, which new
-//!   threads inherit and which only grows. So an equal number means equal filters in one thread. It also means
-//!   equal filters in two threads of a process that once had that number and a single thread, because all threads
-//!   inherited the filters from that one. Otherwise equality is not proven.
+//! - The seccomp filters of a thread: /proc shows only their number. A thread's filters form a chain, which new
+//!   threads inherit and which only grows. So if one thread has the same number at two times, it has the same
+//!   filters. Two threads with the same number have the same filters if their process once had a single thread with
+//!   that number of filters: all threads inherited the filters from that single thread. Otherwise equality is not
+//!   proven.
 //! - Landlock. The kernel lets a task inspect another task only if the other is at least as confined. It does not
-//!   check this between threads of one process. So the test needs a process that was created with the credentials
-//!   in question ([`marker`]).
+//!   check this between threads of one process. So the test needs another process that was created with the
+//!   credentials to compare with ([`marker`]).
 //!
 //! [`Reach`] is the part of the authority that the library's threads and helpers need to act for a caller.
 
@@ -31,7 +33,8 @@ use marker::Marker;
 
 pub(crate) use reach::Reach;
 
-/// The lines of /proc/thread-self/status that describe authority, and their names in reasons for a cold start.
+/// The lines of /proc/thread-self/status that describe authority, and their names in the reasons for a cold start (a
+/// start without a parked process).
 const LINES: [(&str, &str); 14] = [
     ("Uid", "user ids"),
     ("Gid", "group ids"),
@@ -63,8 +66,9 @@ thread_local! {
 
 /// The calling thread's namespaces.
 ///
-/// A thread without CAP_SYS_ADMIN can enter other namespaces only with a user namespace that it creates or owns. It
-/// never comes back from that user namespace (user_namespaces(7)), and its reach changes.
+/// A thread without CAP_SYS_ADMIN can enter other namespaces only with a user namespace that it creates or owns. The
+/// thread can never leave that user namespace again (user_namespaces(7)), and its reach changes. So a thread whose
+/// reach shows every such change keeps the namespaces that it has read until its reach changes.
 fn namespaces(reach: &Arc<Reach>) -> rustix::io::Result<Arc<NamespaceNames>> {
     let all = || own_proc::namespaces(NAMESPACES).map(Arc::new);
     if !reach.shows_every_change() {
@@ -89,7 +93,7 @@ pub(crate) struct Authority {
     umask: String,
     /// The set of ignored signals.
     ignored: u64,
-    /// The [`LINES`] there are, in the kernel's order.
+    /// Those of the [`LINES`] that the kernel's status file has, in the kernel's order.
     status: String,
     securebits: Result<usize, Errno>,
     namespaces: Arc<NamespaceNames>,
@@ -102,29 +106,32 @@ pub(crate) struct Authority {
     keyrings: [Result<usize, Errno>; 2],
 }
 
-/// The number of filters that this process had when it last had a single thread. A forked process inherits the value.
-/// [`NEVER`]: this process never had a single thread.
+/// The number of seccomp filters that this process had when it last had a single thread. A forked process inherits
+/// the value. [`NEVER`]: this process never had a single thread.
 static SINGLE_THREAD_FILTERS: AtomicU32 = AtomicU32::new(NEVER);
 const NEVER: u32 = u32::MAX;
 
-/// Whether all threads of this process that have this number of filters inherited them from its first thread.
+/// Whether all threads of this process with this number of seccomp filters inherited the filters from its first
+/// thread.
 pub(crate) fn come_from_first_thread(filters: u32) -> bool {
     SINGLE_THREAD_FILTERS.load(Ordering::Relaxed) == filters
 }
 
 /// The user namespace of this process when it had a single thread, which had neither no_new_privs nor CAP_SYS_ADMIN.
 ///
-/// All later threads descend from that thread. Such a thread cannot have entered another Landlock domain as long as
-/// it has neither of the two and is in the same user namespace.
+/// All later threads descend from that thread. A later thread cannot have entered another Landlock domain as long as
+/// it has neither no_new_privs nor CAP_SYS_ADMIN and is in the same user namespace.
 static SINGLE_THREAD_USER_NAMESPACE: PerProcess<Option<CString>> = PerProcess::new(None);
 
-/// Whether the calling thread is in the Landlock domain of that single thread. The calling thread has neither
-/// no_new_privs nor CAP_SYS_ADMIN, and is in this user namespace.
+/// Whether the calling thread is in the Landlock domain of the thread that `SINGLE_THREAD_USER_NAMESPACE` describes.
+/// The caller must have checked that the calling thread has neither no_new_privs nor CAP_SYS_ADMIN, and is in
+/// `user_namespace`.
 fn descends_from_single_thread(user_namespace: Option<&CStr>) -> bool {
     user_namespace.is_some() && SINGLE_THREAD_USER_NAMESPACE.lock().as_deref() == user_namespace
 }
 
-/// Whether one thread can put all other threads into a Landlock domain: LANDLOCK_RESTRICT_SELF_TSYNC, Linux 7.0.
+/// Whether a thread can put all other threads of its process into a Landlock domain: LANDLOCK_RESTRICT_SELF_TSYNC,
+/// Linux 7.0.
 fn threads_share_domains() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -138,7 +145,8 @@ fn threads_share_domains() -> bool {
 
 /// Records whether this process has a single thread when it first uses the library.
 pub(crate) fn remember_if_single_threaded() {
-    /// The generation of the process that has been checked.
+    /// The fork generation of the process that this function has checked: a number that differs in each forked
+    /// process.
     static CHECKED: AtomicU64 = AtomicU64::new(0);
     let generation = fork_generation().unwrap_or(1);
     if CHECKED.load(Ordering::Relaxed) == generation {
@@ -157,7 +165,7 @@ pub(crate) fn remember_if_single_threaded() {
 
 /// A thread's authority as its /proc status file shows it, and other fields of that file.
 struct ThreadStatus {
-    /// The [`LINES`] there are, in the kernel's order.
+    /// Those of the [`LINES`] that the kernel's status file has, in the kernel's order.
     lines: String,
     filters: Option<u32>,
     umask: String,
@@ -169,7 +177,7 @@ struct ThreadStatus {
 }
 
 impl ThreadStatus {
-    /// Parses a /proc status file in one pass, because each start does this.
+    /// Parses a /proc status file in one pass, because each start from a parked process parses one.
     fn parse(text: Vec<u8>) -> ThreadStatus {
         // The process name may have any bytes; the other lines are ASCII.
         let text = String::from_utf8(text).unwrap_or_else(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
@@ -247,7 +255,8 @@ pub(crate) struct AddedConfinement {
     pub(crate) filters: u32,
 }
 
-/// The labels that the next exec, or new files, sockets and keys get instead of the usual labels.
+/// The security labels that a thread has requested for its next exec and for new files, sockets and keys, instead of
+/// the usual labels.
 const PENDING_LABELS: [ProcFile; 4] =
     [ProcFile::ExecLabel, ProcFile::FileLabel, ProcFile::SocketLabel, ProcFile::KeyLabel];
 
@@ -287,7 +296,7 @@ impl Authority {
     /// The calling thread's authority.
     ///
     /// # Errors
-    /// The library cannot read /proc, so it can prove nothing.
+    /// The library cannot read /proc, so it can prove no equality.
     pub(crate) fn of_calling_thread() -> rustix::io::Result<Authority> {
         let reach = Reach::read().map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
         Authority::of_thread_started_by(&reach)
@@ -337,7 +346,7 @@ impl Authority {
             .next()
             .or((self.securebits != other.securebits).then_some("securebits"))
             .or((self.labels != other.labels).then_some("security label"))
-            // A child that another thread starts does not get the calling thread's pending label.
+            // If another thread starts the child, the child does not get the calling thread's pending label.
             .or((self.pending_label || other.pending_label).then_some("exec label"))
             .or((!self.reach.has_same_domain(&other.reach)).then_some("landlock"))
             .or((self.keyrings != other.keyrings).then_some("keyrings"))
@@ -346,8 +355,8 @@ impl Authority {
     /// The first difference between this thread's authority and that of a process after exec. This thread started
     /// the process with the confinement `added`.
     ///
-    /// `None` means that exec changes no authority. The process then has the authority of a child of this thread,
-    /// before and after another exec.
+    /// `None` means that exec changes no authority. The process then has the authority of a child of this thread, and
+    /// keeps it across another exec.
     pub(crate) fn changed_by_exec(&self, reported: &Reported<'_>, added: AddedConfinement) -> Option<&'static str> {
         let found = ThreadStatus::parse(reported.status.to_vec());
         if self.status.lines().count() != found.lines.lines().count() {
@@ -362,7 +371,7 @@ impl Authority {
                     let count = |text: &str| text.parse::<u32>();
                     count(now) == count(before).map(|before| before + added.filters)
                 }
-                // Before Linux 5.16 a seccomp filter enables mitigations.
+                // Before Linux 5.16 a seccomp filter enables speculation mitigations, so these lines may differ.
                 "Speculation_Store_Bypass" | "SpeculationIndirectBranch" if added.filters > 0 => true,
                 _ => before == now,
             };
@@ -377,12 +386,13 @@ impl Authority {
         (!securebits).then_some("securebits").or((!label).then_some("security label"))
     }
 
-    /// The set of ignored signals, read from the same file. Not part of the authority.
+    /// The set of ignored signals, from the same read of the status file. Not part of the authority.
     pub(crate) fn ignored(&self) -> u64 {
         self.ignored
     }
 
-    /// The file mode creation mask, as /proc prints it, read from the same file. Not part of the authority.
+    /// The file mode creation mask as /proc prints it, from the same read of the status file. Not part of the
+    /// authority.
     pub(crate) fn umask(&self) -> &str {
         &self.umask
     }
@@ -398,7 +408,7 @@ mod tests {
         let label = || Ok(b"system_u:system_r:unconfined_t:s0\n".to_vec());
         let unset = |_| Ok(Vec::new());
         let absent = AtomicU8::new(0);
-        // SELinux supports all four; they are empty.
+        // SELinux supports all four labels; none is set.
         assert!(!has_pending_label(&label(), &absent, unset));
         for pending in PENDING_LABELS {
             assert!(has_pending_label(&label(), &absent, |which| if which == pending {
@@ -407,7 +417,7 @@ mod tests {
                 unset(which)
             }));
         }
-        // AppArmor supports one. The kernel refuses to read it while it is unset.
+        // AppArmor supports only the label for exec. The kernel refuses to read that label while it is unset.
         assert!(!has_pending_label(&label(), &absent, |_| Err(Errno::INVAL)));
         let asked = std::cell::Cell::new(0);
         let only_exec = |which| {
@@ -419,7 +429,7 @@ mod tests {
         assert_eq!(asked.get(), 1);
         // No security module has labels.
         assert!(!has_pending_label(&Err(Errno::INVAL), &absent, |_| unreachable!()));
-        // Equality cannot be proven.
+        // The labels cannot be read, so the thread may have set one.
         assert!(has_pending_label(&label(), &AtomicU8::new(0), |_| Err(Errno::ACCESS)));
     }
 

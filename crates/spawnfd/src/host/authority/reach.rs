@@ -32,7 +32,7 @@ pub(crate) struct Reach {
     domain: LandlockDomain,
 }
 
-/// The part that a thread can read with a few cheap system calls.
+/// The part of the reach that a thread can read with a few cheap system calls.
 #[derive(PartialEq, Debug)]
 struct Readable {
     /// Real, effective and saved ids of users and groups; then the ids for file access.
@@ -49,13 +49,13 @@ struct Readable {
 /// The thread's Landlock domain, which the kernel does not show.
 #[derive(Debug)]
 enum LandlockDomain {
-    /// The domain that this process began with. A thread in another domain, or in another user namespace, cannot
-    /// inspect the process's parent, which is in the same user namespace.
+    /// The domain that this process began with. The thread may inspect the process's parent, which is in the thread's
+    /// user namespace. A thread that had entered another domain or another user namespace could not do that.
     Inherited,
-    /// An unknown domain. The thread cannot enter another one as long as its [`Readable`] part and its user
+    /// An unknown domain. The thread cannot enter another domain as long as its [`Readable`] part and its user
     /// namespace stay the same.
     Fixed,
-    /// An unknown domain. This marker has the same one.
+    /// An unknown domain. The marker, a zombie child of the thread, is in the same domain.
     Marked(Marker),
     /// An unknown domain that the library cannot compare: there is no /proc, or the kernel does not permit inspection
     /// of this process.
@@ -72,11 +72,13 @@ impl Reach {
     /// The calling thread's reach. Returns the same `Arc` as last time if nothing has provably changed.
     ///
     /// # Errors
-    /// As [`Reach::read`], with this stage.
+    /// The errors of [`Reach::read`], reported with this stage.
     pub(crate) fn of_calling_thread(stage: Stage) -> error::Result<Arc<Reach>> {
         Reach::read().map_err(|errno| Error::new(stage, errno, "clone()"))
     }
 
+    /// Like `of_calling_thread`, with a plain errno.
+    ///
     /// # Errors
     /// As clone(2).
     pub(crate) fn read() -> Result<Arc<Reach>, Errno> {
@@ -115,7 +117,7 @@ impl Reach {
             || self.readable.filters() == self.filters;
         let same_user_namespace = || namespace("user") == self.user_namespace;
         let same_domain = || match &self.domain {
-            // This check covers the user namespace and the domain.
+            // The thread may still inspect the parent, so its user namespace and its domain are unchanged.
             LandlockDomain::Inherited => own_proc::user_namespace_of_parent().is_some(),
             LandlockDomain::Fixed | LandlockDomain::Hidden => same_user_namespace(),
             LandlockDomain::Marked(marker) => same_user_namespace() && marker.is_visible(),
@@ -138,17 +140,17 @@ impl Reach {
                 && self.has_same_domain(other)
     }
 
-    /// Whether both provably have the same seccomp filters.
+    /// Whether both threads provably have the same seccomp filters.
     pub(super) fn has_same_filters(&self, other: &Reach) -> bool {
-        // Filters form a chain that only grows. In one thread, or in threads that it started, an equal length means
-        // equal filters.
+        // A thread's filters form a chain that only grows. An equal length means equal filters in one thread, and in
+        // threads that inherited that many filters from the process's first thread.
         self.filters == other.filters
             && self.filters.is_some_and(|filters| {
                 filters == 0 || self.thread == other.thread || super::come_from_first_thread(filters)
             })
     }
 
-    /// Whether both provably have the same Landlock domain, if both are in the same user namespace.
+    /// Whether both threads provably have the same Landlock domain, if both are in the same user namespace.
     pub(super) fn has_same_domain(&self, other: &Reach) -> bool {
         if std::ptr::eq(self, other) {
             return true;
@@ -183,8 +185,8 @@ impl Readable {
     /// Whether this value changes whenever the thread enters another Landlock domain or adds a seccomp filter.
     ///
     /// Both require CAP_SYS_ADMIN or no_new_privs, which the kernel never clears. A thread without CAP_SYS_ADMIN gets
-    /// it only in a new user namespace or by exec. From Linux 7.0 on, another thread can change the domain
-    /// (LANDLOCK_RESTRICT_SELF_TSYNC).
+    /// this capability only in a new user namespace or by exec. From Linux 7.0 on, another thread can change the
+    /// domain (LANDLOCK_RESTRICT_SELF_TSYNC).
     fn shows_every_change(&self) -> bool {
         !self.no_new_privs && !has_sys_admin(&self.capabilities) && !super::threads_share_domains()
     }

@@ -2,8 +2,8 @@
 //! Strategies for a child's descriptor table, in the order in which they are tried, and the meaning of each
 //! refusal.
 //!
-//! The first three leave the caller's table by `close_range(CLOSE_RANGE_UNSHARE)`, so they cost the same for ten
-//! descriptors and ten thousand. See docs/adr/0001 and docs/adr/0009.
+//! With the first three strategies, the child leaves the caller's table by `close_range(CLOSE_RANGE_UNSHARE)`, so
+//! they cost the same for ten descriptors and ten thousand. See docs/adr/0001 and docs/adr/0009.
 
 mod own_pidfd;
 
@@ -19,8 +19,8 @@ use super::slots::Slot;
 use crate::host::features::Features;
 use crate::host::own_proc;
 
-/// The highest number of a descriptor through which a child gets the others. The kernel copies all descriptors
-/// below that number.
+/// The highest number for a socket or pidfd through which a child gets its descriptors. The kernel copies all of the
+/// caller's descriptors up to that socket or pidfd into the child's table, so the number must be low.
 pub(super) const LOW: RawFd = 256;
 
 /// A strategy for the child's descriptor table.
@@ -106,7 +106,7 @@ impl Strategy {
             (PidfdGetfd, Errno::ENOTSOCK) => Refusal::StalePidfd,
             (PidfdGetfd, Errno::EACCES) => Refusal::Unavailable,
             (TrimTable | PidfdGetfd | ScmRights, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => Refusal::Unavailable,
-            // ESRCH: the child cannot name the thread from a new pid namespace.
+            // For example ESRCH: in a new pid namespace, the child cannot name the caller's thread by its id.
             (TrimTable | PidfdGetfd | ScmRights | CopyTable, _) => Refusal::Failed,
         }
     }
@@ -124,7 +124,7 @@ impl Strategy {
         }
     }
 
-    /// Records for later starts, which may be detached, that the strategy works.
+    /// Records for later starts that the strategy works. Detached starts need that knowledge.
     pub(super) fn learn_works(self, features: &Features, sources: &[RawFd]) {
         if self == Strategy::ScmRights {
             features.scm_rights(sources).learn(true);
@@ -136,8 +136,8 @@ impl Strategy {
 /// notice, and the kernel copies up to 64 in any case.
 fn can_trim_table(plan: &Plan<'_>, features: &Features) -> bool {
     const COPIED_AT_ONCE: RawFd = 64;
-    // Without sources, this strategy gains nothing. With an action that blocks, the child would keep the copies
-    // that long.
+    // Without sources, this strategy gains nothing. If an action blocked, the child would keep the copies open for
+    // that time.
     features.can_trim_table()
         && !plan.sources.is_empty()
         && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)
@@ -148,8 +148,8 @@ fn can_trim_table(plan: &Plan<'_>, features: &Features) -> bool {
 
 /// Whether the calling thread is the only one of its process: the main thread, and there is no other.
 ///
-/// `false` at the first call in a process: then the caller's pidfd or socket gets a low number, in case threads
-/// appear later.
+/// `false` at the first call in a process, so that the first spawn uses another strategy. Its pidfd or socket then
+/// gets a low number while one is free, in case the process starts threads later.
 fn is_alone() -> bool {
     thread_local! {
         /// The process of the first call (see [`fork_generation`]), and whether this is its main thread.

@@ -2,8 +2,8 @@
 //! A pidfd of the calling thread, at a low number of the caller's table. A child copies descriptors through it
 //! (pidfd_getfd).
 //!
-//! Each thread that spawns has its own pidfd, because a thread can have its own table. The first spawn opens it,
-//! and it is closed when the thread exits. If no low number is free, the child opens a pidfd itself, which costs
+//! Each thread that spawns has its own pidfd, because a thread can have its own table. The thread's first spawn opens
+//! the pidfd, and the thread's exit closes it. If no low number is free, the child opens a pidfd itself, which costs
 //! one system call.
 
 use std::cell::RefCell;
@@ -19,7 +19,7 @@ use crate::host::features::Features;
 
 /// The calling thread, as its children identify it.
 struct Here {
-    /// Tells this process from the one that it was forked from; see [`fork_generation`].
+    /// Distinguishes this process from the process that it was forked from; see [`fork_generation`].
     generation: u64,
     thread: i32,
     /// `None` if no low number was free.
