@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Process trees in a cgroup (v2). Each function gets the cgroup's open directory. A process leaves the cgroup only
-//! if a process moves it to another one.
+//! if it, or another process, moves it to another cgroup.
 
 use alloc::ffi::CString;
 use alloc::vec::Vec;
@@ -118,7 +118,7 @@ pub fn remove(path: &CStr) -> sys::Result<()> {
 fn each_descendant(dir: i32, mut each: impl FnMut(i32, &CStr, &Fd)) {
     let mut top_level = child_names(dir);
     let mut path: Vec<(CString, Vec<CString>)> = Vec::new();
-    // `None`: the current cgroup is `dir` itself.
+    // The cgroup that the loop visits now; `None` for `dir` itself.
     let mut current: Option<Fd> = None;
     loop {
         let number = current.as_ref().map_or(dir, Fd::number);
@@ -143,7 +143,8 @@ fn each_descendant(dir: i32, mut each: impl FnMut(i32, &CStr, &Fd)) {
 /// The names of the child cgroups.
 fn child_names(dir: i32) -> Vec<CString> {
     let mut names: Vec<CString> = Vec::new();
-    // Open the directory again: reading would move the offset of the caller's descriptor.
+    // Open the directory again, because reading entries moves the descriptor's offset, and `dir` belongs to the
+    // caller.
     let Ok(listing) = sys::open(dir, c".", sys::DIRECTORY) else { return names };
     each_entry(&listing, |name, is_directory| {
         if is_directory && name != c"." && name != c".." {
@@ -177,7 +178,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    /// As on Linux before 5.14: does not use `cgroup.kill`.
+    /// Kills as on Linux before 5.14, without `cgroup.kill`.
     #[test]
     fn kills_by_freezing_and_removes_nested_cgroups() {
         let Some(path) = new_group() else {

@@ -36,7 +36,7 @@ fn class(layout: Layout) -> (usize, usize) {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (class, size) = class(layout);
-        // SAFETY: one thread, and no reference outlives this function.
+        // SAFETY: the helper has one thread, and no reference outlives this function.
         let free = unsafe { &mut *self.free.get() };
         let Some(first) = free.get_mut(class) else { return null_mut() };
         if !first.is_null() {
@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Heap {
         // The caller gets the first block; the others go to the free list.
         for at in (size..CHUNK).step_by(size) {
             let block = chunk.wrapping_add(at);
-            // SAFETY: within the chunk just mapped, and 16-byte aligned.
+            // SAFETY: the block is within the chunk just mapped, and 16-byte aligned.
             unsafe { block.cast::<*mut u8>().write(*first) };
             *first = block;
         }
@@ -61,7 +61,7 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let (class, _) = class(layout);
-        // SAFETY: as in `alloc`.
+        // SAFETY: the helper has one thread, and no reference outlives this function.
         let free = unsafe { &mut *self.free.get() };
         if let Some(first) = free.get_mut(class) {
             // SAFETY: the caller owns the block, which has at least 16 bytes and is aligned.
@@ -74,10 +74,11 @@ unsafe impl GlobalAlloc for Heap {
 /// memcpy(3).
 ///
 /// # Safety
-/// As in C.
+/// The requirements of memcpy(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: by this function's contract. In assembly, because the compiler would turn a loop into a call of memcpy.
+    // SAFETY: by this function's contract. This is assembly, because the compiler would turn a loop into a call of
+    // memcpy.
     unsafe {
         asm!("rep movsb", inout("rcx") length => _, inout("rdi") to => _, inout("rsi") from => _,
             options(nostack, preserves_flags));
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, length: usize) -> 
 /// memmove(3).
 ///
 /// # Safety
-/// As in C.
+/// The requirements of memmove(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, length: usize) -> *mut u8 {
     if (to as usize).wrapping_sub(from as usize) >= length {
@@ -106,10 +107,10 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, length: usize) ->
 /// memset(3).
 ///
 /// # Safety
-/// As in C.
+/// The requirements of memset(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees the arguments, by this function's contract.
     unsafe {
         asm!("rep stosb", inout("rcx") length => _, inout("rdi") to => _, in("al") byte as u8,
             options(nostack, preserves_flags));
@@ -120,12 +121,12 @@ pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, length: usize) -> *mut u
 /// memcmp(3).
 ///
 /// # Safety
-/// As in C.
+/// The requirements of memcmp(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, length: usize) -> i32 {
     for at in 0..length {
-        // SAFETY: by this function's contract. Volatile, because the compiler would turn the loop into a call of
-        // memcmp.
+        // SAFETY: by this function's contract. The reads are volatile, because the compiler would otherwise turn the
+        // loop into a call of memcmp.
         let (a, b) = unsafe { (one.wrapping_add(at).read_volatile(), other.wrapping_add(at).read_volatile()) };
         if a != b {
             return i32::from(a) - i32::from(b);
@@ -134,12 +135,12 @@ pub unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, length: usize)
     0
 }
 
-/// bcmp(3): as memcmp(3), but only zero or nonzero is significant.
+/// bcmp(3): like memcmp(3), but only whether the result is zero is significant.
 ///
 /// # Safety
-/// As in C.
+/// The requirements of bcmp(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, length: usize) -> i32 {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees the arguments, by this function's contract.
     unsafe { memcmp(one, other, length) }
 }

@@ -47,7 +47,8 @@ unsafe extern "C" fn main(arguments: *const usize) -> ! {
         sys::exit(0)
     }
     sys::set_name(c"spawnfd-guard");
-    // Parent 0 means that the owner is in another pid namespace. The processes of its trees have other pids there.
+    // Parent 0 means that the owner is in another pid namespace. The owner's pids mean other processes here, so this
+    // helper cannot find its trees.
     if sys::getppid() == 0 {
         sys::exit(2);
     }

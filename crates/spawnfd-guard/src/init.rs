@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first process of a tree's pid namespace. It sleeps. When it exits, the kernel kills the namespace.
+//! The first process of a tree's pid namespace. It sleeps. When it exits, the kernel kills all other processes of the
+//! namespace.
 
 use crate::sys;
 

@@ -7,9 +7,10 @@
 //!
 //! - [`process`]: one process, distinguished by its start time from a later one with the same pid.
 //! - [`members`]: finds the processes of a tree in /proc, and kills them.
-//! - [`cgroup`]: the same for a tree that is a cgroup.
-//! - [`namespace`]: the same for a tree that is a pid namespace. `init.rs` is the namespace's first process.
-//! - [`table`]: the memory that owner and guard share. [`watch`]: the guard's loop.
+//! - [`cgroup`]: finds and kills the processes of a tree that is a cgroup.
+//! - [`namespace`]: finds and kills the processes of a tree that is a pid namespace. `init.rs` is the namespace's
+//!   first process.
+//! - [`table`]: the memory that the owner and the guard (the running helper) share. [`watch`]: the guard's loop.
 #![no_std]
 #![warn(missing_docs)]
 

@@ -15,8 +15,8 @@ const SIGSTOP: i32 = 19;
 /// A process is a member if one of these holds:
 /// - An earlier search found it.
 /// - Its parent is a member.
-/// - Its session has a member, and is not the session in which the root started. A process enters another's session
-///   only by fork, so all of the session belongs to the tree.
+/// - Its session has a member, and is not the session in which the root started. A process gets into an existing
+///   session only by a fork inside that session, so all of the session belongs to the tree.
 /// - It is in the root's process group, and the group has a member.
 /// - Its session id is the root's pid, and it started while the root had that pid. This also holds after the root has
 ///   been reaped.
@@ -26,7 +26,8 @@ const SIGSTOP: i32 = 19;
 /// The tree signals members one by one, each through a pidfd whose start time it has compared, and never by pid.
 #[derive(Debug)]
 pub struct Members {
-    /// The start time is 0 until a search reads it from /proc. A search can read it until the root is reaped.
+    /// The start time is 0 until a search reads it from /proc. A search can read the start time until the root is
+    /// reaped.
     root: Process,
     /// The session in which the root started. It does not belong to the tree.
     start_session: i32,
@@ -34,7 +35,8 @@ pub struct Members {
     root_seen: u64,
     /// The other members as of the last search, including zombies, which keep their pids.
     known: Vec<Process>,
-    /// The root's pidfd, which shows whether the root is reaped and whether its group still has members.
+    /// The root's pidfd. It shows whether the root has been reaped, and whether the root's process group still has
+    /// members.
     pidfd: Option<sys::Fd>,
     /// The last search could not read /proc: no descriptor was free, or there is no /proc.
     proc_unreadable: bool,
@@ -84,8 +86,8 @@ impl Members {
         }
     }
 
-    /// The known members that the guard must be told about. The guard cannot find them by the root's session and
-    /// `root_seen`: they are in another session, or started later.
+    /// The known members that the owner must report to the guard. The guard cannot find these members by the root's
+    /// session and `root_seen`, because they are in another session, or started later.
     pub fn members_to_report<'a>(&'a self, list: &'a [Stat]) -> impl Iterator<Item = Process> + 'a {
         let stats = self.known.iter().filter_map(|&known| find(list, known));
         stats
@@ -176,9 +178,9 @@ impl Members {
     /// Pidfds of the ended members that the kernel has made children of the calling process, so that the caller can
     /// reap them.
     ///
-    /// The kernel makes orphans children of pid 1 or of a subreaper. If the host is that process, none of its other
-    /// code reaps them. The result leaves out members in the session in which the root started: such a process may be
-    /// another child of the root's creator.
+    /// The kernel makes orphans children of pid 1 or of a subreaper. If the host is such a process, none of its other
+    /// code reaps the orphans. The result leaves out members in the session in which the root started: such a process
+    /// may be another child of the root's creator.
     pub fn reapable_orphans(&self) -> impl Iterator<Item = sys::Fd> + '_ {
         let own = sys::getpid();
         let is_orphan = move |stat: &Stat| {
@@ -230,7 +232,7 @@ impl Members {
     }
 }
 
-/// Whether a stopped process needs a SIGCONT to handle a signal.
+/// Whether a stopped process needs a SIGCONT before it can handle this signal.
 ///
 /// True except for SIGCONT to SIGTTOU (18 to 22), which stop or continue a process themselves.
 pub(crate) fn needs_continue(signal: i32) -> bool {
@@ -317,7 +319,7 @@ impl StoppedMembers {
     /// Sends SIGSTOP to new members. Returns `true` if there was no new member, and all stopped members can no longer
     /// fork.
     ///
-    /// A process completes a fork in progress before it stops, so afterwards a search finds the fork's child.
+    /// A process completes a fork in progress before it stops, so a search after the stop finds the fork's child.
     fn stop_all(&mut self, alive: &[Stat]) -> bool {
         let mut all_stopped = true;
         for member in alive {
@@ -337,7 +339,7 @@ impl StoppedMembers {
 mod tests {
     use super::*;
 
-    /// pid, start, parent, group, session.
+    /// A process with this pid, start time, parent, group and session.
     fn stat(pid: i32, start: u64, parent: i32, group: i32, session: i32) -> Stat {
         let line = alloc::format!("{pid} (x) S {parent} {group} {session} 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 {start} 0");
         Stat::parse(line.as_bytes()).expect("a line")
@@ -383,13 +385,13 @@ mod tests {
             // The root, in a session of its own.
             stat(100, 50, 90, 100, 100),
             stat(101, 51, 100, 100, 100),
-            // Orphaned, in the session.
+            // An orphan in the root's session.
             stat(102, 51, 1, 102, 100),
-            // In another session; a child of a member.
+            // A child of a member, in another session.
             stat(103, 52, 101, 103, 103),
-            // An orphan in that session.
+            // An orphan in the session of process 103.
             stat(104, 53, 1, 103, 103),
-            // Not a member.
+            // Not a member: it shares no session, group or member parent with the tree.
             stat(105, 53, 90, 90, 90),
         ];
         let mut tree = Members::new(ROOT, 0, None);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process tree in a pid namespace. No process can leave it. When its first process ends, the kernel kills all
-//! others.
+//! A process tree in a pid namespace. No process can leave the namespace. When the namespace's first process ends,
+//! the kernel kills all others.
 
 use alloc::vec::Vec;
 
@@ -44,8 +44,8 @@ impl Namespace {
     /// The running processes in the namespace except the first process and the program. `None` if /proc cannot be
     /// read.
     ///
-    /// They all descend from the first process or the program, because the kernel makes orphans children of the first
-    /// process.
+    /// These processes all descend from the first process or the program, because the kernel makes orphans children
+    /// of the first process.
     pub fn others(&self) -> Option<Vec<Stat>> {
         let program = self.running_program();
         if self.has_ended() || (program.is_none() && !self.has_orphans()) {
@@ -75,7 +75,8 @@ impl Namespace {
         self.others().unwrap_or_default().into_iter().chain(program).collect()
     }
 
-    /// Whether the first process may have children. Once the program has ended, these are the remaining processes.
+    /// Whether the first process may have children. Once the program has ended, the kernel has made all remaining
+    /// orphans children of the first process.
     fn has_orphans(&self) -> bool {
         let mut found = !has_children_file();
         if let (false, Some(init)) = (found, Stat::read(self.init.0)) {
@@ -100,7 +101,7 @@ impl Namespace {
         reached
     }
 
-    /// Kills all processes, and waits at most `milliseconds` until they have ended. Returns whether they have.
+    /// Kills all processes, and waits at most `milliseconds` until they have ended. Returns whether all have ended.
     ///
     /// A zombie program counts as ended.
     pub fn kill(&self, milliseconds: u64) -> bool {

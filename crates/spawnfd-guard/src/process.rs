@@ -31,7 +31,7 @@ impl Process {
     }
 
     /// Opens a pidfd by the process's pid, then compares the start time. `None`: the process has ended, or another
-    /// one has the pid.
+    /// process has the pid.
     pub fn open(self) -> Option<sys::Fd> {
         let pidfd = sys::pidfd_open(self.pid).ok()?;
         let now = Stat::read(self.pid)?;
@@ -60,7 +60,7 @@ impl Process {
     }
 }
 
-/// See [`Process::kill_effect`].
+/// The effect of a SIGKILL on a process; see [`Process::kill_effect`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KillEffect {
     /// The process has ended.
@@ -73,7 +73,8 @@ pub enum KillEffect {
 
 /// Distinguishes a process from a later one with the same pid. Cheaper to read than /proc.
 ///
-/// From Linux 6.9 on, this is the inode of the pidfd, which no other process ever has. Before, it is the start time.
+/// From Linux 6.9 on, this is the inode number of the process's pidfd, which no other process ever has. On older
+/// kernels it is the process's start time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessIdentity(u64);
 
@@ -90,7 +91,7 @@ impl ProcessIdentity {
 
     fn by_start(pidfd: &sys::Fd, pid: i32) -> Option<ProcessIdentity> {
         let stat = Stat::read(pid)?;
-        // The process is not reaped yet, so `stat` is its own.
+        // If the pidfd's process is not reaped yet, it has the pid, so `stat` describes it.
         sys::has_pid(pidfd).then_some(ProcessIdentity(stat.process.start))
     }
 
@@ -145,7 +146,8 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Reads the entry of a process; `None` if no process has the pid, or /proc [`is_proc_foreign`].
+    /// Reads the entry of a process; `None` if no process has the pid, or if /proc belongs to another pid namespace
+    /// ([`is_proc_foreign`]).
     pub fn read(pid: i32) -> Option<Stat> {
         let mut path = [0; 24];
         if is_proc_foreign() {
@@ -274,8 +276,8 @@ fn put_number(buffer: &mut [u8], length: &mut usize, pid: i32) -> Option<()> {
 
 /// Whether /proc is missing, or belongs to another pid namespace than the caller's.
 ///
-/// The latter happens after a fork into a new namespace, until /proc is mounted there. The pids in such a /proc are
-/// those of other processes, so the caller must not use them.
+/// The second case happens after a fork into a new pid namespace, until /proc is mounted in it. The pids in such a
+/// /proc are those of other processes, so the caller must not use them.
 ///
 /// The function does not cache the answer: a fork may be in another namespace, even with the same pid, and /proc may
 /// be mounted again.
@@ -285,7 +287,8 @@ pub fn is_proc_foreign() -> bool {
     buffer.get(..length).and_then(parse_number) != Some(sys::getpid() as u64)
 }
 
-/// Pid and session of each process that /proc shows. `None` if /proc cannot be read, or [`is_proc_foreign`].
+/// Pid and session of each process that /proc shows. `None` if /proc cannot be read, or belongs to another pid
+/// namespace ([`is_proc_foreign`]).
 ///
 /// Costs about a tenth of [`all_processes`].
 pub fn sessions() -> Option<Vec<(i32, i32)>> {
@@ -310,7 +313,7 @@ pub fn has_children_file() -> bool {
 
 impl Stat {
     /// Calls `child` with the pid of each child. If a child starts or ends meanwhile, the list may lack that child or
-    /// another.
+    /// another child.
     ///
     /// # References
     /// proc_pid_task(5).
@@ -359,7 +362,8 @@ fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()>
     }
 }
 
-/// All processes that /proc shows, sorted by pid. `None` if /proc cannot be read, or [`is_proc_foreign`].
+/// All processes that /proc shows, sorted by pid. `None` if /proc cannot be read, or belongs to another pid namespace
+/// ([`is_proc_foreign`]).
 pub fn all_processes() -> Option<Vec<Stat>> {
     if is_proc_foreign() {
         return None;

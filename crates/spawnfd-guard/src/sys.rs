@@ -27,7 +27,7 @@ impl Errno {
 /// The result of a system call.
 pub type Result<T> = core::result::Result<T, Errno>;
 
-/// Numbers of asm/unistd_64.h.
+/// System call numbers, from asm/unistd_64.h.
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub const READ: u32 = 0;
@@ -80,7 +80,7 @@ impl Fd {
     /// A copy of a descriptor, close-on-exec.
     pub fn duplicate(number: i32) -> Result<Fd> {
         const F_DUPFD_CLOEXEC: usize = 1030;
-        // SAFETY: numbers only.
+        // SAFETY: all arguments are numbers, not addresses.
         unsafe { enter(number::FCNTL, [number as usize, F_DUPFD_CLOEXEC, 3, 0, 0, 0]) }.map(|fd| Fd(fd as i32))
     }
 }
@@ -93,7 +93,7 @@ impl Drop for Fd {
 
 /// Closes a descriptor by its number, which need not belong to an [`Fd`].
 pub fn close(number: i32) {
-    // SAFETY: numbers only.
+    // SAFETY: all arguments are numbers, not addresses.
     let _ = unsafe { enter(number::CLOSE, [number as usize, 0, 0, 0, 0, 0]) };
 }
 
@@ -164,14 +164,14 @@ fn refuse_if(kills: &AtomicBool) -> Result<()> {
 /// Opens a pidfd of the process that has this pid now. Linux 5.3.
 pub fn pidfd_open(pid: i32) -> Result<Fd> {
     refuse_if(&PIDFD_OPEN_KILLS)?;
-    // SAFETY: numbers only.
+    // SAFETY: all arguments are numbers, not addresses.
     unsafe { enter(number::PIDFD_OPEN, [pid as usize, 0, 0, 0, 0, 0]) }.map(|fd| Fd(fd as i32))
 }
 
 /// Sends a signal to the process behind a pidfd.
 pub fn signal(pidfd: &Fd, signal: i32) -> Result<()> {
     refuse_if(&PIDFD_SEND_SIGNAL_KILLS)?;
-    // SAFETY: numbers, and a null pointer where one is allowed.
+    // SAFETY: the arguments are numbers, and NULL where the call permits it.
     unsafe { enter(number::PIDFD_SEND_SIGNAL, [pidfd.0 as usize, signal as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
@@ -193,7 +193,7 @@ pub fn pidfd_inode(pidfd: &Fd) -> Option<u64> {
     let (mut system, mut status) = ([0u64; 15], [0u64; 18]);
     // SAFETY: each buffer has the size of the struct that the kernel stores.
     unsafe { enter(number::FSTATFS, [pidfd.0 as usize, system.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
-    // SAFETY: as above.
+    // SAFETY: `status` has the size of the struct that the kernel stores.
     unsafe { enter(number::FSTAT, [pidfd.0 as usize, status.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
     (system[0] == PID_FS_MAGIC).then_some(status[1])
 }
@@ -201,8 +201,8 @@ pub fn pidfd_inode(pidfd: &Fd) -> Option<u64> {
 /// Whether the process group that the process behind a pidfd leads, or led, has a member. Linux 6.9; older kernels:
 /// EINVAL.
 ///
-/// The pidfd identifies the group by the kernel's own object, so a later group with the same number is not mistaken
-/// for it.
+/// The pidfd identifies the group by the kernel's own object, so the call never reports on a later group with the
+/// same number.
 #[doc(alias = "PIDFD_SIGNAL_PROCESS_GROUP")]
 pub fn group_has_members(pidfd: &Fd) -> Result<bool> {
     // EPERM would mean that the group has members, so turn the EPERM of a disabled call into EINVAL.
@@ -222,11 +222,11 @@ pub fn signal_group(pidfd: &Fd, signal: i32) -> Result<()> {
     const PIDFD_SIGNAL_PROCESS_GROUP: usize = 4;
     refuse_if(&PIDFD_SEND_SIGNAL_KILLS)?;
     let args = [pidfd.0 as usize, signal as usize, 0, PIDFD_SIGNAL_PROCESS_GROUP, 0, 0];
-    // SAFETY: numbers, and a null pointer where one is allowed.
+    // SAFETY: the arguments are numbers, and NULL where the call permits it.
     unsafe { enter(number::PIDFD_SEND_SIGNAL, args) }.map(drop)
 }
 
-/// Waits at most `milliseconds` until the process behind a pidfd has ended. Returns whether it has.
+/// Waits at most `milliseconds` until the process behind a pidfd has ended. Returns whether the process has ended.
 pub fn wait_for_end(pidfd: i32, milliseconds: u64) -> bool {
     #[repr(C)]
     struct PollFd {
@@ -244,7 +244,8 @@ pub fn wait_for_end(pidfd: i32, milliseconds: u64) -> bool {
 /// Waits until one of two descriptors is readable, and returns which are. A pidfd is readable once its process has
 /// ended.
 pub fn wait_for_either(fds: [i32; 2]) -> [bool; 2] {
-    // Two of struct pollfd: the descriptor; then `events` (POLLIN) in the low half and `revents` in the high half.
+    // Two structs pollfd, each as two words: the descriptor, then `events` (POLLIN) in the low half and `revents` in
+    // the high half.
     let mut watched = fds.map(|fd| [fd, 1]);
     // SAFETY: two pollfds, alive; no timeout, no signal mask.
     let _ = unsafe { enter(number::PPOLL, [watched.as_mut_ptr() as usize, 2, 0, 0, 8, 0]) };
@@ -264,7 +265,7 @@ pub fn autoreap_children() {
 /// Whether there is no other process that the caller could signal. In the first process of a pid namespace: whether
 /// the namespace has no other process.
 pub fn is_alone() -> bool {
-    // SAFETY: numbers only; signal 0 does nothing.
+    // SAFETY: all arguments are numbers, and signal 0 has no effect.
     let answer = unsafe { enter(number::KILL, [usize::MAX, 0, 0, 0, 0, 0]) };
     answer == Err(Errno::ESRCH)
 }
@@ -277,14 +278,14 @@ fn duration(milliseconds: u64) -> [i64; 2] {
 /// Sleeps.
 pub fn sleep(milliseconds: u64) {
     let time = duration(milliseconds);
-    // SAFETY: a timespec; NULL for the remaining time.
+    // SAFETY: `time` is a struct timespec. The call ignores NULL for the remaining time.
     let _ = unsafe { enter(number::NANOSLEEP, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Milliseconds since boot (CLOCK_BOOTTIME).
 pub fn now() -> u64 {
     let mut time = [0i64; 2];
-    // SAFETY: a timespec.
+    // SAFETY: the kernel writes a struct timespec, which has the size of `time`.
     let _ = unsafe { enter(number::CLOCK_GETTIME, [7, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     time[0] as u64 * 1000 + time[1] as u64 / 1_000_000
 }
@@ -299,33 +300,33 @@ pub fn now() -> u64 {
 #[doc(alias = "F_SETOWN")]
 pub fn is_number_in_use(fd: i32, pid: i32) -> bool {
     const F_SETOWN: usize = 8;
-    // SAFETY: numbers only.
+    // SAFETY: all arguments are numbers, not addresses.
     let answer = unsafe { enter(number::FCNTL, [fd as usize, F_SETOWN, pid.wrapping_neg() as usize, 0, 0, 0]) };
     answer != Err(Errno::ESRCH)
 }
 
 /// The pid of the calling process.
 pub fn getpid() -> i32 {
-    // SAFETY: no arguments.
+    // SAFETY: the call has no arguments.
     unsafe { enter(number::GETPID, [0; 6]) }.unwrap_or(0) as i32
 }
 
 /// The pid of the calling process's parent, 0 if the parent is in another pid namespace.
 pub fn getppid() -> i32 {
-    // SAFETY: no arguments.
+    // SAFETY: the call has no arguments.
     unsafe { enter(number::GETPPID, [0; 6]) }.unwrap_or(0) as i32
 }
 
 /// The session of the process that has this pid now; pid 0 means the caller. The session is 0 if it comes from
 /// another pid namespace.
 pub fn getsid(pid: i32) -> Result<i32> {
-    // SAFETY: numbers only.
+    // SAFETY: all arguments are numbers, not addresses.
     unsafe { enter(number::GETSID, [pid as usize, 0, 0, 0, 0, 0]) }.map(|session| session as i32)
 }
 
 /// The process group of the process that has this pid now; pid 0 means the caller.
 pub fn getpgid(pid: i32) -> Result<i32> {
-    // SAFETY: numbers only.
+    // SAFETY: all arguments are numbers, not addresses.
     unsafe { enter(number::GETPGID, [pid as usize, 0, 0, 0, 0, 0]) }.map(|group| group as i32)
 }
 
@@ -344,7 +345,7 @@ pub fn set_undumpable() {
 /// Ends the calling process.
 pub fn exit(status: i32) -> ! {
     loop {
-        // SAFETY: numbers only.
+        // SAFETY: all arguments are numbers, not addresses.
         let _ = unsafe { enter(number::EXIT_GROUP, [status as usize, 0, 0, 0, 0, 0]) };
     }
 }
@@ -368,7 +369,7 @@ pub struct SharedMemory {
 
 // SAFETY: this value owns the mapping, and all access goes through atomics.
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
+// SAFETY: threads share only atomics.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
@@ -376,7 +377,7 @@ impl SharedMemory {
     /// code.
     pub fn map(file: i32, length: usize) -> Result<SharedMemory> {
         const MAP_SHARED: usize = 1;
-        // SAFETY: as for `map_pages`.
+        // SAFETY: the kernel chooses the address, so a new mapping overlaps no other memory.
         let address = unsafe { enter(number::MMAP, [0, length * 8, PROTECTION, MAP_SHARED, file as usize, 0]) }?;
         Ok(SharedMemory { words: address as *mut AtomicU64, length })
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of trees, in memory that owner and guard share, with one slot for each tree.
 //!
-//! The owner writes, and the guard reads when the owner has died. So there is no message that could be lost, and the
-//! guard sleeps while trees start and end. Only the owner and its forks can access the table.
+//! The owner writes the table, and the guard reads it when the owner has died. So there is no message that could be
+//! lost, and the guard sleeps while trees start and end. Only the owner and its forks can access the table.
 //!
 //! The first word counts the trees. To exit, the guard changes the word from 0 to `CLOSED`. To register a tree, the
 //! owner increments the word unless it is `CLOSED`. Both operations are atomic, so each side sees the other's change.
@@ -27,7 +27,7 @@ const MAX_MEMBERS: usize = 16;
 /// The longest path of a cgroup's directory.
 pub const MAX_PATH: usize = 8 * (SLOT - PATH);
 
-// Words of the table's head, then words of a slot.
+// Indexes of words: first in the table's head, then in a slot.
 const COUNT: usize = 0;
 const REGISTRATIONS: usize = 1;
 const REMOVALS: usize = 2;
@@ -43,8 +43,8 @@ const FIRST_MEMBER: usize = 7;
 const PATH: usize = FIRST_MEMBER + MAX_MEMBERS;
 const SLOT: usize = 64;
 
-/// The bit that distinguishes a ticket from a pid. A ticket stands for the pid of a tree without a process. Each tree
-/// of a table has a different ticket.
+/// The bit that distinguishes a ticket from a pid. A slot contains a ticket in place of a pid until its tree has a
+/// process. Each tree of a table has a different ticket.
 const NO_PROCESS: u64 = 1 << 31;
 const TICKET_SHIFT: u32 = 32;
 
@@ -159,8 +159,8 @@ impl TreeTable {
 
     /// The word for the pid of a tree's first process.
     ///
-    /// The first process replaces the ticket by its pid before its other actions. Otherwise the owner does so in
-    /// `set_root`.
+    /// The first process replaces the ticket by its pid before its other actions. If the first process cannot, the
+    /// owner does so in `set_root`.
     pub fn root(&self, slot: usize) -> &AtomicU64 {
         &self.slot(slot)[ROOT]
     }
@@ -190,7 +190,7 @@ impl TreeTable {
         }
     }
 
-    /// Leaves a slot's cgroup to the guard, which removes it once it is empty.
+    /// Leaves a slot's cgroup to the guard, which removes the cgroup once it is empty.
     pub fn leave_cgroup_to_guard(&self, slot: usize) {
         self.slot(slot)[STATE].store(SlotState::AwaitsRemoval as u64, Ordering::Release);
         self.head(REMOVALS).fetch_add(1, Ordering::AcqRel);
@@ -243,6 +243,6 @@ fn find_orphaned_root(pid: i32, taken_at: u64) -> Option<sys::Fd> {
     let pidfd = sys::pidfd_open(pid).ok()?;
     let stat = Stat::read(pid)?;
     let is_root = stat.process.start >= taken_at && stat.parent == sys::getppid();
-    // The process is not reaped yet, so `stat` is its own.
+    // If the pidfd's process is not reaped yet, it has the pid, so `stat` describes it.
     (is_root && sys::has_pid(&pidfd)).then_some(pidfd)
 }

@@ -12,7 +12,7 @@ use crate::{cgroup, members, sys};
 /// tree.
 pub const CHECK_INTERVAL_MS: u64 = 500;
 
-/// The longest time that the guard tries to kill trees or remove cgroups.
+/// The time after which the guard stops trying to kill trees, or to remove cgroups.
 const KILL_TIMEOUT_MS: u64 = 10_000;
 
 /// Guards the trees of a table until the table is empty, or until the owner has died and the guard has killed the
@@ -68,6 +68,7 @@ fn kill_trees(table: &TreeTable) {
         }
         sys::sleep(2);
     }
-    // A process that the owner has released may still run in one of these cgroups. That cgroup stays.
+    // Remove the cgroups that the owner had left to the guard. If a released process still runs in one of them, that
+    // cgroup stays.
     remove_empty_cgroups(table);
 }

@@ -109,8 +109,8 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Treats the following actions as the run's own, until `forget_actions_from` removes them. Returns the number
-    /// of actions so far.
+    /// Treats the actions added from now on as the run's own, until `forget_actions_from` removes them. Returns the
+    /// number of actions so far.
     pub(crate) fn begin_own_actions(&mut self) -> usize {
         *self.own_from.insert(self.actions.len())
     }
@@ -356,8 +356,8 @@ impl Command<'_> {
         self
     }
 
-    /// Sets these signals to their default action if they are ignored; SIGPIPE unless set. Caught signals always
-    /// become default.
+    /// Sets these signals to their default action if they are ignored. Without this call, the set is SIGPIPE. A
+    /// signal that has a handler always gets its default action.
     pub fn default_signals(&mut self, signals: SignalSet) -> &mut Self {
         self.default_signals = signals;
         self

@@ -75,7 +75,7 @@ impl From<i32> for ChildFd {
 /// The source of one of the child's standard streams.
 #[derive(Debug, Default)]
 pub enum Stdio<'fd> {
-    /// The caller's stream of the same number.
+    /// The caller's descriptor of the same number.
     #[default]
     Inherit,
     /// `/dev/null`.
@@ -98,8 +98,8 @@ impl Command<'_> {
     /// Checks that all descriptors of the command are open. Call this before a start: a start may open a file at
     /// the number of a closed descriptor.
     ///
-    /// For callers that have only numbers, such as bindings for other languages. Borrowed and owned descriptors are
-    /// open by their type.
+    /// This is for callers that have only numbers, such as bindings for other languages. A Rust caller need not
+    /// check: Rust's types keep its borrowed and owned descriptors open.
     ///
     /// # Errors
     /// EBADF, with the stage of the stream or action that names the descriptor. Numbers in the child's table are

@@ -34,7 +34,7 @@ pub(crate) struct Lowered {
 
 /// Step indexes of steps that are not the caller's actions.
 const LIMITS: u16 = u16::MAX - 32;
-/// Three indexes: each file of the map has its own.
+/// Three consecutive indexes, one for each file: setgroups, uid_map and gid_map.
 const USER_MAP: u16 = u16::MAX - 13;
 const TERMINAL: u16 = u16::MAX - 10;
 pub(crate) const GIVEN: u16 = u16::MAX - 9;
@@ -44,7 +44,7 @@ const CURRENT_DIR: u16 = u16::MAX - 4;
 const SESSION: u16 = u16::MAX - 2;
 const TREE: u16 = u16::MAX - 1;
 
-/// More than the number of descriptors that a child keeps of the caller's when it leaves the caller's table.
+/// An upper bound for the caller's descriptors that a child still has after it has left the caller's table.
 const LOW: RawFd = 260;
 
 impl Lowered {
@@ -79,8 +79,8 @@ impl Lowered {
         }
         let namespaces = command.namespace_flags();
         let beside = match command.namespace {
-            // They would be created with the capabilities of the intermediate process, which the program must not
-            // have.
+            // The new namespaces would be created with the capabilities of the intermediate process (which enters the
+            // tree's namespaces), and the program must not have these capabilities.
             Some((_, true)) if namespaces != 0 => Some("namespaces beside a tree's user namespace"),
             // The kernel creates no pid namespace in a process that has entered one only for its children.
             Some((_, false)) if namespaces & abi::CLONE_NEWPID != 0 => {
@@ -91,7 +91,8 @@ impl Lowered {
         if let Some(beside) = beside {
             return Err(Error::new(Stage::Tree, Errno::EINVAL, format!("spawn: {beside}")));
         }
-        // The caller's cgroup would take the program out of the tree's cgroup, and out of its limits.
+        // A cgroup action of the caller would move the program out of the tree's cgroup, and out of that cgroup's
+        // limits.
         let named = |action: &Op<'_>| matches!(action, Op::Cgroup { .. });
         if command.birth_cgroup.is_some()
             && let Some((index, action)) = command.all_actions().enumerate().find(|(_, action)| named(action))
@@ -106,7 +107,8 @@ impl Lowered {
         lowered.stdio(command, streams)?;
         lowered.given(command, &mut table)?;
         let has = |wanted: fn(&Op<'_>) -> bool| command.all_actions().any(wanted);
-        // A terminal that the run provides needs a session to control. Otherwise a process group is enough.
+        // If the run provides a controlling terminal, the program must lead a session. Otherwise it is enough that
+        // the program is in a process group that an action sets.
         let has_terminal =
             command.all_actions().skip(own_from).any(|own| matches!(own, Op::ControllingTerminal { .. }));
         let has_group = !has_terminal && has(|action| matches!(action, Op::Setpgid { .. }));
@@ -132,12 +134,12 @@ impl Lowered {
             own_memory: command.user_map.is_some()
                 || command.namespace.is_some()
                 || has(|action| action.needs_own_memory()),
-            // The child inherits the streams that the caller has during this call. The thread of a parent-death
-            // signal may end after the call. Without CLONE_VFORK, oom_score_adj would apply to all processes that
-            // share the memory (fs/proc/base.c, __set_oom_adj).
+            // The child must inherit the streams that the caller has during this call. A parent-death signal refers
+            // to the calling thread, which may end after the call. Without CLONE_VFORK, oom_score_adj would apply to
+            // all processes that share the memory (fs/proc/base.c, __set_oom_adj).
             //
-            // In a cgroup of its own, exec may reach the memory limit. The OOM killer kills all processes that
-            // share the victim's memory, and never chooses a vfork child (mm/oom_kill.c, oom_badness).
+            // In the cgroup of a tree or of limits, exec alone may reach the memory limit. The OOM killer kills all
+            // processes that share the victim's memory, and never chooses a vfork child (mm/oom_kill.c, oom_badness).
             must_wait: command.parent_death_signal.is_some()
                 || command.stdio.iter().any(|stdio| matches!(stdio, Stdio::Inherit))
                 || command.birth_cgroup.is_some()
@@ -241,7 +243,7 @@ impl Numbers {
         self.mentioned.retain(|&fd| fd < limit);
         self.mentioned.sort_unstable();
         let highest = self.mentioned.last().map_or(3, |&fd| fd + 1);
-        // The descriptors that the child keeps of the caller's may also have these numbers.
+        // The caller's descriptors that the child still has may also have numbers in this range.
         let needed = sources as RawFd + LOW;
         if highest <= limit - needed.min(limit) {
             return (highest, limit);
@@ -275,7 +277,8 @@ impl Lowering {
         self.sources.len() - 1
     }
 
-    /// The cgroup of the program's tree, before ids change.
+    /// Adds the steps by which the program enters its tree's cgroup and registers with the guard. They come before
+    /// any change of ids.
     fn tree(&mut self, command: &Command<'_>, features: &Features) {
         if let Some(dir) = &command.birth_cgroup {
             if features.has_clone3() {
@@ -359,7 +362,8 @@ impl Lowering {
     fn action(&mut self, index: usize, number: u16, action: &Op<'static>, command: &Command<'_>, features: &Features) {
         match action {
             Op::UserIds { .. } => self.before_user_ids(index, command),
-            // Not with a tree's pid namespace: there clone3 creates the intermediate process, not the program.
+            // clone3 can create the child in this cgroup, except for a tree's pid namespace: there clone3 creates the
+            // intermediate process, not the program.
             Op::Cgroup { dir } if features.has_clone3() && self.cgroup.is_none() && command.namespace.is_none() => {
                 self.cgroup = Some((number, command.source_number(*dir)));
                 return;
@@ -418,7 +422,7 @@ pub(crate) fn stage_of(index: u16) -> Stage {
 pub(crate) fn step_failed(plan: &Plan<'_>, index: u16, errno: Errno) -> Error {
     let stage = stage_of(index);
     let number = |source: usize| plan.sources.get(source).copied().unwrap_or(-1);
-    // Steps that prepare an action have the same index. The action itself is the last one.
+    // A step that prepares an action has the action's index. The last step with the index is the action itself.
     let step = plan.steps.iter().rfind(|step| step.index == index);
     let message = step.and_then(|step| step_message(&step.op, stage, errno, number));
     Error::new(stage, errno, step.map(|step| step.op.print(number)).unwrap_or_default()).saying_if(message)

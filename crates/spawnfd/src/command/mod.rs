@@ -34,8 +34,8 @@ use crate::template::{CacheKey, Template, TemplateCache};
 /// the standard streams and changes to the working directory. Then it performs the actions in the order in which
 /// they were added. Everything is validated before a child exists.
 ///
-/// The child looks paths up itself, and its numbers below /proc/self/fd and /dev/fd are not its caller's. To enter
-/// a directory that is already open, use [`fchdir`](Command::fchdir).
+/// The child looks paths up itself. So N in /proc/self/fd/N or /dev/fd/N is a descriptor number of the child, not of
+/// the caller. To enter a directory that is already open, use [`fchdir`](Command::fchdir).
 ///
 /// The child sets SIGPIPE to its default action, because Rust's runtime ignores SIGPIPE. Other ignored signals stay
 /// ignored, and blocked signals stay blocked.
@@ -58,7 +58,7 @@ pub struct Command<'fd> {
     args: Vec<OsString>,
     env: Option<Env>,
     current_dir: Option<Arc<CStr>>,
-    /// The descriptors that the sandbox gets.
+    /// The descriptors that the sandbox's confining command gets.
     given: Vec<SandboxDescriptor>,
     /// The command is started through a sandbox.
     sandboxed: bool,
@@ -75,11 +75,12 @@ pub struct Command<'fd> {
     pub(crate) new_session: bool,
     /// The cgroup of the program's tree: the child is created in it.
     pub(crate) birth_cgroup: Option<OwnedFd>,
-    /// How the program registers with the guard of that tree.
+    /// How the program registers with the guard of its tree.
     pub(crate) announcement: Option<Announcement>,
     /// The limiter permit that the next supervised run uses.
     pub(crate) permit: Option<Permit>,
-    /// The pid namespace of that tree: the pidfd of its first process, and whether it has its own user namespace.
+    /// The pid namespace of the program's tree: the pidfd of its first process, and whether it has its own user
+    /// namespace.
     pub(crate) namespace: Option<(OwnedFd, bool)>,
     /// Whether [`spawn`](Command::spawn) waits for exec.
     pub(crate) waits: bool,
@@ -87,7 +88,7 @@ pub struct Command<'fd> {
     pub(crate) parked: Option<Arc<dyn ParkedSource>>,
     /// A child that a signal kills before exec is returned instead of an error.
     pub(crate) takes_killed: bool,
-    /// A parked process was killed just before it began: the next start is cold.
+    /// A parked process was killed before it began to start this command. So the next start uses no parked process.
     pub(crate) died: bool,
     signal_mask: Option<SignalSet>,
     default_signals: SignalSet,
@@ -124,11 +125,11 @@ pub(crate) trait ParkedSource: std::fmt::Debug + Send + Sync {
 
 /// A parked process that one start has reserved. Dropping the offer gives the process back.
 pub(crate) trait ParkedOffer {
-    /// Which of the caller's descriptors 0, 1 and 2 are open. The plan sends them along.
+    /// Which of the caller's descriptors 0, 1 and 2 are open. The plan passes the open ones to the parked process.
     fn streams(&self) -> [bool; 3];
 
-    /// Makes the process carry out the plan. An outer error means that nothing has happened, and says why; then
-    /// another launcher may try.
+    /// Makes the process carry out the plan. An outer error means that nothing has happened, and says why. Then
+    /// another launcher may start the command.
     fn start(self: Box<Self>, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str>;
 }
 
@@ -148,14 +149,14 @@ pub(crate) struct Order<'a> {
     pub(crate) may_block: bool,
 }
 
-/// The only user and group that a new user namespace maps, as lines for uid_map and gid_map.
+/// The only user and the only group that a new user namespace maps, each as a line for /proc/PID/uid_map or gid_map.
 #[derive(Debug)]
 struct UserMap {
     users: Arc<CStr>,
     groups: Arc<CStr>,
 }
 
-/// Rust's runtime ignores this signal; its child programs should not.
+/// Rust's runtime ignores SIGPIPE in the host. The programs that the host starts should get its default action.
 const SIGPIPE: SignalSet = SignalSet(1 << (13 - 1));
 
 impl<'fd> Command<'fd> {
@@ -283,7 +284,8 @@ impl<'fd> Command<'fd> {
         if inside.as_bytes().starts_with(b"-") {
             self.refuse(format!("sandbox({:?}): it would take {inside:?} for an option", sandbox.name));
         }
-        // Under a second sandbox, the first is a command like any other.
+        // If the command already has a sandbox, the new sandbox confines that sandbox's command like any other
+        // program.
         self.args.splice(0..0, sandbox.args.iter().cloned().chain([inside]));
         self.arg0 = Some(sandbox.name.clone());
         for given in &sandbox.descriptors {
@@ -351,7 +353,8 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Another program would replace the sandbox that confines it.
+    /// Refuses to change the program of a command that has a sandbox: the new program would replace the confining
+    /// command.
     fn refuse_beside_a_sandbox(&mut self, program: &OsStr) {
         if self.sandboxed {
             self.refuse(format!("program({program:?}): a sandbox stands in front of another"));
@@ -439,7 +442,8 @@ impl<'fd> Command<'fd> {
     /// Which of the caller's 0, 1 and 2 are open.
     ///
     /// # Errors
-    /// The program inherits a stream that is close-on-exec in the caller. A copy of that stream would stay open.
+    /// The program inherits a stream that is close-on-exec in the caller. A parked process's copy of that stream
+    /// would stay open across exec.
     pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], &'static str> {
         let mut streams = [false; 3];
         for (number, (stdio, open)) in (0..).zip(self.stdio.iter().zip(&mut streams)) {
