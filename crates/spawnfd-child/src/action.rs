@@ -47,7 +47,7 @@ pub enum Op<'a> {
     // Makes the child's process group the foreground group of a terminal, with SIGTTOU blocked meanwhile.
     Tcsetpgrp { fd: RawFd },
     ControllingTerminal { fd: RawFd },
-    // Soft and hard.
+    // `limit` has the soft limit, then the hard limit.
     Limit { resource: u32, limit: [u64; 2] },
     Nice { nice: i32 },
     Scheduler { policy: u32, priority: u32 },
@@ -63,10 +63,10 @@ pub enum Op<'a> {
     DenySetgroups,
     // Maps users into the child's user namespace, in the format of /proc/PID/uid_map.
     UserMap { map: Data<'a, CStr> },
-    // The same for groups.
+    // Maps groups into the child's user namespace, in the format of /proc/PID/gid_map.
     GroupMap { map: Data<'a, CStr> },
     OomScoreAdj { value: i32, text: Data<'a, [u8]> },
-    // Joins the cgroup whose directory a source is.
+    // Joins a cgroup; `dir` is the source that refers to the cgroup's directory.
     Cgroup { dir: usize },
     // Registers the child with the guard of its tree.
     Announce { to: Announcement },
@@ -119,11 +119,12 @@ pub enum Arg<'a> {
 /// Which parked processes can perform an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parked {
-    /// All.
+    /// All parked processes.
     Any,
-    /// Those that exec a program afterwards. Other parked processes read the affected state while they started.
+    /// Only parked processes that exec a program afterwards. Other parked processes have already read the affected
+    /// state, when they started.
     BeforeExec(&'static str),
-    /// None.
+    /// No parked process.
     Never(&'static str),
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Registers a child with the guard, which outlives the parent, in case the parent is killed right after clone.
+//! Registers a child with the guard, a helper process that kills the trees of a dead owner, in case the parent is
+//! killed right after clone.
 
 use alloc::sync::Arc;
 use core::any::Any;
@@ -63,7 +64,8 @@ impl Announcement {
     /// # Errors
     /// ESRCH: the parent has died.
     pub(crate) fn make(&self) -> Result<(), Errno> {
-        // 0: this process is in a new pid namespace, so its pid is another one and its parent's pid is not visible.
+        // 0: this process is in a new pid namespace. The guard knows it by another pid, and its parent's pid is not
+        // visible.
         if call::getppid()? == 0 {
             return Ok(());
         }

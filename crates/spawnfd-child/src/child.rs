@@ -143,7 +143,8 @@ fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
     }
     if let Some(keep) = &plan.keep {
         begin(Stage::Closing);
-        // execveat needs its descriptor until exec, so then the rest closes at exec as well.
+        // If the program is executed by descriptor, execveat needs that descriptor until exec. Then set close-on-exec
+        // instead of closing the descriptors now.
         let now = plan.program.source.is_none();
         descriptors::keep_only(plan.killed, keep, sources.last(), now).at(Stage::Closing)?;
     }

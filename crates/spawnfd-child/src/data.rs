@@ -7,9 +7,9 @@ use core::ops::Deref;
 
 /// Data of a plan, borrowed or shared: a caller that may not allocate lends everything.
 pub enum Data<'a, T: ?Sized> {
-    /// The caller's.
+    /// The plan borrows the caller's data.
     Borrowed(&'a T),
-    /// Owned together with the command, and with other plans of that command.
+    /// The plan shares the data with the command, and with other plans of that command.
     Shared(Arc<T>),
 }
 

@@ -35,9 +35,9 @@ pub struct Failure {
 
 /// The bit that is set until the child calls exec. The other bits contain the stage, or are 0.
 pub const PENDING: u64 = 1 << 63;
-/// The word from the call of exec on.
+/// The value of the word from the call of exec on.
 pub(crate) const EXEC: u64 = 0;
-/// The word from the call of exec on, if a new search found another file than the recorded one.
+/// The value of the word from the call of exec on, if a new search found another file than the recorded one.
 pub(crate) const EXEC_RENEWED: u64 = 1;
 
 /// The outcome of a child that has left its parent's memory.

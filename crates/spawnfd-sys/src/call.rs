@@ -386,7 +386,7 @@ pub const SIGNALS_OF_THE_HOST: SignalSet = !(if cfg!(target_env = "musl") { 7 <<
 /// EINTR: a signal handler has run. EINVAL, ENOMEM: as poll(2).
 #[doc(alias = "ppoll")]
 pub fn poll(fds: &mut [abi::pollfd], timeout: Option<(i64, i64)>) -> Result<usize, Errno> {
-    // The kernel writes the remaining time to it.
+    // The kernel writes the remaining time to the timeout.
     let mut timeout = timeout.map(|(tv_sec, tv_nsec)| abi::__kernel_timespec { tv_sec, tv_nsec });
     let timeout = timeout.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
     let mask: *const SignalSet = core::ptr::null();

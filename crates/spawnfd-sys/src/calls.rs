@@ -74,7 +74,7 @@ calls! {
     Builder,
 }
 
-/// A set of such calls.
+/// A set of calls that a filter may kill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Calls(u32);
 

@@ -80,12 +80,10 @@ impl From<FreshFd> for OwnedFd {
 ///
 /// # Safety
 /// - `entry(data)` must be sound in a child that shares the caller's memory. The caller's other threads run
-///   meanwhile;
-///   without `apart` the calling thread sleeps.
+///   meanwhile; without `apart` the calling thread sleeps.
 /// - No other child uses `stack`.
 /// - With `apart`, and unless the child has memory of its own, the stack, the word and everything that the child
-///   reads
-///   must stay valid until the word is 0.
+///   reads must stay valid until the word is 0.
 /// - Without clone3 the caller must have blocked all signals: a handler would run in the child on the parent's
 ///   memory.
 ///

@@ -136,7 +136,7 @@ pub fn receive(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd
         unsafe { OwnedFd::from_raw_fd(place.assume_init()) }
     });
     let fd = came.next();
-    // The rounding up leaves space for a second descriptor.
+    // The length of the control buffer is rounded up, which leaves space for a second descriptor.
     let more = came.map(drop).count() > 0;
     if more || flags & (net::MSG_TRUNC | net::MSG_CTRUNC) != 0 { Err(Errno::EMSGSIZE) } else { Ok((length, fd)) }
 }
