@@ -5,7 +5,7 @@ use syscalls::{Errno, Sysno, syscall};
 
 use crate::raw::{Query, ambient_has, prctl_get};
 
-/// Names in the order of their numbers (linux/capability.h, up to Linux 6.18).
+/// Names of the capabilities, in the order of their numbers (linux/capability.h, up to Linux 6.18).
 const NAMES: [&str; 41] = [
     "chown",
     "dac_override",
@@ -50,7 +50,7 @@ const NAMES: [&str; 41] = [
     "checkpoint_restore",
 ];
 
-/// The names of a set, in the order of their numbers.
+/// The names of the capabilities in a bit set, in the order of their numbers.
 pub(crate) fn names(set: u64) -> Vec<String> {
     (0..64)
         .filter(|bit| set >> bit & 1 == 1)
@@ -58,7 +58,7 @@ pub(crate) fn names(set: u64) -> Vec<String> {
         .collect()
 }
 
-/// The set of these names.
+/// The bit set of the capabilities with these names.
 pub(crate) fn set_of(wanted: &[&str]) -> u64 {
     wanted.iter().fold(0, |set, name| {
         let bit = NAMES.iter().position(|known| known == name).expect("a known capability");
@@ -66,7 +66,7 @@ pub(crate) fn set_of(wanted: &[&str]) -> u64 {
     })
 }
 
-/// Permitted, effective and inheritable sets.
+/// The permitted, effective and inheritable capability sets of a thread, as bit sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Caps {
     pub permitted: u64,
@@ -80,7 +80,7 @@ struct Header {
     pid: i32,
 }
 
-/// _LINUX_CAPABILITY_VERSION_3: two words a set.
+/// _LINUX_CAPABILITY_VERSION_3, in which each set has two 32-bit words.
 const VERSION_3: u32 = 0x2008_0522;
 
 impl Caps {
@@ -88,18 +88,18 @@ impl Caps {
     pub fn get() -> Result<Self, Errno> {
         let mut header = Header { version: VERSION_3, pid: 0 };
         let mut words = [[0_u32; 3]; 2];
-        // SAFETY: version 3 stores two structs of three 32-bit words.
+        // SAFETY: with version 3, capget stores two structs of three 32-bit words.
         unsafe { syscall!(Sysno::capget, &raw mut header, words.as_mut_ptr()) }?;
         let set = |which: usize| u64::from(words[0][which]) | u64::from(words[1][which]) << 32;
         Ok(Self { effective: set(0), permitted: set(1), inheritable: set(2) })
     }
 
-    /// Makes these the calling thread's sets.
+    /// Replaces the calling thread's sets with these.
     pub fn set(self) -> Result<(), Errno> {
         let mut header = Header { version: VERSION_3, pid: 0 };
         let half = |shift: u32| [self.effective, self.permitted, self.inheritable].map(|set| (set >> shift) as u32);
         let words = [half(0), half(32)];
-        // SAFETY: version 3 reads two structs of three 32-bit words.
+        // SAFETY: with version 3, capset reads two structs of three 32-bit words.
         unsafe { syscall!(Sysno::capset, &raw mut header, words.as_ptr()) }.map(drop)
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn ambient() -> Result<u64, Errno> {
     each(ambient_has)
 }
 
-/// Queries every capability that the kernel knows; the first unknown one fails with EINVAL.
+/// Calls `has` for every capability that the kernel knows. For the first unknown number `has` fails with EINVAL.
 fn each(has: impl Fn(usize) -> Result<bool, Errno>) -> Result<u64, Errno> {
     let mut set = 0;
     for capability in 0..64 {

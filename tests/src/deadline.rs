@@ -20,7 +20,7 @@ pub fn deadline<T>(limit: Duration, body: impl FnOnce() -> T) -> T {
         thread::Builder::new().name("deadline".into()).spawn(move || {
             if wait.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 let message = format!("\n{test}: still running after {limit:?}, its deadline; aborting\n");
-                // Not by eprint!, which libtest captures.
+                // libtest captures the output of eprint!, so the message is written to stderr itself.
                 std::io::stderr().write_all(message.as_bytes()).ok();
                 std::process::abort();
             }
@@ -33,7 +33,8 @@ pub fn deadline<T>(limit: Duration, body: impl FnOnce() -> T) -> T {
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Calls `start` with every signal blocked: a thread created there never receives a signal meant for the test.
+/// Calls `start` with every signal blocked. A thread that `start` creates inherits the mask, so it never receives a
+/// signal meant for the test.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();

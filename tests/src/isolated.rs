@@ -2,7 +2,7 @@
 //! Runs one test in a process of its own, below a supervisor that kills every process the test leaves behind.
 //!
 //! The test binary runs three times for one test. [`isolated!`](crate::isolated!) takes a different branch each time:
-//! 1. libtest's own process starts the supervisor and reports its outcome;
+//! 1. libtest's own process starts the supervisor and reports the outcome of the test;
 //! 2. the supervisor, a subreaper, starts the test, enforces the time limit, and kills every surviving process;
 //! 3. the test's process runs the body.
 
@@ -22,11 +22,11 @@ use crate::scratch::{program, scratch};
 /// Environment variable: the test's name, in its supervisor and in its own process.
 const NAME: &str = "SPAWNFD_ISOLATED";
 
-/// Environment variable that is set in the supervisor only.
+/// Environment variable that is set only in the supervisor, the process that starts one test and kills its leftovers.
 const SUPERVISOR: &str = "SPAWNFD_SUPERVISOR";
 
-/// Environment variable: if set, no test confines itself. The caller has confined the whole run, or wants no
-/// confinement.
+/// Environment variable: if set, no test confines itself. The caller sets it after confining the whole run, or to run
+/// without confinement.
 const AS_IS: &str = "SPAWNFD_AS_IS";
 
 /// The default time limit of a test. Most tests take less than a second on an idle machine.
@@ -41,17 +41,17 @@ const USER: &str = "65534";
 /// The confinement of a test's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Confined {
-    /// As the test runner.
+    /// The test's process is confined no more than the test runner.
     #[default]
     No,
-    /// Docker's default seccomp profile and capabilities. As root, also in a pid namespace whose session leader is
-    /// outside it.
+    /// Docker's default seccomp profile and capabilities. If the test runner is root, the process is also in a new
+    /// pid namespace, and its session leader is outside that namespace.
     Docker,
     /// An unprivileged user. Without root this is the same as [`Confined::No`].
     User,
 }
 
-/// The running test, as libtest names it.
+/// The name of the running test, as libtest prints it.
 pub(crate) fn test_name() -> String {
     std::env::var(NAME).unwrap_or_else(|_| thread::current().name().unwrap_or("unknown").to_owned())
 }
@@ -63,12 +63,12 @@ pub(crate) fn is_isolated() -> bool {
 
 /// Runs the body of a test in a process of its own. The whole test must be this call.
 ///
-/// The process has stdin from /dev/null, stdout and stderr in a file, and no other descriptor. It has default signal
+/// The process has /dev/null as stdin, a file as stdout and stderr, and no other descriptor. It has default signal
 /// dispositions, an empty signal mask, and a new directory as TMPDIR. It has two threads: libtest's main thread, and
 /// the thread that runs the body.
 ///
-/// Forms: `isolated!(|| …)`; with a time limit `isolated!(limit: Duration, || …)`; confined `isolated!(under:
-/// Confined, || …)`.
+/// There are three forms: `isolated!(|| …)`; `isolated!(limit: Duration, || …)` sets a time limit; and
+/// `isolated!(under: Confined, || …)` confines the process.
 ///
 /// # Panics
 /// With the test's output, if the test fails, exceeds its limit (120 s by default), or leaves a process behind.
@@ -143,11 +143,12 @@ impl Isolated {
     fn report(&self) {
         let temporary = scratch();
         set_permissions(temporary.path(), Permissions::from_mode(0o1777)).expect("own directory");
-        // A file, not a pipe: a surviving process that keeps a pipe open would delay the end.
+        // The output goes to a file. With a pipe, a surviving process that keeps the write end open would delay the
+        // end of file, and thereby this function.
         let mut output = tempfile::tempfile().expect("a file for the output");
         let copy = |file: &File| file.try_clone().map(Stdio::from).expect("a copy of a descriptor");
         let mut command = self.command(&self.namespace());
-        // SAFETY: both functions make system calls only.
+        // SAFETY: the closure runs between fork and exec; both functions only make system calls.
         unsafe { command.pre_exec(|| keep_standard_descriptors().and_then(|()| prepare_supervisor())) };
         let status = command
             .env(NAME, &self.name)
@@ -166,7 +167,7 @@ impl Isolated {
             if let Some(skipped) = line.strip_prefix("SKIP ") {
                 crate::skips::gather(&format!("SKIP {}{skipped}\n", self.confined.label()));
             } else if line.starts_with("REPORT ") {
-                // Not by eprint!, which libtest captures.
+                // libtest captures the output of eprint!, so the line is written to stderr itself.
                 writeln!(std::io::stderr(), "{line}").ok();
             }
         }
@@ -183,7 +184,7 @@ impl Isolated {
 
     /// Runs the test in a child, kills and reports the processes that survive it, and exits.
     fn supervise(&self) -> ! {
-        // SAFETY: an integer; a flag of this process.
+        // SAFETY: prctl takes an integer and sets a flag of this process.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
         let confine = || program("spawnfd-confine").into_os_string();
         let prefix: Vec<OsString> = match self.confined {
@@ -192,7 +193,7 @@ impl Isolated {
             Confined::No => Vec::new(),
         };
         let mut command = self.command(&prefix);
-        // SAFETY: only makes system calls.
+        // SAFETY: the function runs between fork and exec, and only makes system calls.
         unsafe { command.pre_exec(default_signals) };
         if !prefix.is_empty() {
             command.env("HOME", std::env::temp_dir());
@@ -223,7 +224,7 @@ impl Isolated {
 }
 
 impl Confined {
-    /// The prefix of this confinement in the list of skipped tests.
+    /// The prefix that marks tests under this confinement in the list of skipped tests.
     fn label(self) -> &'static str {
         match self {
             Confined::No => "",
@@ -246,7 +247,7 @@ enum Outcome {
 fn wait_for(pid: Option<i32>, deadline: Instant) -> Outcome {
     loop {
         let mut status = 0;
-        // SAFETY: stores an int.
+        // SAFETY: waitpid stores an int.
         match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } {
             -1 => return Outcome::Childless,
             0 => match next_signal(deadline.saturating_duration_since(Instant::now())) {
@@ -260,18 +261,18 @@ fn wait_for(pid: Option<i32>, deadline: Instant) -> Outcome {
     }
 }
 
-/// Kills all children, and the orphans that thereby become children. Only this thread reaps, so no pid is reused
-/// meanwhile.
+/// Kills all children of the supervisor, and the orphans that are then reparented to it. Only this thread reaps
+/// children, so no pid is reused before its process is killed.
 fn kill_children() {
     while wait_for(None, Instant::now() + Duration::from_millis(50)) != Outcome::Childless {
         for pid in children() {
-            // SAFETY: a signal to an own child that has not been reaped.
+            // SAFETY: the pid belongs to a child of this process that has not been reaped.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
     }
 }
 
-/// This process's children, described for a person: pid, command line, state.
+/// This process's children as text for an error message: pid, command line, state.
 fn described_children() -> String {
     let read = |pid: i32, name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let describe = |pid| {
@@ -289,12 +290,12 @@ fn children() -> Vec<i32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// The supervisor's next signal; `None` after `time`.
+/// Waits for the supervisor's next signal; returns `None` if none arrives within `time`.
 fn next_signal(time: Duration) -> Option<i32> {
     let set = set_of(&[libc::SIGCHLD, libc::SIGTERM]);
     let time =
         libc::timespec { tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
-    // SAFETY: reads a set and a time; stores nothing.
+    // SAFETY: sigtimedwait reads a set and a time, and stores nothing.
     let signal = unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) };
     (signal > 0).then_some(signal)
 }
@@ -311,10 +312,11 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Blocks the signals that a supervisor waits for, and requests SIGTERM at the end of the thread that runs this test.
+/// Blocks the signals that the supervisor waits for, and asks the kernel for SIGTERM when the thread that started the
+/// supervisor ends.
 fn prepare_supervisor() -> std::io::Result<()> {
     let set = set_of(&[libc::SIGCHLD, libc::SIGTERM]);
-    // SAFETY: reads a set; a mask and a flag of the child's own.
+    // SAFETY: sigprocmask reads a set. Both calls change only the new child.
     unsafe {
         libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
@@ -322,13 +324,14 @@ fn prepare_supervisor() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Restores default signals: nohup, and shells without job control, start their commands with signals ignored.
+/// Restores the default action of every signal, and an empty mask. nohup(1), and shells without job control, start
+/// their commands with some signals ignored, and the test inherits that.
 fn default_signals() -> std::io::Result<()> {
     let none = set_of(&[]);
-    // A struct sigaction that is larger than any architecture's: SIG_DFL, no flags, an empty mask.
+    // An all-zero buffer, larger than any architecture's struct sigaction, means SIG_DFL, no flags and an empty mask.
     let default = [0_u64; 5];
-    // SAFETY: the calls read the struct and the set, and change only the child. libc's own signals 32 and 33 need the
-    // raw system call. SIGKILL and SIGSTOP fail with EINVAL.
+    // SAFETY: the calls read the buffer and the set, and change only the child. The raw system call also reaches the
+    // signals 32 and 33, which libc reserves. For SIGKILL and SIGSTOP the call fails with EINVAL.
     unsafe {
         for signal in 1..=64 {
             libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0, 8);
@@ -338,12 +341,12 @@ fn default_signals() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sets FD_CLOEXEC above the standard descriptors: the process that runs the tests may have left some open.
+/// Sets FD_CLOEXEC on all descriptors above 2: the process that runs the tests may have left some inheritable.
 fn keep_standard_descriptors() -> std::io::Result<()> {
-    // SAFETY: integers only; a flag of the child's own descriptors, none of which is closed here.
+    // SAFETY: the calls take integers, and set a flag of the child's own descriptors without closing any.
     unsafe {
         if libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) != 0 {
-            // close_range is absent or denied. Descriptors above this number stay inheritable.
+            // close_range is absent or denied. Descriptors from 4,096 on stay inheritable.
             for fd in 3..4096 {
                 libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
             }

@@ -24,7 +24,7 @@ pub struct OpenFd {
 
 /// Descriptors, children, threads and temporary files at one moment.
 ///
-/// Exact only while no other thread runs: see [`crate::isolated!`].
+/// A snapshot is exact only if no other thread runs while it is taken: see [`crate::isolated!`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Descriptors of the calling thread's table.
@@ -94,7 +94,8 @@ pub fn assert_same(before: &Snapshot, after: &Snapshot) {
     assert!(lines.is_empty(), "left behind or lost:\n  {}", lines.join("\n  "));
 }
 
-/// Waits until the present state equals `before`: a joined thread stays listed in /proc for a moment.
+/// Waits until a new snapshot equals `before`. The wait is needed because a joined thread stays listed in /proc for a
+/// moment.
 ///
 /// # Panics
 /// If a difference remains after 20 s.
@@ -129,9 +130,9 @@ fn known<T>(answer: Answer<Vec<T>>) -> Vec<T> {
 fn has_zombie() -> bool {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: stores one `siginfo_t`; WNOWAIT leaves the child as it is.
+    // SAFETY: waitid stores one `siginfo_t`. With WNOWAIT it does not reap the child.
     let result = unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) };
-    // SAFETY: zeroed, and filled by waitid if it found a child; si_pid is then that child's.
+    // SAFETY: the struct is zeroed. If waitid found a child, it has stored the child's pid in si_pid.
     result == 0 && unsafe { info.assume_init().si_pid() } != 0
 }
 

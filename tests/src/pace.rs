@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs under a time limit, on a machine of any speed.
+//! Runs programs under a time limit, and adapts the limit to the speed of the machine.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,11 +11,11 @@ const MOST: Duration = Duration::from_secs(60);
 
 /// Runs a program under a time limit that is long enough for the program, and returns the outcome.
 ///
-/// `run` gets the time limit and a path. The program creates a file at this path once it has done its part. If the
-/// file is missing, the machine was too slow, and `run` is called again with twice the time.
+/// `run` gets the time limit and a path. The program that `run` starts creates a file at this path once it has done
+/// its part. If the file is missing, the machine was too slow, and `run` is called again with twice the time.
 ///
 /// # Panics
-/// If 60 s are not enough.
+/// If the program does not create the file within 60 s.
 #[track_caller]
 pub fn enough_time<T>(at_first: Duration, run: impl Fn(Duration, &Path) -> T) -> T {
     let mut time = at_first;

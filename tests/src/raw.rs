@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Raw system calls. libc applies some calls to every thread, filters others, and caches a few results.
+//! Raw system calls. The libc wrappers do not show the kernel's view: some act on every thread, some hide signals,
+//! and some return a cached result.
 
 use std::ffi::CStr;
 
@@ -36,7 +37,7 @@ pub(crate) fn prctl_get(query: Query, arg: usize) -> Result<usize, Errno> {
 
 pub(crate) fn prctl_stored(query: StoredQuery) -> Result<i32, Errno> {
     let mut answer: libc::c_int = 0;
-    // SAFETY: every `StoredQuery` stores one int at its first argument, which points to one.
+    // SAFETY: every `StoredQuery` stores one int at the address in its first argument, here that of `answer`.
     unsafe { syscall!(Sysno::prctl, query as usize, &raw mut answer, 0, 0, 0) }?;
     Ok(answer)
 }
@@ -44,7 +45,7 @@ pub(crate) fn prctl_stored(query: StoredQuery) -> Result<i32, Errno> {
 /// Whether a capability is in the calling thread's ambient set.
 pub(crate) fn ambient_has(capability: usize) -> Result<bool, Errno> {
     let (option, is_set) = (libc::PR_CAP_AMBIENT as usize, libc::PR_CAP_AMBIENT_IS_SET as usize);
-    // SAFETY: integers only; this sub-command is a query.
+    // SAFETY: PR_CAP_AMBIENT_IS_SET takes integers only, and changes nothing.
     unsafe { syscall!(Sysno::prctl, option, is_set, capability, 0, 0) }.map(|set| set == 1)
 }
 
@@ -69,21 +70,22 @@ pub(crate) struct KernelSigaction {
 
 pub(crate) fn sigaction_of(signal: i32) -> Result<KernelSigaction, Errno> {
     let mut action = KernelSigaction::default();
-    // SAFETY: no new action is given; the old one is stored in a struct of the kernel's layout with an 8-byte mask.
+    // SAFETY: the call sets no action. It stores the present one in a struct of the kernel's layout, which has an
+    // 8-byte mask.
     unsafe { syscall!(Sysno::rt_sigaction, signal, 0, &raw mut action, size_of::<u64>()) }?;
     Ok(action)
 }
 
 pub(crate) fn signal_mask() -> Result<u64, Errno> {
     let mut mask = 0_u64;
-    // SAFETY: no new mask is given; the old one is 8 bytes.
+    // SAFETY: the call sets no mask. It stores the present one, which has 8 bytes.
     unsafe { syscall!(Sysno::rt_sigprocmask, libc::SIG_BLOCK, 0, &raw mut mask, size_of::<u64>()) }?;
     Ok(mask)
 }
 
 pub(crate) fn pending_signals() -> Result<u64, Errno> {
     let mut set = 0_u64;
-    // SAFETY: stores 8 bytes.
+    // SAFETY: rt_sigpending stores 8 bytes.
     unsafe { syscall!(Sysno::rt_sigpending, &raw mut set, size_of::<u64>()) }?;
     Ok(set)
 }
@@ -98,19 +100,19 @@ pub(crate) struct FileId {
 
 pub(crate) fn fstat(fd: i32) -> Result<FileId, Errno> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: libc's fstat writes one `struct stat`; an unknown fd is an error, not undefined.
+    // SAFETY: libc's fstat writes one `struct stat`. If `fd` is not open, fstat fails with EBADF.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
         let error = std::io::Error::last_os_error();
         return Err(Errno::new(error.raw_os_error().unwrap_or(libc::EIO)));
     }
-    // SAFETY: plain integers, zeroed and then filled.
+    // SAFETY: the struct holds integers only, and fstat has filled it.
     let stat = unsafe { stat.assume_init() };
     // The types of these fields differ between architectures.
     #[allow(clippy::unnecessary_cast)]
     Ok(FileId { device: stat.st_dev as u64, inode: stat.st_ino as u64, mode: stat.st_mode as u32 })
 }
 
-/// F_GETFL or F_GETFD.
+/// The result of fcntl(2) with the command F_GETFL or F_GETFD.
 pub(crate) fn fcntl_get(fd: i32, command: i32) -> Result<i32, Errno> {
     assert!(command == libc::F_GETFL || command == libc::F_GETFD);
     // SAFETY: both commands are queries without a pointer.
@@ -120,15 +122,15 @@ pub(crate) fn fcntl_get(fd: i32, command: i32) -> Result<i32, Errno> {
 
 /// The file offset, if the file has one.
 pub(crate) fn offset_of(fd: i32) -> Result<u64, Errno> {
-    // SAFETY: integers only; SEEK_CUR by 0 moves nothing.
+    // SAFETY: lseek takes integers only. SEEK_CUR by 0 does not move the offset.
     unsafe { syscall!(Sysno::lseek, fd, 0, libc::SEEK_CUR) }.map(|offset| offset as u64)
 }
 
-/// Queries with integer arguments and an integer result.
+/// Defines a function for each system call in the list. Each takes integers, returns an integer and changes nothing.
 macro_rules! integer_queries {
     ($($name:ident($($arg:ident),*);)*) => {$(
         pub(crate) fn $name($($arg: usize),*) -> Result<usize, Errno> {
-            // SAFETY: integers only, and the call is a query for the arguments this crate gives it.
+            // SAFETY: the call takes integers only, and changes nothing with the arguments that this crate passes.
             unsafe { syscall!(Sysno::$name $(, $arg)*) }
         }
     )*};
@@ -160,7 +162,7 @@ pub(crate) fn three_ids(call: Sysno) -> Result<[u32; 3], Errno> {
 }
 
 pub(crate) fn groups() -> Result<Vec<u32>, Errno> {
-    // SAFETY: a size of 0 asks for the count.
+    // SAFETY: with a size of 0, getgroups stores nothing and returns the number of groups.
     let count = unsafe { syscall!(Sysno::getgroups, 0, 0) }?;
     let mut groups = vec![0_u32; count];
     // SAFETY: the array holds `count` ids, and the kernel stores at most `count`.
@@ -179,7 +181,7 @@ pub fn has_clone3() -> bool {
 /// Whether this kernel has the patches of `kernel/patches`.
 pub fn has_builders() -> bool {
     const PIDFD_EMPTY: libc::c_int = 1 << 27;
-    // SAFETY: two numbers.
+    // SAFETY: the call takes two integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, 0, PIDFD_EMPTY) };
     // SAFETY: the descriptor was opened above.
     fd >= 0 && unsafe { libc::close(fd as libc::c_int) } == 0

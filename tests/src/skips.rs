@@ -11,15 +11,16 @@ use crate::raw;
 /// Environment variable: the file that collects the lines of [`skip`].
 const SKIPS: &str = "SPAWNFD_SKIPS";
 
-/// Reports that the running test is skipped, and why. The test has to return after that.
+/// Reports that the running test is skipped, and why. The test must return after this call.
 ///
-/// Writes a line `SKIP <test> <reason>` to stderr and, if the environment variable SPAWNFD_SKIPS is set, to that
-/// file.
+/// Writes a line `SKIP <test> <reason>` to stderr and, if the environment variable SPAWNFD_SKIPS is set, appends it
+/// to the file that the variable names.
 pub fn skip(reason: &str) {
     let line = format!("SKIP {} {}\n", crate::isolated::test_name(), reason.replace('\n', " "));
-    // The process that reports an isolated test passes this line on.
+    // An isolated test writes the line to its output only. libtest's process, which reads the output, then calls
+    // `gather` with the line.
     if crate::isolated::is_isolated() {
-        // libtest has printed the start of a line.
+        // libtest has printed an incomplete line ("test name ..."), so a newline comes first.
         std::io::stderr().write_all(format!("\n{line}").as_bytes()).ok();
     } else {
         gather(&line);
@@ -28,10 +29,10 @@ pub fn skip(reason: &str) {
 
 /// Writes a line of [`skip`] to stderr and to the file that `make test` prints.
 pub(crate) fn gather(line: &str) {
-    // Not by eprint!, which libtest captures.
+    // libtest captures the output of eprint!, so the line is written to stderr itself.
     std::io::stderr().write_all(line.as_bytes()).ok();
     if let Some(path) = std::env::var_os(SKIPS).filter(|path| !path.is_empty()) {
-        // One write in append mode: lines of concurrent tests do not mix.
+        // Each line is one write in append mode, so lines of concurrent tests do not mix.
         let file = OpenOptions::new().append(true).create(true).open(&path);
         let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
         written.unwrap_or_else(|error| panic!("cannot write to {}: {error}", path.display()));
@@ -57,7 +58,7 @@ pub fn is_root() -> bool {
 /// Whether the calling thread can use a system call; if not, the test is skipped.
 ///
 /// # Panics
-/// As [`has_syscall`].
+/// If [`has_syscall`] has no harmless call to probe this system call with.
 #[must_use]
 pub fn require_syscall(name: &str) -> bool {
     let has = has_syscall(name);
@@ -70,7 +71,7 @@ pub fn require_syscall(name: &str) -> bool {
 /// Whether a system call is present and allowed, probed by a call that has no effect.
 ///
 /// # Panics
-/// If no such harmless call is known for it.
+/// If this function's table has no harmless call for the system call.
 pub fn has_syscall(name: &str) -> bool {
     const BAD: usize = usize::MAX;
     // Arguments with which the call fails early or has no effect: sizes of 0, bad descriptors.
@@ -93,8 +94,8 @@ pub fn has_syscall(name: &str) -> bool {
         _ => panic!("no harmless call of {name} is known; add one to has_syscall"),
     };
     let [a, b, c, d, e] = arguments;
-    // SAFETY: no argument is a valid pointer, and each call ends without effect (see the table).
+    // SAFETY: no argument is a valid pointer, and each call in the table above fails or has no effect.
     let answer = unsafe { syscall!(call, a, b, c, d, e) };
-    // EOPNOTSUPP: Landlock is built in but switched off.
+    // EOPNOTSUPP means that Landlock is built into the kernel but switched off.
     !matches!(answer, Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES | Errno::EOPNOTSUPP))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One seccomp program from a list of refusals and, on request, Docker's default profile.
+//! Compiles one seccomp program from a list of refused system calls and, on request, Docker's default profile.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,22 @@ use syscalls::{Errno, Sysno, syscall};
 
 use super::Error;
 
-/// Names that are allowed whatever the arguments; the file names its source.
+/// The system calls that Docker allows whatever their arguments, by name. The file says where the list comes from.
 const ALLOWED: &str = include_str!("../../data/docker-default-allow.txt");
 
 /// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET: clone flags that need CAP_SYS_ADMIN.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
 
-/// Allowed arguments of personality: Linux, 32-bit Linux, each with UNAME26, and the query.
+/// Arguments of personality(2) that Docker allows: PER_LINUX, PER_LINUX32, each also with UNAME26, and the query.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Refused calls by number, with the errno that they fail with. `None`: the call kills the process.
+/// Refused system calls by number, each with the errno that it fails with. With `None` the call kills the process.
 pub(super) type Refusals = Vec<(u32, Option<Errno>)>;
 
-/// Compiles the program: the refusals, in order; then Docker's profile, or everything allowed.
+/// Compiles the program. It checks the refusals in order, then Docker's profile; without the profile it allows all
+/// other calls.
 ///
-/// A call of another architecture kills the process.
+/// A system call by another architecture's convention kills the process.
 pub(super) fn program(refusals: &[(u32, Option<Errno>)], docker: bool) -> Result<BpfProgram, Error> {
     let mut program = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, NUMBER_OFFSET)];
     // A filter cannot see clone3's flags, which are in memory. On ENOSYS libc falls back to clone, whose flags the
@@ -39,7 +40,7 @@ pub(super) fn program(refusals: &[(u32, Option<Errno>)], docker: bool) -> Result
     }
     let rules = if docker { docker_rules()? } else { BTreeMap::new() };
     let otherwise = if docker { SeccompAction::Errno(libc::EPERM as u32) } else { SeccompAction::Allow };
-    // Without rules the matching action is never used, but seccompiler requires it to differ.
+    // Without rules no call matches, but seccompiler requires `matching` to differ from `otherwise`.
     let matching = if docker { SeccompAction::Allow } else { SeccompAction::KillProcess };
     let architecture = std::env::consts::ARCH.try_into().map_err(|_| Error::Architecture)?;
     let rest: BpfProgram = SeccompFilter::new(rules, otherwise, matching, architecture)?.try_into()?;
@@ -47,8 +48,8 @@ pub(super) fn program(refusals: &[(u32, Option<Errno>)], docker: bool) -> Result
     Ok(program)
 }
 
-/// A program that kills the process for one call if the low 32 bits of one argument have this value. It allows all
-/// else.
+/// A seccomp program that kills the process for one system call if the low 32 bits of one of its arguments have this
+/// value. The program allows every other call.
 pub(super) fn killing_with(number: u32, place: u32, value: u32) -> Vec<sock_filter> {
     let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let answer = |answer| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, answer);
@@ -88,7 +89,7 @@ fn docker_rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, Error> {
         number(Sysno::personality),
         any_of(PERSONALITIES.iter().map(|value| (SeccompCmpOp::Eq, *value)).collect())?,
     );
-    // AF_ALG (38) and AF_VSOCK (40) are refused.
+    // Docker refuses the address families AF_ALG (38) and AF_VSOCK (40).
     rules.insert(
         number(Sysno::socket),
         any_of(vec![(SeccompCmpOp::Lt, 38), (SeccompCmpOp::Eq, 39), (SeccompCmpOp::Gt, 40)])?,
@@ -100,15 +101,15 @@ pub(super) fn allowed_names() -> impl Iterator<Item = &'static str> {
     ALLOWED.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Installs a program on the calling thread; its future children and threads inherit it.
+/// Installs a seccomp program on the calling thread; the thread's future children and threads inherit the program.
 ///
-/// Without CAP_SYS_ADMIN the kernel requires no_new_privs, so this sets it. With CAP_SYS_ADMIN, as in Docker,
-/// no_new_privs stays unset.
+/// Without CAP_SYS_ADMIN the kernel requires no_new_privs, so this function sets no_new_privs. With CAP_SYS_ADMIN, as
+/// in Docker, no_new_privs stays unset.
 pub(super) fn install(program: &[sock_filter]) -> Result<(), Error> {
     set(program, 0)
 }
 
-/// Installs a program on all threads of the process; each then has the calling thread's filters.
+/// Installs a seccomp program on all threads of the process; each then has the calling thread's filters.
 pub(super) fn install_in_all_threads(program: &[sock_filter]) -> Result<(), Error> {
     set(program, libc::SECCOMP_FILTER_FLAG_TSYNC)
 }
@@ -141,7 +142,8 @@ mod tests {
         let names: Vec<&str> = allowed_names().collect();
         assert!(names.is_sorted(), "sorted");
         assert!(names.len() > 350, "{} names", names.len());
-        // A skipped name must be another architecture's, not a call that the crate does not know yet.
+        // A name that this architecture lacks must be another architecture's call. It must not be a call that is
+        // only too new for the `syscalls` crate.
         let foreign = "_llseek _newselect ipc mmap2 recv riscv_flush_icache riscv_hwprobe send sigprocmask sigreturn \
                        socketcall ugetrlimit waitpid";
         let is_foreign = |name: &str| {

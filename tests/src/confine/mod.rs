@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Confinement of the calling thread: Docker's default, single system calls refused, or a seccomp [`Profile`].
 //!
-//! A confinement applies to the calling thread and to what the thread starts afterwards. It cannot be undone: in a
-//! test, use a thread made for it, or [`crate::isolated!`]. The program `spawnfd-confine` does the same before exec.
+//! A confinement applies to the calling thread, and to the threads and processes that the thread starts afterwards.
+//! It cannot be undone: a test confines a thread created for the purpose, or uses [`crate::isolated!`]. The program
+//! `spawnfd-confine` confines itself in the same way and then executes another program.
 
 mod filter;
 mod profiles;
@@ -34,10 +35,10 @@ const DOCKER_CAPS: [&str; 14] = [
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Not a system call of this architecture.
+    /// This architecture has no system call with this name.
     #[error("no system call {0:?} on this architecture")]
     UnknownSyscall(String),
-    /// Not the name or number of an errno.
+    /// The text is neither the name nor the number of an errno.
     #[error("no errno {0:?}")]
     UnknownErrno(String),
     /// seccompiler does not know this architecture.
@@ -46,7 +47,7 @@ pub enum Error {
     /// The filter could not be compiled.
     #[error("seccomp filter: {0}")]
     Filter(#[from] seccompiler::BackendError),
-    /// Not the name of a [`Profile`].
+    /// No [`Profile`] has this name.
     #[error("no profile {0:?} (docker, podman, system-service or flatpak)")]
     UnknownProfile(String),
     /// The file of a profile is malformed.
@@ -74,7 +75,7 @@ pub fn docker() -> Result<(), Error> {
 /// Makes these system calls fail with these errnos, for the calling thread.
 ///
 /// # Errors
-/// [`Error::UnknownSyscall`]; or the kernel's refusal.
+/// [`Error::UnknownSyscall`], or the kernel refuses the filter.
 pub fn deny(calls: &[(&str, i32)]) -> Result<(), Error> {
     let mut confinement = Confinement::default();
     for (name, errno) in calls {
@@ -88,7 +89,7 @@ pub fn deny(calls: &[(&str, i32)]) -> Result<(), Error> {
 /// No thread may have a filter that the calling thread lacks.
 ///
 /// # Errors
-/// As [`deny`].
+/// [`Error::UnknownSyscall`], or the kernel refuses the filter.
 pub fn refuse_in_all_threads(name: &str, errno: Option<i32>) -> Result<(), Error> {
     let refusals = Confinement::default().refuse(name, errno.map(Errno::new))?.refusals;
     filter::install_in_all_threads(&filter::program(&refusals, false)?)
@@ -97,21 +98,21 @@ pub fn refuse_in_all_threads(name: &str, errno: Option<i32>) -> Result<(), Error
 /// Makes each of these system calls kill the process with SIGSYS, for the calling thread.
 ///
 /// # Errors
-/// As [`deny`].
+/// [`Error::UnknownSyscall`], or the kernel refuses the filter.
 pub fn kill(calls: &[&str]) -> Result<(), Error> {
     calls.iter().try_fold(Confinement::default(), |confinement, name| confinement.kill(name))?.apply()
 }
 
-/// Makes one system call kill the process if one of its arguments, counted from 0, has this value.
+/// Makes one system call kill the process if its argument number `place`, counted from 0, equals `value`.
 ///
 /// # Errors
-/// As [`deny`].
+/// [`Error::UnknownSyscall`], or the kernel refuses the filter.
 pub fn kill_with(name: &str, place: u32, value: u32) -> Result<(), Error> {
     let number = name.parse::<Sysno>().map_err(|_| Error::UnknownSyscall(name.to_owned()))?;
     filter::install(&filter::killing_with(number as u32, place, value))
 }
 
-/// The number of an errno by name ("EPERM") or number ("1").
+/// Parses an errno given by name ("EPERM") or by number ("1").
 ///
 /// # Errors
 /// [`Error::UnknownErrno`]
@@ -167,7 +168,7 @@ impl Confinement {
 
     fn refuse(mut self, name: &str, errno: Option<Errno>) -> Result<Self, Error> {
         let number = match name {
-            // Added by kernel/patches.
+            // A system call that kernel/patches add; the `syscalls` crate does not know it.
             "pidfd_spawn_run" => 475,
             name => name.parse::<Sysno>().map_err(|_| Error::UnknownSyscall(name.to_owned()))? as u32,
         };
@@ -200,7 +201,7 @@ impl Confinement {
         self
     }
 
-    /// Sets both limits of open descriptors, which, unlike the rest, apply to the whole process.
+    /// Sets the soft and the hard RLIMIT_NOFILE. Unlike the other settings, this limit applies to the whole process.
     #[must_use]
     pub fn nofile(mut self, limit: u64) -> Self {
         self.nofile = Some(limit);
@@ -209,14 +210,15 @@ impl Confinement {
 
     /// Confines the calling thread.
     ///
-    /// The filter is installed as late as possible, so that refused calls do not hinder the earlier steps. Only the
-    /// last capabilities are dropped after it, because a filter without no_new_privs needs CAP_SYS_ADMIN. So
-    /// `deny("capset", …)` together with dropped capabilities is an error.
+    /// The filter is installed as late as possible, so that it cannot refuse the system calls of the earlier steps.
+    /// Only capset(2), which drops the capabilities, comes after the filter, because the kernel requires
+    /// CAP_SYS_ADMIN for a filter without no_new_privs. Therefore `deny("capset", …)` together with dropped
+    /// capabilities fails.
     ///
     /// # Errors
     /// If the kernel refuses a step. The thread is then partly confined.
     pub fn apply(&self) -> Result<(), Error> {
-        // Compiled first: an error here leaves the thread unchanged.
+        // The filters are compiled first, so that a compile error leaves the thread unchanged.
         let filtered = self.docker || !self.refusals.is_empty();
         let program = if filtered { Some(filter::program(&self.refusals, self.docker)?) } else { None };
         let profile = self.profile.map(|(profile, answer)| profile.program(answer)).transpose()?;
@@ -241,7 +243,7 @@ impl Confinement {
         if Caps::get().map_err(at("capget"))? != after {
             after.set().map_err(at("capset"))?;
         }
-        // Last: a profile may refuse the calls above.
+        // The profile is installed last, because it may refuse the system calls of the steps above.
         if let Some(profile) = profile {
             filter::install(&profile)?;
         }
@@ -265,7 +267,7 @@ fn at(step: &'static str) -> impl Fn(Errno) -> Error {
 }
 
 fn prctl(step: &'static str, option: i32, argument: usize) -> Result<(), Error> {
-    // SAFETY: the callers' options take integers.
+    // SAFETY: the prctl options that the callers pass take integers only.
     unsafe { syscall!(Sysno::prctl, option, argument, 0, 0, 0) }.map(drop).map_err(at(step))
 }
 
@@ -275,12 +277,12 @@ fn no_new_privs() -> Result<(), Error> {
 
 fn limit_nofile(limit: u64) -> Result<(), Error> {
     let pair = [limit, limit];
-    // SAFETY: reads two 64-bit words and stores nothing.
+    // SAFETY: prlimit64 reads two 64-bit words and stores nothing.
     unsafe { syscall!(Sysno::prlimit64, 0, libc::RLIMIT_NOFILE, pair.as_ptr(), 0) }.map(drop).map_err(at("prlimit64"))
 }
 
-/// Reduces the bounding set to Docker's, if the thread has CAP_SETPCAP. Without it the thread is unprivileged, and
-/// what stays in its bounding set gives it nothing.
+/// Reduces the bounding set to Docker's capabilities, if the thread has CAP_SETPCAP. A thread without CAP_SETPCAP is
+/// unprivileged and gains nothing from its bounding set.
 fn drop_from_bounding() -> Result<(), Error> {
     let keep = caps::set_of(&DOCKER_CAPS);
     let excess = caps::bounding().map_err(at("PR_CAPBSET_READ"))? & !keep;
@@ -293,11 +295,11 @@ fn drop_from_bounding() -> Result<(), Error> {
     Ok(())
 }
 
-/// Changes all ids by raw calls, which affect this thread only. Capabilities stay permitted and effective until the
-/// filter is installed.
+/// Changes all ids by raw system calls, which affect this thread only. The capabilities stay permitted and effective,
+/// because the filter is installed later and may need CAP_SYS_ADMIN.
 fn become_user(uid: u32, gid: u32, caps: Caps) -> Result<(), Error> {
     prctl("PR_SET_KEEPCAPS", libc::PR_SET_KEEPCAPS, 1)?;
-    // SAFETY: integers, and no groups to read.
+    // SAFETY: the calls take integers; setgroups with a count of 0 reads no memory.
     unsafe {
         syscall!(Sysno::setgroups, 0, 0).map_err(at("setgroups"))?;
         syscall!(Sysno::setresgid, gid, gid, gid).map_err(at("setresgid"))?;

@@ -29,13 +29,13 @@ pub enum Profile {
     Flatpak,
 }
 
-/// The effect of a refused call. A call that a profile does not know fails with ENOSYS in all cases.
+/// The effect of a refused call. A call that a profile does not know fails with ENOSYS, whatever the `Answer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The call fails with the errno that the profile names.
     Errno,
     /// The call kills the process with SIGSYS. If a profile refuses clone3, clone3 still fails with ENOSYS: glibc
-    /// tries clone3 first for each thread and process, so with a filter that kills for it no program could run.
+    /// tries clone3 first for each new thread and process, so no program could run if clone3 killed it.
     Kill,
 }
 
@@ -84,13 +84,14 @@ impl Profile {
     }
 }
 
-/// The content of a file. The first rule that names a call and whose conditions hold decides.
+/// The content of a profile's file. For each call, the first rule decides that names the call and whose conditions
+/// hold.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rules {
-    /// For calls without a matching rule.
+    /// The verdict for calls without a matching rule.
     default: Verdict,
-    /// Calls with a greater number are unknown.
+    /// The newest system call that the profile knows. Calls with a greater number are unknown to it.
     newest_call: Option<String>,
     rules: Vec<Rule>,
 }
@@ -101,7 +102,7 @@ struct Rule {
     verdict: Verdict,
     #[serde(rename = "note")]
     _note: Option<String>,
-    /// All of them must hold.
+    /// The conditions on the call's arguments. The rule applies if all of them hold.
     #[serde(default)]
     when: Vec<Condition>,
     calls: Vec<String>,
@@ -111,9 +112,9 @@ struct Rule {
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Allow,
-    /// With the name of an errno.
+    /// The call is refused; the string is the name of the errno.
     Refuse(String),
-    /// Fails with ENOSYS, whatever the [`Answer`].
+    /// The call fails with ENOSYS, whatever the [`Answer`].
     Unknown,
 }
 
@@ -124,7 +125,7 @@ struct Condition {
     is: Comparison,
 }
 
-/// Comparisons of all 64 bits, unsigned, as libseccomp makes them.
+/// A comparison of an argument with a value: unsigned and of all 64 bits, as in libseccomp.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Comparison {
@@ -137,7 +138,7 @@ enum Comparison {
 
 impl Rules {
     fn program(&self, answer: Answer) -> Result<BpfProgram, Error> {
-        // The rules of each call, by its number.
+        // The compiled rules of each system call, by the number of the call.
         let mut calls: BTreeMap<u32, BpfProgram> = BTreeMap::new();
         for rule in &self.rules {
             for name in &rule.calls {
@@ -150,7 +151,7 @@ impl Rules {
         let default = self.default.instruction(answer)?;
         let mut program = self.prologue()?;
         for (number, mut rules) in calls {
-            // Reached if no rule of this call matches.
+            // The filter reaches this instruction if no rule of this call matches.
             rules.push(default.clone());
             let length = u8::try_from(rules.len()).expect("few rules for one call");
             program.push(jump(libc::BPF_JEQ, number, 0, length));
@@ -163,7 +164,7 @@ impl Rules {
     /// Checks the architecture, loads the number of the call, and refuses unknown calls with ENOSYS.
     fn prologue(&self) -> Result<BpfProgram, Error> {
         let architecture = std::env::consts::ARCH.try_into().map_err(|_| Error::Architecture)?;
-        // A filter without rules: the check, then a return. Only the check is used.
+        // A filter without rules consists of the architecture check and a return. Only the check is used here.
         let (allow, kill) = (SeccompAction::Allow, SeccompAction::KillProcess);
         let mut program: BpfProgram = SeccompFilter::new(BTreeMap::new(), allow, kill, architecture)?.try_into()?;
         program.pop();
@@ -180,16 +181,17 @@ impl Rules {
     }
 }
 
-/// The bit that marks a number of the x32 ABI, which shares its architecture with x86-64.
+/// The bit that marks a system call number of the x32 ABI. Seccomp reports the same architecture for x32 and x86-64.
 const X32: u32 = 0x4000_0000;
 
 impl Rule {
-    /// Returns from the filter if all conditions hold, else continues after the last instruction.
+    /// Compiles the rule. Its instructions return from the filter if all conditions hold; otherwise execution
+    /// continues after the last of them.
     fn program(&self, answer: Answer) -> Result<BpfProgram, Error> {
         let mut program = BpfProgram::new();
         if !self.when.is_empty() {
             let conditions: Result<Vec<_>, _> = self.when.iter().map(Condition::compiled).collect();
-            // Ends with jumps over one instruction, for conditions that do not hold.
+            // These instructions end with jumps that skip one instruction, the verdict, if a condition does not hold.
             program = SeccompRule::new(conditions?)?.into();
         }
         program.push(self.verdict.instruction(answer)?);
@@ -226,12 +228,12 @@ fn answer_with(value: u32) -> sock_filter {
     instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value)
 }
 
-/// Compares the accumulator with `k`, and skips that many instructions.
+/// An instruction that compares the accumulator with `k`, and then skips `if_true` or `if_false` instructions.
 fn jump(comparison: u32, k: u32, if_true: u8, if_false: u8) -> sock_filter {
     instruction(libc::BPF_JMP | comparison | libc::BPF_K, if_true, if_false, k)
 }
 
-/// The number of a call; `None` for a call that only the other architecture has.
+/// The number of a system call; `None` on aarch64 for a call that only x86-64 has.
 fn number(name: &str) -> Result<Option<u32>, Error> {
     let name = if cfg!(target_arch = "aarch64") && name == "newfstatat" { "fstatat" } else { name };
     match name.parse::<Sysno>() {
@@ -283,7 +285,7 @@ mod tests {
         let rules = rules(Profile::Docker).rules;
         let always = rules.iter().filter(|rule| matches!(rule.verdict, Verdict::Allow) && rule.when.is_empty());
         let profile: BTreeSet<&str> = always.flat_map(|rule| rule.calls.iter().map(String::as_str)).collect();
-        // The list of the confinement also has names of other architectures.
+        // The list that `Confinement::docker` uses also has calls of other architectures.
         let confinement: BTreeSet<&str> = filter::allowed_names().filter(|name| number(name).is_ok()).collect();
         if cfg!(target_arch = "x86_64") {
             assert_eq!(profile, confinement);

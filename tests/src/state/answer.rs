@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The answer to a query: a value, or an errno, which is also a part of what a process can observe.
+//! The kernel's answer to a query: a value or an errno. The recorded state includes the errno, because a process can
+//! observe it too.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +8,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use syscalls::Errno;
 
-/// A value, or the name of the errno with which the kernel refused it.
+/// A value, or the errno with which the kernel refused the query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answer<T> {
@@ -17,7 +18,7 @@ pub enum Answer<T> {
     Known(T),
 }
 
-/// Printed as `{"errno": "EPERM"}`.
+/// A refused query. Its JSON form is `{"errno": "EPERM"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>")]
 pub struct Refusal {
@@ -25,7 +26,8 @@ pub struct Refusal {
     pub errno: String,
 }
 
-/// Converts from a map, because a derived struct would also accept a list of one string.
+/// Parses the JSON form. serde converts from a map, because a derived `Deserialize` would also accept a list of one
+/// string.
 impl TryFrom<BTreeMap<String, String>> for Refusal {
     type Error = &'static str;
 
@@ -80,7 +82,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// NUL-terminated strings, as in /proc. Keeps a last string without NUL.
+/// Splits NUL-terminated strings, as in /proc/PID/cmdline. The last string may lack its NUL.
 pub(super) fn strings(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     if bytes.is_empty() { Vec::new() } else { bytes.split(|byte| *byte == 0).map(text).collect() }

@@ -20,7 +20,7 @@ pub struct Uids {
     pub effective: u32,
     /// Saved.
     pub saved: u32,
-    /// The file system's.
+    /// The file system id (setfsuid(2), setfsgid(2)).
     pub fs: u32,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn gids() -> Answer<Uids> {
     ids(Sysno::getresgid, raw::setfsgid)
 }
 
-/// setfsuid and setfsgid with an invalid id change nothing and return the present id.
+/// All four ids. `fs` is setfsuid or setfsgid: with an invalid id they change nothing and return the present id.
 fn ids(call: Sysno, fs: fn(usize) -> Result<usize, syscalls::Errno>) -> Answer<Uids> {
     let all = raw::three_ids(call).and_then(|[real, effective, saved]| {
         let fs = fs(u32::MAX as usize)? as u32;
@@ -54,9 +54,9 @@ pub(super) fn capabilities() -> BTreeMap<String, Answer<Vec<String>>> {
     ])
 }
 
-/// "disabled", "strict" or "filter".
+/// The seccomp mode: "disabled", "strict" or "filter".
 ///
-/// Reads `status` if possible: in strict mode the prctl(2) query would be answered by SIGKILL.
+/// It comes from /proc/PID/status if possible: in strict mode the kernel kills a thread that calls prctl(2).
 pub(super) fn seccomp_mode(status: &Status) -> Answer<String> {
     let word = |mode: usize| match mode {
         0 => "disabled".to_owned(),
@@ -70,7 +70,7 @@ pub(super) fn seccomp_mode(status: &Status) -> Answer<String> {
     }
 }
 
-/// Inode of each namespace, as the links in /proc name them.
+/// The namespaces by name, each with the target of its link in /proc, such as `net:[4026531840]`.
 pub(super) fn namespaces() -> Answer<BTreeMap<String, Answer<String>>> {
     proc::names("ns").map(|names| {
         let link = |name: String| (name.clone(), proc::link(&format!("ns/{name}")));
@@ -78,14 +78,14 @@ pub(super) fn namespaces() -> Answer<BTreeMap<String, Answer<String>>> {
     })
 }
 
-/// Serial number of the session keyring; the query creates none.
+/// Serial number of the session keyring. The query does not create a keyring.
 pub(super) fn session_keyring() -> Answer<u64> {
     const KEYCTL_GET_KEYRING_ID: usize = 0;
     const KEY_SPEC_SESSION_KEYRING: usize = -3_isize as usize;
     raw::keyctl(KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0).map(|id| id as u64).into()
 }
 
-/// Mitigation state of the thread by PR_GET_SPECULATION_CTRL: store bypass, indirect branch, L1D flush.
+/// The thread's mitigations from PR_GET_SPECULATION_CTRL: store bypass, indirect branch, L1D flush.
 pub(super) fn speculation() -> Vec<Answer<u64>> {
     (0..3).map(|which| raw::prctl_get(Query::Speculation, which).map(|bits| bits as u64).into()).collect()
 }

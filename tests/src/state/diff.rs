@@ -51,7 +51,8 @@ fn compare(path: &str, a: &Value, b: &Value, ignoring: &[&str], lines: &mut Vec<
     }
 }
 
-/// Lists the elements that only one side has. If both have the same elements, prints both orders.
+/// Adds a line for each element that only one list has. If both lists have the same elements, adds one line with both
+/// orders.
 fn list(path: &str, left: &[Value], right: &[Value], lines: &mut Vec<String>) {
     let gone = only_in(left, right);
     let new = only_in(right, left);
@@ -67,7 +68,7 @@ fn list(path: &str, left: &[Value], right: &[Value], lines: &mut Vec<String>) {
     }
 }
 
-/// Elements of `a` that `b` lacks, counting repetitions.
+/// Elements of `a` that `b` lacks. An element that `a` has twice and `b` once is returned once.
 fn only_in<'a>(a: &'a [Value], b: &[Value]) -> Vec<&'a Value> {
     let mut rest: Vec<&Value> = b.iter().collect();
     a.iter()

@@ -29,11 +29,12 @@ pub struct Fd {
     pub offset: Option<u64>,
 }
 
-/// Every descriptor except the one that reads the directory.
+/// Every open descriptor, except the one by which this function reads /proc.
 ///
-/// If /proc cannot be read (in a chroot), tries the first 4,096 numbers.
+/// If /proc cannot be read (in a chroot), the function tries the numbers below 4,096.
 pub(crate) fn open_fds() -> BTreeMap<i32, Fd> {
-    // The directory is closed before any number is examined, so its own number is free then.
+    // `proc::names` has closed the directory before the loop examines any number, so the directory's own descriptor
+    // is no longer open.
     let numbers: Vec<i32> = match proc::names("fd") {
         Answer::Known(names) => names.iter().filter_map(|name| name.parse().ok()).collect(),
         Answer::Refused(_) => (0..4096).collect(),
@@ -73,7 +74,7 @@ fn kind(mode: u32) -> &'static str {
 fn flag_names(flags: i32) -> String {
     /// The kernel's O_LARGEFILE, set on every open by a 64-bit program and not on files the kernel opens itself.
     const LARGEFILE: i32 = if cfg!(target_arch = "aarch64") { 0o400_000 } else { 0o100_000 };
-    // O_SYNC contains O_DSYNC and O_TMPFILE contains O_DIRECTORY: the larger ones come first.
+    // O_SYNC contains the bits of O_DSYNC, and O_TMPFILE those of O_DIRECTORY: the larger flag of a pair comes first.
     const NAMES: [(i32, &str); 12] = [
         (libc::O_APPEND, "O_APPEND"),
         (libc::O_NONBLOCK, "O_NONBLOCK"),

@@ -42,7 +42,7 @@ pub struct State {
     pub environ: Vec<String>,
     /// Whether main's envp is the array that `environ` points to. `None` if the state was not taken in main.
     pub envp_is_environ: Option<bool>,
-    /// The results of setlocale(3) and nl_langinfo(3).
+    /// The results of setlocale(3) and nl_langinfo(3), by name.
     pub locale: BTreeMap<String, String>,
     /// glibc's program_invocation_name.
     pub invocation_name: String,
@@ -54,11 +54,11 @@ pub struct State {
     pub exe: Answer<String>,
     /// The thread's name.
     pub comm: Answer<String>,
-    /// AT_EXECFN.
+    /// AT_EXECFN of the auxiliary vector: the path that exec was called with.
     pub at_execfn: Option<String>,
-    /// AT_SECURE.
+    /// AT_SECURE of the auxiliary vector: whether exec raised privileges.
     pub at_secure: bool,
-    /// Whether there is an AT_RANDOM.
+    /// Whether the auxiliary vector has AT_RANDOM.
     pub at_random: bool,
     /// Current directory.
     pub cwd: Place,
@@ -70,7 +70,7 @@ pub struct State {
     pub fds: BTreeMap<i32, Fd>,
     /// Process id.
     pub pid: Answer<usize>,
-    /// Parent.
+    /// Process id of the parent.
     pub ppid: Answer<usize>,
     /// Process group.
     pub pgid: Answer<usize>,
@@ -78,7 +78,7 @@ pub struct State {
     pub sid: Answer<usize>,
     /// Device number of the controlling terminal, 0 for none.
     pub tty: Answer<Option<i64>>,
-    /// Foreground process group of that terminal, -1 for none.
+    /// Foreground process group of the controlling terminal, -1 for none.
     pub tpgid: Answer<Option<i64>>,
     /// The signal that the parent gets when this process ends.
     pub exit_signal: Answer<Option<i64>>,
@@ -158,7 +158,7 @@ pub struct State {
     pub coredump_filter: Answer<String>,
     /// /proc/self/timers.
     pub posix_timers: Answer<Vec<String>>,
-    /// Interval timers; alarm(2) is the real one.
+    /// Interval timers: real, virtual and prof. alarm(2) sets the timer `real`.
     pub itimers: BTreeMap<String, Answer<Timer>>,
     /// Execution domain and flags, hexadecimal.
     pub personality: Answer<String>,
@@ -178,7 +178,7 @@ pub struct State {
     pub threads: Answer<usize>,
     /// Number of mappings.
     pub mappings: Answer<usize>,
-    /// Children not waited for.
+    /// Children that have not been reaped.
     pub children: Answer<Vec<Child>>,
 }
 
@@ -186,27 +186,28 @@ impl State {
     /// Fields that differ between any two runs of one program.
     pub const VARYING: &[&str] = &["pid", "mappings"];
 
-    /// Differences between a child of glibc's posix_spawn and a child of fork, which concern the two signals that
-    /// glibc reserves. A child of posix_spawn has them ignored, and its children inherit that. A child of fork has
-    /// its parent's dispositions, or the default once the parent has had a second thread: glibc then sets a handler
-    /// for SIG33.
+    /// Fields that differ between a child of glibc's posix_spawn and a child of fork: the dispositions of SIG32 and
+    /// SIG33, which glibc reserves. A child of posix_spawn ignores both signals, and its children inherit that. A
+    /// child of fork has its parent's dispositions. Once the parent has had a second thread, SIG33 is an exception:
+    /// glibc has set a handler for it in the parent, which exec resets to the default.
     pub const POSIX_SPAWN_LEAVES: &[&str] =
         &["dispositions.SIG32", "dispositions.SIG33", "sigactions.SIG32", "sigactions.SIG33"];
 
     /// The calling thread's view of its process.
     ///
-    /// Must not run while another thread changes the environment.
+    /// No other thread may change the environment during this call.
     pub fn of_self() -> Self {
         let argv = std::env::args_os().map(|arg| text(&arg.into_vec())).collect();
         Self::with(argv, None)
     }
 
-    /// The same from main itself, with the argv and envp that main received; a warm start replaces both.
+    /// The state of this process, called from `main` with the argv and envp that `main` received. A warm start (a
+    /// start from a parked process) replaces both.
     ///
     /// # Safety
-    /// Both are null or null-terminated arrays of C strings.
+    /// `argv` and `envp` are null, or null-terminated arrays of C strings.
     pub unsafe fn of_main(argv: *const *const libc::c_char, envp: *const *const libc::c_char) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that both are null or null-terminated arrays of C strings.
         let (argv, envp) = unsafe { (program::c_strings(argv), program::c_strings(envp)) };
         Self::with(argv, Some(envp))
     }
@@ -315,7 +316,7 @@ impl State {
     /// Parses the output of `spawnfd-oracle`.
     ///
     /// # Panics
-    /// If it is not a complete state.
+    /// If the text is not a complete state.
     pub fn from_json(json: &[u8]) -> Self {
         let shown = || String::from_utf8_lossy(json).into_owned();
         serde_json::from_slice(json).unwrap_or_else(|error| panic!("not a state: {error}\n{}", shown()))
@@ -329,7 +330,7 @@ impl State {
     /// One JSON object of these fields, or of all fields, followed by a newline.
     ///
     /// # Errors
-    /// The name of a field that does not exist.
+    /// If `fields` names a field that does not exist; the error is that name.
     pub fn to_json(&self, fields: Option<&[String]>) -> Result<String, String> {
         let selected = self.select(fields)?;
         let body: Vec<String> = selected
@@ -339,7 +340,7 @@ impl State {
         Ok(format!("{{\n{}\n}}\n", body.join(",\n")))
     }
 
-    /// Fields with their values in the order of the struct, which serde_json's map does not keep.
+    /// The fields with their values, in the order of the struct. serde_json's own map does not keep this order.
     fn select(&self, wanted: Option<&[String]>) -> Result<Vec<(String, serde_json::Value)>, String> {
         let whole = serde_json::to_string(self).expect("a state is serialisable");
         let InOrder(mut all) = serde_json::from_str(&whole).expect("an object");
@@ -353,7 +354,7 @@ impl State {
     }
 }
 
-/// The pairs of a JSON object in written order.
+/// The pairs of a JSON object, in the order of the text.
 struct InOrder(Vec<(String, serde_json::Value)>);
 
 impl<'de> Deserialize<'de> for InOrder {

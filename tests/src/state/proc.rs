@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads /proc: the calling thread's directory if it has the file, since most of a task's state is per-thread.
+//! Reads /proc. A file comes from the calling thread's directory if that has the file, because most of a task's state
+//! is per-thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,12 +8,12 @@ use std::os::unix::ffi::OsStringExt;
 
 use super::answer::{Answer, text};
 
-/// A file of the calling thread.
+/// The content of a file in the calling thread's directory in /proc.
 pub(super) fn of_thread(name: &str) -> Answer<Vec<u8>> {
     fs::read(format!("/proc/thread-self/{name}")).into()
 }
 
-/// A file of the process.
+/// The content of a file in the process's directory in /proc.
 pub(super) fn of_process(name: &str) -> Answer<Vec<u8>> {
     fs::read(format!("/proc/self/{name}")).into()
 }
@@ -30,18 +31,18 @@ pub(super) fn lines(content: Answer<Vec<u8>>) -> Answer<Vec<String>> {
     })
 }
 
-/// The target of a link of the calling thread.
+/// The target of a link in the calling thread's directory in /proc.
 pub(super) fn link(name: &str) -> Answer<String> {
     fs::read_link(format!("/proc/thread-self/{name}")).map(|to| text(&to.into_os_string().into_vec())).into()
 }
 
-/// The names in a directory of the calling thread.
+/// The names in a subdirectory of the calling thread's directory in /proc.
 pub(super) fn names(directory: &str) -> Answer<Vec<String>> {
     let entries = fs::read_dir(format!("/proc/thread-self/{directory}"));
     entries.map(|all| all.flatten().map(|entry| text(&entry.file_name().into_vec())).collect()).into()
 }
 
-/// `status` of the calling thread, by the names of its lines.
+/// The lines of /proc/thread-self/status, by name.
 #[derive(Debug)]
 pub(super) struct Status(Answer<BTreeMap<String, String>>);
 
@@ -63,7 +64,7 @@ impl Status {
     }
 }
 
-/// Fields of `stat` of the process, numbered as in proc_pid_stat(5).
+/// The fields of /proc/self/stat, numbered as in proc_pid_stat(5).
 #[derive(Debug)]
 pub(super) struct Stat(Answer<Vec<i64>>);
 
@@ -71,13 +72,14 @@ impl Stat {
     pub fn read() -> Self {
         Self(of_process("stat").map(|bytes| {
             let content = String::from_utf8_lossy(&bytes).into_owned();
-            // The name, field 2, may hold blanks and parentheses. Field 3, the state, is not a number.
+            // Field 2, the name, may contain blanks and parentheses, so the split starts after its last parenthesis.
+            // Field 3, the state, is skipped because it is not a number.
             let after_name = content.rsplit_once(')').map_or("", |(_, rest)| rest);
             after_name.split_whitespace().skip(1).map(|field| field.parse().unwrap_or(-1)).collect()
         }))
     }
 
-    /// Field `number`, which is 4 or more.
+    /// Field `number`, which must be 4 or more.
     pub fn get(&self, number: usize) -> Answer<Option<i64>> {
         match &self.0 {
             Answer::Known(fields) => Answer::Known(fields.get(number - 4).copied()),

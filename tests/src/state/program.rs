@@ -13,7 +13,7 @@ use super::answer::{Answer, text};
 use super::proc;
 use crate::raw;
 
-/// A directory by name and identity.
+/// A directory: its path, and its device and inode, which identify it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The kernel's name of the directory.
@@ -38,12 +38,12 @@ unsafe extern "C" {
     static program_invocation_name: *const libc::c_char;
 }
 
-/// libc's `environ`, including entries without `=` and repeated names. std leaves out entries without `=`.
+/// The entries of libc's `environ`, including repeated names and entries without `=`, which std leaves out.
 ///
-/// No other thread may change the environment meanwhile; changing it is `unsafe` in Rust for that reason.
+/// No other thread may change the environment during this call. Rust makes such a change `unsafe` for that reason.
 pub(super) fn environment() -> Vec<String> {
-    // SAFETY: libc keeps `environ` null or a null-terminated array of C strings; no thread changes it meanwhile
-    // (above).
+    // SAFETY: libc keeps `environ` null or a null-terminated array of C strings. No other thread changes it during
+    // this call.
     unsafe { c_strings(environ) }
 }
 
@@ -67,52 +67,52 @@ pub(super) unsafe fn c_strings(list: *const *const libc::c_char) -> Vec<String> 
 
 /// The name that glibc's error(3) and BSD's err(3) print before a message.
 pub(super) fn invocation_name() -> String {
-    // SAFETY: glibc sets it before any constructor runs and never to anything but a C string.
+    // SAFETY: glibc sets this variable before any constructor runs, and only to C strings.
     let name = unsafe { program_invocation_name };
     if name.is_null() {
         return String::new();
     }
-    // SAFETY: as above, and not null.
+    // SAFETY: the pointer is not null, and glibc sets the variable only to C strings.
     text(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
-/// The locale of the environment: setlocale(3)'s result ("set"), the locale then in force ("LC_ALL"), and the
-/// codeset.
+/// The locale that the environment selects: the result of setlocale(3) ("set"), the locale in force after that call
+/// ("LC_ALL"), and its codeset ("CODESET").
 ///
-/// Restores the previous locale.
+/// The function restores the previous locale.
 pub(super) fn locale() -> BTreeMap<String, String> {
     let string = |found: *const libc::c_char| match found.is_null() {
         true => CString::default(),
-        // SAFETY: not null: libc's own, and copied before the next call.
+        // SAFETY: the pointer is not null. It points to libc's string, which is copied before the next libc call.
         false => unsafe { CStr::from_ptr(found) }.to_owned(),
     };
-    // SAFETY: C strings and null.
+    // SAFETY: with a null pointer, setlocale only returns the current locale.
     let before = string(unsafe { libc::setlocale(libc::LC_ALL, std::ptr::null()) });
-    // SAFETY: as above.
+    // SAFETY: setlocale reads a C string.
     let set = string(unsafe { libc::setlocale(libc::LC_ALL, c"".as_ptr()) });
-    // SAFETY: as above.
+    // SAFETY: with a null pointer, setlocale only returns the current locale.
     let now = string(unsafe { libc::setlocale(libc::LC_ALL, std::ptr::null()) });
-    // SAFETY: a number.
+    // SAFETY: nl_langinfo takes a number.
     let codeset = string(unsafe { libc::nl_langinfo(libc::CODESET) });
-    // SAFETY: as above.
+    // SAFETY: setlocale reads a C string.
     unsafe { libc::setlocale(libc::LC_ALL, before.as_ptr()) };
     [("set", set), ("LC_ALL", now), ("CODESET", codeset)]
         .map(|(name, found)| (name.to_owned(), text(found.to_bytes())))
         .into()
 }
 
-/// AT_EXECFN.
+/// AT_EXECFN of the auxiliary vector: the path that exec was called with.
 pub(super) fn at_execfn() -> Option<String> {
     // SAFETY: getauxval reads a list fixed at exec.
     let address = unsafe { libc::getauxval(libc::AT_EXECFN) };
     if address == 0 {
         return None;
     }
-    // SAFETY: the kernel put the address of a C string there, on the initial stack.
+    // SAFETY: AT_EXECFN is the address of a C string, which the kernel put on the initial stack.
     Some(text(unsafe { CStr::from_ptr(address as *const libc::c_char) }.to_bytes()))
 }
 
-/// Another entry of the auxiliary vector; 0 where absent.
+/// An entry of the auxiliary vector, as a number; 0 if the entry is absent.
 pub(super) fn auxv(entry: libc::c_ulong) -> u64 {
     // SAFETY: getauxval reads a list fixed at exec.
     unsafe { libc::getauxval(entry) }
@@ -138,14 +138,15 @@ fn place(path: Answer<String>, at: &str) -> Place {
     }
 }
 
-/// `umask` from `status`, in octal. Without /proc: sets the mask and restores it, which other threads could observe.
+/// The file mode creation mask in octal, from /proc/self/status. Without /proc, the function sets the mask and
+/// restores it, which other threads could observe.
 pub(super) fn umask(status: &proc::Status) -> String {
     if let Answer::Known(Some(umask)) = status.get("Umask") {
         return umask;
     }
     // SAFETY: umask(2) cannot fail and takes an integer.
     let mask = unsafe { libc::umask(0o077) };
-    // SAFETY: as above.
+    // SAFETY: umask(2) cannot fail and takes an integer.
     unsafe { libc::umask(mask) };
     format!("{mask:04o}")
 }
@@ -167,7 +168,7 @@ pub(crate) fn children() -> Answer<Vec<Child>> {
     };
     let mut children = Vec::new();
     for thread in threads {
-        // A thread may end at any time; its children then belong to another thread.
+        // A thread may end at any time. The kernel then moves its children to another thread.
         let Ok(list) = fs::read_to_string(format!("/proc/self/task/{thread}/children")) else {
             continue;
         };
@@ -186,29 +187,30 @@ fn is_zombie(pid: i32) -> bool {
     matches!(state, Some(b'Z' | b'X'))
 }
 
-/// Whether the thread has a robust futex list: libc sets one for each thread, and a bare clone does not.
+/// Whether the thread has a robust futex list. libc sets one for each thread; a thread from a bare clone(2) has none.
 pub(super) fn robust_list() -> Answer<bool> {
     let mut head: usize = 0;
     let mut size: usize = 0;
-    // SAFETY: stores a pointer and a size, each into a word of its own.
+    // SAFETY: get_robust_list stores a pointer and a size, each in its own variable.
     unsafe { syscall!(Sysno::get_robust_list, 0, &raw mut head, &raw mut size) }.map(|_| head != 0).into()
 }
 
-/// Whether the kernel clears an address at the thread's end, by PR_GET_TID_ADDRESS.
+/// Whether PR_GET_TID_ADDRESS reports an address that the kernel clears when the thread ends.
 pub(super) fn clear_child_tid() -> Answer<bool> {
     let mut address: usize = 0;
     let option = libc::PR_GET_TID_ADDRESS as usize;
-    // SAFETY: stores one pointer.
+    // SAFETY: PR_GET_TID_ADDRESS stores one pointer.
     unsafe { syscall!(Sysno::prctl, option, &raw mut address, 0, 0, 0) }.map(|_| address != 0).into()
 }
 
-/// Whether libc's cached thread id is right: the owner of an error-checking mutex is the cached id.
+/// Whether libc's cached thread id is right. To read the cached id, the function locks an error-checking mutex: libc
+/// stores the id in it as the owner.
 pub(super) fn libc_knows_its_tid() -> bool {
     let mut mutex = std::mem::MaybeUninit::<libc::pthread_mutex_t>::zeroed();
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_mutexattr_t>::zeroed();
     let owner = std::mem::offset_of!(MutexHead, owner);
-    // SAFETY: initialised, locked, read, unlocked and destroyed in this order and by this thread alone; the owner is
-    // the third int of glibc's struct, part of its ABI.
+    // SAFETY: only this thread uses the mutex, and initialises, locks, reads, unlocks and destroys it in this order.
+    // The owner is the third int of glibc's struct; its place is part of glibc's ABI.
     unsafe {
         libc::pthread_mutexattr_init(attributes.as_mut_ptr());
         libc::pthread_mutexattr_settype(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ERRORCHECK);

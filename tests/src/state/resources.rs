@@ -27,18 +27,19 @@ pub struct Scheduler {
     pub flags: String,
     /// Static priority, for the real-time policies.
     pub priority: u32,
-    /// Runtime, deadline and period. From Linux 6.12 on, the runtime of an ordinary policy is its slice.
+    /// Runtime, deadline and period. From Linux 6.12 on, the runtime of a SCHED_OTHER or SCHED_BATCH thread is its
+    /// slice.
     pub runtime_deadline_period_ns: [u64; 3],
-    /// Utilisation clamp.
+    /// Minimum and maximum of the utilisation clamp.
     pub util_min_max: [u32; 2],
 }
 
 /// An interval timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timer {
-    /// Whether it is running. The remaining time is not recorded: it changes constantly.
+    /// Whether the timer is running. The remaining time is not recorded, because it changes constantly.
     pub armed: bool,
-    /// Reload value.
+    /// The value that the kernel reloads the timer with.
     pub interval_us: i64,
 }
 
@@ -67,17 +68,17 @@ pub(super) fn rlimits() -> BTreeMap<String, Answer<Limit>> {
 
 fn rlimit(resource: usize) -> Result<Limit, Errno> {
     let mut pair = [0_u64; 2];
-    // SAFETY: no new limit is given; the old one is two 64-bit words.
+    // SAFETY: the call sets no limit. It stores the present one as two 64-bit words.
     unsafe { syscall!(Sysno::prlimit64, 0, resource, 0, pair.as_mut_ptr()) }?;
     Ok(Limit { soft: pair[0], hard: pair[1] })
 }
 
-/// The kernel returns 20 - nice, so that no result is negative.
+/// The nice value. The system call getpriority returns 20 minus the nice value, so that no result is negative.
 pub(super) fn nice() -> Answer<i32> {
     raw::getpriority(libc::PRIO_PROCESS as usize, 0).map(|value| 20 - value as i32).into()
 }
 
-/// Class and level, as in "best-effort 4".
+/// Class and level of the I/O priority, as in "best-effort 4".
 pub(super) fn ioprio() -> Answer<String> {
     const WHO_PROCESS: usize = 1;
     let words = |value: usize| {
@@ -110,7 +111,7 @@ struct SchedAttr {
 
 pub(super) fn scheduler() -> Answer<Scheduler> {
     let mut attr = SchedAttr::default();
-    // SAFETY: the kernel stores at most the size that it is given, which is that of this struct.
+    // SAFETY: the kernel stores at most as many bytes as the given size, the size of this struct.
     let result = unsafe { syscall!(Sysno::sched_getattr, 0, &raw mut attr, size_of::<SchedAttr>(), 0) };
     let policies = ["OTHER", "FIFO", "RR", "BATCH", "ISO", "IDLE", "DEADLINE", "EXT"];
     let policy = policies.get(attr.policy as usize).map_or_else(|| attr.policy.to_string(), |p| format!("SCHED_{p}"));
@@ -137,7 +138,8 @@ pub(super) fn affinity() -> Answer<Vec<usize>> {
 pub(super) fn mempolicy() -> Answer<String> {
     let mut mode: libc::c_int = 0;
     let mut nodes = [0_u64; 16];
-    // SAFETY: stores an int and a mask of at most 1,024 bits; address 0 without flags asks for the thread's policy.
+    // SAFETY: get_mempolicy stores an int and a mask of at most 1,024 bits. With address 0 and no flags, it returns
+    // the thread's policy.
     let result = unsafe { syscall!(Sysno::get_mempolicy, &raw mut mode, nodes.as_mut_ptr(), 1024, 0, 0) };
     result
         .map(|_| {
@@ -162,7 +164,7 @@ pub(super) fn itimers() -> BTreeMap<String, Answer<Timer>> {
 
 fn itimer(which: usize) -> Result<Timer, Errno> {
     let mut words = [0_i64; 4];
-    // SAFETY: stores two `struct timeval` of two 64-bit words each.
+    // SAFETY: getitimer stores two `struct timeval` of two 64-bit words each.
     unsafe { syscall!(Sysno::getitimer, which, words.as_mut_ptr()) }?;
     let [interval_s, interval_us, left_s, left_us] = words;
     Ok(Timer { armed: left_s != 0 || left_us != 0, interval_us: interval_s * 1_000_000 + interval_us })

@@ -9,7 +9,7 @@ use super::answer::Answer;
 use super::proc::Status;
 use crate::raw;
 
-/// A signal's action, if it differs from the plain default.
+/// The action of a signal, recorded if it is not SIG_DFL without flags and mask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
     /// "default", "ignore" or the handler's address.
@@ -26,7 +26,8 @@ const NAMES: [&str; 31] = [
     "PWR", "SYS",
 ];
 
-/// SIGPIPE, SIG34 and so on; numbers as on every architecture but mips, alpha, sparc and parisc.
+/// The name of a signal, such as SIGPIPE or SIG34. The numbers are those of every architecture except mips, alpha,
+/// sparc and parisc.
 fn name(signal: i32) -> String {
     let index = usize::try_from(signal - 1).expect("signals start at 1");
     NAMES.get(index).map_or_else(|| format!("SIG{signal}"), |name| format!("SIG{name}"))
@@ -51,7 +52,7 @@ pub(super) fn pending_to_thread(status: &Status) -> Answer<Vec<String>> {
     status.get("SigPnd").map(|set| set.and_then(|set| u64::from_str_radix(&set, 16).ok()).map_or_else(Vec::new, names))
 }
 
-/// default, ignore or handler, for each of the 64 signals.
+/// The disposition of each of the 64 signals: default, ignore or handler.
 pub(super) fn dispositions() -> BTreeMap<String, Answer<String>> {
     let word = |handler| match handler {
         libc::SIG_DFL => "default",
@@ -65,7 +66,7 @@ pub(super) fn dispositions() -> BTreeMap<String, Answer<String>> {
 
 /// Handler, flags and mask of each signal with a non-default action.
 pub(super) fn actions() -> BTreeMap<String, Action> {
-    /// The flag by which libc announces a restorer.
+    /// The flag that libc sets when it passes a restorer, the code that returns from a handler.
     const SA_RESTORER: libc::c_ulong = 0x0400_0000;
     let describe = |action: raw::KernelSigaction| Action {
         handler: match action.handler {
@@ -83,10 +84,10 @@ pub(super) fn actions() -> BTreeMap<String, Action> {
     all.filter(|(_, action)| set(action)).map(|(signal, action)| (name(signal), describe(action))).collect()
 }
 
-/// Size of the calling thread's alternate signal stack, None without one.
+/// Size of the calling thread's alternate signal stack; `None` if it has none.
 pub(super) fn altstack_bytes() -> Option<u64> {
     let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
-    // SAFETY: no new stack is given; the old one is stored in a `stack_t`.
+    // SAFETY: the call sets no stack. It stores the present one in a `stack_t`.
     let result = unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) };
     (result == 0 && stack.ss_flags & libc::SS_DISABLE == 0).then_some(stack.ss_size as u64)
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Confines its own process and executes a program: seccomp profiles, refused calls, another user, limits.
+//! A program for tests: confines its own process, then executes another program. It can install seccomp profiles,
+//! refuse system calls, change the user, and set limits.
 //!
-//! It has no std runtime, so that the program inherits SIGPIPE and closed standard descriptors unchanged.
+//! It has no std runtime: the executed program inherits SIGPIPE and closed standard descriptors unchanged.
 
 #![no_main]
 
@@ -29,11 +30,11 @@ usage: spawnfd-confine [OPTION...] [--] PROGRAM [ARGUMENT...]
 exit status: 125 if confining fails, 126 if PROGRAM cannot be executed, 127 if it is not found, else PROGRAM's
 ";
 
-/// A failure of spawnfd-confine itself.
+/// Exit code for a failure of spawnfd-confine itself, as in env(1).
 const OWN_FAILURE: c_int = 125;
 
 /// # Safety
-/// Called by libc, once, with the kernel's argument vector.
+/// Only libc calls this function: once, with the kernel's argument vector.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
     let count = usize::try_from(argc).unwrap_or(0);
@@ -58,19 +59,19 @@ fn run(words: &[&CStr]) -> Result<&'static str, Failure> {
     let Some((confinement, program)) = parse(words).map_err(own)? else {
         return Ok(USAGE);
     };
-    // Allocated before the filter: afterwards the filter may refuse even an allocation.
+    // The arguments are allocated before the filter is installed, because the filter may refuse an allocation.
     let program: Vec<CString> = program.iter().map(|word| CString::from(*word)).collect();
     let mut pointers: Vec<*const c_char> = program.iter().map(|word| word.as_ptr()).collect();
     pointers.push(std::ptr::null());
     confinement.apply().map_err(|error| own(error.to_string()))?;
-    // SAFETY: `pointers` is a null-terminated array of C strings that `program` keeps alive, and not empty.
+    // SAFETY: `pointers` is a non-empty, null-terminated array of C strings, which `program` keeps alive.
     unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
     let error = std::io::Error::last_os_error();
     let status = if error.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 };
     Err((status, format!("{}: {error}", program[0].to_string_lossy())))
 }
 
-/// The options, and the program with its arguments. `None` for --help.
+/// Parses the options; returns the confinement and the program with its arguments, or `None` for --help.
 fn parse<'a>(mut words: &'a [&'a CStr]) -> Result<Option<(Confinement, &'a [&'a CStr])>, String> {
     let mut confinement = Confinement::default();
     while let Some((word, rest)) = words.split_first() {
@@ -127,7 +128,7 @@ fn with_value(confinement: Confinement, option: &str, value: &str) -> Result<Con
 
 /// Writes to a standard descriptor; a failure cannot be reported and is ignored.
 fn print(fd: c_int, text: &str) {
-    // SAFETY: not negative, only written to, never closed here.
+    // SAFETY: `fd` is not negative. `file` only writes to it, and ManuallyDrop never closes it.
     let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     file.write_all(text.as_bytes()).ok();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints its open descriptors: a line of number, device and inode for each. Tests that start thousands of programs
-//! use it in place of the oracle.
+//! use it in place of the slower spawnfd-oracle, which prints the whole state of its process.
 //!
-//! It has no std runtime, which would open /dev/null on closed standard descriptors.
+//! It has no std runtime, because that runtime opens /dev/null on closed standard descriptors.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
     let mut numbers = Vec::new();
-    // SAFETY: a directory stream of this function's own; each entry is read before the next readdir.
+    // SAFETY: only this function uses the directory stream, and it reads each entry before the next readdir.
     let listing = unsafe {
         let directory = libc::opendir(c"/proc/self/fd".as_ptr());
         if directory.is_null() {
@@ -30,7 +30,7 @@ pub extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) ->
     let mut text = String::new();
     for number in numbers {
         let mut stat = MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: stores one `stat`; a zeroed one is valid if fstat fails.
+        // SAFETY: fstat stores one `stat`. If fstat fails, the zeroed struct is a valid `stat`.
         let stat = unsafe {
             libc::fstat(number, stat.as_mut_ptr());
             stat.assume_init()

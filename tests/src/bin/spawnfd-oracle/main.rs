@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prints everything that this process can learn about itself, as one JSON object.
+//! The oracle: a program that prints everything that its process can learn about itself, as one JSON object.
 //!
-//! It has no std runtime, which ignores SIGPIPE before `main`, opens /dev/null on closed standard descriptors, and
-//! installs a signal stack and handlers. The oracle would show that state instead of the inherited one.
+//! It has no std runtime. Before `main`, that runtime ignores SIGPIPE, opens /dev/null on closed standard
+//! descriptors, and installs a signal stack and handlers. The oracle would print this state, not the inherited one.
 
 #![no_main]
 
@@ -26,7 +26,7 @@ struct Options {
 }
 
 /// # Safety
-/// Called by libc, once, with the kernel's argument and environment vectors.
+/// Only libc calls this function: once, with the kernel's argument and environment vectors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn main(_argc: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
     // SAFETY: main's arguments are those that `of_main` requires.
@@ -48,7 +48,7 @@ fn answer(state: &State, options: &Options) -> Result<(), String> {
     print(options.to, &state.to_json(options.fields.as_deref()).map_err(unknown)?)
 }
 
-/// Leaves unknown words alone: tests pass arbitrary arguments and check that they arrive.
+/// Parses the options. Ignores unknown words: tests pass arbitrary arguments and check that the oracle prints them.
 fn options(argv: &[String]) -> Result<Options, String> {
     let mut options = Options { to: 1, ..Options::default() };
     let mut words = argv.iter().skip(1);
@@ -69,9 +69,10 @@ fn options(argv: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Writes to an inherited descriptor, and leaves it open.
+/// Writes to an inherited descriptor, and leaves the descriptor open.
 fn print(fd: c_int, text: &str) -> Result<(), String> {
-    // SAFETY: not negative; only written to, never closed here. If it is closed already, the write fails with EBADF.
+    // SAFETY: `fd` is not negative. `file` only writes to it, and ManuallyDrop never closes it. If `fd` is not open,
+    // the write fails with EBADF.
     let mut file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     file.write_all(text.as_bytes()).map_err(|error| format!("cannot write to descriptor {fd}: {error}"))
 }

@@ -8,11 +8,11 @@ use std::io::{Read, Write, stdin, stdout};
 use std::process::exit;
 
 fn main() {
-    // SAFETY: integers only.
+    // SAFETY: setresuid takes integers only.
     if unsafe { libc::setresuid(0, 0, 0) } != 0 {
         exit(77);
     }
-    // A caller may have closed the pipe: a failed write is not an error.
+    // The caller may have closed the other end of the pipe, so a failed write is ignored.
     let say = |line: &str| stdout().write_all(line.as_bytes()).and_then(|()| stdout().flush()).ok();
     say(&format!("{}\n", std::process::id()));
     stdin().read_to_end(&mut Vec::new()).ok();
