@@ -17,7 +17,7 @@ pub fn start(line: &str, run: &Run) -> Job {
     sh(line).start(run).expect("starts")
 }
 
-/// The output as text.
+/// The output of a finished run as text.
 pub fn text(output: &Output) -> String {
     output.text().into_owned()
 }

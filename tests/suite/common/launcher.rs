@@ -12,16 +12,17 @@ use spawnfd_tests::{confine, has_builders, program};
 
 use super::wait_success;
 
-/// A way to start a child. The program must not be able to tell which one started it.
+/// A way to start a child. A program must not be able to tell by which launcher it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// The library's own choice: the kernel's spawn call on a patched kernel, else clone3 with `PidfdGetfd`.
+    /// The library's own choice: pidfd_spawn_run on a kernel with kernel/patches, else clone3 with `PidfdGetfd` (the
+    /// child copies its descriptors from the sleeping caller).
     Clone3,
-    /// clone3 with `ScmRights`: descriptors arrive through the low socket.
+    /// clone3 with `ScmRights`: the child receives its descriptors through a socket.
     ScmRights,
     /// clone with `ScmRights`, as under Docker's profile.
     Clone,
-    /// clone3 with `CopyTable`: close_range is refused.
+    /// clone3 with `CopyTable`, a copy of the caller's descriptor table: close_range is refused.
     CopyTable,
     /// clone with `CopyTable`.
     CopyTableClone,
@@ -29,9 +30,9 @@ pub enum Launcher {
     OwnMemory,
     /// clone without CLONE_VM.
     OwnMemoryClone,
-    /// Exec by execveat on the template's descriptor.
+    /// The child executes the template's open descriptor by execveat.
     ByDescriptor,
-    /// A detached spawn by clone3 with `ScmRights`: the caller goes on before exec.
+    /// A detached spawn by clone3 with `ScmRights`: the caller does not wait for the child's exec.
     Detached,
     /// A detached spawn by clone.
     DetachedClone,
@@ -41,15 +42,15 @@ pub enum Launcher {
     ReserveClone,
     /// A fork of a process that was parked for this program.
     Fork,
-    /// A child of a zygote.
+    /// A child of a zygote, a parked process that forks to start any program.
     Zygote,
-    /// A child of a zygote; the zygote was started by clone, and uses clone itself.
+    /// A child of a zygote that was started by clone and itself forks by clone.
     ZygoteClone,
     /// A parked process of the pool for any program.
     Pool,
 }
 
-/// The pools of [`Launcher::Reserve`] and the other warm launchers, and the programs that were added.
+/// The `Warm` (pools of parked processes) of the warm launchers, and the programs that were added to it.
 static WARM: Mutex<Option<(Warm, Vec<PathBuf>)>> = Mutex::new(None);
 
 impl Launcher {
@@ -82,7 +83,8 @@ impl Launcher {
             Launcher::CopyTableClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
             _ => &[],
         };
-        // Does not ask the library, which would remember that the call works before it is refused.
+        // The test itself probes for the patched kernel. If it asked the library, the library would remember that
+        // pidfd_spawn_run works, before the filter refuses that call.
         let by_kernel = self != Launcher::Clone3 && has_builders();
         let refused: Vec<_> =
             refused.iter().copied().chain(by_kernel.then_some(("pidfd_spawn_run", libc::ENOSYS))).collect();
@@ -91,7 +93,7 @@ impl Launcher {
         }
         self.drop_parked();
         if self.is_detached() {
-            // The first spawn is not detached: it shows whether descriptors can be passed.
+            // The library detaches only once it knows that it can pass descriptors; this first spawn shows it.
             wait_success(self.command("/bin/true").stdin(Stdio::Null).stdout(Stdio::Null).spawn().expect("starts"));
         }
     }
@@ -101,7 +103,7 @@ impl Launcher {
         matches!(self, Launcher::Reserve | Launcher::ReserveClone | Launcher::Fork) || self.runs_any_program()
     }
 
-    /// Whether its parked processes execute any program.
+    /// Whether the parked processes of this launcher can execute any program.
     pub fn runs_any_program(self) -> bool {
         matches!(self, Launcher::Zygote | Launcher::ZygoteClone | Launcher::Pool)
     }
@@ -113,7 +115,7 @@ impl Launcher {
         }
     }
 
-    /// Asserts that a warm launcher has made starts, and none of them cold.
+    /// Asserts that a warm launcher has started programs, all of them from parked processes.
     #[track_caller]
     pub fn assert_used(self) {
         if self.is_warm() {
@@ -144,9 +146,10 @@ impl Launcher {
                 warm.add_template(template, Park { depth: 1, ..Park::default() }).expect("a keeper");
                 added.push(path);
             }
-            // Nothing can be parked while a standard descriptor is closed. A keeper thread would take another
-            // thread's temporary descriptor for the stream.
-            // SAFETY: a query of flags.
+            // While descriptor 0, 1 or 2 is closed, another thread may open a temporary descriptor at that number.
+            // The keeper, the thread that parks processes, would pass it on as the standard stream, so nothing is
+            // parked.
+            // SAFETY: F_GETFD takes integers and changes nothing.
             match (0..3).all(|fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0) {
                 true => assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats()),
                 false => warm.close(),
@@ -155,7 +158,7 @@ impl Launcher {
         });
     }
 
-    /// The number of cold starts, and of processes parked.
+    /// The number of cold starts (starts without a parked process), and the number of processes parked so far.
     pub fn cold_and_parked(self) -> (u64, u64) {
         let stats = self.warm(|(warm, _)| warm.stats());
         (stats.cold.values().sum(), stats.made)
@@ -184,15 +187,16 @@ impl Launcher {
         command
     }
 
-    /// Makes a command use this launcher. May add an action.
+    /// Makes a command use this launcher. For some launchers this adds an action to the command.
     pub fn prepare(self, command: &mut Command<'_>) {
         if matches!(self, Launcher::OwnMemory | Launcher::OwnMemoryClone) {
             command.group_ids(u32::MAX, u32::MAX, u32::MAX);
         }
         if self.is_detached() {
             command.wait_for_exec(false);
-            // An inherited stream makes the caller wait for exec; a descriptor of its own does not.
-            // SAFETY: tests leave 0, 1 and 2 open while they spawn.
+            // If the child inherits a standard stream, the caller waits for exec. The command therefore names a
+            // descriptor for each stream.
+            // SAFETY: the tests keep 0, 1 and 2 open while they spawn.
             let [stdin, stdout, stderr] = [0, 1, 2].map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
             command.stdin(stdin).stdout(stdout).stderr(stderr);
         }
@@ -206,12 +210,13 @@ impl Launcher {
     }
 }
 
-/// The cold starts by reason, without those for which parking was too slow on this machine.
+/// The number of cold starts (starts without a parked process) by reason, without the reason "slow": the machine
+/// parked the process too late.
 pub fn cold_except_slow(stats: &WarmStats) -> BTreeMap<&'static str, u64> {
     stats.cold.iter().map(|(reason, count)| (*reason, *count)).filter(|(reason, _)| *reason != "slow").collect()
 }
 
-/// Repeats a start until parking was fast enough for it.
+/// Repeats `start` until it is not cold for the reason "slow": the machine parked the process too late.
 #[track_caller]
 pub fn retry_while_slow<T>(warm: &Warm, mut start: impl FnMut() -> T) -> T {
     loop {

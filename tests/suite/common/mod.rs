@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared by the suites: the launchers, the oracle through each of them, and small helpers.
+//! Helpers that all test suites share. `Launcher` names a way to start a child, and the oracle is a program that
+//! prints the state of its process.
 #![allow(dead_code, unused_macros, unused_imports)]
 
 pub mod job;
@@ -22,33 +23,35 @@ pub mod zygote;
 pub use launcher::{Launcher, cold_except_slow, retry_while_slow};
 pub use spawnfd_tests::Confined;
 
-/// The launchers of a named set, passed as `[chosen] [others]` to another macro.
+/// Passes the launchers to another macro as `[chosen] [others]`. The chosen launchers belong to the named set.
 ///
-/// The chosen launchers differ in what the test body is about. `make test` runs a body through the chosen launchers,
-/// `make test-all` through all launchers.
+/// A test body names a set for the subject of the test, and the launchers of the set differ in that subject. `make
+/// test` runs the body through the chosen launchers, `make test-all` through all launchers.
 macro_rules! launchers {
-    // How the child gets its descriptors.
+    // The set `tables`: the launchers differ in how the child gets its descriptors.
     (tables, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone3 Clone3, scm_rights ScmRights, copy_table CopyTable, copy_table_clone CopyTableClone, zygote Zygote]
             [clone Clone, own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
             detached Detached, detached_clone DetachedClone, reserve Reserve,
             reserve_clone ReserveClone, fork Fork, zygote_clone ZygoteClone, pool Pool]}
     };
-    // The executor of the steps: a child in shared memory, one in memory of its own, a parked process.
+    // The set `steps`: the launchers differ in the process that performs the actions. It is a child that shares the
+    // caller's memory, a child with its own memory, or a parked process.
     (steps, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone3 Clone3, own_memory OwnMemory, own_memory_clone OwnMemoryClone, detached Detached, reserve Reserve]
             [scm_rights ScmRights, clone Clone, copy_table CopyTable, copy_table_clone CopyTableClone, by_descriptor ByDescriptor,
             detached_clone DetachedClone, reserve_clone ReserveClone, fork
             Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool]}
     };
-    // The program gets its authority from a process that the calling thread did not create.
+    // The set `authority`: with most of these launchers, a process that the calling thread did not create executes
+    // the program, and must have the calling thread's authority.
     (authority, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone Clone, reserve Reserve, fork Fork, pool Pool]
             [clone3 Clone3, scm_rights ScmRights, copy_table CopyTable, copy_table_clone CopyTableClone, own_memory OwnMemory,
             own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, detached Detached, detached_clone
             DetachedClone, reserve_clone ReserveClone, zygote Zygote, zygote_clone ZygoteClone]}
     };
-    // How the program is executed, and how the caller learns of it.
+    // The set `exec`: the launchers differ in how the child executes the program, and how the caller learns of it.
     (exec, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [by_descriptor ByDescriptor, detached_clone DetachedClone, reserve_clone ReserveClone,
             zygote_clone ZygoteClone]
@@ -102,7 +105,7 @@ macro_rules! every_launcher {
 }
 pub(crate) use every_launcher;
 
-/// Runs a command that prints a state, and parses the state.
+/// Runs a command that prints the state of its process as the oracle does, and parses the output.
 #[track_caller]
 pub fn state(command: &mut Command<'_>) -> State {
     let mut child = command.stdout(Stdio::Piped).spawn().unwrap_or_else(|e| panic!("{e}"));
@@ -124,9 +127,9 @@ pub fn output(command: &mut Command<'_>) -> String {
     text
 }
 
-/// A command that must fail.
+/// A trait for commands whose start must fail.
 pub trait Refused {
-    /// The error of spawn; or of wait, if spawn does not wait for exec.
+    /// Returns the error of `spawn`, or the error of `wait` if `spawn` does not wait for exec.
     #[track_caller]
     fn refused(&mut self, why: &str) -> spawnfd::Error;
 }
@@ -140,31 +143,33 @@ impl Refused for Command<'_> {
     }
 }
 
-/// Starts `true` a few times, so that the library has created everything that it keeps.
+/// Starts `true` a few times, so that the library has created everything that it keeps between spawns.
 pub fn warm_up(launcher: Launcher) {
-    // The process-wide cache then keeps a template.
+    // After this start, the process-wide template cache holds the template of this program.
     wait_success(Command::new("/bin/true").spawn().expect("starts"));
     for _ in 0..3 {
-        // With a descriptor to pass, so that the library learns how to pass one.
+        // The command passes a descriptor, so that the library learns how it can pass one.
         wait_success(launcher.command("/bin/true").stdin(Stdio::Piped).spawn().expect("starts"));
     }
     if launcher == Launcher::Clone3 && has_builders() {
-        // The kernel's spawn call cannot set a nice value, so the library uses clone3.
+        // pidfd_spawn_run of the patched kernel cannot set a nice value, so the library uses clone3 here.
         wait_success(launcher.command("/bin/true").stdin(Stdio::Piped).nice(0).spawn().expect("starts"));
     }
 }
 
-/// Drops a running child, and waits until it is reaped. The reaper thread then has its files in /proc open.
+/// Drops a running child, and waits until the reaper thread has reaped it and is idle. From then on the reaper thread
+/// keeps its files in /proc open.
 pub fn drop_a_running_child() {
     let threads = Snapshot::take().threads.len();
-    // cat ends when its stdin is closed.
+    // cat ends when the test drops the child, because this closes cat's stdin.
     let child = Command::new("/bin/cat").stdin(Stdio::Piped).spawn().expect("starts");
     let process = format!("/proc/{}", child.id());
     drop(child);
     eventually("the reaper is idle", || !Path::new(&process).exists() && Snapshot::take().threads.len() <= threads);
 }
 
-/// Warms the library up and runs `body`, which must leave nothing behind.
+/// Calls `warm_up`, runs `body`, and asserts that `body` leaves no descriptor, child, thread or temporary file
+/// behind.
 #[track_caller]
 pub fn assert_leaves_nothing<T>(launcher: Launcher, body: impl FnOnce() -> T) -> T {
     warm_up(launcher);
@@ -176,8 +181,8 @@ pub fn assert_leaves_nothing<T>(launcher: Launcher, body: impl FnOnce() -> T) ->
     answer
 }
 
-/// Runs `before` and `after` in a thread. In between, another thread installs a filter for this call in all threads.
-/// The library does not notice the filter, because the thread did not install it itself.
+/// Runs `before` and `after` in one thread. Between them, another thread installs a filter for this system call in
+/// all threads. The library does not notice the new filter, because the first thread did not install it itself.
 ///
 /// Needs CAP_SYS_ADMIN.
 pub fn with_unnoticed_filter(
@@ -208,22 +213,22 @@ pub fn with_unnoticed_filter(
 
 /// Runs `body` in a forked child, which starts with one thread (an isolated test has two).
 pub fn in_single_threaded_fork(body: impl FnOnce()) {
-    // SAFETY: the child has this thread only, and leaves by _exit.
+    // SAFETY: the child has only the calling thread, and ends by _exit.
     let copy = unsafe { libc::fork() };
     if copy == 0 {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: ends the child without running this process's destructors.
+        // SAFETY: _exit ends the child without running this process's destructors.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
     let mut status = 0;
-    // SAFETY: stores an int; own child.
+    // SAFETY: waitpid stores an int, and the child belongs to this test.
     assert_eq!(unsafe { libc::waitpid(copy, &raw mut status, 0) }, copy);
     assert_eq!(status, 0, "the forked child failed");
 }
 
 /// Pins the calling thread to one processor.
 pub fn pin_to_one_cpu() {
-    // SAFETY: all-zero is a set of no processor; the calls read and write it only.
+    // SAFETY: an all-zero cpu_set_t is a valid, empty set. The calls read and write only this set.
     unsafe {
         let mut all: libc::cpu_set_t = std::mem::zeroed();
         assert_eq!(libc::sched_getaffinity(0, size_of_val(&all), &raw mut all), 0);
@@ -234,11 +239,12 @@ pub fn pin_to_one_cpu() {
     }
 }
 
-/// Creates a FIFO in a directory. A child that opens it for reading blocks until it is opened for writing.
+/// Creates a FIFO in a directory. A child that opens the FIFO for reading blocks until a process opens it for
+/// writing.
 pub fn fifo(directory: &Path, name: &str) -> std::path::PathBuf {
     let path = directory.join(name);
     let path_c = c_path(&path);
-    // SAFETY: a C string and an integer.
+    // SAFETY: mkfifo reads a C string.
     assert_eq!(unsafe { libc::mkfifo(path_c.as_ptr(), 0o600) }, 0);
     path
 }
@@ -255,22 +261,22 @@ pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) {
 
 /// Duplicates a descriptor to a given number, without close-on-exec.
 pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
-    // SAFETY: the number is free by the caller's choice; the new descriptor belongs to the result.
+    // SAFETY: the caller passes a number that no other owner uses. The new descriptor belongs to the returned value.
     unsafe {
         assert_eq!(libc::dup2(file.as_raw_fd(), number), number);
         OwnedFd::from_raw_fd(number)
     }
 }
 
-/// Asserts that the library has left alone a program, and the files that now have the numbers of its lost run. Then
-/// kills the program.
+/// Checks a lost run: one whose descriptors the application has replaced with its own file at the same numbers.
+/// Asserts that the library has neither closed nor written to the file at `numbers`, and kills the run's program.
 #[track_caller]
 pub fn assert_left_alone(path: &Path, numbers: &[i32], program: i32) {
     assert_eq!(std::fs::metadata(path).expect("it exists").len(), 0, "the library wrote to the application's file");
     for number in numbers {
         assert_eq!(std::fs::read_link(format!("/proc/self/fd/{number}")).expect("still open"), path);
     }
-    // SAFETY: an own child, which nothing else waits for.
+    // SAFETY: the program is a child of this process, and no other code waits for it.
     unsafe {
         libc::kill(program, libc::SIGKILL);
         libc::waitpid(program, std::ptr::null_mut(), 0);
@@ -279,7 +285,7 @@ pub fn assert_left_alone(path: &Path, numbers: &[i32], program: i32) {
 
 /// Sets a soft limit of this process, and returns the previous one.
 pub fn set_soft_limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
-    // SAFETY: a limit of this isolated process, read and written in a struct of its own.
+    // SAFETY: the calls read and write a struct of this function, and change only a limit of this isolated process.
     unsafe {
         let mut limit = std::mem::MaybeUninit::<libc::rlimit>::zeroed().assume_init();
         assert_eq!(libc::getrlimit(resource, &raw mut limit), 0);
@@ -290,7 +296,7 @@ pub fn set_soft_limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
     }
 }
 
-/// The children of this process, zombies and children with exit signal 0 included.
+/// The pids of this process's children, including zombies and children whose exit signal is 0.
 pub fn children() -> Vec<i32> {
     Snapshot::take().children.iter().map(|child| child.pid).collect()
 }
@@ -305,14 +311,15 @@ pub fn next_child() -> i32 {
     }
 }
 
-/// A pipe; the reader sees end of file once no writer is left.
+/// A pipe: the read end and the write end. The reader gets end of file once every copy of the write end is closed.
 pub fn pipe() -> (PipeReader, std::io::PipeWriter) {
     std::io::pipe().expect("a pipe")
 }
 
-/// A pseudo-terminal: the master and the slave.
+/// A new pseudo-terminal: its master and its slave.
 pub fn terminal() -> (OwnedFd, OwnedFd) {
-    // SAFETY: plain calls on descriptors that become owned here.
+    // SAFETY: each call gets a descriptor that this function has opened, and the returned values own both
+    // descriptors.
     unsafe {
         let ours = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
         assert!(ours >= 0 && libc::grantpt(ours) == 0 && libc::unlockpt(ours) == 0);
@@ -332,7 +339,8 @@ pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// The rounds of a stress test: a twentieth in `make test`, all with SPAWNFD_FULL (`make test-all`).
+/// The number of rounds of a stress test: a twentieth of `full`, at least 10, in `make test`; all of them if
+/// SPAWNFD_FULL is set (`make test-all`).
 pub fn rounds(full: usize) -> usize {
     if std::env::var_os("SPAWNFD_FULL").is_some() { full } else { (full / 20).max(10) }
 }
@@ -347,7 +355,7 @@ pub fn wait_success(mut child: Child) {
 #[cfg(target_arch = "x86_64")]
 pub fn exits_with(code: u8) -> Vec<u8> {
     const BASE: u64 = 0x40_0000;
-    // mov edi, code; mov eax, 60 (exit); syscall
+    // x86-64 machine code: mov edi, code; mov eax, 60 (exit); syscall.
     let text = [0xbf, code, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
     let size = (64 + 56 + text.len()) as u64;
     let mut elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
@@ -362,7 +370,7 @@ pub fn exits_with(code: u8) -> Vec<u8> {
     for half in [64_u16, 56, 1, 0, 0, 0] {
         elf.extend(half.to_le_bytes());
     }
-    // PT_LOAD, readable and executable.
+    // The program header: p_type is PT_LOAD (1), p_flags is PF_R | PF_X (5).
     for half in [1_u32, 5] {
         elf.extend(half.to_le_bytes());
     }
@@ -391,7 +399,7 @@ pub fn code(child: spawnfd::Result<Child>) -> spawnfd::Result<i32> {
 pub fn coarse_file_system(directory: &Path) -> bool {
     let path = c_path(directory);
     let none = std::ptr::null();
-    // SAFETY: C strings and null pointers; the mount namespace is this thread's own and ends with it.
+    // SAFETY: the calls read C strings and null pointers. The mounts are in this thread's new mount namespace.
     let mounted = unsafe {
         libc::unshare(libc::CLONE_NEWNS) == 0
             && libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0
@@ -406,7 +414,7 @@ pub fn coarse_file_system(directory: &Path) -> bool {
 /// Mounts, for this thread alone, an empty file system with noexec. Skips the test if the mount fails.
 pub fn mount_noexec(directory: &Path) -> bool {
     let (path, none) = (c_path(directory), std::ptr::null());
-    // SAFETY: C strings and null pointers; the mount namespace is this thread's own and ends with it.
+    // SAFETY: the calls read C strings and null pointers. The mounts are in this thread's new mount namespace.
     let mounted = unsafe {
         libc::unshare(libc::CLONE_NEWNS) == 0
             && libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0
@@ -418,7 +426,7 @@ pub fn mount_noexec(directory: &Path) -> bool {
     mounted
 }
 
-/// A new cgroup below this process's, removed when dropped.
+/// A new cgroup below the cgroup of this process. Dropping the value removes the cgroup.
 pub struct Cgroup(pub std::path::PathBuf);
 
 impl Cgroup {
@@ -441,7 +449,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// The numbers of the descriptors that the library keeps for spawns: sockets, and pidfds of this process's threads.
+/// The numbers of the descriptors that the library keeps open between spawns: sockets, and pidfds of this process's
+/// threads.
 pub fn library_descriptors() -> Vec<i32> {
     let is_own = |number: i32| {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
@@ -455,8 +464,9 @@ pub fn library_descriptors() -> Vec<i32> {
     kept.map(|(number, _)| *number).collect()
 }
 
-/// Like `assert_unchanged`, except for descriptors that the library may close and open again: its sockets, when a
-/// spawn fails, and the guard's table and one pidfd of the guard, which ends after a while without a job.
+/// Like `assert_unchanged`, but ignores descriptors that the library may close and open again. After a failed spawn
+/// it replaces its sockets. The guard (the helper process that kills trees whose owner has died) ends after a while
+/// without a job; the library then closes the guard's table and a pidfd of the guard.
 #[track_caller]
 pub fn assert_unchanged_except_sockets(before: &Snapshot) {
     let is_table = |target: &str| target.starts_with("/memfd:spawnfd-trees");
@@ -479,7 +489,7 @@ pub fn assert_unchanged_except_sockets(before: &Snapshot) {
     };
     let start = Instant::now();
     let (mut before, mut after) = now();
-    // A joined thread stays listed for a moment, and a guard for a second.
+    // A joined thread stays listed in /proc for a moment, and the guard runs on for about a second.
     while after != before && start.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(2));
         (before, after) = now();
@@ -487,21 +497,21 @@ pub fn assert_unchanged_except_sockets(before: &Snapshot) {
     leaks::assert_same(&before, &after);
 }
 
-/// Whether the kernel keeps the exit status of a process after it was reaped: Linux 6.15.
+/// Whether the kernel keeps the exit status of a process after the process was reaped (Linux 6.15 and later).
 pub fn kernel_keeps_exit_status() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel");
     let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
     (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }
 
-/// Makes memfd_create with MFD_EXEC fail with EACCES, for the calling thread, as vm.memfd_noexec=2 does. A memfd that
-/// does not ask to be executable is not refused.
+/// Makes memfd_create with MFD_EXEC fail with EACCES for the calling thread, as the sysctl vm.memfd_noexec=2 does.
+/// memfd_create without MFD_EXEC still works.
 pub fn deny_executable_memory() {
     const MFD_EXEC: u32 = 0x10;
     let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let answer = |value| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
-    // struct seccomp_data: the call's number at 0, the low half of the second argument at 24.
+    // In struct seccomp_data the number of the call is at offset 0, and the low half of its second argument at 24.
     let mut filter = [
         load(0),
         instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, libc::SYS_memfd_create as u32),
@@ -511,7 +521,8 @@ pub fn deny_executable_memory() {
         answer(libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: a flag of this thread, and a program that the kernel copies and checks.
+    // SAFETY: the first call sets a flag of this thread. The second passes a program, which the kernel copies and
+    // checks.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);

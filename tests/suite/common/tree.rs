@@ -12,10 +12,10 @@ use spawnfd::tree::{Tier, Tree, Want};
 use spawnfd::{Child, Command, Stdio};
 
 pub const TERM: i32 = libc::SIGTERM;
-/// Ample for a kill on a busy machine, and far shorter than the programs run.
+/// The time limit of a wait: longer than any kill takes on a busy machine, and far shorter than the programs run.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes one test body a test for each tier that ends the tree after the owner's death.
+/// Makes one test body a test for each tier (way to control a tree) that also ends the tree if its owner dies.
 macro_rules! every_tier {
     ($($name:ident: $body:expr;)*) => {$(
         mod $name {
@@ -40,9 +40,10 @@ macro_rules! every_tier {
 }
 pub(crate) use every_tier;
 
-/// Makes this process the subreaper of the test's orphans. It never reaps them, so no pid is reused meanwhile.
+/// Makes this process a subreaper: the kernel reparents the test's orphans to it. This process never reaps them, so
+/// no pid is reused during the test.
 pub fn become_subreaper() {
-    // SAFETY: a flag of this process.
+    // SAFETY: prctl takes integers and sets a flag of this process.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }, 0);
 }
 
@@ -54,14 +55,15 @@ pub struct Started {
 }
 
 impl Started {
-    /// Reads the next pid that the program prints.
+    /// Reads the next line of the program's output, which is a pid.
     pub fn pid(&mut self) -> i32 {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("own pipe");
         line.trim().parse().unwrap_or_else(|_| panic!("no number: {line:?}"))
     }
 
-    /// Reaps the program. Without group signals by pidfd, tells the tree beforehand, as docs/trees.md requires.
+    /// Waits for the program and reaps it. If the kernel lacks group signals by pidfd, the method first tells the
+    /// tree that the program has ended, as docs/trees.md requires.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         if !has_group_signals() {
@@ -77,10 +79,10 @@ impl Started {
     }
 }
 
-/// Whether the kernel has PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9). Without it a tree finds no process once its program
-/// has been reaped, unless the tree was told of the end before.
+/// Whether the kernel has PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9). Without this flag a tree finds no process after its
+/// program was reaped, unless `Tree::program_ended` was called before.
 pub fn has_group_signals() -> bool {
-    // SAFETY: numbers, and a null pointer where one is allowed.
+    // SAFETY: the call takes integers and a null pointer for the siginfo, which may be null.
     let answer = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, -1, 0, 0, 4) };
     answer != -1 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
 }
@@ -110,7 +112,7 @@ pub fn start_command(want: Want, configure: impl FnOnce(&mut Command<'static>)) 
     Started { tree, child, lines }
 }
 
-/// The state letter of a process; Z once it has ended and has not been reaped.
+/// The state letter of a process from /proc/PID/stat. It is Z for a zombie, and also for a process that is gone.
 pub fn state(pid: i32) -> char {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next()).unwrap_or('Z')
@@ -161,7 +163,7 @@ pub fn own_guard() -> i32 {
     guards[0]
 }
 
-/// The cgroups that a process has created below this process's cgroup, in any mount.
+/// The cgroups that the process `owner` has created below this process's cgroup, in any cgroup2 mount.
 pub fn groups_of(owner: i32) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounts = mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
@@ -174,32 +176,32 @@ pub fn groups_of(owner: i32) -> Vec<PathBuf> {
 
 /// Forks; the child runs `body` and exits. Returns the child's pid.
 pub fn fork(body: impl FnOnce()) -> i32 {
-    // SAFETY: the child has this thread only, and never returns.
+    // SAFETY: the child has only the calling thread, and ends by _exit.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-        // SAFETY: ends the child without running this process's destructors.
+        // SAFETY: _exit ends the child without running this process's destructors.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
     pid
 }
 
 pub fn kill(pid: i32, signal: i32) {
-    // SAFETY: to a process of this test, which has not been reaped.
+    // SAFETY: the process belongs to this test and has not been reaped.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// Reaps a child of this test, which must have succeeded or been killed.
+/// Reaps a child of this test. Asserts that the child has exited with 0 or was killed by SIGKILL.
 pub fn reap(pid: i32) {
     let mut status = 0;
-    // SAFETY: stores an int.
+    // SAFETY: waitpid stores an int.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert!(matches!(status, 0 | libc::SIGKILL), "{status:#x}");
 }
 
-/// Forks an owner, to be killed later: it runs `body`, which can send numbers to this process, and keeps `body`'s
-/// result.
+/// Forks a process, the owner of trees, that the test kills later. The owner runs `body`, which can send numbers to
+/// the test, and keeps the result of `body` alive. Returns the owner's pid and the reader of the numbers.
 pub fn fork_owner<T>(body: impl FnOnce(&dyn Fn(i32)) -> T) -> (i32, BufReader<std::io::PipeReader>) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let pid = fork(|| {
@@ -225,8 +227,9 @@ pub fn wait_for_some<T>(mut get: impl FnMut() -> Vec<T>) -> Vec<T> {
     got
 }
 
-/// A pid that is used twice: [`set_next_pid`] gives it to a program in the namespace of [`with_outer_proc_mounted`],
-/// and a process in the outer namespace has it, with children whose pids overlap [`unrelated_processes`].
+/// A pid that two processes have in different pid namespaces. A process of the outer namespace has it, and the pids
+/// of that process's children are those of [`unrelated_processes`]. In the inner namespace of
+/// [`with_outer_proc_mounted`], [`set_next_pid`] gives it to a program.
 pub const ROOT_PID: i32 = 20;
 const UNRELATED: i32 = 8;
 
@@ -242,17 +245,17 @@ pub fn set_next_pid(next: i32) {
     }
 }
 
-/// Runs `body` as pid 1 of a pid namespace whose /proc shows the outer namespace. Returns `false` if that is not
-/// possible.
+/// Runs `body` as pid 1 of a pid namespace, in which /proc shows the outer pid namespace. Returns `false` if this
+/// user cannot create the namespaces.
 pub fn with_outer_proc_mounted(body: impl FnOnce()) -> bool {
-    // SAFETY: changes this process's next child, and this process's mounts.
+    // SAFETY: unshare takes integers. It affects the children forked from now on, and this process's mounts.
     if unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) } != 0 {
         return false;
     }
-    // All processes that start here end with the first process of the namespace.
+    // This child is pid 1 of the outer namespace. When it ends, the kernel kills all processes of the namespace.
     reap(fork(|| {
         let none = std::ptr::null();
-        // SAFETY: the mounts belong to this process.
+        // SAFETY: the calls read C strings and null pointers, and change only the mounts of this process.
         unsafe {
             assert_eq!(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()), 0);
             let proc = c"proc".as_ptr();
@@ -264,7 +267,7 @@ pub fn with_outer_proc_mounted(body: impl FnOnce()) -> bool {
         let mut other = command.args(["-c", &script]).stdout(std::process::Stdio::piped()).spawn().expect("starts");
         assert_eq!(other.id() as i32, ROOT_PID);
         BufReader::new(other.stdout.take().expect("piped")).read_line(&mut String::new()).expect("own pipe");
-        // SAFETY: changes this process's next child only.
+        // SAFETY: unshare takes an integer, and affects only the children forked from now on.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
         reap(fork(body));
         let _ = other.kill().and_then(|()| other.wait());
@@ -272,7 +275,8 @@ pub fn with_outer_proc_mounted(body: impl FnOnce()) -> bool {
     true
 }
 
-/// Starts processes that belong to no tree. Their pids are also those of the outer [`ROOT_PID`]'s children.
+/// Starts processes that belong to no tree. The children of the outer process [`ROOT_PID`] have the same pids in
+/// their namespace.
 pub fn unrelated_processes() -> Vec<std::process::Child> {
     let sleep = || std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
     let unrelated_processes: Vec<_> = (0..UNRELATED).map(|_| sleep()).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Helpers for tests of zygotes.
+//! Helpers for tests of zygotes: parked processes that fork to start any program.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use spawnfd::{Command, Mode, Started, Warm, WarmOptions};
 
 use super::{code, retry_while_slow};
 
-/// Makes a raw system call, which affects this thread only. Returns `false` if the call is refused here.
+/// Makes a raw system call, which affects this thread only. Returns `false` if it fails with EPERM, EACCES, ENOSYS or
+/// EINVAL.
 #[track_caller]
 pub fn raw(number: libc::c_long, arguments: [usize; 3]) -> bool {
     // SAFETY: the callers pass integers, and pointers to objects that outlive the call.
@@ -19,7 +20,7 @@ pub fn raw(number: libc::c_long, arguments: [usize; 3]) -> bool {
 }
 
 pub fn prctl(option: i32, argument: usize) -> bool {
-    // SAFETY: integers; the option changes this thread only.
+    // SAFETY: prctl takes integers, and the options of the callers change this thread only.
     unsafe { libc::prctl(option, argument, 0, 0, 0) == 0 }
 }
 
@@ -32,7 +33,7 @@ pub fn zygote() -> Warm {
     warm
 }
 
-/// Starts a program with this `Warm`; returns how it was started.
+/// Starts a program with this `Warm` (owner of parked processes); returns how the program was started.
 #[track_caller]
 fn start(warm: &Warm) -> Started {
     retry_while_slow(warm, || {
@@ -43,13 +44,13 @@ fn start(warm: &Warm) -> Started {
     })
 }
 
-/// Asserts that the next start is cold, for this reason.
+/// Asserts that the next start uses no parked process, for this reason.
 #[track_caller]
 pub fn assert_goes_cold(warm: &Warm, reason: &'static str) {
     assert_eq!(start(warm), Started::Cold(reason), "{:?}", warm.stats());
 }
 
-/// Asserts that the zygote makes the next start.
+/// Asserts that the zygote starts the next program.
 #[track_caller]
 pub fn assert_zygote_used(warm: &Warm) {
     assert_eq!(start(warm), Started::Zygote, "{:?}", warm.stats());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A warm start gives a program the authority of a cold start. Exec can change capabilities, so a parked process may
-//! have other capabilities than the thread that started it.
+//! A program from a warm start (by a parked process) has the same authority as from a cold start. Exec can change
+//! capabilities, so a parked process may have other capabilities than the thread that parked it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,21 +12,21 @@ use spawnfd::{Command, Mode, Park, Stdio, Template, Warm, WarmOptions};
 use spawnfd_tests::confine::Confinement;
 use spawnfd_tests::{isolated, program, require_root, scratch};
 
-/// Every kind of warm start.
+/// Every kind of warm start: the mode, and whether the parked processes execute any program.
 const KINDS: [(Mode, bool); 4] =
     [(Mode::Reserve, false), (Mode::Fork, false), (Mode::Reserve, true), (Mode::Fork, true)];
 
-/// Leaves the calling thread one capability. An exec by root adds capabilities.
+/// Drops all capabilities of the calling thread but one. The thread stays root, so an exec adds capabilities.
 fn keep_only_kill() {
     Confinement::default().capabilities(&["kill"]).apply().expect("confined");
 }
 
-/// Makes the calling thread an ordinary user's, with one capability. Exec drops it.
+/// Makes the calling thread run as an ordinary user with one capability. An exec drops the capability.
 fn become_user_with_nice() {
     Confinement::default().user(54_321, 54_321).capabilities(&["sys_nice"]).apply().expect("confined");
 }
 
-/// A `Warm` filled by the calling thread, with each program parked by itself or with processes for any program.
+/// A `Warm` whose processes the calling thread has parked: for any program if `any`, else one for each program.
 fn warm(mode: Mode, any: bool, programs: &[&Path]) -> Warm {
     let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
     if any {
@@ -41,8 +41,8 @@ fn warm(mode: Mode, any: bool, programs: &[&Path]) -> Warm {
     warm
 }
 
-/// Runs `compare` in a thread confined by `confine`, with processes that were parked before the confinement, and with
-/// processes parked after.
+/// Runs `compare` in a thread confined by `confine`: with processes that were parked before the confinement, and with
+/// processes that the confined thread has parked.
 fn in_confined_thread(programs: &[&Path], confine: fn(), compare: impl Fn(&Warm) + Sync) {
     for (mode, any) in KINDS {
         let earlier = warm(mode, any, programs);
@@ -51,7 +51,7 @@ fn in_confined_thread(programs: &[&Path], confine: fn(), compare: impl Fn(&Warm)
                 confine();
                 let later = warm(mode, any, programs);
                 for warm in [&earlier, &later] {
-                    // Twice, because the first start may park a new process.
+                    // `compare` runs twice, because a new process may be parked after the first start.
                     for _ in 0..2 {
                         compare(warm);
                         warm.fill(Duration::from_secs(60));
@@ -77,7 +77,8 @@ fn exec_does_not_restore_dropped_capabilities() {
         let oracle = program("spawnfd-oracle");
         let programs = [Path::new("/bin/cat"), &oracle];
         in_confined_thread(&programs, keep_only_kill, |warm| {
-            // With no_new_privs, the exec of a cold child does not regain the bounding set. Without, it does.
+            // Without no_new_privs, a cold child of root regains all capabilities of the bounding set at exec. With
+            // no_new_privs it does not.
             for restricted in [true, false] {
                 let command = |path: &Path| {
                     let mut command = Template::open(path).expect("a template").command();
@@ -116,9 +117,9 @@ fn actions_have_the_callers_capabilities() {
         }
         let same = |warm: &Warm| assert_eq!(nice(Some(warm)), nice(None), "{:?}", warm.stats());
         let programs = [Path::new("/bin/true")];
-        // Fewer capabilities than an exec by root gives.
+        // This thread has fewer capabilities than an exec by root gives.
         in_confined_thread(&programs, keep_only_kill, same);
-        // More capabilities than an exec by another user keeps.
+        // This thread has more capabilities than an exec by an ordinary user keeps.
         in_confined_thread(&programs, become_user_with_nice, |warm| {
             assert_eq!(nice(None), Ok(0));
             same(warm);

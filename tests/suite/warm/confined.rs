@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that are parked under Landlock and a filter, or behind a sandbox program. Their programs see what a cold
-//! child under the same confinement sees.
+//! Processes that are parked under Landlock and a seccomp filter, or behind a sandbox program. A program from such a
+//! process has the same state as a cold child (one not from a parked process) under the same confinement.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn reading_only() -> Option<Arc<OwnedFd>> {
 
 /// Whether F_DUPFD_QUERY (Linux 6.10) or kcmp(2) works. Docker's profile refuses kcmp.
 fn can_compare_files() -> bool {
-    // SAFETY: integers.
+    // SAFETY: the calls take integers and change nothing.
     unsafe {
         let own = libc::getpid();
         libc::fcntl(0, 1027, 0) == 1 || libc::syscall(libc::SYS_kcmp, own, own, 0, 0, 0) == 0
@@ -109,7 +109,7 @@ fn only_a_command_with_the_same_ruleset_starts_warm() {
 fn a_further_ruleset_is_applied_at_the_start() {
     isolated!(|| {
         both_modes(|mode, ruleset| {
-            // The command asks for a second layer, and the process is parked in the first one.
+            // The command asks for a Landlock layer, and the process is parked in another layer already.
             let template = Template::open("/bin/sh").expect("it exists");
             let warm = warm(mode, &template, Park { no_new_privs: true, ..Park::default() });
             let mut command = template.command();
@@ -122,14 +122,14 @@ fn a_further_ruleset_is_applied_at_the_start() {
     });
 }
 
-/// Fields that differ between any two runs here: each run has its own session and pipes.
+/// Fields of the oracle's state that differ between any two runs in this file: each has its own session and pipes.
 const EACH_RUN: &[&str] =
     &["pid", "pgid", "sid", "mappings", "fds.1.inode", "fds.1.target", "fds.2.inode", "fds.2.target"];
-/// Fields that differ behind bwrap, which creates mounts (without privileges, in a user namespace) and stays as
-/// parent.
+/// Fields of the oracle's state that also differ between runs behind bwrap. bwrap creates mounts, in a user namespace
+/// if it is unprivileged, and stays the program's parent.
 const EACH_BWRAP: &[&str] = &["ppid", "namespaces.mnt", "namespaces.user"];
 
-/// The sandbox programs, with the fields that differ from run to run behind each.
+/// The sandbox programs, each with the state fields that differ between two runs behind it.
 fn sandboxes() -> Vec<(Sandbox, Vec<&'static str>)> {
     let env = Sandbox::new(["env"]).expect("it exists");
     let mut sandboxes = vec![(env, EACH_RUN.to_vec())];
@@ -142,7 +142,7 @@ fn sandboxes() -> Vec<(Sandbox, Vec<&'static str>)> {
     sandboxes
 }
 
-/// The command's output, if it succeeds.
+/// The output of a command; `None` if the command fails.
 fn seen(command: &mut Command<'_>) -> Option<Vec<u8>> {
     let output = command.stdin(Stdio::Null).run().expect("starts");
     output.status?.success().then_some(output.stdout)
@@ -151,7 +151,7 @@ fn seen(command: &mut Command<'_>) -> Option<Vec<u8>> {
 /// Changes many inherited attributes of this process and thread.
 fn change_inherited_state() {
     std::env::set_current_dir("/usr").expect("it exists");
-    // SAFETY: plain system calls on this process and this thread.
+    // SAFETY: the calls take integers and structs of this function, and change only this process and this thread.
     unsafe {
         libc::umask(0o027);
         libc::signal(libc::SIGINT, libc::SIG_IGN);
@@ -192,7 +192,8 @@ fn behind_a_sandbox_program_a_warm_program_sees_the_same() {
     });
 }
 
-/// The per-thread attributes. Of the namespaces, only those that no sandbox creates.
+/// The per-thread attributes in the oracle's output. Of the namespaces, it keeps net and uts, which no sandbox of
+/// this file creates.
 fn authority(json: &[u8]) -> Vec<(&'static str, serde_json::Value)> {
     let mut found = State::from_json(json).authority();
     let (_, namespaces) = found.iter_mut().find(|(name, _)| *name == "namespaces").expect("one of them");
@@ -200,7 +201,7 @@ fn authority(json: &[u8]) -> Vec<(&'static str, serde_json::Value)> {
     found
 }
 
-/// A change of the calling thread; returns `false` if it is refused here.
+/// A function that changes the calling thread. It returns `false` if the kernel refuses the change.
 type Change = fn() -> bool;
 
 const CHANGES: [(&str, Change); 7] = [
@@ -213,11 +214,11 @@ const CHANGES: [(&str, Change); 7] = [
     }),
     ("another user", || Confinement::default().user(54_321, 54_322).apply().is_ok()),
     ("capabilities", || {
-        // SAFETY: integers; the call changes this thread only.
+        // SAFETY: the call takes integers and changes this thread only.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, 0) == 0 }
     }),
     ("namespaces", || {
-        // SAFETY: as above.
+        // SAFETY: the call takes an integer and changes this thread only.
         unsafe { libc::unshare(libc::CLONE_NEWUTS | libc::CLONE_NEWNET) == 0 }
     }),
 ];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parked processes and zygotes, beyond the suites that run through every launcher.
+//! Tests of parked processes and zygotes (parked processes that fork). Other suites also start programs from parked
+//! processes, as one launcher of many.
 
 #[path = "../common/mod.rs"]
 mod common;

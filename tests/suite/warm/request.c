@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sends the reader of requests (crates/spawnfd-parked/common/request.c) messages that are nearly
- * right, and checks that what it accepts lies within the message. request.rs builds it with
- * sanitizers.
+ * Passes nearly valid messages to the reader of requests (crates/spawnfd-parked/common/request.c).
+ * Checks that the pointers of an accepted request point into the message. request.rs builds this
+ * program with sanitizers.
  *
  *     request ROUNDS SEED
  */
@@ -89,7 +89,7 @@ static size_t compose(char *message, uint32_t sources)
 		if (!sources)
 			step.op = SPAWNFD_OP_OPEN;
 		step.text = head.strings - 8;
-		/* The path is shorter than the struct of capabilities. */
+		/* The text is a path, which is shorter than the struct that this operation needs. */
 		if (step.op == SPAWNFD_OP_CAPABILITIES)
 			step.op = SPAWNFD_OP_TCSETPGRP;
 		if (step.op == SPAWNFD_OP_CALL) {
@@ -111,7 +111,7 @@ static void inside(const char *at, const char *from, const char *to)
 		abort();
 }
 
-/* The call refers to received sources, and to bytes within the strings. */
+/* Checks that a call refers only to received descriptors, and to bytes within the strings. */
 static void check_call(const struct spawnfd_step *step, uint32_t sources, const char *strings,
 		       const char *end)
 {
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
 
 		if (!whole)
 			length = draw() % (length + 1);
-		/* No byte beyond the required size: the sanitizer reports a read past the end. */
+		/* The sanitizer reports a read past `room`, the size that the reader gets. */
 		size_t room = length + 8 + draw() % 256;
 		char *message = malloc(room);
 

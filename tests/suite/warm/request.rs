@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fuzzes the reader of requests in parked processes: it accepts only valid requests, and reads only within the
-//! message.
+//! Fuzzes the C code with which a parked process reads requests. The code must accept only valid requests, and read
+//! only within the message.
 
 use std::process::Command;
 
@@ -30,7 +30,8 @@ fn fuzz() {
     for seed in ["1", "20261121"] {
         let output = Command::new(&program).args([rounds, seed]).output().expect("starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // Some changed requests must be accepted, or the reader would refuse every change for a trivial reason.
+        // The program prints how many requests were accepted, and how many of these were changed at random. If no
+        // changed request were accepted, the reader would refuse every change for a trivial reason.
         let text = String::from_utf8_lossy(&output.stdout);
         let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         assert!(numbers.len() == 2 && numbers[0] > 1000 && numbers[1] > 100, "{text}");

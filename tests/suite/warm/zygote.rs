@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that execute any program: zygotes and pools. They start programs, leave some commands to the clone
-//! launcher, and survive failures. The suites that run through every launcher test what their programs see.
+//! Parked processes that can execute any program: zygotes, which fork for it, and pools. The tests cover their
+//! starts, the commands that the library starts without them, and failures. Other suites test the state of their
+//! programs.
 
 use crate::common;
 use std::cell::Cell;
@@ -43,7 +44,7 @@ fn run(warm: &Warm, command: &mut Command<'_>) -> (Started, i32) {
 }
 
 fn root() -> bool {
-    // SAFETY: a query.
+    // SAFETY: geteuid takes no arguments and changes nothing.
     unsafe { libc::geteuid() == 0 }
 }
 
@@ -86,7 +87,7 @@ fn attributes_that_take_effect_before_exec_start_warm() {
             all[5].oom_score_adj(500);
             all[6].setsid();
             all[7].no_new_privs();
-            // From here on, only root may.
+            // Only root may perform the actions of the commands below.
             all[8].chroot("/");
             all[9].gid(65534).uid(65534);
             all[10].groups([1, 2, 3]);
@@ -140,7 +141,8 @@ fn only_the_start_after_a_death_is_cold() {
         command.warm(&warm);
         command.died();
         for expected in [Started::Cold("died"), started, started] {
-            // A run does not wait for exec, so a parked process that does not begin in time is killed.
+            // A run does not wait for exec. The library kills a parked process that does not begin in time, and the
+            // run then fails with `Stage::Killed`; the test repeats it.
             let mut run = || command.run().map_or_else(|error| Err(error.stage()), |output| Ok(output.started));
             let mut outcomes = std::iter::repeat_with(|| retry_while_slow(&warm, &mut run));
             assert_eq!(outcomes.find(|outcome| *outcome != Err(Stage::Killed)), Some(Ok(expected)));
@@ -163,8 +165,8 @@ fn a_process_parked_for_the_program_is_preferred() {
                 command
             };
             assert_eq!(run(&warm, &mut exit("exit 2")), (own, 2));
-            // The process parked for the program cannot serve these commands. The library notices early for the first
-            // command, late for the second.
+            // The process that is parked for the program cannot start these two commands, so the library falls back.
+            // It detects this early for the first command, and late for the second.
             assert_eq!(run(&warm, exit("exit 3").limit(libc::RLIMIT_DATA, Some(1 << 30), None)), (started, 3));
             assert_eq!(run(&warm, exit("exit $A").env("A", "4").env("LD_DEBUG", "")), (started, 4));
             assert_eq!(run(&warm, &mut exit("exit 5")), (own, 5));
@@ -214,8 +216,8 @@ fn failures_report_the_errors_of_exec() {
     });
 }
 
-/// The file is replaced after the owner has checked it, while an action of the child blocks. The new file must not be
-/// executed.
+/// The test replaces the program's file after the owner has checked the file, while an action of the child blocks.
+/// The child must not execute the new file.
 #[test]
 fn a_file_replaced_after_the_check_is_not_executed() {
     isolated!(|| {
@@ -239,8 +241,8 @@ fn a_file_replaced_after_the_check_is_not_executed() {
     });
 }
 
-/// Waits until a child blocks in the open of a FIFO, and returns its pid. It is the parked process, or another if
-/// that was too slow.
+/// Waits until a child blocks in the open of a FIFO, and returns the child's pid. The child is the parked process, or
+/// a cold child if the parked process was too slow.
 fn wait_for_opener() -> i32 {
     let opens = |pid: &i32| {
         let says = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
@@ -257,11 +259,11 @@ fn wait_for_opener() -> i32 {
 }
 
 fn kill(pid: i32, signal: i32) {
-    // SAFETY: a child of this process that has not been reaped.
+    // SAFETY: the pid belongs to a child of this process that has not been reaped.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// The parked processes, without the ended one that shows which clone call created them.
+/// The pids of the parked processes. The list leaves out a zombie by which the library learns which clone call works.
 fn parked() -> Vec<i32> {
     let waits =
         |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "spawnfd-zygote\n");
@@ -274,7 +276,7 @@ fn killed_parked_processes_are_replaced() {
         for (mode, started) in BOTH {
             let warm = any(mode, 2);
             let killed = parked();
-            // In Fork mode, also the zygote.
+            // In Fork mode the zygote counts too.
             let all = if mode == Mode::Fork { 3 } else { 2 };
             assert_eq!(killed.len(), all);
             killed.iter().for_each(|&pid| kill(pid, libc::SIGKILL));
@@ -354,7 +356,8 @@ fn many_threads_can_start_at_once() {
                 }
             });
             let stats = warm.stats();
-            // A confined process cannot verify that all its threads have the same filters.
+            // A confined process cannot verify that all its threads have the same seccomp filters. The library then uses
+            // no parked process (reason "seccomp").
             let confined = stats.cold.contains_key("seccomp");
             assert!(confined || stats.zygote + stats.pool > 0, "{stats:?}");
             assert!(cold_except_slow(&stats).keys().all(|reason| ["empty", "seccomp"].contains(reason)), "{stats:?}");
@@ -362,7 +365,7 @@ fn many_threads_can_start_at_once() {
     });
 }
 
-/// The host has several hundred descriptors, at low and high numbers.
+/// The host process has several hundred descriptors, at low and high numbers.
 #[test]
 fn parked_processes_hold_no_descriptor_of_the_host() {
     isolated!(|| {
@@ -376,7 +379,7 @@ fn parked_processes_hold_no_descriptor_of_the_host() {
             }
             let look = || {
                 for pid in parked() {
-                    // The process may have executed a program meanwhile, and ended.
+                    // Since the list was made, the process may have executed a program and ended.
                     let Ok(all) = open(pid) else { continue };
                     let all: Vec<_> = all.flatten().flat_map(|entry| fs::read_link(entry.path())).collect();
                     assert!(all.len() <= 8 && !all.iter().any(|target| target == Path::new("/etc/passwd")), "{all:?}");
@@ -391,14 +394,15 @@ fn parked_processes_hold_no_descriptor_of_the_host() {
     });
 }
 
-/// The zygote closes the descriptors that it has passed to its children.
+/// The zygote closes its copies of the descriptors that it has received for its children.
 #[test]
 fn a_zygote_keeps_no_descriptor_of_its_starts() {
     isolated!(|| {
         let warm = any(Mode::Fork, 1);
         let Some(pid) = parked().into_iter().min() else { panic!("no zygote") };
         let count = || fs::read_dir(format!("/proc/{pid}/fd")).map(Iterator::count).ok();
-        // Only root can read its directory. The zygote may still hold the two descriptors that it has just received.
+        // Only root can read the zygote's fd directory. At this point the zygote may still have open the two
+        // descriptors that it has just received.
         let Some(before) = count() else { return spawnfd_tests::skip("cannot read /proc/PID/fd") };
         let (reader, writer) = common::pipe();
         for number in 3..9 {
@@ -406,7 +410,7 @@ fn a_zygote_keeps_no_descriptor_of_its_starts() {
             assert_eq!(run(&warm, command.descriptor(&writer, number)).0, Started::Zygote);
             assert_eq!(command.chdir("/nowhere").warm(&warm).refused("no such directory").errno(), Errno::ENOENT);
         }
-        // The count returns to the same level after each start.
+        // After each start, the number of the zygote's descriptors returns to its earlier value.
         eventually("the descriptors of each start are closed", || count().is_some_and(|now| now <= before));
         drop(writer);
         assert_eq!(std::io::read_to_string(reader).expect("own pipe"), "", "no process has the other end");
