@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs as futures: on any executor, without a thread for each; output and input through tokio's traits.
+//! Runs as futures. They work on any executor and need no thread for each run. Output and input implement tokio's
+//! traits.
 
 use crate::common;
 use std::fs;
@@ -45,7 +46,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// tokio without its reactor, signals and processes: one thread and a clock.
+/// Runs a future on a tokio runtime that has only one thread and a clock: no reactor, signals or processes.
 fn tokio_block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async { timeout(LONG, future).await.expect("in time") })
@@ -106,7 +107,8 @@ fn end_idle_threads_waits_until_they_are_gone() {
             block_on(Command::new("true").run_async(&Run::new())).expect("runs");
             spawnfd::end_idle_threads();
             assert_eq!(threads(), before);
-            // The guard runs on for a while, and so does the thread that reaps it.
+            // The guard, the process that kills trees whose owner has died, runs on for a while after the last job.
+            // So does the thread that reaps the guard.
             Command::new("true").start(&Run::new()).and_then(|job| job.wait()).expect("runs");
             spawnfd::end_idle_threads();
             assert_eq!((threads(), common::children()), (before, [].into()));
@@ -135,7 +137,7 @@ fn end_idle_threads_is_safe_while_runs_start() {
                 });
             }
         });
-        // Calls it in the engine's own thread, which cannot wait for its own end.
+        // The callback calls `end_idle_threads` in the engine thread, which cannot wait for its own end.
         let (sender, receiver) = std::sync::mpsc::channel();
         let done = move |output| {
             spawnfd::end_idle_threads();
@@ -244,14 +246,14 @@ fn dropping_a_waker_may_use_the_job_or_limiter() {
         assert_eq!(looked.load(Ordering::SeqCst), 1, "replaced");
         drop(waits);
         assert_eq!(looked.load(Ordering::SeqCst), 2, "dropped");
-        // A waker that holds a permit, and releases it when dropped.
+        // This waker holds a permit, and releases the permit when it is dropped.
         let limiter = Limiter::new(1);
         let place = std::sync::Mutex::new(limiter.try_acquire());
         let mut acquiring = Box::pin(limiter.acquire_async());
         let gives_back = calls_on_drop(move || drop(place.lock().expect("not poisoned").take()));
         assert!(acquiring.as_mut().poll(&mut Context::from_waker(&gives_back)).is_pending());
         drop(gives_back);
-        // The next waker replaces it, which releases the permit.
+        // The poll replaces the waker, and thereby drops it: the permit is released.
         assert!(acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert!(acquiring.take().is_some());
     });

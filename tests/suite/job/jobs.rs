@@ -72,7 +72,8 @@ fn a_second_stop_does_not_extend_the_grace() {
     });
 }
 
-/// Blocks the engine's thread in another run's callback, until the result is dropped.
+/// Blocks the engine thread (the library's thread that runs jobs) in the callback of another run. Dropping the
+/// returned value ends the block.
 fn block_the_engine() -> std::sync::mpsc::Sender<()> {
     let (here, arrived) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
@@ -272,7 +273,7 @@ fn a_consumer_can_change_to_dropping_and_to_chunks() {
                 _ => {}
             }
         }
-        // Earlier bytes may have been dropped by then.
+        // The job keeps a limited amount of output, so it may have dropped earlier bytes.
         assert!(rest.ends_with(b"end"), "chunks instead of lines");
     });
 }
@@ -376,7 +377,7 @@ fn leftovers_are_killed_and_named() {
             let [left] = &output.leftovers[..] else { panic!("{:?}", output.leftovers) };
             assert_eq!((left.pid.to_string(), &left.name[..], left.fate), (pid.clone(), "sleep", Fate::Killed));
             eventually("it is killed", || !is_alive(&pid));
-            // In a process group of its own, as a shell with job control does.
+            // With `set -m` (job control), the shell starts the leftover in a new process group.
             let line = "set -m; sleep 1000 >/dev/null 2>&1 & echo $!; exec true";
             let output = Command::new("/bin/bash").args(["-c", line]).run_with(&Run::new().tree(want)).expect("runs");
             assert_eq!(output.leftovers.len(), 1, "{want:?}: {output:?}");
@@ -396,8 +397,9 @@ fn setresuid_works_while_leftovers_are_killed() {
         for _ in 0..common::rounds(100) {
             let output = start("sleep 1000 & sleep 1000 & sleep 1000 &", &Run::new().drain(Duration::ZERO)).wait();
             assert_eq!(output.expect("a job result").leftovers.len(), 3);
-            // libc makes every thread change its ids, by a signal, and waits for all of them.
-            // SAFETY: changes nothing.
+            // libc's setresuid signals every thread to change its ids, and waits for all of them. A thread that
+            // blocks this signal would hang the call.
+            // SAFETY: setresuid with -1 changes no id.
             assert_eq!(unsafe { libc::setresuid(u32::MAX, u32::MAX, u32::MAX) }, 0);
         }
     });
@@ -412,7 +414,7 @@ fn detached_leftovers_live_on() {
             let pid = text(&output).trim().to_owned();
             assert_eq!((output.leftovers.len(), output.leftovers[0].fate), (1, Fate::Detached));
             assert!(is_alive(&pid));
-            // SAFETY: a process that this test started.
+            // SAFETY: kill takes integers, and the process belongs to this test.
             unsafe { libc::kill(pid.parse().expect("a number"), libc::SIGKILL) };
         }
     });
@@ -468,7 +470,7 @@ fn adopted_leftovers_live_on_after_the_pipes_close() {
             let run = Run::new().tree(want).leftovers(Leftovers::Adopt);
             let line = "cat <&3 >/dev/null 2>&1 & echo $!";
             let adopt = || {
-                // cat runs until this end is closed, or the job kills cat.
+                // cat runs until `ours` is closed or the job kills cat.
                 let (theirs, ours) = std::io::pipe().expect("a pipe");
                 let mut command = sh(line);
                 command.descriptor(std::os::fd::OwnedFd::from(theirs), 3);
@@ -480,7 +482,7 @@ fn adopted_leftovers_live_on_after_the_pipes_close() {
                 (job, text(&output).trim().to_owned(), ours)
             };
             let (job, pid, _ours) = adopt();
-            // The start and end of another run make the engine iterate.
+            // The engine thread loops at the start and the end of another run. It must not kill the adopted process.
             assert!(start("exit 0", &Run::new()).wait().expect("a job result").ok());
             assert!(is_alive(&pid), "{want:?}");
             drop(job);
@@ -550,7 +552,8 @@ fn finished_jobs_hold_no_engine_descriptors() {
 /// A program that ends on SIGTERM, and not before.
 const ENDS_ON_SIGTERM: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done";
 
-/// Stops such a program while the effect of `meanwhile` lasts. Dropping the result of `meanwhile` undoes the effect.
+/// Stops a program of [`ENDS_ON_SIGTERM`] after calling `meanwhile`, whose effect hinders the library. Dropping the
+/// result of `meanwhile` undoes the effect.
 fn assert_stop_works_while<T>(meanwhile: impl Fn() -> T) {
     for want in [None, Some(Want::Group), Some(Want::Auto)] {
         let mut run = Run::new().window(100);
@@ -573,13 +576,14 @@ fn stop_works_without_pidfd_open() {
     });
 }
 
-/// Lowers the limit of open files, so that no descriptor is free; dropping it restores the limit.
+/// While a value of this type exists, the limit of open files is so low that no descriptor is free. Dropping the
+/// value restores the limit, which is its field.
 struct NoMoreFiles(libc::rlimit);
 
 impl NoMoreFiles {
     fn now() -> NoMoreFiles {
         let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: fills in one rlimit, and reads one.
+        // SAFETY: getrlimit stores one rlimit, and setrlimit reads one.
         unsafe {
             assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before), 0);
             let none = libc::rlimit { rlim_cur: 3, ..before };
@@ -591,7 +595,7 @@ impl NoMoreFiles {
 
 impl Drop for NoMoreFiles {
     fn drop(&mut self) {
-        // SAFETY: reads one rlimit.
+        // SAFETY: setrlimit reads one rlimit.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.0) };
     }
 }
@@ -604,13 +608,14 @@ fn stop_works_without_a_free_descriptor() {
 #[test]
 fn leftovers_are_found_after_descriptors_ran_out() {
     isolated!(|| {
-        // The process is in another group than the shell, and an orphan.
+        // The sleep process is an orphan, and in another process group than the shell.
         let line = "(set -m; sleep 1000 >/dev/null 2>&1 & echo $!); read x";
         let job = start(line, &Run::new().tree(Want::Group).writable(10).window(100));
         let (left, _) = read_until(&job, 0, "\n");
         let no_more = NoMoreFiles::now();
         job.signal(libc::SIGWINCH, true).expect("a signal");
-        // By now the engine has searched the tree, or the delay makes no difference.
+        // In these 50 ms the engine thread usually searches the tree, which fails. The test also passes if it does
+        // not.
         std::thread::sleep(Duration::from_millis(50));
         drop(no_more);
         job.write(b"\n").expect("stdin is open");
@@ -623,7 +628,8 @@ fn leftovers_are_found_after_descriptors_ran_out() {
 #[test]
 fn a_failed_search_reports_unknown_leftovers() {
     isolated!(|| {
-        // The first is known by its session, the second only by an earlier search.
+        // The library can find the first sleep process by its session. It knows the second, in a new session, only
+        // from an earlier search.
         for line in
             ["sleep 1000 >/dev/null 2>&1 & echo $!; read x", "setsid sleep 1000 >/dev/null 2>&1 & echo $!; read x"]
         {
@@ -657,10 +663,10 @@ fn reused_job_descriptors_are_left_alone() {
         let file =
             fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("own directory");
         let run = Run::new().tree(Want::Group).writable(10).window(100);
-        // The descriptors of the engine are not replaced.
+        // The test replaces the descriptors of later jobs, but not those of this job and of the engine.
         let other = start("read x; echo $x", &run);
-        // The loss is found by a write, by the next poll, or by an event of the old file, which a forked child keeps
-        // open.
+        // The library detects the loss of a job's descriptors in one of three ways: by a write, by the next poll, or
+        // by an event of the old file, which a forked child keeps open.
         for (told, copied) in [(true, false), (false, false), (false, true)] {
             let (theirs, mut ours) = std::io::pipe().expect("a pipe");
             let mut command = sh(match copied {
@@ -672,10 +678,10 @@ fn reused_job_descriptors_are_left_alone() {
             let job = command.start(&run).expect("starts");
             job.write(if copied { b"a\n" } else { b"a" }).expect("stdin is open");
             read_until(&job, 0, if copied { "a\n" } else { "a" });
-            // SAFETY: the forked child makes no call but pause.
+            // SAFETY: the forked child only calls pause.
             let copy = copied.then(|| unsafe { libc::fork() });
             while copy == Some(0) {
-                // SAFETY: sleeps until it is killed.
+                // SAFETY: pause takes no arguments. The forked child sleeps until the test kills it.
                 unsafe { libc::pause() };
             }
             let numbers: Vec<i32> = Snapshot::take().fds.into_keys().filter(|fd| !before.contains_key(fd)).collect();
@@ -693,7 +699,7 @@ fn reused_job_descriptors_are_left_alone() {
             drop(job);
             common::assert_left_alone(&path, &numbers, program);
             if let Some(copy) = copy {
-                // SAFETY: own child.
+                // SAFETY: the calls take integers, and `copy` is a child of this test.
                 unsafe {
                     libc::kill(copy, libc::SIGKILL);
                     libc::waitpid(copy, std::ptr::null_mut(), 0);

@@ -85,7 +85,8 @@ fn a_permit_is_released_with_the_result() {
     });
 }
 
-/// A callback runs in the engine's thread, which would have to end the run that it waits for.
+/// A callback runs in the library's engine thread. If the callback waited there for a run, the engine thread could
+/// not end that run, so the library returns an error.
 #[test]
 fn blocking_in_a_callback_is_an_error() {
     isolated!(|| {
@@ -148,7 +149,7 @@ fn tasks_wait_for_a_permit_without_a_thread() {
                 assert_eq!(output.expect("runs").code(), Some(2));
             }
             assert!(most <= before + 1, "{most} threads, the engine's included");
-            // A dropped future leaves the queue.
+            // Dropping a future removes it from the limiter's queue.
             let held = [(); 3].map(|()| limiter.try_acquire().expect("a free permit"));
             let mut command = sh("exit");
             let waited = tokio::time::timeout(Duration::from_millis(20), limiter.run_async(&mut command, &run)).await;
@@ -181,8 +182,8 @@ async fn join_all<F: Future + Unpin>(futures: Vec<F>, mut each: impl FnMut()) ->
     done
 }
 
-/// Threads acquire and release permits while the process forks. In the forked child all permits are free, and it can
-/// queue.
+/// Threads acquire and release permits while the process forks. In the forked child all permits are free, and the
+/// child can wait for a permit.
 #[test]
 fn a_forked_child_has_permits_of_its_own() {
     isolated!(|| {

@@ -27,7 +27,7 @@ fn within(limits: Limits) -> Run {
     Run::new().limits(limits).timeout(LONG).grace(Duration::from_secs(60))
 }
 
-/// Like `within`, without a cgroup.
+/// A run with these limits in the guard tier, which has no cgroup: rlimits enforce the limits.
 fn without_cgroup(limits: Limits) -> Run {
     within(limits).tree(Want::Guard)
 }
@@ -49,7 +49,7 @@ fn actions_of_a_run_do_not_count_against_max_actions() {
     isolated!(|| {
         let null = std::fs::File::open("/dev/null").expect("it exists");
         let mut command = Command::new("/bin/true");
-        // As many descriptors as there may be actions.
+        // The command has the greatest allowed number of actions, one for each descriptor.
         for number in 0..MAX_ACTIONS {
             command.descriptor(null.try_clone().expect("a copy"), 300 + number as i32);
         }
@@ -89,7 +89,7 @@ fn a_cpu_time_limit_applies_to_the_tree_in_a_cgroup() {
         if !has_cgroups() {
             return;
         }
-        // No single process uses half of the limit.
+        // The processes together exceed the limit of CPU time, but no single process uses half of it.
         let line = "i=0; while [ $i -lt 200 ]; do sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done'; done";
         let limits = Limits::new().cpu_time(Duration::from_millis(700));
         let output = sh(line).run_with(&within(limits)).expect("runs");
@@ -114,7 +114,7 @@ fn a_cpu_time_limit_applies_to_each_process_without_a_cgroup() {
             (Some(24), true),
             "whole seconds"
         );
-        // A child of the program reaches the limit; and a program that ignores SIGXCPU.
+        // First a child of the program reaches the limit, then a program that ignores SIGXCPU.
         let output = sh(&format!("sh -c '{BURN}'; exit $?")).run_with(&without_cgroup(limits)).expect("runs");
         assert_reached(&output, Resource::CpuTime, Enforcer::Rlimit);
         let deaf = format!("trap '' XCPU; {BURN}");
@@ -135,11 +135,11 @@ fn a_memory_limit_applies_to_each_process_without_a_cgroup() {
         let output = Command::new("perl").args(["-e", "$x = 'x' x (400 << 20); print 1"]).run_with(&run).expect("runs");
         assert_eq!((output.stop, output.ok(), by(&output)), (Stop::Exited, false, vec!["memory (rlimit)".into()]));
         assert_eq!(sh("ulimit -v").run_with(&run).expect("runs").text(), format!("{}\n", 256 << 10));
-        // A lower limit of the command's own stays.
+        // If the command itself sets a lower limit than the run, the command's limit applies.
         let mut lower = sh("ulimit -v");
         lower.limit(9, Some(200 << 20), Some(200 << 20));
         assert_eq!(lower.run_with(&run).expect("runs").text(), format!("{}\n", 200 << 10));
-        // The command has no limit of its own.
+        // The limit of the earlier runs does not apply to a run without limits.
         assert_eq!(sh("ulimit -v").run().expect("runs").text(), "unlimited\n");
     });
 }
@@ -155,7 +155,7 @@ fn a_limit_that_cannot_be_enforced_is_an_error() {
         for limits in [Limits::new().memory(1 << 30), Limits::new().pids(9), Limits::new().cpu_time(LONG)] {
             refused(limits.enforce(Enforce::Cgroup));
         }
-        // SAFETY: no arguments.
+        // SAFETY: getuid takes no arguments and changes nothing.
         if unsafe { libc::getuid() } == 0 {
             refused(Limits::new().pids(9));
         }
@@ -170,7 +170,7 @@ fn a_limit_that_cannot_be_enforced_is_an_error() {
 #[test]
 fn a_pids_limit_is_polled_for_root_without_a_cgroup() {
     isolated!(|| {
-        // SAFETY: no arguments.
+        // SAFETY: getuid takes no arguments and changes nothing.
         if unsafe { libc::getuid() } != 0 {
             return skip("RLIMIT_NPROC enforces the limit for users other than root");
         }
@@ -218,7 +218,8 @@ fn a_memory_limit_applies_to_the_tree_in_a_cgroup() {
         if !has_controllers(limits) {
             return;
         }
-        // No single process is too large, and the kernel does not kill the shell itself.
+        // The two processes together exceed the limit of memory, but no single process does. The kernel kills one of
+        // them, not the shell.
         let part = "perl -e '$n = 40 << 20; $x = \"x\" x $n; sleep 1000'";
         let output = sh(&format!("{part} & {part} & wait; exit 0")).run_with(&within(limits)).expect("runs");
         assert_reached(&output, Resource::Memory, Enforcer::Cgroup);

@@ -40,13 +40,14 @@ fn in_engine(mut command: Command<'static>, run: &Run) -> Output {
     receiver.recv().expect("a message").expect("runs")
 }
 
-/// Runs a command in the caller's thread and in the library's thread.
+/// Runs a command twice, in the caller's thread and in the library's engine thread, and checks both outputs.
 fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
     check(in_caller(command(), run));
     check(in_engine(command(), run));
 }
 
-/// Like `both`, with a timeout that ends after the program has created its file, and before anything else ends.
+/// Runs a command in the caller's thread and in the engine thread, with a timeout, and checks both outputs. The
+/// timeout is long enough for the program to create its file first, and shorter than the grace and drain times.
 fn both_timed_out(command: impl Fn(&Path) -> Command<'static>, check: impl Fn(Output)) {
     let run = Run::new().grace(LONG).drain(LONG);
     let in_time = |runner: fn(Command<'static>, &Run) -> Output| {
@@ -203,11 +204,11 @@ fn a_grandchild_that_holds_the_output_is_named() {
                 let Drain::Cut(holders) = &output.drain else { panic!("{:?}", output.drain) };
                 assert_eq!(holders, &[pid]);
                 assert!(is_alive(&pid.to_string()), "the process is left alone");
-                // SAFETY: a process that this test started.
+                // SAFETY: kill takes integers, and the process belongs to this test.
                 unsafe { libc::kill(pid as i32, libc::SIGKILL) };
             },
         );
-        // A process that has closed the streams delays nothing.
+        // A leftover process that has closed its output streams does not delay the result.
         both(
             || leaves("(exec >&- 2>&-; : >\"$0\"; exec sleep 1000)"),
             &run,
@@ -235,7 +236,8 @@ fn given_streams_are_not_captured() {
     });
 }
 
-/// A run replaces the command's streams only for itself, also if the run fails.
+/// A run replaces the command's streams only for its own child. Afterwards the command has its earlier streams, also
+/// if the run failed.
 #[test]
 fn a_run_does_not_change_the_commands_streams() {
     isolated!(|| {
@@ -284,7 +286,7 @@ fn runs_can_be_cancelled_from_many_threads() {
                         handle.cancel();
                         let output = receiver.recv().expect("a message").expect("runs");
                         match output.stop {
-                            // Cancelled while it was ending.
+                            // The run was cancelled while its program was ending by itself.
                             Stop::Cancelled if quick && output.code() == Some(0) => {}
                             Stop::Cancelled => assert_eq!(output.signal(), Some(15)),
                             Stop::Exited => assert!(quick && output.ok()),
@@ -353,7 +355,8 @@ fn a_callback_can_start_the_next_run() {
 fn the_engine_ends_after_a_failed_start() {
     isolated!(|| {
         let before = Snapshot::take();
-        // The run's guard is started first, which takes long enough for the engine to sleep by then.
+        // The library starts the run's guard (a helper process) before the program. This takes so long that the
+        // engine thread sleeps when the start of the program fails.
         let run = Run::new().tree(Want::Guard);
         for _ in 0..3 {
             let error = Command::new("/nowhere").run_then(&run, |_| ()).expect_err("no program");
@@ -427,7 +430,7 @@ fn reused_run_descriptors_are_left_alone() {
         for fd in &theirs {
             assert_eq!(fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("still open"), path);
         }
-        // SAFETY: an own child, which nothing else waits for.
+        // SAFETY: the program is a child of this process, and no other code waits for it.
         unsafe {
             libc::kill(program, libc::SIGKILL);
             libc::waitpid(program, std::ptr::null_mut(), 0);
@@ -441,7 +444,7 @@ fn a_failed_run_kills_its_program() {
         let directory = scratch();
         let path = directory.path().join("pids");
         let line = format!("sleep 1000 & echo $$ $! >{0}.new; mv {0}.new {0}; wait", path.display());
-        // This runs before the library watches the program.
+        // The library calls this closure before it watches the program.
         let confine = || {
             eventually("both processes run", || path.exists());
             confine::deny(&[("ppoll", libc::ENOMEM)]).expect("confined");
@@ -465,9 +468,10 @@ fn a_run_kills_its_tree_after_a_foreign_reap() {
         let mut reaped = false;
         let reap = || {
             if !std::mem::replace(&mut reaped, true) {
-                // SAFETY: stores nothing; the program is the only child.
+                // SAFETY: waitpid stores nothing, and the program is the only child.
                 assert!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0);
-                // Otherwise the kernel would report how the program ended (Linux 6.15).
+                // From Linux 6.15 on, the kernel reports the status of a reaped process by an ioctl, so the test
+                // refuses ioctl.
                 confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
             }
             false
@@ -518,7 +522,7 @@ fn a_panicking_callback_does_not_affect_other_runs() {
     });
 }
 
-/// Panics when used in the way that `when` names, except in the thread that created it.
+/// A value that panics when it is used in the way that `when` names. In the thread that created it, it never panics.
 struct Panics {
     when: &'static str,
     made_in: std::thread::ThreadId,
@@ -551,7 +555,7 @@ impl Drop for Panics {
 fn panics_in_input_wakers_and_payloads_do_not_affect_other_runs() {
     isolated!(|| {
         let other = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
-        // Input bytes that panic.
+        // Case 1: the value that holds the run's input panics.
         let fed = |when| {
             let run = Run::new().input(SharedBytes::new(Panics::when(when)));
             let job = sh("sleep 0.1; cat").start(&run).expect("starts");
@@ -561,12 +565,12 @@ fn panics_in_input_wakers_and_payloads_do_not_affect_other_runs() {
         let error = fed("read").expect_err("reading the input panics");
         assert_eq!((error.stage(), error.errno()), (Stage::Capture, Errno::EIO), "{error}");
         assert_eq!(fed("dropped"), Ok(Some(b"x".to_vec())));
-        // A waker that panics when its job is dropped.
+        // Case 2: a waker panics when its job is dropped.
         let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
         let panics = Panics::when("dropped");
         job.when_writable(Waker::new(move || panics.now("woken")));
         drop(job);
-        // A panic payload that panics when dropped.
+        // Case 3: a callback panics with a payload that panics again when it is dropped.
         let (sender, receiver) = channel::<()>();
         let panics = Panics::when("dropped");
         let done = move |_| {
@@ -598,7 +602,7 @@ fn a_callback_can_use_512_kib_of_stack() {
 #[test]
 fn a_program_started_in_a_callback_has_the_hosts_signal_mask() {
     isolated!(|| {
-        // SAFETY: a set of the thread's own, filled before it is used.
+        // SAFETY: sigemptyset fills the set, which belongs to this function, before it is read.
         unsafe {
             let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
             libc::sigemptyset(set.as_mut_ptr());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs in a terminal of their own.
+//! Runs that get a new terminal each.
 
 use std::fs;
 use std::time::Duration;
@@ -30,7 +30,8 @@ fn a_run_in_a_terminal_is_read_written_and_resized() {
     });
 }
 
-/// The actions that a run adds for its terminal do not count as the caller's.
+/// An error names an action by its number among the caller's actions. The actions that a run adds for its terminal do
+/// not count.
 #[test]
 fn errors_in_a_terminal_run_name_the_callers_action() {
     isolated!(|| {
@@ -78,7 +79,7 @@ fn output_left_in_the_terminal_is_read_at_the_end() {
             while (time < $begun + 2) { my $w = syswrite STDOUT, "x" x 100; $n += $w // 0; }
             open my $f, ">", $ARGV[0]; print $f "$n\n";' "$0""#;
         let run = Run::new().terminal(TerminalSize::default()).drain(Duration::ZERO).keep(1 << 20, 0);
-        // Nothing reads the events.
+        // The test does not read the events, so their queue fills.
         let events = EventOptions { max_bytes: 100, ..EventOptions::default() };
         let mut command = Command::new("sh");
         let (job, _events) = command.args(["-c", fill]).arg(&written).start_events(&run, events).expect("starts");
@@ -100,7 +101,7 @@ fn a_process_that_holds_the_terminal_is_named() {
 }
 
 fn cpu_of_this_thread() -> Duration {
-    // SAFETY: all-zero is a valid value, which the kernel fills in.
+    // SAFETY: an all-zero rusage is valid, and getrusage stores one rusage.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
@@ -116,8 +117,8 @@ fn output_after_the_terminal_was_closed_for_a_while_is_read() {
         let run = Run::new().terminal(TerminalSize::default()).window(1000).keep(1 << 20, 0);
         let line = "echo early; exec </dev/null >/dev/null 2>&1; sleep 0.2; seq 20000 >/dev/tty; exit 7";
         let expected: String = (1..=20000).map(|number| format!("{number}\r\n")).collect();
-        // With input, the library has one more descriptor of the terminal, which it closes once everything is
-        // written.
+        // For a run with input, the library opens one more descriptor of the terminal. It closes this descriptor once
+        // it has written all input.
         for run in [run.clone(), run.input(&b"x\n"[..])] {
             for output in [
                 sh(line).run_with(&run).expect("runs"),
@@ -129,7 +130,7 @@ fn output_after_the_terminal_was_closed_for_a_while_is_read() {
                 assert!(text.ends_with(&expected), "{} bytes", text.len());
             }
         }
-        // The library does not poll the terminal meanwhile.
+        // While no process has the terminal open, the library must not poll it in a busy loop.
         let before = cpu_of_this_thread();
         let run = Run::new().terminal(TerminalSize::default());
         assert!(sh("exec </dev/null >/dev/null 2>&1; sleep 1").run_with(&run).expect("runs").ok());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that SIGKILL does not end. The run ends without them and names them; the library reaps them when they
-//! end.
+//! Programs that the library cannot end by SIGKILL. The run ends while the program still runs, and its output names
+//! the program. The library reaps the program when it ends.
 
 use std::fs::{Permissions, set_permissions};
 use std::io::PipeWriter;
@@ -26,11 +26,11 @@ const GRACES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(50)];
 
 type Runner = fn(&mut Command<'static>, &Run) -> Output;
 
-/// Each runner, with a grace of its own.
+/// The ways to run a command, each with its grace time (between SIGTERM and SIGKILL).
 const RUNNERS: [(Runner, Duration); 2] = [(here, GRACES[0]), (in_the_engine, GRACES[1])];
 
-/// Runs `body` in a forked child that an unprivileged user owns. The path is that of `spawnfd-setuid`, which this
-/// user may not kill. At the end all children must be reaped.
+/// Runs `body` in a forked child that belongs to an unprivileged user. `body` gets the path of `spawnfd-setuid`, a
+/// set-uid root program that this user may not kill. At the end all children must be reaped.
 fn as_user(body: impl FnOnce(&Path)) {
     if !require_root() {
         return;
@@ -40,8 +40,8 @@ fn as_user(body: impl FnOnce(&Path)) {
     set_permissions(&program, Permissions::from_mode(0o4755)).expect("own file");
     wait_for(fork(|| {
         Confinement::default().user(UNPRIVILEGED, UNPRIVILEGED).apply().expect("confined");
-        // After the change of ids, /proc/self belongs to root.
-        // SAFETY: a flag of this process.
+        // After the change of ids the process is not dumpable, so /proc/self belongs to root. This call undoes that.
+        // SAFETY: prctl takes integers and sets a flag of this process.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1) }, 0);
         if Command::new(&program).run().expect("runs").code() == Some(77) {
             return skip("no set-uid program becomes root here (nosuid, no_new_privs)");
@@ -56,7 +56,7 @@ fn accept_signals_without_effect() {
     confine::deny(&[("pidfd_send_signal", 0)]).expect("confined");
 }
 
-/// Gives a command a pipe as stdin. The program ends when the returned writer is dropped.
+/// Gives a command a pipe as stdin. The program, `spawnfd-setuid`, ends when the returned writer is dropped.
 fn with_stdin_pipe(mut command: Command<'static>) -> (Command<'static>, PipeWriter) {
     let (theirs, ours) = common::pipe();
     command.stdin(OwnedFd::from(theirs));
@@ -73,7 +73,7 @@ fn in_the_engine(command: &mut Command<'static>, run: &Run) -> Output {
     receiver.recv().expect("a message").expect("runs")
 }
 
-/// Runs a command with a timeout that leaves it the time to print its pid.
+/// Runs a command with a timeout that is long enough for the program to print its pid.
 fn timed_out(runner: Runner, command: impl Fn() -> Command<'static>, run: &Run) -> (Output, PipeWriter) {
     let mut time = Duration::from_millis(300);
     loop {
@@ -140,7 +140,8 @@ fn cancelling_and_limits_end_the_run_of_a_program_that_may_not_be_killed() {
     }));
 }
 
-/// The result of a dropped run is not reported; the limiter shows that the run has ended.
+/// The library does not report the result of a dropped run. The run's permit, which the limiter gets back, shows that
+/// the run has ended.
 #[test]
 fn dropping_ends_the_run_of_a_program_that_may_not_be_killed() {
     isolated!(|| as_user(|program| {
@@ -170,7 +171,7 @@ fn a_status_that_arrives_after_the_refused_kill_is_reported() {
                 let job = command.start(&Run::new().window(100)).expect("starts");
                 read_until(&job, 0, "\n");
                 job.stop(grace);
-                // By then the kill has been refused.
+                // Within these 200 ms the kernel refuses the library's kill.
                 let _ = job.wait_timeout(Duration::from_millis(200));
                 drop(writer);
                 let output = job.wait().expect("a job result");

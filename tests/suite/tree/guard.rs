@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tree ends with its owner, and the guard does not disturb the owner.
+//! A tree ends when its owner dies. The guard, the helper process that then kills the tree, does not disturb the
+//! owner.
 
 use crate::common;
 use std::fs;
@@ -112,7 +113,8 @@ every_tier! {
         let sh = sh.as_mut().expect("this process's");
         assert_eq!(sh.survivors(), [sleep]);
         assert_eq!(groups_of(std::process::id() as i32).len(), usize::from(want == Want::Cgroup));
-        // The forked children have not told the guard that the tree has ended.
+        // The forked children have dropped their copies of the tree. This must not tell the guard that the tree has
+        // ended.
         std::thread::sleep(Duration::from_millis(1500));
         own_guard();
         assert!(sh.tree.kill(PATIENCE));
@@ -122,7 +124,7 @@ every_tier! {
             return skip("needs PIDFD_SIGNAL_PROCESS_GROUP");
         }
         become_subreaper();
-        // SAFETY: no handler.
+        // SAFETY: SIG_IGN installs no handler.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         let mut sh = start(want, "sleep 1000 & echo $!; exec >&-; read x");
         let sleep = sh.pid();
@@ -141,7 +143,7 @@ every_tier! {
         become_subreaper();
         let mut sh = start(want, "sleep 1000 & echo $!");
         let (sleep, program) = (sh.pid(), sh.child.id() as i32);
-        // SAFETY: no status is asked for.
+        // SAFETY: waitpid stores no status.
         wait_until("reaped", || unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } == program);
         assert_eq!(sh.survivors(), [sleep]);
         assert!(sh.tree.kill(PATIENCE));
@@ -182,7 +184,7 @@ every_tier! {
 #[track_caller]
 fn wait_until_childless() {
     wait_until("no process is left", || {
-        // SAFETY: stores no status.
+        // SAFETY: waitpid stores no status.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } > 0 {}
         std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD)
     });
@@ -207,10 +209,10 @@ fn the_guard_ignores_the_proc_of_another_namespace() {
             assert_eq!(sh, ROOT_PID);
             let strangers = unrelated_processes();
             kill(owner, libc::SIGKILL);
-            // The shell, its child, the owner and the guard: orphans are reparented to the first process of a
-            // namespace.
+            // This process is pid 1 of its namespace, so the kernel reparents orphans to it. It reaps four processes:
+            // the shell, the shell's child, the owner and the guard.
             let mut status = 0;
-            // SAFETY: stores an int.
+            // SAFETY: waitpid stores an int.
             let ended: Vec<i32> = (0..4).map(|_| unsafe { libc::waitpid(-1, &raw mut status, 0) }).collect();
             assert!(ended.contains(&sh) && ended.contains(&sleep) && ended.contains(&owner), "{ended:?}");
             assert!(strangers.iter().all(|one| !ended.contains(&(one.id() as i32))), "{ended:?}");
@@ -228,14 +230,14 @@ fn killing_an_owner_during_a_start_leaves_no_process() {
         let dir = spawnfd_tests::scratch();
         let fifo = dir.path().join("fifo");
         let path = std::ffi::CString::new(fifo.to_str().expect("UTF-8")).expect("no NUL");
-        // SAFETY: a C string.
+        // SAFETY: mkfifo reads a C string.
         assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
         for (wait, clone3) in [(true, true), (false, true), (true, false), (false, false)] {
             let (owner, mut report) = fork_owner(|tell| {
                 if !clone3 {
                     confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
                 }
-                // Makes a first start, because the library only uses detached starts once they are known to work.
+                // The owner starts a first program, because the library detaches only once it knows that this works.
                 Command::new("/bin/true").start(&spawnfd::Run::new()).and_then(|job| job.wait()).expect("runs");
                 let tree = Tree::prepare(Want::Guard).expect("a guard");
                 let mut command = Command::new("/bin/true");
@@ -260,7 +262,7 @@ fn killing_an_owner_during_a_start_leaves_no_process() {
 }
 
 fn is_in_session_of_its_own(pid: i32) -> bool {
-    // SAFETY: numbers only.
+    // SAFETY: getsid takes an integer and changes nothing.
     unsafe { libc::getsid(pid) == pid }
 }
 
@@ -273,8 +275,8 @@ fn start_times_identify_programs_without_pidfd_inodes() {
             let mut sh = start(Want::Guard, "setsid sh -c 'echo $$; exec sleep 1000' & wait");
             tell(sh.pid());
             tell(sh.child.id() as i32);
-            // The tree was not searched yet. The guard finds the process in the other session by its parent, and the
-            // parent by its pid.
+            // The library has not searched the tree yet. The guard finds the process in the other session by its
+            // parent, and the parent by its pid.
             sh
         });
         let pids = [next_pid(&mut report), next_pid(&mut report)];
@@ -300,7 +302,7 @@ fn killing_an_owner_at_any_moment_leaves_no_process() {
                     sleep.arg("1000");
                     match number % 2 {
                         0 => jobs.push(sleep.start(&run).expect("starts")),
-                        // A blocking run, which this thread starts and waits for.
+                        // The owner starts a blocking run in this thread, and waits for it.
                         _ => drop(sleep.run_with(&run.clone().timeout(Duration::ZERO).grace(Duration::ZERO))),
                     }
                 }
@@ -330,7 +332,8 @@ fn reused_guard_descriptors_are_left_alone() {
         assert_eq!(numbers.len(), 2);
         let put = || {
             for &number in &numbers {
-                // SAFETY: an application may take these numbers for its own; no other thread uses descriptors here.
+                // An application may reuse any number in this way, so the library must cope with it.
+                // SAFETY: dup2 takes integers, and no other thread uses descriptors here.
                 assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
             }
         };
@@ -339,7 +342,7 @@ fn reused_guard_descriptors_are_left_alone() {
             are.for_each(|target| assert!(target.ends_with("status"), "{target:?}"));
         };
         put();
-        // The file at the number is readable, as the pidfd of an ended guard would be.
+        // poll reports the file as readable, as it would the pidfd of an ended guard. The library must not be misled.
         let second = start(Want::Guard, "exec sleep 1000");
         assert_eq!(own_guard(), guard);
         stays();
@@ -363,7 +366,7 @@ fn the_guard_inherits_nothing_from_its_host() {
     isolated!(|| {
         // The application has an inheritable descriptor.
         let file = fs::File::open("/dev/null").expect("/dev/null");
-        // SAFETY: duplicates an open descriptor, without close-on-exec.
+        // SAFETY: dup takes an integer; the duplicate is inheritable and is never closed.
         assert!(unsafe { libc::dup(std::os::fd::AsRawFd::as_raw_fd(&file)) } > 2);
         let mut sh = start(Want::Guard, "sleep 1000");
         let guard = own_guard();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trees in a pid namespace of their own.
+//! Trees that each have a new pid namespace.
 
 use crate::common;
 use std::fs;
@@ -74,7 +74,8 @@ fn a_second_pid_namespace_is_refused_by_name() {
         let error = shell("exit 0").namespaces(Namespaces::PID).run_with(&run()).expect_err("two of them");
         assert_eq!((error.stage(), error.errno()), (Stage::Tree, Errno::EINVAL), "{error}");
         assert!(error.to_string().contains("beside a tree's"), "{error}");
-        // Other namespaces are allowed; a user namespace only if this system permits one.
+        // Besides the tree's pid namespace, a command may have other namespaces. The test covers a user namespace
+        // only if this system permits one.
         let mut others = vec![shell("echo $$")];
         others[0].namespaces(Namespaces::UTS);
         if shell("exit 0").user_namespace(0, 0).run().is_ok() {
@@ -160,10 +161,10 @@ fn killing_an_owner_at_any_moment_leaves_no_process() {
             std::thread::sleep(Duration::from_micros(round as u64 * 377 % 20_000));
             kill(owner, libc::SIGKILL);
             reap(owner);
-            // Orphans are reparented to this process.
+            // This process is a subreaper: the kernel reparents orphans to it.
             wait_until("no process is left", || {
                 loop {
-                    // SAFETY: stores no status.
+                    // SAFETY: waitpid stores no status.
                     match unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } {
                         0 => break false,
                         -1 => break true,
@@ -196,7 +197,8 @@ fn an_unprivileged_program_has_no_capability() {
         let script = "grep -E '^(Cap(Inh|Prm|Eff|Amb|Bnd)|Uid|Gid)' /proc/self/status";
         let own = shell(script).run().expect("runs").stdout;
         assert_eq!(shell(script).run_with(&run()).expect("runs").stdout, own, "root needs no user namespace");
-        // SAFETY: numbers; this process belongs to the test.
+        // SAFETY: the calls take integers and a null pointer, and change only this process, which belongs to the
+        // test.
         unsafe {
             assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
             assert_eq!(libc::setresgid(12345, 12345, 12345), 0);

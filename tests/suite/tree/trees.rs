@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Process trees: every process of a tree is found, signalled and ended, and no other process is.
+//! Process trees: the library finds, signals and ends every process of a tree, and no other process.
 
 use crate::common;
 use std::fs;
@@ -28,7 +28,7 @@ every_tier! {
         let mut sh = start(want, "sleep 1000 & echo $!");
         let sleep = sh.pid();
         assert!(sh.wait().success());
-        // Between fork and exec the child's name is the shell's.
+        // Between fork and exec, the child still has the name of the shell.
         wait_until("the child has called exec", || sh.tree.survivors().iter().all(|survivor| survivor.name == "sleep"));
         let survivors = sh.tree.survivors();
         assert_eq!(survivors.iter().map(|survivor| (survivor.pid, &*survivor.name)).collect::<Vec<_>>(), [(sleep as u32, "sleep")]);
@@ -37,7 +37,7 @@ every_tier! {
     };
     a_background_job_of_a_shell_is_found: |want| {
         become_subreaper();
-        // In a process group of its own, in the same session.
+        // With `set -m` (job control), the background job is in a new process group of the same session.
         let mut sh = start(want, "set -m; sleep 1000 & echo $!");
         let sleep = sh.pid();
         wait_until("the shell has ended", || state(sh.child.id() as i32) == 'Z');
@@ -55,7 +55,8 @@ every_tier! {
     };
     a_daemon_found_earlier_is_killed: |want| {
         become_subreaper();
-        // The process between the two lives until the daemon has been found, and is then killed.
+        // The daemon's parent, a process between the program and the daemon, lives until the library has found the
+        // daemon. The test then kills the parent.
         let mut sh = start(want, "setsid sh -c 'sh -c \"sleep 1000 & echo \\$!; exec sleep 1000\" & wait' & wait");
         let daemon = sh.pid();
         wait_until("the daemon is found", || sh.survivors().contains(&daemon));
@@ -73,7 +74,7 @@ every_tier! {
         let mut sh = start(want, "trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000");
         let sleep = sh.pid();
         sh.tree.signal(TERM);
-        // Both processes ignore SIGTERM, and would live on for a long time.
+        // Both processes ignore SIGTERM, so both are still alive after this delay.
         std::thread::sleep(Duration::from_millis(100));
         assert!(is_alive(sleep) && sh.child.try_wait().expect("own child").is_none());
         assert!(sh.tree.kill(PATIENCE));
@@ -139,7 +140,8 @@ every_tier! {
     };
     orphans_of_a_subreaper_host_are_reaped: |want| {
         become_subreaper();
-        // Two processes to be killed, one of them in another session, and one that has ended by itself.
+        // The tree has two processes that the library must kill, one of them in another session. A third ends by
+        // itself.
         let mut sh = start(want, &format!("setsid sleep 1000 & echo $!; sleep 1000 & echo $!; {LEAVES_A_ZOMBIE}"));
         let [in_session, sleep, ended] = [sh.pid(), sh.pid(), sh.pid()];
         wait_until("the process in the other session is found", || sh.survivors().contains(&in_session));
@@ -169,8 +171,8 @@ every_tier! {
     };
 }
 
-/// A program that does not reap its child, which ends at once; it prints the child's pid. A shell would reap the
-/// child.
+/// A program that starts a child, prints the child's pid and never reaps it. The child ends at once. The program is
+/// perl(1), because a shell would reap the child.
 const LEAVES_A_ZOMBIE: &str = r#"exec perl -e '$| = 1; my $p = fork; exit unless $p; print "$p\n"; sleep 1000'"#;
 
 /// Whether a process exists, running or not yet reaped.
@@ -185,7 +187,7 @@ fn the_process_group_is_killed_without_proc() {
             return;
         }
         become_subreaper();
-        // SAFETY: changes this process's own mounts only.
+        // SAFETY: the calls read C strings and null pointers, and change only the mounts of this process.
         unsafe {
             if libc::unshare(libc::CLONE_NEWNS) != 0 {
                 return skip("cannot create a mount namespace");
@@ -204,7 +206,8 @@ fn the_process_group_is_killed_without_proc() {
             drop(sh.tree);
             let _ = sh.child.wait();
             let mut status = 0;
-            // SAFETY: stores an int; signal 0 has no effect. The shell may have reaped its child before its own end.
+            // The shell may have reaped its child before its own end; waitpid then fails.
+            // SAFETY: waitpid stores an int, and signal 0 has no effect.
             let (reaped, left) = unsafe { (libc::waitpid(sleep, &raw mut status, 0), libc::kill(sleep, 0)) };
             assert!(reaped == sleep || left == -1, "{reaped} {left}");
             assert!(reaped == -1 || matches!(status, libc::SIGTERM | libc::SIGKILL), "{status:#x}");
@@ -223,15 +226,15 @@ fn frozen_cgroup() -> Option<(Tree, PathBuf)> {
     Some((tree, dir))
 }
 
-/// A command that does not wait for exec, if the library can do without.
+/// A command that does not wait for exec, if the library can start it in this way.
 fn detached() -> Command<'static> {
     let mut command = Command::new("true");
     command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).wait_for_exec(false);
     command
 }
 
-/// A child that still shares this process's memory could exceed the cgroup's limit; the kernel would kill all
-/// sharers.
+/// Until exec, a child may share the memory of this process. If such a child exceeded the memory limit of the cgroup,
+/// the kernel would kill every process that shares the memory. So a start into a cgroup waits for exec.
 #[test]
 fn a_start_into_a_trees_cgroup_waits_for_exec() {
     isolated!(|| {
@@ -264,7 +267,7 @@ fn a_start_into_another_cgroup_does_not_share_memory_or_block() {
         let Some((tree, dir)) = frozen_cgroup() else { return };
         let open = || fs::File::open(&dir).expect("own group");
         let mut child = detached().cgroup(open()).spawn().expect("starts");
-        // SAFETY: numbers only.
+        // SAFETY: kcmp takes integers and changes nothing.
         let same = unsafe { libc::syscall(libc::SYS_kcmp, libc::getpid(), child.id() as i32, KCMP_VM, 0, 0) };
         assert_ne!(same, 0);
         child.kill().expect("own child");
@@ -338,7 +341,8 @@ fn the_proc_of_another_namespace_is_ignored() {
             return;
         }
         let made = with_outer_proc_mounted(|| {
-            // The guard gets its pid before the program.
+            // This tree starts the guard (the helper process), so that the guard does not take the pid of the
+            // program.
             let _first = Tree::prepare(Want::Guard).expect("prepared");
             set_next_pid(ROOT_PID);
             let mut sh = start(Want::Guard, "sleep 1000 & echo $!; wait");
@@ -349,7 +353,8 @@ fn the_proc_of_another_namespace_is_ignored() {
             sh.tree.signal(TERM);
             let _ = sh.tree.kill(Duration::from_millis(10));
             let mut status = 0;
-            // SAFETY: stores an int. Orphans are reparented to the first process of a namespace.
+            // This process is pid 1 of its namespace, so the kernel has reparented the orphan to it.
+            // SAFETY: waitpid stores an int.
             let reaped = sh.child.wait().map(|_| unsafe { libc::waitpid(sleep, &raw mut status, 0) });
             assert_eq!(reaped.expect("own child"), sleep);
             assert!(matches!(status, libc::SIGTERM | libc::SIGKILL), "{status:#x}");
@@ -373,7 +378,7 @@ fn another_child_of_the_owner_is_spared() {
         });
         let root = sh.child.id() as i32;
         let second = fork(|| std::thread::sleep(PATIENCE * 2));
-        // SAFETY: the pids of this process's own children.
+        // SAFETY: setpgid takes integers, the pids of two children of this process.
         assert_eq!(unsafe { libc::setpgid(second, root) }, 0);
         let sleep = sh.pid();
         wait_until("both are found", || sh.survivors().len() == 2);
@@ -410,8 +415,8 @@ fn an_unseen_daemon_survives_except_in_a_cgroup() {
 fn a_session_that_the_program_creates_belongs_to_the_tree() {
     isolated!(|| {
         become_subreaper();
-        // The program starts in this process's session, and then creates its own. Its leftover is in a process group
-        // of its own.
+        // The program starts in the session of this process, and then creates a new session. It leaves a process
+        // behind in a new process group of that session.
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "exec setsid sh -c 'set -m; sleep 1000 & echo $!'"]);
         });
@@ -438,7 +443,8 @@ fn the_owners_session_and_group_are_spared() {
         sh.tree.signal(TERM);
         assert!(sh.tree.kill(PATIENCE));
         assert!(!is_alive(sleep) && is_alive(bystander));
-        // The program ends before the library has found its child. Nothing then shows that the child is the tree's.
+        // The program ends before the library has found its child. The library then cannot know that the child
+        // belongs to the tree, so the child must survive.
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!"]);
         });
@@ -448,7 +454,7 @@ fn the_owners_session_and_group_are_spared() {
         drop(sh.tree);
         assert!(is_alive(sleep) && is_alive(bystander));
         kill(sleep, libc::SIGKILL);
-        // A process group of its own, in this session.
+        // Now the program starts in a new process group of the session of this process.
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!"]).process_group(0);
         });
@@ -469,14 +475,14 @@ fn the_owners_session_and_group_are_spared() {
 /// session.
 fn in_shared_session(body: impl FnOnce()) {
     common::in_single_threaded_fork(|| {
-        // SAFETY: the forked child leads no group.
+        // SAFETY: setsid takes no arguments. The forked child leads no process group, so the call succeeds.
         assert!(unsafe { libc::setsid() } > 0);
         common::in_single_threaded_fork(body);
     });
 }
 
 fn leave_session() {
-    // SAFETY: a forked child leads no group.
+    // SAFETY: setsid takes no arguments. A forked child leads no process group, so the call succeeds.
     assert!(unsafe { libc::setsid() } > 0);
 }
 
@@ -493,7 +499,7 @@ fn a_session_that_the_owner_has_left_is_spared() {
             assert!(is_alive(bystander));
             kill(bystander, libc::SIGKILL);
         });
-        // The library searches the tree once the program has ended.
+        // In this case the library searches the tree only after the program has ended.
         in_shared_session(|| {
             let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
             let mut command = Command::new("/bin/sh");
@@ -591,9 +597,9 @@ fn many_trees_at_once_keep_few_descriptors() {
             }
         });
         wait_until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
-        // Each thread that spawned has a stack slot, with a socket or a pidfd. Under Docker's profile a thread that
-        // cannot read the parent of this process has a guard of its own: two descriptors, and two of the reaper's
-        // until the guard has ended.
+        // For each thread that spawned, the library keeps a stack slot, with a socket or a pidfd. Under Docker's
+        // profile, a thread that cannot read the parent of this process gets its own guard. Such a guard takes two
+        // descriptors, and until it has ended the reaper thread has two more.
         let after = fs::read_dir("/proc/self/fd").expect("/proc").count();
         assert!(after <= before + 36, "{before} then {after}");
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls that hang.
+//! Reported problem: a call that runs a program hangs. A name such as opencode#20902 is a public report.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ fn holders(output: &Output) -> &[u32] {
     }
 }
 
-/// opencode#20902, opencode#22012, codex#4337, codex#7846: a background process keeps stdout open, and the call waits
-/// for it without end.
+/// opencode#20902, opencode#22012, codex#4337, codex#7846: a background process keeps stdout open, and the call never
+/// returns because it waits for end of file.
 #[test]
 fn a_grandchild_that_holds_stdout_does_not_delay_the_result() {
     isolated!(|| {
@@ -38,7 +38,8 @@ fn a_grandchild_that_holds_stdout_does_not_delay_the_result() {
     });
 }
 
-/// The same reports, with std: it waits for end of file on the pipe.
+/// opencode#20902 with `std::process::Command`: std waits for end of file on the pipe, which a background process
+/// holds.
 #[test]
 fn std_waits_for_a_grandchild_that_holds_stdout() {
     isolated!(|| {
@@ -53,7 +54,8 @@ fn std_waits_for_a_grandchild_that_holds_stdout() {
     });
 }
 
-/// The same reports. Here a daemon forks twice and calls setsid, so that no process of the run is its parent.
+/// As in opencode#20902, a background process keeps stdout open. Here the process is a daemon, which forks twice and
+/// calls setsid, so no process of the run is its parent.
 #[test]
 fn a_daemon_that_holds_stdout_does_not_delay_the_result() {
     isolated!(|| {
@@ -74,11 +76,11 @@ fn a_daemon_that_holds_stdout_does_not_delay_the_result() {
     });
 }
 
-/// PizzaPi#891: the program reads its standard input, and no process ever closes the other end.
+/// PizzaPi#891: the program reads its standard input, and no process ever closes the write end of that pipe.
 #[test]
 fn a_program_does_not_wait_for_the_hosts_stdin() {
     isolated!(|| {
-        // The host's own stdin, as in a terminal or under a supervisor: open and silent.
+        // The host process's own stdin is an open pipe without data, as under a supervisor.
         let (silent, writer) = common::pipe();
         std::mem::forget(common::at_number(&silent, 0));
         both(|| sh("cat; echo end"), &Run::new(), |output| assert_eq!(output.text(), "end\n"));
@@ -93,7 +95,7 @@ fn a_program_does_not_wait_for_the_hosts_stdin() {
     });
 }
 
-/// The program ignores SIGTERM.
+/// A program that ignores SIGTERM must not delay the end of its run beyond the grace time.
 #[test]
 fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
     isolated!(|| {
@@ -142,8 +144,8 @@ fn unread_events_do_not_delay_a_timeout() {
         drop(unread);
         assert!(job.wait_timeout(LONG).expect("a job result").expect("no reader is waited for").ok());
 
-        // With std the program waits for its reader. A caller that waits for the program before it reads waits
-        // without end.
+        // With std the program blocks until its pipe is read. A caller that waits for the program before it reads the
+        // pipe hangs.
         let mut child = std_sh(line).stdout(std::process::Stdio::piped()).spawn().expect("starts");
         let mut stdout = child.stdout.take().expect("piped");
         let call = StdCall::call(move || child.wait());
@@ -153,7 +155,7 @@ fn unread_events_do_not_delay_a_timeout() {
     });
 }
 
-/// The program never reads its input.
+/// A program that never reads its input must not block the caller that supplies the input.
 #[test]
 fn unread_input_does_not_block_the_caller() {
     isolated!(|| {

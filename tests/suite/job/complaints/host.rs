@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hosts that act on children, descriptors and threads themselves.
+//! Reported problem: the host process itself reaps children, closes descriptors, forks or ends threads. A name such
+//! as openclaw#97616 is a public report.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,8 +17,8 @@ use spawnfd_tests::{confine, isolated};
 use super::{LONG, both, is_alive, kill, pid_in, sh};
 use crate::common::{self, eventually, rounds};
 
-/// Checks a result whose status may have been taken by another waiter. It is never wrong, and lost only if the kernel
-/// does not keep it.
+/// Checks a result although another waiter may have taken the exit status. The status is never wrong. It may be
+/// missing only if the kernel does not keep the status of reaped processes.
 fn status_of(result: spawnfd::Result<Output>, expected: i32) {
     let output = result.expect("a result, although another waiter may have the status");
     assert_eq!(output.stop, Stop::Exited);
@@ -50,11 +51,11 @@ fn runs_while_others_wait() {
     eventually("no child is left", || common::children().is_empty());
 }
 
-/// A remedy for zombies (openclaw#97616): a host ignores SIGCHLD, so that the kernel reaps.
+/// To avoid zombies (openclaw#97616), a host process ignores SIGCHLD, so that the kernel reaps every child.
 #[test]
 fn runs_work_with_sigchld_ignored() {
     isolated!(|| {
-        // SAFETY: SIG_IGN: the kernel reaps children by itself.
+        // SAFETY: SIG_IGN installs no handler; the kernel then reaps children by itself.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         runs_while_others_wait();
         // std cannot report how its program ended.
@@ -63,7 +64,8 @@ fn runs_work_with_sigchld_ignored() {
     });
 }
 
-/// Another remedy: a host (an init, a supervisor, another library) loops on wait(-1).
+/// To avoid zombies, a host process (an init, a supervisor, another library) reaps every child in a loop of
+/// waitpid(-1).
 #[test]
 fn runs_work_while_another_thread_reaps_all_children() {
     isolated!(limit: Duration::from_secs(600), || {
@@ -71,7 +73,7 @@ fn runs_work_while_another_thread_reaps_all_children() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    // SAFETY: reaps any child of this process, on purpose.
+                    // SAFETY: waitpid stores nothing. The test wants it to reap any child of this process.
                     unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
                 }
             });
@@ -82,12 +84,12 @@ fn runs_work_while_another_thread_reaps_all_children() {
     });
 }
 
-/// If the kernel does not keep the status, only the status is lost.
+/// If the kernel does not keep the status of reaped processes, only the status is lost: the output is kept.
 #[test]
 fn a_lost_status_is_reported_and_the_output_is_kept() {
     isolated!(|| {
         confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
-        // SAFETY: SIG_IGN: the kernel reaps children by itself.
+        // SAFETY: SIG_IGN installs no handler; the kernel then reaps children by itself.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         let line = "echo out; echo why >&2; exit 3";
         let check = |output: Output| {
@@ -120,7 +122,8 @@ fn a_lost_status_is_reported_and_the_output_is_kept() {
     });
 }
 
-/// The child of a failed start has a status, but no program had it. A foreign waiter that takes it changes nothing.
+/// A child that fails before exec has an exit status, which is no program's status. The start still fails with the
+/// right error if another waiter takes this status.
 #[test]
 fn a_failed_start_is_an_error_although_its_child_was_reaped() {
     isolated!(|| {
@@ -128,7 +131,7 @@ fn a_failed_start_is_an_error_although_its_child_was_reaped() {
         for _ in 0..rounds(100) {
             let error = match sh("exit 3").chdir("/nowhere").start(&Run::new()) {
                 Ok(job) => {
-                    // SAFETY: this test's own child; nothing is stored.
+                    // SAFETY: waitpid stores nothing, and the child belongs to this test.
                     unsafe { libc::waitpid(job.id().cast_signed(), std::ptr::null_mut(), libc::__WALL) };
                     job.wait().expect_err("no such place")
                 }
@@ -139,14 +142,14 @@ fn a_failed_start_is_an_error_although_its_child_was_reaped() {
     });
 }
 
-/// The status is taken before the library asks for it.
+/// The test takes the exit status by waitpid before the library asks for it.
 #[test]
 fn a_status_taken_by_waitpid_is_recovered() {
     isolated!(|| {
         for (line, expected) in [("exit 0", 0), ("exit 77", 77 << 8), ("kill -9 $$", 9), ("kill -15 $$", 15)] {
             let mut child = sh(line).spawn().expect("starts");
             let (pid, mut status) = (child.id().cast_signed(), 0);
-            // SAFETY: this test's own child.
+            // SAFETY: waitpid stores an int, and the child belongs to this test.
             assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
             assert_eq!(status, expected);
             match child.wait() {
@@ -164,9 +167,9 @@ fn a_status_taken_by_waitpid_is_recovered() {
 fn runs_work_with_standard_streams_closed() {
     isolated!(|| {
         for closed in [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 1, 2]] {
-            // In a forked child, of which only the exit status is needed.
+            // A forked child closes the streams; the test needs only the child's exit status.
             wait_for(fork(|| {
-                // SAFETY: the forked child needs none of them.
+                // SAFETY: no code of the forked child uses these descriptors.
                 closed.iter().for_each(|&number| _ = unsafe { libc::close(number) });
                 let line = "cat; echo out; echo err >&2; ls /proc/self/fd | wc -l";
                 both(
@@ -181,17 +184,18 @@ fn runs_work_with_standard_streams_closed() {
     });
 }
 
-/// A stream that the application opens later must get its number back, so the library keeps no descriptor there.
+/// An application that closes a standard stream may reopen it later, and then needs its number (0, 1 or 2) to be
+/// free. So the library keeps no descriptor at these numbers.
 #[test]
 fn the_library_keeps_no_descriptor_at_numbers_0_to_2() {
     isolated!(|| {
         wait_for(fork(|| {
             let snapshots = SnapshotCache::default();
-            // SAFETY: the forked child needs none of them.
+            // SAFETY: no code of the forked child uses these descriptors.
             (0..3).for_each(|number| _ = unsafe { libc::close(number) });
             let none_open = |what: &str| {
                 for number in 0..3 {
-                    // SAFETY: a query of a flag.
+                    // SAFETY: F_GETFD takes integers and changes nothing.
                     assert_eq!(unsafe { libc::fcntl(number, libc::F_GETFD) }, -1, "{what}: {number}");
                 }
             };
@@ -217,7 +221,8 @@ fn the_library_keeps_no_descriptor_at_numbers_0_to_2() {
     });
 }
 
-/// A host forks (os.fork, multiprocessing) while jobs run. The jobs belong to the parent; both processes go on.
+/// A host process forks (os.fork, multiprocessing) while jobs run. These jobs belong to the parent. Afterwards both
+/// the parent and the forked child can run jobs.
 #[test]
 fn parent_and_forked_child_both_run_jobs() {
     isolated!(limit: Duration::from_secs(600), || {
@@ -241,8 +246,8 @@ fn parent_and_forked_child_both_run_jobs() {
     });
 }
 
-/// A job's handle has no effect in a forked child, and leaves the parent's job alone, whatever lock the engine's
-/// thread held at the fork.
+/// In a forked child, the copy of a job's handle has no effect, also not on the parent's job. This holds whatever
+/// lock the engine thread (the library's thread that runs jobs) held at the fork.
 #[test]
 fn a_job_handle_has_no_effect_in_a_forked_child() {
     isolated!(limit: Duration::from_secs(600), || {
@@ -275,8 +280,8 @@ fn a_job_handle_has_no_effect_in_a_forked_child() {
     });
 }
 
-/// PR_SET_PDEATHSIG kills a child when the thread that created it ends, although the process lives on. A thread
-/// pool's threads end.
+/// With PR_SET_PDEATHSIG, the kernel kills a child when the thread that created it ends, even if the process lives
+/// on. In a thread pool, threads end while their programs run.
 #[test]
 fn programs_outlive_the_thread_that_started_them() {
     isolated!(|| {

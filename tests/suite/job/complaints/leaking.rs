@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Leaks in the host.
+//! Reported problem: the host process keeps zombies, terminals or descriptors. A name such as openclaw#97616 is a
+//! public report.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ fn idle() -> bool {
     now.children.is_empty() && !now.has_zombie && now.threads.len() <= 2
 }
 
-/// openclaw#97616: 513 zombies of one agent.
+/// openclaw#97616: one agent had 513 zombie children.
 #[test]
 fn no_zombies_remain() {
     isolated!(limit: Duration::from_secs(600), || {
@@ -37,7 +38,7 @@ fn no_zombies_remain() {
         let pid = child.id().cast_signed();
         drop(child);
         eventually("it has ended", || Snapshot::take().has_zombie);
-        // SAFETY: the child that was dropped above.
+        // SAFETY: waitpid stores nothing. The pid is that of the child dropped above, which is a zombie.
         assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
     });
 }
@@ -59,7 +60,7 @@ fn terminals_and_descriptors_are_closed() {
                 match number % 3 {
                     0 => drop(job.write(b"1\n").expect("stdin is open")),
                     1 => job.close_stdin(),
-                    // Dropping the job ends it.
+                    // The program gets neither a line nor end of file; dropping its job ends it.
                     _ => {}
                 }
             }

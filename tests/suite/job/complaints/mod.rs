@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Problems that users of agents report. Each test shows that the library does not have the problem. Where it is
-//! cheap, the test also shows that `std::process::Command` has it.
+//! Problems that users of coding agents report. Each test shows that the library does not have the problem. If it
+//! costs little, the test also shows that `std::process::Command` has the problem.
 //!
 //! Public reports are named as repository#number. A problem without a number follows from a reported one.
 
@@ -27,7 +27,7 @@ fn sh(line: &str) -> Command<'static> {
     command
 }
 
-/// The same with std.
+/// A command of std that runs a line of shell.
 fn std_sh(line: &str) -> std::process::Command {
     let mut command = std::process::Command::new("/bin/sh");
     command.args(["-c", line]);
@@ -45,13 +45,14 @@ fn in_engine(mut command: Command<'static>, run: &Run) -> Output {
     receiver.recv().expect("a message").expect("runs")
 }
 
-/// Runs a command in the caller's thread and in the library's thread.
+/// Runs a command twice, in the caller's thread and in the library's engine thread, and checks both outputs.
 fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
     check(in_caller(command(), run));
     check(in_engine(command(), run));
 }
 
-/// Like `both`, for a line of shell that runs into a timeout after it has created the file `$0`.
+/// Runs a line of shell in the caller's thread and in the engine thread, with a timeout, and checks both outputs. The
+/// timeout is long enough for the shell to create the file `$0` first.
 fn both_timed_out(line: &str, run: &Run, check: impl Fn(Output)) {
     let in_time = |runner: fn(Command<'static>, &Run) -> Output| {
         enough_time(Duration::from_millis(300), |time, done_file| {
@@ -71,7 +72,7 @@ fn is_alive(pid: u32) -> bool {
 
 /// Kills a process that this test started, directly or indirectly.
 fn kill(pid: u32) {
-    // SAFETY: integers only; the process belongs to this test and was seen alive.
+    // SAFETY: kill takes integers. The process belongs to this test, which has seen it alive.
     unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
 }
 
@@ -86,7 +87,7 @@ fn pid_from(path: &Path) -> u32 {
     pid_in(&std::fs::read_to_string(path).expect("written"))
 }
 
-/// A call of std in a thread of its own.
+/// A call of std that runs in its own thread, because it may hang.
 struct StdCall<T> {
     answer: Receiver<T>,
     thread: JoinHandle<()>,
@@ -99,7 +100,7 @@ impl<T: Send + 'static> StdCall<T> {
         StdCall { answer, thread }
     }
 
-    /// Asserts that the call has not returned after far more time than the program takes.
+    /// Asserts that the call has not returned after 400 ms, far more time than the program takes.
     #[track_caller]
     fn hangs(&self) {
         let waited = self.answer.recv_timeout(Duration::from_millis(400));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output that fills the memory or the disk, or is lost.
+//! Reported problem: output fills the memory or the disk, or is lost. A name such as ralph-tui#288 is a public
+//! report.
 
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ fn output_before_a_timeout_is_kept() {
 fn small_file_system(directory: &std::path::Path) -> bool {
     let path = common::c_path(directory);
     let none = std::ptr::null();
-    // SAFETY: C strings and null pointers; the mount namespace is this thread's own and ends with it.
+    // SAFETY: the calls read C strings and null pointers. The mounts are in this thread's new mount namespace.
     let mounted = unsafe {
         libc::unshare(libc::CLONE_NEWNS) == 0
             && libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0
@@ -75,8 +76,8 @@ fn small_file_system(directory: &std::path::Path) -> bool {
     mounted
 }
 
-/// An output file without a limit once filled 405 GB. Spill files have a limit, and a full disk ends the file, not
-/// the run.
+/// A user reported an output file of 405 GB. The library's spill file, which takes the output that memory does not
+/// keep, has a size limit. If the disk is full, the spill file ends and the run goes on.
 #[test]
 fn a_full_disk_ends_the_spill_file_and_not_the_run() {
     isolated!(|| {
@@ -85,7 +86,7 @@ fn a_full_disk_ends_the_spill_file_and_not_the_run() {
             return;
         }
         let run = Run::new().keep(1000, 1000).spill(Spill::new(1 << 30).dir(directory.path()));
-        // In this thread, which alone sees the mount.
+        // The run is in the calling thread, because only this thread sees the mount.
         let output = sh("head -c 1000000 /dev/zero; echo end").run_with(&run).expect("runs");
         assert!(output.ok() && output.seen_bytes == 1_000_004 && output.stdout.ends_with(b"end\n"));
         let spill = output.spill.as_ref().expect("a spill file");
@@ -103,7 +104,7 @@ fn a_full_disk_ends_the_spill_file_and_not_the_run() {
     });
 }
 
-/// Bytes that are not UTF-8 end the call, or are lost.
+/// Reported problem: if a program prints bytes that are not UTF-8, the call fails, or the bytes are lost.
 #[test]
 fn output_that_is_not_utf_8_is_decoded_with_replacements() {
     isolated!(|| {
@@ -132,7 +133,7 @@ fn output_that_is_not_utf_8_is_decoded_with_replacements() {
     });
 }
 
-/// opencode#2206: a shell splits and expands every argument; users ask for direct execution.
+/// opencode#2206: a shell splits and expands every argument, so users ask to execute the program directly.
 #[test]
 fn arguments_arrive_unchanged() {
     isolated!(|| {
@@ -144,7 +145,7 @@ fn arguments_arrive_unchanged() {
     });
 }
 
-/// Without a terminal a program buffers its output, prints no colours, or refuses to run.
+/// Reported problem: without a terminal, a program buffers its output, prints no colours, or refuses to run.
 #[test]
 fn a_run_can_have_a_terminal() {
     isolated!(|| {

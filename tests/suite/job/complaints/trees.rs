@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kills that miss processes of the tree, and kills that hit others.
+//! Reported problem: a kill misses processes of the program's tree, or hits processes outside the tree. A name such
+//! as codex#21994 is a public report.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use spawnfd_tests::{isolated, scratch, skip};
 use super::{LONG, both, both_timed_out, is_alive, kill, pid_from, pid_in, sh, std_sh};
 use crate::common::eventually;
 
-/// With time for every process to end, and to close the output, by itself.
+/// A run that gives every process much time to end after SIGTERM, and to close the output.
 fn patient() -> Run {
     Run::new().grace(LONG).drain(LONG)
 }
@@ -35,12 +36,13 @@ fn a_timeout_kills_the_whole_tree() {
         let grandchild = pid_from(&path);
         child.kill().and_then(|()| child.wait()).expect("own child");
         assert!(is_alive(grandchild), "std kills the grandchild now: update the documents");
-        // The shell between them ends with its child.
+        // The shell that started the grandchild waits for it, and ends when the grandchild is killed.
         kill(grandchild);
     });
 }
 
-/// The same reports: a process in a session of its own (setsid, a second shell) survives a kill of the process group.
+/// claude-code#79902 and codex#21994 also concern a process in another session (setsid, a second shell), which
+/// survives a kill of the process group.
 #[test]
 fn a_timeout_kills_processes_in_other_sessions() {
     isolated!(|| {
@@ -53,8 +55,8 @@ fn a_timeout_kills_processes_in_other_sessions() {
     });
 }
 
-/// The same reports: a daemon has no parent in the tree either. It is killed if the tier reaches it, and named if
-/// not.
+/// claude-code#79902 and codex#21994 also concern a daemon, which has its own session and no parent in the tree. If
+/// the tier (the way to control the tree) reaches the daemon, the library kills it. If not, the output names it.
 #[test]
 fn a_timeout_kills_a_daemon_or_names_it() {
     isolated!(|| {
@@ -76,7 +78,7 @@ fn a_timeout_kills_a_daemon_or_names_it() {
     });
 }
 
-/// A fork bomb takes the machine or the user's session down.
+/// Reported problem: a fork bomb takes down the machine or the user's session.
 #[test]
 fn a_fork_bomb_reaches_the_pids_limit() {
     // The guard tier has no cgroup, so an rlimit enforces the limit.
@@ -85,7 +87,7 @@ fn a_fork_bomb_reaches_the_pids_limit() {
     });
 }
 
-/// In a cgroup, a refused fork is reported, and the run ends at once.
+/// The kernel reports a fork that the cgroup's pids limit refuses, and the library ends the run at once.
 #[test]
 fn a_fork_bomb_reaches_the_pids_limit_in_a_cgroup() {
     isolated!(|| {
@@ -113,7 +115,7 @@ fn fork_bomb(run: &Run, by: Enforcer) {
     };
     let mut command = Command::new("perl");
     command.args(["-e", &bomb]).stderr(spawnfd::Stdio::Null);
-    // SAFETY: no arguments.
+    // SAFETY: getuid takes no arguments and changes nothing.
     if unsafe { libc::getuid() } == 0 {
         // RLIMIT_NPROC does not apply to root.
         command.uid(1_000_000_000 + std::process::id());
@@ -124,7 +126,7 @@ fn fork_bomb(run: &Run, by: Enforcer) {
     eventually("no process is left", || left() == 0);
 }
 
-/// The server that a user wants to keep: `server &` at the end of a command.
+/// A line of shell that starts a server in the background and prints its pid. sleep(1) stands for the server.
 const SERVER: &str = "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
 
 fn run_server(leftovers: Leftovers, check: impl Fn(u32, &Output)) {
@@ -139,7 +141,7 @@ fn run_server(leftovers: Leftovers, check: impl Fn(u32, &Output)) {
     );
 }
 
-/// A development server that should stay is killed with the command that started it.
+/// Reported problem: a development server that should stay is killed with the command that started it.
 #[test]
 fn a_detached_server_survives_the_run() {
     isolated!(|| {
@@ -166,14 +168,15 @@ fn a_leftover_server_is_killed() {
     });
 }
 
-/// An agent that is pid 1 of its container (`docker run` without `--init`) inherits orphans of its tools, and never
-/// reaps them.
+/// Reported problem: an agent is pid 1 of its container (`docker run` without `--init`). The kernel reparents the
+/// orphans of its tools to the agent, which never reaps them.
 #[test]
 fn a_subreaper_host_gets_no_zombies() {
     isolated!(|| {
-        // SAFETY: a flag of this process. A subreaper gets orphans, as pid 1 does.
+        // The kernel reparents orphans to a subreaper, as to pid 1.
+        // SAFETY: prctl takes integers and sets a flag of this process.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }, 0);
-        // One orphan that has to be killed, and one that ends by itself.
+        // The line leaves two orphans: one that the library must kill, and one that ends by itself.
         const BEHIND: &str = "sleep 1000 >/dev/null 2>&1 & ended=$(sleep 0.05 >/dev/null 2>&1 & echo $!)
             while grep -qs 'State:.[^Z]' /proc/$ended/status; do sleep 0.01; done";
         let run_behind = |line: &str, want, leftovers| {
@@ -207,7 +210,7 @@ fn a_subreaper_host_gets_no_zombies() {
     });
 }
 
-/// The caller is not told about the processes that a run leaves behind.
+/// Reported problem: the caller does not learn which processes a command leaves behind.
 #[test]
 fn leftovers_are_listed() {
     isolated!(|| {
@@ -240,13 +243,13 @@ fn an_adopted_process_is_read_and_ends_with_the_job() {
 #[test]
 fn a_kill_spares_the_callers_group() {
     isolated!(|| {
-        // SAFETY: no arguments.
+        // SAFETY: getpgrp takes no arguments and changes nothing.
         let own_group = unsafe { libc::getpgrp() };
         let mut neighbour = std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
         let plain: fn() -> Command<'static> = || sh("exec sleep 1000");
         let run = patient().timeout(Duration::from_secs(1));
         both(plain, &run, |output| assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))));
-        // The same if the program asks for its caller's group, or has joined it by the time of the kill.
+        // The kill also spares the caller's group if the command asks for this process group.
         let joined = || {
             let mut command = sh("ps -o pgid= -p $$; exec sleep 1000");
             command.process_group(own_group);
@@ -254,7 +257,7 @@ fn a_kill_spares_the_callers_group() {
         };
         let refused = |error: spawnfd::Error| assert_eq!(error.errno(), spawnfd::Errno::EPERM, "{error}");
         match joined().run_with(&run) {
-            // A group of another session cannot be joined.
+            // The kernel refuses the group if it belongs to another session.
             Err(error) => refused(error),
             Ok(output) => assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))),
         }
@@ -263,7 +266,8 @@ fn a_kill_spares_the_callers_group() {
     });
 }
 
-/// The same, with a kill for each of hundreds of programs that end by themselves at that moment.
+/// The library must not signal a pid after its program has ended. The test kills hundreds of programs, each at about
+/// the moment when the program ends by itself.
 #[test]
 fn a_kill_after_the_end_has_no_effect() {
     isolated!(|| {
@@ -274,7 +278,7 @@ fn a_kill_after_the_end_has_no_effect() {
             job.stop(Duration::ZERO);
             let output = job.wait().expect("a job result");
             assert!(output.code() == Some(4) || output.signal() == Some(9), "{output:?}");
-            // The program has ended: another process may have its pid.
+            // The program has ended, so another process may have its pid: these calls must not send a signal.
             job.stop(Duration::ZERO);
             job.signal(9, true).expect("a signal");
             assert!(!is_alive(pid));
