@@ -27,7 +27,7 @@ pub struct Scheduler {
     pub flags: String,
     /// Static priority, for the real-time policies.
     pub priority: u32,
-    /// Runtime, deadline and period. From Linux 6.12 on, the runtime of a SCHED_OTHER or SCHED_BATCH thread is its
+    /// Runtime, deadline and period. From Linux 6.12 on, the runtime of an ordinary (not real-time) policy is its
     /// slice.
     pub runtime_deadline_period_ns: [u64; 3],
     /// Minimum and maximum of the utilisation clamp.

@@ -210,13 +210,13 @@ impl Launcher {
     }
 }
 
-/// The number of cold starts (starts without a parked process) by reason, without the reason "slow": the machine
-/// parked the process too late.
+/// The number of cold starts (starts without a parked process) by reason, without the reason "slow": a parked process
+/// was not ready in time on this machine.
 pub fn cold_except_slow(stats: &WarmStats) -> BTreeMap<&'static str, u64> {
     stats.cold.iter().map(|(reason, count)| (*reason, *count)).filter(|(reason, _)| *reason != "slow").collect()
 }
 
-/// Repeats `start` until it is not cold for the reason "slow": the machine parked the process too late.
+/// Repeats `start` until it is not cold for the reason "slow": a parked process was not ready in time.
 #[track_caller]
 pub fn retry_while_slow<T>(warm: &Warm, mut start: impl FnMut() -> T) -> T {
     loop {

@@ -227,8 +227,8 @@ pub fn wait_for_some<T>(mut get: impl FnMut() -> Vec<T>) -> Vec<T> {
     got
 }
 
-/// A pid that two processes have in different pid namespaces. A process of the outer namespace has it, and the pids
-/// of that process's children are those of [`unrelated_processes`]. In the inner namespace of
+/// A pid that two processes have in different pid namespaces. A process of the outer namespace has it, and that
+/// process's children have the pids of [`unrelated_processes`], among others. In the inner namespace of
 /// [`with_outer_proc_mounted`], [`set_next_pid`] gives it to a program.
 pub const ROOT_PID: i32 = 20;
 const UNRELATED: i32 = 8;

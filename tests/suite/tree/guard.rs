@@ -113,8 +113,8 @@ every_tier! {
         let sh = sh.as_mut().expect("this process's");
         assert_eq!(sh.survivors(), [sleep]);
         assert_eq!(groups_of(std::process::id() as i32).len(), usize::from(want == Want::Cgroup));
-        // The forked children have dropped their copies of the tree. This must not tell the guard that the tree has
-        // ended.
+        // The forked children have dropped, detached or killed their copies of the tree. This must not tell the guard
+        // that the tree has ended.
         std::thread::sleep(Duration::from_millis(1500));
         own_guard();
         assert!(sh.tree.kill(PATIENCE));

@@ -263,7 +263,7 @@ fn kill(pid: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// The pids of the parked processes. The list leaves out a zombie by which the library learns which clone call works.
+/// The pids of the parked processes. The list leaves out an ended child that shows which clone call created them.
 fn parked() -> Vec<i32> {
     let waits =
         |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "spawnfd-zygote\n");
@@ -356,8 +356,8 @@ fn many_threads_can_start_at_once() {
                 }
             });
             let stats = warm.stats();
-            // A confined process cannot verify that all its threads have the same seccomp filters. The library then uses
-            // no parked process (reason "seccomp").
+            // A confined process cannot verify that all its threads have the same seccomp filters. The library then
+            // uses no parked process (reason "seccomp").
             let confined = stats.cold.contains_key("seccomp");
             assert!(confined || stats.zygote + stats.pool > 0, "{stats:?}");
             assert!(cold_except_slow(&stats).keys().all(|reason| ["empty", "seccomp"].contains(reason)), "{stats:?}");

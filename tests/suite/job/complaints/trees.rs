@@ -249,7 +249,8 @@ fn a_kill_spares_the_callers_group() {
         let plain: fn() -> Command<'static> = || sh("exec sleep 1000");
         let run = patient().timeout(Duration::from_secs(1));
         both(plain, &run, |output| assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15))));
-        // The kill also spares the caller's group if the command asks for this process group.
+        // The kill also spares the caller's group if the command asks for this process group: the program has then
+        // joined the group by the time of the kill.
         let joined = || {
             let mut command = sh("ps -o pgid= -p $$; exec sleep 1000");
             command.process_group(own_group);
