@@ -89,7 +89,7 @@ static size_t compose(char *message, uint32_t sources)
 		if (!sources)
 			step.op = SPAWNFD_OP_OPEN;
 		step.text = head.strings - 8;
-		/* The text is a path, which is shorter than the struct that this operation needs. */
+		/* The text is a path, shorter than the struct that this operation needs. */
 		if (step.op == SPAWNFD_OP_CAPABILITIES)
 			step.op = SPAWNFD_OP_TCSETPGRP;
 		if (step.op == SPAWNFD_OP_CALL) {
