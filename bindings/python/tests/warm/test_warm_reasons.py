@@ -18,8 +18,11 @@ TOKEN = re.compile(
 )
 # The Rust code before and after a reason.
 GIVEN = (
-    (r"\b(Err|Gone|Refused|Ever|Now|ok_or|then_some|lacked|map_or)\(\s*", ""),
-    (r"\b(Ever|Now)\(format!\(\s*", ""),
+    (
+        r"\b(Err|Gone|Unusable|Permanent|Temporary|ok_or|then_some|record_missing_resource|map_or)\(\s*",
+        "",
+    ),
+    (r"\b(Permanent|Temporary)\(format!\(\s*", ""),
     (r"(=|return) Some\(|return |\|_\| |const [A-Z_]+: &str = ", ""),
     (r"\{\s+", "}"),
     # Tables of compared state.

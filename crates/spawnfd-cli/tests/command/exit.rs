@@ -202,10 +202,12 @@ fn a_fifo_does_not_block_the_command() {
         let fifo = directory.path().join("fifo");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         let fifo = fifo.to_str().unwrap();
-        for (flag, wanted) in [("--cgroup", "Not a directory"), ("--join-namespace", "EINVAL")] {
+        // Docker's profile refuses setns.
+        for (flag, wanted) in [("--cgroup", ["Not a directory"; 2]), ("--join-namespace", ["EINVAL", "EPERM"])] {
             let called = run([flag, fifo, "true"]);
             let message = complaint(&called, 125);
-            assert!(message.starts_with(&format!("{flag} {fifo}: ")) && message.contains(wanted), "{message}");
+            assert!(message.starts_with(&format!("{flag} {fifo}: ")), "{message}");
+            assert!(wanted.iter().any(|wanted| message.contains(wanted)), "{message}");
         }
     });
 }
