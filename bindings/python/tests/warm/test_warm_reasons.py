@@ -18,10 +18,8 @@ TOKEN = re.compile(
 )
 # The Rust code before and after a reason.
 GIVEN = (
-    (
-        r"\b(Err|Gone|Unusable|Permanent|Temporary|ok_or|then_some|record_missing_resource|map_or)\(\s*",
-        "",
-    ),
+    (r"\b(Err|Refused|Unusable|Permanent|Temporary|ok_or|then_some|map_or)\(\s*", ""),
+    (r"\brecord_missing_resource\(", ""),
     (r"\b(Permanent|Temporary)\(format!\(\s*", ""),
     (r"(=|return) Some\(|return |\|_\| |const [A-Z_]+: &str = ", ""),
     (r"\{\s+", "}"),
