@@ -35,7 +35,7 @@ impl Command<'_> {
     /// Runs the program to its end in the calling thread.
     ///
     /// # Errors
-    /// As [`run`](Command::run).
+    /// The same as those of [`run`](Command::run).
     ///
     /// # Examples
     /// ```
@@ -58,12 +58,12 @@ impl Command<'_> {
     /// resumes the panic.
     ///
     /// # Errors
-    /// As [`run`](Command::run). EINTR: `interrupted` returned `true` while the run waited for a place with its
-    /// [limiter](Run::limiter).
+    /// The same as those of [`run`](Command::run). EINTR: `interrupted` returned `true` while the run waited for a
+    /// place with its [limiter](Run::limiter).
     pub fn run_interruptible(&mut self, run: &Run, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
         let (mut is_cancelled, mut panic) = (false, None);
         let mut interrupted = || {
-            // Unwinding would leave the program running.
+            // Catch a panic of the callback: if it unwound past the run, the program would keep running.
             let mut call = || catch_unwind(AssertUnwindSafe(&mut interrupted));
             is_cancelled = is_cancelled
                 || call().unwrap_or_else(|payload| {
@@ -95,14 +95,15 @@ impl Command<'_> {
         }
     }
 
-    /// Makes the next start cold: a parked process was killed before it began (`Stage::Killed`, ESRCH).
+    /// Makes the next start cold (by clone and exec). Called after the parked process for a start was killed before
+    /// it began the start (`Stage::Killed`, ESRCH).
     #[doc(hidden)]
     pub fn died(&mut self) -> &mut Self {
         self.died = true;
         self
     }
 
-    /// Starts the program; a thread of the library calls `done` with the output once the program has ended.
+    /// Starts the program; a thread of the library calls `done` with the output when the program has ended.
     ///
     /// One thread serves all runs of callers that are confined in the same way. It starts with the first run and
     /// exits after it has been idle for 500 ms. The calling thread starts the program, so the program inherits the
@@ -114,11 +115,11 @@ impl Command<'_> {
     /// run started that thread. All signals are blocked in `done` itself, and in threads that `done` creates.
     ///
     /// # Errors
-    /// As [`run`](Command::run). EAGAIN, in another run's `done`: all places of the run's [limiter](Run::limiter) are
-    /// taken. After an error of this call the library does not call `done`. `done` gets the errors that occur only in
-    /// the child (an action, exec). It also gets the error if a parked process was killed before it began
-    /// ([`Stage::Killed`](crate::Stage::Killed), ESRCH): then nothing has been executed, and the caller can repeat
-    /// the start.
+    /// The same as those of [`run`](Command::run). EAGAIN, in another run's `done`: all places of the run's
+    /// [limiter](Run::limiter) are taken. If this call returns an error, the library does not call `done`. `done`
+    /// gets the errors that occur only in the child (an action, exec). `done` also gets the error of a parked process
+    /// that was killed before it began ([`Stage::Killed`](crate::Stage::Killed), ESRCH). In this case no program has
+    /// been executed, and the caller can repeat the start.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
         let begin = |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, Connections::default())?, ()));
         let submitted = engine::submit(begin, Box::new(done));
@@ -128,11 +129,12 @@ impl Command<'_> {
 
     /// Starts the program and returns its handle, which can wait, read, write, and stop the program.
     ///
-    /// Dropping the handle ends the program, unless the caller has [detached](Job::detach) it. The library's thread
-    /// does this. If the host exits before that thread has acted, the guard ends the program.
+    /// Dropping the handle ends the program, unless the caller has [detached](Job::detach) it. A thread of the
+    /// library ends the program. If the host exits before that thread has acted, the guard (a helper process) ends
+    /// the program.
     ///
     /// # Errors
-    /// As [`run_then`](Command::run_then).
+    /// The same as those of [`run_then`](Command::run_then).
     ///
     /// # Examples
     /// ```
@@ -152,7 +154,7 @@ impl Command<'_> {
     /// Starts the program and also delivers its output as events while it runs.
     ///
     /// # Errors
-    /// As [`run_then`](Command::run_then).
+    /// The same as those of [`run_then`](Command::run_then).
     pub fn start_events(&mut self, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
         self.start_with(run, true, |handle| {
             let (producer, events) = events(options, handle.waker(EngineOrder::Read));
@@ -160,8 +162,8 @@ impl Command<'_> {
         })
     }
 
-    /// `connect` creates the event queue, if the caller wants output while the program runs: the engine's end and the
-    /// consumer's.
+    /// Starts a run with a handle. If the caller wants output while the program runs, `connect` creates an event
+    /// queue, and returns the producer for the engine and the consumer for the caller.
     pub(super) fn start_with<E>(
         &mut self,
         run: &Run,
@@ -184,19 +186,20 @@ impl Command<'_> {
             },
             Box::new(move |output| for_callback.set(output.map(Arc::new))),
         );
-        // The start has taken the permit. If the start failed earlier, this drops the permit.
+        // A successful start has used the permit. After a failure before the start, this line releases the permit.
         self.permit = None;
         let (handle, (record, pid, consumer)) = submitted?;
         Ok((Job { handle, pid, state, record, writer, ends_on_drop: true }, consumer))
     }
 
-    /// Gives the next supervised run of this command a place from its limiter; that run does not wait for one.
+    /// Gives the next supervised run of this command this place with its limiter, so that the run does not wait for a
+    /// place.
     pub fn permit(&mut self, permit: Permit) -> &mut Self {
         self.permit = Some(permit);
         self
     }
 
-    /// Waits for a place, if the run needs one and has none yet.
+    /// Waits for a place, if the run has a limiter and the command has no permit yet.
     fn acquire_permit(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
             self.permit = Some(limiter.acquire_unless(interrupted)?);
@@ -211,7 +214,8 @@ impl Command<'_> {
         if connections.source.is_none() {
             connections.source = run.input.clone().map(Source::bytes);
         }
-        // This run replaces streams of the command; they are restored after the start.
+        // The run temporarily replaces the command's standard streams. The values in `own` are put back after the
+        // start.
         let mut own: [Option<Stdio<'_>>; 3] = [None, None, None];
         for (number, (stdio, own)) in self.stdio.iter_mut().zip(&mut own).enumerate() {
             let captured = matches!(stdio, Stdio::Inherit) || run.terminal.is_some();
@@ -228,7 +232,8 @@ impl Command<'_> {
         let launched = self.launch(run, wait, &mut connections);
         self.new_session = false;
         self.forget_actions_from(actions);
-        // A start into a cgroup has waited for exec, so the child no longer needs the directory.
+        // A start into a cgroup waits for exec, so the child no longer needs the descriptor of the cgroup's
+        // directory.
         self.end_tree();
         for (stdio, own) in self.stdio.iter_mut().zip(own) {
             if let Some(own) = own {
@@ -246,7 +251,7 @@ impl Command<'_> {
             let (ours, theirs) = Pty::open(size)?;
             theirs.attach(self)?;
             if connections.source.is_none() {
-                // The program reads EOF at once, as from /dev/null.
+                // Without input, the program reads EOF at once, as it would from /dev/null.
                 ours.end_input()?;
             }
             connections.terminal = Some(ours);

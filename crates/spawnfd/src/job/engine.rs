@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The engine: a thread that drives asynchronous runs. It starts with the first run, and ends after it has been
-//! idle for a while.
+//! The engine: a thread that drives asynchronous runs. The thread starts with the first run, and ends after it has
+//! been idle for 500 ms.
 //!
-//! The thread signals programs and searches for their descendants, so it serves only callers with the same [`Reach`].
-//! Usually one engine serves all threads of a process. Threads that are confined or scheduled differently have
-//! another engine.
+//! The thread signals programs and searches for their descendants, so it serves only callers with the same [`Reach`]
+//! (credentials and confinement). Usually one engine serves all threads of a process. Threads that are confined or
+//! scheduled differently have another engine.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,13 +26,13 @@ use crate::waker::{Waker, catch_panic};
 /// How long an idle thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// The pause between two checks whether the application has closed descriptors that a thread polls or watches.
+/// The interval at which a thread checks whether the application has closed the descriptors that the thread watches.
 pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The event that only wakes the thread.
+/// The epoll data of the eventfd that only wakes the thread.
 const WAKE: u64 = u64::MAX;
 
-/// The message if the library can no longer watch a run.
+/// The error text when the library can no longer watch a run.
 pub(super) const REPLACED: &str = "the application has closed or replaced a descriptor of the library";
 
 type OnDone = Box<dyn FnOnce(Result<Output>) + Send>;
@@ -40,7 +40,8 @@ type OnDone = Box<dyn FnOnce(Result<Output>) + Send>;
 /// The handle of a run that the engine drives.
 #[derive(Debug, Clone)]
 pub struct RunHandle {
-    /// Weak: the handle of a job must not keep an engine whose thread has ended, and its descriptors.
+    /// A weak reference: a job's handle must not keep the engine's descriptors open after the engine's thread has
+    /// ended.
     engine: Weak<Engine>,
     id: u64,
 }
@@ -55,7 +56,8 @@ impl RunHandle {
     pub(super) fn order(&self, order: EngineOrder) {
         let Some(engine) = self.engine.upgrade() else { return };
         let mut inbox = engine.inbox.lock();
-        // A fork's copy of the host has no engine thread, and the program is not its child.
+        // In a forked copy of the host, `over` is set: the copy has no engine thread, and the program is not its
+        // child.
         if !inbox.over {
             inbox.orders.push((self.id, order));
             drop(inbox);
@@ -63,7 +65,7 @@ impl RunHandle {
         }
     }
 
-    /// A waker that gives this order.
+    /// Returns a waker that sends this order to the engine.
     pub(super) fn waker(&self, order: EngineOrder) -> Waker {
         let handle = self.clone();
         Waker::new(move || handle.order(order))
@@ -73,7 +75,7 @@ impl RunHandle {
 /// An order from a handle to its run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EngineOrder {
-    /// End the program, with this time between SIGTERM and SIGKILL; `None`: the run's own.
+    /// End the program, with this time between SIGTERM and SIGKILL. `None`: the run's own grace time.
     End(Option<Duration>),
     /// Check for input to write.
     Feed,
@@ -85,9 +87,10 @@ pub(super) enum EngineOrder {
     Resize(TerminalSize),
 }
 
-/// The state that the engine's thread shares with submitting threads. The thread alone owns the runs.
+/// The state that the engine's thread shares with submitting threads. Only the engine's thread has access to the
+/// runs.
 struct Engine {
-    /// The reach of the thread and of each caller.
+    /// The credentials and confinement of the engine's thread, and of every caller that the engine serves.
     reach: Arc<Reach>,
     poll: CheckedFd,
     wake: CheckedFd,
@@ -101,19 +104,21 @@ struct Inbox {
     next: u64,
     /// The number of runs that callers are about to add.
     expected: usize,
-    /// The number of runs that the thread has, except those that end with the results it is delivering.
+    /// The number of runs that the thread has, except those whose results it is about to deliver.
     owned: usize,
-    /// The latest end of the thread's sleep. A caller that adds a run with an earlier deadline wakes the thread.
+    /// The time until which the thread sleeps at most. A caller that adds a run with an earlier deadline wakes the
+    /// thread.
     sleeps_until: Option<Instant>,
-    /// The thread has ended, or is about to: this engine accepts no new run.
+    /// The thread has ended or is about to end, so this engine accepts no new run.
     over: bool,
 }
 
 struct EngineRun {
     run: RunState,
-    /// The callback; `None` once it has the result. After that the run only watches its surviving processes.
+    /// The callback; `None` once the callback has the result. After that, the engine only watches the run's surviving
+    /// processes.
     done: Option<OnDone>,
-    /// The time at which [`EngineState::due`] has the run.
+    /// The time under which the run is listed in [`EngineState::due`].
     scheduled: Option<Instant>,
 }
 
@@ -121,15 +126,15 @@ struct EngineRun {
 struct Engines {
     /// The running engines. No two of them have the same reach.
     running: Vec<Arc<Engine>>,
-    /// Threads that are ending, and may still exist.
+    /// Threads that are ending. Some of them may still exist.
     leaving: Vec<ExitingThread>,
 }
 
 static ENGINES: PerProcess<Engines> = PerProcess::new(Engines { running: Vec::new(), leaving: Vec::new() });
 
-/// Ends the threads that have no runs. `false`: a thread has runs.
+/// Ends the threads that have no runs. Returns `false` if a thread still has runs.
 pub(crate) fn end_if_idle() -> bool {
-    // Not `all()`: it would stop at the first engine that has runs.
+    // `all()` would stop at the first engine that has runs, and the engines after it would not end.
     ENGINES.lock().running.iter().filter(|engine| !engine.end_if_idle()).count() == 0
 }
 
@@ -140,8 +145,8 @@ pub(crate) fn is_leaving() -> bool {
         || engines.leaving.iter().any(|thread| thread.is_running())
 }
 
-/// Creates the run's handle, starts the run, and adds it to an engine. Returns the handle and the other result of
-/// `begin`.
+/// Creates the run's handle, starts the run, and adds it to an engine. Returns the handle and the value that `begin`
+/// returned with the run.
 pub(super) fn submit<T>(
     begin: impl FnOnce(&RunHandle) -> Result<(RunState, T)>,
     done: OnDone,
@@ -154,8 +159,8 @@ pub(super) fn submit<T>(
     Ok((handle, more))
 }
 
-/// A run that a caller is about to add to an engine, which waits for it. Dropping this without the run, also while
-/// unwinding, cancels the wait.
+/// A run that a caller is about to add to an engine. The engine does not end while it expects a run. Dropping this
+/// value before the run is added, also while unwinding, cancels the expectation.
 struct ExpectedRun {
     engine: Arc<Engine>,
     id: u64,
@@ -166,8 +171,8 @@ impl Drop for ExpectedRun {
     fn drop(&mut self) {
         if !self.was_added {
             self.engine.inbox.lock().expected -= 1;
-            // An engine that expects a run does not count as idle. Wake it, so that it begins to measure its idle
-            // time.
+            // An engine that expects a run does not count as idle. Wake the engine, so that it begins to measure its
+            // idle time.
             self.engine.wake();
         }
     }
@@ -218,13 +223,14 @@ impl Engine {
         }
     }
 
-    /// Whether the engine's descriptors still refer to its own files. The application may have replaced them.
+    /// Whether the engine's epoll descriptor and eventfd still refer to the engine's own files. The application may
+    /// have closed or replaced them.
     fn has_own_descriptors(&self) -> bool {
         self.watches(self.wake.as_fd())
     }
 
     /// Whether a descriptor still refers to the file that was added to the epoll set. The kernel identifies an entry
-    /// by number and file, so adding the same pair again fails with EEXIST.
+    /// by number and file, so adding the same number and file again fails with EEXIST.
     fn watches(&self, fd: BorrowedFd<'_>) -> bool {
         let added = epoll::add(&self.poll, fd, epoll::EventData::new_u64(WAKE), epoll::EventFlags::empty());
         if added.is_ok() {
@@ -238,7 +244,8 @@ impl Engine {
         RunFd::ALL.into_iter().filter_map(|fd_kind| run.watched(fd_kind)).all(|(fd, _)| self.watches(fd))
     }
 
-    /// The id of an expected run. `None` if the thread is ending, or its descriptors are lost.
+    /// Registers an expected run and returns its id. `None`: the thread is ending, or the application has closed its
+    /// descriptors.
     fn expect_run(&self) -> Option<u64> {
         let mut inbox = self.inbox.lock();
         if inbox.over || !self.has_own_descriptors() {
@@ -251,15 +258,17 @@ impl Engine {
 
     /// Adds a run and watches its descriptors.
     fn add(&self, id: u64, run: RunState, done: OnDone) -> Result<()> {
-        // Locked until the run is in the inbox: the thread finds the run when it gets the first event.
+        // Keep the lock until the run is in the inbox, so that the engine's thread finds the run when the first event
+        // arrives.
         let mut inbox = self.inbox.lock();
         if inbox.over {
             return Err(descriptors_lost());
         }
         for fd_kind in RunFd::ALL {
             let Some((fd, write)) = run.watched(fd_kind) else { continue };
-            // Edge-triggered: a pipe's end stays in the set and keeps reporting a hangup, as long as a child that is
-            // just starting has a copy of this descriptor table.
+            // Edge-triggered: after this process has closed a pipe's end, the end stays in the epoll set while a
+            // starting child has a copy of the descriptor table. A level-triggered entry would report its hangup
+            // again and again.
             let flags = if write { epoll::EventFlags::OUT } else { epoll::EventFlags::IN } | epoll::EventFlags::ET;
             let data = epoll::EventData::new_u64(id << 2 | fd_kind as u64);
             if let Err(e) = epoll::add(&self.poll, fd, data, flags) {
@@ -269,8 +278,8 @@ impl Engine {
         }
         let due = run.deadline();
         inbox.arrived.push((id, EngineRun { run, done: Some(done), scheduled: None }));
-        // In the same critical section: once the lock is free, the thread may have finished the run, and nothing would
-        // wake it again.
+        // Count the run as arrived before the lock is released. After that, the thread may have finished the run
+        // already, and nothing would wake the thread again.
         inbox.expected -= 1;
         if due.is_some_and(|due| inbox.sleeps_until.is_none_or(|until| due < until)) {
             self.wake();
@@ -278,7 +287,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends this engine's thread if it has no runs. Returns whether it is ending.
+    /// Ends this engine's thread if it has no runs. Returns whether the thread is ending.
     fn end_if_idle(&self) -> bool {
         let mut inbox = self.inbox.lock();
         if !inbox.over && inbox.expected + inbox.arrived.len() + inbox.owned == 0 {
@@ -288,8 +297,8 @@ impl Engine {
         inbox.over
     }
 
-    /// The thread's main function. However `serve` ends, the remaining runs get an error, and later runs use another
-    /// engine.
+    /// The thread's main function. When `serve` returns or panics, the remaining runs fail with an error, and later
+    /// runs use another engine.
     fn run_thread(self: &Arc<Engine>, serve: impl FnOnce(&mut EngineState)) {
         let mut state = EngineState { buffer: vec![0; 64 << 10], ..EngineState::default() };
         let has_panicked = catch_panic(|| serve(&mut state)).is_none();
@@ -340,7 +349,7 @@ impl Engine {
             events.clear();
             let waited = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), left.as_ref());
             // EINTR comes from libc's internal signals. A descriptor that returns events is an epoll descriptor, and
-            // most likely this engine's, so it is checked only when no event comes.
+            // most likely this engine's. So the thread checks its descriptors only if no event has arrived.
             let is_lost = matches!(waited, Err(error) if error != rustix::io::Errno::INTR);
             if is_lost || events.is_empty() && !self.has_own_descriptors() {
                 return;
@@ -369,7 +378,7 @@ impl Engine {
                         state.take_arrived(&mut inbox);
                         std::mem::take(&mut inbox.orders)
                     };
-                    // No lock is held: a consumer that is notified of output may give the next order.
+                    // Release the lock first: a consumer that is notified of output may send the next order.
                     for (id, order) in orders {
                         state.abandon_if_replaced(self, id);
                         state.carry_out(id, order);
@@ -385,7 +394,8 @@ impl Engine {
             }
             state.tick(self, Instant::now());
             if !state.done.is_empty() {
-                // Update the count before a receiver of a result can ask whether all runs are over.
+                // Update the number of runs first: a caller that receives a result may ask at once whether all runs
+                // are over.
                 state.take_arrived(&mut self.inbox.lock());
             }
             state.deliver();

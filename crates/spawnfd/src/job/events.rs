@@ -13,7 +13,7 @@ use crate::host::per_process::PerProcess;
 use crate::host::thread;
 use crate::waker::Waker;
 
-/// How to treat output when the queue is full.
+/// How to treat new output when the event queue is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WhenFull {
     /// The library stops reading, and the program blocks once its pipe is full.
@@ -26,23 +26,23 @@ pub enum WhenFull {
 /// Options of the event queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventOptions {
-    /// The capacity of the queue in bytes, including 64 bytes of overhead for each chunk. One more read can exceed
-    /// it.
+    /// The capacity of the queue in bytes, including 64 bytes of overhead for each chunk. The queue exceeds it by at
+    /// most one read.
     pub max_bytes: usize,
     /// How to treat output when the queue is full.
     pub when_full: WhenFull,
-    /// The length of the longest line in bytes (at least 4). `None`: chunks instead of lines.
+    /// The length of the longest line in bytes (at least 4). `None`: the events are chunks, not lines.
     pub lines: Option<usize>,
 }
 
 impl Default for EventOptions {
-    /// Chunks, with a capacity of 1 MiB; when the queue is full, the program waits.
+    /// Chunks, with a capacity of 1 MiB. When the queue is full, the library stops reading and the program blocks.
     fn default() -> EventOptions {
         EventOptions { max_bytes: 1 << 20, when_full: WhenFull::Wait, lines: None }
     }
 }
 
-/// An event of a job's output. A position is the number of bytes of both streams that arrived before.
+/// An event of a job's output. A position is the number of bytes of both streams that arrived before the byte.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Bytes of one stream, in order. A chunk may split a character: see [`Decoder`](super::Decoder).
@@ -58,7 +58,7 @@ pub enum Event {
     Line {
         /// The stream.
         stream: Stream,
-        /// The position of its first byte. For a piece of a split line: a position at or before that byte.
+        /// The position of the line's first byte. For a piece of a split line: a position at or before that byte.
         position: u64,
         /// The line, without its terminator.
         bytes: Vec<u8>,
@@ -70,14 +70,14 @@ pub enum Event {
         /// The number of bytes.
         bytes: u64,
     },
-    /// The end of the output. Every later call returns this event again.
+    /// The end of the output. After it, every call returns this event again.
     End,
 }
 
-/// The queue merges adjacent chunks up to this many bytes.
+/// The queue merges adjacent chunks of one stream into chunks of at most this many bytes.
 const COALESCED: usize = 64 << 10;
 
-/// The overhead of a chunk in bytes.
+/// The number of bytes that a chunk's overhead counts towards the capacity.
 const OVERHEAD: usize = 64;
 
 #[derive(Debug)]
@@ -92,15 +92,15 @@ struct QueueState {
     chunks: VecDeque<QueuedChunk>,
     /// The bytes in the queue, including overhead.
     size: usize,
-    /// Bytes dropped before the first chunk.
+    /// The number of bytes dropped from the queue before its first chunk.
     lost: u64,
     when_full: WhenFull,
-    /// The producer must not push until the queue calls `resume`.
+    /// The queue is full: the producer must not push until the queue calls `resume`.
     paused: bool,
     ended: bool,
     /// The consumer has dropped its end.
     abandoned: bool,
-    /// The consumer sleeps on the condition.
+    /// The consumer sleeps on the condition variable `filled`.
     asleep: bool,
     waker: Option<Waker>,
 }
@@ -150,20 +150,21 @@ impl SharedQueue {
 /// Creates a queue. The queue calls `resume` when a paused producer may push again.
 pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
     let state = QueueState { when_full: options.when_full, ..QueueState::default() };
-    // A fork's copy of the host has no producer.
+    // In a forked copy of the host no producer adds events, so the copy's queue has ended.
     let state = PerProcess::for_this_process(state, || QueueState { ended: true, ..QueueState::default() });
     let shared = Arc::new(SharedQueue { state, filled: Condvar::new(), options, resume });
     let lines = options.lines.map(|max| [Lines::new(max), Lines::new(max)]);
     (Producer(shared.clone()), Events { shared, lines, ready: VecDeque::new() })
 }
 
-/// The engine's end. Dropping it ends the events.
+/// The engine's end of the event queue. Dropping it ends the events.
 #[derive(Debug)]
 pub struct Producer(Arc<SharedQueue>);
 
 impl Producer {
-    /// Adds bytes at `position`; never waits. `false`: the producer should read no more until the queue calls
-    /// `resume`. The call can happen before this function returns, so check [`wants_more`](Producer::wants_more).
+    /// Adds bytes at `position`; never waits. Returns `false` if the queue is full: the producer should stop reading
+    /// until the queue calls `resume`. The queue may call `resume` before this function returns, so check
+    /// [`wants_more`](Producer::wants_more).
     pub fn push(&self, stream: Stream, position: u64, bytes: &[u8]) -> bool {
         let max_bytes = self.0.options.max_bytes;
         self.0.fill(|state| {
@@ -205,12 +206,12 @@ impl Drop for Producer {
     }
 }
 
-/// The consumer's end. Dropping it does not end the job; later output is not queued.
+/// The consumer's end of the event queue. Dropping it does not end the job; the producer then queues no more output.
 #[derive(Debug)]
 pub struct Events {
     shared: Arc<SharedQueue>,
     lines: Option<[Lines; 2]>,
-    /// Events made from chunks that have left the queue.
+    /// Events that were made from chunks already taken from the queue.
     ready: VecDeque<Event>,
 }
 
@@ -220,7 +221,7 @@ impl Events {
         self.next_of(|shared| shared.state.lock())
     }
 
-    /// The next event; waits at most `timeout`, and not at all in a run's [callback](crate::Command::run_then).
+    /// The next event. Waits for at most `timeout`; in a run's [callback](crate::Command::run_then) it does not wait.
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Event> {
         let timeout = if thread::is_engine() { Duration::ZERO } else { timeout };
         let deadline = Instant::now().checked_add(timeout);
@@ -235,7 +236,8 @@ impl Events {
         })
     }
 
-    /// Sets the waker that is called when the queue is no longer empty, or at once if it is not empty now.
+    /// Sets the waker. The queue calls it when an event arrives in the empty queue. If there are events now, this
+    /// call wakes it at once.
     pub fn set_waker(&mut self, waker: Waker) {
         let mut state = self.shared.state.lock();
         let filled = !state.is_empty() || !self.ready.is_empty();
@@ -259,7 +261,8 @@ impl Events {
         }
     }
 
-    /// Switches between lines and chunks for later output. An incomplete line ends here.
+    /// Switches between lines and chunks for later output. The next event then has the incomplete line, if there is
+    /// one.
     pub fn set_lines(&mut self, lines: Option<usize>) {
         if self.lines.as_ref().map(|[lines, _]| lines.max()) != lines.map(|max| Lines::new(max).max()) {
             self.finish_lines();
@@ -328,7 +331,8 @@ impl Drop for Events {
         let mut state = self.shared.state.lock();
         state.abandoned = true;
         let resume = std::mem::take(&mut state.paused);
-        // The contents of a waker may take locks of their own, so it is dropped while this lock is not held.
+        // Dropping a waker may take locks of the waker's owner. So the waker is dropped only after the lock of
+        // `state` is released.
         let dropped = (state.waker.take(), std::mem::take(&mut state.chunks));
         drop(state);
         drop(dropped);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Supervised runs as futures, for any executor: the engine's thread wakes their tasks, so no thread waits for a child.
+//! Supervised runs as futures, for any executor. The engine's thread watches all programs and wakes the tasks, so no
+//! thread blocks in a wait for one child.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -22,8 +23,8 @@ impl Command<'_> {
     /// run's [`grace`](Run::grace). The library still reaps the program.
     ///
     /// # Errors
-    /// As [`run`](Command::run). EAGAIN: all places of the run's [limiter](Run::limiter) are taken. The future
-    /// returns all errors.
+    /// The same as those of [`run`](Command::run). EAGAIN: all places of the run's [limiter](Run::limiter) are taken.
+    /// The future returns all errors.
     ///
     /// # Examples
     /// ```
@@ -40,10 +41,11 @@ impl Command<'_> {
         let job = self.start_without_waiting(run);
         async move {
             let job = job?;
-            // The caller has no handle to write with.
+            // No caller has a handle to write to this run's input, so end the input.
             job.close_stdin();
             let output = job.wait_async().await;
-            // The program has ended. Dropping the handle must not end processes that the run has detached.
+            // The program has ended. Detach the handle, so that dropping it does not end the processes that the run
+            // has left running.
             job.detach();
             output.map(Arc::unwrap_or_clone)
         }
@@ -66,7 +68,7 @@ impl Job {
     /// run.
     ///
     /// # Errors
-    /// As [`wait`](Job::wait).
+    /// The same as those of [`wait`](Job::wait).
     pub fn wait_async(&self) -> impl Future<Output = Result<Arc<Output>>> + Send + '_ {
         JobFuture { job: self, registration: None }
     }
@@ -97,14 +99,14 @@ impl Drop for JobFuture<'_> {
 }
 
 impl Events {
-    /// The next event, or `None` after the last. If there is none yet, the task is woken when one arrives. This
-    /// replaces the waker of [`set_waker`](Events::set_waker).
+    /// The next event, or `None` after the last. If no event has arrived yet, the engine wakes the task when one
+    /// arrives. This call replaces the waker of [`set_waker`](Events::set_waker).
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         if let Some(event) = self.try_next() {
             return Poll::Ready(Some(event).filter(|event| *event != Event::End));
         }
         let task = context.waker().clone();
-        // If an event has arrived meanwhile, this wakes the task at once.
+        // If an event has arrived since `try_next`, this call wakes the task at once.
         self.set_waker(Waker::new(move || task.wake_by_ref()));
         Poll::Pending
     }
@@ -133,14 +135,14 @@ impl Events {
 }
 
 impl Limiter {
-    /// Waits without blocking for a place and then for the output; see
+    /// Waits for a place and then for the output, without blocking the thread; see
     /// [`Command::run_async`](crate::Command::run_async).
     ///
-    /// The thread that polls the future when a place is free starts the program. The program inherits that thread's
+    /// When a place is free, the thread that polls the future starts the program. The program inherits that thread's
     /// confinement.
     ///
     /// # Errors
-    /// As [`Command::run_async`](crate::Command::run_async).
+    /// The same as those of [`Command::run_async`](crate::Command::run_async).
     pub async fn run_async(&self, command: &mut Command<'_>, run: &Run) -> Result<Output> {
         let permit = self.acquire_async().await;
         command.permit(permit).run_async(run).await

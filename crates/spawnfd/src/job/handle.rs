@@ -25,11 +25,11 @@ pub struct Job {
     pub(super) state: Arc<JobState>,
     pub(super) record: Arc<SharedRecord>,
     pub(super) writer: Option<InputWriter>,
-    /// Dropping it ends the program.
+    /// Dropping the handle ends the program; `detach` clears this.
     pub(super) ends_on_drop: bool,
 }
 
-/// The result of a job once it exists, and the wakers to call then.
+/// The result of a job, and the wakers to call when the result is set.
 #[derive(Debug)]
 pub(super) struct JobState {
     result: PerProcess<JobResult>,
@@ -39,7 +39,7 @@ pub(super) struct JobState {
 #[derive(Debug, Default)]
 struct JobResult {
     outcome: Option<Result<Arc<Output>>>,
-    /// Called when the outcome is set.
+    /// Wakers that `set` calls. The key is the number of the registration.
     wakers: BTreeMap<u64, Waker>,
     last_registration: u64,
 }
@@ -53,7 +53,7 @@ impl JobResult {
         (registration, self.wakers.insert(registration, waker))
     }
 
-    /// Refuses to wait in the engine's thread: that thread produces the result.
+    /// Returns an error in the engine's thread if there is no result yet: that thread itself produces the result.
     fn check_may_wait(&self) -> Result<()> {
         if self.outcome.is_none() && thread::is_engine() {
             let message = "a run's callback cannot wait for a run: the same thread delivers the result";
@@ -65,7 +65,7 @@ impl JobResult {
 
 impl JobState {
     pub(super) fn new() -> JobState {
-        // A fork's copy of the host gets no result: the program is not its child.
+        // In a forked copy of the host, the result is an error: the program is not a child of the copy.
         let in_fork = || JobResult { outcome: Some(Err(not_ours())), ..JobResult::default() };
         JobState { result: PerProcess::for_this_process(JobResult::default(), in_fork), changed: Condvar::new() }
     }
@@ -79,10 +79,11 @@ impl JobState {
         wakers.values().for_each(Waker::wake);
     }
 
-    /// Returns the result, or registers the task to be woken when the result is set. `registration`: the number of the
-    /// registration.
+    /// Returns the result, or registers the task to be woken when the result is set. `registration`: the number of
+    /// the task's registration, which this call sets.
     pub(super) fn poll(&self, registration: &mut Option<u64>, task: &task::Waker) -> Poll<Result<Arc<Output>>> {
-        // A task's waker may take locks of its own, so it is cloned and dropped while this lock is not held.
+        // A task's waker may take locks of its own. So clone and drop wakers only while the lock of `result` is not
+        // held.
         let task = task.clone();
         let waker = Waker::new(move || task.wake_by_ref());
         let mut result = self.result.lock();
@@ -131,10 +132,11 @@ impl Job {
         result.outcome.clone().unwrap_or_else(|| Err(not_ours()))
     }
 
-    /// Waits at most `timeout`; `None` if the program still runs then. The program is not affected.
+    /// Waits for the result for at most `timeout`. Returns `None` if there is no result after that time. The timeout
+    /// does not affect the program.
     ///
     /// # Errors
-    /// As [`wait`](Job::wait).
+    /// The same as those of [`wait`](Job::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Arc<Output>>> {
         let result = self.state.result.lock();
         if !timeout.is_zero() {
@@ -148,7 +150,7 @@ impl Job {
     /// Returns the result if the run has ended; does not wait.
     ///
     /// # Errors
-    /// As [`wait`](Job::wait).
+    /// The same as those of [`wait`](Job::wait).
     pub fn try_wait(&self) -> Result<Option<Arc<Output>>> {
         self.state.result.lock().outcome.clone().transpose()
     }
@@ -177,10 +179,11 @@ impl Job {
         self.writer()?.write(bytes)
     }
 
-    /// As [`write`](Job::write), but waits at most `timeout` for space in the queue.
+    /// Queues input for the program, and waits for at most `timeout` for space in the queue. Returns how many bytes
+    /// were accepted.
     ///
     /// # Errors
-    /// As [`write`](Job::write).
+    /// The same as those of [`write`](Job::write).
     pub fn write_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<usize> {
         self.writer()?.write_timeout(bytes, timeout)
     }
@@ -193,7 +196,7 @@ impl Job {
         }
     }
 
-    /// Closes the program's input after the bytes that have been written so far.
+    /// Ends the program's input: the program reads EOF after the bytes that are queued so far.
     pub fn close_stdin(&self) {
         if let Some(writer) = &self.writer {
             writer.close();
@@ -208,7 +211,7 @@ impl Job {
         self.writer.as_ref().ok_or_else(not_writable)
     }
 
-    /// Ends the program and its process tree: SIGTERM, and SIGKILL after `grace`. The result says
+    /// Ends the program and its process tree: sends SIGTERM, and SIGKILL after `grace`. The result's `stop` is
     /// [`Stop::Cancelled`](crate::Stop::Cancelled).
     pub fn stop(&self, grace: Duration) {
         self.handle.order(EngineOrder::End(Some(grace)));
@@ -243,7 +246,8 @@ impl Drop for Job {
         if self.ends_on_drop {
             self.handle.cancel();
         }
-        // The engine may reference this state for a moment longer. Taking the result out releases its spill file now.
+        // The engine may have a reference to this state for a moment longer. Take the result out now, so that its
+        // spill file is released.
         let result = self.state.result.lock().outcome.take();
         drop(result);
     }

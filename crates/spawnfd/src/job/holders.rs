@@ -12,7 +12,7 @@ use rustix::pty::ptsname;
 use spawnfd_guard::process::is_proc_foreign;
 use spawnfd_sys::call;
 
-/// The processes, other than this one, that have the other side of one of `ours` open, as far as /proc shows.
+/// The other processes that have the opposite end of one of the descriptors `ours` open, as far as /proc shows them.
 pub(super) fn holders(ours: &[BorrowedFd<'_>]) -> Vec<u32> {
     // The /proc of another pid namespace shows other pids.
     if is_proc_foreign() {
@@ -28,7 +28,7 @@ pub(super) fn holders(ours: &[BorrowedFd<'_>]) -> Vec<u32> {
             let Ok(fds) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
             fds.filter_map(|fd| Some(fd.ok()?.path())).any(|fd| {
                 let target = std::fs::read_link(&fd).unwrap_or_default();
-                // Another /dev/pts has terminals with the same names.
+                // Another devpts mount has terminals with the same names, so compare device and inode as well.
                 others.contains(target.as_os_str()) && (!target.is_absolute() || file(&fd) == file(&target))
             })
         })
@@ -37,7 +37,7 @@ pub(super) fn holders(ours: &[BorrowedFd<'_>]) -> Vec<u32> {
     found
 }
 
-/// The name of the other side in /proc.
+/// The name under which /proc/PID/fd shows the opposite end of this pipe or terminal.
 fn other_side(ours: BorrowedFd<'_>) -> Option<OsString> {
     if let Ok(terminal) = ptsname(ours, Vec::new()) {
         return Some(OsString::from_vec(terminal.into_bytes()));

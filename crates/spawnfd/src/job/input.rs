@@ -77,10 +77,10 @@ impl Source {
         Source::Bytes(bytes, 0)
     }
 
-    /// A source that the returned writer fills while the program runs. Its queue has at most `max_bytes` (at least
-    /// 1).
+    /// A source that the returned writer fills while the program runs. The queue between them holds at most
+    /// `max_bytes` bytes (at least 1).
     pub fn stream(max_bytes: usize) -> (InputWriter, Source) {
-        // A fork's copy of the host has no engine thread to write the input.
+        // In a forked copy of the host, no engine thread writes the input, so the copy's writer gets EPIPE.
         let queue = PerProcess::for_this_process(InputQueue::default(), || InputQueue {
             reader_gone: true,
             ..InputQueue::default()
@@ -123,7 +123,7 @@ struct InputQueue {
     bytes: VecDeque<u8>,
     /// The writer has closed the input.
     closed: bool,
-    /// The program reads no more.
+    /// The reading side is gone: the program has closed its input or ended.
     reader_gone: bool,
     /// A write did not fit. Wake the writer when the queue has space.
     writer_waits: bool,
@@ -152,7 +152,7 @@ impl SharedInput {
     }
 }
 
-/// The reading side of `Source::stream`. Dropping it wakes the writer.
+/// The reading side of the queue that `Source::stream` creates. Dropping it wakes a waiting writer.
 #[derive(Debug)]
 pub struct InputStream(Arc<SharedInput>);
 
@@ -166,13 +166,13 @@ impl Drop for InputStream {
     }
 }
 
-/// Writes a program's input while it runs. Dropping it is [`close`](InputWriter::close).
+/// Writes a program's input while it runs. Dropping the writer [closes](InputWriter::close) the input.
 #[derive(Debug)]
 pub struct InputWriter(Arc<SharedInput>);
 
 impl InputWriter {
-    /// Queues as many of the bytes as fit and returns their number; never waits. If fewer than all fit, the queue
-    /// later calls the waker when it has space.
+    /// Queues as many of the bytes as fit and returns their number; never waits. If not all fit, the library later
+    /// calls the [waker](InputWriter::set_waker) when the queue has space.
     ///
     /// # Errors
     /// EPIPE: the program reads no more or has ended, or the input was closed.
@@ -195,11 +195,11 @@ impl InputWriter {
         Ok(length)
     }
 
-    /// Queues all bytes. Waits for space at most `timeout`, and not at all in a run's
-    /// [callback](crate::Command::run_then). Returns how many bytes were accepted.
+    /// Queues all bytes. Waits for space for at most `timeout`. In a run's [callback](crate::Command::run_then) it
+    /// does not wait. Returns how many bytes were accepted.
     ///
     /// # Errors
-    /// As [`write`](InputWriter::write).
+    /// The same as those of [`write`](InputWriter::write).
     pub fn write_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<usize> {
         let timeout = if thread::is_engine() { Duration::ZERO } else { timeout };
         let deadline = Instant::now().checked_add(timeout);
@@ -229,12 +229,12 @@ impl InputWriter {
         }
     }
 
-    /// Sets the waker that is called when the queue is no longer empty.
+    /// Sets the waker that a write calls when the queue was empty before.
     pub(super) fn set_engine(&self, waker: Waker) {
         self.0.queue.lock().engine = Some(waker);
     }
 
-    /// Sets the waker that is called when a full queue has space again, or when the program stops reading.
+    /// Sets the waker that the library calls when a full queue has space again, or when the program stops reading.
     pub fn set_waker(&self, waker: Waker) {
         let before = self.0.queue.lock().writer.replace(waker);
         drop(before);
@@ -250,7 +250,7 @@ impl Drop for InputWriter {
 /// When the next write to a program's input is possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FeedStatus {
-    /// At once, after other runs have been served.
+    /// At once, but the engine serves other runs first.
     Again,
     /// When the pipe has space.
     Blocked,
@@ -272,7 +272,7 @@ pub struct Feed {
     refused: bool,
 }
 
-/// The number of writes before other runs are served.
+/// The number of writes to one run's input before the engine serves other runs.
 const WRITES_IN_A_ROW: usize = 4;
 
 impl Feed {
@@ -287,8 +287,8 @@ impl Feed {
         Ok(Feed { pipe, source, is_terminal: false, ending: false, last: b'\n', refused: false })
     }
 
-    /// As `new`, for a terminal (a copy of a [`Pty`](super::Pty)'s descriptor). At the end it writes the end-of-input
-    /// character, because closing the copy does not end a terminal's input.
+    /// Feeds `source` into a terminal. `terminal` is a copy of a [`Pty`](super::Pty)'s descriptor. After the last
+    /// byte the feed writes the end-of-input character, because closing the copy does not end a terminal's input.
     ///
     /// # Errors
     /// EBADF only.
@@ -310,7 +310,8 @@ impl Feed {
         }
     }
 
-    /// Wakes the writer with EPIPE. Leaves the descriptor open, because the application has reused its number.
+    /// Makes the writer's calls fail with EPIPE. Does not close the descriptor, because the application has reused
+    /// its number.
     pub fn abandon(self) {
         let _ = self.pipe.into_raw_fd();
     }
@@ -322,8 +323,9 @@ impl Feed {
                 Ok(WriteOutcome::Bytes(last)) => self.last = last,
                 Ok(WriteOutcome::Idle) => return FeedStatus::Idle,
                 Ok(WriteOutcome::End) if self.is_terminal && !self.ending => {
-                    // The character ends the current read. Only a read without other bytes is the end of the input,
-                    // so an unfinished line needs it twice.
+                    // The end-of-input character ends the program's current read(). Only a read() that returns no
+                    // bytes is the end of the input. So after an unfinished line, the feed writes the character
+                    // twice.
                     let end: &[u8] = if self.last == b'\n' { &[END_OF_INPUT] } else { &[END_OF_INPUT; 2] };
                     self.source = Source::Bytes(end.into(), 0);
                     self.ending = true;
@@ -332,7 +334,7 @@ impl Feed {
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return FeedStatus::Blocked,
                 Err(_) => {
-                    // EPIPE, or EIO for a terminal: the program reads no more. This is no error.
+                    // EPIPE, or EIO for a terminal: the program reads no more. This is not an error of the run.
                     self.refused = !self.ending;
                     return FeedStatus::Done;
                 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use super::text::incomplete_len;
 
-/// The last pushed bytes, up to a maximum. Its memory use follows its contents.
+/// The last pushed bytes, up to a maximum. Its buffer grows as bytes arrive, and is not allocated in advance.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     max: usize,
@@ -66,7 +66,7 @@ impl KeptOutput {
         }
     }
 
-    /// Whether everything is still kept after this many more bytes.
+    /// Whether the head and tail would still hold all of the stream after `more` further bytes.
     pub(super) fn would_keep_all(&self, more: usize) -> bool {
         self.seen + more as u64 <= (self.max_head as u64).saturating_add(self.tail.max as u64)
     }
@@ -96,12 +96,12 @@ pub struct Captured {
     pub bytes: Vec<u8>,
     /// The length of the head in [`bytes`](Captured::bytes).
     pub head: usize,
-    /// The number of bytes between head and tail.
+    /// The number of bytes between head and tail that were not kept.
     pub omitted: u64,
 }
 
 /// The text of a stream in which `omitted` bytes are missing after the first `head`. Invalid bytes become U+FFFD. A
-/// character that the omission splits is dropped: the program did not write invalid text.
+/// character that the omission splits is dropped, not replaced, because the program did not write invalid text.
 pub(super) fn text(bytes: &[u8], head: usize, omitted: u64) -> Cow<'_, str> {
     if omitted == 0 {
         return String::from_utf8_lossy(bytes);

@@ -9,40 +9,42 @@ use super::{Fate, Leftover};
 use crate::host::thread::start_thread;
 use crate::tree::{Survivor, Tree};
 
-/// Kills the remaining processes of a tree. A thread waits for their end, because the caller has other runs to serve.
-/// `true`: all have ended.
+/// Kills the remaining processes of a tree. If some have not ended after that, another thread waits for their end,
+/// because the calling thread may have other runs to serve. Returns `true` if all have ended.
 pub(super) fn kill(tree: Option<Tree>) -> bool {
     let Some(mut tree) = tree else { return true };
     let has_ended = tree.kill(Duration::ZERO);
     if !has_ended {
-        // If no thread can be started, the tree is dropped here, which ends it.
+        // If no thread can be started, the closure with the tree is dropped in this thread. Dropping the tree kills
+        // its processes.
         let _ = start_thread("spawnfd-killer", 128 << 10, move || drop(tree));
     }
     has_ended
 }
 
-/// A process of the tree as a leftover.
+/// Converts a process of the tree to a leftover.
 pub(super) fn leftover(stat: Stat, fate: Fate) -> Leftover {
     let Survivor { pid, name } = Survivor::from(stat);
     Leftover { pid, name, fate }
 }
 
-/// The reason why a process that got SIGKILL does not end; `None` if there is none.
+/// The reason why a process has not ended after SIGKILL. `None`: no reason is known, or it has ended.
 ///
-/// `killed`: the time of the run's first SIGKILL, as [`ticks_now`](spawnfd_guard::process::ticks_now) has it, if the run
-/// has given up since.
+/// `killed`: if the run has given up, the time of its first SIGKILL in the unit of
+/// [`ticks_now`](spawnfd_guard::process::ticks_now).
 pub(super) fn why_not_ended(process: Process, killed: Option<u64>) -> Option<Fate> {
     match process.kill_effect() {
         KillEffect::Refused => Some(Fate::NotPermitted),
-        // A younger process has had less time to end.
+        // A process that started after the first SIGKILL has had less time to end, so it gets no such fate.
         KillEffect::Pending if killed >= Some(process.start) => Some(Fate::Uninterruptible),
         KillEffect::Pending | KillEffect::Ended => None,
     }
 }
 
-/// The program that a run has given up, as a leftover. `is_refused`: the kernel has refused the last SIGKILL.
+/// Converts the program of a run that has given up to a leftover. `is_refused`: the kernel has refused the last
+/// SIGKILL.
 pub(super) fn unkilled_program(pid: u32, program: &str, is_refused: bool) -> Leftover {
-    // The number is the program's until the caller reaps it.
+    // The pid still belongs to the program: the caller has not reaped it.
     let stat = Stat::read(pid as i32);
     let is_refused = match stat.map(|stat| stat.process.kill_effect()) {
         Some(KillEffect::Refused) => true,

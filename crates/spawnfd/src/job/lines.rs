@@ -12,9 +12,9 @@ pub enum LineEnd {
     Lf,
     /// With `\r\n`.
     CrLf,
-    /// The line exceeds the maximum length. The next one continues it.
+    /// The line exceeds the maximum length. The next line continues it.
     Split,
-    /// The output ends here, or the bytes after it were lost.
+    /// The line has no terminator: the output ends with this line, or the bytes after it were lost.
     Open,
 }
 
@@ -32,7 +32,8 @@ impl LineEnd {
 /// One line, without its terminator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line<'a> {
-    /// The position of its first byte. For a piece of a split line: a position at or before that byte.
+    /// The position of the line's first byte: the number of bytes of output before it. For a piece of a split line: a
+    /// position at or before that byte.
     pub position: u64,
     /// The bytes. Decoding line by line gives the same text as decoding the whole output.
     pub bytes: &'a [u8],
@@ -40,16 +41,16 @@ pub struct Line<'a> {
     pub end: LineEnd,
 }
 
-/// Splits one stream into lines. The same bytes always give the same lines, however they are cut into chunks.
+/// Splits one stream into lines. The lines do not depend on how the bytes are split into chunks.
 ///
 /// A line ends with `\n` or `\r\n`. A `\r` elsewhere (a progress bar) is part of the line. A line that exceeds the
-/// maximum becomes several, split between characters.
+/// maximum length is split into several, between characters.
 #[derive(Clone, Debug)]
 pub struct Lines {
     max: usize,
-    /// An incomplete line: at most the maximum length, plus a `\r` that may be part of its terminator.
+    /// An incomplete line: at most the maximum length, plus a `\r` that may be part of the line's terminator.
     incomplete: Vec<u8>,
-    /// The position of its first byte.
+    /// The position of the first byte of `incomplete`.
     position: u64,
 }
 
@@ -59,12 +60,12 @@ impl Lines {
         Lines { max: max.max(4), incomplete: Vec::new(), position: 0 }
     }
 
-    /// The length of the longest line.
+    /// The maximum length of a line, in bytes.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Takes bytes at `position`. Calls `each` for each line that ends in them.
+    /// Takes the stream's next bytes, which begin at `position`. Calls `each` for each line that ends in these bytes.
     pub fn take(&mut self, position: u64, bytes: &[u8], mut each: impl FnMut(Line<'_>)) {
         let mut at = 0;
         if !self.incomplete.is_empty() {
@@ -101,16 +102,16 @@ impl Lines {
     }
 }
 
-/// The length of the first line, including its newline.
+/// The length of the first line, including its newline; `None` if there is no newline.
 fn after_newline(mut bytes: &[u8]) -> Option<usize> {
     let all = bytes;
-    // This uses std's memchr. Reading from a slice cannot fail.
+    // `skip_until` uses std's memchr. Reading from a slice cannot fail.
     let length = bytes.skip_until(b'\n').unwrap_or(0);
     all[..length].ends_with(b"\n").then_some(length)
 }
 
-/// Emits the complete lines and pieces of one line (at most one newline, at the end). Returns the number of bytes
-/// that they cover.
+/// Emits the complete line, or the complete pieces of a line that is too long. `bytes` has at most one newline, at
+/// its end. Returns the number of bytes emitted.
 fn emit_complete(
     max: usize,
     bytes: &[u8],
@@ -125,7 +126,7 @@ fn emit_complete(
         emit_line(max, line, end, position_of, each);
         return bytes.len();
     }
-    // A last \r may be part of the terminator.
+    // A `\r` at the end may be part of a terminator whose `\n` has not arrived yet.
     let certain = bytes.strip_suffix(b"\r").unwrap_or(bytes).len();
     let mut at = 0;
     while certain - at > max {
@@ -149,7 +150,7 @@ fn emit_line(
     each(Line { position: position_of(at), bytes: &line[at..], end });
 }
 
-/// Emits one piece, which ends between characters.
+/// Emits one piece of a line that is too long. The piece ends between characters. Returns its length.
 fn emit_piece(max: usize, line: &[u8], position: u64, each: &mut impl FnMut(Line<'_>)) -> usize {
     let length = max - incomplete_len(&line[..max]);
     each(Line { position, bytes: &line[..length], end: LineEnd::Split });

@@ -4,7 +4,8 @@
 //! `output.rs` the result. The following modules neither handle processes nor start threads:
 //!
 //! - [`Record`]: the output so far, in memory; the rest goes to a [`Spill`].
-//! - [`Decoder`], [`Lines`]: convert bytes to text and to lines, wherever the chunks are cut.
+//! - [`Decoder`], [`Lines`]: convert bytes to text and to lines. The result does not depend on how the bytes are
+//!   split into chunks.
 //! - [`events()`]: a bounded queue from the engine to a consumer that wants output while the program runs.
 //! - [`Source`], [`Feed`]: the program's input. [`Pty`]: a terminal as all three streams.
 //! - [`Limits`]: the resources that a run may use. [`Limiter`]: the number of runs at once.

@@ -46,7 +46,8 @@ pub enum Drain {
     #[default]
     Eof,
     /// After the program's end these processes still held its pipes or its terminal open; their later output is lost.
-    /// The list is empty if no holder could be identified: it belongs to another user, or has just closed its end.
+    /// The list is empty if the library could not identify such a process: it belongs to another user, or has just
+    /// closed its end.
     Cut(Vec<u32>),
 }
 
@@ -68,12 +69,12 @@ pub struct Leftover {
 pub enum Fate {
     /// The library sent SIGKILL.
     Killed,
-    /// The process runs on, and ends with the job: [`Leftovers::Adopt`](super::Leftovers::Adopt).
+    /// The process keeps running until the job ends it ([`Leftovers::Adopt`](super::Leftovers::Adopt)).
     Adopted,
-    /// The library left the process alone: [`Leftovers::Detach`](super::Leftovers::Detach).
+    /// The process keeps running, and the library does not end it ([`Leftovers::Detach`](super::Leftovers::Detach)).
     Detached,
-    /// The kernel refused SIGKILL (EPERM): the process has changed its user id, as a set-uid program does. It runs
-    /// on.
+    /// The kernel refused SIGKILL (EPERM): the process has changed its user id, as a set-uid program does. The
+    /// process keeps running.
     NotPermitted,
     /// The kernel accepted SIGKILL, which had no effect within a second. The process waits in the kernel, usually for
     /// a disk or a network file system, and ends when that wait ends.
@@ -88,7 +89,8 @@ names!(Fate {
     Uninterruptible = "uninterruptible",
 });
 
-/// The result of a run. An exit code, a timeout and cut output are results, not errors; see [`check`](Output::check).
+/// The result of a run. A non-zero exit code, a timeout and cut output are results, not errors;
+/// [`check`](Output::check) turns them into errors.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Output {
@@ -103,15 +105,16 @@ pub struct Output {
     pub stop: Stop,
     /// Captured standard output: its head, then its tail, with [`omitted_bytes`](Output::omitted_bytes) between.
     pub stdout: Vec<u8>,
-    /// Captured standard error, in the same form; empty if merged into standard output.
+    /// Captured standard error: its head, then its tail. Empty if the command merges it into standard output.
     pub stderr: Vec<u8>,
-    /// The number of bytes of both streams that were not kept.
+    /// The number of bytes, of both streams together, that the library did not keep.
     pub omitted_bytes: u64,
-    /// The number of bytes of both streams.
+    /// The number of bytes that the program wrote to both streams together, as far as the library read them.
     pub seen_bytes: u64,
-    /// The file with all output, if the run asked for one and needed it. Dropping the last handle deletes the file.
+    /// The file with all output, if the run asked for one and the output exceeded what is kept in memory. Dropping
+    /// the last handle deletes the file.
     pub spill: Option<Spilled>,
-    /// How reading ended.
+    /// How reading the program's output ended.
     pub drain: Drain,
     /// The time from the start of the spawn to the end of reading.
     pub wall: Duration,
@@ -169,7 +172,7 @@ impl Output {
         self.stop == Stop::Exited && self.status.is_some_and(|status| status.success())
     }
 
-    /// The program, if it could not be killed.
+    /// The program, as a leftover, if SIGKILL did not end it.
     fn unkilled_program(&self) -> Option<&Leftover> {
         self.leftovers.first().filter(|_| self.status.is_none() && !self.status_lost)
     }
@@ -190,7 +193,7 @@ impl Output {
         text(&self.stdout, head, omitted)
     }
 
-    /// Standard error, decoded in the same way.
+    /// Standard error decoded as UTF-8; invalid bytes become U+FFFD. Characters split by an omission are dropped.
     pub fn error_text(&self) -> Cow<'_, str> {
         let [_, (head, omitted)] = self.cuts;
         text(&self.stderr, head, omitted)
@@ -216,8 +219,8 @@ pub struct ExitError {
 const SHOWN_LINES: usize = 5;
 
 impl fmt::Display for ExitError {
-    /// Prints the command and how it ended, then the last lines of standard error: a single line after a colon,
-    /// several below.
+    /// Prints the program's name and how the program ended, then the last lines of standard error. A single line
+    /// follows a colon; several lines follow on lines of their own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Output { program, stop, wall, status, limit, .. } = &self.output;
         let program = shown(program);
@@ -237,7 +240,7 @@ impl fmt::Display for ExitError {
             },
             (.., Some(code), _) => write!(f, "{program} exited with code {code}")?,
             (.., None, Some(status)) => {
-                // std prints "signal: 9 (SIGKILL)".
+                // std formats the status as "signal: 9 (SIGKILL)".
                 let status = status.to_string();
                 write!(f, "{program} was killed by signal {}", status.strip_prefix("signal: ").unwrap_or(&status))?;
             }

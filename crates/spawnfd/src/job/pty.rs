@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A terminal for a job.
+//! A pseudoterminal for a run.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use crate::command::{Command, Stdio};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::above_standard;
 
-/// The character that ends a terminal's input, unless the program has changed it: ^D.
+/// The end-of-input character of a terminal: ^D, unless the program has changed it.
 pub(super) const END_OF_INPUT: u8 = 4;
 
 /// A terminal's size in characters.
@@ -45,7 +45,7 @@ impl From<TerminalSize> for Winsize {
 #[derive(Debug)]
 pub struct Pty(OwnedFd);
 
-/// The program's end. It is closed with the command that it is attached to.
+/// The program's end of a pseudoterminal. Dropping the command that it is attached to closes it.
 #[derive(Debug)]
 pub struct Terminal(OwnedFd);
 
@@ -56,9 +56,7 @@ impl Pty {
     /// ENOENT: there is no /dev/ptmx. EAGAIN: the system's limit of terminals is reached (/proc/sys/kernel/pty/max).
     /// EMFILE.
     ///
-    /// # References
-    /// TIOCGPTPEER, ioctl_tty(2), Linux 4.13: opens the other end without a path, which could belong to another
-    /// mount.
+    /// # References TIOCGPTPEER, ioctl_tty(2), Linux 4.13: opens the program's end without a path. A path could lead to another devpts mount.
     #[doc(alias = "openpty")]
     pub fn open(size: TerminalSize) -> Result<(Pty, Terminal)> {
         let failed = |call: &'static str| move |e| Error::new(Stage::Capture, errno(e), call);
@@ -84,14 +82,15 @@ impl Pty {
         })
     }
 
-    /// Writes the end of the input before the program has the terminal, so that the first read returns EOF. A program
-    /// that has changed the terminal's settings would read the character as a key, or the terminal would echo it.
+    /// Writes the end-of-input character before the program has the terminal, so that the program's first read
+    /// returns EOF. If it were written later, a program that has changed the terminal's settings could read it as a
+    /// key, or the terminal could echo it.
     pub(super) fn end_input(&self) -> Result<()> {
         let written = rustix::io::write(&self.0, &[END_OF_INPUT]);
         written.map(drop).map_err(|e| Error::new(Stage::Capture, errno(e), "write(terminal)"))
     }
 
-    /// Another descriptor of this end, for [`Feed::terminal`](super::Feed::terminal).
+    /// Returns a copy of this end's descriptor, for [`Feed::terminal`](super::Feed::terminal).
     ///
     /// # Errors
     /// EMFILE.
@@ -101,8 +100,8 @@ impl Pty {
 }
 
 impl Read for Pty {
-    /// Reads the program's output. Returns 0 once no process has the other end open (the kernel reports EIO). So the
-    /// [`Terminal`] must have been attached and closed by then.
+    /// Reads the program's output. Returns 0 once no process has the program's end open (the kernel reports EIO). So
+    /// this process must have closed the [`Terminal`], or the command that owns it.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match rustix::io::read(&self.0, buffer) {
             Err(rustix::io::Errno::IO) => Ok(0),
@@ -159,7 +158,7 @@ mod tests {
     fn start(script: &str, size: TerminalSize) -> (Pty, crate::child::Child) {
         let (pty, terminal) = Pty::open(size).expect("a terminal");
         let mut command = Command::new("/bin/sh");
-        // The tests may run with SIGHUP ignored (nohup).
+        // Reset all signals to their default action: the tests may run with SIGHUP ignored (nohup).
         command.args(["-c", script]).default_signals(crate::SignalSet::ALL).setsid();
         terminal.attach(&mut command).expect("descriptors");
         // Dropping the command closes this process's copy of the program's end.
@@ -202,7 +201,7 @@ mod tests {
     fn input_ends_with_or_without_a_newline() {
         within(|| {
             for (input, output) in [("a\nb\n", "a\r\nb\r\n"), ("a\nb", "a\r\nb"), ("", "")] {
-                // The program turns echo off before the input arrives.
+                // The script turns echo off, and only then prints "ready".
                 let (mut pty, mut child) = start("stty -echo; echo ready; exec cat", TerminalSize::default());
                 let mut text = String::new();
                 read_until(&mut pty, &mut text, |text| text.contains("ready\r\n"));

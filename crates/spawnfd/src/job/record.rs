@@ -10,8 +10,8 @@ use super::text::incomplete_len;
 /// One of a program's two output streams.
 ///
 /// A job that merges the streams gives its program one pipe or one terminal for both, and all output is
-/// [`Stream::Stdout`]. Only then is the order in which the program wrote known. With two pipes, the library knows the
-/// order of arrival.
+/// [`Stream::Stdout`]. Only in this case is the order in which the program wrote known. With two pipes, the library
+/// knows only the order in which the bytes arrived.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stream {
     /// Standard output.
@@ -35,20 +35,21 @@ impl Stream {
 pub struct Keep {
     /// The number of bytes to keep of each stream's beginning and end.
     pub streams: (usize, usize),
-    /// Bytes of both streams' most recent output, for [`Record::read`]. 0: none.
+    /// The number of bytes of the most recent output of both streams to keep for [`Record::read`]. 0: none.
     pub window: usize,
-    /// The file that also gets all output, once a stream has more than is kept.
+    /// The file to which the library also writes all output, once a stream has more than is kept in memory.
     pub spill: Option<Spill>,
 }
 
 impl Default for Keep {
-    /// 64 KB of head and of tail, no window, no file.
+    /// 64 KB of each stream's beginning and of its end, no window, no file.
     fn default() -> Keep {
         Keep { streams: (64_000, 64_000), window: 0, spill: None }
     }
 }
 
-/// The output of one job so far: the streams' heads and tails, a window on the most recent output, and a file.
+/// The output of one job so far: the head and tail of each stream, a window on the most recent output, and a spill
+/// file.
 ///
 /// Memory use is bounded by the amount to keep, and grows as bytes arrive. A byte's *position* is the number of bytes
 /// of both streams that arrived before it.
@@ -61,18 +62,18 @@ pub struct Record {
     closed: bool,
 }
 
-/// The whole record of a job that is over.
+/// The kept output of a job that is over.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
     /// Standard output.
     pub stdout: Captured,
     /// Standard error.
     pub stderr: Captured,
-    /// The file; `None` if none was asked for, or all output was kept.
+    /// The spill file. `None` if the caller asked for none, or memory holds all output.
     pub spill: Option<Spilled>,
 }
 
-/// Output from a position on; see [`Job::read`](super::Job::read).
+/// Output from a position on, as [`Job::read`](super::Job::read) returns it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Chunk {
     /// Bytes of both streams in order of arrival.
@@ -84,7 +85,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// The text, decoded as UTF-8; invalid bytes become U+FFFD.
+    /// The bytes decoded as UTF-8; invalid bytes become U+FFFD.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
     }
@@ -102,8 +103,8 @@ impl Record {
         }
     }
 
-    /// Adds output and returns its position. Writes to the file, if there is one, before it returns.
-    /// [`close`](Record::close) reports failures of the file.
+    /// Adds output and returns its position. If there is a spill file, writes to it before it returns.
+    /// [`close`](Record::close) reports failures to write the file.
     pub fn append(&mut self, stream: Stream, bytes: &[u8]) -> u64 {
         let position = self.seen;
         self.seen += bytes.len() as u64;
@@ -123,10 +124,10 @@ impl Record {
         self.seen
     }
 
-    /// The output in the window from position `since` on. A reader that passes each answer's `next` gets every byte
-    /// once, except lost ones.
+    /// The output in the window from position `since` on. A reader that passes the `next` of the previous chunk as
+    /// `since` gets every byte once, except lost ones.
     ///
-    /// Until the record is closed, an incomplete character at the end is left for a later call.
+    /// Until the record is closed, the call leaves an incomplete character at the end for a later call.
     pub fn read(&self, since: u64) -> Chunk {
         let window_length = self.window.as_ref().map_or(0, |window| window.len() as u64);
         let since = since.min(self.seen);
@@ -141,7 +142,8 @@ impl Record {
         Chunk { next: start + bytes.len() as u64, bytes, lost: start - since }
     }
 
-    /// Ends the record and returns the kept output; the window remains. Call it once, after the last byte.
+    /// Ends the record and returns the kept output; [`read`](Record::read) still works. Call this function once,
+    /// after the last byte.
     pub fn close(&mut self) -> Recorded {
         self.closed = true;
         let [stdout, stderr] = &mut self.streams;
@@ -242,13 +244,14 @@ mod tests {
         spawnfd_tests::deadline(Duration::from_secs(300), || {
             let mut record = Record::new(&Keep { window: 1 << 20, ..Keep::default() });
             let (buffer, rounds) = (vec![b'x'; 64 << 10], 4096);
-            // The CPU time of this thread, which does not depend on the load of the machine.
+            // Measures the CPU time of this thread, which does not depend on the load of the machine.
             let cpu = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("a time");
             let before = cpu();
             for _ in 0..rounds {
                 record.append(Stream::Stdout, &buffer);
             }
-            // 256 MiB at some 10 GB/s in an optimised build. The limit only catches errors of orders of magnitude.
+            // An optimised build appends these 256 MiB at about 10 GB/s. The limit of 10 s only catches errors of
+            // orders of magnitude.
             let taken = cpu() - before;
             assert!(taken < Duration::from_secs(10), "{taken:?}");
             let Recorded { stdout, .. } = record.close();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The whole output of a job in a file, for output that is too large to keep in memory.
+//! Spill files: a spill file has the whole output of a job whose output is too large to keep in memory.
 //!
-//! The library creates the file when the first byte is not kept, and the file begins with the output's first byte. It
-//! is an ordinary file with a name, because callers pass its path to other programs.
+//! The library creates the file when memory cannot keep all output any longer. The file begins with the output's
+//! first byte. The file is an ordinary file with a name, because callers pass its path to other programs.
 //!
-//! The name must not outlive the owner, so the file itself shows whether it may be removed. While the result lives,
-//! the file is locked (flock, which ends with the owner however the owner ends). It also has the sticky bit, which
-//! has no meaning for a file on Linux. The next job that spills to the directory removes files with the sticky bit
-//! and without a lock. A file to be kept loses the sticky bit. A pid in the name would be wrong in another pid
-//! namespace that shares the directory.
+//! A file must not remain after its owner has died, so the file itself shows whether other processes may remove it.
+//! While the result exists, the owner has the file locked. (The kernel releases an flock(2) lock however the owner
+//! ends.) The file also has the sticky bit, which has no meaning for a file on Linux. The next job that spills to the
+//! directory removes files that have the sticky bit and no lock. To keep a file, the library clears its sticky bit. A
+//! pid in the name would be wrong in another pid namespace that shares the directory.
 
 use std::fs::symlink_metadata;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -27,22 +27,22 @@ use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::CheckedFd;
 
-/// Also writes all output to a file, once there is more than is kept.
+/// An option of a run: also write all output to a file, once the output exceeds what is kept in memory.
 ///
-/// The engine's thread writes the files of all runs that do not block. If the disk does not respond, all these runs
-/// and their timeouts wait.
+/// The engine's thread writes the spill files of all non-blocking runs. If the disk does not respond, all these runs
+/// and their timeouts are delayed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spill {
-    /// The largest size of the file in bytes. The file then has the beginning of the output.
+    /// The largest size of the file in bytes. If the output is longer, the file has its beginning.
     pub max_bytes: u64,
     /// The directory of the file; `None`: $TMPDIR, else `/tmp`.
     pub dir: Option<PathBuf>,
-    /// Keep the file when the result is dropped, as [`persist`](SpillFile::persist) does.
+    /// Keep the file when the result is dropped, as after a call of [`persist`](SpillFile::persist).
     pub persist: bool,
 }
 
 impl Spill {
-    /// A file in $TMPDIR of at most `max_bytes`, which is removed with the result.
+    /// A file of at most `max_bytes` in $TMPDIR. The library removes the file when the result is dropped.
     pub fn new(max_bytes: u64) -> Spill {
         Spill { max_bytes, dir: None, persist: false }
     }
@@ -68,32 +68,33 @@ pub enum SpillEnd {
     Whole,
     /// The file has reached its largest size, and the output is longer.
     Capped,
-    /// The file could not be created, or another process has removed it (ENOENT): then there is no file. Or the file
-    /// is incomplete: the disk is full, a limit is reached, or permission is missing.
+    /// There is no file: it could not be created, or another process has removed it (ENOENT). Or the file is
+    /// incomplete: the disk is full, a limit is reached, or permission is missing.
     Failed(Errno),
 }
 
 /// The outcome of a [`Spill`].
 #[derive(Clone, Debug)]
 pub struct Spilled {
-    /// The file, with both streams' bytes in order of arrival, from the first one on; `None` if there is none.
+    /// The file, with both streams' bytes in order of arrival, from the first byte on; `None` if there is no file.
     pub file: Option<SpillFile>,
-    /// Its length.
+    /// The length of the file.
     pub bytes: u64,
-    /// The reason why the file is not longer.
+    /// Why the library stopped writing.
     pub end: SpillEnd,
 }
 
-/// A file that its creator removes with the last handle. It uses one descriptor.
+/// A handle of a spill file. The process that created the file removes it when the last handle is dropped. The
+/// handles share one descriptor.
 #[derive(Clone, Debug)]
 pub struct SpillFile(Arc<NamedFile>);
 
 #[derive(Debug)]
 struct NamedFile {
     path: PathBuf,
-    /// Open for writing, and locked; `None`: the file belongs to another process.
+    /// The file, open for writing and locked. `None`: the file belongs to another process.
     file: Option<CheckedFd>,
-    /// The process that removes the file. A copy of this handle in a forked process must not.
+    /// The process that removes the file. A copy of this handle in a forked process must not remove it.
     owner: u32,
     persisted: AtomicBool,
 }
@@ -101,7 +102,7 @@ struct NamedFile {
 /// The prefix of the files' names.
 pub(super) const PREFIX: &str = "spawnfd-spill-";
 
-/// The mode bit of a file that is removed with its result or its owner.
+/// The mode bit (the sticky bit) that marks a file for removal when its result is dropped or its owner has died.
 pub(super) const TEMPORARY_BIT: Mode = Mode::SVTX;
 
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -112,7 +113,8 @@ impl SpillFile {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut attempts = 0;
         let (path, file) = loop {
-            // `RandomState` has random keys. A forked process has its parent's keys, so try several names.
+            // `RandomState` has random keys. A forked process has a copy of its parent's keys and may generate the
+            // same names, so try several.
             let path = dir.join(format!("{PREFIX}{:016x}", RandomState::new().build_hasher().finish()));
             match rustix::fs::open(&path, flags, PRIVATE) {
                 Ok(file) => break (path, CheckedFd::new(file)),
@@ -120,27 +122,27 @@ impl SpillFile {
                 Err(e) => return Err(errno(e)),
             }
         };
-        // Lock the file before setting the bit, so that it never looks abandoned. If the file system has no locks,
-        // the file is never swept.
+        // Lock the file before setting the sticky bit, so that another process never takes it for abandoned. If the
+        // file system has no locks, the bit is not set, and no sweep removes the file.
         let locked = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
         let _ = fchmod(&file, if locked { PRIVATE | TEMPORARY_BIT } else { PRIVATE });
         let named = NamedFile { path, file: Some(file), owner: std::process::id(), persisted: AtomicBool::new(false) };
         Ok(SpillFile(Arc::new(named)))
     }
 
-    /// A file that another process has created, and removes.
+    /// The handle of a file that another process has created and will remove.
     #[doc(hidden)]
     pub fn of_other_process(path: PathBuf) -> SpillFile {
         SpillFile(Arc::new(NamedFile { path, file: None, owner: 0, persisted: AtomicBool::new(true) }))
     }
 
-    /// Whether the path still leads to this file.
+    /// Whether the path still names this file.
     fn is_at_path(&self) -> bool {
         let identity = self.0.file.as_ref().map(CheckedFd::identity);
         symlink_metadata(&self.0.path).is_ok_and(|named| Some((named.dev(), named.ino())) == identity)
     }
 
-    /// The path of the file. Its mode is 0600.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
@@ -181,14 +183,14 @@ pub(super) struct SpillWriter {
 
 #[derive(Debug)]
 enum SpillState {
-    /// All output is kept so far.
+    /// Memory still holds all output. No file exists yet.
     Waiting(ArrivalOrder),
     Writing(SpillFile, u64),
     Ended(Spilled),
 }
 
-/// The order in which the kept bytes of both streams arrived: run lengths, alternating and beginning with standard
-/// output.
+/// The order in which the kept bytes of both streams arrived: the lengths of runs of bytes from one stream,
+/// alternating between the streams and beginning with standard output.
 #[derive(Debug)]
 struct ArrivalOrder {
     runs: Vec<usize>,
@@ -206,7 +208,7 @@ impl ArrivalOrder {
     }
 }
 
-/// The directory, or /tmp if its name is empty.
+/// Returns the directory, or /tmp if its path is empty.
 fn or_tmp(dir: PathBuf) -> PathBuf {
     if dir.as_os_str().is_empty() { PathBuf::from("/tmp") } else { dir }
 }
@@ -215,14 +217,14 @@ impl SpillWriter {
     pub(super) fn new(spill: &Spill) -> SpillWriter {
         // Resolve the directory now, in the caller's working directory and environment.
         let dir = spill.dir.clone().unwrap_or_else(|| or_tmp(std::env::temp_dir()));
-        // An empty path has no absolute form, and no file is created there.
+        // `absolute` fails for an empty path. Such a path stays, and `append` then creates no file.
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         let order = ArrivalOrder { runs: Vec::new(), current: Stream::Stdout, run: 0 };
         SpillWriter { dir, max_bytes: spill.max_bytes, persist: spill.persist, state: SpillState::Waiting(order) }
     }
 
-    /// Takes bytes that are about to be added to `streams`. `kept`: the streams still keep everything with these
-    /// bytes.
+    /// Takes bytes that are about to be added to `streams`. `kept`: the streams still keep all output in memory after
+    /// these bytes are added.
     pub(super) fn append(&mut self, stream: Stream, bytes: &[u8], kept: bool, streams: &[KeptOutput; 2]) {
         if let SpillState::Waiting(order) = &mut self.state {
             if kept {
@@ -245,7 +247,7 @@ impl SpillWriter {
         self.write(bytes);
     }
 
-    /// Writes the first `length` bytes of all parts, and removes them from the parts.
+    /// Writes the first `length` bytes of the concatenated parts to the file, and removes these bytes from the parts.
     fn write_run(&mut self, parts: &mut [&[u8]; 3], mut length: usize) {
         for part in parts {
             let (now, later) = part.split_at(length.min(part.len()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Removes spill files: those of this process, and those whose owner was killed. [`super::spill`] explains how to
-//! recognise them.
+//! Removes spill files (files with the output of runs) of this process, and of owner processes that were killed.
+//! [`super::spill`] explains how to recognise such files.
 
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata, symlink_metadata};
@@ -19,10 +19,10 @@ const MAX_ENTRIES: usize = 10_000;
 /// The directories that this process has swept.
 static SWEPT: PerProcess<BTreeSet<PathBuf>> = PerProcess::new(BTreeSet::new());
 
-/// The most directories to remember. Beyond that, all are forgotten, and swept again.
+/// The most directories to remember. When the set is full, the library empties it and sweeps those directories again.
 const MAX_SWEPT: usize = 64;
 
-/// Removes the files of dead owners from a directory, at the first call for that directory.
+/// Removes spill files whose owner process is dead from a directory. Only the first call for a directory does this.
 pub(super) fn sweep_once(dir: &Path) {
     {
         let mut swept = SWEPT.lock();
@@ -37,7 +37,7 @@ pub(super) fn sweep_once(dir: &Path) {
     sweep(dir);
 }
 
-/// As `sweep_once`, but at each call.
+/// Removes spill files whose owner process is dead from a directory.
 pub(super) fn sweep(dir: &Path) {
     let Ok(entries) = dir.read_dir() else { return };
     for entry in entries.take(MAX_ENTRIES).flatten() {
@@ -48,7 +48,7 @@ pub(super) fn sweep(dir: &Path) {
 }
 
 fn remove_if_abandoned(path: &Path) {
-    // Check before opening: opening a special file can have side effects.
+    // Check the type before opening: opening a special file (a device or FIFO) can have side effects.
     if !symlink_metadata(path).is_ok_and(|found| is_temporary(&found)) {
         return;
     }
@@ -63,14 +63,14 @@ fn remove_if_abandoned(path: &Path) {
     }
 }
 
-/// Whether this is a regular file of this user that is removed with its owner.
+/// Whether this is a regular file of this user whose mode bit says that it is removed with its owner.
 fn is_temporary(found: &Metadata) -> bool {
     found.is_file()
         && found.uid() == rustix::process::geteuid().as_raw()
         && found.mode() & TEMPORARY_BIT.as_raw_mode() != 0
 }
 
-/// Removes a path if it leads to this file, by device and inode.
+/// Removes the directory entry `path` if it names the file with this device and inode.
 pub(super) fn remove(path: &Path, file: (u64, u64)) {
     if symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == file) {
         let _ = std::fs::remove_file(path);
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn only_unlocked_files_with_the_sticky_bit_are_removed() {
-        // Isolated: a process forked by another test would have a copy of the lock.
+        // Runs in its own process: a process forked by another test would have a copy of the lock.
         spawnfd_tests::isolated!(|| {
             let dir = spawnfd_tests::scratch();
             let make = |name: &str, mode: u32| {
@@ -109,7 +109,7 @@ mod tests {
             sweep_once(dir.path());
             assert!(!abandoned.exists());
             assert!([&kept, &locked, &foreign, &directory, &link].iter().all(|path| path.exists()));
-            // The owner dies.
+            // Closing the descriptor releases the lock, as the owner's death does.
             drop(lock);
             sweep_once(dir.path());
             assert!(locked.exists(), "the directory is swept once only");

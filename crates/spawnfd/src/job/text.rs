@@ -3,12 +3,13 @@
 
 /// The number of last bytes, 0 to 3, that begin a character and that later bytes may complete.
 ///
-/// If the bytes are cut before these, decoding each part separately gives the same text as decoding the whole.
+/// If the input is split before these bytes, decoding both parts separately gives the same text as decoding the
+/// whole.
 pub(super) fn incomplete_len(bytes: &[u8]) -> usize {
     for length in 1..=bytes.len().min(3) {
         let end = &bytes[bytes.len() - length..];
         match end[0] {
-            // A continuation byte: it belongs to the bytes before it.
+            // A continuation byte: the character begins at an earlier byte.
             0x80..=0xBF => {}
             0xC2..=0xF4 if std::str::from_utf8(end).is_err_and(|e| e.error_len().is_none()) => return length,
             _ => return 0,
@@ -27,12 +28,12 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder without an incomplete character.
+    /// Creates a decoder.
     pub fn new() -> Decoder {
         Decoder::default()
     }
 
-    /// Appends the text of `bytes`. An incomplete character at the end waits for the next chunk.
+    /// Appends the text of `bytes`. The decoder keeps an incomplete character at the end for the next chunk.
     pub fn decode(&mut self, mut bytes: &[u8], text: &mut String) {
         while let (false, Some((&next, rest))) = (self.incomplete.is_empty(), bytes.split_first()) {
             self.incomplete.push(next);
@@ -43,7 +44,7 @@ impl Decoder {
                 self.incomplete.clear();
                 bytes = rest;
             } else {
-                // The byte does not continue the character, and is decoded separately.
+                // The byte does not continue the incomplete character, so it is decoded separately.
                 self.incomplete.pop();
                 self.finish(text);
             }
@@ -67,7 +68,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes that are often nearly UTF-8.
+    /// Generates bytes that are mostly UTF-8 text, with some invalid or incomplete characters.
     pub(in crate::job) fn nearly_text() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             3 => any::<char>().prop_map(|c| c.to_string().into_bytes()),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A job's output and input as tokio's traits. They need no tokio runtime: the engine wakes their tasks.
+//! A job's output and input as tokio's `AsyncRead` and `AsyncWrite`. They need no tokio runtime: the engine's thread
+//! wakes the tasks.
 
 use crate::waker::Waker;
 use std::io;
@@ -10,8 +11,8 @@ use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Event, Events, InputWriter, Job, Stream};
 
-/// A job's output, read from its [`Events`]. While no task reads, the program waits or loses output, as the event
-/// options say.
+/// A job's output, read from its [`Events`]. While no task reads, the program blocks or output is lost, depending on
+/// the [event options](super::EventOptions).
 ///
 /// # Errors
 /// A read fails once with [`InvalidData`](io::ErrorKind::InvalidData) where output was lost
@@ -43,17 +44,18 @@ pub struct JobOutput {
 }
 
 impl JobOutput {
-    /// Both streams, in order of arrival.
+    /// Reads both streams, in order of arrival.
     pub fn new(events: Events) -> JobOutput {
         JobOutput { events, only: None, rest: Vec::new(), at: 0 }
     }
 
-    /// One stream. The bytes of the other stream are skipped here; the job's result has what the run keeps of them.
+    /// Reads one stream and skips the bytes of the other. The job's result still has the kept bytes of both streams.
     pub fn of(events: Events, stream: Stream) -> JobOutput {
         JobOutput { only: Some(stream), ..JobOutput::new(events) }
     }
 
-    /// Takes the next bytes from the queue; `rest` must be empty before. After the end, `rest` stays empty.
+    /// Takes the next bytes from the queue; The caller must have read all of `rest` before. At the end of the output,
+    /// `rest` stays empty.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.rest.clear();
         self.at = 0;
@@ -97,10 +99,10 @@ impl AsyncRead for JobOutput {
     }
 }
 
-/// A job's standard input, taken from the job. Shutting it down or dropping it ends the input.
+/// A job's standard input, taken from the job. Shutting down or dropping this value ends the input.
 ///
 /// Flushing does not wait until the program has read the bytes. Writing fails with
-/// [`BrokenPipe`](io::ErrorKind::BrokenPipe) when the program reads no more.
+/// [`BrokenPipe`](io::ErrorKind::BrokenPipe) when the program has closed its input or ended.
 #[derive(Debug)]
 pub struct JobInput(InputWriter);
 
@@ -119,7 +121,7 @@ impl AsyncWrite for JobInput {
         if length == 0 && !bytes.is_empty() {
             let task = context.waker().clone();
             writer.set_waker(Waker::new(move || task.wake_by_ref()));
-            // The queue may have got space before the waker was set.
+            // The queue may have got space between the first write and `set_waker`.
             length = writer.write(bytes)?;
             if length == 0 {
                 return Poll::Pending;

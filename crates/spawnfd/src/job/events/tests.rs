@@ -36,7 +36,7 @@ fn adjacent_chunks_of_a_stream_become_one() {
         for (at, (stream, bytes)) in (0..).zip(pushed) {
             assert!(producer.push(stream, at, bytes.as_bytes()));
         }
-        // A gap.
+        // The position 9 leaves a gap, so the queue does not merge these chunks with earlier ones.
         assert!(producer.push(Stream::Stdout, 9, b"e"));
         assert!(producer.push(Stream::Stdout, 10, &[b'x'; COALESCED]));
         drop(producer);

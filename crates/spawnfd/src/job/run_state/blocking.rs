@@ -11,33 +11,33 @@ use crate::error::{Error, Result, Stage};
 use crate::job::engine::{RECHECK_INTERVAL, REPLACED};
 use crate::job::{Output, Stop};
 
-/// How long to ignore streams after one has hung up: poll(2) would return at once for it.
+/// How long to watch only the process after a stream has hung up. poll(2) would return at once for that stream.
 const HANGUP_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long the thread works between two calls of `interrupted`: a signal that arrives meanwhile interrupts no
-/// sleep.
+/// How long the thread works between two calls of `interrupted`. A signal that arrives during this work interrupts no
+/// sleep, so the thread would not notice it.
 const ASK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl RunState {
     /// Drives the run in the calling thread until it ends. Calls `interrupted` at the start, after each signal, and
-    /// after some work.
+    /// after every [`ASK_INTERVAL`] of work.
     pub(in crate::job) fn run_blocking(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
-        // On the heap: the caller's stack may be small.
+        // The buffer is on the heap, because the caller's stack may be small.
         let mut buffer = vec![0; 32 << 10];
         if interrupted() {
             self.end(Stop::Cancelled, None);
         }
-        // Since when the thread works without a call of `interrupted`. While output keeps coming there is no sleep
-        // that a signal could interrupt.
+        // The time since which the thread has worked without calling `interrupted`. While output keeps arriving, the
+        // thread does not sleep, and a signal interrupts nothing.
         let mut busy_since: Option<Instant> = None;
         // The files that the run's descriptors refer to, for comparison after each sleep.
         let recorded = self.identities();
-        // A stream has hung up and may be opened again. Until this time, watch only the process.
+        // Set after a stream has hung up (another process may open it again). Until this time, poll only the process.
         let mut ignored_until: Option<Instant> = None;
         while !self.is_done() {
             ignored_until.take_if(|until| self.status.is_some() || *until <= Instant::now());
             let is_watched = |fd_kind: RunFd| ignored_until.is_none() || fd_kind == RunFd::Process;
-            // The kernel ignores negative numbers.
+            // poll(2) ignores negative descriptor numbers, which stand for unwatched descriptors.
             let mut fds = RunFd::ALL.map(|fd_kind| match self.watched(fd_kind).filter(|_| is_watched(fd_kind)) {
                 Some((fd, write)) => {
                     let events = if write { abi::POLLOUT } else { abi::POLLIN } as i16;
@@ -45,7 +45,7 @@ impl RunState {
                 }
                 None => abi::pollfd { fd: -1, events: 0, revents: 0 },
             });
-            // Replacing one of these descriptors does not end a sleep, so check them at intervals.
+            // A sleeping poll(2) does not notice that the application replaces a descriptor, so wake up at intervals.
             let recheck = Instant::now() + RECHECK_INTERVAL;
             let late = busy_since.take_if(|since| since.elapsed() >= ASK_INTERVAL).is_some();
             let next_ask = busy_since.map(|since| since + ASK_INTERVAL);
@@ -70,7 +70,7 @@ impl RunState {
             }
             for (fd_kind, abi::pollfd { revents, .. }) in RunFd::ALL.into_iter().zip(fds) {
                 if revents != 0 {
-                    // poll(2) reports the rest again.
+                    // If `handle_event` leaves data unread, the next poll(2) reports the descriptor again.
                     let hung_up = revents & abi::POLLHUP as i16 != 0;
                     if self.handle_event(fd_kind, hung_up, &mut buffer)? && hung_up && self.watched(fd_kind).is_some() {
                         ignored_until = Some(Instant::now() + HANGUP_PAUSE);

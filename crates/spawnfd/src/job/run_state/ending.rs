@@ -15,10 +15,10 @@ use crate::tree::Tree;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// The pause between two kills.
+/// The pause between two SIGKILLs to a tree that has not ended.
 const KILL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a run waits after its first SIGKILL for the program to end. docs/trees.md names this time.
+/// How long a run waits after its first SIGKILL for the program to end. docs/trees.md documents this time.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl RunState {
@@ -36,7 +36,8 @@ impl RunState {
             self.child.reap(false)?.map(Some)
         };
         if self.child.usage().is_some() {
-            // The pid was the program's own until now: a process in the session of that number belongs to the tree.
+            // Until this reap, no other process could have the program's pid. So a process in the session with that
+            // number belongs to the tree.
             self.alive_at = now;
         }
         if let Some(status) = reaped {
@@ -48,7 +49,7 @@ impl RunState {
             self.begin_draining();
             if !self.sigterm_sent && !self.kill_refused && status.is_some_and(|status| status.signal() != Some(SIGKILL))
             {
-                // The program exited by itself before the kill.
+                // The program exited by itself before SIGKILL took effect.
                 self.stop = Stop::Exited;
             }
             if self.stop == Stop::Exited
@@ -60,7 +61,7 @@ impl RunState {
         Ok(())
     }
 
-    /// Stops writing: the program has ended, or the run has given up.
+    /// Stops writing input, because the program has ended or the run has given up, and starts the drain time.
     fn begin_draining(&mut self) {
         self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
         self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
@@ -75,15 +76,16 @@ impl RunState {
             (self.stop, self.limit) = (Stop::Limit, Some(limit));
             let multiplies = limit.resource == Resource::Pids;
             if multiplies {
-                // Kill at once: a process that ends by itself leaves children that cannot be found.
+                // Kill at once. After SIGTERM, a process of this growing tree could exit and leave children that the
+                // search cannot find.
                 let _ = self.tree().kill(Duration::ZERO);
             }
             self.end(Stop::Limit, multiplies.then_some(Duration::ZERO));
         }
     }
 
-    /// Sends SIGTERM to the program's tree, and SIGKILL after `grace` (by default the run's own). If the
-    /// program has already ended, the reason of its stop does not change.
+    /// Sends SIGTERM to the program's tree, and SIGKILL after `grace` (by default the run's own). If the program has
+    /// already ended, the recorded reason of the stop does not change.
     pub(in crate::job) fn end(&mut self, stop: Stop, grace: Option<Duration>) {
         let grace = grace.unwrap_or(self.grace);
         if self.awaits_program() && matches!(self.reap(), Ok(())) && self.status.is_some() {
@@ -91,7 +93,7 @@ impl RunState {
         }
         if !self.awaits_program() {
             if self.phase != Phase::Cut {
-                // The run does not wait for survivors any longer. It reads the rest of the output first.
+                // The caller no longer waits for surviving processes. Read the rest of the output first.
                 self.phase = Phase::Draining(Some(Instant::now()));
             }
             if self.adopted {
@@ -111,7 +113,7 @@ impl RunState {
         }
         let killed = Instant::now().checked_add(grace);
         match self.phase {
-            // A second call does not extend the time.
+            // A second call can shorten the time until SIGKILL, but not extend it.
             Phase::Ending(at) => self.phase = Phase::Ending(at.into_iter().chain(killed).min()),
             Phase::Killing { .. } => {}
             _ => {
@@ -123,12 +125,12 @@ impl RunState {
         }
     }
 
-    /// Kills the program and its tree. The run repeats this until the program ends: the next search finds
-    /// processes that were forked between a search and its kill.
+    /// Kills the program and its tree. The run repeats the call until the program ends, because a process may fork
+    /// between the search for the tree's members and their kill. The next search finds the new process.
     pub(super) fn kill(&mut self) {
         self.killed_at.get_or_insert_with(ticks_now);
         self.signal_tree(SIGKILL);
-        // A kill takes up to a quarter of a second if several processes have to be stopped first.
+        // Read the clock after the kill, which takes up to 250 ms if it must first stop several processes.
         let now = Instant::now();
         let give_up_at = match self.phase {
             Phase::Killing { give_up_at, .. } => give_up_at,
@@ -137,8 +139,8 @@ impl RunState {
         self.phase = Phase::Killing { next_kill: give_up_at.min(now + KILL_INTERVAL), give_up_at };
     }
 
-    /// Ends the run without the program, unless its status has arrived by now. The reaper takes the program over when
-    /// this is dropped.
+    /// Ends the run without the program, unless its status has arrived by now. When the `RunState` is dropped, the
+    /// reaper takes over the program.
     pub(super) fn give_up(&mut self) {
         match self.reap() {
             Ok(()) if self.status.is_none() => {
@@ -151,7 +153,7 @@ impl RunState {
         }
     }
 
-    /// The process tree, which from now on counts the program as a member.
+    /// The process tree. After this call, the program is a member of the tree.
     pub(super) fn tree(&mut self) -> &mut Tree {
         let (child, home, seen) = (&self.child, self.home, self.alive_at);
         let tree = self.tree.get_or_insert_with(|| Tree::of_started(child.id(), child.as_fd(), home, seen));
@@ -163,7 +165,7 @@ impl RunState {
     pub(in crate::job) fn signal_tree(&mut self, signal: i32) {
         self.child.note_signal(signal);
         if signal == SIGKILL {
-            // The next kill finds processes that are forked meanwhile.
+            // The next kill finds processes that the tree forks during this one.
             let _ = self.tree().kill(Duration::ZERO);
             self.kill_refused = self.child.kill().is_err();
         } else if !self.tree().signal_all(signal) {
@@ -171,13 +173,14 @@ impl RunState {
         }
     }
 
-    /// The processes that have outlived the program, and their fates. `None`: the library cannot search for them.
+    /// Returns the processes that have outlived the program, with their fates. `None`: the library cannot search for
+    /// such processes.
     pub(super) fn take_leftovers(&mut self) -> Option<Vec<Leftover>> {
         if self.tree.is_none() && !self.child.may_have_leftovers() {
             return Some(Vec::new());
         }
         let left = self.tree().try_survivors();
-        // If the run has already sent SIGKILL, these may be processes that SIGKILL did not end.
+        // If the run has already sent SIGKILL, the survivors may be processes that SIGKILL does not end.
         let mut may_resist = self.killed_at.is_some();
         let fate = match self.leftovers {
             Leftovers::Kill => {
@@ -210,7 +213,7 @@ impl Drop for RunState {
         let has_ended = !self.awaits_program() || self.child.has_ended();
         if !has_ended && self.record.belongs_to_this_process() && self.child.is_own() {
             self.signal_tree(SIGKILL);
-            // Once more, for processes that were forked meanwhile.
+            // Kill the tree again, in case a process was forked during the first kill.
             leftovers::kill(self.tree.take());
         }
     }

@@ -40,16 +40,16 @@ impl RunFd {
 /// The output so far. The run writes it; handles of the run read it.
 pub(super) type SharedRecord = PerProcess<Record>;
 
-/// The phase of a run. Each phase but the last ends at its time, if it has one.
+/// The phase of a run. Each phase except `Cut` ends at its time, if it has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// The program runs, until the timeout.
+    /// The program runs. At this time, the timeout ends it.
     Running(Option<Instant>),
-    /// The tree has got SIGTERM, and gets SIGKILL at that time.
+    /// The run has sent SIGTERM to the tree. At this time it sends SIGKILL.
     Ending(Option<Instant>),
     /// SIGKILL was sent. The next one follows at `next_kill`. At `give_up_at` the run ends without the program.
     Killing { next_kill: Instant, give_up_at: Instant },
-    /// The program has ended; its pipes are read until that time.
+    /// The program has ended. The run reads its pipes until this time.
     Draining(Option<Instant>),
     /// The run no longer reads the pipes.
     Cut,
@@ -63,7 +63,7 @@ pub(super) struct RunState {
     tree: Option<Tree>,
     /// The last time at which the program certainly had its pid, as of [`ticks_now`](spawnfd_guard::process::ticks_now).
     alive_at: u64,
-    /// The session in which the program was started, as of [`Tree::own_session`].
+    /// The session of this process when the program was started, as [`Tree::own_session`] returns it.
     home: i32,
     program: String,
     started: Instant,
@@ -75,17 +75,17 @@ pub(super) struct RunState {
     leftovers: Leftovers,
     output_limit: u64,
     limits: Option<Box<LimitMonitor>>,
-    /// The run's place with its limiter, until the result is available.
+    /// The run's place with its limiter. The run gives it back when the result is available.
     permit: Option<Permit>,
     stop: Stop,
     limit: Option<Limit>,
-    /// The program has got SIGTERM from this run.
+    /// This run has sent SIGTERM to the program.
     sigterm_sent: bool,
     /// The time of this run's first SIGKILL, as of [`ticks_now`](spawnfd_guard::process::ticks_now).
     killed_at: Option<u64>,
     /// The kernel refused the last SIGKILL (EPERM).
     kill_refused: bool,
-    /// The run ends without the program, which SIGKILL has not ended.
+    /// SIGKILL has not ended the program in time, so the run ends without the program's status.
     given_up: bool,
     /// Set once the program has ended; `Some(None)`: other code of the host has reaped it.
     status: Option<Option<ExitStatus>>,
@@ -94,9 +94,9 @@ pub(super) struct RunState {
     outputs: [Option<OutputSource>; 2],
     pub(super) record: Arc<SharedRecord>,
     events: Option<Producer>,
-    /// The result is delivered. The job has adopted the survivors, and the run still reads their output.
+    /// The run has a result, and the job has adopted the surviving processes. The run still reads their output.
     adopted: bool,
-    /// Next check for surviving adopted processes; `None` once none remain.
+    /// The time of the next check for surviving adopted processes; `None` once none remain.
     next_check: Option<Instant>,
 }
 
@@ -106,9 +106,10 @@ const ADOPTED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The parts of a run besides its program.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    /// The run has a handle. It may outlive the call, and may adopt survivors.
+    /// The run has a job handle. Such a run may outlive the call that starts it, and may adopt processes that outlive
+    /// the program.
     pub(super) is_job: bool,
-    /// Prepared before the program was started.
+    /// The process tree that was prepared before the program was started.
     pub(super) tree: Option<Tree>,
     pub(super) terminal: Option<Pty>,
     pub(super) source: Option<Source>,
@@ -169,7 +170,7 @@ impl RunState {
             adopted: false,
             next_check: None,
         };
-        // A failure from here on drops the run, which ends the program.
+        // A failure from here on drops `state`, which ends the program.
         state.outputs.iter().flatten().try_for_each(OutputSource::stop_blocking)?;
         state.feed = match (source, stdin, &state.outputs[0]) {
             (Some(source), _, Some(OutputSource::Terminal(terminal))) => {
@@ -227,15 +228,15 @@ impl RunState {
         self.is_done() && (!self.adopted || self.is_read() && self.next_check.is_none())
     }
 
-    /// Handles an event of a descriptor, which may not be reported again. `hung_up`: the other end is closed. `false`: call
-    /// this again, after the events of other runs.
+    /// Handles an event of a descriptor. The event may not be reported again. `hung_up`: the other end is closed.
+    /// Returns `false` if the caller must call this again for the same event, after the events of other runs.
     pub(super) fn handle_event(&mut self, fd_kind: RunFd, hung_up: bool, buffer: &mut [u8]) -> Result<bool> {
         match fd_kind {
             RunFd::Process => {
                 self.reap()?;
                 if self.status.is_some() {
                     for stream in Stream::ALL {
-                        // A terminal's hangup is not reported again.
+                        // epoll does not report a terminal's hangup again, so read the rest of its output now.
                         let is_terminal = self.outputs[stream.index()].as_ref().is_some_and(OutputSource::is_terminal);
                         if is_terminal || self.events.as_ref().is_some_and(|events| !events.wants_more()) {
                             self.read_left(stream, buffer);
@@ -263,7 +264,8 @@ impl RunState {
         }
     }
 
-    /// Handles deadlines: ends a program after its timeout, and stops reading pipes that outlive the program.
+    /// Handles deadlines: ends a program after its timeout, and stops reading pipes that other processes keep open
+    /// after the program's end.
     pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;
@@ -283,7 +285,7 @@ impl RunState {
                 self.next_check = now.checked_add(ADOPTED_CHECK_INTERVAL).filter(|_| any_left);
             }
             Phase::Draining(_) => {
-                // Output may have arrived while this thread did not run.
+                // Output may have arrived while this thread was not scheduled.
                 Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, buffer));
                 self.phase = Phase::Cut;
             }
@@ -297,8 +299,9 @@ impl RunState {
         }
     }
 
-    /// Gives the run up after the application has reused one of its descriptor numbers. The other numbers may be
-    /// reused too, so the library neither uses nor closes any of them. It leaves the program alone.
+    /// Abandons the run after the application has reused one of the run's descriptor numbers. The application may
+    /// have reused the others too, so the library neither uses nor closes any of them. The library leaves the program
+    /// alone.
     pub(super) fn abandon(mut self) {
         (self.permit, self.events) = (None, None);
         if let Some(feed) = self.feed.take() {
@@ -331,7 +334,7 @@ impl RunState {
             let mut record = self.record.lock();
             (record.close(), record.seen())
         };
-        // Give the place back before delivering the result, so that the next run may start.
+        // Give the limiter's place back before delivering the result, so that the next run can start.
         self.permit = None;
         let cuts = [(stdout.head, stdout.omitted), (stderr.head, stderr.omitted)];
         Output {

@@ -18,7 +18,7 @@ pub(super) enum OutputSource {
     Terminal(Pty),
 }
 
-/// The number of reads of one stream before other streams are read.
+/// The number of reads from one stream before the thread serves other streams.
 const READS_IN_A_ROW: usize = 4;
 
 impl OutputSource {
@@ -33,7 +33,8 @@ impl OutputSource {
         matches!(self, OutputSource::Terminal(_))
     }
 
-    /// Reads once. 0 at the end; `None`: nothing can be read for now.
+    /// Reads once and returns the number of bytes. `Some(0)`: the end of the output. `None`: nothing can be read for
+    /// now.
     fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let read = match self {
             OutputSource::Pipe(pipe) => pipe.read(buffer),
@@ -58,16 +59,16 @@ impl OutputSource {
 }
 
 impl RunState {
-    /// Reads all output, or as much as its consumer takes now. `false`: there may be more, but other streams are read
-    /// first.
+    /// Reads all output, or as much as the event consumer accepts now. Returns `false` if there may be more output,
+    /// which the caller must read after it has served other streams.
     pub(super) fn read(&mut self, stream: Stream, hung_up: bool, buffer: &mut [u8]) -> bool {
         for _ in 0..READS_IN_A_ROW {
             if self.events.as_ref().is_some_and(|events| !events.wants_more()) {
-                // The consumer wakes the engine when it takes more.
+                // When the consumer accepts more, it wakes the engine, which reads again.
                 return true;
             }
             let Some(length) = self.read_once(stream, buffer) else { return true };
-            // A short read has emptied the pipe. Later output is a new event.
+            // A read that does not fill the buffer has emptied the pipe. Later output causes a new event.
             if !hung_up && length < buffer.len() {
                 return true;
             }
@@ -75,12 +76,13 @@ impl RunState {
         false
     }
 
-    /// Reads once, and records the bytes. Their number; `None`: nothing for now, or the end.
+    /// Reads once and records the bytes. Returns their number; `None`: no bytes for now, or the end.
     fn read_once(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
         let output = self.outputs[stream.index()].as_mut()?;
         let length = output.read(buffer)?;
         if length == 0 {
-            // A terminal can be opened again, as /dev/tty. Closing this end would send SIGHUP to the program.
+            // A terminal's end is not final: the program can open the terminal again as /dev/tty. Closing this end
+            // would send SIGHUP to the program.
             if !output.is_terminal() || !self.awaits_program() {
                 self.outputs[stream.index()] = None;
             }
@@ -102,13 +104,13 @@ impl RunState {
         Some(length)
     }
 
-    /// Reads the rest of the output after the program has ended, even if the consumer is behind: the rest is bounded,
-    /// and would be lost with the pipe.
+    /// Reads the rest of the output after the program has ended, even if the consumer has not read earlier output.
+    /// The rest is at most one full pipe, and would be lost when the pipe is closed.
     pub(super) fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
         let Some(output) = &mut self.outputs[stream.index()] else { return };
-        // FIONREAD reports at most 4 KiB of a terminal, which may hold some 20 KiB.
+        // FIONREAD on a terminal reports at most 4 KiB, but a terminal may hold about 20 KiB.
         let mut left = if output.is_terminal() { 1 << 16 } else { ioctl_fionread(output.as_fd()).unwrap_or(0) };
-        // One read more, to find the end.
+        // Read once more than needed for `left`, to detect the end of the output.
         while let Some(length) = self.read_once(stream, buffer) {
             match left.checked_sub(length as u64) {
                 Some(rest) => left = rest,

@@ -94,14 +94,14 @@ fn the_last_handle_removes_the_file_unless_it_persists() {
     drop(second);
     assert!(is_empty(dir.path()));
 
-    // A job that is dropped before its end.
+    // Dropping a record before its end removes the file, even with `persist`.
     let mut record = spilling((0, 0), spill.clone().persist());
     record.append(Stream::Stdout, b"x");
     assert!(!is_empty(dir.path()));
     drop(record);
     assert!(is_empty(dir.path()));
 
-    // A forked copy of the owner.
+    // A copy of the handle in a forked process (with another owner pid) does not remove the file.
     let mut copy = spilled(spill.clone(), 4 << 10).file.expect("disk space");
     let path = copy.path().to_owned();
     Arc::get_mut(&mut copy.0).expect("the only one").owner += 1;
@@ -147,7 +147,8 @@ fn a_limit_on_file_sizes_does_not_end_the_host() {
 fn a_full_disk_ends_the_file_and_nothing_else() {
     deadline(Duration::from_secs(60), || {
         let dir = scratch();
-        // A small file system in another mount namespace, reached through the /proc directory of a process there.
+        // Mounts a small file system in another mount namespace. The test reaches it through /proc/PID/root of a
+        // process in that namespace.
         let script = r#"mount -t tmpfs -o size=64k none "$1" && echo $$ && read -r end"#;
         let mut holder = Command::new("unshare")
             .args(["-rm", "sh", "-c", script, "sh"])
@@ -174,7 +175,7 @@ fn a_full_disk_ends_the_file_and_nothing_else() {
     });
 }
 
-/// The variable that names the directory, for the process that the test kills.
+/// The environment variable that tells a second process of the test, which the test kills, its spill directory.
 const OWNER_DIR: &str = "SPAWNFD_TEST_SPILL_DIR";
 
 #[test]
@@ -182,7 +183,8 @@ fn the_next_job_removes_files_of_a_killed_owner() {
     if let Some(dir) = std::env::var_os(OWNER_DIR) {
         let spilled = spilled(Spill::new(1 << 20).dir(dir), 4 << 10);
         println!("\nmade {}", spilled.file.as_ref().expect("disk space").path().display());
-        // Blocks until the test kills the process. If the parent dies first, the pipe is closed.
+        // Blocks until the test kills this process. If the test process dies first, the pipe closes and the read
+        // returns.
         std::io::stdin().read_line(&mut String::new()).expect("own pipe");
         return;
     }
