@@ -107,7 +107,8 @@ pub fn filter_of(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Vec<F
     Ok(instructions.iter().map(FilterInstruction::from_bytes).collect())
 }
 
-/// Adds the caller's list to a command, and records the index in that list for each of the command's actions.
+/// Adds the caller's list of actions to a command. For each of the command's actions, `origins` gets the action's
+/// index in that list.
 ///
 /// # Errors
 /// TypeError, ValueError: a field has an invalid value. The core checks more when it starts the command; its errors
@@ -216,7 +217,7 @@ fn add_one(command: &mut Command<'static>, fields: &ActionFields<'_, '_>) -> PyR
     Ok(())
 }
 
-/// Returns the id to set. For None this is (uid_t)-1, for which the kernel leaves the id unchanged.
+/// Returns the user or group id to set. For None the result is (uid_t)-1, and the kernel leaves the id unchanged.
 fn id(fields: &ActionFields<'_, '_>, field: &'static str) -> PyResult<u32> {
     const UNCHANGED: u32 = u32::MAX;
     if fields.optional(field)?.is_none() {

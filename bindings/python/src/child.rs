@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The native half of Child.
+//! The Rust half of the Python class `Child`: a started program.
 
 use std::borrow::Cow;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};

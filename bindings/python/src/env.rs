@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spawnfd.Env`.
+//! The Python class `spawnfd.Env`: the environment of a program.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -13,8 +13,8 @@ use crate::classes::restored_by;
 
 /// An immutable environment for spawns: inherited, removed and set variables.
 ///
-/// It is encoded once and reused by every spawn. Every method returns a new Env and leaves the
-/// original unchanged.
+/// The Env is encoded once, and every spawn reuses the encoded form. Every method returns a new Env
+/// and leaves the original unchanged.
 #[pyclass(frozen, module = "spawnfd", mapping)]
 #[derive(Debug)]
 pub struct Env(spawnfd::Env);
@@ -81,7 +81,7 @@ impl Env {
     /// Returns a copy with all variables of a mapping set.
     ///
     /// Raises:
-    ///     TypeError, ValueError: As set().
+    ///     TypeError, ValueError: In the same cases as set().
     fn update(&self, variables: &Bound<'_, PyAny>) -> PyResult<Env> {
         let Ok(mapping) = variables.cast::<PyMapping>() else {
             return Err(wrong_type(&"variables", "a mapping of str", variables));

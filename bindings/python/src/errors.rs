@@ -19,7 +19,7 @@ pub struct Failure<'a> {
     /// The program, the directory or the action's path that the error concerns.
     pub file: Option<&'a OsStr>,
     pub call: &'a str,
-    /// What happened, in one sentence for people; empty: the text of strerror(3).
+    /// One sentence that says what happened. If it is empty, the text of strerror(3) is used.
     pub message: Cow<'a, str>,
     /// Replaces the text of strerror(3).
     pub reason: Option<&'a str>,
@@ -49,7 +49,7 @@ impl<'a> Failure<'a> {
     }
 }
 
-/// Returns the exception for an error that concerns one file, or none.
+/// Returns the exception for an error of the core. `file` is the file that the error concerns, if there is one.
 pub fn exception(py: Python<'_>, error: &spawnfd::Error, file: Option<&OsStr>) -> PyErr {
     Failure { file, ..Failure::of(error) }.exception(py)
 }

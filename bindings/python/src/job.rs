@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The native part of Job. Nothing here blocks. To wait for a state, the Python part listens to a wakeup, checks the
-//! state again, and then waits for the wakeup.
+//! The Rust half of the Python class `Job`. No function in this file blocks. To wait for a state,
+//! the Python part listens to a wakeup, checks the state again, and then waits for the wakeup.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -31,7 +31,7 @@ const MIN_PENDING: usize = 64 << 10;
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Job {
-    /// `Some` until this is dropped.
+    /// `Some` until this object is dropped.
     job: Option<spawnfd::Job>,
     reported: ReportedArguments,
     context: ErrorContext,
@@ -58,9 +58,11 @@ struct PendingOutput {
     decoders: [Decoder; 2],
     ready: VecDeque<Event>,
     ended: bool,
-    /// The number of watchers. While there are any, the program blocks when the buffer is full.
+    /// The number of watchers (readers of events()). While there is one, the program blocks when
+    /// the buffer is full.
     watchers: usize,
-    /// Whether the starting task counts as a watcher.
+    /// Whether the task that started the job counts as a watcher, although it has not called
+    /// events() yet.
     hold: bool,
 }
 
@@ -126,7 +128,8 @@ impl Job {
 
 #[pymethods]
 impl Job {
-    /// Starts the program. `watched`: the starting task counts as a watcher. `permit` holds the limiter's permit.
+    /// Starts the program. `watched`: the task that starts the job counts as a watcher (a reader of
+    /// events()). `permit` holds the limiter's permit.
     #[new]
     fn new(
         py: Python<'_>,
@@ -271,7 +274,8 @@ impl Job {
         }
     }
 
-    /// Adds a watcher, and makes later events lines of at most `max` bytes, or chunks if `max` is None.
+    /// Adds a watcher (a reader of events()), and makes later events lines of at most `max` bytes,
+    /// or chunks if `max` is None.
     ///
     /// While there are watchers, the program blocks when the buffer is full. Without a watcher the oldest bytes are
     /// dropped.
@@ -288,13 +292,14 @@ impl Job {
         Ok(Watcher(slf.clone().unbind()))
     }
 
-    /// Removes the starting task from the watchers.
+    /// The task that started the job no longer counts as a watcher (a reader of events()).
     fn release_hold(&self, py: Python<'_>) {
         self.output(py).release_hold();
     }
 }
 
-/// While a Watcher exists, the program blocks when its event buffer is full.
+/// A reader of a job's events. While a Watcher exists, the program blocks when the event buffer is
+/// full.
 ///
 /// One native call creates the Watcher and counts it, so no signal handler runs in between.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]

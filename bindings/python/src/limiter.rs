@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spawnfd.Limiter`, and the waits for its permits.
+//! The Python class `spawnfd.Limiter`, which bounds concurrent runs, and the waits for its permits.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -33,7 +33,7 @@ impl Limiter {
 
     /// How many runs may be active at once.
     ///
-    /// It can be changed at any time. Lowering it does not end active runs.
+    /// The limit can be changed at any time. Lowering the limit does not end active runs.
     #[getter]
     fn limit(&self) -> usize {
         self.0.limit()
@@ -63,8 +63,8 @@ impl Limiter {
     }
 }
 
-/// A request for a limiter's permit; once granted, it holds the permit. Dropping it passes the permit to the next
-/// waiting run.
+/// A request for a limiter's permit; once granted, the request holds the permit. Dropping the
+/// request passes the permit to the next waiting run.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct PermitRequest {
@@ -83,7 +83,7 @@ enum PermitState {
 }
 
 impl PermitRequest {
-    /// Leaves the state `Released`; returns the previous state.
+    /// Sets the state to `Released`; returns the previous state.
     fn release(&self) -> PermitState {
         std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), PermitState::Released)
     }

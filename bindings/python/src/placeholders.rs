@@ -8,19 +8,20 @@ use rustix::fs::{Mode, OFlags, fstat, open};
 
 use crate::arguments::borrow;
 
-/// Descriptors that occupy those numbers of 0, 1 and 2 that were closed. Dropping this closes them.
+/// Descriptors at those numbers of 0, 1 and 2 that were closed. Dropping the value closes the descriptors.
 ///
-/// Otherwise a descriptor that the core keeps could get one of these numbers. The application would then overwrite
-/// that descriptor when it reopens its streams.
+/// Without placeholders, a descriptor that the core keeps could get one of these numbers. The application would then
+/// overwrite that descriptor when it reopens its streams.
 pub struct Placeholders {
     /// The placeholders, with their device and inode.
     files: Vec<(OwnedFd, (u64, u64))>,
     lock: Option<SequenceLock>,
 }
 
-/// A lock that one thread holds while it has placeholders: another thread would take them for open streams.
+/// A lock that a thread holds while it has placeholders. Without the lock, another thread would take the placeholders
+/// for open standard streams.
 ///
-/// No thread waits for it: in a forked copy it may belong to a thread that does not exist there.
+/// No thread waits for this lock: in a forked child the lock may belong to a thread that exists only in the parent.
 struct SequenceLock(u64);
 
 /// The lock's sequence count: odd while a thread holds the lock, and larger after each use.
@@ -43,8 +44,8 @@ pub fn is_open(fd: i32) -> bool {
 }
 
 impl Placeholders {
-    /// Opens placeholders for the closed numbers, mostly none. `None` if another thread has placeholders, or an open
-    /// fails.
+    /// Opens placeholders for the closed numbers; usually no number is closed. `None` if another thread has
+    /// placeholders, or an open fails.
     pub fn open() -> Option<Placeholders> {
         let sequence = SEQUENCE.load(Ordering::SeqCst);
         if sequence % 2 == 1 {

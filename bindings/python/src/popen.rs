@@ -109,7 +109,7 @@ fn flag(value: &Bound<'_, PyAny>) -> ArgumentResult<bool> {
     if value.is_instance_of::<PyInt>() { Ok(value.is_truthy()?) } else { Err(ArgumentError::Unsupported) }
 }
 
-/// Converts an int, which runs no code of the caller.
+/// Converts an int. The conversion runs no Python code of the caller.
 fn number<'py, T>(value: &Bound<'py, PyAny>) -> ArgumentResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -163,11 +163,12 @@ struct PopenSpawn {
     cwd: Option<OsString>,
     /// The caller's descriptors that the child gets.
     sources: Vec<i32>,
-    /// Whether the number of a source was closed when Popen was called, and one of Popen's new pipes has got it.
+    /// Whether the number of a source was closed when Popen was called, and one of Popen's new pipes then got this
+    /// number.
     reused_number: bool,
     /// The index of the action that changes the directory.
     chdir: Option<usize>,
-    /// The index of the action that keeps the groups.
+    /// The index of the action that keeps root's supplementary groups.
     keep_groups: Option<usize>,
     /// Whether there are actions on the session, process group or ids, which can fail only in a child.
     has_id_or_session_actions: bool,
@@ -215,7 +216,8 @@ impl PopenSpawn {
         command.inherit_descriptors(!call.close_fds.is_truthy()?);
 
         let cwd = call.cwd.as_ref().map(string).transpose()?;
-        // A child of the core does not have all of the caller's descriptors, so such a path could differ.
+        // A cwd such as /proc/self/fd/5 could lead elsewhere in the child, which does not have all of the caller's
+        // descriptors.
         if cwd.as_ref().is_some_and(|cwd| is_process_specific(Path::new(cwd))) {
             return Err(ArgumentError::Unsupported);
         }
@@ -225,7 +227,7 @@ impl PopenSpawn {
         });
         let umask: i32 = number(&call.umask)?;
         if umask >= 0 {
-            // The kernel ignores other bits.
+            // The kernel ignores all other bits of a umask.
             command.umask(umask as u32 & 0o777);
         }
         if flag(&call.restore_signals)? {
@@ -299,14 +301,14 @@ impl PopenSpawn {
                 Stage::Revalidate | Stage::Exec => tried = true,
                 Stage::Action(index) if Some(index) == self.chdir => return StartOutcome::Failed(errno, "cwd"),
                 Stage::Action(index) if Some(index) == self.keep_groups => return StartOutcome::Fallback("groups"),
-                // The descriptor is open, but its number is beyond a hard RLIMIT_NOFILE that was lowered since. The
-                // child cannot duplicate anything to that number.
+                // The descriptor is open, but its number is beyond a hard RLIMIT_NOFILE that was lowered after the
+                // descriptor was opened. The child cannot duplicate anything to that number.
                 Stage::Action(index) if index < self.sources.len() && errno == Errno::EBADF => {
                     return StartOutcome::Fallback("refused");
                 }
                 Stage::Validate | Stage::Credentials => return StartOutcome::Fallback("refused"),
-                // The file that CPython's exception names depends on the failing call, which depends on the Python
-                // version and the arguments.
+                // Let CPython's code fail again: the file that its exception names depends on the failing call, which
+                // depends on the Python version and the arguments.
                 Stage::Clone => return StartOutcome::Fallback("no_process"),
                 _ => return StartOutcome::Failed(errno, ""),
             }
@@ -319,7 +321,7 @@ impl PopenSpawn {
         if tried {
             return failed;
         }
-        // Such a path leads through a magic link, so a child could find another file.
+        // ELOOP: the path leads through a magic link such as /proc/self/fd/N, so a child could find another file.
         if programs.iter().any(|program| matches!(open_directly(program), Err(rustix::io::Errno::LOOP))) {
             return StartOutcome::Fallback("arguments");
         }

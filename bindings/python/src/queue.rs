@@ -20,7 +20,7 @@ use crate::errors::ErrorContext;
 use crate::reported::ReportedArguments;
 use crate::result::RunResult;
 
-/// The interval of checks of a polled descriptor, which the application may have closed.
+/// While a thread polls a descriptor, it checks at this interval whether the application has closed the descriptor.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The notifications for one event loop or one blocking call, and the eventfd that signals them.
@@ -208,7 +208,8 @@ pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) 
     }
 }
 
-/// Fires once for each listener after a change. The listener checks the state, and listens again.
+/// Tells listeners that a state has changed. Each listener gets one notification, checks the state, and registers
+/// again.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Clone, Debug, Default)]
 pub struct Wakeup(Arc<PerProcess<Listeners>>);

@@ -17,7 +17,7 @@ use crate::reported::ReportedArguments;
 use crate::stdio::{self, CallKind};
 use crate::template::{Template, TemplateCache};
 
-/// A command, and what its results and errors report of the call's arguments.
+/// A command, and those arguments of the call that its results and errors report.
 pub struct Request {
     pub command: Command<'static>,
     pub reported: ReportedArguments,
@@ -74,7 +74,7 @@ impl Request {
                 (command, argv, name)
             }
         };
-        // Set before the actions, which may override it.
+        // Set the mask and the handlers before the actions are added, because an action may override them.
         command.signal_mask(SignalSet::EMPTY).default_signals(ignored_by_python());
         command.args(&argv[1..]);
         if let Some(sandbox) = sandbox {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spawnfd.Result`.
+//! The Python class `spawnfd.Result`: the outcome of a run.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -33,7 +33,8 @@ impl RunResult {
     }
 }
 
-/// Returns the same object for each call. The creation may run any Python code, so this holds no lock during it.
+/// Returns captured output as bytes, the same object for each call. Creating the object may run any
+/// Python code, so this function holds no lock meanwhile.
 fn python_bytes(py: Python<'_>, object: &OnceLock<Py<PyBytes>>, native: &[u8]) -> Py<PyBytes> {
     if object.get().is_none() {
         let _ = object.set(PyBytes::new(py, native).unbind());
@@ -110,7 +111,7 @@ impl RunResult {
         python_bytes(py, &self.stdout, &self.output.stdout)
     }
 
-    /// Captured standard error, like stdout. Empty if merged into standard output.
+    /// Captured standard error: its head, then its tail. Empty if merged into standard output.
     #[getter]
     fn stderr(&self, py: Python<'_>) -> Py<PyBytes> {
         python_bytes(py, &self.stderr, &self.output.stderr)
@@ -185,7 +186,7 @@ impl RunResult {
         }
     }
 
-    /// How the process tree was controlled: "group", "guard", "cgroup" or "pidns".
+    /// The tier that controlled the process tree: "group", "guard", "cgroup" or "pidns".
     ///
     /// See docs/trees.md.
     #[getter]
@@ -193,7 +194,7 @@ impl RunResult {
         self.output.tree.to_string()
     }
 
-    /// Whether the tier tracks processes that leave the session.
+    /// Whether the tier (see `tree`) tracks processes that leave the session.
     ///
     /// If False (tiers "group" and "guard"), a process that called setsid() may have survived
     /// without being listed in `leftovers`.
@@ -204,8 +205,8 @@ impl RunResult {
 
     /// Processes of the program's tree that outlived it, and their fates.
     ///
-    /// The list has the processes that the tier can find. A program that could not be killed comes
-    /// first: it still runs, and the library reaps it when it ends.
+    /// The list has the processes that the tier (see `tree`) can find. A program that could not be
+    /// killed comes first: it still runs, and the library reaps it when it ends.
     #[getter]
     fn leftovers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         static LEFTOVER: PythonClass = PythonClass::of("spawnfd._types", "Leftover");

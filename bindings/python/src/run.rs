@@ -94,7 +94,7 @@ pub fn begin(
     if repeated {
         request.command.died();
     }
-    // Shared: the callback has one reference, and an error of run_then() below needs the other.
+    // The callback owns one reference. If run_then() below fails, the error needs the other one.
     let context = Arc::new(request.context);
     let send = queue.get().sender(key, request.reported, context.clone());
     let ended = Arc::new(AtomicBool::new(false));
@@ -136,7 +136,8 @@ impl ActiveRun {
 
 impl Drop for ActiveRun {
     fn drop(&mut self) {
-        // A signal handler may raise before the caller has this object. Then nothing waits for the program.
+        // A signal handler may raise before the caller has this object. In that case no code waits for the program,
+        // so end the program.
         if !self.ended.load(Ordering::Relaxed) {
             self.handle.cancel();
         }

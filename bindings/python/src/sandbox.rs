@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `spawnfd.Sandbox`: a command that starts other programs in confinement.
+//! The Python class `spawnfd.Sandbox`: a command that starts other programs in confinement.
 
 use std::ffi::OsString;
 

@@ -18,8 +18,8 @@ use crate::errors;
 ///     with sf.snapshot("/usr/bin/rg") as snapshot:
 ///         sf.Template.from_fd(snapshot).run(["-n", "TODO"])
 ///
-/// Its descriptor (fileno()) can be read, mapped and executed. The file offset is 0 at first.
-/// The descriptor is closed at the end of the block, by close(), or with the last reference.
+/// The snapshot's descriptor (fileno()) can be read, mapped and executed. The file offset is 0 at
+/// first. The descriptor is closed at the end of the block, by close(), or with the last reference.
 /// Snapshots of one version from one cache share the file offset: read them with os.pread().
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]

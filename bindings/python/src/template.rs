@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyString};
 use crate::arguments::{check_program, descriptor, integer, os_string, wrong_type};
 use crate::errors;
 
-/// A pinned executable, and the Warm whose parked processes start it.
+/// A pinned executable. If it has a Warm, the program starts from that Warm's parked processes.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Template(pub spawnfd::Template, pub Option<spawnfd::Warm>);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The native part of Warm.
+//! The Rust half of the Python class `Warm`: pools of parked processes that programs start from.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -23,7 +23,7 @@ use crate::template::{Template, TemplateCache};
 /// The interval at which fill() runs pending signal handlers.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Keeps programs warm until it is closed.
+/// Keeps programs warm, by processes that are parked for them, until it is closed.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Warm {

@@ -20,8 +20,8 @@ STARTS_PER_ITERATION = 4
 # processors with each other and with the loop.
 MAX_RECENT = 4 * len(os.sched_getaffinity(0))
 
-# A program is recent for this many seconds after its start. The limit avoids a deadlock: a recent
-# program may wait for a program that the gate has not admitted yet.
+# A program is recent for this many seconds after its start. This time limit avoids a deadlock: a
+# recent program may wait for a program that the gate has not admitted yet.
 RECENT_SECONDS = 0.01
 
 
@@ -49,7 +49,7 @@ class StartGate:
         self.waiting: deque[Any] = deque()
         # The futures of starts that were admitted and have not begun.
         self._admitted: set[Any] = set()
-        # Whether admit() runs in the next iteration, and whether it runs after RECENT_SECONDS.
+        # Whether admit() is scheduled for the next iteration, and for RECENT_SECONDS from now.
         self._admit_scheduled = self._expiry_scheduled = False
 
     def try_enter(self, adapter: LoopAdapter) -> bool:
@@ -81,7 +81,8 @@ class StartGate:
         try:
             await adapter.wait(waiter)
         except BaseException:
-            # Otherwise admit() would later move this future to _admitted, where it would stay.
+            # The task was cancelled. If its future stayed in the queue, admit() would move it to
+            # _admitted for ever.
             with suppress(ValueError):
                 self.waiting.remove(waiter)
             raise

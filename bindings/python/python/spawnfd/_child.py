@@ -59,13 +59,13 @@ class Child(NotPickled):
     def fileno(self) -> int:
         """Returns the pidfd, which is readable once the program has ended.
 
-        It stays open as long as this object exists.
+        The pidfd stays open as long as this object exists.
         """
         return self._core.fileno()
 
     @property
     def pidfd(self) -> int:
-        """The pidfd, as from fileno()."""
+        """The pidfd: the number that fileno() returns."""
         return self._core.fileno()
 
     @property
@@ -77,7 +77,7 @@ class Child(NotPickled):
     def returncode(self) -> int | None:
         """The exit code, or the negated number of the signal that ended the program.
 
-        None until poll() or a wait has returned it.
+        None until poll() or a wait has returned the code.
         """
         return self._core.returncode
 
@@ -112,13 +112,13 @@ class Child(NotPickled):
         after `timeout` seconds; the program runs on. Does not close stdin.
 
         Raises:
-            SpawnError: As poll().
+            SpawnError: In the same cases as poll().
             TypeError, ValueError: `timeout` is not a valid number of seconds.
         """
         return self._core.wait(timeout)
 
     async def wait_async(self, timeout: float | None = None) -> int | None:
-        """The awaitable wait()."""
+        """The awaitable form of wait()."""
         end = deadline(timeout)
         code = self._core.poll()
         if code is not None:
@@ -145,7 +145,7 @@ class Child(NotPickled):
     wait_async.__doc__ = wait.__doc__
 
     def send_signal(self, signal: int) -> None:
-        """Sends a signal to the program through its pidfd; does nothing once it has ended.
+        """Sends a signal to the program through its pidfd; does nothing once the program has ended.
 
         Raises:
             SpawnError: EINVAL: there is no such signal (also a ValueError). EPERM: the program runs
@@ -214,7 +214,7 @@ def spawn(argv: Args, **options: Unpack[SpawnOptions]) -> Child:
         warm: A Warm. If it has a suitable parked process, the program starts from that process.
 
     Raises:
-        SpawnError: As run().
+        SpawnError: In the same cases as run().
         TypeError, ValueError: An argument is invalid; the message names it.
     """
     return Child._spawn(None, argv, options)

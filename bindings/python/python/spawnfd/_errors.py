@@ -35,7 +35,7 @@ class SpawnError(OSError):
             ECANCELED and the stage is the step that the child was in.
         action: The index of the failed action in the caller's list, or None.
         call: The system call that failed, with its arguments.
-        message: What happened, in one sentence for people. str() adds stage, call and errno.
+        message: One sentence that says what happened. str() adds stage, call and errno.
     """
 
     stage: str = ""
@@ -69,7 +69,7 @@ class ExitError(Exception):
 
     The message has the argv, the exit status or signal, a timeout or exceeded limit, and the last
     lines of standard error (at most 10 lines and 2 KiB). If the run merged standard error into
-    standard output, it has the last lines of the merged output.
+    standard output, the message has the last lines of the merged output.
 
     Attributes:
         result: The run's Result.
@@ -106,7 +106,7 @@ def _argv(result: Result) -> str:
 
 
 def _end(result: Result) -> str:
-    """How a run that is not ok ended."""
+    """Returns a phrase that says how a run ended that is not ok."""
     timeout, output_limit, _ = result._reported
     reason = ""
     if result.stop == "timeout":
@@ -136,7 +136,7 @@ def _end(result: Result) -> str:
 
 
 def _last_lines(output: bytes) -> tuple[list[str], bool]:
-    """Returns the last lines of the output, and whether it has more than these."""
+    """Returns the last lines of the output, and whether the output has more lines."""
     output = output.rstrip()
     tail, before = output[-_MAX_BYTES:], output[:-_MAX_BYTES]
     prefix = ""

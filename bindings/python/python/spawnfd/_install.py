@@ -35,7 +35,7 @@ _own_warm: Warm | None = None
 
 
 def _renew_lock() -> None:
-    # In a forked child the lock may be owned by a thread that does not exist there.
+    # In a forked child, a thread that exists only in the parent may own the old lock.
     global _lock
     _lock = threading.RLock()
 
@@ -102,10 +102,10 @@ _KEEP = 64
 def install(*, warm: Warm | _Mode | None = None) -> None:
     """Makes the standard subprocess and asyncio modules start programs through spawnfd.
 
-    Use it for applications whose code stays as it is. It covers subprocess.Popen and everything
-    built on it (run, check_output, os.popen, subclasses, names imported before), and asyncio's
-    subprocesses. spawnfd.stats() counts the programs that CPython's own code still starts, by
-    reason. A child watcher that the application has set stays in effect.
+    install() is for applications whose own code is not changed. It covers subprocess.Popen and
+    everything built on it (run, check_output, os.popen, subclasses, names imported before), and
+    asyncio's subprocesses. spawnfd.stats() counts the programs that CPython's own code still
+    starts, by reason. A child watcher that the application has set stays in effect.
 
     uvloop has its own process code. asyncio.create_subprocess_exec() and create_subprocess_shell()
     bypass that code; uvloop's loop.subprocess_exec() and names imported before do not. os.fork,
@@ -113,8 +113,7 @@ def install(*, warm: Warm | _Mode | None = None) -> None:
     other differences. Do not call install() where LD_PRELOAD redirects the start of programs.
 
     A second call has no effect, except that it can set another `warm`. Any thread may call
-    install(); spawns in progress are not affected. In a forked copy of this process programs
-    start cold.
+    install(); spawns in progress are not affected. After os.fork(), the child starts programs cold.
 
     Args:
         warm: A Warm: programs that it keeps start from its parked processes, also those of

@@ -42,8 +42,8 @@ class _JobBase(NotPickled):
 
     __slots__ = ("__weakref__", "_core", "_writer_pid", "args", "pid")
     _core: _spawnfd.Job
-    # The pid of the process in which a write() is in progress, else 0. In a forked copy the pid
-    # differs, so no write is in progress there.
+    # The pid of the process in which a write() is in progress, else 0. In a forked child the pid
+    # differs, so there no write is in progress.
     _writer_pid: int
     pid: int
     args: list[str]
@@ -76,8 +76,8 @@ class _JobBase(NotPickled):
         """Returns the output of both streams from a position on, in order of arrival.
 
         The job keeps the latest `window` bytes, also after the program's end. Start with 0, then
-        pass each chunk's `next`. This returns every byte once, except those counted in `lost`. The
-        call does not block, except on the disk of a `spill`.
+        pass each chunk's `next`. Such a loop gets every byte once, except those counted in `lost`.
+        The call does not block, except on the disk of a `spill`.
 
         Raises:
             TypeError, ValueError: `since` is not a valid position.
@@ -91,8 +91,8 @@ class _JobBase(NotPickled):
     def signal(self, signal: int, *, tree: bool = False) -> None:
         """Sends a signal to the program, or with `tree` to its whole process group.
 
-        A program that has ended gets no signal. If the signal ends the program, also before exec,
-        the Result has its number (`signal`).
+        A program that has ended gets no signal. If the signal ends the program, even before exec,
+        `signal` of the Result has its number.
 
         Raises:
             ValueError: There is no such signal.
@@ -137,8 +137,8 @@ class Job(_JobBase):
     """The handle of a supervised run; start() creates it.
 
     As an async context manager it ends the program's process tree when the block is left in any
-    way, and waits for that. Without a block, dropping the job ends the tree. After detach() neither
-    does. result() has the captured output in every case.
+    way, and waits until the tree has ended. Without a block, dropping the job ends the tree. After
+    detach() neither of these ends the tree. result() has the captured output in every case.
     """
 
     __slots__ = ()
@@ -168,7 +168,7 @@ class Job(_JobBase):
         """Waits for the Result and returns it; it can be called any number of times.
 
         Raises:
-            SpawnError: As wait().
+            SpawnError: In the same cases as wait().
         """
         while (result := await self.wait()) is None:
             pass
@@ -182,7 +182,7 @@ class Job(_JobBase):
         in `leftovers`: see run(), `grace`.
 
         Raises:
-            SpawnError: As wait().
+            SpawnError: In the same cases as wait().
             TypeError, ValueError: `grace` is not a valid number of seconds.
         """
         self._core.stop(grace)
@@ -260,7 +260,7 @@ class Job(_JobBase):
 def _wait_until(
     attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float | None = None
 ) -> _T | None:
-    """The blocking wait_until()."""
+    """The blocking form of wait_until()."""
     end, value = deadline(timeout), attempt()
     if value is not None:
         return value
@@ -280,7 +280,7 @@ def _wait_until(
 
 
 def _acquire_permit(limiter: _spawnfd.Limiter) -> _spawnfd.PermitRequest:
-    """The blocking acquire_permit()."""
+    """The blocking form of acquire_permit()."""
     request = _spawnfd.PermitRequest(limiter)
     try:
         _wait_until(request.is_granted, request.ready)
@@ -307,22 +307,22 @@ class SyncJob(_JobBase):
         return cls._make(program, args, options, request, watched=False)
 
     def wait(self, timeout: float | None = None) -> Result | None:
-        """The blocking Job.wait()."""
+        """The blocking form of Job.wait()."""
         return _wait_until(self._core.result, self._core.done, timeout)
 
     def result(self) -> Result:
-        """The blocking Job.result()."""
+        """The blocking form of Job.result()."""
         while (result := self.wait()) is None:
             pass
         return result
 
     def stop(self, grace: float | None = None) -> Result:
-        """The blocking Job.stop()."""
+        """The blocking form of Job.stop()."""
         self._core.stop(grace)
         return self.result()
 
     def write(self, data: Input) -> None:
-        """The blocking Job.write()."""
+        """The blocking form of Job.write()."""
         left = as_bytes(data)
         with self._writing():
             while left:
@@ -330,7 +330,7 @@ class SyncJob(_JobBase):
                 left = left[_wait_until(attempt, self._core.writable) or 0 :]
 
     def events(self, *, lines: bool = False, max_line: int = _MAX_LINE) -> SyncEvents:
-        """The blocking Job.events()."""
+        """The blocking form of Job.events()."""
         return SyncEvents(self, self._core.watch(max_line if lines else None))
 
     def __enter__(self) -> Self:

@@ -21,8 +21,8 @@ from spawnfd._types import Args, deadline, remaining
 
 _T = TypeVar("_T")
 
-# A cancelled run waits for its killed program until this many seconds after its grace. After that
-# only the engine waits for the program, which may hang in the kernel.
+# A cancelled run waits for its killed program until this many seconds after its grace period. After
+# that only the engine waits for the program, which may hang in the kernel.
 END_TIMEOUT = 5.0
 
 # Seconds between checks of the descriptor that a loop polls. The application may have closed that
@@ -77,8 +77,9 @@ def _in_trio(trio: Any) -> bool:
 class _AsyncioAdapter(LoopAdapter):
     """The adapter to an asyncio loop, or to a compatible one such as uvloop.
 
-    Only waiting coroutines refer to it and, while `watched` is set, the loop's selector. If the
-    application closes the loop, the adapter and its descriptor are freed with the coroutines.
+    Only waiting coroutines refer to the adapter and, while `watched` is set, the loop's selector.
+    If the application closes the loop, the adapter and its descriptor are freed with the
+    coroutines.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -194,7 +195,7 @@ def _set_none(future: asyncio.Future[Any]) -> None:
 
 
 def _anyio_shield() -> AbstractContextManager[object]:
-    """Shields from anyio's cancellation, which cancels an asyncio task repeatedly."""
+    """Returns a shield from anyio's cancellation, which cancels an asyncio task repeatedly."""
     # getattr with a default: another thread may be importing anyio.
     scope: Any = getattr(sys.modules.get("anyio"), "CancelScope", None)
     return nullcontext() if scope is None else scope(shield=True)

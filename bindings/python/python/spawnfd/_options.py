@@ -23,7 +23,7 @@ class Wraps(Protocol[_Native]):
 
 Environment: TypeAlias = Env | Mapping[str, str] | Mapping[bytes, bytes] | Mapping[Any, Any]
 Actions: TypeAlias = Iterable[Action]
-# None: argv[0] names the program.
+# The program of a call, as a native object. None: argv[0] names the program.
 Program: TypeAlias = _spawnfd.Template | _spawnfd.TemplateCache | None
 
 RunStdin: TypeAlias = Literal["null", "inherit"] | Fd

@@ -55,7 +55,7 @@ class _MissingPopen:
 
 
 _CURRENT: Any = vars(subprocess)["Popen"]
-# The base class of our Popen.
+# The base class of spawnfd.subprocess.Popen.
 BASE: Any = _CURRENT if isinstance(_CURRENT, type) else _find_popen_class()
 # CPython's own class, as it was when this module was imported.
 POPEN: Any = defining_class(BASE, "_execute_child")
@@ -78,7 +78,7 @@ def _fork_exec() -> Any:
     return getattr(subprocess, "_fork_exec", None) or _posixsubprocess.fork_exec
 
 
-# None if a debugger had replaced it before this module was imported.
+# CPython's function; None if a debugger had replaced it before this module was imported.
 _FORK_EXEC: Any = _fork_exec() if isinstance(_fork_exec(), BuiltinFunctionType) else None
 
 # Up to Python 3.12.0 subprocess reports every failure before exec as a failure of the chdir.
@@ -181,10 +181,10 @@ def stats() -> Stats:
 
 
 def execute(popen: subprocess.Popen[Any], *values: Any) -> None:
-    """Popen._execute_child: starts the program through the core, else through CPython's code.
+    """Implements Popen._execute_child: starts the program through the core or CPython's code.
 
     Raises:
-        OSError: As Popen; also SubprocessError, ValueError, TypeError.
+        OSError, SubprocessError, ValueError, TypeError: In the same cases as CPython's Popen.
     """
     call = dict(_OPTIONAL)
     call.update(zip(_NAMES, values, strict=False))
@@ -260,7 +260,7 @@ def _resolve(call: dict[str, Any]) -> str | None:
 
 
 class _ReadEnvironment:
-    """Replaces an environment whose items() is an iterator; returns the items read from it."""
+    """Stands for an environment whose items() is an iterator that has been read to its end."""
 
     def __init__(self, env: Any, items: list[Any]) -> None:
         self._env, self._items = env, items

@@ -81,13 +81,13 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
         warm: A Warm. If it has a suitable parked process, the program starts from that process.
 
     Cancelling run_async, or a signal handler that raises during run (as on Ctrl-C), ends the
-    program's process tree as a timeout does. The call waits for that before the exception
-    propagates (run_async: at most 5 s longer than `grace`). The exception (CancelledError,
-    trio.Cancelled, KeyboardInterrupt) has the Result with the output so far as its `result`. It has
-    none if the program was not started or has not ended by then. From Python 3.11 on, asyncio's
-    TimeoutError has such an exception as its cause.
+    program's process tree as a timeout does. The call waits for the end of the tree before the
+    exception propagates (run_async: at most 5 s longer than `grace`). The exception
+    (CancelledError, trio.Cancelled, KeyboardInterrupt) has the Result with the output so far as its
+    `result`. It has no `result` if the program was not started or has not ended by then. From
+    Python 3.11 on, asyncio's TimeoutError has such an exception as its cause.
 
-    run_async and start() use a thread of the library; run uses none. The thread ends before
+    run_async and start() use a thread of the library; run uses no thread. The thread ends before
     os.fork() if no run or job is active. A fork while the thread runs is safe, but from Python 3.12
     on os.fork() counts threads and warns (DeprecationWarning).
 
@@ -102,7 +102,7 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
 
 
 async def run_async(argv: Args, **options: Unpack[RunOptions]) -> Result:
-    """The awaitable run()."""
+    """The awaitable form of run()."""
     return await complete(None, argv, options)
 
 

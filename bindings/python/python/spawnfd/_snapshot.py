@@ -74,7 +74,7 @@ class SnapshotCache(NotPickled):
         The caller owns the snapshot's descriptor.
 
         Raises:
-            SpawnError, TypeError, ValueError: As snapshot().
+            SpawnError, TypeError, ValueError: In the same cases as snapshot().
         """
         return self._core.get(file)
 

@@ -47,8 +47,8 @@ _Options: TypeAlias = Mapping[str, object]
 class Env:
     """An immutable environment for spawns: inherited, removed and set variables.
 
-    It is encoded once and reused by every spawn. Every method returns a new Env and leaves the
-    original unchanged.
+    The Env is encoded once, and every spawn reuses the encoded form. Every method returns a new Env
+    and leaves the original unchanged.
     """
 
     @staticmethod
@@ -84,7 +84,7 @@ class Env:
         """Returns a copy with all variables of a mapping set.
 
         Raises:
-            TypeError, ValueError: As set().
+            TypeError, ValueError: In the same cases as set().
         """
     def unset(self, *names: _Name) -> Env:
         """Returns a copy without these variables. Absent names are ignored.
@@ -221,13 +221,13 @@ class Result:
         """
     @property
     def tree(self) -> Literal["group", "guard", "cgroup", "pidns"]:
-        """How the process tree was controlled: "group", "guard", "cgroup" or "pidns".
+        """The tier that controlled the process tree: "group", "guard", "cgroup" or "pidns".
 
         See docs/trees.md.
         """
     @property
     def tree_complete(self) -> bool:
-        """Whether the tier tracks processes that leave the session.
+        """Whether the tier (see `tree`) tracks processes that leave the session.
 
         If False (tiers "group" and "guard"), a process that called setsid() may have survived
         without being listed in `leftovers`.
@@ -236,7 +236,8 @@ class Result:
     def leftovers(self) -> list[Leftover]:
         """Processes of the program's tree that outlived it, and their fates.
 
-        The list has the processes that the tier can find. A program that could not be killed comes
+        The list has the processes that the tier (see `tree`) can find. A program that could not be
+        killed comes
         first: it still runs, and the library reaps it when it ends.
         """
     @property
@@ -492,8 +493,8 @@ class Snapshot:
         with sf.snapshot("/usr/bin/rg") as snapshot:
             sf.Template.from_fd(snapshot).run(["-n", "TODO"])
 
-    Its descriptor (fileno()) can be read, mapped and executed. The file offset is 0 at first.
-    The descriptor is closed at the end of the block, by close(), or with the last reference.
+    The snapshot's descriptor (fileno()) can be read, mapped and executed. The file offset is 0 at
+    first. The descriptor is closed at the end of the block, by close(), or with the last reference.
     Snapshots of one version from one cache share the file offset: read them with os.pread().
     """
 
@@ -551,7 +552,7 @@ class Limiter:
     def limit(self) -> int:
         """How many runs may be active at once.
 
-        It can be changed at any time. Lowering it does not end active runs.
+        The limit can be changed at any time. Lowering the limit does not end active runs.
         """
     @limit.setter
     def limit(self, value: int, /) -> None: ...

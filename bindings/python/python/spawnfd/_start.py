@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Starting:
-    """A pending start; `await` or `async with` performs it. See start()."""
+    """A pending start; `await` or `async with` performs the start. See start()."""
 
     __slots__ = ("_coroutine", "_job")
 
@@ -52,11 +52,11 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
             print(job.read().text)
 
     Leaving the block ends the program's process tree, if it still runs: SIGTERM, then SIGKILL after
-    `grace` seconds. The block waits for that. Cancelling the task in the block does the same.
-    Without a block, dropping the job ends the tree, unless the job is detached. If an asynchronous
-    generator is closed (aclose()) inside the block, the tree is ended without waiting: the block
-    cannot tell this case from a closed coroutine, which cannot await. To wait there, use
-    `await job.stop()` in a `finally` inside the block.
+    `grace` seconds. The block waits until the tree has ended. Cancelling the task in the block does
+    the same. Without a block, dropping the job ends the tree, unless the job is detached. If an
+    asynchronous generator is closed (aclose()) inside the block, the tree is ended without waiting:
+    the block cannot tell this case from a closed coroutine, which cannot await. To wait for the
+    tree in this case, use `await job.stop()` in a `finally` inside the block.
 
     `start` is awaitable (on asyncio, uvloop, trio and anyio) and returns a Job, which any such loop
     of this process can use. `start_sync` blocks and returns a SyncJob, for threads. For os.fork()
@@ -76,7 +76,7 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
             are dropped.
 
     Raises:
-        SpawnError: As run(). wait(), result(), stop() and the end of the block raise most errors
+        SpawnError: In the same cases as run(). wait(), result(), stop() and the end of the block raise most errors
             that occur only in the child (in an action, at exec).
         TypeError, ValueError: An argument is invalid; the message names it.
     """
@@ -84,7 +84,7 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
 
 
 def start_sync(argv: Args, **options: Unpack[StartOptions]) -> SyncJob:
-    """The blocking start()."""
+    """The blocking form of start()."""
     return SyncJob._start(None, argv, options)
 
 

@@ -153,12 +153,12 @@ class Template(NotPickled):
 
         Raises:
             StaleTemplate: The executable differs from the recorded one.
-            SpawnError, TypeError, ValueError: As spawnfd.run().
+            SpawnError, TypeError, ValueError: In the same cases as spawnfd.run().
         """
         return _spawnfd.run(self._core, args, options)
 
     async def run_async(self, args: Args = (), **options: Unpack[RunOptions]) -> Result:
-        """The awaitable run()."""
+        """The awaitable form of run()."""
         return await complete(self._core, args, options)
 
     run_async.__doc__ = run.__doc__
@@ -168,12 +168,12 @@ class Template(NotPickled):
 
         Raises:
             StaleTemplate: The executable differs from the recorded one.
-            SpawnError, TypeError, ValueError: As spawnfd.start().
+            SpawnError, TypeError, ValueError: In the same cases as spawnfd.start().
         """
         return Starting(self._core, args, options)
 
     def start_sync(self, args: Args = (), **options: Unpack[StartOptions]) -> SyncJob:
-        """The blocking start()."""
+        """The blocking form of start()."""
         return SyncJob._start(self._core, args, options)
 
     start_sync.__doc__ = start.__doc__
@@ -183,7 +183,7 @@ class Template(NotPickled):
 
         Raises:
             StaleTemplate: The executable differs from the recorded one.
-            SpawnError, TypeError, ValueError: As spawnfd.spawn().
+            SpawnError, TypeError, ValueError: In the same cases as spawnfd.spawn().
         """
         return Child._spawn(self._core, args, options)
 
@@ -250,7 +250,7 @@ class TemplateCache(NotPickled):
         """Returns the template of a program, equal to Template(program, path=path).
 
         Raises:
-            SpawnError: As Template(). Failures are not cached.
+            SpawnError: In the same cases as Template(). Failures are not cached.
         """
         return Template._of(self._core.get(program, path), self._warm)
 
@@ -275,7 +275,7 @@ class TemplateCache(NotPickled):
         return _spawnfd.run(self._core, argv, options)
 
     async def run_async(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
-        """The awaitable run()."""
+        """The awaitable form of run()."""
         return await complete(self._core, argv, options)
 
     run_async.__doc__ = run.__doc__
@@ -285,7 +285,7 @@ class TemplateCache(NotPickled):
         return Starting(self._core, argv, options)
 
     def start_sync(self, argv: Args, **options: Unpack[StartOptions]) -> SyncJob:
-        """The blocking start()."""
+        """The blocking form of start()."""
         return SyncJob._start(self._core, argv, options)
 
     start_sync.__doc__ = start.__doc__

@@ -72,8 +72,9 @@ class Transport(_Base):  # type: ignore[misc]
         proc = self._proc
         code = proc._internal_poll(_deadstate=_STATUS_LOST)
         if code is None:
-            # With a pidfd: another thread is reaping the program in Popen.wait(); the reader calls
-            # this again. Without one: poll at the intervals of Popen.wait() with a timeout.
+            # If there is a pidfd, another thread is just reaping the program in Popen.wait(), and
+            # the loop calls _check() again. Without a pidfd, poll at the intervals of
+            # Popen.wait(timeout).
             if self._pidfd is None:
                 self._loop.call_later(pause, self._check, min(2 * pause, 0.05))
             return
@@ -90,7 +91,7 @@ class Transport(_Base):  # type: ignore[misc]
         self._process_exited(code)
 
     def send_signal(self, signal: int) -> None:
-        """Sends a signal to the program; does nothing if it has ended and the loop has not noticed.
+        """Sends a signal to the program; no effect on a program that has just ended.
 
         Raises:
             ProcessLookupError: The loop has already noticed the program's end.
@@ -104,7 +105,7 @@ class Transport(_Base):  # type: ignore[misc]
                 except ProcessLookupError:
                     return
                 except OSError:
-                    # The call is refused; fall back to kill().
+                    # The kernel refuses pidfd_send_signal; fall back to kill().
                     pass
             if self._proc._internal_poll(_deadstate=_STATUS_LOST) is None:
                 os.kill(self._proc.pid, signal)
@@ -124,7 +125,8 @@ def has_custom_watcher() -> bool:
     if get is None:
         return False
     if sys.version_info < (3, 12):
-        # Not deprecated before 3.12. Avoid catch_warnings(): it makes Python repeat shown warnings.
+        # Before 3.12 get() gives no warning. Avoid catch_warnings(): Python would show old warnings
+        # again.
         watcher = get()
     else:
         with warnings.catch_warnings():

@@ -13,7 +13,7 @@ from spawnfd._adapter import LoopAdapter
 
 
 class _TrioFuture:
-    """The part of asyncio.Future's interface that its setters use."""
+    """A future for trio, with those methods of asyncio.Future that set a result or an exception."""
 
     __slots__ = ("_done", "_error", "_event", "_result")
 
@@ -75,7 +75,7 @@ class _Notification(_TrioFuture):
 
 
 class _TrioAdapter(LoopAdapter):
-    """One of the waiting tasks watches the queue for all of them.
+    """The adapter of one trio run: one waiting task watches the queue for all waiting tasks.
 
     When that task stops waiting, another one takes over. So the adapter needs no system task: trio
     ends system tasks with the main task, while other tasks may still clean up.

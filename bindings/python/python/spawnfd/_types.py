@@ -145,7 +145,7 @@ class Spilled(NamedTuple):
         bytes: The file's length in bytes.
         end: "whole" (the file has all output), "capped" (the output was longer than max_bytes), or
             "failed" (the file could not be created, or a write failed).
-        errno: The error number if it failed, else None.
+        errno: The error number if `end` is "failed", else None.
     """
 
     bytes: int

@@ -177,7 +177,7 @@ class Warm(NotPickled):
         self._core.add_any(depth, mode)
 
     def fill(self, timeout: float | None = 10.0) -> bool:
-        """Waits until all processes that can be parked are, at most `timeout` seconds.
+        """Waits until all processes that can be parked are parked, at most `timeout` seconds.
 
         Returns False after `timeout` seconds (None: no limit), or if parking is not possible at
         present: the Warm is closed or turned off, this process has closed descriptor 0, 1 or 2, or
@@ -249,7 +249,7 @@ def as_warm(value: Warm | _Mode, keep: int = 0) -> Warm:
     """Returns the Warm for a `warm` argument: the given one, or a new one for a mode.
 
     Raises:
-        TypeError, ValueError: The argument is neither, or the Warm is closed.
+        TypeError, ValueError: The argument is neither a Warm nor a mode, or the Warm is closed.
     """
     given: Any = value
     if isinstance(given, Warm):

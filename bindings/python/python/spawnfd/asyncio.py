@@ -6,10 +6,10 @@
     process = await create_subprocess_exec("git", "status", stdout=PIPE)
     stdout, _ = await process.communicate()
 
-Process, streams and transports are asyncio's own. The program is started as by
-spawnfd.subprocess.Popen. A pidfd reports its end; if no pidfd is available, the loop polls at least
-every 50 ms. No child watcher and no waiting thread is used. It works on every event loop that has
-add_reader() and pipes, such as asyncio's own and uvloop.
+Process, streams and transports are asyncio's own. The program is started in the same way as by
+spawnfd.subprocess.Popen. A pidfd reports the program's end; if no pidfd is available, the loop
+polls at least every 50 ms. No child watcher and no waiting thread is used. This module works on
+every event loop that has add_reader() and pipes, such as asyncio's own and uvloop.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ The cache keeps the 64 most recently started programs open. Before their file sy
 unmounted, call spawnfd.TemplateCache.shared().clear() to close them. /proc stays open from the
 first start on. If this process has mounted that /proc itself, unmount it lazily (umount -l).
 
-CPython's own code starts a program that the core cannot start. `stats()` counts these, by reason:
+CPython's own code starts a program that the core cannot start. `stats()` counts these starts by
+reason:
 
     preexec_fn: preexec_fn runs Python code in the child, which requires a fork.
     patched: The application or its debugger has replaced subprocess._fork_exec (Python 3.10:
