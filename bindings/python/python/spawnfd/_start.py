@@ -76,8 +76,8 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
             are dropped.
 
     Raises:
-        SpawnError: In the same cases as run(). wait(), result(), stop() and the end of the block raise most errors
-            that occur only in the child (in an action, at exec).
+        SpawnError: In the same cases as run(). wait(), result(), stop() and the end of the block
+            raise most errors that occur only in the child (in an action, at exec).
         TypeError, ValueError: An argument is invalid; the message names it.
     """
     return Starting(None, argv, options)
