@@ -56,7 +56,9 @@ impl Pty {
     /// ENOENT: there is no /dev/ptmx. EAGAIN: the system's limit of terminals is reached (/proc/sys/kernel/pty/max).
     /// EMFILE.
     ///
-    /// # References TIOCGPTPEER, ioctl_tty(2), Linux 4.13: opens the program's end without a path. A path could lead to another devpts mount.
+    /// # References
+    /// TIOCGPTPEER, ioctl_tty(2), Linux 4.13: opens the program's end without a path. A path could lead to another
+    /// devpts mount.
     #[doc(alias = "openpty")]
     pub fn open(size: TerminalSize) -> Result<(Pty, Terminal)> {
         let failed = |call: &'static str| move |e| Error::new(Stage::Capture, errno(e), call);

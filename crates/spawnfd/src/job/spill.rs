@@ -142,7 +142,7 @@ impl SpillFile {
         symlink_metadata(&self.0.path).is_ok_and(|named| Some((named.dev(), named.ino())) == identity)
     }
 
-    /// The path of the file.
+    /// The path of the file. Its mode is 0600.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
