@@ -219,7 +219,7 @@ impl Op<'_> {
     ///
     /// Examples: a FIFO without a peer, a directory on a file system that does not answer, a frozen cgroup.
     #[inline]
-    pub fn may_stand_still(&self) -> bool {
+    pub fn may_block_forever(&self) -> bool {
         matches!(self, Op::Open { .. } | Op::Chroot { .. } | Op::Cgroup { .. })
     }
 

@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub report: AtomicU64,
     pub caught: AtomicU64,
     /// The kernel sets this word to 0 when the child has left this memory.
-    pub apart: AtomicU32,
+    pub clear_tid: AtomicU32,
     /// A child with memory of its own reports in these words instead of `report` and `caught`.
     pub words: Option<SharedWords>,
 }
@@ -155,7 +155,7 @@ fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
     reset_handlers(start).at(Stage::Signals)?;
     let (path, report) = match verify(start, &sources) {
         Ok(()) => (plan.program.pinned.path.as_ref(), EXEC),
-        Err(failure) => (find_again(plan, failure)?, EXEC_RENEWED),
+        Err(failure) => (search_again(plan, failure)?, EXEC_RENEWED),
     };
     begin(Stage::Signals);
     let_signals_in(start).at(Stage::Signals)?;
@@ -271,7 +271,7 @@ fn verify_one(check: &Check<'_>, plan: &Plan<'_>, sources: &Sources) -> Result<(
 
 /// Repeats the PATH search if the plan allows that (`renew`); otherwise returns the failure.
 #[cold]
-fn find_again<'a>(plan: &'a Plan<'_>, failure: Failure) -> Result<&'a CStr, Failure> {
+fn search_again<'a>(plan: &'a Plan<'_>, failure: Failure) -> Result<&'a CStr, Failure> {
     let Program { pinned, renew, .. } = &plan.program;
     if !renew || failure.errno != Errno::ESTALE {
         return Err(failure);

@@ -172,9 +172,9 @@ pub struct Detached(pub(crate) Arc<Shared>);
 impl Detached {
     /// A child with memory of its own, which uses only `words` of the returned value.
     pub(crate) fn with_own_memory(plan: Arc<Plan<'static>>, words: SharedWords) -> Detached {
-        let (report, caught, apart) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(0));
+        let (report, caught, clear_tid) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(0));
         let (table, handlers) = (Table::Copied, Handlers::Unknown);
-        Detached(Arc::new(Shared { plan, table, handlers, mask: None, report, caught, apart, words: Some(words) }))
+        Detached(Arc::new(Shared { plan, table, handlers, mask: None, report, caught, clear_tid, words: Some(words) }))
     }
 
     /// The plan that the child performs.
@@ -197,8 +197,8 @@ impl Detached {
             let [report, ..] = words.get();
             return Some(report.load(Ordering::Acquire)).filter(|&word| !is_pending(word)).map(Outcome::of);
         }
-        // The kernel clears `apart` after all stores of the child.
-        (self.0.apart.load(Ordering::Acquire) == 0).then(|| Outcome::of(self.0.report.load(Ordering::Acquire)))
+        // The kernel clears `clear_tid` after all stores of the child.
+        (self.0.clear_tid.load(Ordering::Acquire) == 0).then(|| Outcome::of(self.0.report.load(Ordering::Acquire)))
     }
 
     /// The signals that had a handler, if the child has checked every signal.
@@ -261,13 +261,13 @@ pub fn detach(
     let handlers = settled(options, handlers);
     let launched = with_signals_blocked(!options.clone3, |blocked| {
         let mask = plan.signal_mask.or(blocked);
-        let (report, caught, apart) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(1));
-        let shared = Arc::new(Shared { plan, table, handlers, mask, report, caught, apart, words: None });
+        let (report, caught, clear_tid) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(1));
+        let shared = Arc::new(Shared { plan, table, handlers, mask, report, caught, clear_tid, words: None });
         // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes only to `stack` and to
         // words of `shared`. `memory` and `shared` go into a `SlotInUse`, which frees neither before the kernel has cleared
-        // `apart`. Signals are blocked if the child may have handlers.
+        // `clear_tid`. Signals are blocked if the child may have handlers.
         let child = unsafe {
-            clone_child(&options, &memory.stack, enter_detached, Arc::as_ptr(&shared).cast(), Some(&shared.apart))
+            clone_child(&options, &memory.stack, enter_detached, Arc::as_ptr(&shared).cast(), Some(&shared.clear_tid))
         }?;
         Ok((child, Detached(shared)))
     });
@@ -296,12 +296,12 @@ pub fn detach_with_own_memory(
     let options = CloneOptions { share_memory: false, share_descriptors: false, ..options };
     let (table, handlers) = (Table::Copied, settled(options, handlers));
     // The kernel does not clear this word for a child with memory of its own, and no thread waits on the word.
-    let apart = AtomicU32::new(0);
+    let clear_tid = AtomicU32::new(0);
     let child = with_signals_blocked(!options.clone3, |blocked| {
         let start = Start { plan: &plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
         // SAFETY: the child has a copy of this memory, including the stack and `start`. Only the words are shared.
         // Signals are blocked if the child may have handlers.
-        unsafe { clone_child(&options, &memory.stack, enter, (&raw const start).cast(), Some(&apart)) }
+        unsafe { clone_child(&options, &memory.stack, enter, (&raw const start).cast(), Some(&clear_tid)) }
     })?;
     Ok((child, Detached::with_own_memory(plan, words)))
 }

@@ -55,12 +55,12 @@ pub fn detach_in_namespace(
     handlers: Handlers,
 ) -> Result<(Cloned, Detached), Errno> {
     let words = SharedWords::new()?;
-    let apart = AtomicU32::new(0);
-    let child = start(&memory.stack, &words, options, namespace, &plan, handlers, Some(&apart))?.child;
+    let clear_tid = AtomicU32::new(0);
+    let child = start(&memory.stack, &words, options, namespace, &plan, handlers, Some(&clear_tid))?.child;
     Ok((child, Detached::with_own_memory(plan, words)))
 }
 
-/// Starts a child in the namespace. With `apart` the function returns as soon as the child exists.
+/// Starts a child in the namespace. With `clear_tid` the function returns as soon as the child exists.
 fn start(
     stack: &Stack,
     words: &SharedWords,
@@ -68,7 +68,7 @@ fn start(
     namespace: Namespace,
     plan: &Plan<'_>,
     handlers: Handlers,
-    apart: Option<&AtomicU32>,
+    clear_tid: Option<&AtomicU32>,
 ) -> Result<Launched, Errno> {
     let [report, caught, pid, pidfd] = words.get();
     report.store(Stage::Namespace.progress(), Ordering::Release);
@@ -82,7 +82,7 @@ fn start(
     let (table, handlers) = (Table::Copied, settled(options, handlers));
     let outer = with_signals_blocked(true, |blocked| {
         let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
-        let inside = Intermediate { start, namespace, options, stack, apart, launched: [pid, pidfd] };
+        let inside = Intermediate { start, namespace, options, stack, clear_tid, launched: [pid, pidfd] };
         // SAFETY: both processes have memory of their own; only the words are shared. Signals are blocked.
         unsafe { clone_child(&intermediate, stack, enter_namespace, (&raw const inside).cast(), None) }
     })?;
@@ -115,7 +115,7 @@ struct Intermediate<'a, 'p> {
     options: CloneOptions,
     stack: &'a Stack,
     /// `Some`: the intermediate process does not wait for the child's exec.
-    apart: Option<&'a AtomicU32>,
+    clear_tid: Option<&'a AtomicU32>,
     /// The intermediate process stores the child's pid and pidfd here.
     launched: [&'a AtomicU64; 2],
 }
@@ -132,7 +132,7 @@ unsafe extern "C" fn enter_namespace(this: *const ()) -> ! {
     let launched = call::setns(this.namespace.init, kinds).and_then(|_| {
         // SAFETY: the child has a copy of this memory, so it can use the same stack. The data that it reads does not
         // change.
-        unsafe { clone_child(&this.options, this.stack, enter_inside, argument, this.apart) }
+        unsafe { clone_child(&this.options, this.stack, enter_inside, argument, this.clear_tid) }
     });
     match launched {
         Ok(child) => {

@@ -48,8 +48,8 @@ pub struct Plan<'a> {
 impl Plan<'_> {
     /// Whether an action may block forever, as opening a FIFO can.
     #[inline]
-    pub fn may_stand_still(&self) -> bool {
-        self.steps.iter().any(|step| step.op.may_stand_still())
+    pub fn may_block_forever(&self) -> bool {
+        self.steps.iter().any(|step| step.op.may_block_forever())
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno>
         Table::Passed { socket, identity, tag } => {
             call::close_range(plan.killed, socket as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
-                is_still(socket, identity)?;
+                check_identity(socket, identity)?;
                 if receive_descriptors(socket, fds)? != tag {
                     return Err(Errno::ENOTSOCK);
                 }
@@ -30,8 +30,8 @@ pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno>
         Table::Fetched { pidfd: Some((pidfd, identity)), .. } => {
             call::close_range(plan.killed, pidfd as u32 + 1, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
-                is_still(pidfd, identity)?;
-                fetch(plan, pidfd, fds)?;
+                check_identity(pidfd, identity)?;
+                copy_by_pidfd_getfd(plan, pidfd, fds)?;
             }
             pidfd
         }
@@ -39,7 +39,7 @@ pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno>
             call::close_range(plan.killed, 3, u32::MAX, CLOSE_RANGE_UNSHARE)?;
             if !fds.is_empty() {
                 let pidfd = call::pidfd_open_thread(plan.killed, thread)?;
-                fetch(plan, pidfd, fds)?;
+                copy_by_pidfd_getfd(plan, pidfd, fds)?;
                 call::close(pidfd)?;
             }
             2
@@ -57,14 +57,14 @@ pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno>
     sources.highest = cut.max(plan.highest);
     for fd in &mut *fds {
         if !(plan.above..plan.below).contains(fd) {
-            *fd = call::dup_above(*fd, plan.above).map_err(no_room)?;
+            *fd = call::dup_above(*fd, plan.above).map_err(emfile_beyond_limit)?;
         }
         if *fd >= plan.below {
             return Err(Errno::EMFILE);
         }
         sources.highest = sources.highest.max(*fd);
     }
-    if matches!(table, Table::Copied) && plan.keep.is_some() && plan.may_stand_still() {
+    if matches!(table, Table::Copied) && plan.keep.is_some() && plan.may_block_forever() {
         close_all_but(plan.killed, fds);
     }
     Ok(sources)
@@ -97,12 +97,12 @@ fn copy(sources: &[RawFd], fds: &mut [RawFd]) {
 /// Checks that a number still refers to the recorded file.
 ///
 /// The child checks after it has its own table: from then on no other thread can replace the file.
-fn is_still(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
+fn check_identity(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
     if call::identify(fd) == Ok(identity) { Ok(()) } else { Err(Errno::ENOTSOCK) }
 }
 
 /// Copies the caller's descriptors through a pidfd of the calling thread, which is asleep.
-fn fetch(plan: &Plan<'_>, pidfd: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
+fn copy_by_pidfd_getfd(plan: &Plan<'_>, pidfd: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
     for (fd, &source) in fds.iter_mut().zip(&*plan.sources) {
         *fd = call::pidfd_getfd(plan.killed, pidfd, source)?;
     }
@@ -110,6 +110,6 @@ fn fetch(plan: &Plan<'_>, pidfd: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> 
 }
 
 /// Turns F_DUPFD's EINVAL for a number at or above RLIMIT_NOFILE into EMFILE.
-fn no_room(errno: Errno) -> Errno {
+fn emfile_beyond_limit(errno: Errno) -> Errno {
     if errno == Errno::EINVAL { Errno::EMFILE } else { errno }
 }

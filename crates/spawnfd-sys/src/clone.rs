@@ -68,7 +68,7 @@ impl From<FreshFd> for OwnedFd {
 
 /// Starts a child at `entry(data)`.
 ///
-/// Without `apart` the function returns when the child has exec'd or exited (CLONE_VFORK). With `apart` it returns at
+/// Without `clear_tid` the function returns when the child has exec'd or exited (CLONE_VFORK). With `clear_tid` it returns at
 /// once, and the kernel sets the word to 0 when the child has left the caller's memory by exec or exit
 /// (CLONE_CHILD_CLEARTID). If the child has memory of its own, the word does not change.
 ///
@@ -80,9 +80,9 @@ impl From<FreshFd> for OwnedFd {
 ///
 /// # Safety
 /// - `entry(data)` must be sound in a child that shares the caller's memory. The caller's other threads run
-///   meanwhile; without `apart` the calling thread sleeps.
+///   meanwhile; without `clear_tid` the calling thread sleeps.
 /// - No other child uses `stack`.
-/// - With `apart`, and unless the child has memory of its own, the stack, the word and everything that the child
+/// - With `clear_tid`, and unless the child has memory of its own, the stack, the word and everything that the child
 ///   reads must stay valid until the word is 0.
 /// - Without clone3 the caller must have blocked all signals: a handler would run in the child on the parent's
 ///   memory.
@@ -96,11 +96,11 @@ pub unsafe fn clone_child(
     stack: &Stack,
     entry: Entry,
     data: *const (),
-    apart: Option<&AtomicU32>,
+    clear_tid: Option<&AtomicU32>,
 ) -> Result<Cloned, Errno> {
-    let returns = if apart.is_some() { abi::CLONE_CHILD_CLEARTID } else { abi::CLONE_VFORK };
+    let returns = if clear_tid.is_some() { abi::CLONE_CHILD_CLEARTID } else { abi::CLONE_VFORK };
     let mut flags = (returns | abi::CLONE_PIDFD | options.namespaces) as u64;
-    let apart = apart.map_or(core::ptr::null_mut(), AtomicU32::as_ptr);
+    let clear_tid = clear_tid.map_or(core::ptr::null_mut(), AtomicU32::as_ptr);
     if options.share_memory {
         flags |= abi::CLONE_VM as u64;
     }
@@ -121,7 +121,7 @@ pub unsafe fn clone_child(
         let request = abi::clone_args {
             flags: flags | abi::CLONE_CLEAR_SIGHAND,
             pidfd: pidfd_at as u64,
-            child_tid: apart as u64,
+            child_tid: clear_tid as u64,
             parent_tid: 0,
             exit_signal: 0,
             stack: stack.bottom() as u64,
@@ -138,7 +138,12 @@ pub unsafe fn clone_child(
         let top = stack.bottom() as usize + Stack::SIZE;
         // SAFETY: clone stores the pidfd where parent_tid points (CLONE_PIDFD); the rest as above.
         unsafe {
-            arch::clone_call(abi::__NR_clone, [flags as usize, top, pidfd_at as usize, apart as usize, 0], entry, data)
+            arch::clone_call(
+                abi::__NR_clone,
+                [flags as usize, top, pidfd_at as usize, clear_tid as usize, 0],
+                entry,
+                data,
+            )
         }
     };
     let pid = Errno::check(result)? as i32;

@@ -112,13 +112,13 @@ impl<'fd> Command<'fd> {
     /// Treats the actions added from now on as the run's own, until `forget_actions_from` removes them. Returns the
     /// number of actions so far.
     pub(crate) fn begin_own_actions(&mut self) -> usize {
-        *self.own_from.insert(self.actions.len())
+        *self.run_actions_from.insert(self.actions.len())
     }
 
     /// Removes the actions from `index` on.
     pub(crate) fn forget_actions_from(&mut self, index: usize) {
         self.actions.truncate(index);
-        self.own_from = None;
+        self.run_actions_from = None;
     }
 
     /// Gives the program `source` as its descriptor `to`.

@@ -62,8 +62,8 @@ impl Lowered {
         streams: Option<[bool; 3]>,
     ) -> Result<Lowered> {
         let count = command.actions.len();
-        let own_from = command.own_from.unwrap_or(count);
-        let callers = own_from - command.uncounted;
+        let run_actions_from = command.run_actions_from.unwrap_or(count);
+        let callers = run_actions_from - command.uncounted;
         if callers > MAX_ACTIONS {
             let call = format!("spawn: {callers} actions, {MAX_ACTIONS} at most");
             return Err(Error::new(Stage::Validate, Errno::E2BIG, call));
@@ -94,7 +94,7 @@ impl Lowered {
         // A cgroup action of the caller would move the program out of the tree's cgroup, and out of that cgroup's
         // limits.
         let named = |action: &Op<'_>| matches!(action, Op::Cgroup { .. });
-        if command.birth_cgroup.is_some()
+        if command.tree_cgroup.is_some()
             && let Some((index, action)) = command.all_actions().enumerate().find(|(_, action)| named(action))
         {
             let call = format!("{} beside the cgroup of a tree or of limits", command.print(action));
@@ -110,7 +110,7 @@ impl Lowered {
         // If the run provides a controlling terminal, the program must lead a session. Otherwise it is enough that
         // the program is in a process group that an action sets.
         let has_terminal =
-            command.all_actions().skip(own_from).any(|own| matches!(own, Op::ControllingTerminal { .. }));
+            command.all_actions().skip(run_actions_from).any(|own| matches!(own, Op::ControllingTerminal { .. }));
         let has_group = !has_terminal && has(|action| matches!(action, Op::Setpgid { .. }));
         if command.new_session && !has_group && !has(|action| matches!(action, Op::Setsid)) {
             lowered.step(SESSION, Op::Setsid);
@@ -121,14 +121,14 @@ impl Lowered {
         for (index, action) in command.all_actions().enumerate() {
             table.note(command, index, action)?;
             let number = match action {
-                _ if index < own_from => index as u16,
+                _ if index < run_actions_from => index as u16,
                 Op::ControllingTerminal { .. } => TERMINAL,
-                _ => LIMITS + (index - own_from) as u16,
+                _ => LIMITS + (index - run_actions_from) as u16,
             };
             lowered.action(index, number, action, command, features);
         }
         let source = template.executed_by_descriptor().then(|| lowered.source(template.descriptor().as_raw_fd()));
-        let (above, below) = table.room(lowered.sources.len());
+        let (above, below) = table.free_range(lowered.sources.len());
         let highest = table.highest();
         Ok(Lowered {
             own_memory: command.user_map.is_some()
@@ -142,7 +142,7 @@ impl Lowered {
             // processes that share the victim's memory, and never chooses a vfork child (mm/oom_kill.c, oom_badness).
             must_wait: command.parent_death_signal.is_some()
                 || command.stdio.iter().any(|stdio| matches!(stdio, Stdio::Inherit))
-                || command.birth_cgroup.is_some()
+                || command.tree_cgroup.is_some()
                 || has(|action| matches!(action, Op::OomScoreAdj { .. })),
             cgroup: lowered.cgroup,
             child_ends: lowered.child_ends,
@@ -235,7 +235,7 @@ impl Numbers {
 
     /// Finds free numbers for `sources` descriptors: above all numbers that actions name, or between two of them if
     /// the limit leaves no others. Numbers at or beyond the limit are ignored, because no descriptor can have them.
-    fn room(&mut self, sources: usize) -> (RawFd, RawFd) {
+    fn free_range(&mut self, sources: usize) -> (RawFd, RawFd) {
         if self.mentioned.is_empty() {
             return (3, RawFd::MAX);
         }
@@ -280,7 +280,7 @@ impl Lowering {
     /// Adds the steps by which the program enters its tree's cgroup and registers with the guard. They come before
     /// any change of ids.
     fn tree(&mut self, command: &Command<'_>, features: &Features) {
-        if let Some(dir) = &command.birth_cgroup {
+        if let Some(dir) = &command.tree_cgroup {
             if features.has_clone3() {
                 self.cgroup = Some((TREE, dir.as_raw_fd()));
             } else {

@@ -70,11 +70,11 @@ pub struct Command<'fd> {
     /// The number of actions that a language binding has added for itself.
     uncounted: usize,
     /// The index of the first action that a run adds.
-    own_from: Option<usize>,
+    run_actions_from: Option<usize>,
     inherit_descriptors: bool,
     pub(crate) new_session: bool,
     /// The cgroup of the program's tree: the child is created in it.
-    pub(crate) birth_cgroup: Option<OwnedFd>,
+    pub(crate) tree_cgroup: Option<OwnedFd>,
     /// How the program registers with the guard of its tree.
     pub(crate) announcement: Option<Announcement>,
     /// The limiter permit that the next supervised run uses.
@@ -185,10 +185,10 @@ impl<'fd> Command<'fd> {
             actions: Vec::new(),
             descriptors: Vec::new(),
             uncounted: 0,
-            own_from: None,
+            run_actions_from: None,
             inherit_descriptors: false,
             new_session: false,
-            birth_cgroup: None,
+            tree_cgroup: None,
             announcement: None,
             namespace: None,
             permit: None,
@@ -456,8 +456,8 @@ impl<'fd> Command<'fd> {
     }
 
     /// Whether an action of the child may block forever, such as opening a file.
-    pub(crate) fn may_stand_still(&self) -> bool {
-        self.all_actions().any(Op::may_stand_still)
+    pub(crate) fn may_block_forever(&self) -> bool {
+        self.all_actions().any(Op::may_block_forever)
     }
 
     /// The first attribute that only a child of the calling thread can have.

@@ -86,7 +86,7 @@ pub(super) fn with_slot<T>(start: impl FnOnce(&mut Slot) -> Result<T, NoChild>) 
     started
 }
 
-/// Starts a child with a copy of the caller's table: calls `start` with plainer options until the kernel accepts
+/// Starts a child with a copy of the caller's table: calls `start` with simpler options until the kernel accepts
 /// them. The last argument of `start` is the time for [`handlers::learn`].
 pub(super) fn with_copied_table<T>(
     attempt: &Attempt<'_, '_>,
@@ -101,7 +101,7 @@ pub(super) fn with_copied_table<T>(
             let (handlers, begun) = handlers::before_clone(options.clone3);
             match start(&mut slot.memory, options, handlers, begun) {
                 Ok(started) => return Ok(started),
-                Err(refused) => plainer(&mut options, &attempt.features, refused)?,
+                Err(refused) => simplify(&mut options, &attempt.features, refused)?,
             }
         }
     })
@@ -123,7 +123,7 @@ pub(super) fn start(
                 Ok(launched) => launched,
                 Err(refused) => {
                     slot.channel = None;
-                    plainer(&mut options, features, refused)?;
+                    simplify(&mut options, features, refused)?;
                     continue;
                 }
             };
@@ -171,8 +171,8 @@ fn failure_in_table(launched: &Arrived) -> Option<Errno> {
 /// Replaces the options of a clone that the kernel has refused by options that need fewer kernel features.
 ///
 /// # Errors
-/// No plainer clone is left.
-fn plainer(options: &mut CloneOptions, features: &Features, refused: Errno) -> Result<(), NoChild> {
+/// No simpler options are left.
+fn simplify(options: &mut CloneOptions, features: &Features, refused: Errno) -> Result<(), NoChild> {
     // EPERM may concern the namespaces, or be a filter's answer to clone3 itself.
     if options.clone3 && matches!(refused, Errno::ENOSYS | Errno::EPERM) && !features.probe_clone3() {
         options.clone3 = false;

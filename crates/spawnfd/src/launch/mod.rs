@@ -191,7 +191,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
             template,
             cached,
             wait,
-            may_block: wait != Wait::Exec && command.may_stand_still(),
+            may_block: wait != Wait::Exec && command.may_block_forever(),
             features,
             plan: Arc::new(plan),
             options,

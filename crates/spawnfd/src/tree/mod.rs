@@ -551,7 +551,7 @@ impl Command<'_> {
     /// Like `tree`, but returns the error. [`end_tree`](Command::end_tree) undoes the call.
     pub(crate) fn begin_tree(&mut self, tree: &Tree) -> Result<()> {
         let failed = |e| Error::new(Stage::Tree, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)");
-        self.birth_cgroup = tree.cgroup().map(|dir| dir.try_clone_to_owned()).transpose().map_err(failed)?;
+        self.tree_cgroup = tree.cgroup().map(|dir| dir.try_clone_to_owned()).transpose().map_err(failed)?;
         let namespace = tree.namespace().map(|(init, user)| Ok((init.try_clone_to_owned()?, user)));
         self.namespace = namespace.transpose().map_err(failed)?;
         self.announcement = tree.announcement();
@@ -559,7 +559,7 @@ impl Command<'_> {
     }
 
     pub(crate) fn end_tree(&mut self) {
-        (self.birth_cgroup, self.announcement, self.namespace) = (None, None, None);
+        (self.tree_cgroup, self.announcement, self.namespace) = (None, None, None);
     }
 }
 

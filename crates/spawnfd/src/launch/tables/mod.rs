@@ -142,7 +142,7 @@ fn can_trim_table(plan: &Plan<'_>, features: &Features) -> bool {
         && !plan.sources.is_empty()
         && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)
         && plan.program.source.is_none()
-        && !plan.may_stand_still()
+        && !plan.may_block_forever()
         && is_alone()
 }
 
