@@ -44,7 +44,8 @@ export SPAWN_STRESS_SECONDS=$seconds
 status=\$?
 leaks=/sys/kernel/debug/kmemleak
 if [ -e \$leaks ]; then
-    # What an RCU grace period or a list still holds is no leak: what is there after half a minute of scans is one.
+    # Objects that an RCU grace period or a list still refers to are no leak. An object that is still
+    # reported after half a minute of scans is one.
     echo scan >\$leaks
     for again in 1 2 3 4 5; do
         sleep 6 && echo scan >\$leaks

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the tests of actions share: for fixtures with a builder `fd` and an outcome `it`. */
+/* Helpers of the tests of actions, for fixtures with a builder `fd` and an outcome `it`. */
 #ifndef ACTION_TEST_H
 #define ACTION_TEST_H
 

@@ -183,7 +183,7 @@ TEST_F_TIMEOUT(actions, unused_members, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* What is pointed at, nowhere. */
+/* Invalid addresses in each argument that is a pointer. */
 TEST_F_TIMEOUT(actions, pointers, TIMEOUT)
 {
 	static const __u64 nowhere[] = {BAD_ADDRESS, 0, 1, 1ULL << 63, ~0ULL, 0x800000000000ULL};
@@ -296,7 +296,7 @@ TEST_F_TIMEOUT(actions, failing_index, TIMEOUT)
 		EXPECT_EQ(-EBADF, self->it.ret);
 		EXPECT_EQ(i, self->it.failed);
 		EXPECT_EQ(0, self->it.pid);
-		/* What is wrong in itself is found before a child exists. */
+		/* The kernel refuses an invalid action before it creates a child. */
 		list[COUNT(list) - 1].reserved = 1;
 		start(&self->it, self->fd, NULL, list, COUNT(list), 0);
 		EXPECT_EQ(-EINVAL, self->it.ret);

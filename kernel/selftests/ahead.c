@@ -131,7 +131,7 @@ TEST_F_TIMEOUT(ahead, saves_faults, TIMEOUT)
 	close(other);
 }
 
-/* What was not touched is not there. */
+/* Pages that the program did not touch are not mapped ahead. */
 TEST_F_TIMEOUT(ahead, maps_no_more, TIMEOUT)
 {
 	learn(_metadata, self->fd, TOUCHES);
@@ -289,7 +289,7 @@ static long held(int fd)
 	return bytes / 4096;
 }
 
-/* What is mapped ahead is the child's: charged to its cgroup, and gone with it. */
+/* Pages mapped ahead are charged to the child's cgroup, and freed with the child. */
 TEST_F_TIMEOUT(ahead, memory_cgroup, TIMEOUT)
 {
 	int other = template_of(mapper_path), status;

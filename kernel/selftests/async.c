@@ -177,7 +177,7 @@ TEST_F_TIMEOUT(async, others_go_on, TIMEOUT)
 	}
 }
 
-/* What goes wrong late is told as what goes wrong early is. */
+/* The completion reports late errors in the same way as early ones. */
 TEST_F_TIMEOUT(async, late_errors, TIMEOUT)
 {
 	pid_t pid;
@@ -359,7 +359,8 @@ TEST_F_TIMEOUT(async, link_timeout, TIMEOUT)
 	EXPECT_EQ(-ECANCELED, completion(&self->ring, 21));
 }
 
-/* What follows begins when the program has begun; or not, or all the same. */
+/* A linked request starts once the program has started; on failure IO_LINK cancels it, IO_HARDLINK
+ * does not. */
 TEST_F_TIMEOUT(async, links, TIMEOUT)
 {
 	int pidfd, res;
@@ -574,7 +575,7 @@ TEST_F_TIMEOUT(async, submitter_ends, TIMEOUT)
 				_exit(1);
 			hold(self, 10);
 			submit_and_see(&self->ring, 1);
-			/* Whoever waits for us says when. */
+			/* The parent waits for this stop before it continues. */
 			raise(SIGSTOP);
 			if (i % 3 == 0)
 				_exit(0);

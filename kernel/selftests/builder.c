@@ -165,7 +165,7 @@ static const struct refused {
 	{"namespaces and a signal", FLAGS, KEY(NAMESPACES), NULL, CLONE_NEWNS | SIGCHLD, EINVAL},
 };
 
-/* What is refused changes nothing: the builder still runs as it was. */
+/* A refused call changes nothing: the builder still runs as configured. */
 TEST_F_TIMEOUT(opened, refused, TIMEOUT)
 {
 	struct outcome it;
@@ -238,7 +238,7 @@ TEST_F_TIMEOUT(opened, lengths, TIMEOUT)
 		  sys_config(self->fd, STRINGS_OF, KEY(ARGV), STRINGS("child", BAD_POINTER), 0));
 }
 
-/* What is no builder. */
+/* Descriptors that are no builder. */
 TEST_F_TIMEOUT(opened, other_descriptors, TIMEOUT)
 {
 	struct spawn_args args = make_args(NULL, 0);
@@ -415,7 +415,7 @@ TEST_F_TIMEOUT(ready, checks_ordering, TIMEOUT)
 	args = make_args(NULL, 0);
 	EXPECT_EQ(-EBADF, sys_run(-1, read_only(&args, sizeof(args)), sizeof(args)));
 	EXPECT_EQ(-EFAULT, sys_run(self->fd, read_only(&args, sizeof(args)), sizeof(args)));
-	/* What is to be executed before the actions. */
+	/* The kernel checks the program's path before the actions. */
 	args = make_args(BAD_POINTER, 1);
 	EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args)));
 	EXPECT_EQ(SPAWN_FAILED_SETUP, args.failed);
@@ -607,7 +607,7 @@ TEST_F_TIMEOUT(ready, becomes_pidfd, TIMEOUT)
 	EXPECT_EQ(-EBADF, sys_config(self->fd, RESET, KEY(ALL), NULL, 0));
 	EXPECT_EQ(3, reap(self->fd));
 	EXPECT_EQ(-EBADF, sys_run(self->fd, &args, sizeof(args)));
-	/* What was copied from it is a builder still. */
+	/* The duplicate of the builder is still a builder. */
 	args.flags = 0;
 	ret = sys_run(other, &args, sizeof(args));
 	ASSERT_LE(0, ret);

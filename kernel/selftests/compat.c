@@ -58,7 +58,7 @@ static __u32 *low_strings(const char *const *strings)
 	list = low(NULL, (count + 1) * sizeof(*list));
 	for (size_t i = 0; i < count; i++)
 		list[i] = (uintptr_t)low_string(strings[i]);
-	/* What a 64-bit kernel would take for the upper half of a pointer. */
+	/* Bytes that a 64-bit kernel would take for the upper half of a pointer. */
 	low("\xff\xff\xff\xff", 4);
 	return list;
 }

@@ -79,7 +79,7 @@ TEST_F_TIMEOUT(confine, checked_when_given, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* What is no descriptor of the child's, or not of the right kind. */
+/* Numbers that are not open in the child, and descriptors of the wrong kind. */
 TEST_F_TIMEOUT(confine, descriptors, TIMEOUT)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC),
@@ -122,7 +122,7 @@ TEST_F_TIMEOUT(confine, capabilities, TIMEOUT)
 	close(fd);
 	ASSERT_EQ(1, sscanf(strstr(before, "CapBnd:"), "CapBnd: %llx", &all));
 
-	/* What is ambient is what a program without rights of its own is left with. */
+	/* After exec, a program without capabilities of its own has the ambient ones. */
 	GOOD({ACTION(KEEP_CAPS)}, IDS(NOBODY), set);
 	HAS("uids=%d %d %d", NOBODY, NOBODY, NOBODY);
 	HAS("CapInh:\t%016llx", CAP(KILL));
@@ -282,7 +282,7 @@ TEST_F_TIMEOUT(confine, seccomp, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* What the kernel would not take as a filter. */
+/* Filters that the kernel refuses. */
 TEST_F_TIMEOUT(confine, seccomp_programs, TIMEOUT)
 {
 	static struct sock_filter long_one[4097];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What others see, and may do: signals, the caller's death, ptrace, seccomp, setuid programs,
- * Landlock, audit. */
+/* Effects on other processes and subsystems: signals, the caller's death, ptrace, seccomp,
+ * setuid programs, Landlock, audit. */
 #include "spawn_test.h"
 #include <linux/filter.h>
 #include <linux/landlock.h>
@@ -562,7 +562,7 @@ TEST_F_TIMEOUT(events, setuid_programs, TIMEOUT)
 	EXPECT_TRUE(has_line(self->it.out, "pdeathsig=0"));
 }
 
-/* What cannot be read can be executed, and cannot be dumped then. */
+/* A program that cannot be read can be executed, and is not dumpable. */
 TEST_F_TIMEOUT(events, unreadable, TIMEOUT)
 {
 	if (getuid() != 0)

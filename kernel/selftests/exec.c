@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What is executed, and what the child begins with: paths, searches, scripts, descriptors,
- * arguments; failures. */
+/* The program that is executed, and the child's initial state: paths, searches, scripts,
+ * descriptors, arguments; failures. */
 #include "spawn_test.h"
 #include <pthread.h>
 #include "kselftest_harness.h"
@@ -355,7 +355,7 @@ TEST_F_TIMEOUT(exec, large_arguments, TIMEOUT)
 	free(text);
 }
 
-/* What the caller is charged for arguments it gets back, whatever becomes of the child. */
+/* The kernel uncharges the caller for the arguments, whether the spawn succeeds or not. */
 TEST_F_TIMEOUT(exec, caller_memory, TIMEOUT)
 {
 	char before[256], after[256];

@@ -81,7 +81,7 @@ FIXTURE_SETUP(faults)
 		if (put_text(settings[i][0], settings[i][1]))
 			SKIP(return, "cannot set %s", settings[i][0]);
 	own_directory();
-	/* What is charged shows there. */
+	/* The cgroup's counters show a charge that is never released. */
 	put_text("/sys/fs/cgroup/cgroup.subtree_control", "+pids");
 	mkdir(CGROUP, 0755);
 	snprintf(text, sizeof(text), "%d", getpid());
@@ -134,7 +134,7 @@ FIXTURE_TEARDOWN(faults)
 	EXPECT_EQ(0, rmdir(CGROUP));
 }
 
-/* What can be made of a failed allocation. ECHILD is not among it. */
+/* The errors that a failed allocation may cause. ECHILD is not one of them. */
 static bool is_shortage(long ret)
 {
 	return ret == -ENOMEM || ret == -EAGAIN || ret == -ENFILE || ret == -EMFILE ||

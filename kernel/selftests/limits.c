@@ -99,7 +99,7 @@ TEST_F_TIMEOUT(limits, failures_are_not_counted, TIMEOUT)
 	EXPECT_EQ(0, self->it.code);
 }
 
-/* Whoever becomes a user with too many processes cannot exec. */
+/* A process that becomes a user with too many processes cannot exec. */
 TEST_F_TIMEOUT(limits, processes_of_the_new_user, TIMEOUT)
 {
 	struct spawn_action become = {ACTION(SETRESUID), .fd = 4244, .newfd = 4244, .arg = 4244};
@@ -139,7 +139,7 @@ TEST_F_TIMEOUT(limits, descriptors, TIMEOUT)
 	EXPECT_EQ(0, self->it.code);
 }
 
-/* What is written to a sysctl while one run is tried as another user, without rights. */
+/* Spawns as another user without capabilities while a sysctl has this value. */
 static int run_with_sysctl(int fd, const char *path, const char *value, struct outcome *shared)
 {
 	char old[64];
@@ -267,7 +267,7 @@ TEST_F_TIMEOUT(group, its_limit, TIMEOUT)
 	close(hold);
 	EXPECT_EQ(0, reap_and_close(pidfd));
 	EXPECT_STREQ("0", of_group(self->path, "pids.current", text));
-	/* What fails is charged no longer than the call lasts. */
+	/* A failed child is uncharged before the call returns. */
 	ASSERT_EQ(0, SET(SET_STRING, PATH, "/nonexistent", 0));
 	for (int i = 0; i < 20; i++) {
 		start(&self->it, self->fd, NULL, NULL, 0, 0);

@@ -27,7 +27,7 @@ TEST_F_TIMEOUT(places, roots, TIMEOUT)
 	EXPECT_EQ(0, access("root", F_OK));
 	EXPECT_STREQ(old, getcwd(now, sizeof(now)));
 	EXPECT_EQ(-1, access("/child", F_OK));
-	/* What it leaves is above the root. */
+	/* After chroot alone, the working directory is still outside the new root. */
 	ASSERT_EQ(0, SET(SET_STRING, PATH, "root/child", 0));
 	RUN({ACTION(CHROOT), .arg = ADDRESS("root")});
 	EXPECT_LE(0, self->it.ret);
@@ -294,7 +294,7 @@ TEST_F_TIMEOUT(places, user_namespaces, TIMEOUT)
 	HAS("uids=7 7 7");
 	HAS("gids=65534 65534 65534");
 	HAS("CapEff:\t0000000000000000");
-	/* What it could not write either. */
+	/* Maps that the child could not write itself are refused, too. */
 	BAD(EPERM, 0, groups);
 	BAD(EPERM, 2, deny, users, users);
 	BAD(EPERM, 1, deny, {ACTION(UID_MAP), .arg = ADDRESS("0 0 1")});
@@ -364,7 +364,8 @@ TEST_F_TIMEOUT(places, time_namespaces, TIMEOUT)
 	EXPECT_GE(clock_now(), value_of(self->it.out, "\nclock="));
 	ASSERT_EQ(0, SET(RESET, NAMESPACES, NULL, 0));
 
-	/* What the caller has for its children; the offset is seen by the vDSO, too. */
+	/* The child gets the caller's time namespace for children. The vDSO sees the offset, too.
+	 */
 	ASSERT_EQ(0, unshare(CLONE_NEWTIME));
 	ASSERT_EQ(0, put_text("/proc/self/timens_offsets", "monotonic 1000000 0"));
 	namespace_of(getpid(), "time_for_children", name, sizeof(name));

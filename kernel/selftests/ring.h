@@ -14,7 +14,7 @@ struct ring {
 	unsigned int queued;
 	void *rings;
 	size_t rings_size, sqes_size;
-	/* What has been completed and not asked for. */
+	/* Completions that arrived while the test waited for another one. */
 	struct {
 		__u64 user_data;
 		int res;

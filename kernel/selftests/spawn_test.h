@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the tests of the spawn interface share: the system calls, with errors
- * as negative numbers, and a way to start the program `child` and read what it
- * prints. `child` stands beside the tests; see there what it can do.
+ * Helpers of all tests of the spawn interface: the system calls, with errors as
+ * negative numbers, and functions that start the program `child` (child.c) and
+ * read its output.
  */
 #ifndef SPAWN_TEST_H
 #define SPAWN_TEST_H

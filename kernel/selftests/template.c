@@ -553,7 +553,7 @@ TEST_F_TIMEOUT(template, scripts, TIMEOUT)
 	close(template);
 }
 
-/* What is no program any more, or never was: exec's error, and nothing is left. */
+/* A file that is no program, or no longer one: exec's error is returned, and no process is left. */
 TEST_F_TIMEOUT(template, exec_errors, TIMEOUT)
 {
 	char path[PATH_MAX + 16];
