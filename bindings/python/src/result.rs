@@ -111,7 +111,9 @@ impl RunResult {
         python_bytes(py, &self.stdout, &self.output.stdout)
     }
 
-    /// Captured standard error: its head, then its tail. Empty if merged into standard output.
+    /// Captured standard error: its head, then its tail.
+    ///
+    /// Empty if merged into standard output.
     #[getter]
     fn stderr(&self, py: Python<'_>) -> Py<PyBytes> {
         python_bytes(py, &self.stderr, &self.output.stderr)

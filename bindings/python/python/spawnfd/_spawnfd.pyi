@@ -180,7 +180,10 @@ class Result:
         """Captured standard output: its head, then its tail."""
     @property
     def stderr(self) -> bytes:
-        """Captured standard error: its head, then its tail. Empty if merged into standard output."""
+        """Captured standard error: its head, then its tail.
+
+        Empty if merged into standard output.
+        """
     @property
     def text(self) -> str:
         """Standard output decoded as UTF-8; invalid bytes become U+FFFD.
