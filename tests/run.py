@@ -74,7 +74,7 @@ SUITES = {
         5 * MINUTE,
     ),
     "parked": Suite("Parked interpreters", f"{PYTEST} tests/warm", 10 * MINUTE),
-    # The full product, for `make test-all`.
+    # Every combination of launcher and test, for `make test-all`.
     "rust-all": Suite(
         "Rust, every launcher, all rounds",
         f"{CARGO} --no-fail-fast --tests -- {IGNORED}",

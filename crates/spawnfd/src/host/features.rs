@@ -111,7 +111,7 @@ fn cannot_add_filter() -> bool {
         && call::capabilities().is_ok_and(|[_, permitted, _]| permitted >> authority::CAP_SYS_ADMIN & 1 == 0)
 }
 
-/// The calls that the calling thread must not make.
+/// The system calls for which a seccomp filter would kill the calling thread.
 pub fn killed() -> Calls {
     of_calling_thread().killed
 }

@@ -102,7 +102,8 @@ struct NamedFile {
 /// The prefix of the files' names.
 pub(super) const PREFIX: &str = "spawnfd-spill-";
 
-/// The mode bit (the sticky bit) that marks a file for removal when its result is dropped or its owner has died.
+/// The mode bit (the sticky bit) that marks a temporary file: the library removes the file when the run's result is
+/// dropped, or after the process that created the file has died.
 pub(super) const TEMPORARY_BIT: Mode = Mode::SVTX;
 
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
