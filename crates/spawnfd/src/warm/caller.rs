@@ -15,7 +15,7 @@ use crate::host::authority::{Authority, Reach};
 use crate::host::inherited::{FileId, InheritedState};
 use crate::host::own_proc::{self, ProcFile};
 
-/// The number of resources with a limit; their numbers are 0 to this minus 1.
+/// The number of resource limits (RLIMIT_*). The resources are numbered from 0 to LIMITS - 1.
 const LIMITS: usize = abi::RLIM_NLIMITS as usize;
 
 /// The state that a child of the calling thread would inherit, except descriptors, working directory and signal mask.
@@ -23,10 +23,11 @@ const LIMITS: usize = abi::RLIM_NLIMITS as usize;
 pub(super) struct CallerState {
     pub(super) authority: Authority,
     inherited: InheritedState,
-    /// Process group and session: 0 for one from outside this pid namespace, which `rustix::process::Pid` cannot
-    /// represent.
+    /// Process group and session. An id is 0 if the group or session is outside this pid namespace,
+    /// which
+    /// `rustix::process::Pid` cannot represent.
     group_and_session: [Option<i32>; 2],
-    /// Soft and hard, by resource.
+    /// The soft and the hard limit of each resource, indexed by RLIMIT_* number.
     limits: [(u64, u64); LIMITS],
     /// The root directory.
     root: FileId,
@@ -35,12 +36,14 @@ pub(super) struct CallerState {
 }
 
 impl CallerState {
-    /// The state of the calling thread. `None`: /proc cannot be read, or statx is refused.
+    /// Reads the state of the calling thread. `None`: /proc cannot be read, or a filter refuses
+    /// statx.
     pub(super) fn of_calling_thread() -> Option<CallerState> {
         CallerState::with(Authority::of_calling_thread().ok()?)
     }
 
-    /// The state of the calling thread. A thread with the reach `starter` started the calling thread.
+    /// Reads the state of the calling thread, a helper thread of the library. A thread with the
+    /// reach `starter` has started the calling thread.
     pub(super) fn of_helper_thread(starter: &Arc<Reach>) -> Option<CallerState> {
         CallerState::with(Authority::of_thread_started_by(starter).ok()?)
     }
@@ -60,7 +63,7 @@ impl CallerState {
         })
     }
 
-    /// Whether the thread has the policy SCHED_NORMAL.
+    /// Whether the thread has the scheduling policy SCHED_NORMAL.
     pub(super) fn is_ordinary(&self) -> bool {
         self.inherited.policy() == Some(abi::SCHED_NORMAL)
     }
@@ -90,7 +93,8 @@ impl CallerState {
             if was == is {
                 continue;
             }
-            // Exec uses these limits: it lays out stack and heap by them.
+            // The kernel laid out the stack and heap of the parked process by these limits, at
+            // exec.
             if !executes && matches!(resource, abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA) {
                 return Err("memory limits");
             }

@@ -42,8 +42,8 @@ impl Channel {
         Ok((Channel { socket, page }, [peer, memory].map(above_standard)))
     }
 
-    /// Moves the socket to a number allocated after the process's pidfd: a descriptor table that has the socket also
-    /// has the pidfd.
+    /// Moves the socket to a descriptor number that is allocated after the parked process's pidfd.
+    /// So a descriptor table that has the socket also has the pidfd.
     pub(super) fn renumber(&mut self) -> Result<(), CallError> {
         let socket = self.socket.get().ok_or(("fstat()", Errno::EBADF))?;
         let socket = rustix::io::fcntl_dupfd_cloexec(socket, 3).map_err(|error| ("fcntl()", errno(error)))?;
@@ -51,7 +51,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The owner's end; `None`: the calling thread's descriptor table lacks it.
+    /// The owner's end of the socket. `None`: the calling thread's descriptor table lacks this end.
     pub(super) fn socket(&self) -> Option<&OwnedFd> {
         self.socket.get()
     }
@@ -63,14 +63,16 @@ impl Channel {
         loop {
             let remaining = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
             match poll(&mut [PollFd::new(socket, PollFlags::IN)], remaining.as_ref()) {
-                // This may be a thread of the application, which has just run a signal handler.
+                // The calling thread may belong to the application, so a signal handler can
+                // interrupt poll().
                 Err(rustix::io::Errno::INTR) => {}
                 outcome => return outcome.is_ok_and(|ready| ready > 0),
             }
         }
     }
 
-    /// The next message; `None`: the other end is closed, or no message arrives.
+    /// Receives the next message. `None`: the other end is closed, or no message arrives within
+    /// `timeout`.
     pub(super) fn receive<'a>(
         &self,
         timeout: Duration,
@@ -85,8 +87,8 @@ impl Channel {
 
     /// Kills and reaps a child that the parked process forked for this channel, but that has sent no reply.
     ///
-    /// The page has its pid. A `wait(-1)` of the application may have reaped the child, and another process may have
-    /// the pid.
+    /// The page has the child's pid. But a `wait(-1)` of the application may have reaped the child,
+    /// and another process may have the pid since.
     pub(super) fn kill_unreported_child(&self) {
         let Some(pid) = Pid::from_raw(super::wire::child(&self.page)) else { return };
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return self.shut_down() };
@@ -134,7 +136,7 @@ mod tests {
     use crate::command::Command;
     use spawnfd_parked::protocol::Page as Layout;
 
-    /// Writes a child's pid to the page, as the kernel does.
+    /// Writes a child's pid to the page. The kernel does this in a real fork.
     fn note(channel: &Channel, child: &Child) {
         let shift = Layout::CHILD % 8 * 8;
         channel.page.get()[Layout::CHILD / 8].store(u64::from(child.id()) << shift, Ordering::Release);

@@ -33,7 +33,7 @@ pub(super) struct Confinement {
 
 impl Confinement {
     /// # Errors
-    /// As fcntl(2) with F_DUPFD.
+    /// The errors of fcntl(2) with F_DUPFD.
     pub(super) fn new(park: &Park) -> std::io::Result<Confinement> {
         let known = |fd: &Arc<OwnedFd>| fd.try_clone().map(CheckedFd::new).map(Arc::new);
         Ok(Confinement {
@@ -71,11 +71,12 @@ impl Confinement {
         Some(())
     }
 
-    /// Checks that a command asks for this confinement. (The start performs the other confinement that the command
-    /// asks for, except filters.)
+    /// Checks that a command asks for this confinement. (A command may ask for more confinement.
+    /// The start performs the additional part, except filters.)
     ///
     /// # Errors
-    /// The part of the confinement that the command lacks, or that differs.
+    /// The part of the confinement that the command does not ask for, or asks for with another
+    /// value.
     pub(super) fn check_command(&self, command: &Command<'_>) -> Result<(), &'static str> {
         if command.filter() != &*self.filter {
             return Err(FILTER);
@@ -99,7 +100,7 @@ impl Confinement {
         let mut ruleset_pending = self.ruleset.is_some();
         for Step { index, op } in std::mem::take(&mut inner.steps) {
             let op = match op {
-                // The first ruleset is the one of the parked process.
+                // The command's first ruleset is the one that already confines the parked process.
                 Op::Landlock { .. } if ruleset_pending => {
                     ruleset_pending = false;
                     continue;

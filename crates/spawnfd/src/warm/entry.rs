@@ -19,7 +19,7 @@ pub(super) struct WarmEntry {
     pub(super) depth: usize,
     /// The parked processes, the oldest first.
     pub(super) parked: VecDeque<ParkedHandle>,
-    /// Mode fork: the parent that the others are forked from.
+    /// Mode fork: the process from which the keeper forks the others.
     pub(super) parent: Option<ParkedHandle>,
     /// The number of leased processes.
     pub(super) leased: usize,
@@ -83,7 +83,7 @@ impl WarmEntry {
         self.cannot.is_some() || !self.lacks_processes()
     }
 
-    /// Why parked processes are missing, if the reason is known.
+    /// Returns the reason why the entry has too few parked processes, if the reason is known.
     pub(super) fn missing_reason(&self) -> Option<&'static str> {
         self.cannot.or(self.missing_resource.map(|(what, _)| what))
     }
@@ -113,7 +113,7 @@ pub(super) struct ParkedHandle {
     pub(super) version: u64,
     /// The time at which the process was parked.
     pub(super) parked_at: Instant,
-    /// The keeper will replace the process. Starts use it until then.
+    /// The keeper will replace the process. Until then, starts still use the process.
     pub(super) outdated: bool,
     pub(super) memory: u64,
     pub(super) process: Arc<Mutex<ParkedProcess>>,

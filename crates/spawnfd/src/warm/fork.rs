@@ -24,12 +24,12 @@ impl ParkedProcess {
     /// parent is no longer usable.
     ///
     /// # Errors
-    /// Why no child was requested.
+    /// The reason why this process has requested no child.
     pub(super) fn fork(&mut self, count: usize) -> Result<ForkedChildren, &'static str> {
         let (mut channels, mut shortfall) = (Vec::new(), self.fork_error);
         while shortfall.is_none() && channels.len() < count {
             match self.request_child(channels.is_empty()) {
-                // All requests are sent before the first answer is awaited.
+                // Send all requests before waiting for the first answer.
                 Ok(channel) => channels.push(channel),
                 Err(why @ ("descriptors" | "descriptor table")) if channels.is_empty() => return Err(why),
                 Err(why) => shortfall = Some(why),
@@ -57,7 +57,7 @@ impl ParkedProcess {
 
     fn receive_child(&mut self, mut channel: Channel) -> Result<ParkedProcess, &'static str> {
         let mut message = [0; 64];
-        // `has_event` is also `true` if the parent has ended.
+        // poll() also reports an event if the parent has ended.
         let has_event = channel.poll(ACCEPT_TIMEOUT);
         let received = channel
             .receive(Duration::ZERO, &mut message)
@@ -76,7 +76,7 @@ impl ParkedProcess {
         let mut parked = ParkedProcess::new(self.generation, child, channel, self.origin.clone());
         parked.private = *self.child_private.get_or_insert(private);
         if renumbered.is_err() {
-            // The drop of `parked` kills the child by its pidfd.
+            // Dropping `parked` kills the child by its pidfd.
             self.end();
             return Err("descriptors");
         }

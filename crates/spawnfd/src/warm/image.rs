@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shared object that parks a program, as a file that ld.so can load; and which programs can load it. Also the
-//! zygote, a program of the library that is parked and then executes any other program.
+//! Creates the files that parking needs: the shared object that parks a program, and the zygote.
+//! The zygote is a program of the library that parks and then executes any other program. This
+//! module also checks which programs can load the object.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -12,7 +13,7 @@ use super::channel::CallError;
 use crate::host::memfd;
 use crate::template::Template;
 
-/// A sealed memory file with this shared object of `spawnfd-parked`.
+/// Creates a sealed memory file with `object`, a shared object of `spawnfd-parked`.
 ///
 /// # Errors
 /// As memfd_create(2).
@@ -20,7 +21,7 @@ pub(super) fn object_file(object: &[u8]) -> Result<OwnedFd, CallError> {
     memfd::with_contents("spawnfd-warm", object).map_err(|errno| ("memfd_create()", errno))
 }
 
-/// A sealed memory file with the zygote.
+/// Creates a sealed memory file with the zygote.
 ///
 /// # Errors
 /// As memfd_create(2).
@@ -61,10 +62,11 @@ pub(super) fn keeps_preload(template: &Template) -> Result<(), &'static str> {
     if template.identity().mode & SET_ID == 0 { Ok(()) } else { Err("setuid") }
 }
 
-/// The name of the dynamic loader of a 64-bit ELF file, from PT_INTERP. `Some(None)`: the file has none.
+/// Reads the name of a 64-bit ELF file's dynamic loader, from PT_INTERP. `Some(None)`: the file
+/// names no loader.
 fn loader(path: &Path) -> Option<Option<Vec<u8>>> {
     const PT_INTERP: u32 = 3;
-    // Non-blocking, in case a FIFO has replaced the file.
+    // O_NONBLOCK keeps this call from blocking if a FIFO has replaced the file.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = std::fs::File::from(openat(CWD, path, flags, Mode::empty()).ok()?);
     if !file.metadata().ok()?.is_file() {

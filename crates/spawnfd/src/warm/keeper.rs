@@ -41,12 +41,13 @@ struct KeeperThread {
 struct KeeperTimer {
     fd: CheckedFd,
     created: Instant,
-    /// When the timer expires, in nanoseconds since its creation; `NEVER`: it is not set.
+    /// The time at which the timer expires, in nanoseconds since the timer's creation. `NEVER`: the
+    /// timer is not set.
     expires: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
-/// The longest sleep: once an application has closed the timer, nothing can wake the thread.
+/// The longest sleep. If the application closes the timer, nothing can wake the thread earlier.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 impl KeeperTimer {
@@ -56,7 +57,7 @@ impl KeeperTimer {
         Ok(KeeperTimer { fd, created: Instant::now(), expires: AtomicU64::new(NEVER) })
     }
 
-    /// Sets the timer to expire after that time, unless it expires sooner.
+    /// Sets the timer to expire after the time `after`, unless the timer expires sooner.
     ///
     /// Change the state before you call this: the thread clears the timer before it reads the state.
     fn set(&self, after: Duration) {
@@ -64,7 +65,7 @@ impl KeeperTimer {
         if self.expires.fetch_min(at, Ordering::SeqCst) <= at {
             return;
         }
-        // Zero would stop the timer.
+        // A time of zero would disarm the timer.
         let it_value = Timespec::try_from(after.max(Duration::from_nanos(1))).unwrap_or_default();
         let once = Itimerspec { it_interval: Timespec::default(), it_value };
         let _ = self.fd.get().map(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &once));
@@ -97,7 +98,8 @@ impl Keeper {
         }
     }
 
-    /// Makes the thread check the state after that time. Starts the thread if it does not run.
+    /// Makes the thread check the state after the time `after`. Starts the thread if it does not
+    /// run.
     ///
     /// # Errors
     /// EAGAIN, EMFILE, ENFILE: the thread cannot be started.
@@ -147,7 +149,8 @@ impl Drop for Keeper {
     }
 }
 
-/// The keeper thread's main function. `starter`: the reach of the thread that started the keeper.
+/// The keeper thread's main function. `starter`: the reach of the thread that has started the
+/// keeper.
 fn run_keeper(state: &Weak<PerProcess<WarmState>>, timer: &KeeperTimer, starter: &Arc<Reach>, ended: &AtomicBool) {
     let mut parking: Vec<ParkingProcess> = Vec::new();
     while !ended.load(Ordering::Relaxed) {

@@ -42,8 +42,8 @@ impl Kind {
         self.fits(&options, args).ok().map(|()| options)
     }
 
-    /// Whether a process that was parked with the arguments `parked` can become a program with `args`. Both exclude
-    /// the program's name.
+    /// Checks that a process parked with the arguments `parked` can become a program with the
+    /// arguments `args`. Both lists exclude the program's name.
     pub(super) fn fits(self, parked: &[OsString], args: &[OsString]) -> Result<(), &'static str> {
         let rest = args.strip_prefix(parked).ok_or(ARGUMENTS)?;
         let is_flag = |at: usize| rest.get(at).is_some_and(|arg| arg.as_bytes().starts_with(b"-"));
@@ -67,12 +67,12 @@ impl Kind {
     }
 }
 
-/// Node.js flags that take code as the next argument.
+/// Whether `flag` is a Node.js flag whose next argument is code.
 fn takes_code(flag: &OsStr) -> bool {
     matches!(flag.as_bytes(), b"-e" | b"--eval" | b"-p" | b"--print" | b"-pe")
 }
 
-/// Whether this is one or several CPython options without a value.
+/// Whether `arg` is one CPython option without a value, or several in one word (`-IS`).
 fn is_plain_option(arg: &OsStr) -> bool {
     let letters = arg.as_bytes().strip_prefix(b"-").unwrap_or_default();
     !letters.is_empty() && letters.iter().all(|letter| b"bBEIOPsSu".contains(letter))

@@ -23,7 +23,7 @@ pub(super) struct LeasedProcess {
     pub(super) entry: u64,
     pub(super) recipe: Arc<Recipe>,
     pub(super) handle: ParkedHandle,
-    /// The process is the parent of forked processes: the start forks a child from it.
+    /// The leased process is the parent of a fork mode entry. The start forks a child from it.
     pub(super) is_parent: bool,
 }
 
@@ -106,12 +106,13 @@ impl LeasedProcess {
             None => {}
         }
         if now.is_ordinary() && self.recipe.runs_as_batch() {
-            // The parked process runs under SCHED_BATCH; return to the caller's policy.
+            // The parked process runs under SCHED_BATCH, so return it to the caller's policy
+            // SCHED_NORMAL.
             steps.push(Op::Scheduler { policy: abi::SCHED_NORMAL, priority: 0 });
         }
         let ignored = parked.origin.caller.authority.ignored() & !MADE_DEFAULT;
         let wanted = now.authority.ignored() & !plan.default_signals;
-        // The sandbox command may have read the ignored signals.
+        // The sandbox command may have read which signals are ignored, so they must be the same.
         if self.is_sandboxed() && ignored != wanted {
             return Err("ignored signals");
         }

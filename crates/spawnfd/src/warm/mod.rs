@@ -87,7 +87,7 @@ pub struct Warm {
     keep: usize,
 }
 
-/// The shortest allowed `age`. With a shorter one, the keeper would do nothing but replace parked processes.
+/// The shortest allowed `age`. With a shorter age, the keeper would only replace parked processes.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 impl Warm {
@@ -113,7 +113,7 @@ impl Warm {
     /// cannot be parked is no error.
     ///
     /// # Errors
-    /// As [`Template::search`]. EAGAIN: no thread can be started.
+    /// The errors of [`Template::search`]. EAGAIN: the keeper thread cannot be started.
     pub fn add(&self, program: impl AsRef<OsStr>, park: Park) -> Result<()> {
         let path = park.env.as_ref().and_then(|env| env.get("PATH").map(OsStr::to_owned));
         let path = path.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
@@ -132,7 +132,8 @@ impl Warm {
         Ok(Some(SandboxCommand::new(sandbox_template, sandbox, template.name(), directory)))
     }
 
-    /// As [`add`](Warm::add), for a template. When the file changes, the library records it again.
+    /// Keeps the program of a template warm, like [`add`](Warm::add). When the file changes, the
+    /// library records it again.
     ///
     /// # Errors
     /// EAGAIN: no thread can be started. EMFILE. EINVAL: a directory without a sandbox, or modules for a program that
@@ -235,7 +236,7 @@ impl Warm {
         }
     }
 
-    /// The counters, in this process.
+    /// Returns the counters of this process. A forked copy of the host starts with zeros.
     pub fn stats(&self) -> WarmStats {
         self.state.lock().stats()
     }
@@ -285,7 +286,7 @@ impl Command<'_> {
     }
 }
 
-/// [`Warm::turn_off`] has been called.
+/// True once the application has called [`Warm::turn_off`].
 static OFF: AtomicBool = AtomicBool::new(false);
 
 /// Whether the environment turns warm starts off. Only calling threads read the environment: the host may change it

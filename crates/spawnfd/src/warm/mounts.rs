@@ -38,9 +38,9 @@ struct MountTable {
 /// The files that the paths of one entry lead to.
 #[derive(Debug, Default)]
 struct EntryPaths {
-    /// The process has its own mount namespace, a copy of this one.
+    /// The parked process has its own mount namespace, a copy of this process's.
     has_own_mounts: bool,
-    /// Device and inode; `None`: no file.
+    /// The device and inode to which each path leads. `None`: the path leads to no file.
     paths: HashMap<PathBuf, Option<(u64, u64)>>,
 }
 
@@ -53,13 +53,15 @@ impl Mounts {
         }
     }
 
-    /// The mount table's descriptor for poll(2), without a check. `None`: no table is open.
+    /// The mount table's descriptor for poll(2), without a check that it still refers to the table.
+    /// `None`: no table is open.
     pub(super) fn table(&self) -> Option<BorrowedFd<'_>> {
         self.table.as_ref().map(|table| table.file.as_fd())
     }
 
-    /// The events to ask poll(2) for. A mount table is always readable and never writable. If the application has put
-    /// another file at the number, that file almost certainly answers otherwise.
+    /// The events to ask poll(2) for. A mount table is always readable and never writable. If the
+    /// application has put another file at the descriptor number, poll(2) almost certainly reports
+    /// other events.
     pub(super) fn poll_flags() -> PollFlags {
         PollFlags::IN | PollFlags::OUT | PollFlags::PRI
     }
@@ -92,8 +94,9 @@ impl Mounts {
         self.entries.entry(entry).or_default().has_own_mounts = true;
     }
 
-    /// After a change of the mount table: the entries with a path that now leads to another file, and the entries
-    /// with their own mount namespace, whose mounts may be out of date.
+    /// After a change of the mount table, returns the entries that the change may concern. These
+    /// are the entries with a path that now leads to another file. They are also all entries whose
+    /// processes have their own mount namespace, because their mounts may be out of date.
     ///
     /// # Errors
     /// The calling thread has another mount namespace or root.

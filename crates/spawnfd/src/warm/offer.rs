@@ -94,7 +94,8 @@ impl Offer<'_> {
             parked.check_environment(&plan.envp)?;
         }
         let inner = leased.inner_plan(&parked, plan)?;
-        // Always wait in these cases: Node.js may still refuse the request, and exec may fail.
+        // Wait for the outcome in two cases: Node.js may still refuse the request, and exec may
+        // fail.
         let waits = waits || leased.recipe.kind == Kind::Node || leased.recipe.executes;
         if waits && may_block {
             return Err("files to open");
@@ -188,7 +189,7 @@ impl Drop for Offer<'_> {
     }
 }
 
-/// Whether these steps, or the program after them, use the caller's working directory.
+/// Whether these steps, or the program that runs after them, use the caller's working directory.
 fn needs_caller_cwd(steps: &[Step]) -> bool {
     let is_relative = |path: &CStr| !path.to_bytes().starts_with(b"/");
     for step in steps {

@@ -51,8 +51,8 @@ pub struct WarmOptions {
     pub idle: Duration,
     /// The delay between a start and the parking of the next process. It keeps the CPU free for the started program.
     pub delay: Duration,
-    /// Mode fork: the number of forks after which the keeper replaces the parent process. If `depth` is larger, that
-    /// number plus one.
+    /// Mode fork: the number of forks after which the keeper replaces the parent process. If
+    /// `depth` is at least this number, the keeper uses `depth` plus one.
     pub forks: u64,
     /// Mode fork: the age at which the keeper replaces the parent process, at least 100 ms.
     pub age: Duration,
@@ -94,7 +94,8 @@ pub struct Park {
     /// with the same words, environment and directory, and in a session of their own (as runs do). If the sandbox
     /// command gets files, they must be the same and unchanged.
     pub sandbox: Option<Sandbox>,
-    /// With a sandbox: the working directory of the sandbox command; `None`: that of the host.
+    /// The working directory of the sandbox command, if there is one. `None`: the host's working
+    /// directory.
     pub current_dir: Option<PathBuf>,
     /// The process parks with no_new_privs, and serves commands that [ask for it](crate::Command::no_new_privs).
     pub no_new_privs: bool,

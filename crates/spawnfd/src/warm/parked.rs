@@ -79,7 +79,7 @@ impl ParkedOrigin {
     }
 }
 
-/// A reason for not being parked: the channel has ended.
+/// The reason if a process closes the channel before it reports that it is parked.
 pub(super) const NOT_PARKED: &str = "not parked";
 
 impl ParkedProcess {
@@ -128,7 +128,7 @@ impl ParkedProcess {
         self.channel.socket()
     }
 
-    /// Its process id.
+    /// The process id of the parked process, or 0 once it has become the program.
     pub(super) fn pid(&self) -> i32 {
         self.child.as_ref().map_or(0, |child| child.id() as i32)
     }
@@ -146,7 +146,8 @@ impl ParkedProcess {
                 return Err("variable");
             }
         }
-        // ld.so and malloc read these without getenv, so the object does not see the reads.
+        // ld.so and malloc read these variables without getenv, so the preloaded object does not
+        // see that.
         let early = |string: &&[u8]| {
             [&b"LD_"[..], b"GLIBC_TUNABLES=", b"MALLOC_", b"OMP_", b"GOMP_"]
                 .iter()
@@ -177,8 +178,8 @@ impl ParkedProcess {
         !matches!(waitid(WaitId::PidFd(child.as_fd()), how), Ok(None))
     }
 
-    /// Takes the child out of this value, to kill and reap it. `None`: it is not this process's child, or the library
-    /// cannot prove that it is.
+    /// Takes the child out of this value, so that the caller can kill and reap it. `None`: the
+    /// process is not a child of this process, or the library cannot prove that.
     pub(super) fn take_child(&mut self) -> Option<Child> {
         let child = self.child.take()?;
         if fork_generation() != Ok(self.generation) {
@@ -191,7 +192,7 @@ impl ParkedProcess {
             return Some(child);
         }
         let (pid, identity) = (child.id() as i32, child.identity());
-        // The application has put another file at the pidfd's number, so do not close that.
+        // The application has put another file at the pidfd's number. Do not close that file.
         std::mem::forget(child);
         self.channel.shut_down();
         let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
@@ -226,7 +227,8 @@ impl Drop for ParkedProcess {
     }
 }
 
-/// Whether the child's pidfd refers to a process with the child's pid, or to a reaped process, according to /proc.
+/// Whether the child's pidfd refers to a process with the child's pid, or to a reaped process. The
+/// file fdinfo of /proc shows the pid of a pidfd.
 fn may_refer_to(child: &Child) -> bool {
     let described = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", child.as_fd().as_raw_fd()));
     let pids = [child.id().to_string(), "-1".to_owned()];

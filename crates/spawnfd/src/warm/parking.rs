@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that the keeper has started and that is not parked yet. The keeper does other work meanwhile.
+//! A process that the keeper has started and that is not parked yet. Meanwhile the keeper does
+//! other work.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -82,12 +83,12 @@ impl ParkingProcess {
         Ok(())
     }
 
-    /// The sandbox command, until a probe has succeeded behind it.
+    /// Returns the sandbox command, if no probe has succeeded in this sandbox yet.
     fn unproven_sandbox(&self) -> Option<&SandboxCommand> {
         self.recipe.sandbox.as_ref().filter(|sandbox| !sandbox.passes_preload.load(Ordering::Relaxed))
     }
 
-    /// The descriptor to poll for a report of the process.
+    /// The descriptor that becomes readable when the process reports.
     pub(super) fn report_fd(&self) -> Option<&OwnedFd> {
         match &self.probed {
             Some(probed) if probed.probe_ended => probed.errors.get(),
@@ -95,7 +96,7 @@ impl ParkingProcess {
         }
     }
 
-    /// The outcome; `None`: there is none yet.
+    /// Returns the outcome of parking. `None`: the process has not reported yet.
     pub(super) fn poll_outcome(&mut self) -> Option<Result<ParkedProcess, NotParked>> {
         let timed_out = || (Instant::now() > self.deadline).then(|| NotParked::Permanent("slow".to_owned()));
         let outcome = match &mut self.probed {
@@ -114,7 +115,7 @@ impl ParkingProcess {
                 probed.probe_ended = true;
                 probed.failure_reason().map(Err)
             }
-            // The probe itself reports this reason.
+            // The probe itself has reported the reason `why`.
             Err(why) => Some(Err(why)),
         }
     }
@@ -133,7 +134,7 @@ impl ProbedSandbox {
         ))
     }
 
-    /// The reason for the failure, once the sandbox command has ended.
+    /// Returns the reason for the failure, once the sandbox command has ended.
     fn failure_reason(&mut self) -> Option<NotParked> {
         const MAX_OUTPUT: usize = 16 << 10;
         let mut part = [0; 4096];
@@ -146,7 +147,7 @@ impl ProbedSandbox {
             }
             _ => {}
         }
-        // A program that cannot execute the probe prints the probe's name.
+        // A sandbox command that cannot execute the probe prints the probe's path.
         let names_probe = self.output.windows(PROBE_PREFIX.len()).any(|part| part == PROBE_PREFIX.as_bytes());
         Some(match names_probe {
             true => NotParked::Permanent("not handed on".to_owned()),

@@ -60,7 +60,7 @@ impl Recipe {
         }
     }
 
-    /// The name in [`WarmStats`](super::WarmStats).
+    /// The name of the program in [`WarmStats`](super::WarmStats).
     pub(super) fn name(&self) -> &OsStr {
         if self.executes { OsStr::new("any program") } else { self.template.name() }
     }
@@ -76,8 +76,8 @@ pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
     }
     if let Some(sandbox) = &recipe.sandbox {
         image::keeps_preload(&sandbox.template)?;
-        // A forked child would not be a child of the sandbox command. And the library recognises the process to park
-        // by its file.
+        // A forked child would not be a child of the sandbox command. The library recognises the
+        // process to park by its executable, so the sandbox command must have another executable.
         if recipe.mode == Mode::Fork || sandbox.template.has_file(recipe.template.identity()) {
             return Err("sandbox");
         }
@@ -85,8 +85,9 @@ pub(super) fn can_park(recipe: &Recipe) -> Result<(), &'static str> {
     image::can_park(&recipe.template)
 }
 
-/// Whether a variable changes how ld.so loads the program that parks. That process has another working directory and
-/// other standard streams than the program, and preloads the library's object.
+/// Whether a variable changes how ld.so loads the parked program. The parked process has another
+/// working directory and other standard streams than a cold start, and it preloads the library's
+/// object.
 fn changes_loader(name: &OsStr, value: &OsStr) -> bool {
     let (name, value) = (name.as_bytes(), value.as_bytes());
     if !name.starts_with(b"LD_") || value.is_empty() || name == b"LD_BIND_NOW" {

@@ -24,10 +24,11 @@ const CLOSED_STREAM_PAUSE: Duration = Duration::from_millis(50);
 /// The number of consecutive attempts without a pause to park a program whose files change meanwhile.
 const MAX_FILE_CHANGES: u32 = 50;
 
-/// The time after which a process that has not parked yet no longer delays others.
+/// The keeper parks the next process when the previous one is parked, or at the latest after this
+/// time.
 const SLOW_PARKING: Duration = Duration::from_millis(200);
 
-/// The most children to fork in one request.
+/// The maximum number of children to fork in one request.
 const MAX_FORKS_AT_ONCE: usize = 16;
 
 /// The pause before the next attempt after a resource was missing. The pause grows after `ATTEMPTS_BEFORE_BACKOFF`.
@@ -38,9 +39,9 @@ const ATTEMPTS_BEFORE_BACKOFF: u32 = 5;
 pub(super) enum Work {
     /// Park a process for this entry.
     Park { target: ParkTarget, recipe: Arc<Recipe>, object: Arc<CheckedFd> },
-    /// Fork that many children from that parent.
+    /// Fork this many children from this parent.
     Fork(LeasedProcess, usize),
-    /// Wait until that time, or until a wake-up.
+    /// Wait until this time, or until a start wakes the keeper.
     Wait(Option<Instant>),
 }
 
@@ -81,7 +82,8 @@ impl WarmState {
         match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
             Some(entry) => {
                 entry.parked.extend(forked);
-                // With a limit below the depth, the keeper would replace the parent at each refill, without end.
+                // A limit below the depth would make the keeper replace the parent at each refill,
+                // without end.
                 let forks = forks.max(entry.depth as u64 + 1);
                 if let Some(parent) = &mut entry.parent {
                     parent.outdated |= parent.process.try_lock().is_ok_and(|parent| parent.forked >= forks);
@@ -240,7 +242,8 @@ impl WarmState {
                 None
             }
             Ok(parked) => Some(parked),
-            // The failure concerns an older version of the entry, which has changed since.
+            // The entry has changed since the keeper began, so the failure concerns an older
+            // version.
             Err(_) if entry.version != version => None,
             Err(why) => {
                 // If the program's file was replaced, record the new file. Otherwise keep the result until something
@@ -252,7 +255,7 @@ impl WarmState {
                             Arc::make_mut(&mut entry.recipe).template = template;
                             entry.cannot = can_park(&entry.recipe).err();
                         }
-                        // This stands until a start finds the program again.
+                        // The program counts as not found until a start finds it again.
                         _ => entry.cannot = Some("not found"),
                     }
                     return None;
@@ -270,7 +273,7 @@ impl WarmState {
         }
     }
 
-    /// The number of processes, and their memory.
+    /// Returns the number of parked and leased processes, and the memory of the parked ones.
     pub(super) fn usage(&self) -> (usize, u64) {
         let all = self.entries.iter().flat_map(WarmEntry::unleased);
         let leased: usize = self.entries.iter().map(|entry| entry.leased).sum();
@@ -284,8 +287,8 @@ impl WarmState {
         !has_capacity || self.entries.iter().all(WarmEntry::is_complete)
     }
 
-    /// Whether the keeper can make no progress now: this state does not allow it, or every program with missing
-    /// processes has failed again after `since`.
+    /// Whether the keeper can make no progress now. Either the state does not allow it, or parking
+    /// has failed after `since` for every program with missing processes.
     pub(super) fn is_blocked(&self, since: Instant) -> bool {
         let blocked =
             |entry: &WarmEntry| entry.is_complete() || entry.missing_resource.is_some_and(|(_, last)| last >= since);

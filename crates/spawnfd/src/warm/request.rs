@@ -15,7 +15,8 @@ use crate::child::{Child, PendingStart};
 use crate::command::step_failed;
 use crate::error::{Error, Result as SpawnResult, Stage as ErrorStage};
 
-/// The time for a parked process to accept a request. Once it has accepted, the wait has no limit, as for exec.
+/// The time within which a parked process must accept a request. Once the process has accepted, the
+/// wait has no limit, as for exec.
 pub(super) const ACCEPT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The pause between two checks of a process that does not answer.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -80,7 +81,7 @@ impl ParkedProcess {
         self.wait_for_outcome(&claim)
     }
 
-    /// Withdraws the request, for this reason.
+    /// Withdraws the request, and returns `reason` as the outcome.
     pub(super) fn withdraw(claim: &Claim, reason: &'static str) -> RequestOutcome {
         claim.change(ClaimState::Offered, ClaimState::Withdrawn);
         RequestOutcome::Refused(reason)
@@ -102,8 +103,8 @@ impl ParkedProcess {
                 }
                 ClaimState::Refused => return RequestOutcome::Refused("refused"),
                 ClaimState::Withdrawn => return RequestOutcome::Unusable("slow"),
-                // Both exec and exit close the channel. A process that has exited may have executed the program
-                // before.
+                // Both exec and exit close the channel. A process that has exited may have executed
+                // the program first.
                 ClaimState::Taken if self.origin.executes => {
                     if self.channel.poll(CHECK_INTERVAL) || self.has_ended() {
                         return self.exec_outcome(claim);
@@ -135,12 +136,13 @@ impl ParkedProcess {
         }
     }
 
-    /// The outcome of a request to execute a program, once the process has executed it or ended.
+    /// Returns the outcome of a request to execute a program, once the process has executed it or
+    /// ended.
     fn exec_outcome(&mut self, claim: &Claim) -> RequestOutcome {
         let failure = match claim.report() {
             ExecReport::Program { .. } => return self.take_program(None),
             ExecReport::Failed(failure) => Some(failure),
-            // The process may have performed some of the steps.
+            // The process may have performed some of the steps before a signal killed it.
             ExecReport::Killed(_) => None,
         };
         // The process never became the program, and has exited or will soon.
@@ -154,7 +156,8 @@ impl ParkedProcess {
     }
 }
 
-/// A request that the parked process has perhaps not accepted yet. The caller does not wait for that.
+/// A request for whose outcome the caller does not wait. The parked process may not have accepted
+/// the request yet.
 #[derive(Debug)]
 struct PendingRequest {
     claim: Claim,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sandbox commands, which confine the program that they start: `bwrap … bash -c …`. The keeper runs the sandbox
-//! command, and the program parks inside the sandbox. At a start, it performs the parts of the plan that the sandbox
-//! command would leave to it.
+//! Sandbox commands, which confine the program that they start: `bwrap … bash -c …`. The keeper
+//! runs the sandbox command, and the program parks inside the sandbox. At a start, the parked
+//! program performs the parts of the plan that the sandbox command would leave to the program.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{OwnedFd, RawFd};
@@ -21,7 +21,7 @@ use crate::host::inherited::FileId;
 use crate::sandbox::{Sandbox, SandboxDescriptor};
 use crate::template::Template;
 
-/// A reason for a cold start: the sandbox command has other descriptors than the command asks for.
+/// A reason for a cold start: the sandbox command got other descriptors than the command passes.
 const OTHER_DESCRIPTORS: &str = "descriptors of the sandbox";
 
 /// The sandbox command, and its arguments.
@@ -32,9 +32,10 @@ pub(super) struct SandboxCommand {
     pub(super) name: OsString,
     /// The descriptors that the sandbox command gets.
     pub(super) given: Vec<SandboxDescriptor>,
-    /// Its own arguments, followed by the name of the program to run.
+    /// The sandbox command's own arguments, followed by the name of the program to run.
     pub(super) args: Vec<OsString>,
-    /// Its working directory. `None`: it inherited the host's, which was `host_directory`.
+    /// The sandbox command's working directory. `None`: the sandbox command inherited the host's
+    /// working directory, which was `host_directory`.
     pub(super) directory: Option<Arc<CStr>>,
     host_directory: Option<FileId>,
     /// A probe has shown that the sandbox command passes LD_PRELOAD and the descriptors on to its program.
@@ -48,8 +49,9 @@ pub(super) struct InnerPlan {
     pub(super) opened: Vec<OwnedFd>,
     /// The number of leading arguments of the plan that belong to the sandbox command.
     pub(super) skip: usize,
-    /// Sources, and the numbers at which the sandbox command got them. They replace the parked process's descriptors
-    /// at these numbers, if the sandbox command has passed those on.
+    /// Sources, and the descriptor numbers at which the sandbox command got them. If the sandbox
+    /// command has passed a descriptor on, the source replaces the parked process's descriptor at
+    /// that number.
     pub(super) handed_on: Vec<(usize, RawFd)>,
 }
 

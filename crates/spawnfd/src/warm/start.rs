@@ -28,7 +28,7 @@ use crate::sandbox::SandboxDescriptor;
 use crate::signals::SignalSet;
 use crate::tree::{Tree, Want};
 
-/// A small program that the sandbox command starts, in place of the recipe's program.
+/// A probe: a small program that the sandbox command starts in place of the recipe's program.
 #[derive(Debug)]
 pub(super) struct SandboxProbe {
     pub(super) program: OwnedFd,
@@ -74,18 +74,20 @@ impl ParkedProcess {
         let with_threads = (recipe.kind == Kind::Node).then(|| object_file(spawnfd_parked::OBJECT_WITH_THREADS));
         let with_threads = with_threads.transpose()?.map(above_standard);
         let output = above_standard(memfd::create("spawnfd-output", false).map_err(|errno| ("memfd_create()", errno))?);
-        // Check the object's descriptor. If the application has replaced it, the program would run instead of
-        // parking.
+        // Check the object's descriptor. If the application has put another file there, ld.so does
+        // not load the object, and the program would run instead of parking.
         let object = with_threads.as_ref().or_else(|| object.get()).ok_or(("fstat()", Errno::EBADF))?;
         let identity = recipe.template.identity();
         let device = rustix::fs::makedev(identity.device.0, identity.device.1);
         let mode = if recipe.sandbox.is_some() { protocol::Mode::Sandbox as u8 as char } else { recipe.mode.code() };
         let kind = recipe.kind as u8 as char;
-        // The library's descriptors get the lowest free numbers. Node opens descriptors before it parks; they must
-        // get the numbers that they get in a cold start. Numbers near 64 would grow the table, which is visible in
+        // The library's descriptors get the lowest free numbers. For Node.js they get numbers from
+        // 40 on: Node.js opens descriptors before it parks, and these must get the same numbers as
+        // in a cold start. Numbers near 64 would grow the descriptor table, which is visible in
         // /proc.
         let given = recipe.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.given);
-        // The library needs six numbers. The object needs two more, for copies of 1 and 2 until the program parks.
+        // The library needs six numbers. The object needs two more, for copies of descriptors 1 and
+        // 2 until the program parks.
         let is_free = |first: &RawFd| !given.iter().any(|given| (*first..first + 8).contains(&given.number));
         let first = if recipe.kind == Kind::Node { 40 } else { Zygote::Socket as RawFd };
         let first = (first..).find(is_free).unwrap_or(first);
@@ -121,9 +123,9 @@ impl ParkedProcess {
                     command.parent_death_signal(9);
                 }
             }
-            // A new session, because a signal to the program's group or session is meant for the sandbox command too.
-            // (No parent-death signal: it would end the sandbox command with the keeper, even after the parked
-            // process has become a program.)
+            // Use a new session, because a signal to the program's group or session is meant for
+            // the sandbox command too. (Do not set a parent-death signal. It would end the sandbox
+            // command with the keeper, even after the parked process has become a program.)
             Some(sandbox) => {
                 let tree = Tree::prepare(Want::Guard).unwrap_or_else(|_| Tree::of_group());
                 command.setsid().arg0(&sandbox.name).tree(sandbox_tree.insert(tree));

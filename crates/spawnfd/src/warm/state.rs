@@ -52,7 +52,7 @@ const EARLY_VARIABLES: [&str; 18] = [
     "FORCE_COLOR",
 ];
 
-/// Practically no limit, and still small enough to add to an `Instant`.
+/// The upper bound of all durations: practically no limit, but small enough to add to an `Instant`.
 const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The state of a [`Warm`](super::Warm). In a forked copy of the host, it is the default value.
@@ -205,13 +205,15 @@ impl WarmState {
         let now = Instant::now();
         let delay = self.options.delay;
         let path = template.path().filter(|_| !template.executed_by_descriptor());
-        // The reasons why entries for other commands, and entries for this command, do not serve it.
+        // `other`: the reason why no entry is for this command. `why`: the reason why an entry for
+        // this command does not serve it.
         let (mut other, mut why) = (if path.is_some() { NOT_ADDED } else { "descriptor" }, None);
         for entry in
             self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.command_template().path() == path)
         {
             let Some(rest) = entry.recipe.program_args(args) else { continue };
-            // The caller's template is out of date itself, so keep the entry's.
+            // The caller's own template is out of date, not the entry's, so keep the entry's
+            // template.
             if template.identity() != entry.recipe.command_template().identity() && template.check().is_err() {
                 why = Some("stale");
                 continue;
@@ -247,7 +249,8 @@ impl WarmState {
         Err(why.unwrap_or(other))
     }
 
-    /// Leases a process that executes any program. `None`: none was added.
+    /// Leases a process that executes any program. `None`: the application has added no such
+    /// process.
     pub(super) fn lease_any(&mut self) -> Option<Result<LeasedProcess, &'static str>> {
         let (now, delay) = (Instant::now(), self.options.delay);
         let mut refusal = None;
@@ -327,7 +330,7 @@ impl WarmState {
         self.to_end.push(leased.handle);
     }
 
-    /// Counts a cold start, and returns when the keeper should check the state.
+    /// Counts a cold start. Returns after how long the keeper should check the state, if it should.
     pub(super) fn count_cold(&mut self, reason: &'static str) -> Option<Duration> {
         *self.stats.cold.entry(reason).or_default() += 1;
         self.wants_keeper()
@@ -343,7 +346,7 @@ impl WarmState {
         self.turned_off
     }
 
-    /// When the keeper should check the state, if it should.
+    /// Returns after how long the keeper should check the state. `None`: it has nothing to do.
     pub(super) fn wants_keeper(&self) -> Option<Duration> {
         let missing = |entry: &WarmEntry| !self.turned_off && entry.cannot.is_none() && entry.lacks_processes();
         (!self.to_end.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)

@@ -34,8 +34,8 @@ fn ancestor_events() -> WatchFlags {
 
 /// The subdirectory that ld.so searches first: libraries for newer processors.
 const HWCAPS: &str = "glibc-hwcaps";
-/// `HWCAPS`, and until glibc 2.36 the other subdirectories that ld.so searches, nested in any way that fits the
-/// processor (dl-hwcaps.c of x86-64 and AArch64).
+/// `HWCAPS`, and the other subdirectories that ld.so searches in glibc 2.36 and older. They can be
+/// nested in any way that fits the processor (dl-hwcaps.c of x86-64 and AArch64).
 const VARIANTS: [&str; 8] = [HWCAPS, "tls", "haswell", "xeon_phi", "avx512_1", "x86_64", "atomics", "aarch64"];
 /// The deepest nesting of these subdirectories, for one architecture.
 const MAX_DEPTH: usize = 4;
@@ -43,7 +43,8 @@ const MAX_DEPTH: usize = 4;
 /// The most by which a ctime can precede the change that it records: the kernel's clock tick, and rounding by file
 /// systems.
 const GRANULARITY: Duration = Duration::from_millis(20);
-/// The same for a file system that stores whole seconds or multiples of two seconds.
+/// The same bound for a file system that stores time stamps in whole seconds or steps of two
+/// seconds.
 const COARSE_GRANULARITY: Duration = Duration::from_secs(2);
 
 /// The time just before a parked process was executed, by two clocks. Files have time stamps of the wall clock, which
@@ -70,9 +71,9 @@ impl ExecTime {
         ctime.saturating_add(granularity) >= wall
     }
 
-    /// Whether a user has set the wall clock back since. Then ctimes prove nothing.
+    /// Whether a user has set the wall clock back since exec. If so, ctimes prove nothing.
     fn wall_clock_was_set_back(&self) -> bool {
-        // Only half of the granularity: the other half allows for the clock tick.
+        // Compare with half of the granularity, because the clock tick takes up the other half.
         self.wall + self.monotonic.elapsed() > SystemTime::now() + GRANULARITY / 2
     }
 }
@@ -89,7 +90,7 @@ pub(super) struct FileWatch {
 /// One watched file or directory.
 #[derive(Debug)]
 struct Watched {
-    /// The entries whose processes use it.
+    /// The entries whose processes use this file or directory.
     entries: HashSet<u64>,
     names: Names,
     /// From this time on, inotify reports every change that concerns these entries. A new entry or name resets it.
@@ -101,7 +102,8 @@ struct WatchRequest<'a> {
     inotify: &'a OwnedFd,
     entry: u64,
     before_exec: ExecTime,
-    /// Something may have changed between `before_exec` and the time from which inotify reports changes.
+    /// A watched file may have changed between `before_exec` and the time from which inotify
+    /// reports changes.
     may_have_changed: bool,
 }
 
@@ -141,7 +143,7 @@ fn nearest(path: &Path) -> Option<(&Path, &OsStr)> {
 
 impl FileWatch {
     /// # Errors
-    /// As inotify_init1(2).
+    /// The errors of inotify_init1(2).
     pub(super) fn new() -> rustix::io::Result<FileWatch> {
         let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let inotify = CheckedFd::new(inotify);
@@ -152,12 +154,12 @@ impl FileWatch {
     /// Watches the files and directories that a process of `entry` has loaded, and the directories of libraries. For
     /// a missing file, watches for its creation. `sandboxed`: the process has its own mounts.
     ///
-    /// Returns whether any of this may have changed since `before_exec` without an event from inotify. The watches
-    /// stay even then, and cover the next attempt to park from its start. So a change that does not matter to the
-    /// entry costs only one attempt.
+    /// Returns whether a file or directory may have changed since `before_exec` without an event
+    /// from inotify. The watches stay even then, and cover the whole next attempt to park. So a
+    /// change that does not matter to the entry costs only one attempt.
     ///
     /// # Errors
-    /// As inotify_add_watch(2). ENOENT: there is no mount table.
+    /// The errors of inotify_add_watch(2). ENOENT: there is no mount table.
     pub(super) fn add(
         &mut self,
         entry: u64,
@@ -286,7 +288,7 @@ impl FileWatch {
         if watched.names.extend(names) || is_new_entry {
             watched.reported_since = Instant::now();
         }
-        // Inotify reports only later changes. The ctime shows earlier ones.
+        // Inotify reports only changes after this call. The ctime shows earlier changes.
         request.may_have_changed |=
             watched.reported_since > request.before_exec.monotonic && request.before_exec.precedes_change_of(path);
         self.mounts.record_path(request.entry, path);

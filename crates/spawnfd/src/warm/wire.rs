@@ -20,14 +20,15 @@ pub(super) const MAX_MESSAGE: usize = protocol::MAX_MESSAGE;
 /// The action index of a step that belongs to the context, not to an action of the caller.
 pub(super) const CONTEXT: u16 = protocol::CONTEXT;
 
-// Both crates use the same limit of the kernel, and the same report word.
+// Both crates must use the kernel's descriptor limit, and the same value for a pending report.
 const _: () = assert!(protocol::MAX_DESCRIPTORS == spawnfd_sys::MAX_PASSED);
 const _: () = assert!(protocol::REPORT_PENDING == PENDING);
 
 /// The calling thread's state. The owner writes it to the page after it has sent the request.
 #[derive(Debug, Default)]
 pub(super) struct Context {
-    /// Steps before the caller's actions. They name sources by their index in the request.
+    /// Steps that the parked process performs before the caller's actions. They refer to sources by
+    /// index in the request.
     pub(super) steps: Vec<Op<'static>>,
     pub(super) make_default: u64,
     pub(super) make_ignored: u64,
@@ -38,10 +39,10 @@ pub(super) struct Context {
 pub(super) type Page = SharedWords<WORDS>;
 const WORDS: usize = Layout::SIZE / WORD;
 const WORD: usize = size_of::<u64>();
-/// Bytes of a request before its steps.
+/// The number of bytes in a request before its steps.
 const HEAD: usize = size_of::<protocol::Request>();
 
-/// The word index of a field of eight bytes.
+/// Converts the offset of an eight-byte field to an index of words.
 const fn word(offset: usize) -> usize {
     assert!(offset.is_multiple_of(WORD));
     offset / WORD
@@ -58,7 +59,7 @@ fn half(page: &Page, offset: usize) -> i32 {
     i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The value of the status word for a state of a request.
+/// The value of the status word for this state of the request with this serial number.
 fn status_word(state: State, serial: u32) -> u64 {
     u64::from(serial) * protocol::CLAIM_STATES as u64 + state as u64
 }
@@ -71,7 +72,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// The next request of this page.
+    /// Offers the next request: resets the page's report and sets its status word.
     pub(super) fn offer(page: &Arc<Page>, serial: u32) -> Claim {
         page.get()[REPORT].store(PENDING, Ordering::Relaxed);
         page.get()[CLAIM].store(status_word(State::Offered, serial), Ordering::Release);
@@ -83,7 +84,8 @@ impl Claim {
         Outcome::of(self.page.get()[REPORT].load(Ordering::Acquire))
     }
 
-    /// The state of the request. A word of another request counts as a refusal.
+    /// The state of the request. A status word with another request's serial number counts as a
+    /// refusal.
     pub(super) fn state(&self) -> State {
         let word = self.page.get()[CLAIM].load(Ordering::Acquire);
         let all =
@@ -91,15 +93,16 @@ impl Claim {
         all.into_iter().find(|state| status_word(*state, self.serial) == word).unwrap_or(State::Refused)
     }
 
-    /// The action that failed, once the state is [`State::Failed`]: its index, and the error. `None`: a step of the
-    /// context.
+    /// The action that failed, once the state is [`State::Failed`]: the action's index, and the
+    /// errno. `None`: a step of the context failed.
     pub(super) fn failed_action(&self) -> Option<(u16, Errno)> {
         let index = self.page.get()[INDEX].load(Ordering::Acquire) as u32;
         let index = u16::try_from(index).ok().filter(|index| *index < CONTEXT)?;
         Some((index, Errno::from_raw(half(&self.page, Layout::ERROR))))
     }
 
-    /// Changes the state if it is `from`, and wakes the parked process. Returns whether it has changed the state.
+    /// Changes the state from `from` to `to`, and wakes the parked process. Returns false if the
+    /// state was not `from`.
     pub(super) fn change(&self, from: State, to: State) -> bool {
         let [from, to] = [from, to].map(|state| status_word(state, self.serial));
         let changed = self.page.get()[CLAIM].compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -107,7 +110,7 @@ impl Claim {
         changed
     }
 
-    /// Waits while the request is in that state, for `timeout` at most.
+    /// Waits while the request is in the state `while_in`, for `timeout` at most.
     pub(super) fn wait(&self, while_in: State, timeout: Duration) {
         self.page.wait(status_word(while_in, self.serial), timeout);
     }
@@ -150,7 +153,8 @@ pub(super) struct StartRequest<'a> {
     pub(super) steps: &'a [Step<'static>],
     /// The number of leading arguments of the plan that belong to the sandbox command.
     pub(super) skip: usize,
-    /// Sources that replace the program's descriptors at these numbers, if both refer to the same file.
+    /// Sources that replace the program's descriptors at these numbers. A source replaces a
+    /// descriptor only if both refer to the same file.
     pub(super) handed_on: &'a [(usize, RawFd)],
     /// The program keeps the environment of the parked process.
     pub(super) own_environment: bool,
@@ -212,7 +216,7 @@ pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -
     if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
 }
 
-/// Encodes the request for a parked child with a socket and a page of its own.
+/// Encodes the request to fork a parked child that has its own socket and page.
 pub(super) fn encode_fork(measure: bool) -> Vec<u8> {
     let head = protocol::Request {
         version: protocol::VERSION,
@@ -223,11 +227,11 @@ pub(super) fn encode_fork(measure: bool) -> Vec<u8> {
         program: protocol::NO_SOURCE,
         ..Default::default()
     };
-    // The strings end with a NUL.
+    // The strings of every request end with a NUL.
     [head.as_bytes(), &[0]].concat()
 }
 
-/// Adds strings; returns their length in bytes.
+/// Appends the strings of a list. Returns their length in bytes.
 fn copy<'a>(list: impl Iterator<Item = &'a CStr>, strings: &mut Vec<u8>) -> usize {
     let before = strings.len();
     list.for_each(|string| strings.extend_from_slice(string.to_bytes_with_nul()));
@@ -270,7 +274,8 @@ fn encode_check(kind: CheckKind, path: u32, file: &Identity) -> protocol::Check 
     }
 }
 
-/// Encodes one step; `None` if the owner performs it. `executes`: exec follows.
+/// Encodes one step. `None`: the owner performs the step. `executes`: the parked process then execs
+/// a program.
 fn encode_step(
     index: u16,
     op: &Op<'_>,
@@ -306,7 +311,7 @@ fn encode_step(
             Step { text: text(sets.words().map(u64::to_ne_bytes).as_flattened()), ..step(Code::Capabilities, 0, 0) }
         }
         Op::Announce { .. } => return Ok(None),
-        // `parked` or `call` has covered every other action.
+        // `op.parked()` refuses the remaining actions, or `op.call()` encodes them.
         _ => return Err("unknown"),
     }))
 }
@@ -350,14 +355,14 @@ fn encode_call(index: u16, call: &SystemCall<'_>, strings: &mut Vec<u8>) -> prot
     protocol::Step { op: Code::Call as u16, index, a: call.number as i32, b: kinds, text: length, x, y, z, w }
 }
 
-/// Adds bytes to the strings; returns their offset.
+/// Appends bytes to the strings. Returns their offset.
 fn append(bytes: &[u8], strings: &mut Vec<u8>) -> u32 {
     let at = strings.len() as u32;
     strings.extend_from_slice(bytes);
     at
 }
 
-/// The value of the environment variable that tells a program to park.
+/// Builds the value of the environment variable that tells a program to park.
 pub(super) fn park_variable(value: impl FnMut(ParkField) -> String) -> String {
     ParkField::ALL.map(value).join(":")
 }
@@ -365,8 +370,9 @@ pub(super) fn park_variable(value: impl FnMut(ParkField) -> String) -> String {
 /// A reply of a parked process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply<'a> {
-    /// The process is parked. The names of the variables that it has read, the files that it has loaded, its private
-    /// memory in bytes, and its authority. A forked child has its parent's variables, files and authority.
+    /// The process is parked. It reports the names of the variables that it has read, the files
+    /// that it has loaded, its private memory in bytes, and its authority. A forked child has its
+    /// parent's variables, files and authority.
     Parked { pid: i32, private: u64, variables: Vec<&'a [u8]>, files: Vec<&'a [u8]>, authority: Reported<'a> },
     /// The process cannot be parked.
     Cannot { why: &'a [u8] },

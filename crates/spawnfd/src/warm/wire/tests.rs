@@ -117,7 +117,7 @@ fn each_operation_of_a_plan_has_its_own_step() {
         let step = encode_step(7, op, &mut Vec::new(), true).unwrap().unwrap();
         assert_eq!((step.op, step.index), (*code as u16, 7));
     }
-    // No operation of a plan is encoded as REPLACE.
+    // REPLACE is the only operation that no step of a plan uses.
     let codes = 0..protocol::OP_COUNT as u16;
     let rest: Vec<_> = codes.filter(|&code| all.iter().all(|(known, _)| *known as u16 != code)).collect();
     assert_eq!(rest, [Code::Replace as u16]);
