@@ -4,7 +4,7 @@
 #
 #   kernel/qemu/build.sh [--patches DIR] [--setup] CACHE CONFIG...
 #
-# CACHE      a directory that keeps built kernels and ccache's objects. The script builds a kernel only if CACHE has none
+# CACHE      a directory that keeps built kernels and ccache's objects. Builds a kernel only if CACHE has none
 #            with the same source, patches, configuration, compiler and build.sh.
 # CONFIG     names of config/*.config, joined by + and merged in this order on top of tinyconfig: `base`, `base+debug`
 # --patches  the directory of the patches, applied in order; default kernel/patches. If it has none: Debian's kernel
@@ -71,8 +71,7 @@ place() { # CONFIG: prints the directory of its kernel in the cache
 unpack() {
     [ ! -e "$tree" ] || return 0
     mkdir "$tree"
-    # Leave out large groups of files that no CONFIG compiles. Keep their Kconfig files and Makefiles, because kbuild reads
-    # these.
+    # Leave out large groups of files that no CONFIG compiles. Keep their Kconfig files and Makefiles for kbuild.
     tar -xf "$source" -C "$tree" --strip-components=1 --exclude='*/arch/*/boot/dts/*' --exclude='*/Documentation/devicetree/*' \
         --exclude='*/tools/perf/pmu-events/*' --exclude='*/sound/*.[ch]' --exclude='*/tools/testing/selftests/*/*' \
         $(printf -- '--exclude=*/drivers/%s/*.[ch] ' gpu 'net/*' media infiniband staging iio)

@@ -95,7 +95,7 @@ int main(int argc, char **argv)
 	setenv("HOME", "/tmp", 1);
 	unsetenv("TERM");
 
-	// The kernel passes the words of its command line that it does not know. The command
+	// The kernel passes unknown words of its command line as arguments. The command to run
 	// follows the word `run`.
 	int person = 0;
 	char **command = argv + 1;
