@@ -276,7 +276,7 @@ fn killed_parked_processes_are_replaced() {
         for (mode, started) in BOTH {
             let warm = any(mode, 2);
             let killed = parked();
-            // In Fork mode the zygote counts too.
+            // In Fork mode the zygote is one more parked process.
             let all = if mode == Mode::Fork { 3 } else { 2 };
             assert_eq!(killed.len(), all);
             killed.iter().for_each(|&pid| kill(pid, libc::SIGKILL));
@@ -379,7 +379,7 @@ fn parked_processes_hold_no_descriptor_of_the_host() {
             }
             let look = || {
                 for pid in parked() {
-                    // Since the list was made, the process may have executed a program and ended.
+                    // After the list was made, the process may have executed a program and ended.
                     let Ok(all) = open(pid) else { continue };
                     let all: Vec<_> = all.flatten().flat_map(|entry| fs::read_link(entry.path())).collect();
                     assert!(all.len() <= 8 && !all.iter().any(|target| target == Path::new("/etc/passwd")), "{all:?}");
