@@ -125,7 +125,7 @@ fn umask_nice_and_limits_are_seen() {
     isolated!(|| {
         let lines = differences(&mut changed(|| {
             let limit = libc::rlimit { rlim_cur: 111, rlim_max: 222 };
-            // SAFETY: plain system calls with valid arguments.
+            // SAFETY: the system calls get valid arguments, and change only the forked child.
             unsafe {
                 libc::umask(0o077);
                 libc::nice(5);
@@ -144,7 +144,7 @@ fn umask_nice_and_limits_are_seen() {
 fn mask_dispositions_and_pending_signals_are_seen() {
     isolated!(|| {
         let state = state(&mut changed(|| {
-            // SAFETY: sets are initialised before use; the raised signal is blocked.
+            // SAFETY: the calls read initialised sets, and the raised signal is blocked.
             unsafe {
                 let mut set = std::mem::zeroed();
                 libc::sigemptyset(&raw mut set);

@@ -263,7 +263,7 @@ fn kill(pid: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// The pids of the parked processes. The list leaves out an ended child that shows which clone call created them.
+/// Returns the pids of the parked processes. Other children of this process are left out.
 fn parked() -> Vec<i32> {
     let waits =
         |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "spawnfd-zygote\n");
