@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Prints all state that a program can read, and that is the same in two cold runs.
+# This program prints all state that a program can read and that is the same in two cold runs.
 STATE = r"""
 const fs = require('fs'), os = require('os'), v8 = require('v8');
 const read = (path) => fs.readFileSync(path, 'utf8');
@@ -203,12 +203,12 @@ class Case:
     argv: Sequence[str]
     files: Mapping[str, str] = field(default_factory=dict)
     data: bytes = b""
-    # Additions to the environment of all cases.
+    # These variables are added to the environment that all cases have.
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def flags(self) -> list[str]:
-        """The flags of a process parked for this case."""
+        """The flags that a process must be parked with for this case."""
         flags: list[str] = []
         for word in self.argv[1:]:
             if not word.startswith("-") or word == "-":
