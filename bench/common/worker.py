@@ -13,7 +13,8 @@ from . import probes
 from .errors import BenchError
 from .reference import Reference
 
-# Seconds that children may take to end. spawnfd's guard ends one second after its last tree.
+# Seconds that children may take to end. spawnfd's guard process ends one second after its last
+# tree.
 LINGER = 3.0
 
 Serve = Callable[[dict[str, Any], dict[str, Reference], TextIO], None]
@@ -45,7 +46,8 @@ def run_worker(serve: Serve) -> int:
 
     Any failure is reported as one line {"error": "..."}, with exit status 1.
     """
-    # The driver ends its workers itself. A handler, because the tools would inherit SIG_IGN.
+    # The driver ends its workers itself, so SIGINT has no effect here. With SIG_IGN in place of
+    # this handler, the tools would inherit SIG_IGN.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
