@@ -34,7 +34,7 @@ SUITES = ("launch", "job", "warm")
 
 
 def make(name: str, program: Path, scratch: Path) -> Suite:
-    """A suite by its name."""
+    """Creates a suite by its name."""
     suites: dict[str, Callable[[], Suite]] = {
         "launch": lambda: Launch(program, scratch),
         "job": lambda: Job(scratch),
@@ -92,7 +92,7 @@ def main() -> int:
     parser.add_argument("--scratch", type=Path, required=True, help="an empty directory")
     parser.add_argument("suites", nargs="+", choices=SUITES)
     options = parser.parse_args()
-    # The driver ends its servers itself.
+    # The driver ends its servers itself, so SIGINT has no effect here.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         suites = [make(name, options.program, options.scratch) for name in options.suites]
