@@ -215,8 +215,8 @@ fn running_out_of_descriptors_is_an_error() {
     });
 }
 
-/// Spawns while only 0, 1, 2 and more descriptors are free. Each spawn starts a child or returns an
-/// error, and leaves no descriptor open.
+/// Spawns while no descriptor is free, then while one is, and so on up to 11. Each spawn starts a
+/// child or returns an error, and leaves no descriptor open.
 fn assert_nothing_left_at_each_limit(template: &Template, warm: bool) {
     let null = File::open("/dev/null").expect("it exists");
     let highest =

@@ -149,8 +149,8 @@ fn rlimits_need_prlimit64() {
     });
 }
 
-/// The first child has no sources (descriptors to pass), so it calls no recvmsg. Its success must not
-/// make the library rely on recvmsg.
+/// The first child has no sources (descriptors to pass), so it calls no recvmsg. Its success must
+/// not make the library rely on recvmsg.
 #[test]
 fn recvmsg_refused_after_a_child_without_sources() {
     isolated!(|| {
@@ -316,8 +316,8 @@ fn assert_nothing_foreign_inherited(template: &Template) -> spawnfd::Result<()> 
     Ok(())
 }
 
-/// Without close_range, the child sets close-on-exec on each number that /proc/self/fd lists. Without
-/// /proc, it tries all numbers.
+/// Without close_range, the child sets close-on-exec on each number that /proc/self/fd lists.
+/// Without /proc, it tries all numbers.
 #[test]
 fn no_foreign_descriptor_is_inherited_without_proc() {
     isolated!(|| {

@@ -51,8 +51,8 @@ impl WarmUp {
         self.inside.wait();
     }
 
-    /// Releases all spawns at once. Takes every free number below the library's descriptors, and
-    /// returns these descriptors.
+    /// Releases all spawns at once. Opens descriptors at every free number below the library's, and
+    /// returns the opened descriptors.
     fn release(&self, threads: usize) -> Vec<OwnedFd> {
         self.inside.wait();
         while common::children().len() < threads {

@@ -33,7 +33,8 @@ fn same_as_fork(warm: &Warm, oracle: &Path) {
     State::assert_same(&fork, &ours, &["pid", "mappings", "fds.1.inode", "fds.1.target"]);
 }
 
-/// Says whether the library uses a zygote (a parked process that forks) of the changed thread.
+/// Says whether the library uses the zygote that the changed thread has parked. A zygote is a
+/// parked process that forks.
 #[derive(Clone, Copy)]
 enum After {
     Used,

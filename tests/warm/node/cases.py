@@ -34,7 +34,7 @@ const files = () => fs.readdirSync('/proc/self/fd').map((n) => {
       /flags:\s*(\d+)/.exec(read('/proc/self/fdinfo/' + n))[1]];
   } catch { return [n]; }
 });
-// Repeats while a thread of V8 returns memory: malloc opens a file for that.
+// When a thread of V8 returns memory, malloc opens a file. The loop waits until that file is closed.
 let open = files();
 while (open.some((file) => file[1] === '/proc/sys/vm/overcommit_memory')) open = files();
 show('files', open);
@@ -44,8 +44,8 @@ show('limits', read('/proc/self/limits'));
 show('status', read('/proc/self/status').split('\n').filter((l) =>
   /^(Name|Umask|Sig(?!Q)|Shd|Cap|NoNew|Seccomp|Cpus_allowed:|NSpid|FDSize|THP|Dumpable)/.test(l)
   && !/^(NSpid)/.test(l)));
-// Without the count, since V8 may just have started or ended a thread. Without threads that libc is just starting, with all
-// signals blocked.
+// The list leaves out the number of threads, because V8 may just have started or ended one. It also leaves out threads
+// that libc is just starting, which block all signals.
 const threads = fs.readdirSync('/proc/self/task').flatMap((t) => {
   let status;
   // A thread of V8 may have ended since the directory was listed.
