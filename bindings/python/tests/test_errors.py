@@ -305,13 +305,13 @@ def is_open(number):
     return os.path.lexists(f"/proc/self/fd/{number}")
 
 async def main():
-    # Keeps the descriptors of the event loop, the engine and the guard open throughout.
+    # This job keeps the descriptors of the event loop, the engine and the guard open.
     keeper = await sf.start(["sleep", "60"])
     running = asyncio.create_task(sf.run_async(["sleep", "60"], grace=0))
     for front in FRONTS:
         await front(["true"])
     if sys.argv[1] == "streams":
-        # As in a daemon. The pipes of a run get the lowest free numbers.
+        # A daemon has no stdin, so a pipe of a run may get the number 0.
         os.close(0)
     for front in FRONTS:
         for slot, options in SLOTS.items():

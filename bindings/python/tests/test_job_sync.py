@@ -307,7 +307,7 @@ if sys.argv[2] == "before":
 for thread in threads:
     thread.start()
 if sys.argv[2] == "meanwhile":
-    # stop() would have finished before, without an error.
+    # Here stop() has finished without an error, so the script adds the expected errno.
     failed.append(errno.EBADF)
     take()
 for thread in threads:

@@ -404,8 +404,8 @@ def test_links_to_proc_self_paths(tmp_path: Path, threads: int, refused: tuple[i
         for args, options in table:
             theirs = subprocess.check_output(args, **options)
             assert sf.subprocess.check_output(args, **options) == theirs, (args, options)
-        # Starts by paths to /proc/self are left to the original. Where openat2 cannot detect such
-        # paths, starts by paths with links are left to it, too.
+        # spawnfd leaves a start by a path to /proc/self to the original subprocess. If openat2 is
+        # refused, it cannot detect such paths, and leaves all paths with links to the original.
         stats = sf.stats()
         assert (stats.made, stats.failed) == (2 if refused else 3, 0), stats
         os._exit(0)

@@ -243,7 +243,7 @@ def test_signal_handler_between_any_two_lines() -> None:
                 if event == "line" and len(lines) > reached:
                     handler()
             return trace
-        # Traced by line, so that the handler runs once between any two lines.
+        # trace() sees each line of work(), so the handler runs once between any two lines.
         def work():
             subprocess.call(["true"])
             subprocess.call(["true"], preexec_fn=int)

@@ -29,7 +29,7 @@ asyncio.run(sf.run_async(["true"]))
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
-# Otherwise /proc/self belongs to root.
+# While the process is undumpable, /proc/self belongs to root.
 PR_SET_DUMPABLE = 4
 ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 COMMAND = [sys.argv[1], "-I", "-S", "-c", {BECOME_ROOT!r}]

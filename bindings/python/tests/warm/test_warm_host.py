@@ -86,7 +86,7 @@ CLOSED = """
 warm = new_warm(sys.argv[2], idle=None)
 add(warm, sys.argv[2], "true", 3)
 assert warm.fill(60)
-# Until the keeper thread sleeps.
+# After this pause, the keeper thread sleeps.
 time.sleep(0.3)
 os.closerange(3, 256)
 own = [subprocess.Popen(["sleep", "600"]) for _ in range(40)]

@@ -63,7 +63,7 @@ os.environ.pop("PYTHONPATH")
 warm = new_warm(sys.argv[2])
 add(warm, sys.argv[2], sys.argv[3], 2)
 assert warm.fill(60), warm.stats()
-# Runs in a new process that has nothing of this one.
+# The script LOOK runs in a new process that has no access inherited from this one.
 look = [sys.argv[4], "-c", sys.argv[5], *map(str, running())]
 print(subprocess.check_output(look, cwd="/", text=True, timeout=60), end="")
 print(warm.run([sys.argv[3], "/dev/null"]).started)
