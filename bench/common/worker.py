@@ -53,7 +53,7 @@ def run_worker(serve: Serve) -> int:
         job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
         references = [Reference.from_plain(entry) for entry in job["references"]]
         serve(job, {reference.name: reference for reference in references}, sys.stdout)
-    except Exception as error:  # the driver must learn of any failure, whatever it is
+    except Exception as error:  # the driver must learn of every failure
         kind = "" if isinstance(error, BenchError) else f"{type(error).__name__}: "
         send(sys.stdout, error=f"{kind}{error}")
         return 1

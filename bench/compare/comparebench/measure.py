@@ -67,7 +67,7 @@ class Subject:
         ]
 
     def judge(self, judged: int) -> Judged:
-        """Returns the change with its intervals, and thereby the verdict."""
+        """Returns the change with its intervals."""
         return judge(self.changes(), judged)
 
 

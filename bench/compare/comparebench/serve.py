@@ -97,7 +97,7 @@ def main() -> int:
     try:
         suites = [make(name, options.program, options.scratch) for name in options.suites]
         Server(suites, sys.stdout).run()
-    except Exception as error:  # the driver must learn of any failure, whatever it is
+    except Exception as error:  # the driver must learn of every failure
         send(sys.stdout, error=f"{type(error).__name__}: {error}")
         return 1
     return 0
