@@ -47,7 +47,7 @@ static int builder, template, ring;
 static struct io_uring_sqe *sqes;
 static unsigned *sq_tail, *sq_mask, *sq_array, *cq_head;
 
-// What a method returns: the child's pid, its pidfd, or both. A missing value is negative.
+// The result of a method: the child's pid, its pidfd, or both. A missing value is negative.
 struct started {
 	long pid, pidfd;
 };
