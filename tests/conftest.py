@@ -7,7 +7,7 @@ import os
 def pytest_runtest_logreport(report):
     gathered = os.environ.get("SPAWNFD_SKIPS")
     if report.skipped and gathered and isinstance(report.longrepr, tuple):
-        # A fixture may skip all tests of a file: list the file once.
+        # A fixture may skip all tests of a file. The list then names the file once.
         where = report.nodeid.partition("::")[0] if report.when == "setup" else report.nodeid
         with open(gathered, "a") as skips:
             skips.write(f"SKIP {where} {report.longrepr[2].removeprefix('Skipped: ')}\n")

@@ -1,12 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs in the guest of run-guest.sh, as root: the suites as root and as an unprivileged user, each in its own cgroups.
+# run-guest.sh starts this script as root in its guest. The script runs the suites as root and as an unprivileged user,
+# each in its own cgroups.
 #
 #   tests/in-guest.sh DIRECTORY ACCOUNT...
 #
 # DIRECTORY  has root.list and user.list (the binaries to run), spawnfd-confine and run-binaries.sh
-# root       as root, in a cgroup of root's
-# user       as uid 65534, in a cgroup below one that this user owns, as with systemd's Delegate=yes and DelegateSubgroup=
+# root       an ACCOUNT: root, in a cgroup that root owns
+# user       an ACCOUNT: uid 65534, in a cgroup below one that this user owns, as with systemd's Delegate=yes and
+#            DelegateSubgroup=
 set -eu
 here=$1
 shift
@@ -30,7 +32,7 @@ for account; do
         prefix="$here/spawnfd-confine --user $user --"
         for directory in "$group" "$group/suites"; do
             chown $user:$user "$directory"
-            # The files that the kernel lists as safe to delegate.
+            # The kernel lists the files that are safe to delegate. The user must own them.
             for file in $(cat /sys/kernel/cgroup/delegate); do
                 [ ! -e "$directory/$file" ] || chown $user:$user "$directory/$file"
             done

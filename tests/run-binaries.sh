@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs test binaries, one after the other, and prints the outcome of each, and the output of those that fail.
+# Runs test binaries one after the other. Prints the outcome of each, and the output of each that fails.
 #
 #   tests/run-binaries.sh PREFIX... <BINARIES       (each line has a path and options; runs PREFIX... PATH OPTIONS)
 #
-# Exit status 1 if one fails. SPAWNFD_SUITE_TIME: time limit of each in seconds; by default there is no limit.
+# Exits with status 1 if a binary fails. SPAWNFD_SUITE_TIME is the time limit of each binary in seconds; by default
+# there is no limit.
 # The tests themselves read SPAWNFD_SKIPS and TMPDIR.
 set -eu
 output=${TMPDIR:-/tmp}/output.$$
@@ -12,7 +13,7 @@ trap 'rm -f "$output"' EXIT
 failed=0
 while read -r binary options; do
     begun=$(date +%s) status=0
-    # shellcheck disable=SC2086 # options
+    # shellcheck disable=SC2086 # $options is a list of words
     timeout --kill-after=5 "${SPAWNFD_SUITE_TIME:-0}" "$@" "$binary" $options >"$output" 2>&1 </dev/null || status=$?
     name=$(basename "$binary" | sed 's/-[0-9a-f]*$//')
     printf '%-18s %s\n' "$name" "$(grep '^test result' "$output" | tail -n 1)"

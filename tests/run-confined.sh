@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs test binaries as in Docker, or as an unprivileged user, and prints the outcome of each.
+# Runs test binaries as in Docker, as an unprivileged user, or both. Prints the outcome of each.
 #
 #   tests/run-confined.sh docker|user|both [BINARY...]     (default: every binary of the core, the command and the suites)
 #
@@ -10,8 +10,8 @@
 # both    spawnfd-confine --docker --user 65534
 #
 # The binaries come from `cargo test --no-run --message-format=json`, with the caller's toolchain and CARGO_TARGET_DIR.
-# The confined user must be able to read the target directory. With SPAWNFD_FULL the ignored tests run too: every
-# launcher.
+# The confined user must be able to read the target directory. If SPAWNFD_FULL is set, the ignored tests run
+# too, and therefore every launcher.
 set -eu
 cd "$(dirname "$0")/.."
 user=65534

@@ -1,13 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Runs suites under another kernel, in a guest: those that need cgroup controllers, or that depend on the kernel's age.
+# Runs some suites in a virtual machine (guest) with another kernel: the suites that need cgroup controllers, and those
+# that depend on the kernel's age.
 #
 #   tests/run-guest.sh CACHE [RELEASE...]      (default: bookworm, which has Linux 6.1; bullseye has 5.10; or a kernel image)
 #
-# Tests of cgroups run as root and as an unprivileged user with a delegated cgroup, the others as root (in-guest.sh).
-# The guest is 20 times slower, so only some tests run, and none that gives a program little time (most of complaints).
-# SPAWNFD_SUITES: another selection, for both; `binary=part` runs the tests whose names contain the part.
-# SPAWNFD_GUEST_TIME: time limit of each kernel in seconds. The toolchain and CARGO_TARGET_DIR are the caller's.
+# Tests of cgroups run as root and as an unprivileged user with a delegated cgroup, the others only as root
+# (in-guest.sh). The guest is 20 times slower, so tests that give a program little time do not run (most of complaints).
+# SPAWNFD_SUITES: another selection, for both users; `binary=part` runs the tests whose names contain the part.
+# SPAWNFD_GUEST_TIME: the time limit of each kernel, in seconds.
+# The script uses the caller's toolchain and CARGO_TARGET_DIR.
 set -eu
 cd "$(dirname "$0")/.."
 cache=$1

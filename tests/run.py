@@ -4,10 +4,11 @@
 
     tests/run.py NAME...     the names are the keys of SUITES; `test` and `all` stand for several
 
-Each suite's processes are descendants of this one, which is a sub-reaper. At the suite's end, or at
-its time limit, this process kills the survivors, and the suite has failed. A suite inherits default
-signal dispositions, also below nohup. One run at a time uses a checkout; a second one ends with
-exit status 2. The Makefile sets SPAWNFD_PYTHON, the interpreter of build/venv.
+This process is a sub-reaper, and each suite's processes are its descendants. If a process survives
+the suite's end or its time limit, this process kills it, and the suite fails. A suite inherits
+default signal dispositions, even if nohup started this process. Only one run at a time can use a
+checkout: a second run exits with status 2. The Makefile sets SPAWNFD_PYTHON, the interpreter of
+build/venv.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PYTHON = os.environ.get("SPAWNFD_PYTHON", str(ROOT / "build/venv/bin/python"))
 JOBS = str(2 * (os.cpu_count() or 1))
 PR_SET_CHILD_SUBREAPER = 36
 MINUTE = 60
-# The library's guard stays for up to a second after its last tree.
+# The library's guard process runs on for up to a second after its last tree has ended.
 GRACE_S = 10.0
 # `make test` ends within this time after the build.
 BUDGET_S = 8 * MINUTE
@@ -152,9 +153,9 @@ def wait(awaited: int | None, until: float) -> int | None:
 
 
 def kill_children() -> None:
-    """Kills all children, and the orphans that thereby become children.
+    """Kills all children, and the orphans that become children by that.
 
-    Only this process reaps them, so no pid is reused meanwhile.
+    Only this process reaps them, so no pid is reused before its process is killed.
     """
     while wait(None, time.monotonic() + 0.05) is None:
         for pid in children():
@@ -204,7 +205,7 @@ def run(suite: Suite) -> Outcome:
 def locked() -> bool:
     """Takes the checkout's lock. The kernel releases it when this process ends."""
     LOCK.parent.mkdir(exist_ok=True)
-    # Stays open until this process ends. Suites do not inherit it.
+    # The descriptor stays open until this process ends. Suites do not inherit it.
     lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

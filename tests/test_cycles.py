@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "cycles.py"
 
 
 def cycles(root: Path, files: dict[str, str]) -> list[str]:
-    """The lines that the script prints for a directory with these files, without the count."""
+    """Returns the lines that the script prints for these files, without the count."""
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)

@@ -13,7 +13,7 @@ import pytest
 HERE = Path(__file__).parent
 # A command line that no other test run uses.
 SLEEP = f"sleep {1_000_000 + os.getpid()}"
-# Loads the runner, and replaces its suites and its lock.
+# Loads tests/run.py, and replaces its suites and its lock.
 HEAD = """
 import sys
 from pathlib import Path

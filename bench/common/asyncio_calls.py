@@ -24,7 +24,10 @@ async def call(argv: list[str], cwd: str, env: Mapping[str, str]) -> Answer:
 
 
 def watch_by_pidfd(loop: asyncio.AbstractEventLoop) -> None:
-    """Has Python 3.11 watch children by pidfd. 3.12 does by default; 3.11 uses a thread each."""
+    """Makes Python 3.11 watch children by pidfd.
+
+    By default, 3.11 uses a thread for each child, and 3.12 uses pidfds.
+    """
     if sys.version_info < (3, 12):
         watcher = asyncio.PidfdChildWatcher()
         watcher.attach_loop(loop)

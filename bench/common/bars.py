@@ -25,7 +25,7 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        """met, met narrowly (the interval crosses the bar), missed, or not measured."""
+        """Returns met, met narrowly (the interval crosses the bar), missed, or not measured."""
         if self.ratio is None:
             return "not measured"
         if not _holds(self.ratio["value"], self.op, self.bar):
@@ -39,7 +39,7 @@ def _holds(value: float, op: str, bar: float) -> bool:
 
 
 def load(path: Path = BARS_FILE) -> list[Row]:
-    """The bars, in the file's order."""
+    """Returns the bars, in the order of the file."""
     bars: list[Row] = tomllib.loads(path.read_text(encoding="utf-8"))["bar"]
     for bar in bars:
         if bar["op"] not in ("<=", ">="):
@@ -48,6 +48,6 @@ def load(path: Path = BARS_FILE) -> list[Row]:
 
 
 def judge(bars: Iterable[Row], ratios: Iterable[Row]) -> list[Verdict]:
-    """A verdict for each bar."""
+    """Returns a verdict for each bar."""
     found = {ratio["id"]: ratio for ratio in ratios}
     return [Verdict(ratio=found.get(bar["id"]), **bar) for bar in bars]

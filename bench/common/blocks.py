@@ -14,7 +14,7 @@ Block = TypeVar("Block")
 def random_order(
     calls: Sequence[str], methods: Sequence[str], chooser: random.Random
 ) -> list[tuple[str, str]]:
-    """One round: every call once, in random order, by all methods in random order."""
+    """Returns one round: every call once in random order, each by all methods in random order."""
     return [
         (call, method)
         for call in chooser.sample(calls, len(calls))

@@ -32,7 +32,7 @@ def build(into: Path) -> Path:
 
 
 def call_list(references: Iterable[Reference], env: Mapping[str, str], cwd: Path) -> bytes:
-    """The call list for floor.c: one string per line, after its length, so any byte may occur."""
+    """Returns the call list for floor.c: one string per line, after its length."""
     references = list(references)
     lines: list[bytes] = [b"spawnfd-floor 1"]
 

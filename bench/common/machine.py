@@ -65,7 +65,7 @@ def _package(name: str) -> str:
 
 
 def filesystem_of(path: Path) -> str:
-    """The type of a path's file system, from mountinfo."""
+    """Returns the type of a path's file system, from mountinfo."""
     device = path.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
@@ -79,13 +79,13 @@ def filesystem_of(path: Path) -> str:
 
 
 def _cpu_ticks() -> tuple[int, int]:
-    """Ticks of all CPUs since boot: total, and idle."""
+    """Returns the ticks of all CPUs since boot: total, and idle."""
     fields = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(fields), fields[3] + fields[4]
 
 
 def busy_share() -> float:
-    """The share of the CPUs that other processes use during half a second."""
+    """Returns the share of the CPUs that other processes use during half a second."""
     all_before, idle_before = _cpu_ticks()
     time.sleep(BUSY_SAMPLE_S)
     all_after, idle_after = _cpu_ticks()
@@ -93,7 +93,7 @@ def busy_share() -> float:
 
 
 def machine_is_busy(facts: Mapping[str, object]) -> bool:
-    """Whether other processes used more than BUSY_SHARE of the CPUs when the run began."""
+    """Returns whether other processes used more than BUSY_SHARE of the CPUs when the run began."""
     share = facts.get("busy_before", 0.0)
     return isinstance(share, float) and share > BUSY_SHARE
 
@@ -101,7 +101,7 @@ def machine_is_busy(facts: Mapping[str, object]) -> bool:
 def describe(
     tools: Mapping[str, str], workspace: Path, packages: Iterable[str]
 ) -> dict[str, object]:
-    """The facts that a reader needs to judge or repeat the run."""
+    """Returns the facts that a reader needs to judge or repeat the run."""
     versions = {tool: _first_line(tools[tool], flag) for tool, flag in VERSION_FLAG.items()}
     return {
         "cpu": _field("/proc/cpuinfo", "model name"),

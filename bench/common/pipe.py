@@ -18,7 +18,7 @@ REPLY_DEADLINE_S = 600.0
 
 
 def environment(suite: str) -> dict[str, str]:
-    """This process's environment, with a PYTHONPATH for a suite's Python worker."""
+    """Returns this process's environment, with a PYTHONPATH for a suite's Python worker."""
     paths = [str(BENCH), str(BENCH / suite), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
@@ -65,7 +65,7 @@ class Worker:
             raise
 
     def receive(self, key: str) -> dict[str, Any]:
-        """Reads the next line, which must have `key`. Raises the error of an error line."""
+        """Reads the next line, which must have `key`. If the line reports an error, raises it."""
         deadline = time.monotonic() + REPLY_DEADLINE_S
         while b"\n" not in self._pending:
             left = deadline - time.monotonic()

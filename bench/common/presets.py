@@ -41,7 +41,7 @@ class WorkspacePins:
 
 @dataclass(frozen=True)
 class Definitions:
-    """presets.toml, as read."""
+    """The content of presets.toml."""
 
     workspace: WorkspacePins
     environment: Mapping[str, str]
@@ -50,7 +50,7 @@ class Definitions:
     presets: Mapping[str, Preset]
 
     def members(self, set_name: str) -> tuple[str, ...]:
-        """The presets of a set. A preset's name is a set of one."""
+        """Returns the presets of a set. The name of a preset means a set of one."""
         if set_name in self.sets:
             return self.sets[set_name]
         if set_name in self.presets:
@@ -89,7 +89,7 @@ def load(path: Path = PRESETS_FILE) -> Definitions:
 
 
 def is_elf(path: Path) -> bool:
-    """Whether the file is an ELF program, not a script."""
+    """Returns whether the file is an ELF program, and not a script."""
     try:
         with path.open("rb") as file:
             return file.read(4) == ELF_MAGIC
@@ -98,7 +98,10 @@ def is_elf(path: Path) -> bool:
 
 
 def find_tool(names: Iterable[str], search: Iterable[str]) -> Path | None:
-    """The first executable ELF file with one of these names. Skips shims of version managers."""
+    """Returns the first executable ELF file with one of these names.
+
+    Skips shims of version managers.
+    """
     directories = [entry for path in search for entry in path.split(os.pathsep) if entry]
     for name in names:
         for directory in directories:
@@ -109,7 +112,7 @@ def find_tool(names: Iterable[str], search: Iterable[str]) -> Path | None:
 
 
 def resolve_tools(definitions: Definitions, overrides: Mapping[str, str]) -> dict[str, str]:
-    """A path for each tool: from the overrides, the calls' PATH, or the caller's PATH."""
+    """Returns a path for each tool: from the overrides, the calls' PATH, or the caller's PATH."""
     search = [definitions.environment["PATH"], os.environ.get("PATH", "")]
     paths: dict[str, str] = {}
     for tool, names in definitions.tools.items():
@@ -131,7 +134,7 @@ def resolve_tools(definitions: Definitions, overrides: Mapping[str, str]) -> dic
 
 
 def resolve_argv(argv: Sequence[str], tools: Mapping[str, str]) -> tuple[str, ...]:
-    """argv with tool names replaced by paths: the first word, and names in braces."""
+    """Returns argv with tool names replaced by paths: the first word, and names in braces."""
     words = [tools.get(argv[0], argv[0]), *argv[1:]]
     for tool, path in tools.items():
         words = [word.replace("{" + tool + "}", path) for word in words]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process and of its reaped children."""
+    """Returns the user and system time of this process and of its reaped children."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def children() -> list[str]:
-    """The pids of all children of all threads."""
+    """Returns the pids of all children of all threads."""
     found: list[str] = []
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -24,5 +24,5 @@ def children() -> list[str]:
 
 
 def open_files() -> int:
-    """The count of this process's open descriptors."""
+    """Returns the number of this process's open descriptors."""
     return len(os.listdir("/proc/self/fd"))

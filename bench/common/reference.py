@@ -23,7 +23,7 @@ class Reference:
     stderr: bytes
 
     def difference(self, code: int, stdout: bytes, stderr: bytes) -> str | None:
-        """None if the answer is right, else a description of the difference."""
+        """Returns None if the answer is right, else a description of the difference."""
         if code != self.code:
             return f"exit code {code}, expected {self.code}; stderr {_excerpt(stderr)}"
         for stream, got, expected in (
@@ -35,7 +35,7 @@ class Reference:
         return None
 
     def plain(self) -> dict[str, Any]:
-        """The reference as JSON values, for a worker."""
+        """Returns the reference as JSON values, for a worker."""
         return {
             "name": self.name,
             "argv": list(self.argv),
@@ -46,7 +46,7 @@ class Reference:
 
     @classmethod
     def from_plain(cls, entry: Mapping[str, Any]) -> "Reference":
-        """The inverse of plain()."""
+        """Creates a reference from the result of plain()."""
         return cls(
             name=entry["name"],
             argv=tuple(entry["argv"]),
@@ -72,20 +72,20 @@ def _first_difference(got: bytes, expected: bytes) -> str:
 
 
 def pinned_form(preset: Preset, stdout: bytes) -> bytes:
-    """stdout in the form that the pin hashes."""
+    """Returns stdout in the form that the pin hashes."""
     if preset.pin == "sorted":
         return b"".join(sorted(stdout.splitlines(keepends=True)))
     return stdout
 
 
 def pins_of(preset: Preset, stdout: bytes) -> tuple[int, str]:
-    """Size and sha256 for presets.toml."""
+    """Returns size and sha256 for presets.toml."""
     form = pinned_form(preset, stdout)
     return len(form), hashlib.sha256(form).hexdigest()
 
 
 def answer(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> tuple[int, bytes, bytes]:
-    """The answer by subprocess."""
+    """Returns the answer of a run by subprocess."""
     done = subprocess.run(
         argv, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=60
     )

@@ -35,7 +35,7 @@ class Setting:
     confine: Path | None = None
 
     def worker_command(self, suite: str, name: str, **terms: Any) -> list[str]:
-        """The command of a suite's Python worker. Writes its parameters to a job file."""
+        """Returns the command of a suite's Python worker. Writes its parameters to a job file."""
         job = self.scratch / f"job-{name}.json"
         description = {
             **terms,
@@ -47,7 +47,7 @@ class Setting:
         return [sys.executable, "-m", f"{suite}bench.worker", str(job)]
 
     def floor_command(self, in_flight: int) -> list[str]:
-        """The command of the C floor as a worker. Raises BenchError if it was not built."""
+        """Returns the command of the C floor as a worker. Raises BenchError if it was not built."""
         if self.floor_program is None:
             raise BenchError("the C floor was not built")
         calls = self.scratch / "floor.calls"
@@ -96,7 +96,7 @@ def announce(console: Console, facts: Mapping[str, object], calls: Sequence[int]
 
 def run_program(name: str, program: Callable[[Console], None]) -> int:
     """Runs the program. The exit status is 0 if everything ran and every answer was right."""
-    # Without a terminal the width is unknown.
+    # Without a terminal, the width of the output is unknown.
     console = Console(width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
     try:
         program(console)

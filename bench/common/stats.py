@@ -21,17 +21,20 @@ class Estimate:
     high: float
 
     def ratio(self) -> dict[str, float]:
-        """The figures of a ratio in JSON."""
+        """Returns the figures of a ratio for JSON."""
         return {name: round(number, 4) for name, number in vars(self).items()}
 
     def figures(self, name: str, digits: int) -> dict[str, float]:
-        """The figures of a row in JSON."""
+        """Returns the figures of a row for JSON."""
         ends = {"": self.value, "_low": self.low, "_high": self.high}
         return {f"{name}{end}": round(number, digits) for end, number in ends.items()}
 
 
 def estimate(samples: Sequence[float]) -> Estimate:
-    """The median of the samples, and its percentile-bootstrap interval. Deterministic."""
+    """Returns the median of the samples, and its percentile-bootstrap interval.
+
+    The same samples give the same interval.
+    """
     if not samples:
         raise ValueError("no samples")
     chooser = random.Random(len(samples))
@@ -41,21 +44,21 @@ def estimate(samples: Sequence[float]) -> Estimate:
 
 
 def round_ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """For each round, calls per second of `ours` over `theirs`, from the seconds of one slice."""
+    """Returns calls per second of `ours` over `theirs` for each round, from the seconds."""
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} rounds against {len(theirs)}")
     return [their / our for our, their in zip(ours, theirs, strict=True)]
 
 
 def round_order(names: Sequence[str], number: int) -> list[str]:
-    """The order of round `number`: rotated every second round, and reversed in odd rounds."""
+    """Returns the order of a round: rotated every second round, and reversed in odd rounds."""
     shift = (number // 2) % len(names)
     order = [*names[shift:], *names[:shift]]
     return order[::-1] if number % 2 else order
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
-    """The smallest sample that is at least as large as `share` of the samples."""
+    """Returns the smallest sample that is at least as large as `share` of the samples."""
     if not samples:
         raise ValueError("no samples")
     return sorted(samples)[max(math.ceil(len(samples) * share) - 1, 0)]
@@ -64,9 +67,10 @@ def quantile(samples: Sequence[float], share: float) -> float:
 def tail_ratio(
     over: Sequence[Sequence[float]], under: Sequence[Sequence[float]], share: float
 ) -> Estimate:
-    """The ratio of a quantile over all samples of all blocks. The bootstrap draws whole blocks.
+    """Returns the ratio of a quantile over all samples of all blocks.
 
-    Blocks with the same index were measured one after the other, and are drawn together.
+    The bootstrap draws whole blocks. Blocks with the same index were measured one after the other,
+    and are drawn together.
     """
     if len(over) != len(under):
         raise ValueError(f"{len(over)} blocks against {len(under)}")
@@ -83,7 +87,7 @@ def tail_ratio(
 
 
 class _Tails:
-    """The largest samples of each block: only these can be the quantile of drawn blocks."""
+    """The largest samples of each block. Only these can be the quantile of drawn blocks."""
 
     def __init__(self, blocks: Sequence[Sequence[float]], share: float) -> None:
         self._share = share
@@ -92,10 +96,10 @@ class _Tails:
         self._tails = [sorted(block)[-self._above(most) :] for block in blocks]
 
     def _above(self, size: int) -> int:
-        """How many of `size` sorted samples are at or above the quantile."""
+        """Returns how many of `size` sorted samples are at or above the quantile."""
         return size - max(math.ceil(size * self._share) - 1, 0)
 
     def quantile(self, drawn: Sequence[int]) -> float:
-        """The quantile of all samples of the drawn blocks."""
+        """Returns the quantile of all samples of the drawn blocks."""
         above = self._above(sum(self._sizes[block] for block in drawn))
         return sorted(sample for block in drawn for sample in self._tails[block])[-above]

@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def by_call(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Row]]]:
-    """The methods' titles, and the rows of each call in the methods' order."""
+    """Returns the methods' titles, and the rows of each call in the methods' order."""
     titles = {row["method"]: row["title"] for row in rows}
     found = {(row["call"], row["method"]): row for row in rows}
     calls = dict.fromkeys(row["call"] for row in rows)
@@ -21,7 +21,7 @@ def by_call(rows: Sequence[Row]) -> tuple[list[str], dict[str, list[Row]]]:
 
 
 def bar_table(ratios: Sequence[Row], verdicts: Mapping[str, Verdict]) -> Table:
-    """The ratios and their bars."""
+    """Returns a table of the ratios and their bars."""
     headings = ("Ratio", "Value", "95 %", "Bar", "Verdict")
     table = Table(*headings, title="Ratios and bars", title_justify="left")
     for ratio in ratios:
@@ -37,6 +37,6 @@ def bar_table(ratios: Sequence[Row], verdicts: Mapping[str, Verdict]) -> Table:
 
 
 def show_left_out(console: Console, document: Row) -> None:
-    """Prints the parts that a suite left out, and why."""
+    """Prints the parts that a suite left out, and the reasons."""
     for what, why in document["left_out"].items():
         console.print(f"left out: {what}: {why}", style="yellow", highlight=False)

@@ -35,13 +35,13 @@ def park(
         from spawnfd import Sandbox
 
         options = {"sandbox": Sandbox(prefix), "cwd": cwd}
-    # Node.js needs -e or -p when it starts, which is before it parks.
+    # Node.js must get -e or -p when it starts, which is before it parks.
     args = [word for word in argv[1:2] if word in CODE and is_node(argv[0])]
     warm.add(argv[0], depth=depth, env=env, args=args, **options)
 
 
 def is_node(program: str) -> bool:
-    """Whether the program is Node.js, by its name, as in spawnfd."""
+    """Returns whether the program is Node.js, by its name. spawnfd applies the same rule."""
     return PurePath(program).name in ("node", "nodejs")
 
 

@@ -13,7 +13,8 @@ from . import probes
 from .errors import BenchError
 from .reference import Reference
 
-# Seconds that children may take to end. spawnfd's guard ends one second after its last tree.
+# Seconds that children may take to end. spawnfd's guard process ends one second after its last
+# tree.
 LINGER = 3.0
 
 Serve = Callable[[dict[str, Any], dict[str, Reference], TextIO], None]
@@ -45,13 +46,14 @@ def run_worker(serve: Serve) -> int:
 
     Any failure is reported as one line {"error": "..."}, with exit status 1.
     """
-    # The driver ends its workers itself. A handler, because the tools would inherit SIG_IGN.
+    # The driver ends its workers itself, so SIGINT has no effect here. With SIG_IGN in place of
+    # this handler, the tools would inherit SIG_IGN.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
         references = [Reference.from_plain(entry) for entry in job["references"]]
         serve(job, {reference.name: reference for reference in references}, sys.stdout)
-    except Exception as error:  # the driver must learn of any failure, whatever it is
+    except Exception as error:  # the driver must learn of every failure
         kind = "" if isinstance(error, BenchError) else f"{type(error).__name__}: "
         send(sys.stdout, error=f"{kind}{error}")
         return 1

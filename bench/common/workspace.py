@@ -41,7 +41,7 @@ class Manifest:
 
 
 class _Source:
-    """Repeatable choices. Uses random() only, because Python guarantees its sequence."""
+    """Makes repeatable choices. Uses only random(), because Python guarantees its sequence."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -107,7 +107,7 @@ def _contents(seed: int) -> dict[str, str]:
 
 
 def _pending(files: dict[str, str]) -> dict[str, str]:
-    """The changes after the commit: three edits and a new file."""
+    """Returns the changes after the commit: three edits and a new file."""
     changed: dict[str, str] = {}
     for path in ("src/core/module_03.py", "src/wire/module_07.py"):
         changed[path] = files[path].replace("        total = ", "        total = 1 + ", 2)
@@ -167,7 +167,8 @@ def generate(root: Path, pins: WorkspacePins, git: str) -> Manifest:
     _git(root, "config", "gc.auto", "0", epoch=pins.epoch, git=git)
     _git(root, "add", "--all", epoch=pins.epoch, git=git)
     _git(root, "commit", "--quiet", "--message=start", epoch=pins.epoch, git=git)
-    # One second later, so that git notices an edit that keeps the length of a file.
+    # The changed files are one second newer, so that git notices an edit that keeps a file's
+    # length.
     _write(root, _pending(files), pins.epoch + 1)
     _settle_directories(root, pins.epoch)
     return describe(root, git)

@@ -24,7 +24,7 @@ from comparebench.measure import Plan, Subject
 pytestmark = pytest.mark.timeout(120)
 FAST = Plan(passes=6, session_s=0, again_s=0, deadline_s=60)
 
-# A server that reports 100 us, times a factor for each id, with some noise.
+# This server reports 100 us, times a factor for each id, with some noise.
 FAKE = """
 import json, random, sys
 factors = json.loads(sys.argv[1])
@@ -172,7 +172,7 @@ def test_fake_servers_end_to_end() -> None:
     assert ratios["worse"]["verdict"] == "slower"
     assert ratios["worse"] == ratios["worse2"] | {"id": "worse"}
     assert 1.09 < ratios["worse"]["value"] < 1.11
-    # Ids of one quantity are judged once.
+    # Several ids of one quantity are judged only once.
     assert document["judged"] == 3
     assert document["left_out"] == {
         "gone": "only in the base build",

@@ -206,7 +206,7 @@ def test_heartbeat_sees_every_tick_of_a_stall(loop_name: str) -> None:
 
 @pytest.fixture
 def worker(setting: Setting, request: pytest.FixtureRequest) -> Iterator[Worker]:
-    """A worker for the task in the test's parameter."""
+    """Yields a worker for the task in the test's parameter."""
     task: Task = request.param
     with measure.workers(setting, task) as workers:
         yield workers[task.methods[0].name]

@@ -47,7 +47,7 @@ static int builder, template, ring;
 static struct io_uring_sqe *sqes;
 static unsigned *sq_tail, *sq_mask, *sq_array, *cq_head;
 
-// The result of a method: the pid or the pidfd with which to wait.
+// The result of a method: the child's pid, its pidfd, or both. A missing value is negative.
 struct started {
 	long pid, pidfd;
 };
@@ -92,7 +92,8 @@ static struct started run(int fd, struct spawn_args *args)
 	return (struct started){-1, syscall(__NR_pidfd_spawn_run, fd, args, sizeof(*args))};
 }
 
-// Uses an empty builder: the call has all settings, and the child gets only what they name.
+// Runs a builder that has no settings, because the call passes them all. The child gets only
+// descriptor 1.
 static struct started by_pristine(void)
 {
 	struct spawn_action actions[] = {{.type = SPAWN_ACTION_DUP2, .fd = 1, .newfd = 1}};

@@ -37,7 +37,7 @@ NOT_MEASURED = [
     "mitigations against speculation, which are off in the guest",
     "differences below 1 %, which the same path shows at different points of one boot",
 ]
-# The count of rounds for each kind of parent.
+# The number of rounds for each kind of parent.
 PARENTS = {"small": 41, "fds10000": 21, "touched1g": 5}
 DYNAMIC = {
     "true": ["/bin/true"],
@@ -92,7 +92,7 @@ RATIOS = (
 
 
 def call(*command: str | Path) -> str:
-    """The command's output. Exits this program if the command fails."""
+    """Runs a command and returns its output. Exits this program if the command fails."""
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"bench-kernel: {command[0]}: exit status {done.returncode}\n{done.stdout}")
@@ -102,8 +102,8 @@ def call(*command: str | Path) -> str:
 def with_entry(program: Path, code: bytes, copy: Path) -> None:
     """Copies a program, and replaces the code at its entry point.
 
-    Before the entry point, the dynamic loader has done all its work, and the libraries'
-    constructors have run.
+    When the copy reaches its entry point, the dynamic loader has done all its work, and the
+    libraries' constructors have run.
     """
     image = bytearray(program.read_bytes())
     entry, headers = struct.unpack_from("<QQ", image, 24)
@@ -144,7 +144,7 @@ def prepare(kernel: Path, root: Path, scratch: Path) -> list[str]:
 
 
 def rounds_of(parent: str, scale: float) -> int:
-    """The count of rounds in a parent."""
+    """Returns the number of rounds that `measure` does for this parent."""
     return max(3, round(PARENTS[parent] * scale))
 
 
@@ -168,7 +168,7 @@ def measure(
 def collect(
     lines: Iterable[str], scale: float
 ) -> dict[tuple[str, str, str], dict[str, list[float]]]:
-    """Samples by parent, child and method, in the order of rounds.
+    """Returns the samples by parent, child and method, in the order of rounds.
 
     Raises BenchError if a line is malformed, or a round has no sample.
     """
@@ -191,7 +191,7 @@ def collect(
 
 
 def ratio_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> list[Row]:
-    """The ratios of which both sides were measured."""
+    """Returns the ratios of RATIOS for which both methods were measured."""
     rows = []
     for ratio in RATIOS:
         over = samples.get((ratio.parent, ratio.child, ratio.over))
@@ -212,7 +212,7 @@ def ratio_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> l
 
 
 def cell_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> list[Row]:
-    """Medians in thousands of instructions, and of the minor faults in the child's life."""
+    """Returns the medians of instructions (in thousands) and of the child's minor faults."""
     rows = []
     for (parent, child, method), cell in samples.items():
         row: Row = {"parent": parent, "child": child, "method": method}
@@ -228,7 +228,7 @@ def cell_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> li
 
 
 def show(rows: Iterable[Row], ratios: Iterable[Row]) -> None:
-    """Prints the table, and the ratios with their bars."""
+    """Prints the medians, the ratios, and whether each ratio meets its bar."""
     print("\nThousands of instructions (QEMU -icount, not time), medians: first / whole life;")
     print("and minor faults in that life")
     for row in rows:
@@ -245,7 +245,7 @@ def show(rows: Iterable[Row], ratios: Iterable[Row]) -> None:
 
 
 def main() -> int:
-    """The exit status is 0 if all methods that the kernel has were measured."""
+    """Runs the benchmark. Exits with an error if samples are missing or malformed."""
     parser = argparse.ArgumentParser(prog="bench-kernel", description=__doc__)
     parser.add_argument("--cache", type=Path, required=True, help="of kernel/qemu/build.sh")
     parser.add_argument("--patches", type=Path, default=PROJECT / "kernel" / "patches")

@@ -12,7 +12,7 @@ from common import bars
 from common.errors import BenchError
 
 pytestmark = pytest.mark.timeout(300)
-SCALE = 0.2  # as with QUICK=1
+SCALE = 0.2  # the scale that QUICK=1 selects
 
 
 def _lines(first: dict[tuple[str, str, str], int], faults: int = 44) -> Iterator[str]:

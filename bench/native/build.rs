@@ -7,7 +7,7 @@ use std::process::Command;
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    // Always -O2: a debug build must not slow the baselines.
+    // The baselines always use -O2, because a debug build must not slow them.
     cc::Build::new()
         .file("baseline/baseline.c")
         .opt_level(2)
@@ -15,7 +15,7 @@ fn main() {
         .flag("-std=gnu11")
         .compile("spawnfd_baseline");
 
-    // The programs get a directory of their own, because PATH ends with it.
+    // The programs are in their own directory, because PATH ends with it.
     let programs = out.join("programs");
     std::fs::create_dir_all(&programs).expect("a directory under OUT_DIR");
     let first = programs.join("spawnfd-first-instruction");

@@ -169,7 +169,7 @@ def test_call_that_writes_to_stderr_is_no_reference(tmp_path: Path) -> None:
 
 
 def test_leftover_children_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children that end soon, such as a guard, are no error."""
+    """Children that end soon, such as a guard process, are no error."""
     with subprocess.Popen(["sleep", "0.2"]) as ending:
         reaper = threading.Thread(target=ending.wait)
         reaper.start()

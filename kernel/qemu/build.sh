@@ -1,17 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# Builds kernels from Debian's linux-source-6.12 with this project's patches, and prints a directory for each.
+# Builds kernels from Debian's linux-source-6.12 with this project's patches. Prints a directory for each kernel.
 #
 #   kernel/qemu/build.sh [--patches DIR] [--setup] CACHE CONFIG...
 #
-# CACHE      a directory; it keeps what was built, by the content of source, patches, configuration and compiler, and
-#            ccache's objects. Without it the same is built anew.
+# CACHE      a directory that keeps built kernels and ccache's objects. Builds a kernel only if CACHE has none
+#            with the same source, patches, configuration, compiler and build.sh.
 # CONFIG     names of config/*.config, joined by + and merged in this order on top of tinyconfig: `base`, `base+debug`
-# --patches  *.patch there are applied in order; kernel/patches by default. None: the kernel as Debian has it
-# --setup    only installs what is missing: Debian packages, and the source where nothing else has it
+# --patches  the directory of the patches, applied in order; default kernel/patches. If it has none: Debian's kernel
+# --setup    only installs missing Debian packages, among them the kernel source
 #
-# A printed directory holds bzImage, config, and of the patched source what tests need: include/ (the exported headers) and
-# tools/ (kselftest's harness); where checkpatch is: scripts/.
+# A printed directory holds bzImage, System.map, config, the exported headers (include/), kselftest's harness (tools/),
+# and checkpatch (scripts/).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 patches=$here/../patches setup=
@@ -29,7 +29,7 @@ package=linux-source-6.12
 source=/usr/src/$package.tar.xz
 
 missing=
-need() { # command or file, package
+need() { # COMMAND-OR-FILE PACKAGE: adds PACKAGE to $missing if COMMAND-OR-FILE is missing
     command -v "$1" >/dev/null 2>&1 || [ -e "$1" ] || missing="$missing $2"
 }
 need "$source" $package
@@ -60,18 +60,18 @@ cache=$(cd "$cache" && pwd)
 series=$(find "$patches" -maxdepth 1 -name '*.patch' ! -name '0000-*' 2>/dev/null | sort)
 # shellcheck disable=SC2086 # a list of files
 common=$({ sha256sum <"$source" && cat $series /dev/null "$0" && cc --version && ld --version; } | sha256sum)
-place() { # CONFIG; where its kernel is kept
+place() { # CONFIG: prints the directory of its kernel in the cache
     files=$(echo "$1" | tr + '\n' | sed "s|.*|$here/config/&.config|")
     # shellcheck disable=SC2086
     key=$({ echo "$common" && cat $files; } | sha256sum | cut -c 1-16)
     echo "$cache/$1-$key"
 }
 
-# Unpacks and patches the source in $tree, once.
+# Unpacks and patches the kernel source in $tree. Does nothing if $tree exists.
 unpack() {
     [ ! -e "$tree" ] || return 0
     mkdir "$tree"
-    # Most files are nothing to this configuration, but its Kconfig and Makefiles are read.
+    # Leave out large groups of files that no CONFIG compiles. Keep their Kconfig files and Makefiles for kbuild.
     tar -xf "$source" -C "$tree" --strip-components=1 --exclude='*/arch/*/boot/dts/*' --exclude='*/Documentation/devicetree/*' \
         --exclude='*/tools/perf/pmu-events/*' --exclude='*/sound/*.[ch]' --exclude='*/tools/testing/selftests/*/*' \
         $(printf -- '--exclude=*/drivers/%s/*.[ch] ' gpu 'net/*' media infiniband staging iio)
@@ -80,13 +80,13 @@ unpack() {
     done
 }
 
-# Adds fragments to a configuration; the last word on a name holds.
+# Adds fragments to a configuration. If several lines set the same option, the last line wins.
 merge() { # .config, fragments
     cat "$@" | tac | awk '{ name = $0; sub(/^# CONFIG_/, "CONFIG_", name); sub(/[ =].*/, "", name) } name ~ /^CONFIG_/ && !seen[name]++' |
         tac >"$1.merged" && mv "$1.merged" "$1"
 }
 
-# Whether a configuration has every line of the fragments.
+# Fails if a configuration lacks a line of the fragments.
 check() { # .config, fragments
     result=$1
     shift
@@ -99,9 +99,10 @@ check() { # .config, fragments
     done
 }
 
-# The kernel of a CONFIG, put into the cache in one step.
+# Builds the kernel of CONFIG, the first argument. Moves the complete result to the second, so that no directory in the
+# cache is ever incomplete.
 build() {
-    object=$tree/build # Below the source, so that paths are relative and ccache's objects serve again.
+    object=$tree/build # Below the source, so that the compiler gets relative paths and ccache can reuse objects.
     entry=$tree.entry
     rm -rf "$object" "$entry"
     mkdir "$object" "$entry"
@@ -112,7 +113,7 @@ build() {
         eval "$make -s tinyconfig" && merge "$object/.config" $fragments && eval "$make -s olddefconfig" &&
             check "$object/.config" $fragments && eval "$make -s bzImage headers"
     } >"$tree.log" 2>&1 </dev/null || { echo "build: $1 does not build:" >&2 && tail -n 40 "$tree.log" >&2 && exit 1; }
-    # KASAN makes frames of drivers larger than the kernel's own limit.
+    # Fail on compiler warnings, except one: KASAN makes some stack frames larger than the kernel's limit.
     ! grep -E '(warning|Warning):' "$tree.log" | grep -v 'Wframe-larger-than' >&2 || { echo "build: $1: warnings" >&2 && exit 1; }
     mkdir -p "$entry/tools" "$entry/scripts" "$entry/include"
     cp "$object/arch/x86/boot/bzImage" "$object/System.map" "$entry"
@@ -125,12 +126,12 @@ build() {
 
 export CCACHE_DIR="$cache/ccache" CCACHE_MAXSIZE=1500M CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=time_macros
 export KBUILD_BUILD_TIMESTAMP='2020-01-01 00:00:00 UTC' KBUILD_BUILD_USER=spawnfd KBUILD_BUILD_HOST=guest KBUILD_BUILD_VERSION=1
-tree=${SPAWNFD_KERNEL_TREE:-$cache/tree} # A few gigabytes while it builds; not to be shared by two caches.
+tree=${SPAWNFD_KERNEL_TREE:-$cache/tree} # Takes 2 GB during a build. Two caches must not share it.
 find "$cache" -maxdepth 1 -name 'base*-????????????????' -mtime +30 -exec rm -rf {} +
 for config; do
     where=$(place "$config")
     if [ ! -d "$where" ]; then
-        # One at a time: they share the tree. What an interrupted one has left goes first.
+        # All builds of a cache share $tree, so a lock allows one at a time. Remove what an interrupted build has left.
         exec 9>"$cache/lock"
         flock 9
         if [ ! -d "$where" ]; then

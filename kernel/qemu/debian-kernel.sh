@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# Prints the path of a Debian release's kernel, which is downloaded once, checked by apt, and unpacked, not installed.
+# Prints the path of a Debian release's kernel. If CACHE lacks that kernel, the script downloads the package with apt,
+# which checks its signature, and unpacks the package without installing it.
 #
 #   kernel/qemu/debian-kernel.sh RELEASE CACHE
 #
 # RELEASE  bookworm (Linux 6.1) or bullseye (5.10)
-# CACHE    a directory; it keeps one file for each release and version, and what is there is taken. To get a newer one, remove it.
+# CACHE    a directory that keeps one file for each release and version. To get a newer version, remove the old file.
 set -eu
 release=$1
 cache=$2
@@ -20,7 +21,7 @@ if [ -z "$found" ]; then
     keys=signed-by=/usr/share/keyrings/debian-archive-keyring.gpg
     printf '%s\n' "deb [$keys] http://deb.debian.org/debian $release main" \
         "deb [$keys] http://deb.debian.org/debian-security $release-security main" >"$scratch/sources"
-    # Of this machine's apt only its network settings.
+    # apt uses this machine's network settings, but its own sources, package lists and caches.
     apt="-qq -o Dir::Etc::SourceList=$scratch/sources -o Dir::Etc::SourceParts=- -o Dir::State::Lists=$scratch/lists
         -o Dir::State::Status=/dev/null -o Dir::Cache=$scratch -o APT::Sandbox::User= -o Acquire::Languages=none"
     # shellcheck disable=SC2086 # words

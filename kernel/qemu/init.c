@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The first process of a guest: mounts what programs expect, runs one command,
-// says how it ended, and powers off.
+// The first process of a guest. Mounts the usual file systems, runs one command, reports its exit
+// status, and ends the guest.
 //
-// boot.sh gives it three serial ports: the kernel's console, the command's
-// output, and one for the line `exit N`. It is a static program that needs
-// nothing of the root file system, so that kernels can be booted with next to
-// nothing in it.
+// The guest has three serial ports: one for the kernel's console, one for the command's output,
+// and one on which this program reports the line `exit N`. The program is static, so it runs even
+// if the root file system is almost empty.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +33,7 @@ static const struct {
 	{"cgroup2", "/sys/fs/cgroup", "", MS_NOSUID | MS_NODEV | MS_NOEXEC},
 };
 
-// A serial port; a raw one passes bytes on as they are.
+// Opens a serial port. If raw is set, the terminal driver does not change the bytes.
 static int port(const char *path, int raw)
 {
 	int fd = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -50,9 +49,9 @@ static int port(const char *path, int raw)
 	return fd;
 }
 
-// Runs the command, in a session of its own, and reaps whatever orphans come to
-// this process. The command's exit status, as shells give it. For a person the
-// port is a terminal, and the session's.
+// Runs the command in a new session and waits for it. Also reaps orphans, whose parent is now this
+// process. Returns the command's exit status, or 128 plus the signal that killed it. If `person` is
+// set, `output` is also the command's standard input and its session's controlling terminal.
 static int run(char **command, int output, int person)
 {
 	pid_t pid = fork();
@@ -82,7 +81,7 @@ int main(int argc, char **argv)
 	umask(022);
 	for (size_t i = 0; i < sizeof mounts / sizeof *mounts; i++) {
 		mkdir(mounts[i].target, 0755);
-		// A kernel without one of them is no failure: the command finds out.
+		// Continue if the kernel lacks a file system. The command may not need it.
 		if (mount(mounts[i].type, mounts[i].target, mounts[i].type, mounts[i].flags,
 			  mounts[i].options) != 0)
 			fprintf(stderr, "init: %s: %s\n", mounts[i].target, strerror(errno));
@@ -90,13 +89,14 @@ int main(int argc, char **argv)
 	symlink("/proc/self/fd", "/dev/fd");
 	mkdir("/tmp", 01777);
 	chmod("/tmp", 01777);
-	// As systemd has it; the kernel's own hard limit is 4096.
+	// Set the limits that systemd sets. The kernel's default hard limit is 4096.
 	setrlimit(RLIMIT_NOFILE, &(struct rlimit){1024, 524288});
 	setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
 	setenv("HOME", "/tmp", 1);
 	unsetenv("TERM");
 
-	// Words that the kernel did not know come before.
+	// The kernel passes unknown words of its command line as arguments. The command to run
+	// follows the word `run`.
 	int person = 0;
 	char **command = argv + 1;
 	while (*command && strcmp(*command, "run") != 0)
@@ -113,8 +113,8 @@ int main(int argc, char **argv)
 	} else {
 		fprintf(stderr, "init: no ports, or no command\n");
 	}
-	// Without ACPI there is no powering off; with QEMU's -no-reboot this is the
-	// same.
+	// A kernel without ACPI cannot power off. QEMU runs with -no-reboot, so a reboot ends the
+	// guest.
 	reboot(RB_AUTOBOOT);
 	return 1;
 }

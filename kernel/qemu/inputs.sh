@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# Prints a hash of what `make test-kernel` tests: the series, its launcher, and the suites that it boots.
-# `make test-kernel` writes it to kernel/tested-inputs when it passes; .ci/run compares.
+# Prints a hash of the files that `make test-kernel` tests: the kernel series, the library code that uses the series,
+# and the test suites that run in the guest. If `make test-kernel` passes, it writes the hash to kernel/tested-inputs.
+# .ci/run compares that file with the current hash.
 set -eu
 cd "$(dirname "$0")/../.."
 git ls-files -z --cached --others --exclude-standard -- kernel ':!kernel/tested-inputs' \

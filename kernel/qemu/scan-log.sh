@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# Prints what in a kernel's messages tells of a fault in the kernel, with the lines after it; exit status 1 if there is any.
+# Prints each message in a kernel's log that reports a fault in the kernel, and the 30 lines after it. The exit status
+# is 1 if there is such a message.
 #
 #   kernel/qemu/scan-log.sh FILE
 set -eu

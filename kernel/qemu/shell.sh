@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# Boots the series' kernel with a shell in this terminal: the usual tools, the spawnfd command, the selftests in /selftests.
+# Boots the patched kernel with a shell in this terminal. The guest has common tools, the spawnfd command, and the
+# selftests in /selftests.
 #
 #   kernel/qemu/shell.sh CACHE SPAWNFD
 #
-# SPAWNFD  the command, built. Leaving the shell ends the guest; what was changed there is gone.
+# SPAWNFD is the path of the built spawnfd command. The guest ends with the shell. Its file system is in memory, so
+# changes to files are lost.
 set -eu
 cd "$(dirname "$0")/../.."
 kernel=$(kernel/qemu/build.sh "$1" base)

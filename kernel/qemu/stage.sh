@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# Puts programs of this machine, with the libraries they load, into a directory that is to be a guest's root file system.
+# Copies programs of this machine, and the shared libraries that they load, into a directory. The directory becomes a
+# guest's root file system.
 #
 #   kernel/qemu/stage.sh ROOT FILE...
 #
-# Each stands there under the path it has here, without debug information; the directory may be used again.
+# Each file has the same path in the guest as on this machine, and no debug information. If ROOT already has files, the
+# script copies only newer ones.
 set -eu
 root=$1
 shift

@@ -1,13 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# Builds the series' kernels, boots each in QEMU, and runs the selftests there; checks the patches' style before.
+# Builds two kernels with the series, boots each in QEMU, and runs the selftests there. First checks the patches' style.
 #
 #   kernel/qemu/test-kernel.sh CACHE
 #
-# plain: all tests but the faults. debug (KASAN, lockdep, kmemleak, fault injection): those in which most can be done wrong with memory and
-# locks, the faults, the stress for two minutes of the guest's time, and a look for leaks. SPAWNFD_TESTS: others, for both, say `exec events`. SPAWNFD_KERNELS: one of the two alone.
-# SPAWNFD_PATCHES: another directory than kernel/patches. SPAWNFD_SKIPS: a file that skips are added to. The kernels' messages stay in
-# build/kernel/*.log.
+# The plain kernel runs all tests except `faults`. The debug kernel has KASAN, lockdep, kmemleak and fault injection. It
+# runs `faults`, the tests of code with the most risk of memory and locking errors, and `stress` for two minutes of
+# guest time. It then scans for memory leaks. The kernels' messages are kept in build/kernel/*.log.
+#
+# Environment variables:
+#
+# SPAWNFD_TESTS    the tests that both kernels run, for example `exec events`
+# SPAWNFD_KERNELS  the kernel to test: `plain` or `debug`
+# SPAWNFD_PATCHES  a directory of patches that replaces kernel/patches
+# SPAWNFD_SKIPS    a file to which the script appends the skipped tests
 set -eu
 cd "$(dirname "$0")/../.."
 cache=$1
@@ -23,7 +29,7 @@ failed=0
 for name in ${SPAWNFD_KERNELS:-plain debug}; do
     case $name in
     plain) config=base memory=1024 seconds=10 limit=2700 tests=$everything ;;
-    # Of the others each takes minutes there.
+    # Each test that this list leaves out takes minutes on the debug kernel.
     debug) config=base+debug memory=3072 seconds=130 limit=5400 tests="builder actions confine places limits heads ahead uring async faults stress" ;;
     *) echo "test-kernel: no kernel $name" >&2 && exit 2 ;;
     esac
@@ -44,8 +50,8 @@ export SPAWN_STRESS_SECONDS=$seconds
 status=\$?
 leaks=/sys/kernel/debug/kmemleak
 if [ -e \$leaks ]; then
-    # Objects that an RCU grace period or a list still refers to are no leak. An object that is still
-    # reported after half a minute of scans is one.
+    # kmemleak may report an object that the kernel will free after an RCU grace period. An object is a leak if
+    # kmemleak still reports it after half a minute of scans.
     echo scan >\$leaks
     for again in 1 2 3 4 5; do
         sleep 6 && echo scan >\$leaks

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The program that is executed, and the child's initial state: paths, searches, scripts,
- * descriptors, arguments; failures. */
+/* Tests how the kernel finds and executes the program, and what the program starts with: paths,
+ * searches, scripts, descriptors, arguments, and the errors of exec. */
 #include "spawn_test.h"
 #include <pthread.h>
 #include "kselftest_harness.h"
@@ -56,8 +56,8 @@ FIXTURE_TEARDOWN(exec)
 		}                                                                                  \
 	} while (0)
 
-/* Whatever exec says comes back, and of the child nothing is left: no zombie, no SIGCHLD, no
- * descriptor. */
+/* The call returns every error of exec. Nothing of the child remains: no zombie, no
+ * SIGCHLD, no descriptor. */
 TEST_F_TIMEOUT(exec, failures, TIMEOUT)
 {
 	static const struct {
@@ -106,11 +106,11 @@ TEST_F_TIMEOUT(exec, failures, TIMEOUT)
 	}
 }
 
-/* After exec's point of no return: the program's loader is not to be had. */
+/* The call also returns an error that occurs after exec's point of no return. */
 TEST_F_TIMEOUT(exec, fails_late, TIMEOUT)
 {
-	/* An ELF header with a segment that cannot be mapped: the old program would be gone by
-	 * then. */
+	/* exec cannot map this segment. It finds that out only after it has discarded the old
+	 * memory, so execve() would kill the process. */
 	struct {
 		unsigned char ident[16];
 		__u16 type, machine;
@@ -187,7 +187,7 @@ TEST_F_TIMEOUT(exec, scripts, TIMEOUT)
 TEST_F_TIMEOUT(exec, by_descriptor, TIMEOUT)
 {
 	int opened = open(child_path, O_PATH | O_CLOEXEC);
-	int path = fcntl(opened, F_DUPFD_CLOEXEC, 100); /* which start() does not use again */
+	int path = fcntl(opened, F_DUPFD_CLOEXEC, 100); /* a number that start() does not use */
 	int file = open(child_path, O_RDONLY | O_CLOEXEC);
 	int script, null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	char text[PATH_MAX + 64];
@@ -200,7 +200,8 @@ TEST_F_TIMEOUT(exec, by_descriptor, TIMEOUT)
 	ASSERT_EQ(0, SET(SET_FD, EXEC_FD, NULL, path));
 	RUN(0);
 	HAS("exe=%s", child_path);
-	/* The number, not the file: what it is at the run. */
+	/* The builder keeps the number, not the file.
+	 * A run uses the file that the number has then. */
 	ASSERT_EQ(path, dup3(null, path, O_CLOEXEC));
 	RUN(0);
 	EXPECT_RUN(-EACCES, self->it.failed);
@@ -210,7 +211,8 @@ TEST_F_TIMEOUT(exec, by_descriptor, TIMEOUT)
 	ASSERT_EQ(0, SET(SET_FD, EXEC_FD, NULL, INT_MAX));
 	RUN(0);
 	EXPECT_RUN(-EBADF, SPAWN_FAILED_SETUP);
-	/* A script's interpreter cannot open what the child has not. */
+	/* The child does not have the script's descriptor, so the interpreter cannot
+	 * open /dev/fd/N. */
 	snprintf(text, sizeof(text), "#!%s args\n", child_path);
 	write_file("script", text, 0755);
 	script = open("script", O_RDONLY | O_CLOEXEC);
@@ -218,7 +220,7 @@ TEST_F_TIMEOUT(exec, by_descriptor, TIMEOUT)
 	RUN(0);
 	EXPECT_RUN(-ENOENT, SPAWN_FAILED_EXEC);
 	EXPECT_NO_CHILD();
-	/* A path takes its place, and it a path's. */
+	/* A builder has one program: setting PATH replaces EXEC_FD. */
 	ASSERT_EQ(0, SET(SET_STRING, PATH, child_path, 0));
 	RUN(0);
 	HAS("execfn=%s", child_path);
@@ -243,7 +245,8 @@ TEST_F_TIMEOUT(exec, search, TIMEOUT)
 	RUN(0);
 	HAS("execfn=two/tool");
 	HAS("comm=tool");
-	/* One that may not be executed is passed over, but not forgotten. */
+	/* The search skips a file that may not be executed.
+	 * If it finds no other file, the error is EACCES. */
 	copy_file(child_path, "one/tool", 0644);
 	RUN(0);
 	HAS("execfn=two/tool");
@@ -253,7 +256,8 @@ TEST_F_TIMEOUT(exec, search, TIMEOUT)
 	ASSERT_EQ(0, SET(SET_STRING, NAME, "directory", 0));
 	RUN(0);
 	EXPECT_RUN(-EACCES, SPAWN_FAILED_EXEC);
-	/* An empty element is the working directory, which actions may change. */
+	/* An empty element of the search path means the working directory, which actions
+	 * may change. */
 	copy_file(child_path, "tool", 0755);
 	ASSERT_EQ(0, SET(SET_STRING, NAME, "tool", 0));
 	ASSERT_EQ(0, SET(SET_STRING, SEARCH_PATH, "missing:", 0));
@@ -262,11 +266,12 @@ TEST_F_TIMEOUT(exec, search, TIMEOUT)
 	HAS("comm=tool");
 	RUN(0, {ACTION(CHDIR), .arg = ADDRESS("one")});
 	EXPECT_RUN(-EACCES, SPAWN_FAILED_EXEC);
-	/* Nothing is handed to a shell. */
+	/* The call fails if the file's format is unknown.
+	 * execvp() would run the file with /bin/sh. */
 	write_file("tool", "neither this nor that\n", 0755);
 	RUN(0);
 	EXPECT_RUN(-ENOEXEC, SPAWN_FAILED_EXEC);
-	/* With a slash it is a path. */
+	/* If the name contains a slash, the kernel uses it as a path and does not search. */
 	ASSERT_EQ(0, SET(SET_STRING, NAME, "./tool", 0));
 	RUN(0);
 	EXPECT_RUN(-ENOEXEC, SPAWN_FAILED_EXEC);
@@ -291,7 +296,8 @@ TEST_F_TIMEOUT(exec, arguments, TIMEOUT)
 	HAS("env=A=1");
 	HAS("env=B=");
 	HAS("env=no equals");
-	/* Given instead. */
+	/* argv and envp of spawn_args replace the configured ones.
+	 * Bad pointers and an empty argv are errors. */
 	struct spawn_args args = make_args(NULL, 0);
 	args.argv = ADDRESS(STRINGS("child", "exit", "0"));
 	args.envp = BAD_ADDRESS;
@@ -305,10 +311,10 @@ TEST_F_TIMEOUT(exec, arguments, TIMEOUT)
 	EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args)));
 }
 
-/* As many as exec takes, and one more. */
+/* exec accepts arguments up to its limits. The call returns E2BIG for larger ones. */
 TEST_F_TIMEOUT(exec, large_arguments, TIMEOUT)
 {
-	const size_t page = 4096, most = 32 * page; /* MAX_ARG_STRLEN, with its NUL */
+	const size_t page = 4096, most = 32 * page; /* MAX_ARG_STRLEN, which includes the NUL */
 	static const char *list[20002];
 	char *text = malloc(most + 1);
 	struct rlimit stack, old;
@@ -321,14 +327,14 @@ TEST_F_TIMEOUT(exec, large_arguments, TIMEOUT)
 	start(&self->it, self->fd, STRINGS("child", "bytes", text), NULL, 0, 0);
 	HAS("count=3");
 	HAS("bytes=%zu", 6 + 6 + most);
-	/* Many. */
+	/* 20001 short strings are accepted. */
 	list[0] = "child";
 	list[1] = "bytes";
 	for (size_t i = 2; i < 20001; i++)
 		list[i] = "0123456789";
 	start(&self->it, self->fd, list, NULL, 0, 0);
 	HAS("count=20001");
-	/* A quarter of the stack's limit, 6 MiB at most. */
+	/* All strings together may fill a quarter of RLIMIT_STACK, and at most 6 MiB. */
 	for (size_t i = 2; i < 100; i++)
 		list[i] = text;
 	list[100] = NULL;
@@ -355,7 +361,8 @@ TEST_F_TIMEOUT(exec, large_arguments, TIMEOUT)
 	free(text);
 }
 
-/* The kernel uncharges the caller for the arguments, whether the spawn succeeds or not. */
+/* While the kernel copies the arguments, it adds them to the caller's RssAnon.
+ * It subtracts them again, whether the spawn succeeds or fails. */
 TEST_F_TIMEOUT(exec, caller_memory, TIMEOUT)
 {
 	char before[256], after[256];
@@ -387,7 +394,8 @@ TEST_F_TIMEOUT(exec, caller_memory, TIMEOUT)
 	free(text);
 }
 
-/* Descriptors: the standard three, or none, or all; and what actions name. */
+/* The child's table begins with descriptors 0 to 2, with none, or with all of the caller's.
+ * It also gets the descriptors that actions name. */
 TEST_F_TIMEOUT(exec, descriptors, TIMEOUT)
 {
 	int open_one = open("/dev/null", O_RDONLY), other = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -404,7 +412,8 @@ TEST_F_TIMEOUT(exec, descriptors, TIMEOUT)
 	EXPECT_NE(NULL, strstr(strstr(self->it.out, "fds="), number));
 	snprintf(number, sizeof(number), " %d ", other);
 	EXPECT_EQ(NULL, strstr(strstr(self->it.out, "fds="), number));
-	/* Named by an action it is there, but does not survive by that. */
+	/* An action can use any descriptor of the caller.
+	 * exec then closes it: the program has only the copy. */
 	RUN(0, {ACTION(DUP2), .fd = open_one, .newfd = 40});
 	HAS("fds=0 1 2 40 ");
 	RUN(SPAWN_FDS_NONE, {ACTION(DUP2), .fd = open_one, .newfd = 40});
@@ -431,15 +440,15 @@ TEST_F_TIMEOUT(exec, descriptors, TIMEOUT)
 	HAS("fds=0 1 2 ");
 	RUN(SPAWN_FDS_ALL, {ACTION(CLOSE), .fd = 50});
 	EXPECT_RUN(-EBADF, 0);
-	/* One that is not named is not there to be named by number alone. */
+	/* CLOSE_RANGE does not bring a descriptor of the caller into the child's table. */
 	RUN(0, {ACTION(CLOSE_RANGE), .fd = open_one, .newfd = open_one});
 	HAS("fds=0 1 2 ");
-	/* Standard descriptors that go at exec. */
+	/* exec closes a standard descriptor that is close-on-exec. */
 	fcntl(0, F_SETFD, FD_CLOEXEC);
 	RUN(0);
 	HAS("fds=1 2 ");
 	fcntl(0, F_SETFD, 0);
-	/* The caller's are what they were. */
+	/* The actions have not changed the caller's descriptors. */
 	EXPECT_EQ(0, fcntl(open_one, F_GETFD));
 	EXPECT_EQ(FD_CLOEXEC, fcntl(other, F_GETFD));
 	EXPECT_EQ(-1, fcntl(40, F_GETFD));
@@ -448,7 +457,7 @@ TEST_F_TIMEOUT(exec, descriptors, TIMEOUT)
 	self->before = next_fd();
 }
 
-/* Numbers are swapped, as with a table of one's own. */
+/* DUP2 actions run in order on the child's own table, so they can swap two descriptors. */
 TEST_F_TIMEOUT(exec, swapped, TIMEOUT)
 {
 	int a = memfd_create("a", MFD_CLOEXEC), b = memfd_create("b", MFD_CLOEXEC);
@@ -473,7 +482,7 @@ TEST_F_TIMEOUT(exec, swapped, TIMEOUT)
 	close(b);
 }
 
-/* A large table, with high numbers: named ones come, the others do not. */
+/* The caller has 4000 descriptors. The child gets only 0 to 2 and those that actions name. */
 TEST_F_TIMEOUT(exec, many_descriptors, TIMEOUT)
 {
 	struct rlimit limit, old;
@@ -490,7 +499,8 @@ TEST_F_TIMEOUT(exec, many_descriptors, TIMEOUT)
 	HAS("fds=0 1 2 3 4500 ");
 	RUN(SPAWN_FDS_ALL, {ACTION(CLOSE_RANGE), .fd = 3, .newfd = -1});
 	HAS("fds=0 1 2 ");
-	/* More than the limit allows, since it is lower now: those named come still. */
+	/* RLIMIT_NOFILE is now below the number that an action names. The child still gets that
+	 * descriptor, but DUP2 cannot create a number beyond the limit. */
 	limit.rlim_cur = 100;
 	setrlimit(RLIMIT_NOFILE, &limit);
 	close(10);
@@ -504,7 +514,8 @@ TEST_F_TIMEOUT(exec, many_descriptors, TIMEOUT)
 	close_range(self->before, many, 0);
 }
 
-/* All 256 actions name a descriptor. */
+/* A run can have at most 256 actions. Each of them names a descriptor: these 255, and
+ * one that start() adds. */
 TEST_F_TIMEOUT(exec, most_descriptors, TIMEOUT)
 {
 	struct spawn_action actions[255];
@@ -517,7 +528,8 @@ TEST_F_TIMEOUT(exec, most_descriptors, TIMEOUT)
 	EXPECT_EQ(-1, fcntl(300, F_GETFD));
 }
 
-/* While other threads open and close, children see nothing of it. */
+/* A thread that opens and closes descriptors.
+ * no_transient_leak checks that no child inherits them. */
 static void *open_many(void *stop)
 {
 	while (!__atomic_load_n((int *)stop, __ATOMIC_RELAXED)) {
@@ -547,7 +559,8 @@ TEST_F_TIMEOUT(exec, no_transient_leak, TIMEOUT)
 		pthread_join(threads[i], NULL);
 }
 
-/* An executable that is written while children of others begin is not busy for it. */
+/* A thread that starts children while not_busy writes executables. If a child inherited a
+ * descriptor open for writing, executing that file would fail with ETXTBSY. */
 static void *spawn_many(void *data)
 {
 	int fd = *(int *)data;
@@ -589,7 +602,7 @@ TEST_F_TIMEOUT(exec, not_busy, TIMEOUT)
 	close(second);
 }
 
-/* An executable that somebody writes is busy, as for execve. */
+/* As with execve(), executing a file that is open for writing fails with ETXTBSY. */
 TEST_F_TIMEOUT(exec, busy, TIMEOUT)
 {
 	int writer;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Each call with each of its allocations failing, and each of the child's: an
- * error comes back, or none, and nothing is left of it. What leaks in the
- * kernel, kmemleak finds afterwards.
+ * Makes each allocation of each call fail in turn, in the caller and in the child. The
+ * call must succeed or return an error, and must leave nothing behind. test-kernel.sh
+ * lets kmemleak look for leaks in the kernel afterwards.
  */
 #include "spawn_test.h"
 #include <dirent.h>
@@ -13,11 +13,11 @@
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
 #define DEBUG "/sys/kernel/debug/"
-/* More allocations than any call makes. */
+/* Bounds the loops: no call makes so many allocations. */
 #define MANY 3000
 #define CGROUP "/sys/fs/cgroup/faults"
 
-static int nth_fd = -1; /* of this thread */
+static int nth_fd = -1; /* /proc/PID/fail-nth of this process */
 
 static int open_nth(pid_t pid)
 {
@@ -27,7 +27,8 @@ static int open_nth(pid_t pid)
 	return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* From the nth allocation from now on, one fails; 0: none does. */
+/* Makes the nth allocation of a task fail, counted from now.
+ * fd is the task's fail-nth. 0 turns this off. */
 static void fail(int fd, int nth)
 {
 	char text[16];
@@ -37,7 +38,7 @@ static void fail(int fd, int nth)
 		abort();
 }
 
-/* Whether none has failed, as there were not so many. */
+/* Returns true if no allocation has failed because the task made fewer than n. */
 static bool none_failed(int fd)
 {
 	char text[16] = "";
@@ -60,7 +61,7 @@ FIXTURE(faults)
 {
 	int fd;
 	int before;
-	int seen; /* how many allocations have failed */
+	int seen; /* number of allocations that have failed */
 	struct spawn_open null;
 	struct rlimit64 limit;
 	struct spawn_action actions[5];
@@ -81,7 +82,8 @@ FIXTURE_SETUP(faults)
 		if (put_text(settings[i][0], settings[i][1]))
 			SKIP(return, "cannot set %s", settings[i][0]);
 	own_directory();
-	/* The cgroup's counters show a charge that is never released. */
+	/* If the kernel never releases the charge for a process, pids.current of this
+	 * cgroup shows it. */
 	put_text("/sys/fs/cgroup/cgroup.subtree_control", "+pids");
 	mkdir(CGROUP, 0755);
 	snprintf(text, sizeof(text), "%d", getpid());
@@ -98,12 +100,12 @@ FIXTURE_SETUP(faults)
 	};
 	memcpy(self->actions, actions, sizeof(actions));
 	self->args = make_args(self->actions, COUNT(actions));
-	/* Whatever is allocated once for all. */
+	/* The first run makes the allocations that the kernel keeps for all later runs. */
 	ASSERT_EQ(3, reap_and_close(sys_run(self->fd, &self->args, sizeof(self->args))));
 	self->before = next_fd();
 }
 
-/* This process has more than one if a ring has had workers. */
+/* Counts the threads of this process. The worker threads of an io_uring are among them. */
 static int count_threads(void)
 {
 	DIR *directory = opendir("/proc/self/task");
@@ -125,7 +127,7 @@ FIXTURE_TEARDOWN(faults)
 	EXPECT_EQ(count_threads(), atoi(file_text(CGROUP "/pids.current", text, sizeof(text))));
 	TH_LOG("%d allocations have failed", self->seen);
 	EXPECT_LT(0, self->seen);
-	/* All is as ever. */
+	/* After all the faults, a run still succeeds. */
 	EXPECT_EQ(3, reap_and_close(sys_run(self->fd, &self->args, sizeof(self->args))));
 	close(self->fd);
 	close(nth_fd);
@@ -134,7 +136,7 @@ FIXTURE_TEARDOWN(faults)
 	EXPECT_EQ(0, rmdir(CGROUP));
 }
 
-/* The errors that a failed allocation may cause. ECHILD is not one of them. */
+/* Returns true if a failed allocation may be the cause of this error. */
 static bool is_shortage(long ret)
 {
 	return ret == -ENOMEM || ret == -EAGAIN || ret == -ENFILE || ret == -EMFILE ||
@@ -142,8 +144,9 @@ static bool is_shortage(long ret)
 }
 
 /*
- * Does something with its first, second, ... allocation failing, until there
- * are not so many. It returns a descriptor, which is closed, 0 or an error.
+ * Repeats an expression with its first, second, ... allocation failing, until it makes
+ * fewer allocations than that. The expression returns a descriptor, which done()
+ * closes, or 0, or a negative errno.
  */
 #define EACH_FAULT(something)                                                                      \
 	for (int nth = 1;; nth++) {                                                                \
@@ -169,7 +172,7 @@ static bool is_shortage(long ret)
 		}                                                                                  \
 	}
 
-/* A pidfd's process is waited for, if it is one. */
+/* Closes a descriptor. If it is a pidfd, reaps its process first. */
 static void done(int fd)
 {
 	reap(fd);
@@ -196,7 +199,7 @@ TEST_F_TIMEOUT(faults, configuring, TIMEOUT)
 	for (size_t i = 0; i < COUNT(keys); i++)
 		EACH_FAULT(
 			sys_config(self->fd, keys[i].cmd, keys[i].key, keys[i].value, keys[i].aux));
-	/* For the end. */
+	/* The teardown passes the same actions to its run, where a second SETSID would fail. */
 	sys_config(self->fd, PIDFD_CONFIG_RESET, PIDFD_CONFIG_KEY_ACTIONS, NULL, 0);
 }
 
@@ -278,14 +281,15 @@ TEST_F_TIMEOUT(faults, template, TIMEOUT)
 }
 #endif
 
-/* As another user, whose processes are counted. */
+/* RLIMIT_NPROC does not limit root, so this test becomes another user. */
 TEST_F_TIMEOUT(faults, charges, TIMEOUT)
 {
 	struct rlimit limit = {2, 2};
 
 	ASSERT_EQ(0, setresuid(4243, 4243, -1));
 	EACH_FAULT(sys_run(self->fd, &self->args, sizeof(self->args)));
-	/* This process, and one child, if no other is charged. */
+	/* The limit allows this process and one child.
+	 * The run fails if a failed child is still charged. */
 	ASSERT_EQ(0, setrlimit(RLIMIT_NPROC, &limit));
 	EXPECT_EQ(3, reap_and_close(sys_run(self->fd, &self->args, sizeof(self->args))));
 	ASSERT_EQ(0, setresuid(0, 0, 0));
@@ -298,7 +302,8 @@ static long run_request(struct ring *ring, int fd, struct spawn_args *args, unsi
 
 	queue_spawn(ring, fd, args, 10)->flags = flags;
 	ret = submit(ring, 0);
-	/* The ring's own allocations may fail, and leave it in the queue. */
+	/* If an allocation of io_uring itself has failed, the request is still queued.
+	 * Submit it again. */
 	while (ret <= 0) {
 		fail(nth_fd, 0);
 		ret = result(syscall(__NR_io_uring_enter, ring->fd, 1, 0, 0, NULL, 0));
@@ -322,7 +327,7 @@ TEST_F_TIMEOUT(faults, request, TIMEOUT)
 	}
 }
 
-/* The only child, when it sleeps. */
+/* Waits until the only child of this thread sleeps, and returns its pid. */
 static pid_t child_asleep(void)
 {
 	char path[64], text[512], *state;
@@ -338,8 +343,9 @@ static pid_t child_asleep(void)
 }
 
 /*
- * The child's: it waits for a FIFO until it is told what is to fail, does its
- * actions then, and executes the program, or does not.
+ * Makes allocations in the child fail. The child's first action blocks on a FIFO until
+ * the test has set the child's fail-nth. The child then does the other actions and
+ * executes the program, or fails.
  */
 TEST_F_TIMEOUT(faults, child, 2 * TIMEOUT)
 {
@@ -351,7 +357,8 @@ TEST_F_TIMEOUT(faults, child, 2 * TIMEOUT)
 	struct ring ring;
 
 	memcpy(actions + 1, self->actions, sizeof(self->actions));
-	/* The program's complaints, if what fails is its own. */
+	/* If an allocation of the program itself fails, the program writes an error
+	 * message to /dev/null. */
 	actions[COUNT(actions) - 1] = (struct spawn_action){ACTION(DUP2), .fd = 900, .newfd = 2};
 	ASSERT_EQ(0, mkfifo("fifo", 0600));
 	if (ring_open(&ring, 0))
@@ -369,7 +376,7 @@ TEST_F_TIMEOUT(faults, child, 2 * TIMEOUT)
 		ASSERT_LE(0, fifo_fd);
 		close(fifo_fd);
 		ret = completion(&ring, 10);
-		/* Without room for its program headers, a file is none that exec knows. */
+		/* exec returns ENOEXEC if it cannot allocate memory for the program headers. */
 		EXPECT_TRUE(ret >= 0 || is_shortage(ret) || ret == -ENOEXEC)
 		{
 			TH_LOG("allocation %d: %d", nth, ret);

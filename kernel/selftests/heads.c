@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Templates keep the first bytes of what they execute. Whoever writes to one of the files by any
- * means changes what is executed next. */
+/* A template keeps a copy of the first KiB of its program and of the program's interpreter.
+ * These tests change the files in several ways. The next spawn must use the new contents. */
 #include "spawn_test.h"
 #include <elf.h>
 #include <pthread.h>
@@ -13,7 +13,8 @@
 #define CODE 0x200
 #define STEP 0x20
 
-/* A file of its own making, which ends with the number that belongs to its entry. */
+/* A small ELF file with eight entry points.
+ * A process that starts at entry point N exits with status N. */
 struct image {
 	Elf64_Ehdr header;
 	Elf64_Phdr segments[2];
@@ -72,7 +73,7 @@ static void put_image(const char *path, unsigned long address, int entry, const 
 	close(fd);
 }
 
-/* How it ended, or a negative error. */
+/* Spawns the template's program and returns its exit status, or a negative errno. */
 static int go(int fd)
 {
 	const char *const argv[] = {"x", NULL};
@@ -134,7 +135,8 @@ FIXTURE_VARIANT_ADD(heads, open_truncated){.how = OPEN_TRUNCATED};
 FIXTURE_VARIANT_ADD(heads, replaced){.how = REPLACED};
 FIXTURE_VARIANT_ADD(heads, later_mapped){.how = LATER_MAPPED};
 
-/* Gives a file another entry, and the times it had. */
+/* Gives the file another entry point. Then restores atime and mtime, so that they do not
+ * show the change. */
 static void change(const char *path, int how, unsigned long address, int entry,
 		   const char *interpreter)
 {
@@ -175,7 +177,8 @@ static void change(const char *path, int how, unsigned long address, int entry,
 	utimensat(AT_FDCWD, path, (struct timespec[2]){was.st_atim, was.st_mtim}, 0);
 }
 
-/* The interpreter is nothing that a template asks about: it is executed as it is. */
+/* A change to the interpreter does not make the template stale.
+ * Each spawn must execute the interpreter's current contents. */
 TEST_F_TIMEOUT(heads, interpreter_changes, TIMEOUT)
 {
 	for (int entry = 2; entry >= 0; entry--) {
@@ -183,7 +186,7 @@ TEST_F_TIMEOUT(heads, interpreter_changes, TIMEOUT)
 		for (int i = 0; i < 2; i++)
 			EXPECT_EQ(entry, go(self->fd));
 	}
-	/* And one that is made afterwards keeps what is there now. */
+	/* A new template copies the changed interpreter. It must notice later changes, too. */
 	int other = template_of(self->path);
 
 	for (int entry = 1; entry < 3; entry++) {
@@ -194,7 +197,8 @@ TEST_F_TIMEOUT(heads, interpreter_changes, TIMEOUT)
 	close(other);
 }
 
-/* The program: stale, or (when times are too coarse to tell) what it is now. Never what it was. */
+/* After a change to the program, a spawn fails with ESTALE. If timestamps are too coarse to show
+ * the change, it executes the new contents, but never the old. */
 TEST_F_TIMEOUT(heads, program_changes, TIMEOUT)
 {
 	char path[] = "./static";
@@ -221,7 +225,7 @@ TEST_F_TIMEOUT(heads, program_changes, TIMEOUT)
 	close(fd);
 }
 
-/* Nobody is kept waiting, whatever he wants of the file. */
+/* The template's lease does not block a process that writes, truncates or removes the file. */
 TEST_F_TIMEOUT(heads, writers_are_not_hindered, TIMEOUT)
 {
 	int fd;
@@ -230,7 +234,7 @@ TEST_F_TIMEOUT(heads, writers_are_not_hindered, TIMEOUT)
 		return;
 	fd = open(INTERPRETER, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 	ASSERT_LE(0, fd);
-	/* As without a template. */
+	/* exec refuses an interpreter that is open for writing, with or without a template. */
 	EXPECT_EQ(-ETXTBSY, go(self->fd));
 	close(fd);
 	EXPECT_EQ(3, go(self->fd));
@@ -249,7 +253,7 @@ static void *rewrite(void *stop)
 
 		if (i % 2)
 			change(INTERPRETER, REPLACED, 0x10000000, 4 + i % 4, NULL);
-		/* Not while it is executed. */
+		/* The open fails while a child executes the file. */
 		fd = open(INTERPRETER, O_WRONLY | O_CLOEXEC);
 		if (fd >= 0 && write(fd, &image.header, sizeof(image.header)) < 0)
 			abort();

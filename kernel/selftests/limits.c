@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Limits, cgroups and namespaces: a spawn obeys them as fork and exec do, and one that fails leaves
- * nothing charged. */
+/* Tests limits, cgroups and namespaces. A spawn obeys them like fork() and execve().
+ * After a failed spawn, nothing remains charged. */
 #include "spawn_test.h"
 #include "kselftest_harness.h"
 
@@ -37,7 +37,8 @@ static void limit_processes(unsigned long most)
 	setrlimit(RLIMIT_NPROC, &limit);
 }
 
-/* A child that waits; its input's other end is *hold. */
+/* Starts a child that waits for the end of its standard input.
+ * *hold is the other end of that pipe. Returns a pidfd or a negative errno. */
 static long start_holding(int fd, int *hold, const struct spawn_action *more)
 {
 	struct spawn_action actions[2] = {};
@@ -79,7 +80,8 @@ TEST_F_TIMEOUT(limits, processes_of_a_user, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* Failures give back what they were charged. */
+/* A failed spawn must not remain charged to the user.
+ * With RLIMIT_NPROC at 2, later spawns would fail with EAGAIN. */
 TEST_F_TIMEOUT(limits, failures_are_not_counted, TIMEOUT)
 {
 	static const struct spawn_action bad = {ACTION(CLOSE), .fd = 500};
@@ -99,7 +101,7 @@ TEST_F_TIMEOUT(limits, failures_are_not_counted, TIMEOUT)
 	EXPECT_EQ(0, self->it.code);
 }
 
-/* A process that becomes a user with too many processes cannot exec. */
+/* If an action changes to a user who has too many processes, exec fails with EAGAIN. */
 TEST_F_TIMEOUT(limits, processes_of_the_new_user, TIMEOUT)
 {
 	struct spawn_action become = {ACTION(SETRESUID), .fd = 4244, .newfd = 4244, .arg = 4244};
@@ -139,7 +141,8 @@ TEST_F_TIMEOUT(limits, descriptors, TIMEOUT)
 	EXPECT_EQ(0, self->it.code);
 }
 
-/* Spawns as another user without capabilities while a sysctl has this value. */
+/* Spawns as an unprivileged user while a sysctl has this value, and stores the result in shared
+ * memory. Returns 0 if the helper process succeeded. */
 static int run_with_sysctl(int fd, const char *path, const char *value, struct outcome *shared)
 {
 	char old[64];
@@ -173,7 +176,7 @@ static int run_with_sysctl(int fd, const char *path, const char *value, struct o
 	return status;
 }
 
-/* There is no room for the pidfd's file, or for one more thread. */
+/* A spawn fails if the system has too many open files (for the pidfd) or too many threads. */
 TEST_F_TIMEOUT(limits, system_is_full, TIMEOUT)
 {
 	struct outcome *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
@@ -267,7 +270,7 @@ TEST_F_TIMEOUT(group, its_limit, TIMEOUT)
 	close(hold);
 	EXPECT_EQ(0, reap_and_close(pidfd));
 	EXPECT_STREQ("0", of_group(self->path, "pids.current", text));
-	/* A failed child is uncharged before the call returns. */
+	/* When a failed call returns, its child is no longer charged to the cgroup. */
 	ASSERT_EQ(0, SET(SET_STRING, PATH, "/nonexistent", 0));
 	for (int i = 0; i < 20; i++) {
 		start(&self->it, self->fd, NULL, NULL, 0, 0);
@@ -277,7 +280,8 @@ TEST_F_TIMEOUT(group, its_limit, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* A child that is frozen from its birth executes, and stays where it can be killed. */
+/* A child that starts in a frozen cgroup still executes its program, so the call returns.
+ * The child then freezes, and SIGKILL can end it. */
 TEST_F_TIMEOUT(group, frozen, TIMEOUT)
 {
 	char file[128];
@@ -319,7 +323,7 @@ TEST_F_TIMEOUT(group, what_is_none, TIMEOUT)
 	ASSERT_EQ(0, SET(SET_FD, CGROUP, NULL, null));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_EQ(-EBADF, self->it.ret);
-	/* One that has been removed. */
+	/* The call fails for a cgroup that has been removed. */
 	snprintf(below, sizeof(below), "%s/below", self->path);
 	ASSERT_EQ(0, mkdir(below, 0755));
 	int gone = open(below, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -327,7 +331,7 @@ TEST_F_TIMEOUT(group, what_is_none, TIMEOUT)
 	ASSERT_EQ(0, rmdir(below));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_TRUE(self->it.ret == -ENODEV || self->it.ret == -ENOENT);
-	/* One that can have no processes, since it is below a threaded one. */
+	/* A cgroup below a threaded one is invalid, so it cannot have processes. */
 	char inner[192];
 	ASSERT_EQ(0, mkdir(below, 0755));
 	snprintf(file, sizeof(file), "%s/cgroup.type", below);
@@ -342,7 +346,7 @@ TEST_F_TIMEOUT(group, what_is_none, TIMEOUT)
 		rmdir(inner);
 	}
 	rmdir(below);
-	/* And not without the right to write there. */
+	/* A user who may not write to the cgroup cannot spawn into it. */
 	ASSERT_EQ(0, SET(SET_FD, CGROUP, NULL, self->directory));
 	EXPECT_NO_CHILD();
 	pid_t pid = fork();
@@ -421,8 +425,8 @@ TEST_F_TIMEOUT(namespaces, are_new, TIMEOUT)
 		EXPECT_LE(0, self->it.ret);
 		EXPECT_EQ(0, self->it.code);
 		EXPECT_FALSE(has_line(self->it.out, "%sns=%s", variant->name, ours));
-		/* /proc is of the caller's namespace, so the child's links are not to be had in
-		 * another. */
+		/* The child is the first process of its pid namespace.
+		 * Its parent is outside, so getppid() returns 0. */
 		if (variant->flags & CLONE_NEWPID) {
 			EXPECT_TRUE(has_line(self->it.out, "pid=1"));
 			EXPECT_TRUE(has_line(self->it.out, "ppid=0"));
@@ -430,7 +434,8 @@ TEST_F_TIMEOUT(namespaces, are_new, TIMEOUT)
 		}
 		if (variant->flags & CLONE_NEWUSER)
 			EXPECT_TRUE(has_line(self->it.out, "uids=65534 65534 65534"));
-		/* Failures leave no namespace behind that keeps something. */
+		/* A spawn that fails after the kernel created the namespaces must leave
+		 * no child behind. */
 		ASSERT_EQ(0, SET(SET_STRING, PATH, "/nonexistent", 0));
 		start(&self->it, self->fd, NULL, NULL, 0, 0);
 		EXPECT_EQ(-ENOENT, self->it.ret);

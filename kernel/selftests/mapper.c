@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A program that maps a library as a dynamic linker does, and touches what it
- * is told to. It prints how many of these touches were faults.
+ * Maps a library as a dynamic linker does, and touches pages of it. Prints how
+ * many page faults the reads and writes caused.
  *
  *   mapper FILE WORD HOW TOUCH...
  *
- * FILE    BSS pages, each of which begins with WORD and its number
- * HOW     linker: MAP_DENYWRITE, plain: without
- * TOUCH   rN reads page N, wN writes it; before, it must be as it was mapped.
- *         uN unmaps it, nN takes all permissions away, aN maps anonymous
- *         memory there, f forks a child that does what is left and is waited
- *         for, h prints "ready" and waits for the end of the standard input.
- *         Pages from DATA on are writable, those from BSS on have no file.
+ * FILE    the library. It has BSS pages; each begins with WORD and its number.
+ * HOW     linker: map with MAP_DENYWRITE; plain: map without it
+ * TOUCH   one of these:
+ *         rN  reads page N, and checks its contents
+ *         wN  writes a zero to the end of page N, and checks its contents
+ *         uN  unmaps page N
+ *         nN  removes all permissions of page N
+ *         aN  maps anonymous memory at page N
+ *         f   forks. The child does the remaining touches; the parent waits.
+ *         h   prints "ready", and waits for the end of the standard input
  *
- * Exit status 1: a page is not as it should be.
+ * Pages from DATA on are writable. Pages from BSS on are anonymous memory.
+ *
+ * Exit status 1: a touch failed, or a page has the wrong contents.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -62,7 +67,7 @@ static int is_right(const char *page, const char *text)
 	return 1;
 }
 
-/* Whether the page was as it should be. */
+/* Does one touch. Returns 1 if it succeeded and the page has the right contents, else 0. */
 static int touch(const char *what, const char *word)
 {
 	static char anonymous[END];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The actions by which a child takes its place: root, terminal, priorities, namespaces. */
+/* Tests the actions that set the child's root directory, terminal, priorities and namespaces. */
 #include "spawn_test.h"
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -19,7 +19,8 @@ TEST_F_TIMEOUT(places, roots, TIMEOUT)
 	ASSERT_NE(NULL, getcwd(old, sizeof(old)));
 	ASSERT_EQ(0, SET(SET_STRING, PATH, "/child", 0));
 	BAD(ENOENT, SPAWN_FAILED_EXEC, setsid_first);
-	/* Without /proc, so without most of what it prints. */
+	/* `child` finds no /proc in the new root, so it prints a
+	 * part of its state and exits with an error. */
 	RUN({ACTION(CHROOT), .arg = ADDRESS("root")}, {ACTION(CHDIR), .arg = ADDRESS("/")});
 	EXPECT_LE(0, self->it.ret);
 	HAS("cwd=/");
@@ -42,7 +43,7 @@ TEST_F_TIMEOUT(places, roots, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* The slave of a new pseudo terminal, whose master stays open. */
+/* Returns the slave of a new pseudo terminal. The master stays open until the test ends. */
 static int terminal(void)
 {
 	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), unlocked = 0, number;
@@ -74,7 +75,8 @@ TEST_F_TIMEOUT(places, terminals, TIMEOUT)
 	     {ACTION(TCSETPGRP), .fd = 99});
 	HAS("foreground=%d", self->it.pid);
 
-	/* Another session has it: it is root who may take it away. */
+	/* Another session has this terminal. Only root may take it away, and must set
+	 * TIOCSCTTY's argument to 1. */
 	ctty.fd = terminal();
 	input = hold(self->fd, &holder, (struct spawn_action[]){setsid_first, ctty}, 2);
 	ASSERT_LE(0, holder);
@@ -88,7 +90,8 @@ TEST_F_TIMEOUT(places, terminals, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* In a session that has a terminal, from the background: nobody is stopped. */
+/* TCSETPGRP works in a background process group.
+ * Unlike tcsetpgrp(), it does not stop the child by SIGTTOU. */
 TEST_F_TIMEOUT(places, foreground, TIMEOUT)
 {
 	int fd = terminal();
@@ -107,7 +110,8 @@ TEST_F_TIMEOUT(places, foreground, TIMEOUT)
 		GOOD({ACTION(SETPGID), .fd = 0}, foreground);
 		HAS("pgid=%d", self->it.pid);
 		HAS("foreground=%d", self->it.pid);
-		/* Which is over; we are in the background now. */
+		/* The child above put its own process group into the foreground, and has ended.
+		 * The next child puts the leader's group there. */
 		GOOD(foreground);
 		HAS("foreground=%d", getpid());
 		EXPECT_NO_CHILD();
@@ -132,7 +136,7 @@ TEST_F_TIMEOUT(places, priorities, TIMEOUT)
 	     {ACTION(SCHEDULER), .fd = -1, .newfd = 99});
 	HAS("policy=2");
 	HAS("priority=99");
-	/* Unlike SCHED_ATTR it leaves the nice value alone. */
+	/* SCHEDULER does not change the nice value, unlike SCHED_ATTR. */
 	GOOD({ACTION(NICE), .fd = 7}, {ACTION(SCHEDULER), .fd = SCHED_BATCH, .newfd = 0});
 	HAS("policy=3");
 	HAS("nice=7");
@@ -177,7 +181,7 @@ TEST_F_TIMEOUT(places, oom_score_adj, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* A link of /proc, of a child that is held. */
+/* Reads the link /proc/PID/ns/KIND, which names a process's namespace. */
 static const char *namespace_of(pid_t pid, const char *kind, char *text, size_t size)
 {
 	char path[64];
@@ -248,14 +252,14 @@ TEST_F_TIMEOUT(places, joined_namespaces, TIMEOUT)
 		BAD(EPERM, 1, IDS(NOBODY), {ACTION(SETNS), .fd = fd});
 		close(fd);
 	}
-	/* Several at once, by a pidfd. */
+	/* With a pidfd, SETNS can join several namespaces of that process at once. */
 	GOOD({ACTION(SETNS), .fd = holder, .flags = all});
 	for (size_t i = 0; i < COUNT(kinds); i++) {
 		namespace_of(pid, kinds[i].kind, name, sizeof(name));
 		HAS("%s=%s", kinds[i].line, name);
 	}
 	BAD(EINVAL, 0, {ACTION(SETNS), .fd = holder});
-	/* Ours are as before. */
+	/* The caller is still in its own namespaces. */
 	namespace_of(getpid(), "uts", own, sizeof(own));
 	GOOD(setsid_first);
 	HAS("utsns=%s", own);
@@ -265,7 +269,8 @@ TEST_F_TIMEOUT(places, joined_namespaces, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* A user namespace, as nobody: in it the program has all rights, and a root of its own. */
+/* An unprivileged user starts a program in a new user namespace and maps uid 0 there.
+ * The program has all capabilities in that namespace. */
 TEST_F_TIMEOUT(places, user_namespaces, TIMEOUT)
 {
 	struct spawn_action deny = {ACTION(DENY_SETGROUPS)};
@@ -277,7 +282,8 @@ TEST_F_TIMEOUT(places, user_namespaces, TIMEOUT)
 
 	memset(full, ' ', sizeof(full) - 1);
 	WRONG(ENAMETOOLONG, ACTION(UID_MAP), .arg = ADDRESS(full));
-	/* The first user namespace has its maps, and no parent. */
+	/* These actions fail in the initial user namespace: it already has its maps, and
+	 * it has no parent. */
 	BAD(EPERM, 0, users);
 	BAD(EPERM, 0, groups);
 	BAD(EPERM, 0, deny);
@@ -288,13 +294,14 @@ TEST_F_TIMEOUT(places, user_namespaces, TIMEOUT)
 	GOOD(deny, users, groups);
 	HAS("uids=0 0 0");
 	HAS("gids=0 0 0");
-	/* Rights come with a map that has root. */
+	/* The program gets capabilities if the map contains uid 0. */
 	EXPECT_EQ(NULL, strstr(self->it.out, "CapEff:\t0000000000000000"));
 	GOOD(deny, {ACTION(UID_MAP), .arg = ADDRESS("7 4242 1")});
 	HAS("uids=7 7 7");
 	HAS("gids=65534 65534 65534");
 	HAS("CapEff:\t0000000000000000");
-	/* Maps that the child could not write itself are refused, too. */
+	/* The kernel refuses maps that the child could not write to /proc/self/uid_map
+	 * or gid_map. */
 	BAD(EPERM, 0, groups);
 	BAD(EPERM, 2, deny, users, users);
 	BAD(EPERM, 1, deny, {ACTION(UID_MAP), .arg = ADDRESS("0 0 1")});
@@ -316,7 +323,8 @@ TEST_F_TIMEOUT(places, user_namespaces, TIMEOUT)
 	}
 	full[4090] = 0;
 	BAD(EINVAL, 0, {ACTION(UID_MAP), .arg = ADDRESS(full)});
-	/* Joined by another, whose mm is then that namespace's. */
+	/* A second child joins the user namespace of a running child.
+	 * The second child is dumpable. */
 	input = hold(self->fd, &holder, (struct spawn_action[]){deny, users, groups}, 3);
 	ASSERT_LE(0, holder);
 	ASSERT_EQ(0, SET(RESET, NAMESPACES, NULL, 0));
@@ -364,8 +372,8 @@ TEST_F_TIMEOUT(places, time_namespaces, TIMEOUT)
 	EXPECT_GE(clock_now(), value_of(self->it.out, "\nclock="));
 	ASSERT_EQ(0, SET(RESET, NAMESPACES, NULL, 0));
 
-	/* The child gets the caller's time namespace for children. The vDSO sees the offset, too.
-	 */
+	/* The child enters the caller's time_for_children namespace.
+	 * Both the vDSO and the system call add the namespace's offset. */
 	ASSERT_EQ(0, unshare(CLONE_NEWTIME));
 	ASSERT_EQ(0, put_text("/proc/self/timens_offsets", "monotonic 1000000 0"));
 	namespace_of(getpid(), "time_for_children", name, sizeof(name));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* An io_uring without a library; one for a thread. */
+/* A minimal io_uring client without liburing. A ring has no lock, so only one thread may use it. */
 #ifndef RING_H
 #define RING_H
 
@@ -14,7 +14,7 @@ struct ring {
 	unsigned int queued;
 	void *rings;
 	size_t rings_size, sqes_size;
-	/* Completions that arrived while the test waited for another one. */
+	/* Completions that the test took from the ring while it waited for another request. */
 	struct {
 		__u64 user_data;
 		int res;
@@ -94,13 +94,14 @@ static inline int submit(struct ring *ring, unsigned int wait_for)
 			      wait_for ? IORING_ENTER_GETEVENTS : 0, NULL, 0));
 }
 
-/* Lets the kernel finish what it can, without waiting. */
+/* Enters the kernel, so that it runs pending task work and posts completions. Does not wait. */
 static inline void ring_poll(struct ring *ring)
 {
 	syscall(__NR_io_uring_enter, ring->fd, 0, 0, IORING_ENTER_GETEVENTS, NULL, 0);
 }
 
-/* Whether the request with this user_data is done, and its result; in any order. */
+/* Returns true and sets *res if the request with this user_data has completed.
+ * Requests may complete in any order. */
 static inline bool completed(struct ring *ring, __u64 user_data, int *res)
 {
 	unsigned int head = *ring->cq_head;
@@ -124,7 +125,7 @@ static inline bool completed(struct ring *ring, __u64 user_data, int *res)
 	return false;
 }
 
-/* The result of the request with this user_data; waits. */
+/* Waits until the request with this user_data completes, and returns its result. */
 static inline int completion(struct ring *ring, __u64 user_data)
 {
 	int res;

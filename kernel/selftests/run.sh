@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# Runs the selftests beside it, in a guest; prints what fails and what is skipped, and a line for each and for all.
+# Runs the selftests that are in the script's directory, inside a guest. Prints the failures, the skipped tests, a line
+# for each test program, and a summary.
 #
 #   run.sh TEST...
 #
-# Exit status 1 if one failed or has not come to its end, or if not one test ran.
+# The exit status is 1 if a test failed or did not finish, or if every test was skipped.
 here=${0%/*}
 passed=0 failed=0 skipped=0 status=0 ran=0
 for test; do
@@ -12,7 +13,7 @@ for test; do
     "$here/$test" >/tmp/output 2>&1 </dev/null
     ended=$?
     totals=$(grep '^# Totals:' /tmp/output)
-    count() { # what; of the harness' last line
+    count() { # KIND (pass, fail, ...): its number in the harness's line `# Totals:`
         echo "$totals" | sed -n "s/.* $1:\([0-9]*\).*/\1/p"
     }
     grep -E '# SKIP' /tmp/output | sed "s/^ok [0-9]* /[$test] SKIP /; s/ # SKIP / /"
@@ -24,7 +25,7 @@ for test; do
         grep -vE '^#  *(RUN|OK)|^ok ' /tmp/output | head -n "${SELFTEST_LINES:-150}" | sed 's/^/    | /'
         [ -n "$totals" ] || tail -n 5 /tmp/output | sed 's/^/    | /'
     fi
-    # A layout is right without any kernel.
+    # The tests `global.abi` check struct layouts. They pass on every kernel, so they do not count as a test that ran.
     ran=$((ran + $(grep '^ok' /tmp/output | grep -vcE '# SKIP| global\.abi')))
     passed=$((passed + $(count pass) + 0)) failed=$((failed + $(count fail) + $(count error) + 0)) skipped=$((skipped + $(count skip) + 0))
 done

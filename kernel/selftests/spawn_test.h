@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/*
- * Helpers of all tests of the spawn interface: the system calls, with errors as
- * negative numbers, and functions that start the program `child` (child.c) and
- * read its output.
- */
+/* Helpers for all tests of the spawn interface. They wrap the system calls, return errors as
+ * negative errno values, start the test program `child` (child.c), and read its output. */
 #ifndef SPAWN_TEST_H
 #define SPAWN_TEST_H
 
@@ -36,7 +33,8 @@
 #define HAVE_TEMPLATES 1
 #endif
 
-/* A series that stops short of a call: ENOSYS, and its tests are skipped. */
+/* If the kernel's headers lack a system call, its number is -1.
+ * The call fails with ENOSYS, and its tests are skipped. */
 #ifndef __NR_pidfd_config
 #define __NR_pidfd_config -1
 #define __NR_pidfd_spawn_run -1
@@ -60,10 +58,10 @@
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 #define STRINGS(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define ADDRESS(pointer) ((__u64)(uintptr_t)(pointer))
-/* More than TCG and KASAN together need. */
+/* Limit for one test, in seconds. A KASAN kernel emulated by QEMU is slow, but needs less. */
 #define TIMEOUT 300
 
-static char child_path[PATH_MAX]; /* of the program `child` */
+static char child_path[PATH_MAX]; /* path of the program `child`, in the test's directory */
 
 static inline void __attribute__((constructor)) find_child(void)
 {
@@ -96,13 +94,15 @@ static inline long sys_run(int fd, void *args, size_t size)
 	return result(syscall(__NR_pidfd_spawn_run, fd, args, size));
 }
 
-/* A builder; -EINVAL: this kernel has none. */
+/* Opens a builder: an empty pidfd that spawns programs.
+ * Returns -EINVAL if the kernel has no builders. */
 static inline int builder(void)
 {
 	return sys_pidfd_open(0, PIDFD_EMPTY);
 }
 
-/* A builder that is to run `child` with these words, which may be NULL. */
+/* Opens a builder and configures it to run `child`.
+ * If argv is NULL, the builder has no arguments. */
 static inline int builder_of(const char *const *argv)
 {
 	int fd = builder();
@@ -115,7 +115,7 @@ static inline int builder_of(const char *const *argv)
 	return fd;
 }
 
-/* For FIXTURE_SETUP: the rest of a fixture has no sense without builders. */
+/* For FIXTURE_SETUP: opens a builder. Skips the test if the kernel has no builders. */
 #define NEED_BUILDER(fd)                                                                           \
 	do {                                                                                       \
 		(fd) = builder();                                                                  \
@@ -135,7 +135,8 @@ static inline struct spawn_args make_args(const struct spawn_action *actions, un
 	return args;
 }
 
-/* How a process ended, as shells say it; it is reaped, and so is its signal. Negative: an error. */
+/* Waits for a process and returns its exit status, or 128 plus the signal that killed it.
+ * Also takes the pending SIGCHLD. Returns a negative errno if waitid() fails. */
 static inline int reap(int pidfd)
 {
 	struct timespec at_once = {};
@@ -165,11 +166,11 @@ static inline int reap_and_close(int pidfd)
 }
 
 struct outcome {
-	long ret;   /* of the call */
-	int failed; /* as reported, without the action that start() adds */
+	long ret;   /* return value of the system call */
+	int failed; /* spawn_args.failed, but not counting the action that start() adds */
 	pid_t pid;
-	int code;	/* how the child ended */
-	char out[8192]; /* what it printed */
+	int code;	/* the child's exit status, from reap() */
+	char out[8192]; /* the child's standard output */
 };
 
 static inline void read_all(int fd, char *text, size_t size)
@@ -182,10 +183,8 @@ static inline void read_all(int fd, char *text, size_t size)
 	text[length] = 0;
 }
 
-/*
- * Runs a builder with its standard output captured (by an action in front of
- * the given ones), waits for the child and for the end of its output.
- */
+/* Runs a builder and fills *it. An action in front of the given ones redirects the child's standard
+ * output to a pipe. start() reads the pipe to its end and reaps the child. */
 static inline void start(struct outcome *it, int fd, const char *const *argv,
 			 const struct spawn_action *actions, unsigned int count, unsigned int flags)
 {
@@ -218,7 +217,7 @@ static inline void start(struct outcome *it, int fd, const char *const *argv,
 	close(pipes[0]);
 }
 
-/* Whether a line of the output is this one. */
+/* Returns true if a whole line of the output equals the formatted text. */
 static inline bool __attribute__((format(printf, 2, 3))) has_line(const char *out,
 								  const char *format, ...)
 {
@@ -238,7 +237,8 @@ static inline bool __attribute__((format(printf, 2, 3))) has_line(const char *ou
 	return false;
 }
 
-/* No child is left, reaped or not, and none has sent a SIGCHLD (which must be blocked). */
+/* Checks that the test has no child, not even a zombie, and no pending SIGCHLD.
+ * SIGCHLD must be blocked. */
 #define EXPECT_NO_CHILD()                                                                          \
 	do {                                                                                       \
 		sigset_t pending_now;                                                              \
@@ -257,7 +257,7 @@ static inline void block_sigchld(void)
 	sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
-/* Of children that somebody else has waited for. */
+/* Takes the pending SIGCHLD of children that the test reaped without reap(). */
 static inline void forget_sigchld(void)
 {
 	struct timespec at_once = {};
@@ -268,7 +268,7 @@ static inline void forget_sigchld(void)
 	sigtimedwait(&set, NULL, &at_once);
 }
 
-/* The lowest number that is free: the table has as many descriptors as before. */
+/* Returns the lowest free descriptor number. It stays the same if the test leaks no descriptor. */
 static inline int next_fd(void)
 {
 	int fd = dup(0);
@@ -277,7 +277,7 @@ static inline int next_fd(void)
 	return fd;
 }
 
-/* An executable file (or whatever mode says) with this content, below the working directory. */
+/* Creates a file with this content and mode. An existing file is replaced. */
 static inline void write_file(const char *path, const char *text, mode_t mode)
 {
 	int fd;
@@ -308,7 +308,8 @@ static inline void copy_file(const char *from, const char *to, mode_t mode)
 	close(out);
 }
 
-/* An empty directory, which is where the test then is; it goes with the guest. */
+/* Creates an empty working directory for the test.
+ * It is never removed: the guest's file system is in memory. */
 static inline void own_directory(void)
 {
 	char name[] = "/tmp/spawn-test-XXXXXX";
@@ -317,7 +318,7 @@ static inline void own_directory(void)
 		abort();
 }
 
-/* A page that cannot be written, with args in it. */
+/* Returns a read-only page that begins with a copy of content. */
 static inline void *read_only(const void *content, size_t size)
 {
 	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -327,7 +328,8 @@ static inline void *read_only(const void *content, size_t size)
 	return page;
 }
 
-/* The text of a file, without the newline at its end; for /proc and cgroups. */
+/* Reads the first line of a file in /proc or in a cgroup, without the newline.
+ * After an error, the text is empty. */
 static inline char *file_text(const char *path, char *text, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

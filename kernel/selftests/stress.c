@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Everything at once, for SPAWN_STRESS_SECONDS (3 by default) of the guest's
- * time: what is looked for is said by the kernel, not by the results.
+ * Does all kinds of spawns at once, for SPAWN_STRESS_SECONDS (default 3) of the guest's
+ * time. The purpose is to make the kernel report faults in its log. The test checks
+ * results only where one result is certain.
  */
 #include "spawn_test.h"
 #include <linux/filter.h>
@@ -19,7 +20,7 @@
 #define ACTION(name) .type = SPAWN_ACTION_##name
 
 static int stop;
-static bool to_be_killed; /* nobody counts what it says */
+static bool to_be_killed; /* this process will be killed: do not count its results */
 static long runs, wrong;
 
 static unsigned int next_random(unsigned int *state)
@@ -48,8 +49,7 @@ static void count(bool right, const char *what, long ret)
 }
 
 #ifdef HAVE_TEMPLATES
-/* A template that is made, used and closed; or the one that all have, in which others may be at
- * work. */
+/* Spawns from a new template, or from one that all threads share and use at the same time. */
 static void run_template(unsigned int *state)
 {
 	static int shared;
@@ -81,8 +81,7 @@ static void run_template(unsigned int *state)
 #endif
 
 #ifdef HAVE_URING_SPAWN
-/* Some requests of which one may fail, in a ring of their own, which may be closed before they are
- * done. */
+/* Submits four requests to a new ring. Some are linked, some fail, and one may be cancelled. */
 static void run_ring(int fd, unsigned int *state)
 {
 	static const char *const words[] = {"child", "exit", "3", NULL};
@@ -120,8 +119,8 @@ static void run_ring(int fd, unsigned int *state)
 	ring_close(&ring);
 }
 
-/* A request whose child waits for a FIFO, which others open as well; it is let go, cancelled, or
- * has a time. */
+/* Submits a request whose child blocks while it opens a FIFO. Then opens the other end, cancels the
+ * request, or lets a linked timeout cancel it. All threads use the same FIFO. */
 static void run_held(int fd, unsigned int *state)
 {
 	static const char *const words[] = {"child", "exit", "3", NULL};
@@ -158,13 +157,15 @@ static void run_held(int fd, unsigned int *state)
 		sqe->cancel_flags = IORING_ASYNC_CANCEL_ANY;
 		submit(&ring, 0);
 	}
-	/* Nobody misses the pidfds of those that are to be killed. */
+	/* This process will be killed, so it can close the ring and lose the pidfd of a
+	 * pending request. */
 	if (to_be_killed && end == 3) {
 		ring_close(&ring);
 		return;
 	}
 	while (!completed(&ring, 1, &pidfd)) {
-		/* Also when it was cancelled: before it was submitted, perhaps. */
+		/* Open the FIFO even after a cancellation, because the cancellation may
+		 * have missed the request. */
 		writer = open("fifo", O_WRONLY | O_NONBLOCK | O_CLOEXEC);
 		if (writer >= 0)
 			close(writer);
@@ -187,7 +188,7 @@ static void run_held(int fd, unsigned int *state)
 }
 #endif
 
-/* One for all: it is against what no child does. */
+/* Returns a Landlock ruleset for all threads. It denies creating FIFOs, which no child does. */
 static int ruleset(void)
 {
 	static int fd;
@@ -204,7 +205,7 @@ static int ruleset(void)
 
 static struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
 
-/* How a run of a builder of its own ends, whose child is to end with 3. */
+/* Runs a builder with these actions, and closes it. The child must exit with status 3. */
 static void run_own(const char *what, int fd, const struct spawn_action *actions,
 		    unsigned int count_of)
 {
@@ -220,7 +221,7 @@ static void run_own(const char *what, int fd, const struct spawn_action *actions
 	close(fd);
 }
 
-/* In namespaces of its own, or joined. */
+/* Starts a child in new namespaces, or lets a child join a time namespace. */
 static void run_elsewhere(unsigned int *state)
 {
 	char users[32], groups[32];
@@ -243,7 +244,7 @@ static void run_elsewhere(unsigned int *state)
 	close(joined);
 }
 
-/* With a terminal of its own. */
+/* Starts a child that gets a new controlling terminal. */
 static void run_on_terminal(void)
 {
 	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), unlocked = 0, slave;
@@ -258,7 +259,7 @@ static void run_on_terminal(void)
 	close(master);
 }
 
-/* One run of a kind that is drawn; its result is checked where it is certain. */
+/* Does one run of a random kind. Checks the result if only one result is possible. */
 static void run_one(int shared, unsigned int *state)
 {
 	static const __u64 usr1 = 1ULL << (SIGUSR1 - 1);
@@ -288,7 +289,7 @@ static void run_one(int shared, unsigned int *state)
 	const unsigned int last = COUNT(actions) - 1;
 	unsigned int kind = next_random(state) % 16;
 
-	if (actions[9].fd < 0) /* Without Landlock. */
+	if (actions[9].fd < 0) /* The kernel has no Landlock. */
 		actions[9] = actions[7];
 	if (kind == 8)
 		return run_elsewhere(state);
@@ -368,7 +369,8 @@ static void *send_signals(void *data)
 	return NULL;
 }
 
-/* Descriptors come and go: what children must not see, and builders must survive. */
+/* Opens, duplicates and closes builders, and reconfigures the shared builder while other
+ * threads run it. */
 static void *open_and_close(void *data)
 {
 	while (!stopped()) {
@@ -383,7 +385,8 @@ static void *open_and_close(void *data)
 	return NULL;
 }
 
-/* Callers that are killed at any moment, with several threads in calls. */
+/* Forks processes that spawn children from two threads, and kills each process at a
+ * random moment. */
 static void kill_callers(int fd, unsigned int *state)
 {
 	while (!stopped()) {
@@ -446,7 +449,8 @@ TEST_F_TIMEOUT(stress, everything, 900)
 	unsigned int state = getpid();
 	struct sigaction action = {.sa_handler = nothing};
 
-	/* Orphans of killed callers come here, and not to the guest's init. */
+	/* This process, instead of the guest's init, becomes the parent of a killed
+	 * caller's children. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	sigaction(SIGUSR1, &action, NULL);
 	for (int i = 0; i < 3; i++)
@@ -457,7 +461,7 @@ TEST_F_TIMEOUT(stress, everything, 900)
 	kill_callers(self->fd, &state);
 	for (size_t i = 0; i < COUNT(threads); i++)
 		pthread_join(threads[i], NULL);
-	/* Orphans end by themselves. */
+	/* Reap the children of killed callers. They exit without a signal from this test. */
 	while (waitpid(-1, NULL, __WALL) > 0 || errno == EINTR)
 		;
 	TH_LOG("%ld runs and kills in %u s, %ld wrong", runs, seconds(), wrong);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Templates, with the ABI of the RFC. */
+/* Tests spawn templates. Their system calls and structures are those of the RFC that
+ * proposed them. */
 #include "spawn_test.h"
 #include <pthread.h>
 #include "kselftest_harness.h"
@@ -8,7 +9,7 @@
 
 #define ACTION(name) .type = SPAWN_TEMPLATE_ACTION_##name
 
-/* As start(): the output is captured, the child waited for. */
+/* Like start(), but runs a template: reads the child's output and reaps the child. */
 static void spawn(struct outcome *it, int fd, const char *const *argv,
 		  const struct spawn_template_action *actions, size_t count, __u64 flags)
 {
@@ -67,7 +68,8 @@ FIXTURE_SETUP(template)
 	int probe;
 
 	block_sigchld();
-	/* Never call numbers that may be another kernel's. */
+	/* Test for builders before templates: on another kernel, the template numbers
+	 * may be other system calls. */
 	NEED_BUILDER(probe);
 	close(probe);
 	own_directory();
@@ -131,9 +133,9 @@ TEST_F_TIMEOUT(template, create_inconsistent, TIMEOUT)
 	args.actions_len = 1;
 	EXPECT_EQ(-EINVAL, sys_create(&args, sizeof(args)));
 	args = of_path(child_path);
-	args.execfd = 0; /* both */
+	args.execfd = 0; /* a descriptor and a path */
 	EXPECT_EQ(-EINVAL, sys_create(&args, sizeof(args)));
-	args = of_path(NULL); /* neither */
+	args = of_path(NULL); /* no descriptor and no path */
 	EXPECT_EQ(-EINVAL, sys_create(&args, sizeof(args)));
 	args = of_path("child");
 	EXPECT_EQ(-EINVAL, sys_create(&args, sizeof(args)));
@@ -242,7 +244,8 @@ TEST_F_TIMEOUT(template, spawn_inconsistent, TIMEOUT)
 	args = good;
 	args.envp = BAD_ADDRESS;
 	EXPECT_EQ(-EFAULT, sys_spawn(self->fd, &args, sizeof(args)));
-	/* No number that somebody might close. */
+	/* After these errors, pidfd is still negative, so a caller does not close some
+	 * other descriptor. */
 	EXPECT_GT(0, pidfd);
 }
 
@@ -287,7 +290,7 @@ TEST_F_TIMEOUT(template, actions, TIMEOUT)
 	EXPECT_TRUE(has_line(self->it.out, "cwd=/"));
 	EXPECT_TRUE(has_line(self->it.out, "mask=%d ", SIGUSR1));
 	EXPECT_TRUE(has_line(self->it.out, "ignored="));
-	/* All above 2 is closed after the actions, whatever they have opened. */
+	/* After the actions, all descriptors above 2 are closed, even those that actions opened. */
 	EXPECT_TRUE(has_line(self->it.out, "fds=1 2 "))
 	{
 		TH_LOG("%s", self->it.out);
@@ -376,8 +379,8 @@ FIXTURE_VARIANT_ADD(stale, cut){.how = CUT};
 FIXTURE_VARIANT_ADD(stale, linked){.how = LINKED};
 FIXTURE_VARIANT_ADD(stale, directory_renamed){.how = DIRECTORY_RENAMED};
 
-/* The clock of files moves with the timer interrupt: what is changed at once may not show
- * otherwise. */
+/* Waits until the clock for file timestamps advances.
+ * It advances at timer interrupts only, so a quick change may leave the same timestamp. */
 static void let_clock_move(const char *path)
 {
 	struct stat before, now;
@@ -390,7 +393,7 @@ static void let_clock_move(const char *path)
 		 now.st_mtim.tv_nsec == before.st_ctim.tv_nsec);
 }
 
-/* The template holds no deny-write: what changes the file is not hindered, but seen. */
+/* A template does not prevent changes to its file. After a change, a spawn fails with ESTALE. */
 TEST_F_TIMEOUT(stale, is_refused, TIMEOUT)
 {
 	char other[PATH_MAX];
@@ -442,7 +445,7 @@ TEST_F_TIMEOUT(stale, is_refused, TIMEOUT)
 	}
 }
 
-/* Made from a descriptor: the path is of no interest, the file is. */
+/* A template created from a descriptor checks that file. The path of the file does not matter. */
 TEST_F_TIMEOUT(stale, by_descriptor, TIMEOUT)
 {
 	struct spawn_template_create_args args = of_path(NULL);
@@ -463,8 +466,8 @@ TEST_F_TIMEOUT(stale, by_descriptor, TIMEOUT)
 		copy_file(child_path, "new", 0755);
 		let_clock_move(self->path);
 		ASSERT_EQ(0, rename(self->path, "old-name"));
-		/* Renaming changes ctime, so this is stale by what is recorded; executing it is
-		 * never wrong. */
+		/* The path now has no file. A file system that updates ctime at rename makes the
+		 * template stale. Otherwise the spawn executes the renamed file. */
 		spawn(&self->it, template, STRINGS("child", "exit", "3"), NULL, 0, 0);
 		EXPECT_TRUE(self->it.ret == -ESTALE || self->it.code == 3);
 	} else {
@@ -476,7 +479,7 @@ TEST_F_TIMEOUT(stale, by_descriptor, TIMEOUT)
 	close(template);
 }
 
-/* Not authority that can be handed on. */
+/* A process with other credentials than the template's creator gets EACCES. */
 TEST_F_TIMEOUT(template, other_credentials, TIMEOUT)
 {
 	int status = -1;
@@ -495,7 +498,8 @@ TEST_F_TIMEOUT(template, other_credentials, TIMEOUT)
 				error = setresgid(-1, 4242, -1);
 			else if (way == 2)
 				error = syscall(__NR_setgroups, 1, (gid_t[]){4242});
-			/* 3: as it was; the same by value is the same. */
+			/* Case 3 sets the ids that the process has.
+			 * The credentials are equal, so the spawn succeeds. */
 			if (way == 3)
 				error = setresuid(0, 0, 0);
 			spawn(&self->it, self->fd, STRINGS("child", "exit", "3"), NULL, 0, 0);
@@ -512,7 +516,7 @@ TEST_F_TIMEOUT(template, other_credentials, TIMEOUT)
 	forget_sigchld();
 }
 
-/* As any other descriptor it is copied and closed. */
+/* A duplicate of the template's descriptor works after the original is closed. */
 TEST_F_TIMEOUT(template, is_a_descriptor, TIMEOUT)
 {
 	int copy = dup(self->fd);
@@ -553,7 +557,7 @@ TEST_F_TIMEOUT(template, scripts, TIMEOUT)
 	close(template);
 }
 
-/* A file that is no program, or no longer one: exec's error is returned, and no process is left. */
+/* If the file is not a program, the call returns the error of exec, and no process remains. */
 TEST_F_TIMEOUT(template, exec_errors, TIMEOUT)
 {
 	char path[PATH_MAX + 16];
@@ -575,8 +579,8 @@ TEST_F_TIMEOUT(template, exec_errors, TIMEOUT)
 	}
 }
 
-/* Several threads use it while the file is replaced: each call gives the program that was meant, or
- * ESTALE. */
+/* A thread that spawns from the template while the test replaces the file.
+ * Each call must execute the original program or fail with ESTALE. */
 static void *spawn_while_replaced(void *data)
 {
 	struct outcome it;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The io_uring operation: as pidfd_spawn_run(), and as a request among others. */
+/* Tests IORING_OP_SPAWN, which works like pidfd_spawn_run(). Also tests it with links, with
+ * cancellation, with SQPOLL rings, and under a seccomp filter. */
 #include "spawn_test.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -61,8 +62,9 @@ TEST_F_TIMEOUT(uring, runs, TIMEOUT)
 }
 
 /*
- * Its child is as that of the system call, also if a request is asked to be
- * handled by a worker: nothing of one shows.
+ * Checks that the child of a request is like a child of the system call. With
+ * IOSQE_ASYNC, an io_uring worker thread gets the request first. The child must still
+ * have the submitting task as its parent, and that task's signal mask.
  */
 static void ordinary_child(struct __test_metadata *_metadata, struct ring *ring, int fd,
 			   unsigned int flags)
@@ -181,7 +183,8 @@ TEST_F_TIMEOUT(uring, errors, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* A failure breaks a chain, but not a hard one; what follows a success is run. */
+/* A failed spawn cancels the requests linked behind it, unless the link is a hard link.
+ * After a successful spawn, the next linked request runs. */
 TEST_F_TIMEOUT(uring, links, TIMEOUT)
 {
 	struct spawn_args bad = make_args(NULL, 0), second = make_args(NULL, 0);
@@ -220,7 +223,8 @@ TEST_F_TIMEOUT(uring, links, TIMEOUT)
 	EXPECT_EQ(3, reap_and_close(pidfd));
 }
 
-/* Behind a request that waits: it runs once that is done, or never when that is cancelled. */
+/* A spawn is linked behind a read that blocks. It starts when the read completes.
+ * If the read is cancelled, the spawn is cancelled, too. */
 TEST_F_TIMEOUT(uring, behind_what_waits, TIMEOUT)
 {
 	struct io_uring_sqe *sqe;
@@ -295,7 +299,8 @@ TEST_F_TIMEOUT(uring, many_at_once, TIMEOUT)
 	}
 }
 
-/* A kernel thread submits, which could not have a child of the caller's. */
+/* With SQPOLL, a kernel thread submits the request.
+ * It cannot create a child of the caller, so the request fails. */
 TEST_F_TIMEOUT(uring, sqpoll, TIMEOUT)
 {
 	struct ring ring;
@@ -313,7 +318,7 @@ TEST_F_TIMEOUT(uring, sqpoll, TIMEOUT)
 	self->before = next_fd();
 }
 
-/* A filter cannot see what a ring does, so the ring does nothing that one might deny. */
+/* seccomp filters cannot see io_uring requests. A task that has a filter therefore gets EACCES. */
 TEST_F_TIMEOUT(uring, under_a_filter, TIMEOUT)
 {
 	struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
@@ -329,7 +334,8 @@ TEST_F_TIMEOUT(uring, under_a_filter, TIMEOUT)
 	EXPECT_EQ(-EACCES, completion(&self->ring, 10));
 }
 
-/* The ring goes, or its owner dies, while a spawn waits behind something. */
+/* The process closes the ring, exits or is killed while a spawn is linked behind a read
+ * that blocks. */
 TEST_F_TIMEOUT(uring, closed_meanwhile, TIMEOUT)
 {
 	for (int i = 0; i < 10; i++) {

@@ -19,20 +19,21 @@ use std::time::{Duration, Instant};
 use crate::raw;
 use crate::scratch::{program, scratch};
 
-/// Environment variable: the test's name, in its supervisor and in its own process.
+/// An environment variable with the test's name. The supervisor and the test's own process have it.
 const NAME: &str = "SPAWNFD_ISOLATED";
 
 /// Environment variable that is set only in the supervisor, the process that starts one test and kills its leftovers.
 const SUPERVISOR: &str = "SPAWNFD_SUPERVISOR";
 
-/// Environment variable: if set, no test confines itself. The caller sets it after confining the whole run, or to run
-/// without confinement.
+/// An environment variable that turns off [`Confined`]. The caller sets it if the whole run is
+/// confined already, or if it wants no confinement.
 const AS_IS: &str = "SPAWNFD_AS_IS";
 
 /// The default time limit of a test. Most tests take less than a second on an idle machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Time for a test's processes to end after the test. The library's guard runs on for up to a second.
+/// The time that a test's processes have to end after the test. The library's guard runs on for up
+/// to a second.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The uid and gid of [`Confined::User`].
@@ -51,12 +52,12 @@ pub enum Confined {
     User,
 }
 
-/// The name of the running test, as libtest prints it.
+/// Returns the name of the running test, as libtest prints it.
 pub(crate) fn test_name() -> String {
     std::env::var(NAME).unwrap_or_else(|_| thread::current().name().unwrap_or("unknown").to_owned())
 }
 
-/// Whether this is the process of one isolated test.
+/// Returns whether this is the process of one isolated test.
 pub(crate) fn is_isolated() -> bool {
     std::env::var_os(NAME).is_some()
 }
@@ -130,7 +131,7 @@ impl Isolated {
         }
     }
 
-    /// A command that runs this test binary again, for this test only.
+    /// Returns a command that runs this test binary again, for this test only.
     fn command(&self, prefix: &[OsString]) -> Command {
         let test = std::env::current_exe().expect("the path of this test");
         let words: Vec<OsString> = prefix.iter().cloned().chain([test.into()]).collect();
@@ -174,7 +175,7 @@ impl Isolated {
         assert!(status.success() && text.contains("1 passed"), "{} failed ({status}); output:\n{text}", self.name);
     }
 
-    /// The command that gives the supervisor a pid namespace, if it needs one.
+    /// Returns the command that gives the supervisor a pid namespace, or nothing if it needs none.
     fn namespace(&self) -> Vec<OsString> {
         if self.confined != Confined::Docker || raw::geteuid() != Ok(0) {
             return Vec::new();
@@ -234,7 +235,7 @@ impl Confined {
     }
 }
 
-/// Why a supervisor stopped waiting.
+/// The reason why a supervisor stopped waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Ended(ExitStatus),

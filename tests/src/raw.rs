@@ -42,7 +42,7 @@ pub(crate) fn prctl_stored(query: StoredQuery) -> Result<i32, Errno> {
     Ok(answer)
 }
 
-/// Whether a capability is in the calling thread's ambient set.
+/// Returns whether a capability is in the calling thread's ambient set.
 pub(crate) fn ambient_has(capability: usize) -> Result<bool, Errno> {
     let (option, is_set) = (libc::PR_CAP_AMBIENT as usize, libc::PR_CAP_AMBIENT_IS_SET as usize);
     // SAFETY: PR_CAP_AMBIENT_IS_SET takes integers only, and changes nothing.
@@ -171,14 +171,15 @@ pub(crate) fn groups() -> Result<Vec<u32>, Errno> {
     Ok(groups)
 }
 
-/// Whether clone3 is available: a call without arguments fails with an errno other than ENOSYS.
+/// Returns whether clone3 is available. The probe is a call with size 0, which otherwise fails with
+/// ENOSYS.
 pub fn has_clone3() -> bool {
     // SAFETY: the kernel refuses a size of 0 before it reads anything.
     let answer = unsafe { libc::syscall(libc::SYS_clone3, 0usize, 0usize) };
     answer >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
 }
 
-/// Whether this kernel has the patches of `kernel/patches`.
+/// Returns whether this kernel has the patches of `kernel/patches`.
 pub fn has_builders() -> bool {
     const PIDFD_EMPTY: libc::c_int = 1 << 27;
     // SAFETY: the call takes two integers.

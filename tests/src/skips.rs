@@ -8,7 +8,7 @@ use syscalls::{Errno, Sysno, syscall};
 
 use crate::raw;
 
-/// Environment variable: the file that collects the lines of [`skip`].
+/// An environment variable that names the file which collects the lines of [`skip`].
 const SKIPS: &str = "SPAWNFD_SKIPS";
 
 /// Reports that the running test is skipped, and why. The test must return after this call.
@@ -39,7 +39,8 @@ pub(crate) fn gather(line: &str) {
     }
 }
 
-/// Whether the calling thread is root; if not, the test is skipped: `if !require_root() { return }`.
+/// Returns whether the calling thread is root. If not, skips the test: `if !require_root() { return
+/// }`.
 #[must_use]
 pub fn require_root() -> bool {
     let root = is_root();
@@ -49,13 +50,13 @@ pub fn require_root() -> bool {
     root
 }
 
-/// Whether the calling thread's effective uid is 0.
+/// Returns whether the calling thread's effective uid is 0.
 #[must_use]
 pub fn is_root() -> bool {
     raw::geteuid() == Ok(0)
 }
 
-/// Whether the calling thread can use a system call; if not, the test is skipped.
+/// Returns whether the calling thread can use a system call. If not, skips the test.
 ///
 /// # Panics
 /// If [`has_syscall`] has no harmless call to probe this system call with.
@@ -68,7 +69,7 @@ pub fn require_syscall(name: &str) -> bool {
     has
 }
 
-/// Whether a system call is present and allowed, probed by a call that has no effect.
+/// Returns whether a system call is present and allowed. The probe is a call without effect.
 ///
 /// # Panics
 /// If this function's table has no harmless call for the system call.

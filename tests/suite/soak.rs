@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs of all kinds from several threads, ended in all ways. At the end nothing is left, and memory has not grown.
+//! Several threads start jobs of all kinds, and end them in all ways. At the end nothing is left,
+//! and memory has not grown.
 //!
-//! SPAWNFD_SOAK sets the number of jobs. Without it a time limit applies, so that the test fits among the others.
+//! SPAWNFD_SOAK sets the number of jobs. Without it, the test runs for a few seconds.
 
 mod common;
 
@@ -22,10 +23,10 @@ use tokio::io::AsyncReadExt;
 
 const THREADS: usize = 4;
 
-/// The least number of jobs: enough for every kind, in every thread.
+/// The least number of jobs. It is large enough for every kind of job in every thread.
 const FEWEST: usize = 600;
 
-/// When to end.
+/// The condition that ends the test.
 #[derive(Clone, Copy)]
 enum Enough {
     Jobs(usize),
@@ -47,7 +48,8 @@ impl Enough {
     }
 }
 
-/// xorshift64: each thread makes the same jobs in each run.
+/// A random number generator (xorshift64) with a fixed seed, so that each thread starts the same
+/// jobs in each run.
 struct Random(u64);
 
 impl Random {
@@ -59,11 +61,11 @@ impl Random {
     }
 }
 
-/// One thread's work.
+/// The data of one worker thread.
 struct Worker<'a> {
     random: Random,
     template: &'a Template,
-    /// Jobs that any thread may end.
+    /// Jobs that the test may end from any thread.
     victims: &'a Mutex<Vec<Arc<Job>>>,
 }
 
@@ -113,7 +115,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Ends a job that another thread may be waiting for, in one of several ways.
+    /// Ends a job in one of several ways. Another thread may be waiting for this job.
     fn end_a_victim(&mut self) {
         let job = {
             let mut victims = self.victims.lock().expect("no panic");
@@ -134,7 +136,7 @@ impl Worker<'_> {
         if let Ok(None) = job.wait_timeout(patience) {
             job.stop(Duration::ZERO);
         }
-        // Also if the job was ended before exec.
+        // The job has this result even if another thread has ended it before exec.
         assert_ended(&job.wait().expect("a result"), &[Stop::Cancelled, Stop::Exited]);
     }
 
@@ -175,7 +177,7 @@ impl Worker<'_> {
             count += 1;
             assert_eq!(bytes, count.to_string().as_bytes());
             if count == stop_at {
-                // The caller drops the job and the events.
+                // This return drops the job and the event receiver.
                 return;
             }
         }
@@ -222,14 +224,14 @@ impl Worker<'_> {
     }
 }
 
-/// This process's memory, in KiB.
+/// Returns the resident memory of this process, in KiB.
 fn rss() -> f64 {
     let status = fs::read_to_string("/proc/self/status").expect("own status");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("listed");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// The growth of memory over all samples, by linear regression, in KiB.
+/// Returns the growth of memory over all samples, in KiB, by linear regression.
 fn growth(samples: &[f64]) -> f64 {
     let count = samples.len() as f64;
     let (middle, mean) = ((count - 1.0) / 2.0, samples.iter().sum::<f64>() / count);
@@ -241,8 +243,8 @@ fn growth(samples: &[f64]) -> f64 {
     up / across * count
 }
 
-/// Removes the descriptors that the library reopens as needed: sockets for starts, a thread's pidfd, the guard's
-/// table and pidfd. Also returns how many these are.
+/// Removes the descriptors that the library reopens as needed: sockets for starts, pidfds, and the
+/// guard's table. Returns the rest, and the number of removed descriptors.
 fn without_renewed(mut snapshot: Snapshot) -> (Snapshot, usize) {
     let all = snapshot.fds.len();
     let renewed = ["socket:", "anon_inode:[pidfd]", "pidfd:", "/memfd:spawnfd-trees"];
@@ -251,7 +253,8 @@ fn without_renewed(mut snapshot: Snapshot) -> (Snapshot, usize) {
     (snapshot, all - left)
 }
 
-/// Other processes that this test started, directly or indirectly: their environment has its temporary directory.
+/// Lists other processes that this test has started, directly or indirectly. Their environment
+/// contains this test's temporary directory.
 fn descendants() -> Vec<String> {
     let variable_of_test = format!("TMPDIR={}", std::env::temp_dir().display());
     let entries = fs::read_dir("/proc").expect("proc").flatten();
@@ -271,7 +274,7 @@ fn jobs_of_all_kinds_leave_nothing_behind() {
     let enough = Enough::asked();
     let limit = match enough {
         Enough::Time(time) => time + Duration::from_secs(600),
-        // A tenth of the speed of a debug build.
+        // Each job gets ten times the time that it takes in a debug build.
         Enough::Jobs(jobs) => Duration::from_secs(300) + Duration::from_millis(18) * jobs as u32,
     };
     isolated!(limit: limit, || run(enough));
@@ -282,7 +285,7 @@ fn run(enough: Enough) {
     let victims = Mutex::new(Vec::new());
     common::warm_up(Launcher::Clone3);
     for program in ["/bin/sh", "/bin/cat", "/bin/sleep", "/usr/bin/seq"] {
-        // The process-wide cache keeps their templates.
+        // After this run, the process-wide cache has the template of the program.
         Command::new(program).run().expect("runs");
     }
     let before = Snapshot::take();
@@ -317,7 +320,8 @@ fn run(enough: Enough) {
     leaks::assert_same(&before, &after);
     assert!(renewed <= 2 * 2 * THREADS + 2 * 32 + 4, "{renewed} descriptors, more than concurrent starts need");
     eventually("no descendant is left", || descendants().is_empty());
-    // The first third is left out: the library and the allocator's arenas allocate on first use.
+    // The samples of the first third are left out, because the library and the allocator allocate
+    // memory on first use.
     let steady: Vec<f64> = samples.into_iter().filter(|(done, _)| *done >= jobs / 3).map(|(_, rss)| rss).collect();
     let (first, last, growth) = (steady[0], steady[steady.len() - 1], growth(&steady));
     println!(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The preloaded object that parks CPython, and all programs except Node.js."""
+"""Builds the preloaded object that parks CPython, and all other programs except Node.js."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 240.0
 # System call numbers.
 CHDIR, UMASK, PRLIMIT64 = {"x86_64": (80, 95, 302), "aarch64": (49, 166, 261)}[os.uname().machine]
-# The lowest number for the owner's descriptors in the process. Node.js opens descriptors before it
-# parks, and they must get the same numbers as in a cold start.
+# The lowest number for the owner's descriptors in the parked process. Node.js opens descriptors
+# before it parks, and these must get the same numbers as in a cold start.
 FIRST_NUMBER = {Kind.MAIN: 3, Kind.PYTHON: 3, Kind.NODE: 40}
 
 
@@ -121,7 +121,7 @@ class Parked:
         """
         self.forks = mode is Mode.FORK
         self.serial = 0
-        # Whether the parked process itself became a program, or failed to.
+        # True if the parked process itself has become a program, or has failed to.
         self.is_used = False
         self.socket, theirs, page, self.page = connection()
         opened = {
@@ -152,7 +152,7 @@ class Parked:
         started = subprocess.Popen(
             list(argv),
             executable=executable,
-            # Popen restores SIGPIPE and SIGXFSZ.
+            # Without this argument, Popen would restore SIGPIPE and SIGXFSZ.
             restore_signals=not ignored,
             env=env,
             cwd="/",
@@ -184,7 +184,7 @@ class Parked:
         self.private_bytes = reply.private_bytes
 
     def fork_child(self) -> tuple[socket.socket, mmap.mmap, int]:
-        """Has the process fork a parked child. Returns the child's socket, page and pid."""
+        """Makes the process fork a parked child. Returns the child's socket, page and pid."""
         ours, theirs, page, mapped = connection()
         head = Request(
             version=VERSION,
@@ -219,7 +219,7 @@ class Parked:
     ) -> int:
         """Makes the parked process, or a forked child, become the program. Returns its pid.
 
-        `descriptors`: the program's descriptors 0, 1, 2, or by number. None: closed.
+        `descriptors`: the program's descriptors 0, 1, 2, or by number. None means closed.
         `refuses`: the process must refuse before it gets Claim.GO.
         """
         self.serial += 1
@@ -244,7 +244,7 @@ class Parked:
             steps.append(Step(op=Op.CALL, a=UMASK, x=umask))
         kind = Argument.DATA << 2 * ARGUMENT_BITS
         for resource, (soft, hard) in (limits or {}).items():
-            # Unsigned, because Python's RLIM_INFINITY is -1.
+            # The kernel needs unsigned numbers, but Python's RLIM_INFINITY is -1.
             soft, hard = soft % 2**64, hard % 2**64
             steps.append(Step(op=Op.CALL, a=PRLIMIT64, b=kind, y=resource, z=soft, w=hard))
         head = Request(
@@ -267,7 +267,7 @@ class Parked:
             struct.pack(f"={len(keep)}i", *keep),
         ]
         ours, page, pid = self.fork_child() if self.forks else (self.socket, self.page, self.pid)
-        # After a refusal before Claim.GO, the process waits for the next request.
+        # If the process refuses before Claim.GO, it waits for the next request.
         first = Claim.GO if self.forks else Claim.OFFERED
         found = Page(
             claim=self.serial * CLAIM_STATES + first,
@@ -279,7 +279,7 @@ class Parked:
         socket.send_fds(ours, [*parts, strings], sources)
         claim = memoryview(page)[:8].cast("Q")
         if first is Claim.OFFERED and not refuses:
-            # Unlike the library, this owner does not compare its state with the process's.
+            # The library would now compare its own state with the process's. This owner does not.
             claim[0] += Claim.GO - Claim.OFFERED
         deadline = time.monotonic() + TIMEOUT
         while (state := Claim(claim[0] % CLAIM_STATES)) in (Claim.OFFERED, Claim.GO, Claim.TAKEN):
@@ -352,7 +352,7 @@ def collect(
     """Writes a program's input, reads its output, and reaps it.
 
     `outputs`: the pipe ends to read, by the program's descriptor number.
-    `interrupt`: send SIGINT after its first line.
+    `interrupt`: send SIGINT after the program's first line of output.
     """
     output = {1: b"", 2: b""}
     opened = dict(outputs)

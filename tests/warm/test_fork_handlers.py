@@ -11,14 +11,14 @@ import pytest
 from owner import Parked, Result, collect
 from protocol import Kind, Mode
 
-# Counts the runs of its fork handlers in this process and its ancestors.
+# This library counts the runs of its fork handlers, in this process and its ancestors.
 COUNTS = """
 #include <pthread.h>
 int count;
 static void add(void) { count++; }
 __attribute__((constructor)) static void begin(void) { pthread_atfork(add, add, add); }
 """
-# A library of the program. Its constructor runs before the program parks.
+# This library belongs to the program. Its constructor runs before the program parks.
 AHEAD = """
 #include <dlfcn.h>
 #include <stddef.h>
@@ -64,7 +64,7 @@ def run(parked: Parked, program: Path) -> Result:
 def test_forks_run_the_handlers_of_loaded_libraries_only(
     shim_without_threads: Path, tmp_path: Path, keeps: str
 ) -> None:
-    """A library that is loaded after another is closed may get its addresses."""
+    """A library may get the addresses of another library that the program has closed before."""
     counts = compile_c(tmp_path / "counts.so", COUNTS, "-shared", "-fPIC")
     closed = compile_c(tmp_path / "closed.so", COUNTS, "-shared", "-fPIC")
     ahead = compile_c(
@@ -80,8 +80,8 @@ def test_forks_run_the_handlers_of_loaded_libraries_only(
     with Parked(
         Kind.MAIN, shim_without_threads, str(program), [str(program)], {}, mode=Mode.FORK
     ) as parked:
-        # Each fork runs two handlers in the parked process, and each child starts with their
-        # count. The child runs one more.
+        # Each fork runs two handlers in the parked process. Each child starts with their count, and
+        # runs one handler itself.
         found = [run(parked, program) for _ in range(4)]
     assert [result.code for result in found] == [0] * 4
     assert [int(result.stdout) for result in found] == [2, 4, 6, 8]

@@ -18,7 +18,7 @@ GENERATED = ("crates/spawnfd-parked/src/protocol.rs", "tests/warm/protocol.py")
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the header and the generated files."""
+    """Copies the header and the generated files."""
     for name in (HEADER, *GENERATED):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -83,7 +83,7 @@ def test_unsupported_declarations_are_rejected(
 
 
 def test_values_must_match_the_c_compilers(tree: Path) -> None:
-    # C rounds the quotient before it adds. The script rounds the sum.
+    # The C compiler rounds the quotient before it adds. The script rounds the sum.
     change(tree, "#define SPAWNFD_MAX_FIRST 24", "#define SPAWNFD_MAX_FIRST (24 + -7 / 2)")
     checked = run("--check", "--root", str(tree))
     assert checked.returncode == 1

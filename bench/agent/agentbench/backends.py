@@ -24,7 +24,7 @@ TIMEOUT_S = 30
 
 
 class Backend:
-    """Runs one call at a time for each caller. Constructed in the worker's event loop."""
+    """Runs one call at a time for each caller. The worker creates it in its event loop."""
 
     kind: ClassVar[str] = "platform"
     mode: ClassVar[str] = "cold"
@@ -42,7 +42,10 @@ class Backend:
         """Prepares for these calls."""
 
     def settle(self) -> None:
-        """Replaces used processes. Called at the end of each slice, within its timing."""
+        """Replaces used processes.
+
+        The worker calls this at the end of each slice, within its timing.
+        """
 
     def close(self) -> None:
         """Releases the backend's resources."""
@@ -65,7 +68,7 @@ class AsyncioExec(Backend):
 
 
 class AsyncioExecThreaded(AsyncioExec):
-    """asyncio exec with the default watcher of Python 3.11: one waiting thread per child."""
+    """asyncio exec with the default watcher of Python 3.11: one waiting thread for each child."""
 
     label = "asyncio exec, thread watcher"
 
@@ -77,7 +80,7 @@ class AsyncioExecThreaded(AsyncioExec):
 
 
 class SubprocessThreads(Backend):
-    """subprocess.run in a pool with one thread for each call in flight."""
+    """subprocess.run in a pool that has one thread for each call in flight."""
 
     label = "subprocess in threads"
 
@@ -157,7 +160,7 @@ class SpawnfdFork(SpawnfdWarm):
 
 
 def import_spawnfd() -> Any:
-    """The package under test. Its absence is an error, not a skipped column."""
+    """Imports the package under test. Its absence is an error, not a skipped column."""
     try:
         spawnfd = importlib.import_module("spawnfd")
     except ImportError as error:
@@ -181,10 +184,10 @@ FLOOR = "floor"
 
 
 def label_of(name: str) -> str:
-    """A backend's display name."""
+    """Returns a backend's display name."""
     return "C floor" if name == FLOOR else BACKENDS[name].label
 
 
 def kind_of(name: str) -> str:
-    """platform, ours or floor."""
+    """Returns platform, ours or floor."""
     return FLOOR if name == FLOOR else BACKENDS[name].kind

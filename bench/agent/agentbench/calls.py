@@ -9,7 +9,10 @@ SHUFFLE_SEED = 6144
 
 
 def make_rounds(members: Sequence[str], calls: int, rounds: int) -> list[list[str]]:
-    """`calls` presets in `rounds` shuffled slices, each member equally often. Deterministic."""
+    """Returns `calls` presets in `rounds` shuffled slices, each member equally often.
+
+    The same arguments give the same result.
+    """
     if not members or calls < 1 or rounds < 1:
         raise ValueError("a cell needs members, calls and rounds")
     rounds = min(rounds, calls)
@@ -25,5 +28,5 @@ def make_rounds(members: Sequence[str], calls: int, rounds: int) -> list[list[st
 
 
 def share(part: Sequence[str], worker: int, workers: int) -> list[str]:
-    """The calls of a slice that one of several worker processes makes."""
+    """Returns the calls of a slice that one of several worker processes makes."""
     return list(part[worker::workers])

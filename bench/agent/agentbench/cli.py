@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def chosen_backends(options: argparse.Namespace) -> tuple[str, ...]:
-    """The chosen backends, in a fixed order. The floor is included unless left out."""
+    """Returns the chosen backends in a fixed order. The floor is included unless it is left out."""
     wanted = [*options.backends.split(","), FLOOR]
     for name in [*wanted, *options.without]:
         if name != FLOOR and name not in BACKENDS:
@@ -79,7 +79,7 @@ def chosen_backends(options: argparse.Namespace) -> tuple[str, ...]:
 def make_plan(
     options: argparse.Namespace, definitions: presets.Definitions, backends: Sequence[str]
 ) -> list[plan.Cell]:
-    """The cells for these options."""
+    """Returns the cells for these options."""
     scale = plan.DEMO if options.demo else plan.QUICK if options.quick else plan.FULL
     if options.calls:
         share = max(len(definitions.sets["all"]), options.calls // len(definitions.sets["all"]))
@@ -150,7 +150,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status is 0 if everything ran and every answer was right."""
+    """Runs the benchmark. The exit status is 0 if everything ran and every answer was right."""
     options = parse(arguments)
     from . import report  # imports matplotlib, which is slow, so not before --help
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Harnesses, which dispatch the calls in a worker process. This module has the asyncio one."""
+"""Harnesses, which dispatch the calls in a worker process. This module has the asyncio harness."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ class Harness:
         """Creates the objects that live as long as the worker."""
 
     async def close(self) -> None:
-        """Closes these objects."""
+        """Closes the objects that `open` has created."""
 
     async def dispatch(self, lane: int, argv: list[str]) -> Answer:
         """Makes one call on one of the `in_flight` lanes."""
@@ -55,7 +55,7 @@ class AsyncioHarness(Harness):
 
 
 def make_harness(name: str, backend: Backend, cwd: str, in_flight: int) -> Harness:
-    """A harness by name. Imports AutoGen only if needed."""
+    """Creates a harness by its name. Imports AutoGen only if needed."""
     if name == AsyncioHarness.name:
         return AsyncioHarness(backend, cwd, in_flight)
     if name == "autogen":

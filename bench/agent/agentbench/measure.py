@@ -56,7 +56,7 @@ class CellResult:
 
 @contextmanager
 def fleets(setting: Setting, cell: Cell) -> Iterator[dict[str, Fleet]]:
-    """Workers for every backend of a harness and split. Always ends and reaps them."""
+    """Yields workers for every backend of a harness and split. Always ends and reaps them."""
     running: dict[str, Fleet] = {}
     try:
         for backend in cell.backends:

@@ -52,8 +52,8 @@ FULL = Scale(calls=6144, rounds=12, tool_calls=384, interpreter_calls=192, tool_
 QUICK = Scale(calls=1024, rounds=8, tool_calls=96, interpreter_calls=48, tool_rounds=6)
 DEMO = Scale(calls=1280, rounds=8, tool_calls=64, interpreter_calls=32, tool_rounds=4)
 
-# Harness, split and set of each cell: those of the RFC's table, those with bars, and some that
-# explain the differences.
+# The harness, split and set of each cell: the cells of the RFC's table, the cells with bars, and
+# some that explain the differences.
 FULL_CELLS = (
     *(("autogen", split, "all") for split in SPLITS),
     ("autogen", "1x16", "nonode"),
@@ -73,7 +73,10 @@ DEMO_CELLS = (
 
 
 def _has_floor(split: str) -> bool:
-    """Whether the C floor runs: it is one process with one loop, like one worker process."""
+    """Returns whether the C floor runs.
+
+    It has one process with one loop, like one worker process.
+    """
     return split == "1x16"
 
 
@@ -88,7 +91,10 @@ def make_plan(
     sets: Collection[str] | None = None,
     per_tool: bool = True,
 ) -> list[Cell]:
-    """The cells that match the filters, grouped by harness and split so that workers are reused."""
+    """Returns the cells that match the filters.
+
+    They are grouped by harness and split, so that workers are reused.
+    """
     timed = tuple(name for name in backends if kind_of(name) != FLOOR)
     floor = tuple(name for name in backends if kind_of(name) == FLOOR)
 

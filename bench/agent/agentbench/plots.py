@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter
 
 Row = Mapping[str, Any]
 
-# Placeholder colours. Each is replaced by var(--name) in the SVG.
+# Placeholder colours. The SVG gets var(--name) in place of each.
 COLOURS = {
     "fg": "#0a0b01",
     "muted": "#0a0b02",

@@ -50,7 +50,7 @@ NOT_MEASURED = (
 
 
 def read_suites(folder: Path) -> list[Document]:
-    """Every *.json of the folder that has the form of a suite, the agent suite first."""
+    """Returns every *.json of the folder that has the form of a suite, the agent suite first."""
     suites: list[Document] = []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -320,7 +320,7 @@ def _agent_parts(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> list[
 
 
 def render(suites: Sequence[Document], bar_rows: Sequence[Row]) -> str:
-    """The page for these suites."""
+    """Returns the page for these suites."""
     found = bars.judge(bar_rows, [ratio for suite in suites for ratio in suite["ratios"]])
     verdicts = {verdict.id: verdict for verdict in found}
     agent = next((suite for suite in suites if suite["suite"] == "agent"), None)

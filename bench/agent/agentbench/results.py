@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def better_platform(series: Mapping[str, Series]) -> str | None:
-    """The platform backend with the most calls per second over the whole cell."""
+    """Returns the platform backend with the most calls per second over the whole cell."""
     platform = [name for name in series if kind_of(name) == "platform"]
     return max(platform, key=lambda name: series[name].calls_per_s, default=None)
 
@@ -31,7 +31,10 @@ def _ratio(identifier: str, ours: Series, theirs: Series, meaning: str) -> Row:
 
 
 def ratios_of(result: CellResult) -> list[Row]:
-    """Every ratio of a cell: ours over the better platform backend, and both against the floor."""
+    """Returns every ratio of a cell.
+
+    They compare ours with the better platform backend, and both with the floor.
+    """
     cell, series = result.cell, result.series
     platform = better_platform(series)
     prefix = "agent.tool" if cell.per_tool else f"agent.{cell.harness}"
@@ -64,7 +67,7 @@ def ratios_of(result: CellResult) -> list[Row]:
 
 
 def rows_of(result: CellResult) -> list[Row]:
-    """One row for each backend of a cell, with its rounds."""
+    """Returns one row for each backend of a cell, with its rounds."""
     cell = result.cell
     platform = better_platform(result.series)
     rows: list[Row] = []
@@ -100,7 +103,7 @@ def rows_of(result: CellResult) -> list[Row]:
 
 
 def suite(results: Iterable[CellResult], machine: Mapping[str, object]) -> dict[str, Any]:
-    """The content of agent.json."""
+    """Returns the content of agent.json."""
     results = list(results)
     return {
         "suite": SUITE,

@@ -21,7 +21,7 @@ SET_NAMES = {
 
 
 def cells(rows: Sequence[Row], kind: str) -> dict[tuple[str, str, str], dict[str, Row]]:
-    """Rows by (harness, split, set), then by backend, in the order measured."""
+    """Groups rows by (harness, split, set), then by backend, in the measured order."""
     grouped: dict[tuple[str, str, str], dict[str, Row]] = {}
     for row in rows:
         if row["kind"] == kind:
@@ -31,30 +31,30 @@ def cells(rows: Sequence[Row], kind: str) -> dict[tuple[str, str, str], dict[str
 
 
 def better(group: Mapping[str, Row]) -> Row | None:
-    """The row of the better platform backend."""
+    """Returns the row of the better platform backend."""
     return next((row for row in group.values() if row["better_platform"]), None)
 
 
 def ours(group: Mapping[str, Row]) -> list[Row]:
-    """The rows of our backends."""
+    """Returns the rows of our backends."""
     return [row for row in group.values() if row["role"] == "ours"]
 
 
 def ratio_id(row: Row) -> str:
-    """The id that results.py gives to the ratio of a row of ours."""
+    """Returns the id that results.py gives to the ratio of a row of ours."""
     if row["kind"] == "tool":
         return f"agent.tool.{row['set']}.{row['mode']}"
     return f"agent.{row['harness']}.{row['split']}.{row['set']}.{row['mode']}"
 
 
 def headroom(ratios: Mapping[str, Row], harness: str, split: str, set_name: str) -> str:
-    """The C floor's advantage over the platform in this cell, if it ran there."""
+    """Returns the C floor's advantage over the platform in this cell, if the floor ran there."""
     ratio = ratios.get(f"agent.headroom.{harness}.{split}.{set_name}")
     return percent(ratio["value"]) if ratio else ""
 
 
 def percent(ratio: float) -> str:
-    """A ratio in the RFC's notation."""
+    """Formats a ratio in the RFC's notation."""
     return f"{(ratio - 1) * 100:+.1f}%"
 
 
@@ -107,7 +107,7 @@ def workload_table(document: Mapping[str, Any]) -> Table:
 
 
 def tool_table(document: Mapping[str, Any]) -> Table | None:
-    """Milliseconds per call, tool by tool, 16 in flight under plain asyncio."""
+    """Returns a table of milliseconds per call, tool by tool, 16 in flight under plain asyncio."""
     groups = cells(document["rows"], "tool")
     if not groups:
         return None

@@ -38,7 +38,7 @@ def _git(*arguments: str) -> str:
 
 
 def find(name: str) -> Commit:
-    """Raises BenchError if no commit has this name."""
+    """Finds a commit. Raises BenchError if no commit has this name."""
     try:
         commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     except BenchError:
@@ -47,7 +47,7 @@ def find(name: str) -> Commit:
 
 
 def work_name() -> str:
-    """A name for the working tree."""
+    """Returns a name for the working tree."""
     return f"working tree at {_git('describe', '--always', '--dirty')}"
 
 
@@ -109,7 +109,7 @@ def _bench_hash() -> str:
 
 
 def _base(commit: Commit, cache: Path) -> Path:
-    """The build of a commit, from the cache if possible.
+    """Returns the build of a commit, from the cache if possible.
 
     A commit without comparebench/serve.py is measured by the working tree's benchmarks, which must
     compile against its crates.
@@ -161,7 +161,7 @@ def build(commit: Commit, cache: Path, stage: Path) -> Sides:
 
 
 def server(side: Path, scratch: Path, suites: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The command and the environment of a build's server."""
+    """Returns the command and the environment of a build's server."""
     bench = side / "bench"
     paths = [bench, bench / "compare", bench / "job", bench / "warm", side / "site"]
     environment = {

@@ -23,7 +23,8 @@ from jobbench.definitions import PLAIN, UNFILTERED
 from .quantity import Measure, Missing, Offer
 
 STALL_QUANTILE = 0.999
-# Calls of a block: few, so that little time passes between the blocks of a pair.
+# The number of calls in a block. It is small, so that little time passes between the blocks of a
+# pair.
 CALLS = 3
 GAP_CALLS = 1
 Rule = TypeVar("Rule", jobbench.definitions.Rule, warmbench.definitions.Rule)
@@ -43,7 +44,7 @@ class Source(Generic[Rule]):
 
 
 def _sources(rules: Sequence[Rule], calls: Mapping[str, Sequence[str]]) -> dict[str, Source[Rule]]:
-    """Sources by id. A rule with {call} in its id has one source for each call."""
+    """Returns the sources by id. A rule with {call} in its id has one source for each call."""
     return {
         rule.id.format(call=call): Source(rule, call)
         for rule in rules
@@ -65,11 +66,11 @@ class Job:
         self._sources = _sources(ours, calls)
 
     def offers(self) -> Sequence[Offer]:
-        """The ids whose denominator is ours."""
+        """Returns the ids whose denominator is ours."""
         offers: list[Offer] = []
         for id_, source in self._sources.items():
             cell = self._cells[source.rule.cell]
-            # A quantile needs many ticks.
+            # A quantile needs many ticks (events of the loop's timer).
             calls = cell.per_block["quick"] if cell.tick_us else max(CALLS, 2 * cell.in_flight)
             offers.append(Offer(id_, source.quantity, "us", "less", calls))
         return offers
@@ -114,7 +115,7 @@ class Warm:
         self._sources = _sources(rules, {name: cell.calls for name, cell in self._cells.items()})
 
     def offers(self) -> Sequence[Offer]:
-        """The ids of a median time or of a rate. The warm side is the denominator."""
+        """Returns the ids of a median time or of a rate. The warm side is the denominator."""
         offers: list[Offer] = []
         for id_, source in self._sources.items():
             cell = self._cells[source.rule.cell]

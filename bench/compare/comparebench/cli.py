@@ -95,7 +95,10 @@ def run(options: argparse.Namespace, console: Console) -> results.Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status is 0 without a regression, 1 with one, 2 if the comparison failed."""
+    """Compares two builds.
+
+    The exit status is 0 without a regression, 1 with one, 2 after an error.
+    """
     options = parse(arguments)
     # After SIGTERM, the command still ends its servers and removes its directories.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

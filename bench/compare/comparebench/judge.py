@@ -40,7 +40,7 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """The distance of the ends, as a share."""
+        """The distance between the ends of the interval, as a share."""
         return math.exp(self.high - self.low) - 1
 
 
@@ -49,8 +49,8 @@ class Judged:
     """A change with two intervals.
 
     Attributes:
-        interval: At 95 %.
-        sure: At the level that holds for all judged ids and both looks together.
+        interval: The interval at 95 %.
+        sure: The interval at the level that holds for all judged ids and both looks together.
     """
 
     interval: Interval

@@ -67,7 +67,7 @@ class Subject:
         ]
 
     def judge(self, judged: int) -> Judged:
-        """The intervals."""
+        """Returns the change with its intervals."""
         return judge(self.changes(), judged)
 
 
@@ -85,7 +85,7 @@ class Side:
         self.offers: dict[str, dict[str, Any]] = {offer["id"]: offer for offer in hello["offers"]}
 
     def open(self, quantity: str) -> str | None:
-        """Has the server start a new worker. Returns the reason if that is impossible."""
+        """Makes the server start a new worker. Returns the reason if that is impossible."""
         self._server.send(do="open", quantity=quantity)
         reply = self._server.receive("opened")
         return None if reply["opened"] else str(reply["missing"])
@@ -107,7 +107,7 @@ class Side:
 def choose(
     base: Side, work: Side, barred: Collection[str], patterns: Sequence[str]
 ) -> tuple[list[Subject], dict[str, str]]:
-    """The chosen quantities, and the ids that only one build has.
+    """Returns the chosen quantities, and the ids that only one build has.
 
     Without patterns, chooses the ids that have a bar.
     """
@@ -133,7 +133,8 @@ def choose(
 
 
 def _close(sides: Sequence[Side]) -> None:
-    # At once, because some workers wait a second for their last child.
+    # Both servers end their workers at the same time, because some workers wait a second for a
+    # child.
     for side in sides:
         side.request_close()
     for side in sides:
@@ -215,8 +216,8 @@ class Driver:
     ) -> None:
         """Runs passes over these subjects until their intervals are narrow enough.
 
-        The position of an interval must not matter for that: otherwise repeated looks would make
-        false alarms likely.
+        Only the width of an interval may end the passes, not its position. Otherwise the repeated
+        looks at the intervals would make false alarms likely.
         """
         longest = 0.0
         number = 0
@@ -229,7 +230,7 @@ class Driver:
 
 
 def undecided(subjects: Sequence[Subject], judged: int) -> list[Subject]:
-    """Subjects whose interval is too wide, or is beyond the limit only without the correction."""
+    """Returns subjects with a wide interval, or beyond the limit only without the correction."""
     open_ = (Verdict.NOISY, Verdict.UNCLEAR)
     return [s for s in subjects if not s.missing and s.judge(judged).verdict in open_]
 
@@ -243,7 +244,7 @@ def compare(
     end: float,
     say: Callable[[str], None],
 ) -> tuple[list[Subject], dict[str, str]]:
-    """Measures the chosen quantities by the servers "base" and "new". See `choose`."""
+    """Measures the chosen quantities with the servers "base" and "new". See `choose`."""
     base, work = (Side(name, servers[name]) for name in ("base", "new"))
     subjects, alone = choose(base, work, barred, patterns)
     if not subjects:

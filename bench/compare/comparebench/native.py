@@ -17,8 +17,8 @@ from .quantity import Measure, Offer
 
 DEFINITIONS_FILE = Path(__file__).resolve().parents[2] / "native" / "definitions.toml"
 OURS = "ours"
-# Calls of a block: few, so that little time passes between the blocks of a pair. More for larger
-# parents, which cost more before and after a block.
+# The number of calls in a block. It is small, so that little time passes between the blocks of a
+# pair. Larger parents cost more before and after a block, so their blocks have more calls.
 CALLS = {"fds10000": 60, "fds10000late": 60, "threads64": 100}
 OTHER_CALLS = 20
 PARALLEL_CALLS = 25
@@ -56,13 +56,14 @@ class Launch:
 
     def __init__(self, program: Path, scratch: Path) -> None:
         self._program = program
-        # The scratch directory itself, so that paths are as deep as /usr/bin.
+        # The programs are directly in the scratch directory, so that their paths are as deep as
+        # /usr/bin.
         self._programs = scratch
         self._definitions = tomllib.loads(DEFINITIONS_FILE.read_text(encoding="utf-8"))
         self._keys = dict(_ours(self._definitions))
 
     def offers(self) -> Sequence[Offer]:
-        """The ids that have at least one side of ours."""
+        """Returns the ids that have at least one side of ours."""
         return [
             Offer(id_, key.quantity, "1/s", "more", PARALLEL_CALLS)
             if key.suite == "parallel"
@@ -120,7 +121,7 @@ class Launch:
 
 
 def _ours(definitions: Mapping[str, Any]) -> Iterator[tuple[str, Key]]:
-    """Our side of each ratio. If both sides are ours, the numerator."""
+    """Yields our side of each ratio. If both sides are ours, yields the numerator."""
     for ratio in definitions["ratio"]:
         for side in (ratio["over"], ratio["under"]):
             if side["method"] == OURS and side["suite"] != "snapshot":

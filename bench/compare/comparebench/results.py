@@ -33,7 +33,7 @@ def _verdict(judged: Judged) -> str:
 
 
 def ratios_of(subject: Subject, barred: Mapping[str, Any], count: int) -> list[Row]:
-    """One ratio for each id of a subject."""
+    """Returns one ratio for each id of a subject."""
     judged = subject.judge(count)
     value, low, high = _ratio(judged.interval, subject.better)
     _, sure_low, sure_high = _ratio(judged.sure, subject.better)
@@ -68,7 +68,7 @@ def suite(
     barred: Mapping[str, Any],
     machine: Mapping[str, object],
 ) -> Row:
-    """The whole of compare.json."""
+    """Returns the whole content of compare.json."""
     count = sum(subject.barred for subject in subjects)
     missing = {
         id_: "; ".join(f"{side}: {why}" for side, why in subject.missing.items())
@@ -103,7 +103,7 @@ def suite(
 
 
 def regressions(document: Row) -> list[str]:
-    """Ids with a bar that are slower, or that only the base build can measure."""
+    """Returns the ids with a bar that are slower, or that only the base build can measure."""
     slower = [ratio["id"] for ratio in document["ratios"] if ratio["regression"]]
     return [*slower, *document["lost"]]
 

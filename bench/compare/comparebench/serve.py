@@ -34,7 +34,7 @@ SUITES = ("launch", "job", "warm")
 
 
 def make(name: str, program: Path, scratch: Path) -> Suite:
-    """A suite by its name."""
+    """Creates a suite by its name."""
     suites: dict[str, Callable[[], Suite]] = {
         "launch": lambda: Launch(program, scratch),
         "job": lambda: Job(scratch),
@@ -92,12 +92,12 @@ def main() -> int:
     parser.add_argument("--scratch", type=Path, required=True, help="an empty directory")
     parser.add_argument("suites", nargs="+", choices=SUITES)
     options = parser.parse_args()
-    # The driver ends its servers itself.
+    # The driver ends its servers itself, so SIGINT has no effect here.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         suites = [make(name, options.program, options.scratch) for name in options.suites]
         Server(suites, sys.stdout).run()
-    except Exception as error:  # the driver must learn of any failure, whatever it is
+    except Exception as error:  # the driver must learn of every failure
         send(sys.stdout, error=f"{type(error).__name__}: {error}")
         return 1
     return 0

@@ -44,7 +44,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def make_tasks(
     options: argparse.Namespace, definitions: Definitions, calls: presets.Definitions
 ) -> list[Task]:
-    """The chosen tasks, filter by filter."""
+    """Returns the chosen tasks, filter by filter."""
     flags.check_known_names(options.cell, {cell.name for cell in definitions.cells})
     flags.check_known_names(options.without, definitions.methods)
     scale: Scale = "quick" if options.quick else "full"
@@ -86,14 +86,14 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
     facts["load_after"] = round(os.getloadavg()[0], 2)
     facts["scale"] = "quick" if options.quick else "full"
     facts["seed"] = options.seed
-    # Whether CPython may use vfork for the children of subprocess and asyncio.
+    # True if CPython may use vfork for the children of subprocess and asyncio.
     facts["cpython_vfork"] = getattr(subprocess, "_USE_VFORK", False)
     left_out = {title: why for title, why in reasons.items() if why}
     return results.suite(measured, definitions.rules, facts, left_out)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status is 0 if everything ran and every answer was right."""
+    """Runs the benchmark. The exit status is 0 if everything ran and every answer was right."""
     options = parse(arguments)
 
     def program(console: Console) -> None:

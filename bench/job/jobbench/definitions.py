@@ -26,7 +26,7 @@ class Method:
     watcher: str | None = None
 
     def exists(self) -> bool:
-        """Whether this Python has the watcher. Python 3.12 always watches by pidfd."""
+        """Returns whether this Python has the watcher. Python 3.12 always watches by pidfd."""
         return self.watcher is None or sys.version_info < (3, 12)
 
 

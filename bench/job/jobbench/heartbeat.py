@@ -18,7 +18,7 @@ class _Timer(ctypes.Structure):
     _fields_ = (("interval", _Timespec), ("value", _Timespec))
 
 
-# os.timerfd_create needs Python 3.13.
+# os.timerfd_create exists only from Python 3.13 on.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

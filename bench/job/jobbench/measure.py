@@ -62,7 +62,7 @@ class Measured:
 
 
 def why_not(task: Task, confine: Path | None, free_mib: int) -> str | None:
-    """The reason why this machine cannot run a task, if there is one."""
+    """Returns the reason why this machine cannot run a task, or None."""
     if task.filter != UNFILTERED and confine is None:
         return "no --confine program"
     wanted = task.parent.touch_mib * len(task.methods)
@@ -72,7 +72,7 @@ def why_not(task: Task, confine: Path | None, free_mib: int) -> str | None:
 
 
 def free_mib() -> int:
-    """MiB of memory that is available without swapping."""
+    """Returns the MiB of memory that are available without swapping."""
     for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable":
@@ -97,7 +97,7 @@ def _command(setting: Setting, task: Task, method: Method) -> list[str]:
 
 @contextmanager
 def workers(setting: Setting, task: Task) -> Iterator[dict[str, Worker]]:
-    """A worker for each method. Always ends and reaps them."""
+    """Yields a worker for each method. Always ends and reaps them."""
     env = environment("job")
     with ExitStack() as stack:
         running: dict[str, Worker] = {}

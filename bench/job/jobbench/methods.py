@@ -40,7 +40,7 @@ def create_subprocess_exec(cwd: str, env: dict[str, str]) -> AsyncCall:
 
 
 def _spawnfd(env: dict[str, str]) -> tuple[Any, Any]:
-    """The package, and the environment as its Env, which a caller creates once."""
+    """Returns the package, and the environment as its Env, which a caller creates once."""
     import spawnfd
 
     prepared = spawnfd.Env.empty()
@@ -80,7 +80,7 @@ FLOOR = "floor"
 
 
 class Blocking:
-    """Calls in this thread, or in one thread for each call in flight."""
+    """Makes calls in this thread, or in one thread for each call in flight."""
 
     def __init__(self, call: Call, in_flight: int) -> None:
         self._call = call
@@ -91,7 +91,7 @@ class Blocking:
         return list((self._pool.map if self._pool else map)(self._call, calls))
 
     def late_us(self) -> list[int]:
-        """Empty, because there is no event loop."""
+        """Returns an empty list, because there is no event loop."""
         return []
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Blocking:
 
 
 class Awaited:
-    """Calls on one event loop, by one coroutine for each call in flight."""
+    """Makes calls on one event loop, by one coroutine for each call in flight."""
 
     def __init__(self, call: AsyncCall, in_flight: int, method: Method, tick_us: int) -> None:
         self._call = call
@@ -131,7 +131,7 @@ class Awaited:
         return [answers[index] for index in range(len(calls))]
 
     def late_us(self) -> list[int]:
-        """The delay of each tick in the last run."""
+        """Returns the delay of each tick in the last run."""
         return self._heartbeat.late_us if self._heartbeat else []
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ def _estimate(rule: Rule, over: Sequence[Block], under: Sequence[Block]) -> Esti
 
 
 def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
-    """The ratios of a cell. A ratio is left out if one of its methods was left out."""
+    """Returns the ratios of a cell. Leaves a ratio out if one of its methods was left out."""
     task, ratios = measured.task, []
     suffix = "" if task.filter == UNFILTERED else f".{task.filter}"
     for rule in rules:
@@ -54,7 +54,7 @@ def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
 
 
 def rows_of(measured: Measured) -> list[Row]:
-    """One row for each tool and method of a cell, with its blocks."""
+    """Returns one row for each tool and method of a cell, with its blocks."""
     task = measured.task
     methods = {method.name: method for method in task.methods}
     rows: list[Row] = []
@@ -92,7 +92,7 @@ def suite(
     machine: Mapping[str, object],
     left_out: Mapping[str, str],
 ) -> Row:
-    """The content of job.json."""
+    """Returns the content of job.json."""
     measured = list(measured)
     return {
         "suite": SUITE,

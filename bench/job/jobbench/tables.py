@@ -11,7 +11,7 @@ from common.tables import Row, bar_table, by_call, show_left_out
 
 from .definitions import UNFILTERED, Cell
 
-# The last part of ids of ratios that are shown next to one with a bar.
+# The end of the ids of ratios that the table shows next to a ratio with a bar.
 BESIDE = ".pidfd_watcher"
 
 

@@ -34,7 +34,7 @@ SPARE_DESCRIPTORS = 256
 
 
 class Burden:
-    """The memory and descriptors of a parent, kept as long as this object lives."""
+    """The memory and descriptors of a parent. This object keeps them as long as it lives."""
 
     def __init__(self, parent: Parent) -> None:
         if parent.touch_mib:

@@ -92,7 +92,7 @@ pub struct Filters {
     pub names: Vec<String>,
 }
 
-/// A count for a full run and for `--quick`.
+/// A count for a full run, and the count for `--quick`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Count {
@@ -101,7 +101,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// The count of this run.
+    /// Returns the count of this run.
     pub fn get(self, quick: bool) -> usize {
         if quick { self.quick } else { self.full }
     }
@@ -117,7 +117,7 @@ pub struct FirstInsn {
     pub fewer: Vec<Fewer>,
 }
 
-/// Fewer samples where one call is slow.
+/// A smaller number of samples for a parent or method in which one call is slow.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fewer {
@@ -179,7 +179,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Whether `value` is within the bounds. `None` if the ratio has no bound.
+    /// Returns whether `value` is within the bounds, or `None` if the ratio has no bound.
     pub fn met_by(self, value: f64) -> Option<bool> {
         match (self.max, self.min) {
             (None, None) => None,
@@ -210,7 +210,7 @@ impl Definitions {
         toml::from_str(&text).context("definitions")
     }
 
-    /// The definition of the parent `name`.
+    /// Returns the definition of the parent `name`.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Definitions {
         self.parents.iter().find(|p| p.name == name).with_context(|| format!("no parent {name} is defined"))
     }
 
-    /// The path of a program. `@static` is the benchmark's child without libc.
+    /// Returns the path of a program. `@static` is the benchmark's program without libc.
     ///
     /// # Errors
     ///
@@ -232,7 +232,8 @@ impl Definitions {
         }
     }
 
-    /// The number of samples that one round of the first-instruction test takes of `method` in `parent`.
+    /// Returns the number of samples that one round of the first-instruction test takes of `method`
+    /// in `parent`.
     pub fn first_insn_per_round(&self, parent: &str, method: &str, quick: bool) -> usize {
         let fits = |f: &&Fewer| f.parent == parent && f.method.as_deref().is_none_or(|m| m == method);
         self.first_insn.fewer.iter().find(fits).map_or(self.first_insn.per_round, |f| f.per_round).get(quick)

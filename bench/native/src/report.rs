@@ -84,7 +84,7 @@ impl Report {
         std::fs::write(path, text).with_context(|| path.display().to_string())
     }
 
-    /// Whether every ratio is within its bounds. A missing ratio is not.
+    /// Returns whether every ratio is within its bounds. A missing ratio is not.
     pub fn met(&self) -> bool {
         self.missing.is_empty() && self.ratios.iter().all(|r| r.met != Some(false))
     }

@@ -45,7 +45,7 @@ impl Samples {
     }
 }
 
-/// The quantile `share` of sorted samples, by nearest rank.
+/// Returns the quantile `share` of sorted samples, by nearest rank.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
@@ -76,7 +76,8 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Computes `over / under`, with an interval from resampling whole rounds. `None` if either series is empty.
+/// Computes `over / under`, with an interval from resampling whole rounds. Returns `None` if either
+/// series is empty.
 ///
 /// Round r of both series was measured at the same time, so each draw uses the same rounds for both. Effects that
 /// both share, such as a noisy neighbour or the CPU's clock, then cancel as they do in the ratio itself.
@@ -112,7 +113,7 @@ impl Random {
         Self(seed | 1)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -120,7 +121,8 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `bound`. The remainder is slightly biased, which does not matter for the order of calls.
+    /// Returns a number below `bound`. The remainder is slightly biased, which does not matter for
+    /// the order of calls.
     pub fn below(&mut self, bound: usize) -> usize {
         ((self.bits() >> 33) % bound as u64) as usize
     }

@@ -32,7 +32,8 @@ fn launch_runs_under_the_docker_filter() {
     let only = ["--only", "filter=docker", "--only", "parent=small"];
     let report = run(env!("CARGO_BIN_EXE_bench-launch"), "launch", &only);
     for method in ["vfork", "posix_spawn", "fork_exec", "std"] {
-        // first_insn runs with and without a PATH search; lifecycle runs three programs.
+        // The suite first_insn runs with and without a PATH search. The suite lifecycle runs three
+        // programs.
         assert_eq!(count(&report, "first_insn", method), 400, "{method}");
         assert_eq!(count(&report, "lifecycle", method), 300, "{method}");
     }

@@ -24,7 +24,7 @@ from .definitions import Call, Definitions, load
 from .measure import Task, measure, measure_memory
 
 VENV = "venv"
-# Debian's Python, which most users' venvs are made of.
+# Debian's Python. Most users create their venvs from it.
 BASE_PYTHON = "/usr/bin/python3"
 
 
@@ -47,7 +47,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def make_venv(scratch: Path) -> str:
-    """The python of a new empty venv."""
+    """Creates an empty venv, and returns the path of its python."""
     base = BASE_PYTHON if os.access(BASE_PYTHON, os.X_OK) else sys.executable
     folder = scratch / VENV
     subprocess.run([base, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
@@ -55,7 +55,7 @@ def make_venv(scratch: Path) -> str:
 
 
 def why_not(call: Call, env: Mapping[str, str]) -> str | None:
-    """The reason why this machine cannot make a call, if there is one."""
+    """Returns the reason why this machine cannot make a call, or None."""
     if not call.prefix:
         return None
     if shutil.which(call.prefix[0], path=env["PATH"]) is None:
@@ -65,7 +65,10 @@ def why_not(call: Call, env: Mapping[str, str]) -> str | None:
 
 
 def make_reference(call: Call, cwd: Path, env: Mapping[str, str]) -> Reference:
-    """The answer by subprocess. Two runs must agree, succeed, and write nothing to stderr."""
+    """Returns the answer by subprocess.
+
+    Two runs must agree, succeed, and write nothing to stderr.
+    """
     argv = [*call.prefix, *call.argv]
     found = Reference(call.name, call.argv, *answer(argv, cwd, env))
     wrong = found.difference(*answer(argv, cwd, env))
@@ -77,7 +80,7 @@ def make_reference(call: Call, cwd: Path, env: Mapping[str, str]) -> Reference:
 def make_tasks(
     options: argparse.Namespace, definitions: Definitions, calls: Mapping[str, Call]
 ) -> list[Task]:
-    """The chosen tasks."""
+    """Returns the chosen tasks."""
     flags.check_known_names(options.cell, {cell.name for cell in definitions.cells} | {"memory"})
     flags.check_known_names(options.call, definitions.calls)
     flags.check_known_names(options.without, definitions.methods)
@@ -94,14 +97,14 @@ def make_tasks(
         )
         for cell in definitions.cells
         if not options.cell or cell.name in options.cell
-        # Only root may start programs as another user.
+        # Only root may start programs as another user, so other users skip these cells.
         if cell.uid < 0 or os.geteuid() == 0
     ]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The calls that this machine can make, and for the others the reasons why not."""
+    """The calls that this machine can make, and the reason for each call that it cannot make."""
 
     named: Mapping[str, str]
     calls: Mapping[str, Call]
@@ -115,7 +118,10 @@ def prepare(
     overrides: Mapping[str, str],
     wanted: Collection[str] | None = None,
 ) -> Prepared:
-    """Creates a workspace in `scratch`, and references of the wanted calls. None: of all calls."""
+    """Creates a workspace in `scratch`, and references of the wanted calls.
+
+    None means all calls.
+    """
     known = presets.load()
     tools = presets.resolve_tools(known, overrides)
     root, env = workspace.prepare(scratch, known, tools["git"])
@@ -157,7 +163,7 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status is 0 if everything ran and every answer was right."""
+    """Runs the benchmark. The exit status is 0 if everything ran and every answer was right."""
     options = parse(arguments)
 
     def program(console: Console) -> None:

@@ -14,7 +14,7 @@ from common.session import Setting
 
 from .definitions import Call, Cell, Memory, Method
 
-# Enough that the Warm is full, and every file is in the page cache.
+# After this many calls, the Warm is full, and every file is in the page cache.
 WARM_UP_CALLS = 3
 
 
@@ -30,12 +30,12 @@ class Task:
 
     @property
     def warm_up(self) -> int:
-        """The count of calls of a tool before the timed ones."""
+        """Returns how many calls of a tool are made before the timed calls."""
         return max(WARM_UP_CALLS, 2 * (self.cell.in_flight - 1))
 
     @property
     def timed(self) -> int:
-        """The count of timed calls."""
+        """Returns the number of timed calls."""
         return len(self.calls) * len(self.methods) * self.blocks * self.per_block
 
 
@@ -81,7 +81,7 @@ def _worker(
 
 @contextmanager
 def workers(setting: Setting, task: Task) -> Iterator[dict[str, Worker]]:
-    """A worker for each method. Always ends and reaps them."""
+    """Yields a worker for each method. Always ends and reaps them."""
     cell = task.cell
     with ExitStack() as stack:
         running: dict[str, Worker] = {}
@@ -98,7 +98,8 @@ def workers(setting: Setting, task: Task) -> Iterator[dict[str, Worker]]:
                 uid=cell.uid,
             )
             running[method.name] = stack.enter_context(worker)
-            # One after another, so that parking in one does not slow down the other.
+            # The workers start one after the other, so that parking in one does not slow down
+            # another.
             worker.receive("hello")
         yield running
 
@@ -130,7 +131,10 @@ def measure(
 def measure_memory(
     memory: Memory, calls: Mapping[str, Call], setting: Setting, methods: Mapping[str, Method]
 ) -> list[MemoryUse]:
-    """The memory of the parked processes for each call and mode, one at a time."""
+    """Returns the memory of the parked processes for each call and mode.
+
+    Measures one mode at a time.
+    """
     chosen = [calls[name] for name in memory.calls if name in calls]
     found: list[MemoryUse] = []
     cold = methods["cold"]

@@ -13,13 +13,13 @@ KIB = 1024
 
 
 def smaps(pid: str) -> dict[str, int]:
-    """KiB by kind, from smaps_rollup."""
+    """Returns KiB by kind, from smaps_rollup."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()[1:]
     return {line.split(":")[0]: int(line.split()[1]) for line in lines}
 
 
 def measure(call: Call, mode: str, processes: int, env: Mapping[str, str]) -> list[dict[str, int]]:
-    """Private, proportional (PSS) and resident KiB of each process parked for the call."""
+    """Returns private, proportional (PSS) and resident KiB of each process parked for the call."""
     import spawnfd
 
     before = set(probes.children())
@@ -32,7 +32,8 @@ def measure(call: Call, mode: str, processes: int, env: Mapping[str, str]) -> li
             try:
                 kinds = smaps(pid)
             except (PermissionError, ProcessLookupError):
-                # Only root may inspect an undumpable process. The Warm's marker may have ended.
+                # Only root may inspect an undumpable process. Another child of the Warm may have
+                # ended.
                 continue
             private = kinds["Private_Clean"] + kinds["Private_Dirty"] + kinds.get("Swap", 0)
             found.append({"private": private, "pss": kinds["Pss"], "rss": kinds["Rss"]})

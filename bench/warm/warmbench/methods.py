@@ -27,7 +27,7 @@ COLD = "clone"
 
 @dataclass(frozen=True)
 class Block:
-    """Answers in any order, the time of each call, and the total time."""
+    """The answers in any order, the time of each call, and the total time."""
 
     answers: list[Answer]
     ns: list[int]
@@ -35,7 +35,7 @@ class Block:
 
 
 class Runner:
-    """One method, with its parked processes."""
+    """One method to make calls, with its parked processes."""
 
     def __init__(
         self,
@@ -163,7 +163,8 @@ class Runner:
         return Block(answers, ns, (time.perf_counter_ns() - begin) / 1e9)
 
     def _settle_in_time(self) -> None:
-        # Counts in the timing: otherwise the block would not pay for the processes that it used.
+        # This counts in the timing. Otherwise the block would not pay for the processes that it has
+        # used.
         if not self._gap_s:
             self.settle()
 

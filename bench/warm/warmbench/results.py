@@ -32,12 +32,12 @@ def _estimate(rule: Rule, over: Sequence[Block], under: Sequence[Block]) -> Esti
 
 
 def started(blocks: Iterable[Block]) -> Counter[str]:
-    """The kinds of start of the blocks' calls, with their counts."""
+    """Returns the kinds of start of the blocks' calls, with their counts."""
     return sum((block.started for block in blocks), Counter[str]())
 
 
 def warm_share(blocks: Iterable[Block]) -> float | None:
-    """The share of calls that were started warm. None for methods that are not ours."""
+    """Returns the share of calls that were started warm, or None for methods that are not ours."""
     counted = started(blocks)
     if not counted:
         return None
@@ -45,7 +45,7 @@ def warm_share(blocks: Iterable[Block]) -> float | None:
 
 
 def cold_ones(measured: Measured) -> dict[str, str]:
-    """Calls by warm methods that were never warm, and how they were started instead."""
+    """Returns calls by warm methods that were never warm, and how they were started instead."""
     warm = {method.name for method in measured.task.methods if method.mode}
     return {
         f"{measured.task.cell.name}, {call}, {method}": f"never warm: {dict(started(blocks))}"
@@ -55,9 +55,9 @@ def cold_ones(measured: Measured) -> dict[str, str]:
 
 
 def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
-    """The ratios of a cell. A ratio is left out if one of its methods was left out.
+    """Returns the ratios of a cell.
 
-    It is also left out if a warm method was never warm.
+    Leaves a ratio out if one of its methods was left out, or if a warm method was never warm.
     """
     ratios: list[Row] = []
     warm = {method.name for method in measured.task.methods if method.mode}
@@ -89,7 +89,7 @@ def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
 
 
 def memory_of(use: MemoryUse) -> Row:
-    """Private MiB of a process parked for a call: the median, the smallest and the largest."""
+    """Returns private MiB of a process parked for a call: median, smallest and largest."""
     mib = sorted(kib["private"] / KIB_IN_MIB for kib in use.kib)
     suffix = "" if use.mode == "reserve" else f".{use.mode}"
     return {
@@ -106,7 +106,7 @@ def memory_of(use: MemoryUse) -> Row:
 
 
 def rows_of(measured: Measured) -> list[Row]:
-    """One row for each call and method of a cell, with its blocks."""
+    """Returns one row for each call and method of a cell, with its blocks."""
     cell = measured.task.cell
     methods = {method.name: method for method in measured.task.methods}
     rows: list[Row] = []
@@ -139,7 +139,7 @@ def rows_of(measured: Measured) -> list[Row]:
 
 
 def memory_row(use: MemoryUse) -> Row:
-    """The memory of a call's parked processes."""
+    """Returns the row with the memory of a call's parked processes."""
     return {"cell": "memory", "call": use.call, "mode": use.mode, "kib": use.kib}
 
 
@@ -150,7 +150,7 @@ def suite(
     machine: Mapping[str, object],
     left_out: Mapping[str, str],
 ) -> Row:
-    """The content of warm.json."""
+    """Returns the content of warm.json."""
     return {
         "suite": SUITE,
         "machine": dict(machine),

@@ -11,7 +11,7 @@ from common.tables import Row, bar_table, by_call, show_left_out
 
 
 def figures(row: Row) -> str:
-    """A table's cell for a call by a method."""
+    """Returns the text of a table's cell for a call by a method."""
     share = row["warm_share"]
     cold = (
         f" ({1 - share:.0%} cold)"
@@ -24,7 +24,7 @@ def figures(row: Row) -> str:
 
 
 def cell_table(rows: Sequence[Row], title: str) -> Table:
-    """p50 and p99 in microseconds, or calls per second, by call and method, and CPU time."""
+    """Returns a table of p50 and p99 in us, or calls per second, and CPU time."""
     titles, calls = by_call(rows)
     columns = (Column(method, justify="right") for method in titles)
     table = Table("", *columns, title=title, title_justify="left")

@@ -24,7 +24,7 @@ import trio
 import uvloop
 from patience import TIMEOUT_S
 
-# nohup and shells without job control ignore these signals. Child programs would inherit that.
+# nohup and shells without job control ignore these signals. Child programs would inherit this.
 for number, action in (
     (signal.SIGHUP, signal.SIG_DFL),
     (signal.SIGQUIT, signal.SIG_DFL),
@@ -81,7 +81,7 @@ def is_kept_pair(fd: int) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process has not ended."""
+    """Returns whether the process has not ended yet."""
     # The process may be reaped between the open and the read.
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -90,7 +90,7 @@ def is_alive(pid: int) -> bool:
 
 
 def threads() -> list[str]:
-    """The names of all threads. A joined thread may still be listed for a moment."""
+    """Returns the names of all threads. A joined thread may still be listed for a moment."""
     found: list[str] = []
     for task in os.listdir("/proc/self/task"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -99,7 +99,7 @@ def threads() -> list[str]:
 
 
 def children() -> set[int]:
-    """The pids of all children, zombies too."""
+    """Returns the pids of all children, including zombies."""
     found: set[int] = set()
     for task in os.listdir("/proc/self/task"):
         try:
@@ -110,7 +110,7 @@ def children() -> set[int]:
 
 
 def running() -> list[int]:
-    """The children that have not ended."""
+    """Returns the pids of the children that have not ended."""
     return [pid for pid in children() if is_alive(pid)]
 
 
@@ -133,11 +133,11 @@ def warmed_up() -> Iterator[None]:
     # libuv keeps its own pipes open.
     for run_on in LOOPS.values():
         run_on(partial(anyio.sleep, 0))
-    # The collections around each test skip the objects that exist now.
+    # gc.freeze() makes the collections around each test skip the objects that exist now.
     gc.collect()
     gc.freeze()
     yield
-    # Hypothesis asks the collector for references as the session ends.
+    # At the end of the session, Hypothesis asks the collector for references.
     gc.unfreeze()
 
 
@@ -202,7 +202,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def axes_of(item: pytest.Item) -> Iterator[tuple[str, str]]:
-    """For each axis of a test: the test's id without the axis's value, and the value."""
+    """Yields, for each axis of a test, the test's id without the axis's value, and the value."""
     callspec: Any = getattr(item, "callspec", None)
     parameters: dict[str, object] = callspec.params if callspec else {}
     for axis in AXES:
@@ -213,7 +213,7 @@ def axes_of(item: pytest.Item) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """An executable script that a test may change."""
+    """Creates an executable script that a test may change."""
     path = tmp_path / "tool"
     path.write_text("#!/bin/sh\necho one\n")
     path.chmod(0o755)
@@ -222,5 +222,8 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=LOOPS)
 def run_loop(request: pytest.FixtureRequest) -> RunLoop:
-    """Runs a coroutine function on one of the event loops. The function may use anyio."""
+    """Returns a function that runs a coroutine function on one event loop.
+
+    The coroutine may use anyio.
+    """
     return LOOPS[request.param]

@@ -14,10 +14,10 @@ import pytest
 
 @functools.cache
 def interpreter(version: str, *modules: str) -> str:
-    """The path of a CPython of this version that has these test modules. Skips if none has.
+    """Returns the path of a CPython of this version that has these test modules.
 
-    Looks for the system's interpreter, then pyenv's, then PATH. setup.sh installs the tests of
-    Debian's interpreter.
+    Skips the test if there is none. Looks for the system's interpreter, then pyenv's, then PATH.
+    setup.sh installs the tests of Debian's interpreter.
     """
     root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
     found = sorted(glob.glob(f"{root}/versions/{version}.*/bin/python{version}"), reverse=True)

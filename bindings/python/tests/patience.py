@@ -30,7 +30,7 @@ def eventually(condition: Callable[[], object]) -> bool:
 
 
 def growing_timeouts(seconds: float) -> Iterator[float]:
-    """Growing timeouts, for attempts that a slow machine may make fail."""
+    """Yields longer and longer timeouts, for attempts that fail if the machine is too slow."""
     while seconds < TIMEOUT_S / 2:
         yield seconds
         seconds *= 2
@@ -52,9 +52,9 @@ def in_time(marker: Path, seconds: float, attempt: Callable[[float], T]) -> T:
 
 @contextmanager
 def signal_after(seconds: float, number: int) -> Generator[None]:
-    """Sends a signal to this process later.
+    """Sends a signal to this process after some seconds.
 
-    `pytest.raises` must enclose this context manager: the signal may arrive on entry.
+    `pytest.raises` must enclose this context manager, because the signal may arrive on entry.
     """
     timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
     timer.start()
@@ -65,7 +65,7 @@ def signal_after(seconds: float, number: int) -> Generator[None]:
 
 
 def ignores_sigterm(marker: Path) -> list[str | bytes]:
-    """A program that ignores SIGTERM. It creates `marker` once it does."""
+    """Returns a program that ignores SIGTERM. The program creates `marker` once it does."""
     return sf.sh(f"trap '' TERM; echo ready; : > '{marker}'; while :; do sleep 0.01; done")
 
 
@@ -75,7 +75,7 @@ class Gate:
     def __init__(self, directory: Path) -> None:
         self.path = directory / "gate"
         os.mkfifo(self.path)
-        # A shell command that waits for the gate.
+        # This shell command waits for the gate.
         self.wait = f"read line < '{self.path}'"
 
     def open(self) -> None:

@@ -33,7 +33,7 @@ class CountersSince:
 
 
 def failure(module: Any, *args: Any, **options: Any) -> tuple[Any, ...]:
-    """All that a caller can compare of the exception that Popen raises."""
+    """Returns everything that a caller can compare of the exception that Popen raises."""
     with pytest.raises(Exception) as caught:  # noqa: PT011
         module.Popen(*args, **options)
     error = caught.value
@@ -45,7 +45,8 @@ def failure(module: Any, *args: Any, **options: Any) -> tuple[Any, ...]:
     return type(error), error.args, error.errno, error.strerror, name
 
 
-# The first lines of each script. `answer` installs a seccomp filter: the calls get the action.
+# The first lines of each script. `answer` installs a seccomp filter that gives these calls this
+# action.
 START = """
 import os, subprocess, sys
 sys.path.append(sys.argv.pop(1))

@@ -21,14 +21,14 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 def evaluate(expression: str, *actions: act.Action, **options: Any) -> Any:
-    """The value of the expression in a Python child that the actions have prepared."""
+    """Returns the value of the expression in a Python child that the actions have prepared."""
     code = f"import json, os, resource, signal, sys; print(json.dumps({expression}))"
     result = sf.run([sys.executable, "-c", code], actions=actions, **options)
     return json.loads(result.check().stdout)
 
 
 def status(field: str, *actions: act.Action) -> str:
-    """A line of the child's /proc/self/status."""
+    """Returns the value of a line in the child's /proc/self/status."""
     result = sf.run(["grep", f"^{field}:", "/proc/self/status"], actions=actions)
     return result.check().text.partition(":")[2].strip()
 

@@ -41,7 +41,7 @@ def _warm_uvloop() -> None:
 
 @pytest.fixture(params=[asyncio.run, uvloop_run], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Callable[[Any], None]:
-    """Runs a coroutine on one kind of event loop."""
+    """Returns the function that runs a coroutine on one kind of event loop."""
     runner: Callable[[Any], None] = request.param
     return runner
 

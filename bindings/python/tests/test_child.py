@@ -81,7 +81,7 @@ def test_wait_does_not_use_a_closed_standard_stream() -> None:
 
 
 def test_replacing_the_pidfd_during_wait_is_ebadf() -> None:
-    """The pipe at this number never becomes readable, and the child's end wakes no waiter."""
+    """The pipe that replaces the pidfd never becomes readable, so nothing wakes the waiter."""
     child = sf.spawn(["sleep", "60"])
     reader, writer = os.pipe()
     number = child.pidfd
@@ -118,7 +118,7 @@ def test_signals() -> None:
 
 
 def test_pidfd_replaced_by_another_childs_is_ebadf() -> None:
-    """This happens if the host closes all descriptors, and then starts other programs."""
+    """A host may close all descriptors, and then start other programs."""
     lost, other = sf.spawn(["sleep", "60"]), sf.spawn(["sleep", "60"])
     number, pid = lost.fileno(), lost.pid
     if os.fstat(number).st_ino == os.fstat(other.fileno()).st_ino:
@@ -250,7 +250,7 @@ def test_status_reaped_by_the_host() -> None:
     child = sf.spawn(["sh", "-c", "exit 7"])
     os.waitpid(child.pid, 0)
     if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15):
-        # The kernel keeps the status for the pidfd.
+        # From Linux 6.15 on, the pidfd has the status of the reaped child.
         assert child.wait() == 7
         return
     with pytest.raises(ChildProcessError) as caught:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """CPython's own tests of subprocess and asyncio.subprocess, unmodified, with spawnfd installed.
 
-Each interpreter runs the tests of its own `test` package: cold, and with the programs parked that
-the tests start most. Test modules about the interpreter itself run with one interpreter parked for
-each that they start.
+Each interpreter runs the tests of its own `test` package: once cold, and once with the programs
+parked that the tests start most. Test modules about the interpreter itself run with a parked
+interpreter for each interpreter that they start.
 
 cpython/differences.txt lists the tests that may fail. A listed test that passes is an error.
 `make test` runs the first version cold; `make test-all` runs everything.

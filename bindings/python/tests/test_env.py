@@ -33,7 +33,7 @@ def test_inherits_the_current_environ(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "SPAWNFD_TEST" not in seen(None)
 
 
-# A host whose environ has the same name twice. Only execve() can produce that.
+# This host process has the same name twice in its environ. Only execve() can produce that.
 TWICE = """
 import ctypes, sys
 argv = (ctypes.c_char_p * 4)(sys.executable.encode(), b"-c", sys.argv[1].encode(), None)
@@ -119,7 +119,7 @@ names = st.binary(min_size=1, max_size=10).filter(lambda raw: not {0, ord("=")} 
 values = st.binary(max_size=20).filter(lambda raw: 0 not in raw)
 
 
-# No deadline: generating examples takes long on a slow machine.
+# There is no deadline, because generating examples takes long on a slow machine.
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(names, values, max_size=5))
 def test_variables_arrive(variables: dict[bytes, bytes]) -> None:

@@ -200,7 +200,8 @@ def test_action_error_carries_the_path(run_loop: RunLoop) -> None:
     run_loop(main)
 
 
-# Runs under a filter that acts like a kernel before 6.15: it keeps no status of a reaped child.
+# This script runs under a filter that acts like a kernel before 6.15. Such a kernel keeps no status
+# of a reaped child.
 LOST = """
 import asyncio, errno, pickle, signal, sys
 import spawnfd as sf
@@ -264,8 +265,8 @@ def test_lost_status_is_reported() -> None:
     assert not ended.status_lost
 
 
-# Runs in a new process, so no other code opens or closes descriptors. Prints each call that did not
-# fail as expected.
+# This script runs in a new process, so no other code opens or closes descriptors. It prints each
+# call that did not fail as expected.
 CLOSED = """
 import asyncio, errno, os, sys
 import spawnfd as sf
@@ -304,13 +305,13 @@ def is_open(number):
     return os.path.lexists(f"/proc/self/fd/{number}")
 
 async def main():
-    # Keeps the descriptors of the event loop, the engine and the guard open throughout.
+    # This job keeps the descriptors of the event loop, the engine and the guard open.
     keeper = await sf.start(["sleep", "60"])
     running = asyncio.create_task(sf.run_async(["sleep", "60"], grace=0))
     for front in FRONTS:
         await front(["true"])
     if sys.argv[1] == "streams":
-        # As in a daemon. The pipes of a run get the lowest free numbers.
+        # A daemon has no stdin, so a pipe of a run may get the number 0.
         os.close(0)
     for front in FRONTS:
         for slot, options in SLOTS.items():
@@ -333,7 +334,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("which", ["numbers", "streams"])
 def test_closed_descriptor_of_the_caller_stays_closed(which: str) -> None:
-    """Descriptors that the library opens for a start must not get a number the caller named."""
+    """A descriptor that the library opens must not get a number that the caller named."""
     command = [sys.executable, "-c", CLOSED, which]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

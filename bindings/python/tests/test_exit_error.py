@@ -46,7 +46,7 @@ def test_two_kibibytes_at_most() -> None:
     wide = "for i in 1 2 3 4; do printf '%0600d\\n' $i; done >&2; exit 1"
     lines = [f"{number:0600d}" for number in (2, 3, 4)]
     assert message(wide).split(":\n")[1].split("\n") == lines
-    # One long line; the cut splits a character of two bytes.
+    # The script prints one long line. The limit cuts it within a character of two bytes.
     long = (
         "i=0; while [ $i -lt 1500 ]; do printf '\\303\\251'; i=$((i + 1)); done >&2; printf x >&2"
     )

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarni
 
 
 def in_fork(body: Callable[[], object]) -> None:
-    """Forks. The child runs the body, and must end within PATIENCE."""
+    """Forks. The child runs the body, and must end within PATIENCE seconds."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -64,7 +64,10 @@ def refuses(call: Callable[[], object], expected: type[BaseException]) -> None:
 
 
 def run_script(code: str, python: str = sys.executable) -> str:
-    """Runs code that forks in a new interpreter. Its forks finalize their interpreters."""
+    """Runs code that forks in a new interpreter.
+
+    The forked processes finalize their interpreters.
+    """
     package = str(Path(sf.__file__).parent.parent)
     start = f"""
 import sys
@@ -170,7 +173,7 @@ class Noise:
 
 
 def misuse(job: sf.SyncJob, child: sf.Child) -> None:
-    """Uses the parent's job and child in a fork, then the fork's own."""
+    """Uses the parent's job and child in a fork, and then a job and child of the fork itself."""
     refuses(job.wait, ChildProcessError)
     refuses(job.result, ChildProcessError)
     refuses(partial(job.write, "copy\n"), BrokenPipeError)
@@ -233,7 +236,7 @@ def test_fork_runs_its_own_event_loop() -> None:
             asyncio.run(inner())
 
         for _ in range(ROUNDS // 2):
-            # In a fork asyncio reports no running loop.
+            # In a forked process, asyncio reports no running loop.
             in_fork(copy)
             assert (await sf.run_async(["echo", "x"])).text == "x\n"
         for job, task in zip(jobs, tasks, strict=True):
@@ -343,7 +346,7 @@ def test_fork_within_a_loop_finalizes_its_interpreter() -> None:
 
 
 def test_fork_while_other_threads_start_programs() -> None:
-    """A lock that another thread holds at the fork stays locked in the child."""
+    """A lock that another thread holds at the fork would stay locked in the child."""
     over = threading.Event()
 
     def start(index: int) -> None:
@@ -387,7 +390,7 @@ def test_install_works_in_a_fork() -> None:
 
 
 def open_files(directory: Path) -> set[int]:
-    """The descriptors of this process that refer to files of a directory."""
+    """Returns the descriptors of this process that refer to files of a directory."""
     fds = Path("/proc/self/fd")
     links = {
         int(each): os.readlink(fds / each) for each in os.listdir(fds) if (fds / each).exists()

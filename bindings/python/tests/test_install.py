@@ -24,7 +24,7 @@ POPEN: Any = getattr(os, "popen")  # noqa: B009 # deprecated softly
 
 
 def places() -> list[Any]:
-    """The attributes that install() replaces, and others that must stay."""
+    """Returns the attributes that install() replaces, and others that must stay."""
     return [
         Popen.__dict__["_execute_child"],
         LOOP.__dict__["_make_subprocess_transport"],
@@ -53,7 +53,7 @@ class Derived(Popen[str]):
 
 
 def made_by(start: Any) -> int:
-    """How many programs spawnfd starts during a call."""
+    """Returns how many programs spawnfd starts during a call."""
     before = sf.stats().made
     start()
     return sf.stats().made - before
@@ -234,7 +234,7 @@ def run_alone(code: str) -> None:
 
 
 def test_subclasses_installed_before_the_import() -> None:
-    """eventlet replaces the classes by derived ones."""
+    """eventlet replaces the classes by derived classes."""
     code = """
         import sys, subprocess
         from asyncio import unix_events

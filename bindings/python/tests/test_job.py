@@ -17,7 +17,7 @@ import spawnfd as sf
 from conftest import RunLoop, is_alive, wait_until
 from patience import Gate, ignores_sigterm
 
-# For behaviour that does not depend on the loop: one loop of each kind.
+# A test of behaviour that does not depend on the loop uses one loop of each kind.
 two_loops = pytest.mark.parametrize("run_loop", ["asyncio", "trio"], indirect=True)
 
 IGNORES_SIGTERM = sf.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done")

@@ -31,7 +31,7 @@ from test_job import wait_for_output
 
 
 def is_engine_at_rest() -> bool:
-    """Whether the engine's thread sleeps or does not exist: it has handled all events."""
+    """Returns whether the engine has handled all events: its thread sleeps or does not exist."""
     for task in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
             name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
@@ -43,7 +43,7 @@ def is_engine_at_rest() -> bool:
 def test_asyncio_cancellation_without_anyio(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # As in a program that does not use anyio.
+    # A program that does not use anyio has not imported it.
     monkeypatch.delitem(sys.modules, "anyio")
     ready, grace = tmp_path / "ready", 0.4
 
@@ -161,7 +161,7 @@ def test_closing_a_loop_kills_jobs_of_its_tasks(how: str) -> None:
     task = step(loop, inside())
     assert not task.done()
     loop.close()
-    # Destroying the coroutine kills the program.
+    # Destroying the coroutine of the task kills the program.
     del task, loop
     gc.collect()
     assert complaints == ["Task was destroyed but it is pending!"]
@@ -320,7 +320,8 @@ def test_replaced_queue_descriptor_is_noticed(
         with theirs.open("r+b", buffering=0) as file:
             file.seek(3)
             os.dup2(file.fileno(), number, inheritable=False)
-            # Blocks the loop until one result is there, and for longer than CHECK_INTERVAL.
+            # These calls block the loop until one result is there, and for longer than
+            # CHECK_INTERVAL.
             os.close(writer)
             assert eventually(lambda: len(children() - before) == 1)
             assert eventually(is_engine_at_rest)
@@ -376,7 +377,7 @@ def test_partially_imported_trio_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_trio_without_in_trio_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As in trio before 0.23.
+    # trio before 0.23 does not have in_trio_task().
     monkeypatch.delattr(trio.lowlevel, "in_trio_task")
 
     async def main() -> None:
@@ -389,7 +390,7 @@ def test_trio_without_in_trio_task(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_asyncio_within_trio(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         with monkeypatch.context() as patch:
-            # trio-asyncio sets this.
+            # trio-asyncio sets this name.
             patch.setattr(sniffio.thread_local, "name", "asyncio")
             with pytest.raises(RuntimeError, match="no running event loop"):
                 _loop.current_adapter()

@@ -248,7 +248,7 @@ def test_sync_and_async_share_docstrings() -> None:
 
 
 def test_signalled_before_exec(tmp_path: Path) -> None:
-    """start() does not wait for exec, so a job can be signalled before it."""
+    """start() does not wait for exec, so a signal can reach a job before exec."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     sf.start_sync(["true"]).result()
@@ -259,7 +259,7 @@ def test_signalled_before_exec(tmp_path: Path) -> None:
         assert (job.result().stop, job.result().signal) == ("exited", signal.SIGKILL)
     job = sf.start_sync(["true"], actions=blocks)
     assert (job.stop(0).stop, job.result().signal) == ("cancelled", signal.SIGKILL)
-    # A signal that the job did not send itself is a failed start.
+    # If a signal that the job did not send ends the child before exec, the start has failed.
     job = sf.start_sync(["true"], actions=blocks)
     os.kill(job.pid, signal.SIGKILL)
     for _ in range(2):
@@ -307,7 +307,7 @@ if sys.argv[2] == "before":
 for thread in threads:
     thread.start()
 if sys.argv[2] == "meanwhile":
-    # stop() would have finished before, without an error.
+    # Here stop() has finished without an error, so the script adds the expected errno.
     failed.append(errno.EBADF)
     take()
 for thread in threads:
@@ -343,7 +343,7 @@ def test_failed_search_for_leftovers_is_reported() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
         job.write("\n")
-        # job.wait() needs a descriptor, so poll the core.
+        # job.wait() needs a free descriptor, so the test polls the core.
         eventually(lambda: job._core.result() is not None)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

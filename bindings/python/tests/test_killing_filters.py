@@ -32,7 +32,8 @@ CALLS = {
 needs_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="needs x86_64")
 
 
-# The first argument: the calls that kill the caller, and the count of threads that wait meanwhile.
+# The script's first argument has the calls that kill the caller, and the number of threads that
+# wait meanwhile.
 STARTS = """
 import asyncio, threading
 calls, threads = eval(sys.argv[1])
@@ -72,7 +73,7 @@ def test_programs_start_without_the_calls(calls: list[str], threads: int) -> Non
 
 @pytest.fixture(scope="session")
 def confine() -> str:
-    """The program spawnfd-confine, built from this checkout."""
+    """Builds the program spawnfd-confine from this checkout, and returns its path."""
     if not (cargo := shutil.which("cargo")):
         pytest.skip("needs cargo, which builds spawnfd-confine")
     root = Path(__file__).parents[3]
@@ -96,7 +97,7 @@ def test_programs_start_under_the_profile(
 
 @needs_x86_64
 def test_sigsys_in_an_action() -> None:
-    """The drop-in reports a killed program, as subprocess does. run() raises an error."""
+    """spawnfd.subprocess reports a killed program, as subprocess does. run() raises an error."""
     run_script(
         """
         import errno

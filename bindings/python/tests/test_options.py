@@ -92,7 +92,7 @@ def test_spill(run: Run, tmp_path: Path) -> None:
 
 
 def descriptor_of(path: Path) -> int:
-    """The descriptor at which this process has the file open."""
+    """Returns the descriptor at which this process has the file open."""
     return next(n for n in range(3, 1 << 16) if os.path.realpath(f"/proc/self/fd/{n}") == str(path))
 
 
@@ -135,7 +135,7 @@ def test_spill_is_a_value() -> None:
 
 @each_run
 def test_drain_zero_reads_what_was_written(run: Run) -> None:
-    # More than one read returns: the program has ended before the last read.
+    # The output takes more than one read, and the program has ended before the last one.
     size = 1 << 20
     line = (
         f"import fcntl, os; fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, {size}); os.write(1, bytes({size}))"
@@ -155,7 +155,7 @@ def test_drain_waits_for_leftover_writers(run: Run, tmp_path: Path) -> None:
     cut = run(line, drain=0.0, leftovers="detach")
     assert cut.text == "early\n"
     assert cut.drain.startswith("cut: ")
-    # The detached process ends by itself.
+    # The detached process now ends by itself.
     gate.open()
 
 

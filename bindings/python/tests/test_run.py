@@ -209,7 +209,10 @@ except FileNotFoundError as error:
     ],
 )
 def test_open_of_a_fifo_blocks_the_host_with_no_option(tmp_path: Path, what: str) -> None:
-    """These options usually make the host wait for exec. It must not if an open may block."""
+    """These options usually make the host wait for exec.
+
+    The host must not wait if an open may block.
+    """
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     command = [sys.executable, "-c", BLOCKED_OPEN_OF_ACTIONS, what, str(gate)]
@@ -310,7 +313,7 @@ def test_program_has_only_the_standard_descriptors() -> None:
         result = sf.run(["ls", "/proc/self/fd"])
     finally:
         os.close(inheritable)
-    # ls opens the directory at 3.
+    # ls opens the directory as descriptor 3.
     assert result.text.split() == ["0", "1", "2", "3"]
 
 
@@ -421,7 +424,7 @@ def test_run_after_a_fork() -> None:
     assert sf.run(["echo", "y"]).text == "y\n"
 
 
-# NUL is left out: it is an error. Lone surrogates represent bytes that are not UTF-8.
+# NUL is left out, because it is an error. Lone surrogates represent bytes that are not UTF-8.
 arguments = st.one_of(
     st.binary(max_size=20).map(lambda raw: raw.replace(b"\0", b"")),
     st.binary(max_size=20).map(lambda raw: os.fsdecode(raw.replace(b"\0", b""))),
@@ -429,7 +432,7 @@ arguments = st.one_of(
 )
 
 
-# No deadline: generating examples takes long on a slow machine.
+# There is no deadline, because generating examples takes long on a slow machine.
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(arguments, max_size=5))
 def test_arguments_arrive(args: list[str | bytes]) -> None:
@@ -447,5 +450,5 @@ def test_run_kills_leftovers_instead_of_adopting(run: Callable[..., sf.Result]) 
     line = "sleep 1000 & until grep -q sleep /proc/$!/comm; do :; done; echo hi"
     result = run(sf.sh(line), leftovers="adopt")
     assert [(left.name, left.fate) for left in result.leftovers] == [("sleep", "killed")]
-    # It has been killed, but may not have ended yet.
+    # The leftover process has been killed, but may not have ended yet.
     assert eventually(lambda: not is_alive(result.leftovers[0].pid))

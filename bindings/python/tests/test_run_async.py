@@ -95,7 +95,7 @@ def test_blocked_loop_does_not_block_programs(tmp_path: Path) -> None:
         before = children()
         ended, ready = tmp_path / "ended", tmp_path / "ready"
         ended.unlink(missing_ok=True)
-        # More than a pipe holds: the engine's thread must read it.
+        # The output is more than a pipe holds, so the engine's thread must read it.
         writer = asyncio.create_task(
             sf.run_async(sf.sh(f"head -c 300000 /dev/zero; echo > {ended}"), keep=(300_000, 0))
         )
@@ -139,7 +139,7 @@ def test_loop_runs_other_tasks_between_many_starts(monkeypatch: pytest.MonkeyPat
 
 
 def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as the running programs are young, a new one waits until one of them ends."""
+    """While too many programs have started recently, a new one waits until one of them ends."""
     most, begin = 0, _spawnfd.begin
 
     def counted(*arguments: Any) -> Any:
@@ -164,7 +164,7 @@ def test_programs_that_wait_for_each_other_all_start(run: Any, tmp_path: Path) -
     many = 8 * _adapter.MAX_RECENT
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    # Keeps written data in the FIFO while it has no reader.
+    # This descriptor keeps written data in the FIFO while it has no reader.
     kept_open = os.open(fifo, os.O_RDWR)
     ended = 0
 
@@ -189,7 +189,7 @@ def test_programs_that_wait_for_each_other_all_start(run: Any, tmp_path: Path) -
 
 
 def test_long_running_programs_do_not_delay_starts() -> None:
-    """Programs that have run for a while do not count as young."""
+    """Programs that have run for a while do not count as recently started."""
 
     async def main() -> None:
         many = 2 * _adapter.MAX_RECENT
@@ -292,7 +292,7 @@ def test_cancelling_kills_the_group(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-# Creates a file once it runs, and prints a line on SIGTERM.
+# This script creates a file once it runs, and prints a line on SIGTERM.
 TRAPS = "trap 'echo trapped; exit 3' TERM; echo out; touch {}; while :; do sleep 0.05; done"
 
 
@@ -419,7 +419,7 @@ def test_wait_for_timeout_kills_the_program() -> None:
     async def main() -> None:
         with pytest.raises(asyncio.TimeoutError) as caught:
             await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.1)
-        # Before 3.11 an awaited task raises a new exception.
+        # Before 3.11, an awaited task raises a new exception.
         if sys.version_info >= (3, 11):
             assert caught.value.__cause__ is not None
             assert result_of(caught.value.__cause__).stop == "cancelled"
@@ -483,7 +483,7 @@ def test_closing_a_loop_kills_its_runs() -> None:
     task = step(loop, sf.run_async(["sleep", "60"]))
     assert not task.done()
     loop.close()
-    # Destroying the coroutine kills the program.
+    # Destroying the coroutine of the task kills the program.
     del task, loop
     gc.collect()
     assert complaints == ["Task was destroyed but it is pending!"]

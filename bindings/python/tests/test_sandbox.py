@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import spawnfd as sf
 
-# Reads descriptor 5, as bwrap reads a filter, and closes it before it executes the program.
+# This sandbox command reads descriptor 5, as bwrap reads a filter. It closes the descriptor before
+# it executes the program.
 FRONT = ["/bin/sh", "-c", 'WORD=$(cat <&5); export WORD; exec "$@" 5<&-', "front"]
 SHOW = ["/bin/sh", "-c", 'printf "%s:" "$WORD" "$@"; ls /proc/self/fd | wc -l', "show", "a", "b c"]
 
@@ -41,7 +42,7 @@ def test_sandbox_command_executes_the_program() -> None:
 
 
 def test_sandbox_command_searches_the_program(tmp_path: Path) -> None:
-    """A relative path counts from the working directory of the sandbox's command."""
+    """A relative path of the program counts from the working directory of the sandbox's command."""
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\necho here\n")
     script.chmod(0o755)

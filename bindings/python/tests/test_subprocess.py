@@ -192,7 +192,7 @@ def test_path_search_skips_bad_programs(files: Path, tmp_path: Path) -> None:
 
 
 def look(module: Any, *, code: str = "", **options: Any) -> str:
-    """A child's report: its descriptors, session, mask, ids, signals, directory."""
+    """Returns a child's report: its descriptors, session, mask, ids, signals, directory."""
     report = """
         import os, sys, signal
         fds = [n for n in sorted(map(int, os.listdir("/proc/self/fd"))) if n < 1000]
@@ -404,8 +404,8 @@ def test_links_to_proc_self_paths(tmp_path: Path, threads: int, refused: tuple[i
         for args, options in table:
             theirs = subprocess.check_output(args, **options)
             assert sf.subprocess.check_output(args, **options) == theirs, (args, options)
-        # Starts by paths to /proc/self are left to the original. Where openat2 cannot detect such
-        # paths, starts by paths with links are left to it, too.
+        # spawnfd leaves a start by a path to /proc/self to the original subprocess. If openat2 is
+        # refused, it cannot detect such paths, and leaves all paths with links to the original.
         stats = sf.stats()
         assert (stats.made, stats.failed) == (2 if refused else 3, 0), stats
         os._exit(0)
@@ -439,7 +439,8 @@ def test_relative_scripts(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert both(["script"], cwd="dir", env={"PATH": ":/bin"}) == b"dir script\n"
     assert both(["script"], env={"PATH": "none:dir:/bin"}) == b"dir dir/script\n"
     assert both("./script a", shell=True, cwd="dir") == b"dir ./script a\n"
-    # The path of its interpreter does, too, even if the script's path is absolute.
+    # A relative path of the interpreter counts from there too, even if the script's path is
+    # absolute.
     assert both([files / "dir" / "odd"], cwd="/") == f"odd {files}/dir/odd\n".encode()
     assert both(["./odd"], cwd="dir") == b"odd ./odd\n"
     assert both([files / "script"], cwd="dir") == f"{files}/script\n".encode()
@@ -596,7 +597,10 @@ def test_many_threads_start_programs() -> None:
 
 
 def test_threads_of_a_host_without_stdin() -> None:
-    """One thread at a time can keep descriptor 0 free. The others may use the original."""
+    """Only one thread at a time can keep descriptor 0 free.
+
+    The other threads may use the original.
+    """
     run_script(
         """
         import threading

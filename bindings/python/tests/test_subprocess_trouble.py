@@ -15,7 +15,7 @@ from subprocess_support import PYTHON, CountersSince, failure, run_script
 
 
 class Once:
-    """Raises on the first use, and answers later ones."""
+    """Raises an exception on the first use, and answers later uses."""
 
     def __init__(self, error: Exception | None, answer: Any) -> None:
         self.error = error
@@ -243,7 +243,7 @@ def test_signal_handler_between_any_two_lines() -> None:
                 if event == "line" and len(lines) > reached:
                     handler()
             return trace
-        # Traced by line, so that the handler runs once between any two lines.
+        # trace() sees each line of work(), so the handler runs once between any two lines.
         def work():
             subprocess.call(["true"])
             subprocess.call(["true"], preexec_fn=int)
@@ -272,7 +272,10 @@ def test_signal_handler_between_any_two_lines() -> None:
 
 @pytest.mark.parametrize("closed", [0, 2])
 def test_closed_stream_and_a_pipe_of_the_same_number(closed: int) -> None:
-    """The pipe gets the closed stream's number. The number still means the closed stream."""
+    """The pipe gets the closed stream's number.
+
+    In the options of Popen, this number still means the closed stream.
+    """
     run_script(
         """
         import signal

@@ -202,7 +202,7 @@ def test_cache(script: Path) -> None:
     assert cache.run([script]).text == "one\n"
     rewrite(script)
     assert cache.run([script]).text == "two\n"
-    # Renewed because the child found the file stale.
+    # The cache has renewed the template, because the child found the file stale.
     assert cache.stats() == sf.CacheStats(hits=1, misses=1, renewed=1, evicted=0, entries=0)
     assert cache.run([script]).text == "two\n"
     assert cache.stats() == sf.CacheStats(hits=1, misses=2, renewed=1, evicted=0, entries=1)

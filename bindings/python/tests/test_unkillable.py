@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs that SIGKILL does not end: the run ends nevertheless, and names them."""
+"""Programs that SIGKILL does not end. The run ends nevertheless, and its result names them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from subprocess_support import run_script
 
-# A set-uid interpreter sets all its user ids to root, prints its pid, and exits at end of input.
+# A set-uid interpreter runs this script, which sets all user ids to root, prints its pid, and exits
+# at end of input.
 BECOME_ROOT = """
 import os, sys
 os.setresuid(0, 0, 0)
@@ -28,14 +29,14 @@ asyncio.run(sf.run_async(["true"]))
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
-# Otherwise /proc/self belongs to root.
+# While the process is undumpable, /proc/self belongs to root.
 PR_SET_DUMPABLE = 4
 ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 COMMAND = [sys.argv[1], "-I", "-S", "-c", {BECOME_ROOT!r}]
 FATE = "not_permitted"
 """
 
-# A filter makes each pidfd_send_signal() succeed without effect.
+# This filter makes each pidfd_send_signal() succeed without effect.
 IGNORE_SIGNALS = """
 import asyncio, pickle, time
 PIDFD_SEND_SIGNAL, SECCOMP_RET_ERRNO = 424, 0x00050000
@@ -126,7 +127,7 @@ asyncio.run(cancel())
 
 @pytest.fixture
 def set_uid() -> Iterator[str]:
-    """A set-uid interpreter in a directory that any user may enter."""
+    """Creates a set-uid interpreter in a directory that any user may enter."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
     with tempfile.TemporaryDirectory() as directory:

@@ -11,7 +11,8 @@ use syscalls::{Errno, Sysno, syscall};
 
 use super::Error;
 
-/// The system calls that Docker allows whatever their arguments, by name. The file says where the list comes from.
+/// The names of the system calls that Docker allows with any arguments. The file says where the
+/// list comes from.
 const ALLOWED: &str = include_str!("../../data/docker-default-allow.txt");
 
 /// CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET: clone flags that need CAP_SYS_ADMIN.

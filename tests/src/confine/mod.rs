@@ -31,7 +31,7 @@ const DOCKER_CAPS: [&str; 14] = [
     "setfcap",
 ];
 
-/// Why a confinement could not be set up.
+/// The reason why a confinement could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -123,7 +123,7 @@ pub fn errno(text: &str) -> Result<Errno, Error> {
     by_name.or_else(by_number).ok_or_else(|| Error::UnknownErrno(text.to_owned()))
 }
 
-/// A confinement to set up in one step.
+/// A confinement that [`apply`](Confinement::apply) sets up in one step.
 #[derive(Clone, Debug, Default)]
 pub struct Confinement {
     docker: bool,
@@ -136,21 +136,21 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Docker's default profile and capabilities.
+    /// Adds Docker's default seccomp profile, and drops the capabilities that Docker drops.
     #[must_use]
     pub fn docker(mut self) -> Self {
         self.docker = true;
         self
     }
 
-    /// Installs a seccomp profile, and sets no_new_privs.
+    /// Adds a seccomp profile, and sets no_new_privs.
     #[must_use]
     pub fn profile(mut self, profile: Profile, answer: Answer) -> Self {
         self.profile = Some((profile, answer));
         self
     }
 
-    /// Refuses one system call by name.
+    /// Makes one system call fail with this errno.
     ///
     /// # Errors
     /// [`Error::UnknownSyscall`]
@@ -158,7 +158,7 @@ impl Confinement {
         self.refuse(name, Some(errno))
     }
 
-    /// Makes one system call kill the process, by name.
+    /// Makes one system call kill the process with SIGSYS.
     ///
     /// # Errors
     /// [`Error::UnknownSyscall`]
@@ -168,7 +168,7 @@ impl Confinement {
 
     fn refuse(mut self, name: &str, errno: Option<Errno>) -> Result<Self, Error> {
         let number = match name {
-            // A system call that kernel/patches add; the `syscalls` crate does not know it.
+            // The `syscalls` crate does not know this system call, which kernel/patches add.
             "pidfd_spawn_run" => 475,
             name => name.parse::<Sysno>().map_err(|_| Error::UnknownSyscall(name.to_owned()))? as u32,
         };

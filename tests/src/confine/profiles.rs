@@ -29,7 +29,7 @@ pub enum Profile {
     Flatpak,
 }
 
-/// The effect of a refused call. A call that a profile does not know fails with ENOSYS, whatever the `Answer`.
+/// The effect of a refused call. With each `Answer`, a call that the profile does not know fails with ENOSYS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The call fails with the errno that the profile names.
@@ -114,7 +114,7 @@ enum Verdict {
     Allow,
     /// The call is refused; the string is the name of the errno.
     Refuse(String),
-    /// The call fails with ENOSYS, whatever the [`Answer`].
+    /// The call fails with ENOSYS, with each [`Answer`].
     Unknown,
 }
 

@@ -29,7 +29,7 @@ pub struct Fd {
     pub offset: Option<u64>,
 }
 
-/// Every open descriptor, except the one by which this function reads /proc.
+/// Returns every open descriptor, except the one by which this function reads /proc.
 ///
 /// If /proc cannot be read (in a chroot), the function tries the numbers below 4,096.
 pub(crate) fn open_fds() -> BTreeMap<i32, Fd> {

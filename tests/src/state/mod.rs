@@ -164,7 +164,7 @@ pub struct State {
     pub personality: Answer<String>,
     /// PR_GET_DUMPABLE.
     pub dumpable: Answer<usize>,
-    /// The signal on the parent's death, 0 for none.
+    /// The signal that the parent's death sends to this process, 0 for none.
     pub parent_death_signal: Answer<i32>,
     /// Whether orphaned descendants are reparented to this process.
     pub child_subreaper: Answer<i32>,
@@ -193,7 +193,7 @@ impl State {
     pub const POSIX_SPAWN_LEAVES: &[&str] =
         &["dispositions.SIG32", "dispositions.SIG33", "sigactions.SIG32", "sigactions.SIG33"];
 
-    /// The calling thread's view of its process.
+    /// Returns the calling thread's view of its process.
     ///
     /// No other thread may change the environment during this call.
     pub fn of_self() -> Self {
@@ -201,8 +201,8 @@ impl State {
         Self::with(argv, None)
     }
 
-    /// The state of this process, called from `main` with the argv and envp that `main` received. A warm start (a
-    /// start from a parked process) replaces both.
+    /// Returns the state of this process. `main` passes the argv and envp that it received. A warm
+    /// start (from a parked process) replaces both.
     ///
     /// # Safety
     /// `argv` and `envp` are null, or null-terminated arrays of C strings.
@@ -293,7 +293,7 @@ impl State {
         }
     }
 
-    /// The per-thread attributes that a child inherits.
+    /// Returns the per-thread attributes that a child inherits.
     pub fn authority(&self) -> Vec<(&'static str, serde_json::Value)> {
         const FIELDS: [&str; 12] = [
             "uids",
@@ -354,7 +354,7 @@ impl State {
     }
 }
 
-/// The pairs of a JSON object, in the order of the text.
+/// The pairs of a JSON object, in the order of its text.
 struct InOrder(Vec<(String, serde_json::Value)>);
 
 impl<'de> Deserialize<'de> for InOrder {

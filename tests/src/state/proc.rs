@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads /proc. A file comes from the calling thread's directory if that has the file, because most of a task's state
-//! is per-thread.
+//! Reads /proc. If the calling thread's directory has a file, that file is used, because most of a
+//! task's state is per-thread.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The confinements of one thread, and other attributes in which one thread can differ from its process.
+//! The confinements of one thread, and other attributes in which a thread can differ from its
+//! process.
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope, path_beneath_rules,
@@ -7,7 +8,7 @@ use landlock::{
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{has_syscall, is_root};
 
-/// One confinement.
+/// A restriction that a test puts on one thread.
 #[derive(Clone, Copy)]
 pub struct ThreadConfinement {
     pub name: &'static str,
@@ -23,7 +24,7 @@ const fn confinement(name: &'static str, apply: fn() -> bool) -> ThreadConfineme
     ThreadConfinement { name, apply, can_signal: true, can_start_threads: true }
 }
 
-/// All confinements.
+/// The confinements that the tests apply to one thread.
 pub const CONFINEMENTS: &[ThreadConfinement] = &[
     confinement("landlock_files", landlock_files),
     confinement("landlock_files_without_no_new_privs", || is_root() && ruled(false, file_rules())),
@@ -70,19 +71,20 @@ fn landlock_files() -> bool {
 
 type Ruled = Option<landlock::RulesetCreated>;
 
-/// Allows reading what programs need, and nothing else.
+/// A Landlock ruleset that allows a thread to read what programs need, and nothing else.
 fn file_rules() -> Ruled {
     let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1)).ok()?.create().ok()?;
     let readable =
         path_beneath_rules(["/usr", "/lib", "/lib64", "/bin", "/proc", "/tmp"], AccessFs::from_read(ABI::V1));
     let devices = path_beneath_rules(["/dev"], AccessFs::from_all(ABI::V1));
-    // The oracle may be in any directory.
+    // The oracle (a program that prints its own state) is in the build directory of this test.
     let test = std::env::current_exe().ok()?;
     let programs = path_beneath_rules(test.ancestors().nth(2), AccessFs::from_read(ABI::V1));
     ruleset.add_rules(readable).ok()?.add_rules(devices).ok()?.add_rules(programs).ok()
 }
 
-/// Forbids signals to processes outside the domain. Linux 6.12.
+/// A ruleset that forbids signals to processes outside the thread's Landlock domain. It needs Linux
+/// 6.12.
 fn scoped() -> Ruled {
     Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal).ok()?.create().ok()
 }
@@ -97,20 +99,22 @@ fn deny_signals() -> bool {
 }
 
 fn prctl(option: i32, second: usize, third: usize) -> bool {
-    // SAFETY: these options take integers, and change the calling thread.
+    // SAFETY: these options take integers, and change only the calling thread.
     unsafe { libc::prctl(option, second, third, 0, 0) == 0 }
 }
 
 fn groups(groups: &[u32]) -> bool {
-    // SAFETY: the kernel reads that many groups. libc's setgroups would change every thread.
+    // SAFETY: the kernel reads `groups.len()` ids from the slice. libc's setgroups would change
+    // every thread.
     unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0 }
 }
 
-/// Makes CAP_KILL inheritable.
+/// Makes CAP_KILL inheritable for the calling thread.
 fn inheritable() -> bool {
     let header = [0x2008_0522_u32, 0];
     let mut sets = [0_u32; 6];
-    // SAFETY: version 3 of the calls: two structs of three words.
+    // SAFETY: version 3 of these calls reads or writes two structs of three words, the size of
+    // `sets`.
     unsafe {
         libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) == 0 && {
             sets[2] |= 1 << KILL;
@@ -120,11 +124,12 @@ fn inheritable() -> bool {
 }
 
 fn unshare(kinds: i32) -> bool {
-    // SAFETY: integers; the calling thread's own namespaces.
+    // SAFETY: unshare takes an integer, and changes only the calling thread's namespaces.
     is_root() && unsafe { libc::syscall(libc::SYS_unshare, kinds) == 0 }
 }
 
-/// The first process of the namespace sleeps until its parent ends; without it no more processes can be forked.
+/// Puts the thread's later children in a new pid namespace. The first child sleeps until its parent
+/// ends: without that child, the kernel allows no further forks.
 fn pid_namespace() -> bool {
     unshare(libc::CLONE_NEWPID) && {
         // SAFETY: the child makes system calls only.
@@ -143,19 +148,19 @@ fn pid_namespace() -> bool {
 }
 
 fn nice(value: i32) -> bool {
-    // SAFETY: integers; 0 is the calling thread.
+    // SAFETY: setpriority takes integers; 0 means the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) == 0 }
 }
 
 fn batch() -> bool {
     let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: a struct, which is read.
+    // SAFETY: the kernel only reads the struct.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority) == 0 }
 }
 
 /// Pins the thread to one processor. On a machine with one processor this changes nothing.
 fn affinity() -> bool {
-    // SAFETY: a set of bits, which the calls fill in and read.
+    // SAFETY: an all-zero cpu_set_t is a valid, empty set. The calls read and write only this set.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) == 0 && {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random sequences of "confine this thread", "start a program". After each start a fork in the same thread is the
-//! model.
+//! Random sequences of "confine this thread" and "start a program". After each start, the test
+//! compares the program with a child that the same thread forks.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,14 +15,15 @@ use spawnfd_tests::{copy_of_program, isolated, scratch};
 use crate::confinements::CONFINEMENTS;
 use crate::programs::{Seen, by_fork, seen_by};
 
-/// Threads that take steps, one after the other.
+/// The number of threads. They take their steps one after the other.
 const THREADS: usize = 2;
-/// Confinements, and kinds of starts, in one sequence: with only a few of each, they often combine.
+/// The number of different confinements, and of different starts, in one sequence. As there are
+/// only a few, one sequence contains most combinations of them.
 const KINDS: usize = 2;
-/// Steps of one sequence.
+/// The number of steps in one sequence.
 const STEPS: usize = 12;
 
-/// Numbers determined by a seed: xorshift64*.
+/// A random number generator with a seed: xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -34,8 +35,8 @@ impl Random {
     }
 }
 
-/// How a program is started. The first thread that starts so creates the `Warm` that the start needs; all threads use
-/// it.
+/// How a program is started. Some starts need a `Warm`, which owns parked processes. The first
+/// thread that needs it creates it, and all threads use it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
     Clone,
@@ -56,11 +57,12 @@ pub const STARTS: [Start; 8] = [
     Start::Warm(Mode::Fork, true),
 ];
 
-/// The `Warm` of each kind of start.
+/// The `Warm` (owner of parked processes) of each kind of start.
 static SHARED: Mutex<Vec<(Start, Warm)>> = Mutex::new(Vec::new());
 
 impl Start {
-    /// A command for a program, to be started in this way. `None` if the calling thread cannot create what it needs.
+    /// Returns a command that starts the program at `path` in this way. Returns `None` if the
+    /// calling thread cannot add the program to the `Warm`.
     pub fn command(self, path: &Path) -> Option<Command<'static>> {
         let template = Template::open(path).expect("a template");
         let mut command = match self {
@@ -90,7 +92,8 @@ impl Start {
                 if !added {
                     return None;
                 }
-                // If a confined thread cannot park, this times out and the start is cold.
+                // If a confined thread cannot park a process, `fill` times out, and the program
+                // starts without a parked process.
                 warm.fill(Duration::from_secs(1));
                 command.warm(warm);
             }
@@ -100,7 +103,7 @@ impl Start {
     }
 }
 
-/// One step of a thread.
+/// A step that one thread takes.
 #[derive(Clone, Copy)]
 enum Step {
     Confine(usize),
@@ -121,7 +124,7 @@ fn take(step: Step, oracle: &Path, so_far: &str) -> bool {
     }
 }
 
-/// Runs the sequence of a seed in this process.
+/// Runs, in this process, the sequence of steps that a seed determines.
 fn sequence(seed: u64, oracle: &Path) {
     let mut random = Random(seed);
     let mut so_far = format!("seed {seed:#x}:");
@@ -146,7 +149,7 @@ fn sequence(seed: u64, oracle: &Path) {
             .collect();
         for _ in 0..STEPS {
             let thread = random.below(THREADS);
-            // More starts than confinements, so that a confinement has starts before and after it.
+            // Two of three steps are starts, so that programs start before and after a confinement.
             let step = match random.below(3) {
                 0 => Step::Confine(confinements[random.below(KINDS)]),
                 _ => Step::Start(starts[random.below(KINDS)]),
@@ -166,12 +169,12 @@ fn sequence(seed: u64, oracle: &Path) {
     forget();
 }
 
-/// Drops the shared `Warm`s.
+/// Drops the shared `Warm`s, which ends their parked processes.
 pub fn forget() {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// How long `make test` fuzzes. `make soak` sets its own time.
+/// How many seconds `make test` runs random sequences. `make soak` sets its own time.
 const SECONDS: u64 = 30;
 
 #[test]

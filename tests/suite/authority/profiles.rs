@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Under the seccomp profiles of containers and services, refusing with an errno or killing, everything works or
-//! falls back.
+//! Starts and runs under the seccomp profiles of containers and services. A profile refuses a
+//! system call with an errno, or kills the process. In both cases the library works or falls back
+//! to other calls.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +16,8 @@ use crate::common::tree::become_subreaper;
 use crate::fuzz::STARTS;
 use crate::services::assert_served;
 
-/// Starts a program in each way, with a descriptor to pass; then runs one with input and output.
+/// Starts a program in each way, with a descriptor to pass. Then runs a program with input and
+/// output.
 fn starts_and_runs(who: &str) {
     let null = File::open("/dev/null").expect("it exists");
     for start in STARTS {
@@ -32,7 +34,8 @@ fn starts_and_runs(who: &str) {
 fn under(profile: Profile, answer: Answer) {
     become_subreaper();
     let who = format!("{profile:?}, {answer:?}");
-    // First the whole process is confined; then one thread, before and after an unconfined thread.
+    // First a forked process confines all its threads. Then a process confines one of two threads:
+    // the one that uses the library first, or the one that uses it second.
     wait_for(fork(|| {
         profile.install(answer).expect("installed");
         starts_and_runs(&who);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Confinements x launchers x which thread comes first: a program has the authority of a fork in the same thread.
+//! Confinements x launchers x which thread comes first. A program has the same authority as a child
+//! that the same thread forks.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +16,8 @@ use spawnfd_tests::{State, copy_of_program, isolated, require_root, scratch};
 use crate::common::{self, Launcher, output, state};
 use crate::confinements::{CONFINEMENTS, USER};
 
-/// The attributes that a child inherits from the thread that starts it: authority, scheduling, and what it may read.
+/// The attributes that a child inherits from the thread that starts it: authority, scheduling, and
+/// the permission to read a file.
 #[derive(Debug, PartialEq)]
 pub struct Seen {
     authority: Vec<(&'static str, Value)>,
@@ -23,7 +25,7 @@ pub struct Seen {
     reads: String,
 }
 
-/// Reads a file that every confinement with file rules forbids to read.
+/// A shell line that tries to read a file, which every confinement with file rules forbids.
 const READ: &str = "cat /etc/hostname >/dev/null 2>&1 && echo yes || echo no";
 
 fn seen(state: &State, reads: String) -> Seen {
@@ -35,11 +37,12 @@ fn seen(state: &State, reads: String) -> Seen {
     }
 }
 
-/// The attributes of a child of std's fork.
+/// The attributes of a child that the standard library forks.
 pub fn by_fork(oracle: &Path) -> Seen {
     let run = |path: &Path, args: &[&str]| {
         let mut command = std::process::Command::new(path);
-        // SAFETY: the closure does nothing. Because of the closure, std forks.
+        // SAFETY: the closure does nothing. A command with such a closure forks and does not use
+        // posix_spawn.
         unsafe { command.pre_exec(|| Ok(())) };
         let output = command.args(args).stdin(std::process::Stdio::null()).output().expect("starts");
         assert!(output.status.success(), "{output:?}");
@@ -55,7 +58,8 @@ pub fn seen_by(oracle: &mut Command<'_>, shell: &mut Command<'_>) -> Seen {
     seen(&state, output(shell.args(["-c", READ]).stdin(Stdio::Null)))
 }
 
-/// Compares two starts with a fork: the first start may park a new process.
+/// Compares two programs with a forked child. The first start may park a process, which the second
+/// start then uses.
 #[track_caller]
 fn compare(launcher: Launcher, oracle: &Path, what: &str) {
     compare_times(2, launcher, oracle, what);
@@ -70,7 +74,8 @@ fn compare_times(times: u32, launcher: Launcher, oracle: &Path, what: &str) {
     }
 }
 
-/// Confines one thread. If `first`, this thread is the first to use the library, else another thread.
+/// Confines one thread. If `first`, this thread is the first to use the library; else another
+/// thread is.
 fn check_confinement(launcher: Launcher, oracle: &Path, name: &str, apply: fn() -> bool, first: bool) {
     launcher.enter();
     if !first {
@@ -142,14 +147,15 @@ fn set_uid_program(launcher: Launcher) {
     }
 }
 
-/// The whole process is in a user namespace of its own.
+/// Starts programs while the whole process is in a user namespace of its own.
 fn user_namespace(launcher: Launcher) {
     let directory = scratch();
     let oracle = copy_of_program("spawnfd-oracle", directory.path());
     wait_for(fork(|| {
-        // SAFETY: integers. The forked child has one thread.
+        // SAFETY: both calls take nothing and return integers.
         let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
-        // SAFETY: as above.
+        // SAFETY: unshare takes an integer. The forked child has one thread, as CLONE_NEWUSER
+        // requires.
         if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
             return spawnfd_tests::skip("cannot create a user namespace");
         }

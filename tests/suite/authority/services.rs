@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Confinements x the library's services x which thread comes first: engine, reaper and guard act with the authority
-//! of the thread they serve.
+//! Confinements x the library's services x which thread comes first. The engine (the thread that
+//! runs jobs), the reaper thread and the guard (the process that kills trees of a dead owner) act
+//! with the authority of the thread that they serve.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -56,8 +57,8 @@ pub fn assert_served(who: &str) {
     wait_until(&format!("{who}: a dropped child is reaped"), || !Path::new(&format!("/proc/{pid}")).exists());
 }
 
-/// Asserts that the library does not kill the programs of a thread that may not signal them, and that their runs
-/// still end. Returns the surviving programs.
+/// Asserts that the library does not kill programs that the calling thread may not signal, and that
+/// their runs still end. Returns the pids of the surviving programs.
 #[track_caller]
 fn assert_not_killed_without_permission(confinement: &ThreadConfinement) -> Vec<u32> {
     let a_moment = Duration::from_millis(50);
@@ -71,14 +72,14 @@ fn assert_not_killed_without_permission(confinement: &ThreadConfinement) -> Vec<
     jobs.iter().map(Job::id).inspect(|pid| assert!(is_alive(*pid as i32), "{}: {pid}", confinement.name)).collect()
 }
 
-/// Calls `others` in the calling thread, while a confined thread exists that has called `uses`. Returns `false` if
-/// the thread cannot be confined.
+/// Starts a confined thread that calls `uses`. While that thread exists, calls `others` in the
+/// calling thread. Returns `false` if the thread cannot be confined.
 fn beside(confinement: &ThreadConfinement, uses: impl FnOnce() -> Vec<Job> + Send, others: impl FnOnce()) -> bool {
     let (ready, done) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let confined = (confinement.apply)();
-            // Jobs keep the engine and the guard running.
+            // While a job runs, the library keeps the engine thread and the guard running.
             let jobs = if confined { uses() } else { Vec::new() };
             ready.wait();
             done.wait();
@@ -94,8 +95,8 @@ fn beside(confinement: &ThreadConfinement, uses: impl FnOnce() -> Vec<Job> + Sen
     })
 }
 
-/// The ids, filters and capabilities of a thread or process in /proc. A capability outside the bounding set is left
-/// out, because exec drops it.
+/// Reads the ids, filters and capabilities of a thread or process from its status file. The result
+/// leaves out capabilities outside the bounding set, because exec drops them.
 fn authority_of(status: impl AsRef<Path>) -> (Vec<String>, u64) {
     let status = fs::read_to_string(status).expect("/proc");
     let named = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
@@ -104,7 +105,7 @@ fn authority_of(status: impl AsRef<Path>) -> (Vec<String>, u64) {
     (rest.into(), set("CapEff") & set("CapBnd"))
 }
 
-/// Kills the programs that a confined thread has started, from the unconfined thread.
+/// Kills the programs that a confined thread has started. An unconfined thread calls this.
 fn end_all(jobs: &[u32]) {
     jobs.iter().for_each(|&pid| kill(pid as i32, libc::SIGKILL));
 }
@@ -116,8 +117,8 @@ fn for_each_confinement(first: bool, test: fn(&ThreadConfinement, bool)) {
     }
 }
 
-/// An unconfined thread is served while a confined thread exists. A confined thread is served if it may signal its
-/// programs itself.
+/// Asserts that the library serves an unconfined thread while a confined thread exists. It serves
+/// the confined thread too, if that thread may signal its own programs.
 fn threads_are_served(confinement: &ThreadConfinement, first: bool) {
     if !first {
         assert_served("the other thread, before");
@@ -145,7 +146,8 @@ fn threads_are_served(confinement: &ThreadConfinement, first: bool) {
     }
 }
 
-/// The owner is killed. The tree of an unconfined thread then ends, whichever thread started the first guard.
+/// Kills the owner of two trees. The tree of its unconfined thread ends, whichever thread has
+/// started the first guard.
 fn tree_ends_with_owner(confinement: &ThreadConfinement, first: bool) {
     become_subreaper();
     let (owner, mut report) = fork_owner(|tell| {
@@ -159,7 +161,8 @@ fn tree_ends_with_owner(confinement: &ThreadConfinement, first: bool) {
         };
         beside(confinement, uses, || {
             job = Some(start(&guarded()));
-            // The guard of a thread that may not signal cannot end the thread's jobs: the test kills them.
+            // If the confined thread may not signal, neither may its guard. The test then kills the
+            // thread's program.
             tell(pids.lock().expect("no panic").first().map_or(0, |&pid| pid as i32));
         });
         tell(job.as_ref().expect("started").id() as i32);
@@ -180,7 +183,8 @@ fn tree_ends_with_owner(confinement: &ThreadConfinement, first: bool) {
     }
 }
 
-/// A guard has the authority of the thread that started it, although exec can add capabilities and drop some.
+/// A guard has the authority of the thread that has started it, although exec can add or drop
+/// capabilities.
 fn guard_has_authority_of_its_thread(confinement: &ThreadConfinement, _: bool) {
     let started = std::thread::scope(|scope| {
         let body = || {
@@ -202,7 +206,7 @@ fn guard_has_authority_of_its_thread(confinement: &ThreadConfinement, _: bool) {
         };
         scope.spawn(body).join().expect("the thread's assertions hold")
     });
-    // The guard of a thread that may not signal cannot do it.
+    // If the thread may not signal, neither may its guard. The test therefore kills the program.
     end_all(started.as_slice());
 }
 

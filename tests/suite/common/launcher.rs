@@ -20,13 +20,14 @@ pub enum Launcher {
     Clone3,
     /// clone3 with `ScmRights`: the child receives its descriptors through a socket.
     ScmRights,
-    /// clone with `ScmRights`, as under Docker's profile.
+    /// clone with `ScmRights`, as under Docker's seccomp profile, which refuses clone3.
     Clone,
     /// clone3 with `CopyTable`, a copy of the caller's descriptor table: close_range is refused.
     CopyTable,
     /// clone with `CopyTable`.
     CopyTableClone,
-    /// clone3 without CLONE_VM: the command sets ids, to their present values.
+    /// clone3 without CLONE_VM. The library uses it because the command sets group ids, to their
+    /// present values.
     OwnMemory,
     /// clone without CLONE_VM.
     OwnMemoryClone,
@@ -73,7 +74,7 @@ impl Launcher {
         Launcher::Pool,
     ];
 
-    /// Forces this launcher for the calling thread, before its first spawn.
+    /// Makes the calling thread use this launcher. The thread must not have spawned before.
     pub fn enter(self) {
         let refused: &[(&str, i32)] = match self {
             Launcher::ScmRights => &[("pidfd_getfd", libc::EPERM)],
@@ -98,12 +99,12 @@ impl Launcher {
         }
     }
 
-    /// Whether this launcher starts from parked processes.
+    /// Returns whether this launcher starts programs from parked processes.
     pub fn is_warm(self) -> bool {
         matches!(self, Launcher::Reserve | Launcher::ReserveClone | Launcher::Fork) || self.runs_any_program()
     }
 
-    /// Whether the parked processes of this launcher can execute any program.
+    /// Returns whether the parked processes of this launcher can execute any program.
     pub fn runs_any_program(self) -> bool {
         matches!(self, Launcher::Zygote | Launcher::ZygoteClone | Launcher::Pool)
     }
@@ -158,13 +159,14 @@ impl Launcher {
         });
     }
 
-    /// The number of cold starts (starts without a parked process), and the number of processes parked so far.
+    /// Returns the number of cold starts (starts without a parked process), and the number of
+    /// processes parked so far.
     pub fn cold_and_parked(self) -> (u64, u64) {
         let stats = self.warm(|(warm, _)| warm.stats());
         (stats.cold.values().sum(), stats.made)
     }
 
-    /// Whether a failure in the child is reported by `wait` and not by `spawn`.
+    /// Returns whether `wait`, and not `spawn`, reports a failure in the child.
     pub fn is_detached(self) -> bool {
         matches!(self, Launcher::Detached | Launcher::DetachedClone)
     }
@@ -202,7 +204,8 @@ impl Launcher {
         }
     }
 
-    /// A command for the oracle, with stdin from /dev/null.
+    /// Returns a command for the oracle (a program that prints its own state), with stdin from
+    /// /dev/null.
     pub fn oracle<'fd>(self) -> Command<'fd> {
         let mut command = self.command(program("spawnfd-oracle"));
         command.stdin(Stdio::Null);

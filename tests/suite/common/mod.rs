@@ -261,7 +261,8 @@ pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) {
 
 /// Duplicates a descriptor to a given number, without close-on-exec.
 pub fn at_number(file: &impl AsRawFd, number: i32) -> OwnedFd {
-    // SAFETY: the caller passes a number that no other owner uses. The new descriptor belongs to the returned value.
+    // SAFETY: the caller passes a number that no other owner uses. The returned value owns the new
+    // descriptor.
     unsafe {
         assert_eq!(libc::dup2(file.as_raw_fd(), number), number);
         OwnedFd::from_raw_fd(number)
@@ -296,7 +297,7 @@ pub fn set_soft_limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
     }
 }
 
-/// The pids of this process's children, including zombies and children whose exit signal is 0.
+/// The pids of this process's children. They include zombies, and children whose exit signal is 0.
 pub fn children() -> Vec<i32> {
     Snapshot::take().children.iter().map(|child| child.pid).collect()
 }

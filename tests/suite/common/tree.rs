@@ -12,7 +12,8 @@ use spawnfd::tree::{Tier, Tree, Want};
 use spawnfd::{Child, Command, Stdio};
 
 pub const TERM: i32 = libc::SIGTERM;
-/// The time limit of a wait: longer than any kill takes on a busy machine, and far shorter than the programs run.
+/// The time limit of a wait. Any kill is faster, even on a busy machine, and the programs run far
+/// longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Makes one test body a test for each tier (way to control a tree) that also ends the tree if its owner dies.
@@ -227,9 +228,9 @@ pub fn wait_for_some<T>(mut get: impl FnMut() -> Vec<T>) -> Vec<T> {
     got
 }
 
-/// A pid that two processes have in different pid namespaces. A process of the outer namespace has it, and that
-/// process's children have the pids of [`unrelated_processes`], among others. In the inner namespace of
-/// [`with_outer_proc_mounted`], [`set_next_pid`] gives it to a program.
+/// A pid that exists in two pid namespaces. In the outer namespace, [`with_outer_proc_mounted`]
+/// gives it to a shell. Among that shell's children are the pids of [`unrelated_processes`]. In the
+/// inner namespace, [`set_next_pid`] gives it to a program.
 pub const ROOT_PID: i32 = 20;
 const UNRELATED: i32 = 8;
 
@@ -275,8 +276,8 @@ pub fn with_outer_proc_mounted(body: impl FnOnce()) -> bool {
     true
 }
 
-/// Starts processes that belong to no tree. The children of the outer process [`ROOT_PID`] have the same pids in
-/// their namespace.
+/// Starts processes that belong to no tree. In the outer namespace, children of the shell with the
+/// pid [`ROOT_PID`] have the same pids.
 pub fn unrelated_processes() -> Vec<std::process::Child> {
     let sleep = || std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
     let unrelated_processes: Vec<_> = (0..UNRELATED).map(|_| sleep()).collect();

@@ -24,7 +24,7 @@ pub fn prctl(option: i32, argument: usize) -> bool {
     unsafe { libc::prctl(option, argument, 0, 0, 0) == 0 }
 }
 
-/// A `Warm` with a zygote parked by the calling thread. If parking fails,
+/// Creates a `Warm` with a zygote, which the calling thread parks. If this fails,
 /// [`WarmStats::cannot`](spawnfd::WarmStats::cannot) has the reason.
 pub fn zygote() -> Warm {
     let warm = Warm::new(WarmOptions { mode: Mode::Fork, ..WarmOptions::default() }).expect("a Warm");

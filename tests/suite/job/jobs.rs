@@ -541,7 +541,7 @@ fn finished_jobs_hold_no_engine_descriptors() {
             let job = sh("exit").start(&Run::new().tree(Want::Group)).expect("starts");
             job.wait().expect("a job result");
             jobs.push(job);
-            // Each job has a new engine, because the previous one has ended.
+            // Each job gets a new engine thread, because the previous one has ended.
             eventually("idle", || Snapshot::take().threads.len() <= 2);
             after.push(held());
         }
@@ -549,7 +549,7 @@ fn finished_jobs_hold_no_engine_descriptors() {
     });
 }
 
-/// A program that ends on SIGTERM, and not before.
+/// A shell script that runs until it gets SIGTERM.
 const ENDS_ON_SIGTERM: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done";
 
 /// Stops a program of [`ENDS_ON_SIGTERM`] after calling `meanwhile`, whose effect hinders the library. Dropping the

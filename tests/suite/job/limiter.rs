@@ -64,11 +64,12 @@ fn a_permit_is_released_with_the_result() {
     isolated!(|| {
         let limiter = Limiter::new(1);
         let run = Run::new().limiter(&limiter);
-        // The permit is released although an adopted process lives on.
+        // The library releases the permit although the adopted process lives on.
         let job = sh("sleep 1000 & exit").start(&run.clone().leftovers(Leftovers::Adopt)).expect("starts");
         assert_eq!(job.wait().expect("a job result").leftovers.len(), 1);
         assert_eq!(count(&limiter), (0, 0));
-        // The permit is released if there is no program, and if the child fails before exec.
+        // The library releases the permit if the program does not exist, and if the child fails
+        // before exec.
         Command::new("/nonexistent/program").run_with(&run).expect_err("no such program");
         Command::new("/nonexistent/program").run_then(&run, |_| ()).expect_err("no such program");
         sh("")

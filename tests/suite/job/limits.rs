@@ -12,7 +12,7 @@ use spawnfd::{
 };
 use spawnfd_tests::{isolated, skip};
 
-/// Longer than any test takes, unless a program is never ended.
+/// Longer than any test takes, unless the library fails to end a program.
 const LONG: Duration = Duration::from_secs(200);
 
 const BURN: &str = "while :; do :; done";
@@ -63,7 +63,7 @@ fn actions_of_a_run_do_not_count_against_max_actions() {
     });
 }
 
-/// Whether a cgroup can be created; if not, the test is skipped.
+/// Returns whether a cgroup can be created. If not, skips the test.
 fn has_cgroups() -> bool {
     let made = Tree::prepare(Want::Cgroup);
     if let Err(error) = &made {
@@ -72,7 +72,7 @@ fn has_cgroups() -> bool {
     made.is_ok()
 }
 
-/// Whether a cgroup enforces these limits; if not, the test is skipped.
+/// Returns whether a cgroup can enforce these limits. If not, skips the test.
 fn has_controllers(limits: Limits) -> bool {
     match Command::new("true").run_with(&within(limits.enforce(Enforce::Cgroup))) {
         Ok(_) => true,
@@ -121,7 +121,8 @@ fn a_cpu_time_limit_applies_to_each_process_without_a_cgroup() {
         let output = sh(&deaf).run_with(&without_cgroup(limits).grace(Duration::from_secs(1))).expect("runs");
         assert_reached(&output, Resource::CpuTime, Enforcer::Rlimit);
         assert_eq!(output.signal(), Some(9));
-        // SIGXCPU arrives long before half of the limit is used, however slow the machine is.
+        // The program sends itself SIGXCPU long before it has used half of the limit, even on a
+        // slow machine.
         let much = without_cgroup(Limits::new().cpu_time(LONG));
         let other = sh("kill -XCPU $$").run_with(&much).expect("runs");
         assert_eq!((other.stop, other.signal()), (Stop::Exited, Some(24)), "the signal is not the limit's");

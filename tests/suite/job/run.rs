@@ -389,7 +389,7 @@ fn reused_engine_descriptors_are_left_alone() {
         let numbers: Vec<i32> = Snapshot::take().fds.into_keys().filter(is_engine_s).collect();
         assert_eq!(numbers.len(), 2);
         let theirs: Vec<_> = numbers.iter().map(|&number| common::at_number(&file, number)).collect();
-        // The next run has a new engine, although the old one still sleeps.
+        // The next run gets a new engine thread, although the old one still sleeps.
         let _next = start("echo out");
         let mut outcomes = [next(), next()];
         outcomes.sort_by_key(Result::is_err);

@@ -91,7 +91,7 @@ fn pid_in(output: &Output) -> u32 {
     output.text().trim().parse().unwrap_or_else(|_| panic!("no pid: {output:?}"))
 }
 
-/// Whether the process exists, zombies included.
+/// Returns whether a process with this pid exists. A zombie counts.
 fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }

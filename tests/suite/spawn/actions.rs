@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptor actions, and the descriptors that the child has afterwards.
+//! Actions on descriptors, and the descriptors that the child then has.
 
 use crate::common;
 use std::fs::{File, create_dir, write};
@@ -12,12 +12,12 @@ use crate::common::{
 use spawnfd::{Command, Errno, MAX_ACTIONS, OpenHow, Stage, Stdio};
 use spawnfd_tests::{State, isolated, scratch};
 
-/// The descriptor numbers of a child.
+/// Returns the descriptor numbers that the state of a child lists.
 fn numbers(state: &State) -> Vec<i32> {
     state.fds.keys().copied().collect()
 }
 
-/// The inode of the file that a child has at a number.
+/// Returns the inode of the file that a child has at a descriptor number.
 fn inode(state: &State, fd: i32) -> u64 {
     let fd = state.fds.get(&fd).unwrap_or_else(|| panic!("no {fd} among {:?}", numbers(state)));
     assert!(!fd.cloexec);
@@ -29,7 +29,7 @@ fn inode_of(file: &impl AsFd) -> u64 {
     File::from(file).metadata().expect("open").ino()
 }
 
-/// Creates this many files, each with an inode of its own.
+/// Creates `count` files. Each has its own inode.
 fn files(directory: &tempfile::TempDir, count: usize) -> Vec<File> {
     let make = |number: usize| {
         let path = directory.path().join(number.to_string());
@@ -45,10 +45,12 @@ fn child_has_only_standard_descriptors(launcher: Launcher) {
     let low = (3..12).chain([63, 64, 65, 255, 256, 257, 700]).filter(free);
     let foreign: Vec<OwnedFd> = low.map(|n| at_number(&null, n)).collect();
     assert_eq!(numbers(&state(&mut launcher.oracle())), [0, 1, 2]);
-    // The library now keeps descriptors at low numbers; other descriptors will be below and above them.
+    // The library now has descriptors at low numbers. The test repeats the check without foreign
+    // descriptors, and then with foreign descriptors below and above the library's.
     drop(foreign);
     assert_eq!(numbers(&state(&mut launcher.oracle())), [0, 1, 2]);
-    // The keeper thread must not open descriptors while numbers are taken.
+    // While this thread takes free numbers, the keeper thread (which parks processes) must not open
+    // descriptors.
     launcher.drop_parked();
     let _foreign: Vec<OwnedFd> =
         (3..40).chain([255, 256, 257, 700]).filter(free).map(|n| at_number(&null, n)).collect();
@@ -66,7 +68,8 @@ every_launcher! {
         let files = files(&directory, 8);
         assert_leaves_nothing(launcher, || {
             let mut command = launcher.oracle();
-            // The targets are the sources' own numbers, in another order.
+            // Each file goes to the number of another file, so the child must not overwrite a
+            // source before it has copied it.
             for (number, file) in files.iter().enumerate() {
                 let next = &files[(number + 1) % files.len()];
                 command.descriptor(file, next.as_raw_fd());
@@ -87,7 +90,7 @@ every_launcher! {
         for file in &files {
             command.descriptor(file, file.as_raw_fd());
         }
-        // One source at two targets.
+        // The child gets one file at two numbers.
         command.descriptor(&files[0], 50).descriptor(&files[0], 51);
         let child = state(&mut command);
         for file in &files {
@@ -103,7 +106,8 @@ every_launcher! {
         let [a, b, c] = [0, 1, 2].map(|place| inode_of(&files[place]));
         let mut command = launcher.oracle();
         command.descriptor(&files[0], 10).descriptor(&files[1], 11);
-        // A swap through a third number, which is then closed. The last action on a number wins.
+        // The child swaps two numbers through a third number, which it then closes. The last action
+        // on a number wins.
         command.dup2(10, 12).dup2(11, 10).dup2(12, 11).close(12).descriptor(&files[2], 13).dup2(13, 13);
         command.descriptor(&files[0], 14).descriptor(&files[2], 14);
         let child = state(&mut command);
@@ -112,7 +116,7 @@ every_launcher! {
     };
 
     standard_streams_can_be_moved [steps under Docker]: |launcher| {
-        // Standard output and error are swapped through number 9.
+        // The child swaps standard output and standard error through number 9.
         let mut command = launcher.oracle();
         command.stderr(Stdio::Null).dup2(1, 9).dup2(2, 1).dup2(9, 2).arg("--to").arg("2").stdout(Stdio::Piped);
         let mut child = command.spawn().expect("starts");
@@ -198,7 +202,7 @@ every_launcher! {
         command.close_range(7, 9).close_range(12, u32::MAX).descriptor(&null, 8).descriptor(&null, 100);
         let child = state(&mut command);
         assert_eq!(numbers(&child), [0, 1, 2, 5, 6, 8, 10, 11, 100]);
-        // Sources survive a close_range over all numbers.
+        // A `close_range` action over all numbers does not close a source of a later action.
         let mut command = launcher.oracle();
         command.stdin(Stdio::Null).close_range(3, u32::MAX).descriptor(&null, 6);
         assert_eq!(numbers(&state(&mut command)), [0, 1, 2, 6]);
@@ -217,10 +221,10 @@ every_launcher! {
             let error = command.refused("beyond the limit");
             let index = Stage::Action(command.action_count() - 1);
             assert_eq!((error.stage(), error.errno()), (index, Errno::EBADF), "{beyond}: {error}");
-            // Closing a number that cannot be open is no error.
+            // An action that closes a number that cannot be open is no error.
             assert_eq!(numbers(&state(launcher.oracle().close(beyond))), [0, 1, 2], "{beyond}");
         }
-        // The failures have changed nothing in the library.
+        // After the failed spawns, the library still starts programs.
         assert_eq!(numbers(&state(&mut launcher.oracle())), [0, 1, 2]);
     };
 
@@ -239,7 +243,8 @@ every_launcher! {
     };
 
     dup2_accepts_only_descriptors_of_the_child [steps under No]: |launcher| {
-        // The child cannot copy a descriptor that only the caller has, the library's own socket included.
+        // The child cannot copy a descriptor that only the caller has. This includes the library's
+        // own socket.
         let null = File::open("/dev/null").expect("it exists");
         let _foreign = [20, 400].map(|number| at_number(&null, number));
         common::warm_up(launcher);
@@ -290,7 +295,8 @@ every_launcher! {
         let directory = scratch();
         let seen = directory.path().join("seen");
         for closed in [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 2], &[0, 1, 2]] {
-            // No process is being parked, so none of these numbers is taken.
+            // After this call the keeper thread (which parks processes) opens no descriptor at
+            // these numbers.
             launcher.drop_parked();
             with_streams_closed(closed, || closed_streams(launcher, closed, &seen));
         }
@@ -299,10 +305,11 @@ every_launcher! {
     actions_cannot_use_a_stream_closed_in_the_caller [exec under Docker]: |launcher| assert_closed_stream_is_refused(launcher);
 }
 
-/// Calls `body` while these standard streams are closed.
+/// Calls `body` while the standard streams in `closed` are closed.
 fn with_streams_closed(closed: &[i32], body: impl FnOnce() + std::panic::UnwindSafe) {
     let mut kept = Vec::new();
-    // SAFETY: numbers of this process, restored below by dup2; no other thread uses them here.
+    // SAFETY: the calls take descriptor numbers. No other thread uses these numbers, and dup2
+    // restores them below.
     unsafe {
         for &number in closed {
             kept.push((number, libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 500)));
@@ -310,7 +317,7 @@ fn with_streams_closed(closed: &[i32], body: impl FnOnce() + std::panic::UnwindS
         }
     }
     let outcome = std::panic::catch_unwind(body);
-    // SAFETY: as above; the library must not have taken 0, 1 or 2.
+    // SAFETY: the calls take descriptor numbers. The library has taken none of 0, 1 and 2.
     unsafe {
         for &(number, copy) in &kept {
             libc::dup2(copy, number);
@@ -320,8 +327,8 @@ fn with_streams_closed(closed: &[i32], body: impl FnOnce() + std::panic::UnwindS
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// If the caller has closed a stream, the child may have a descriptor of its own at that number. No action may use
-/// it.
+/// If the caller has closed a standard stream, the child may use that number for a descriptor of
+/// the library. No action may use that descriptor.
 fn assert_closed_stream_is_refused(launcher: Launcher) {
     let null = File::open("/dev/null").expect("it exists");
     type Use = for<'a, 'fd> fn(&'a mut Command<'fd>, i32) -> &'a mut Command<'fd>;
@@ -346,7 +353,8 @@ fn assert_closed_stream_is_refused(launcher: Launcher) {
                 let error = command.refused("the caller has closed it");
                 assert_eq!((error.action(), error.errno()), (Some(index), Errno::EBADF), "{error}");
             }
-            // A pipe that gets this number in the caller must not count as the stream.
+            // The caller's end of a pipe may get the number of the closed stream. It must not count
+            // as that stream.
             let mut command = command();
             if number != 0 {
                 command.stdin(Stdio::Piped)
@@ -355,7 +363,7 @@ fn assert_closed_stream_is_refused(launcher: Launcher) {
             };
             let error = command.dup2(number, 7).refused("the caller has closed it");
             assert_eq!(error.errno(), Errno::EBADF, "{error}");
-            // A stream that the command sets can be copied.
+            // An action can copy a stream that the command sets.
             let mut command = launcher.command("/bin/true");
             command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).dup2(number, 7);
             assert!(command.spawn().expect("starts").wait().expect("own child").success());
@@ -378,7 +386,8 @@ fn actions_cannot_use_a_stream_closed_in_a_single_threaded_caller() {
     });
 }
 
-/// With some of 0, 1 and 2 closed in the caller, the child has the others, and what its actions open.
+/// Spawns while the caller has closed some of the descriptors 0, 1 and 2. The child gets the other
+/// ones, and the file that its action opens.
 fn closed_streams(launcher: Launcher, closed: &[i32], seen: &std::path::Path) {
     let expected: Vec<i32> = (0..3).filter(|number| !closed.contains(number)).collect();
     let inodes = State::of_self().fds;
@@ -396,10 +405,11 @@ fn closed_streams(launcher: Launcher, closed: &[i32], seen: &std::path::Path) {
         }
         drop(command);
         launcher.drop_parked();
-        // The library keeps no socket at these numbers, where a child would inherit it as a stream.
+        // The library must keep no socket at these numbers: a child would inherit it as a standard
+        // stream.
         let own = State::of_self().fds;
         assert!(closed.iter().all(|number| own.get(number).is_none_or(|fd| fd.kind != "socket")), "closed: {closed:?}");
-        // With all three streams set by the command.
+        // This command sets all three streams.
         let mut command = launcher.oracle();
         let mut child = command.stdout(Stdio::Piped).stderr(Stdio::Null).spawn().expect("starts");
         let json = std::io::read_to_string(child.stdout.take().expect("piped")).expect("own pipe");
@@ -414,7 +424,8 @@ fn a_closed_source_is_an_error_of_its_action() {
         for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
             let null = File::open("/dev/null").expect("it exists");
             assert_leaves_nothing(launcher, || {
-                // SAFETY: the number is not open, on purpose. No other thread opens descriptors meanwhile.
+                // SAFETY: the number 777 is not open, as the test requires. No other thread opens
+                // descriptors meanwhile.
                 let closed = unsafe { BorrowedFd::borrow_raw(777) };
                 let mut command = launcher.oracle();
                 command.descriptor(&null, 5).descriptor(closed, 6);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attributes and actions other than those on descriptors, and the state of the child afterwards.
+//! Attributes of a child, and actions other than those on descriptors.
 
 use crate::common;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ fn all_ids(id: u32) -> Uids {
     Uids { real: id, effective: id, saved: id, fs: id }
 }
 
-/// A filter that allows everything.
+/// A seccomp filter that allows every system call.
 const ALLOW: FilterInstruction = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
 
 every_launcher! {
@@ -70,7 +70,7 @@ every_launcher! {
         assert_eq!((&child.sid, &child.pgid), (&child.pid, &child.pid));
         let child = state(launcher.oracle().process_group(0));
         assert_eq!((&child.sid, &child.pgid), (&own.sid, &child.pid));
-        // The group must exist when the next child joins it.
+        // The next child joins the group, so the group must exist by then.
         let mut leader = launcher.command("/bin/sleep");
         let mut leader = leader.arg("60").process_group(0).wait_for_exec(true).spawn().expect("starts");
         let member = state(launcher.oracle().process_group(leader.id() as i32));
@@ -101,7 +101,7 @@ every_launcher! {
         assert_eq!(known(&child.signal_mask).len(), 62);
         let child = state(launcher.oracle().signal_mask(usr1));
         assert_eq!(known(&child.signal_mask), &["SIGUSR1"]);
-        // SAFETY: SIG_IGN for signals that no process sends here.
+        // SAFETY: SIG_IGN installs no handler, and no process sends these signals here.
         unsafe {
             for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGPIPE, libc::SIGXFSZ] {
                 libc::signal(signal, libc::SIG_IGN);
@@ -119,10 +119,10 @@ every_launcher! {
 
     a_signal_ignored_after_it_had_a_handler_stays_ignored [steps under User]: |launcher| {
         extern "C" fn nothing(_: libc::c_int) {}
-        // SAFETY: a handler that does nothing, then none; no process sends the signal here.
+        // SAFETY: the handler does nothing, and no process sends SIGHUP here.
         unsafe { libc::signal(libc::SIGHUP, nothing as *const () as usize) };
         assert_eq!(known(&state(&mut launcher.oracle()).dispositions["SIGHUP"]), "default");
-        // SAFETY: as above.
+        // SAFETY: SIG_IGN installs no handler.
         unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
         for _ in 0..10 {
             assert_eq!(known(&state(&mut launcher.oracle()).dispositions["SIGHUP"]), "ignore");
@@ -147,7 +147,7 @@ every_launcher! {
         let child = state(launcher.oracle().no_new_privs().seccomp([ALLOW]));
         assert_eq!(known(&child.seccomp), "filter");
         assert_eq!(count(&child), count(&own).map(|count| count + 1));
-        // A filter that the kernel refuses.
+        // The kernel refuses this filter.
         let bad = FilterInstruction { code: 0xffff, ..ALLOW };
         let error = launcher.oracle().no_new_privs().seccomp([bad]).refused("no program");
         assert_eq!((error.stage(), error.errno()), (Stage::Filter, Errno::EINVAL));
@@ -166,8 +166,8 @@ every_launcher! {
         assert_eq!(known(&child.groups), &[7, 8]);
         assert_eq!(known(&child.capabilities["effective"]), &Vec::<String>::new());
         assert_eq!(known(&child.parent_death_signal), &libc::SIGURG, "a change of ids clears it");
-        // Root's supplementary groups are dropped with root's ids.
-        // SAFETY: changes this thread's groups, which nothing else here reads.
+        // When a child gives up root's ids, it also drops root's supplementary groups.
+        // SAFETY: setgroups reads the array, and changes only this thread.
         unsafe {
             let groups = [0_u32, 3, 4];
             assert_eq!(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()), 0);
@@ -197,7 +197,7 @@ every_launcher! {
             let child = state(command.capabilities(some));
             let sets = ["inheritable", "ambient", "bounding"].map(|name| known(&child.capabilities[name]).join(" "));
             assert_eq!(sets, ["kill", "kill", "chown kill"], "{user:?}");
-            // Root's effective and permitted sets are the bounding set.
+            // At exec, root gains all capabilities of its bounding set, unless it has no_new_privs.
             let promised = *known(&child.no_new_privs);
             let permitted = if user.is_some() || promised { "kill" } else { "chown kill" };
             let sets = ["permitted", "effective"].map(|name| known(&child.capabilities[name]).join(" "));
@@ -221,7 +221,8 @@ every_launcher! {
         let hostname = File::open("/proc/self/ns/uts").expect("it exists");
         let child = state(launcher.oracle().namespaces(Namespaces::UTS).join_namespace(&hostname, 0));
         assert_eq!(known(&child.namespaces)["uts"], ours["uts"]);
-        // Joins several namespaces of another process at once, and only the requested kinds.
+        // The command joins several namespaces of another process at once, and only the requested
+        // kinds.
         let mut holder = launcher.command("/bin/cat");
         holder.stdin(Stdio::Piped).namespaces(Namespaces::UTS | Namespaces::IPC | Namespaces::NET).wait_for_exec(true);
         let mut holder = holder.spawn().expect("starts");
@@ -258,7 +259,7 @@ every_launcher! {
         }
         let child = state(launcher.oracle().chroot("/"));
         assert_eq!(known(&child.root.path), "/");
-        // A root directory in which the program and its libraries have the same paths.
+        // In this root directory, the program and its libraries have the same paths as outside.
         if std::fs::canonicalize("/bin").is_ok_and(|bin| bin == Path::new("/usr/bin")) {
             let mut command = launcher.command("/bin/ls");
             let seen = output(command.args(["-A", "/"]).stdin(Stdio::Null).chroot("/usr"));
@@ -305,11 +306,11 @@ every_launcher! {
     };
 }
 
-/// Whether a thread with this thread's privileges may have the policy.
+/// Returns true if a thread with this thread's privileges can get the scheduling policy.
 fn may_be_real_time(policy: i32) -> bool {
     let own = std::thread::spawn(move || {
         let parameters = libc::sched_param { sched_priority: 3 };
-        // SAFETY: sets the policy of a thread that ends here.
+        // SAFETY: the call reads a struct, and changes only the thread that ends here.
         unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
     });
     own.join().expect("no panic")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A child has no more authority than a fork in the calling *thread* would have. A template gives no authority to
-//! another thread.
+//! A child has no more authority than a child that the same thread forks. A template gives no
+//! authority to another thread.
 
 use crate::common;
 use std::fs::File;
@@ -12,12 +12,13 @@ use spawnfd::{Command, Errno, ErrorKind, Stage, Stdio, Template, TemplateCache};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{State, copy_of_program, isolated, require_root, require_syscall, scratch};
 
-/// Confines a new thread after another thread has used the library, and compares a child with a fork there.
+/// Uses the library in one thread, then confines another thread. Compares a child of the confined
+/// thread with a child that this thread forks.
 fn in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) {
     seen_in_a_confined_thread(launcher, confine);
 }
 
-/// Like `in_a_confined_thread`, and returns what the child saw.
+/// Does the same as `in_a_confined_thread`, and returns the state of the child.
 fn seen_in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) -> State {
     let directory = scratch();
     let oracle = copy_of_program("spawnfd-oracle", directory.path());
@@ -37,15 +38,15 @@ fn seen_in_a_confined_thread(launcher: Launcher, confine: impl FnOnce() + Send) 
         });
         thread.join().expect("the thread's assertions hold")
     });
-    // The other threads are not confined.
+    // The confinement does not affect the other threads.
     assert_eq!(state(launcher.command(&oracle).stdin(Stdio::Null)).authority(), free);
     seen
 }
 
-/// The state of a child of std's fork; the pre_exec closure makes std fork.
+/// Returns the state of a child that the standard library forks. A pre_exec closure makes it fork.
 fn by_fork(path: &std::path::Path) -> State {
     let mut command = std::process::Command::new(path);
-    // SAFETY: does nothing.
+    // SAFETY: the closure does nothing.
     unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, || Ok(())) };
     let output = command.stdin(std::process::Stdio::null()).output().expect("starts");
     assert!(output.status.success());
@@ -53,7 +54,8 @@ fn by_fork(path: &std::path::Path) -> State {
 }
 
 fn raw(number: libc::c_long, arguments: [usize; 3]) {
-    // SAFETY: the callers pass integers, and pointers to objects that outlive the call; only this thread is changed.
+    // SAFETY: the callers pass integers, and pointers to objects that outlive the call. The calls
+    // change only this thread.
     let answer = unsafe { libc::syscall(number, arguments[0], arguments[1], arguments[2]) };
     assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
 }
@@ -97,20 +99,20 @@ every_launcher! {
             let seen = seen_in_a_confined_thread(launcher, || {
                 const NOROOT: usize = 1;
                 const KILL: usize = 5;
-                // An ambient capability must be inheritable.
+                // Only an inheritable capability can become ambient.
                 let header = [0x2008_0522_u32, 0];
                 let mut data = [0_u32; 6];
                 raw(libc::SYS_capget, [header.as_ptr() as usize, data.as_mut_ptr() as usize, 0]);
                 data[2] |= 1 << KILL;
                 raw(libc::SYS_capset, [header.as_ptr() as usize, data.as_ptr() as usize, 0]);
-                // SAFETY: integers; the calls change this thread only.
+                // SAFETY: prctl takes integers, and these options change only this thread.
                 unsafe {
                     assert_eq!(libc::prctl(libc::PR_SET_SECUREBITS, NOROOT), 0);
                     assert_eq!(libc::prctl(libc::PR_CAPBSET_DROP, 21), 0);
                     assert_eq!(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, KILL, 0, 0), 0);
                 }
             });
-            // With SECBIT_NOROOT, root has only its ambient capabilities.
+            // With SECBIT_NOROOT, an exec gives root only its ambient capabilities.
             for name in ["ambient", "effective"] {
                 assert_eq!(seen.capabilities[name].known().expect("the kernel answers"), &["kill"], "{name}");
             }
@@ -130,9 +132,12 @@ every_launcher! {
         if !require_syscall("unshare") {
             return;
         }
-        // The thread has its own descriptor table, so its numbers differ from the other threads'.
+        // The spawning thread has its own descriptor table, so its descriptor numbers differ from
+        // those of other threads.
         common::warm_up(launcher);
-        // Parks here: only this thread could close descriptors that it opens after unshare.
+        // For a launcher with parked processes, this call opens the library's descriptors in the
+        // table that all threads share. After the unshare below, only the spawning thread could
+        // close them.
         drop(launcher.command("/bin/cat"));
         let (directory, null) = (scratch(), File::open("/dev/null").expect("it exists"));
         std::thread::scope(|scope| scope.spawn(|| {
@@ -159,7 +164,8 @@ every_launcher! {
         std::thread::spawn(move || {
             raw(libc::SYS_unshare, [libc::CLONE_FS as usize, 0, 0]);
             std::env::set_current_dir(&path).expect("own directory");
-            // SAFETY: the umask belongs to this thread since the call above.
+            // SAFETY: umask takes an integer. Since the unshare above, the umask belongs to this
+            // thread alone.
             unsafe { libc::umask(0o057) };
             let child = state(&mut launcher.oracle());
             assert_eq!((child.umask.as_str(), child.cwd.path.known()), ("0057", Some(&path.display().to_string())));
@@ -187,16 +193,17 @@ every_launcher! {
             for _ in 0..3 {
                 assert_eq!(read(), "no\n");
             }
-            // Passing a descriptor still works, by whichever strategy the domain allows.
+            // A descriptor can still be passed, by a strategy that the Landlock domain allows.
             let null = OwnedFd::from(common::pipe().0);
             assert_eq!(code(launcher.command("/bin/true").descriptor(&null, 9).spawn()), Ok(0));
         }).join().expect("the thread's assertions hold"));
         assert_eq!(read(), "yes\n");
     };
 
-    // The domain allows every read, so the library's comparisons of threads still work.
+    // This Landlock domain allows every read, so the library can still compare threads.
     a_threads_landlock_domain_against_writing_is_inherited [authority under User]: |launcher| {
-        // Without no_new_privs, by which the library would already tell the thread apart. This needs CAP_SYS_ADMIN.
+        // The thread does not set no_new_privs, because the library would already see that
+        // difference. Landlock then needs CAP_SYS_ADMIN.
         if !require_syscall("landlock_create_ruleset") {
             return;
         }
@@ -239,7 +246,7 @@ fn a_template_is_refused_after_a_change_of_credentials() {
                 raw(libc::SYS_setgroups, [2, groups.as_ptr() as usize, 0]);
             }),
             ("capabilities", || {
-                // Drops the first effective capability.
+                // The thread drops its first effective capability.
                 let header = [0x2008_0522_u32, 0];
                 let mut data = [0_u32; 6];
                 raw(libc::SYS_capget, [header.as_ptr() as usize, data.as_mut_ptr() as usize, 0]);
@@ -262,7 +269,7 @@ fn a_template_is_refused_after_a_change_of_credentials() {
                             );
                         }
                     }
-                    // A cache creates a template for the new credentials.
+                    // The cache creates a new template for the new credentials.
                     assert_eq!(code(cache.command("/bin/true").spawn()), Ok(0), "{name}");
                 });
                 thread.join().expect("the thread's assertions hold");
@@ -283,7 +290,7 @@ fn a_program_is_refused_to_a_user_without_permission() {
         let path = directory.path().join("program");
         common::executable(&path, common::exits_with(0));
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("own file");
-        // The template is the caller's, but exec checks the command's own user.
+        // The caller may use its template, but exec checks the permissions of the command's user.
         let mut command = Template::open(&path).expect("a template").command();
         let error = command.uid(54_321).refused("that user may not run it");
         assert_eq!(error.errno(), Errno::EACCES, "{error}");
@@ -300,15 +307,15 @@ fn a_program_is_refused_to_a_user_without_permission() {
 #[test]
 fn an_undumpable_caller_can_spawn() {
     isolated!(|| {
-        // No other process, not even a child, may inspect this process. The library falls back to a strategy that
-        // does not need to.
-        // SAFETY: integers.
+        // The flag forbids every other process, even a child, to inspect this process. The library
+        // falls back to a strategy that needs no such permission.
+        // SAFETY: prctl takes integers, and changes a flag of this process.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) }, 0);
         let null = File::open("/dev/null").expect("it exists");
         for _ in 0..3 {
             assert_eq!(code(Command::new("/bin/true").descriptor(&null, 7).stdin(&null).spawn()), Ok(0));
         }
-        // SAFETY: integers.
+        // SAFETY: prctl takes integers and changes nothing.
         assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 0, "the library has not changed it");
     });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocking runs of a single-threaded host: signals, masks, time limits, and the resources that a run creates for its
-//! child.
+//! Blocking runs of a host with one thread: signals, signal masks, time limits, and the resources
+//! that a run creates for its child.
 
 use crate::common;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ extern "C" fn on_signal(_: libc::c_int) {
 }
 
 fn handle(signal: i32) {
-    // SAFETY: all-zero is no flags and an empty mask; the handler touches atomics only.
+    // SAFETY: an all-zero sigaction has no flags and an empty mask. The handler uses only atomics.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
@@ -39,7 +39,7 @@ fn sh(script: &str) -> Command<'static> {
     command
 }
 
-/// The calling thread's signal mask and dispositions.
+/// Returns the calling thread's signal mask and the signal dispositions.
 fn own_signals() -> Vec<String> {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("own status");
     signals(&status)
@@ -51,7 +51,8 @@ fn signals(status: &str) -> Vec<String> {
 }
 
 fn has_children() -> bool {
-    // SAFETY: a query that reaps nothing.
+    // SAFETY: waitid stores one siginfo_t, for which all zeros are valid. WNOWAIT leaves the child
+    // unreaped.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
@@ -59,8 +60,8 @@ fn has_children() -> bool {
     }
 }
 
-/// Runs `body` in a forked child with one thread that has made its first run. From the second run on, the child is
-/// detached.
+/// Forks a child with one thread. The child makes a first run and then calls `body`. From the
+/// second run on, the library does not wait for the exec of the program.
 fn warmed_up(body: impl FnOnce()) {
     common::in_single_threaded_fork(|| {
         assert_eq!(sh("exit 0").run().expect("runs").code(), Some(0));
@@ -84,7 +85,7 @@ fn a_panicking_interrupt_callback_kills_the_program() {
         let (mut ours, theirs) = std::io::pipe().expect("a pipe");
         let mut asked = 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            // The program ignores SIGPIPE, so it would run on without its output.
+            // The program ignores SIGPIPE, so it does not end when its output is closed.
             let mut command = sh("trap '' PIPE; yes; exec sleep 60");
             command.descriptor(&theirs, 9).run_interruptible(&Run::new(), || {
                 asked += 1;
@@ -94,7 +95,7 @@ fn a_panicking_interrupt_callback_kills_the_program() {
         }));
         assert!(outcome.is_err());
         drop(theirs);
-        // Only the program has the other end.
+        // Only the program has a copy of `theirs`. End of file shows that the program has ended.
         assert_eq!(ours.read(&mut [0]).expect("own pipe"), 0);
     });
 }
@@ -106,7 +107,8 @@ fn a_signal_interrupts_a_run_while_the_program_writes() {
             warmed_up(|| {
                 handle(libc::SIGALRM);
                 if threads == 2 {
-                    // With a second thread the library does not use its single-threaded path.
+                    // With a second thread, the library does not use its code for hosts with one
+                    // thread.
                     std::thread::spawn(|| {
                         loop {
                             std::thread::park();
@@ -118,7 +120,7 @@ fn a_signal_interrupts_a_run_while_the_program_writes() {
                     let soon = libc::timeval { tv_sec: 0, tv_usec: 50_000 };
                     let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
                     let timer = libc::itimerval { it_interval: never, it_value: soon };
-                    // SAFETY: a valid timer; its signal has a handler.
+                    // SAFETY: the call reads a valid timer, and the timer's signal has a handler.
                     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
                     let run = Run::new().timeout(Duration::from_secs(60));
                     let output = sh("yes & yes & wait").run_interruptible(&run, || INTERRUPTED.load(Ordering::Acquire));
@@ -129,7 +131,7 @@ fn a_signal_interrupts_a_run_while_the_program_writes() {
     });
 }
 
-/// A signal arrives at any moment of a start, and ends its run.
+/// A signal arrives at any moment of a start, and cancels the run.
 #[test]
 fn no_signal_is_lost() {
     isolated!(|| {
@@ -139,7 +141,7 @@ fn no_signal_is_lost() {
                     common::pin_to_one_cpu();
                 }
                 handle(libc::SIGUSR1);
-                // SAFETY: no arguments.
+                // SAFETY: getpid takes no arguments and changes nothing.
                 let target = unsafe { libc::getpid() };
                 for round in 0..rounds(300) {
                     INTERRUPTED.store(false, Ordering::Release);
@@ -148,7 +150,8 @@ fn no_signal_is_lost() {
                     if sender == 0 {
                         let until = std::time::Instant::now() + Duration::from_micros(round as u64 * 7 % 600);
                         while std::time::Instant::now() < until {}
-                        // SAFETY: the parent reaps it.
+                        // SAFETY: the calls take integers. _exit ends the forked child without
+                        // running destructors.
                         unsafe {
                             libc::kill(target, libc::SIGUSR1);
                             libc::_exit(0);
@@ -160,7 +163,7 @@ fn no_signal_is_lost() {
                         .run_interruptible(&run, || INTERRUPTED.swap(false, Ordering::AcqRel))
                         .expect("runs");
                     assert_eq!(output.stop, Stop::Cancelled, "round {round}");
-                    // SAFETY: own child.
+                    // SAFETY: waitpid stores nothing, and `sender` is a child of this process.
                     assert_eq!(unsafe { libc::waitpid(sender, std::ptr::null_mut(), 0) }, sender);
                 }
             });
@@ -176,7 +179,7 @@ fn runs_succeed_under_a_storm_of_signals() {
             let before = (Snapshot::take(), own_signals());
             let tick = libc::timeval { tv_sec: 0, tv_usec: 150 };
             let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
-            // SAFETY: the call reads one timer.
+            // SAFETY: setitimer reads one timer.
             let every = |tick| unsafe {
                 let timer = libc::itimerval { it_interval: tick, it_value: tick };
                 assert_eq!(libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()), 0);
@@ -200,7 +203,7 @@ fn the_program_has_the_callers_mask() {
     isolated!(|| {
         warmed_up(|| {
             handle(libc::SIGUSR1);
-            // SAFETY: the set is initialised by sigemptyset.
+            // SAFETY: sigemptyset initialises the set before another call reads it.
             unsafe {
                 libc::signal(libc::SIGHUP, libc::SIG_IGN);
                 let mut blocked: libc::sigset_t = std::mem::zeroed();
@@ -221,7 +224,7 @@ fn the_program_has_the_callers_mask() {
     });
 }
 
-/// The error of a spawn that waits for exec, as text.
+/// Returns the error of a spawn that waits for exec, as text.
 fn spawn_error(command: &mut Command<'_>) -> String {
     format!("{:?}", command.spawn().expect_err("fails"))
 }
@@ -265,7 +268,8 @@ fn errors_equal_those_of_spawn() {
     });
 }
 
-/// A signal handler that forks must not leave the program's ends of the pipes open in the forked process.
+/// If the interrupt callback forks, the forked process must not keep the program's ends of the
+/// pipes open.
 #[test]
 fn a_fork_during_a_run_keeps_no_pipe_open() {
     isolated!(|| {
@@ -273,11 +277,11 @@ fn a_fork_during_a_run_keeps_no_pipe_open() {
             handle(libc::SIGUSR1);
             let mut copies = Vec::new();
             let (theirs, mut ours) = std::io::pipe().expect("a pipe");
-            // SAFETY: no arguments.
+            // SAFETY: getpid takes no arguments and changes nothing.
             let script = format!("kill -USR1 {}; read forked <&3; echo out", unsafe { libc::getpid() });
             let output = sh(&script).descriptor(theirs, 3).run_interruptible(&Run::new(), || {
                 if INTERRUPTED.swap(false, Ordering::AcqRel) {
-                    // SAFETY: the forked child sleeps until it is killed.
+                    // SAFETY: the forked child only sleeps until the parent kills it.
                     copies.push(unsafe { libc::fork() });
                     while copies.last() == Some(&0) {
                         std::thread::park();
@@ -287,7 +291,7 @@ fn a_fork_during_a_run_keeps_no_pipe_open() {
                 false
             });
             for copy in &copies {
-                // SAFETY: own child.
+                // SAFETY: the calls take integers, and `copy` is a child of this process.
                 unsafe {
                     libc::kill(*copy, libc::SIGKILL);
                     libc::waitpid(*copy, std::ptr::null_mut(), 0);
@@ -317,7 +321,7 @@ fn a_timeout_ends_stopped_and_silent_programs() {
     });
 }
 
-/// The child starts in the caller's table, and finds the terminal or cgroup there.
+/// The child starts in the caller's descriptor table, and finds the run's terminal or cgroup there.
 #[test]
 fn terminals_and_cgroups_of_a_run_reach_its_child() {
     isolated!(|| {

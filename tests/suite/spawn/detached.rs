@@ -14,7 +14,8 @@ use spawnfd::{Child, Command, Errno, OpenHow, Run, Stage, Stdio, Stop, TemplateC
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{confine, isolated, scratch};
 
-/// Makes each body two tests, by clone3 and by clone. A first spawn has shown that descriptors can be passed.
+/// Makes two tests of each body: one by clone3, one by clone. Each first calls `enter`, whose spawn
+/// shows the library that it can pass descriptors.
 macro_rules! detached_starts {
     ($($name:ident: $body:expr;)*) => {$(
         mod $name {
@@ -43,14 +44,16 @@ fn check_detached(launcher: Launcher, body: fn(Launcher, &Path)) {
     common::assert_unchanged_except_sockets(&before);
 }
 
-/// A command whose child blocks until `gate` is opened for writing. The program then writes `text` to `result`.
+/// Returns a command whose child blocks until a process opens `gate`, a FIFO, for writing. The
+/// program then writes `text` to `result`.
 fn blocked_at_gate(launcher: Launcher, gate: &Path, result: &Path, text: &str) -> Command<'static> {
     let mut command = launcher.command("/bin/sh");
     command.args(["-c", "echo \"$0\" > \"$1\"", text]).arg(result).open(gate, OpenHow::READ, 9);
     command
 }
 
-/// Opens the gate: it releases the children that block on it, and those that reach it while the file is open.
+/// Opens the FIFO `gate` for writing. This releases the children that block on it, and those that
+/// reach it while the returned file is open.
 fn open_gate(gate: &Path) -> fs::File {
     fs::OpenOptions::new().write(true).open(gate).expect("a reader is there")
 }
@@ -63,7 +66,8 @@ detached_starts! {
     spawn_returns_before_exec: |launcher, directory| {
         let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
         let mut child = blocked_at_gate(launcher, &gate, &result, "here").spawn().expect("starts");
-        // A parent that sleeps until exec would never reach this line.
+        // The child is blocked before its exec. If the parent waited for exec, it would never reach
+        // this line.
         assert_eq!(child.try_wait().expect("own child"), None);
         open_gate(&gate);
         wait(child);
@@ -77,7 +81,7 @@ detached_starts! {
             let result = directory.join(format!("result{n}"));
             drop(blocked_at_gate(launcher, gate, &result, &text).spawn().expect("starts"));
         }
-        // Other starts come and go meanwhile, on their own stacks and sockets.
+        // Meanwhile the library starts other programs, on other stacks and sockets.
         for _ in 0..50 {
             wait(launcher.command("/bin/true").spawn().expect("starts"));
         }
@@ -108,7 +112,7 @@ detached_starts! {
     a_kill_before_exec_is_reported_by_wait: |launcher, directory| {
         let gate = fifo(directory, "gate");
         let mut child = blocked_at_gate(launcher, &gate, &directory.join("result"), "").spawn().expect("starts");
-        // SAFETY: a child that has not been reaped.
+        // SAFETY: kill takes integers, and the child has not been reaped.
         unsafe { libc::kill(child.id() as i32, libc::SIGKILL) };
         let error = child.wait().expect_err("killed before exec");
         assert_eq!((error.stage(), error.errno()), (Stage::Killed, Errno::ECANCELED), "{error}");
@@ -136,7 +140,7 @@ detached_starts! {
         let error = launcher.command("/bin/true").oom_score_adj(500).open("/nowhere", OpenHow::READ, 8).refused("no such file");
         assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::ENOENT), "{error}");
         let mut child = apart("").spawn().expect("starts");
-        // SAFETY: a child that has not been reaped.
+        // SAFETY: kill takes integers, and the child has not been reaped.
         unsafe { libc::kill(child.id() as i32, libc::SIGKILL) };
         assert_eq!(child.wait().expect_err("killed before exec").stage(), Stage::Killed);
     };
@@ -162,9 +166,9 @@ detached_starts! {
             job.stop(Duration::ZERO);
             let output = job.wait().expect("a result");
             assert_eq!((output.stop, output.signal()), (Stop::Cancelled, Some(9)), "{output:?}");
-            // A kill by another process is an error.
+            // If another process kills the child before exec, the job returns an error.
             let job = command.start(&Run::new()).expect("starts");
-            // SAFETY: a child that has not been reaped.
+            // SAFETY: kill takes integers, and the child has not been reaped.
             unsafe { libc::kill(job.id() as i32, libc::SIGKILL) };
             assert_eq!(job.wait().expect_err("killed before exec").stage(), Stage::Killed);
         }
@@ -176,7 +180,8 @@ detached_starts! {
             let mut command = blocked_at_gate(launcher, &gate, &directory.join("result"), "");
             command.stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit);
             let (sender, receiver) = channel();
-            // Without clone3 the child has all signals blocked until exec, so it is killed at the end of its grace.
+            // Without clone3 the child blocks all signals until exec. The library then kills it by
+            // SIGKILL at the end of the grace time.
             let with_clone3 = launcher == Launcher::Detached && spawnfd_tests::has_syscall("clone3");
             let mut run = Run::new().grace(if with_clone3 { Duration::from_secs(60) } else { Duration::from_millis(300) });
             run.timeout = timeout;
@@ -213,17 +218,17 @@ detached_starts! {
     the_host_can_fork_while_a_child_is_blocked: |launcher, directory| {
         let (gate, result) = (fifo(directory, "gate"), directory.join("result"));
         let child = blocked_at_gate(launcher, &gate, &result, "mine").spawn().expect("starts");
-        // SAFETY: the forked child spawns, as in a host that forks, and exits.
+        // SAFETY: the forked child spawns programs and exits, as in a host that forks.
         let copy = unsafe { libc::fork() };
         if copy == 0 {
             let ok = (0..10).all(|_| {
                 launcher.command("/bin/true").spawn().and_then(|mut child| child.wait()).is_ok_and(|status| status.success())
             });
-            // SAFETY: ends the child without running this process's destructors.
+            // SAFETY: _exit ends the child without running this process's destructors.
             unsafe { libc::_exit(i32::from(!ok)) };
         }
         let mut status = 0;
-        // SAFETY: the child just forked.
+        // SAFETY: waitpid stores an int, and `copy` is a child of this process.
         assert_eq!(unsafe { libc::waitpid(copy, &mut status, 0) }, copy);
         assert_eq!(status, 0, "the forked child failed");
         open_gate(&gate);
@@ -240,13 +245,13 @@ fn more_detached_starts_than_pool_entries_do_not_block() {
         let (gate, result) = (fifo(directory.path(), "gate"), directory.path().join("result"));
         let children: Vec<Child> =
             (0..32).map(|_| blocked_at_gate(Launcher::Detached, &gate, &result, "").spawn().expect("starts")).collect();
-        // Further spawns do not wait for exec either; if they did, they would block without end.
+        // These spawns do not wait for exec either. If they did, they would block forever.
         let more: Vec<Child> =
             (0..3).map(|_| blocked_at_gate(Launcher::Detached, &gate, &result, "").spawn().expect("starts")).collect();
         assert_eq!(common::children().len(), 35);
         let gate = open_gate(&gate);
         children.into_iter().chain(more).for_each(wait);
-        // The gate stays open until here: the last child may reach it after the others.
+        // The FIFO stays open until here, because the last child may open it after the others.
         drop(gate);
     });
 }
@@ -273,7 +278,7 @@ fn sources_that_a_child_did_not_receive_are_closed() {
             || {
                 let (mut reader, writer) = common::pipe();
                 let mut child = Launcher::Detached.command("/bin/true").stdout(&writer).spawn().expect("starts");
-                // The child ends before it receives its descriptors.
+                // The filter refuses recvmsg, so the child ends before it receives its descriptors.
                 let error = child.wait().expect_err("the child ends before exec");
                 assert_eq!((error.stage(), error.errno()), (Stage::Descriptors, Errno::EPERM), "{error}");
                 drop(writer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shortages and refusals: each is an error at the right stage, leaves nothing behind, and shows no status or signal
-//! that could be taken for the program's.
+//! Shortages and refusals. Each is an error at the right stage and leaves nothing behind. No status
+//! or signal of the failed child can be mistaken for the program's.
 
 use crate::common;
 use std::fs::{self, File, Permissions, set_permissions};
@@ -19,18 +19,18 @@ extern "C" fn count(_: libc::c_int) {
     CHILD_SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Runs `body`, in which no program may run: a failed child must not send SIGCHLD.
+/// Runs `body`, in which every start fails, and asserts that no failed child sends SIGCHLD.
 fn assert_no_child_signal(body: impl FnOnce()) {
-    // SAFETY: a handler that counts.
+    // SAFETY: the handler only counts its calls.
     unsafe { libc::signal(libc::SIGCHLD, count as *const () as libc::sighandler_t) };
     let before = CHILD_SIGNALS.load(Ordering::Relaxed);
     body();
     assert_eq!(CHILD_SIGNALS.load(Ordering::Relaxed), before, "a child without a program sent SIGCHLD");
-    // SAFETY: as before.
+    // SAFETY: SIG_DFL installs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// A file of which the template does not know that it is no program: exec in the child fails.
+/// Starts a file that looks like a program to the template. The exec in the child fails.
 fn exec_failure(launcher: Launcher, path: &Path, expected: Errno) {
     assert_leaves_nothing(launcher, || {
         assert_no_child_signal(|| {
@@ -75,7 +75,8 @@ fn code_of(path: &Path) -> Errno {
 fn a_missing_interpreter_is_reported() {
     isolated!(|| {
         let directory = scratch();
-        // The interpreter of an ELF file, which exec looks up. The copy of a dynamic program names another loader.
+        // The file is a copy of a dynamic program that names a missing loader. Only exec looks up
+        // the loader of an ELF file.
         let mut program = fs::read("/bin/true").expect("it exists");
         let loader = b"/lib64/ld-linux-x86-64.so.2";
         let Some(at) = program.windows(loader.len()).position(|part| part == loader) else {
@@ -85,7 +86,7 @@ fn a_missing_interpreter_is_reported() {
         let path = directory.path().join("program");
         executable(&path, program);
         exec_failure(Launcher::Clone3, &path, Errno::ENOENT);
-        // The interpreter of a script, which the template looks up.
+        // The template looks up the interpreter of a script.
         let script = directory.path().join("script");
         executable(&script, "#!/nowhere/sh\n");
         let error = Template::open(&script).expect_err("no interpreter");
@@ -129,7 +130,8 @@ fn symlink_loops_and_nested_scripts_fail_as_in_the_kernel() {
         symlink("a", path("b")).expect("own directory");
         let error = Template::open(path("a")).expect_err("a loop");
         assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ELOOP));
-        // As many nested scripts as the kernel allows, and one more.
+        // A script may be the interpreter of a script. The kernel limits the depth; the library
+        // must have the same limit.
         executable(&path("0"), exits_with(7));
         for depth in 1..=8 {
             executable(&path(&depth.to_string()), format!("#!{}\n", path(&(depth - 1).to_string()).display()));
@@ -143,7 +145,7 @@ fn symlink_loops_and_nested_scripts_fail_as_in_the_kernel() {
                 (theirs, ours) => panic!("{depth}: the kernel has {theirs:?}, the library {ours:?}"),
             }
         }
-        // A script that is its own interpreter.
+        // This script is its own interpreter.
         executable(&path("self"), format!("#!{}\n", path("self").display()));
         assert_eq!(Template::open(path("self")).expect_err("a loop").errno(), Errno::ELOOP);
     });
@@ -213,8 +215,8 @@ fn running_out_of_descriptors_is_an_error() {
     });
 }
 
-/// With no free descriptor, with one, with two: each outcome is an error or a child, and no further descriptor stays
-/// open.
+/// Spawns while no descriptor is free, then while one is, and so on up to 11. Each spawn starts a
+/// child or returns an error, and leaves no descriptor open.
 fn assert_nothing_left_at_each_limit(template: &Template, warm: bool) {
     let null = File::open("/dev/null").expect("it exists");
     let highest =
@@ -235,7 +237,8 @@ fn assert_nothing_left_at_each_limit(template: &Template, warm: bool) {
             }
         }
         if warm {
-            // Under pressure the library may close the sockets that it keeps, and open them again.
+            // When descriptors are short, the library may close the sockets that it keeps, and open
+            // them again.
             let kept = |snapshot: &spawnfd_tests::leaks::Snapshot| {
                 let fds = snapshot.fds.iter().filter(|(_, fd)| !fd.target.starts_with("socket:"));
                 fds.map(|(number, fd)| (*number, fd.inode)).collect::<Vec<_>>()
@@ -248,7 +251,8 @@ fn assert_nothing_left_at_each_limit(template: &Template, warm: bool) {
     assert_eq!(code(template.command().spawn()), Ok(0), "spawns work again");
 }
 
-/// Two cases: a process that starts with a low limit, and a process that lowers its limit when its cache is full.
+/// In case 1 the process starts with a low limit of open files. In case 2 it lowers the limit when
+/// the cache is full.
 #[test]
 fn cached_templates_leave_descriptors_free() {
     isolated!(|| {
@@ -282,7 +286,7 @@ fn a_script_with_no_descriptor_left_is_not_taken_for_a_binary() {
         executable(&path("script"), format!("#!{}\n", path("interpreter").display()));
         let mut found = 0;
         for room in 0..5 {
-            // The lowest free number, and `room` more.
+            // The limit leaves `room` free numbers, from the lowest free number on.
             let next = File::open("/dev/null").map(|file| std::os::fd::AsRawFd::as_raw_fd(&file)).expect("it exists");
             let old = set_soft_limit(libc::RLIMIT_NOFILE, next as u64 + room);
             let outcome = Template::open(path("script"));
@@ -326,7 +330,8 @@ fn running_out_of_processes_is_an_error() {
         }
         common::warm_up(Launcher::Clone3);
         let outcome = std::thread::spawn(|| {
-            // A user id of its own, because the limit counts all processes of a user.
+            // The limit counts all processes of a user, so the test uses a user id that has no
+            // other processes.
             Confinement::default().user(54_321, 54_321).apply().expect("confined");
             let template = Template::open("/bin/true").expect("a template");
             assert_eq!(code(template.command().spawn()), Ok(0));
@@ -362,8 +367,8 @@ fn running_out_of_memory_is_an_error() {
     });
 }
 
-/// ENFILE depends on the whole machine, so a filter produces it, for each call that opens a file in the caller or its
-/// child.
+/// ENFILE depends on the whole machine, so the test produces it by a filter. The filter refuses
+/// each call that opens a file in the caller or its child.
 #[test]
 fn enfile_is_an_error_at_its_stage() {
     isolated!(|| {
@@ -372,7 +377,7 @@ fn enfile_is_an_error_at_its_stage() {
             (&["pipe2"], Some(Stage::Stdio(0))),
             (create, Some(Stage::Clone)),
             (opening, Some(Stage::Action(1))),
-            // For these calls there may be a fallback.
+            // For these calls the library may have a fallback.
             (&["clone3"], None),
             (&["socketpair", "pidfd_getfd"], None),
             (&["pidfd_open"], None),
@@ -380,7 +385,8 @@ fn enfile_is_an_error_at_its_stage() {
         for launcher in
             [Launcher::Clone3, Launcher::ScmRights, Launcher::Clone, Launcher::CopyTable, Launcher::OwnMemory]
         {
-            // The first round refuses nothing, so that the library has created what it keeps.
+            // The first round refuses no call, so that the library opens the descriptors that it
+            // keeps.
             for (calls, stage) in std::iter::once((&[][..], None)).chain(cases) {
                 let before = spawnfd_tests::leaks::Snapshot::take();
                 std::thread::spawn(move || assert_enfile_of(launcher, calls, stage))
@@ -408,7 +414,8 @@ fn assert_enfile_of(launcher: Launcher, calls: &[&str], stage: Option<Stage>) {
     let by_kernel = first.started() == Started::Kernel;
     common::wait_success(first);
     if by_kernel && calls.contains(&"openat") {
-        // The kernel's spawn call opens the file itself, without a system call.
+        // The patched kernel's spawn call opens the file itself, without a system call that a
+        // filter sees.
         return;
     }
     let refusals: Vec<_> = calls.iter().map(|call| (*call, libc::ENFILE)).collect();
@@ -434,7 +441,7 @@ fn assert_enfile_of(launcher: Launcher, calls: &[&str], stage: Option<Stage>) {
 #[test]
 fn errors_are_right_with_sigchld_ignored() {
     isolated!(|| {
-        // SAFETY: SIG_IGN makes the kernel reap children by itself.
+        // SAFETY: SIG_IGN installs no handler; the kernel then reaps children by itself.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         for launcher in [Launcher::Clone3, Launcher::OwnMemory] {
             assert_errors_with_lost_statuses(launcher);
@@ -442,7 +449,8 @@ fn errors_are_right_with_sigchld_ignored() {
     });
 }
 
-/// Spawns while statuses are lost to another waiter: errors are reported, nothing hangs, nothing is left.
+/// Spawns while another waiter may take every exit status. The library reports errors, does not
+/// hang, and leaves no child.
 fn assert_errors_with_lost_statuses(launcher: Launcher) {
     for _ in 0..rounds(100) {
         let mut child = launcher.command("/bin/true").spawn().expect("starts");
@@ -474,9 +482,10 @@ fn errors_are_right_while_another_thread_reaps() {
                 let mut strange = 0;
                 while !over.load(Ordering::Relaxed) {
                     let mut status = 0;
-                    // SAFETY: reaps any child of this process, on purpose.
+                    // SAFETY: waitpid stores an int. The test wants it to reap any child of this
+                    // process.
                     let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
-                    // A failed child exits with 127.
+                    // A child that fails before exec exits with 127. The program here exits with 0.
                     strange += i32::from(pid > 0 && status != 0);
                 }
                 assert_eq!(strange, 0, "another waiter got the status of a child without a program");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls that are absent or refused, from the first spawn on, or after use, when the library remembers that
-//! they work.
+//! System calls that are absent or refused, either from the first spawn on, or only after the
+//! library has learned that they work.
 
 use crate::common;
 use std::fs::File;
@@ -14,7 +14,7 @@ use spawnfd::{Command, Enforce, Env, Errno, Limits, OpenHow, Run, Stdio, Templat
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{State, confine, isolated, program, require_root, scratch};
 
-/// Makes spawns of all sorts, which must work as without any refusal.
+/// Spawns in many ways. Each spawn must work as if no call were refused.
 fn assert_spawns_work() {
     let null = File::open("/dev/null").expect("it exists");
     let oracle = Template::open(program("spawnfd-oracle")).expect("a template");
@@ -55,7 +55,8 @@ fn can_start_threads() -> bool {
     std::thread::Builder::new().spawn(|| ()).is_ok_and(|thread| thread.join().is_ok())
 }
 
-/// Refuses calls in a process with many descriptors of its own, and spawns; if `afterwards`, also before the refusal.
+/// Refuses calls in a process with many foreign descriptors, and then spawns. If `afterwards`, the
+/// process also spawns before the refusal.
 fn assert_spawns_work_without(calls: &[(&str, i32)], afterwards: bool) {
     let null = File::open("/dev/null").expect("it exists");
     let _foreign = [30, 31, 200, 1000].map(|number| common::at_number(&null, number));
@@ -64,7 +65,7 @@ fn assert_spawns_work_without(calls: &[(&str, i32)], afterwards: bool) {
     }
     confine::deny(calls).expect("confined");
     assert_spawns_work();
-    // From another thread, for which the library keeps nothing yet.
+    // The library keeps nothing yet for this other thread.
     if can_start_threads() {
         std::thread::spawn(assert_spawns_work).join().expect("the thread's assertions hold");
     }
@@ -117,8 +118,8 @@ fallbacks! {
         ("pidfd_getfd", EPERM), ("pidfd_open", ENOSYS), ("unshare", EPERM), ("kcmp", EPERM), ("execveat", ENOSYS)];
 }
 
-/// As under a profile that does not know the call. std relies on the errno, so the test uses nothing of std's that
-/// calls statx.
+/// EPERM is the answer of a seccomp profile that does not know statx. std relies on the errno of
+/// statx, so the test uses no function of std that calls it.
 #[test]
 fn statx_refused() {
     isolated!(|| {
@@ -134,7 +135,7 @@ fn statx_refused() {
     });
 }
 
-/// A run with limits of its own fails; a run without limits works.
+/// Without prlimit64, a run with limits fails, and a run without limits works.
 #[test]
 fn rlimits_need_prlimit64() {
     isolated!(|| {
@@ -148,7 +149,8 @@ fn rlimits_need_prlimit64() {
     });
 }
 
-/// A child without sources does not show that recvmsg works for later children.
+/// The first child has no sources (descriptors to pass), so it calls no recvmsg. Its success must
+/// not make the library rely on recvmsg.
 #[test]
 fn recvmsg_refused_after_a_child_without_sources() {
     isolated!(|| {
@@ -175,7 +177,7 @@ fn spawns_work_under_dockers_profile_before_first_use() {
 fn spawns_work_under_dockers_profile_after_use() {
     isolated!(|| {
         assert_spawns_work();
-        // The profile also drops capabilities, so templates have to be recorded again.
+        // Docker's profile also drops capabilities, so the library must record its templates again.
         std::thread::spawn(|| {
             confine::docker().expect("confined");
             assert_spawns_work();
@@ -254,7 +256,8 @@ fn snapshots_need_executable_memfds_or_shared_extents() {
 #[test]
 fn spawns_work_with_a_time_namespace_for_children() {
     isolated!(|| {
-        // SAFETY: numbers only. Before Linux 6.3, no child of this thread can then share the thread's memory.
+        // SAFETY: unshare takes an integer. Before Linux 6.3, this thread's later children cannot
+        // share its memory.
         if unsafe { libc::unshare(0x80) } != 0 {
             return spawnfd_tests::skip("needs CAP_SYS_ADMIN");
         }
@@ -275,7 +278,7 @@ fn a_cgroup_is_joined_without_clone3() {
             return spawnfd_tests::skip("no cgroup v2");
         };
         let oracle = Template::open(program("spawnfd-oracle")).expect("a template");
-        // The cgroup that the program sees; or, if no cgroup can be joined here, the stage of the error.
+        // Returns the cgroup that the program sees, or the error if no cgroup can be joined here.
         let answer = || {
             let mut command = oracle.command();
             let mut child = command.stdin(Stdio::Null).stdout(Stdio::Piped).cgroup(&dir).spawn()?;
@@ -298,8 +301,8 @@ fn a_cgroup_is_joined_without_clone3() {
     });
 }
 
-/// Starts a program that waits for its input. Asserts, by end of file on a pipe, that the program holds none of the
-/// pipe's writers.
+/// Starts a program that waits for its input. Asserts that the program has no copy of the pipe's
+/// write end: the reader must get end of file.
 fn assert_nothing_foreign_inherited(template: &Template) -> spawnfd::Result<()> {
     let (mut reader, writer) = common::pipe();
     let foreign = [30, 31, 200, 1000].map(|number| common::at_number(&writer, number));
@@ -313,7 +316,8 @@ fn assert_nothing_foreign_inherited(template: &Template) -> spawnfd::Result<()> 
     Ok(())
 }
 
-/// The library's last resort but one is to mark descriptors by the list in /proc; without /proc it tries numbers.
+/// Without close_range, the child sets close-on-exec on each number that /proc/self/fd lists.
+/// Without /proc, it tries all numbers.
 #[test]
 fn no_foreign_descriptor_is_inherited_without_proc() {
     isolated!(|| {
@@ -330,7 +334,8 @@ fn no_foreign_descriptor_is_inherited_without_proc() {
     });
 }
 
-/// The list exists but cannot be read. Whether the spawn works or fails, no foreign descriptor may be inherited.
+/// The list in /proc exists but cannot be read. The spawn may work or fail; in neither case may the
+/// child inherit a foreign descriptor.
 #[test]
 fn no_foreign_descriptor_is_inherited_without_getdents64() {
     isolated!(|| {

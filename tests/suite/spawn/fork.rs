@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host forks after use, and while its other threads spawn. Both processes go on, and no descriptor passes from
-//! one to the other.
+//! The host forks after it has used the library, and while its other threads spawn. Both processes
+//! can go on, and no descriptor passes from one to the other.
 
 use crate::common;
 use std::fs::File;
@@ -48,7 +48,7 @@ fn spawns_work_after_fork(launcher: Launcher) {
             for _ in 0..10 {
                 spawn_with(&template, &b);
             }
-            // And a fork of the forked child.
+            // The forked child itself forks, and that process spawns too.
             wait_for(fork(|| spawn_with(&template, &c)));
             spawn_with(&template, &b);
         });
@@ -75,7 +75,8 @@ fn spawns_work_after_fork_by_clone() {
     isolated!(limit: Duration::from_secs(600), || spawns_work_after_fork(Launcher::Clone));
 }
 
-/// Forks repeatedly while other threads spawn.
+/// Forks repeatedly while other threads spawn. If `named`, the threads also use a cache and drop
+/// running children.
 fn forks_during_spawns(launcher: Launcher, named: bool) {
     launcher.enter();
     let directory = scratch();
@@ -107,7 +108,8 @@ fn forks_during_spawns(launcher: Launcher, named: bool) {
                     }
                     if named {
                         spawn_with(&cache.get(&path, None).expect("a template"), &c);
-                        // Dropped while it runs: the forked child has a reaper of its own.
+                        // The program is still running at this drop. The forked child has its own
+                        // reaper thread for it.
                         drop(Command::new("/bin/true").spawn().expect("starts"));
                     }
                 });
@@ -152,7 +154,7 @@ fn a_forked_child_can_run_in_the_background() {
         };
         run_one();
         for _ in 0..20 {
-            // At the fork the engine's thread may be awake, asleep or ending.
+            // At the fork the engine thread (which runs jobs) may be awake, asleep or ending.
             let copy = fork(run_one);
             run_one();
             wait_for(copy);
@@ -186,7 +188,8 @@ fn dropping_an_inherited_warm_leaves_new_threads_alone() {
         assert!(inherited.fill(Duration::from_secs(60)), "{:?}", inherited.stats());
         wait_for(fork(|| {
             let (sender, receiver) = std::sync::mpsc::channel::<()>();
-            // libc gives the new thread the stack, and so the pthread_t, of the parent's keeper thread.
+            // libc gives the new thread the stack of the parent's keeper thread, and therefore the
+            // same pthread_t.
             let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(move || receiver.recv());
             drop(warm.take());
             drop(sender);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Thousands of spawns from many threads, while others open, dup2 and close descriptors and write executables. No
-//! child has a descriptor that it was not given, no wrong program runs, and nothing is left.
+//! Thousands of spawns from many threads, while other threads open, duplicate and close descriptors
+//! and write executables. No child has a descriptor that it was not given, no wrong program runs,
+//! and nothing is left behind.
 
 use crate::common;
 use std::collections::BTreeSet;
@@ -21,12 +22,13 @@ use spawnfd_tests::{isolated, program, scratch};
 const SPAWNS: usize = 20_000;
 const SPAWNERS: usize = 8;
 
-/// Threads that help only at the beginning, so that the pool has more entries than are ever used at once.
+/// The number of threads that spawn only at the beginning. Thanks to them, the library's pool has
+/// more entries than the test ever uses at once.
 const HELPERS: usize = 12;
 const ALL: usize = SPAWNERS + 2 + HELPERS;
 
-/// Makes the library open everything that it keeps, at the lowest numbers: this many spawns block in an action at
-/// once.
+/// Blocks many spawns at once in an action. The library then opens all descriptors that it keeps,
+/// at the lowest numbers.
 struct WarmUp {
     gate: PathBuf,
     inside: Barrier,
@@ -34,7 +36,7 @@ struct WarmUp {
 }
 
 impl WarmUp {
-    /// For this many threads.
+    /// Prepares for `threads` blocked spawns.
     fn new(directory: &Path, threads: usize) -> WarmUp {
         let template = Template::open("/bin/true").expect("a template");
         WarmUp { gate: fifo(directory, "gate"), inside: Barrier::new(threads + 1), template }
@@ -45,23 +47,24 @@ impl WarmUp {
         let mut command = self.template.command();
         assert_eq!(code(command.open(&self.gate, OpenHow::READ, 9).spawn()), Ok(0));
         self.inside.wait();
-        // The thread goes on once no low number is free.
+        // This wait ends once no low descriptor number is free.
         self.inside.wait();
     }
 
-    /// Releases all spawns at once. Afterwards no number is free below the library's descriptors.
+    /// Releases all spawns at once. Opens descriptors at every free number below the library's, and
+    /// returns the opened descriptors.
     fn release(&self, threads: usize) -> Vec<OwnedFd> {
         self.inside.wait();
         while common::children().len() < threads {
             std::thread::yield_now();
         }
-        // The children block in open until there is a writer.
+        // Each child blocks in the open of a FIFO until a process opens it for writing.
         let writer = fs::OpenOptions::new().write(true).open(&self.gate).expect("readers are there");
         self.inside.wait();
         drop(writer);
         let highest = common::library_descriptors().last().copied().unwrap_or(3);
-        // The kernel copies a table in steps of 64 (sane_fdtable_size in fs/file.c), and closes the descriptors above
-        // the range only after the copy.
+        // The kernel copies a descriptor table in steps of 64 (sane_fdtable_size in fs/file.c).
+        // Only after the copy does it close the descriptors that the child must not have.
         let whole_words = (highest / 64 + 1) * 64;
         let mut fillers: Vec<OwnedFd> = Vec::new();
         while fillers.last().is_none_or(|last| last.as_raw_fd() < whole_words) {
@@ -79,18 +82,19 @@ struct Tally {
     busy: AtomicUsize,
     attacks: AtomicUsize,
     over: AtomicBool,
-    /// Whether there is an attacker.
+    /// True if a thread of the test replaces the library's descriptors.
     attacked: bool,
 }
 
-/// Keeps a thread alive, and with it the library's resources for it, to the end.
+/// Keeps a thread, and the library's resources for this thread, until the test is over.
 fn wait_until_over(tally: &Tally) {
     while !tally.over.load(Ordering::Relaxed) {
         std::thread::park();
     }
 }
 
-/// Starts `count` programs that print their descriptors, and goes on until the first attack.
+/// Starts `count` programs that print their descriptors. If there is an attacker thread, goes on
+/// until its first attack.
 fn spawner(launcher: Launcher, template: &Template, count: usize, tally: &Tally) {
     let mut left = count;
     while left > 0 || tally.attacked && tally.attacks.load(Ordering::Relaxed) == 0 {
@@ -111,29 +115,31 @@ fn spawner(launcher: Launcher, template: &Template, count: usize, tally: &Tally)
     }
 }
 
-/// Opens, duplicates and closes descriptors without end, some without close-on-exec.
+/// Opens, duplicates and closes descriptors until the test is over. Some have no close-on-exec
+/// flag.
 fn opener(low: i32, tally: &Tally) {
     let file = File::open("/etc/passwd").expect("it exists");
     while !tally.over.load(Ordering::Relaxed) {
         let pipe = common::pipe();
         let opened = File::open("/dev/zero").expect("it exists");
         for number in low..low + 40 {
-            // SAFETY: numbers of this thread's own range, closed below.
+            // SAFETY: only this thread uses these numbers, and it closes them below.
             unsafe {
                 libc::dup2(file.as_raw_fd(), number);
             }
         }
-        // SAFETY: a new descriptor without close-on-exec, owned by the result.
+        // SAFETY: the new descriptor belongs to the returned value.
         let foreign = unsafe { OwnedFd::from_raw_fd(libc::fcntl(opened.as_raw_fd(), libc::F_DUPFD, 3)) };
         for number in low..low + 40 {
-            // SAFETY: as above.
+            // SAFETY: only this thread uses these numbers.
             unsafe { libc::close(number) };
         }
         drop((pipe, opened, foreign));
     }
 }
 
-/// Writes new programs and runs them at once. If any child holds a copy of the descriptor, exec fails with ETXTBSY.
+/// Writes new programs and runs each at once. If any child holds a copy of the open file, exec
+/// fails with ETXTBSY.
 fn writer(directory: &Path, name: &str, tally: &Tally) {
     let tools = TemplateCache::new(4);
     let mut round = 0;
@@ -152,11 +158,12 @@ fn writer(directory: &Path, name: &str, tally: &Tally) {
     }
 }
 
-/// Threads that can be frozen anywhere, also inside the library between two steps of a spawn.
+/// Threads that the test can stop at any point, even inside the library between two steps of a
+/// spawn.
 #[derive(Default)]
 struct Freezer(Mutex<Vec<i32>>);
 
-/// Whether the threads are to stop, and how many have stopped.
+/// A flag that tells the threads to stop, and the number of threads that have stopped.
 static FREEZE: (AtomicBool, AtomicUsize) = (AtomicBool::new(false), AtomicUsize::new(0));
 
 extern "C" fn freeze(_: libc::c_int) {
@@ -168,7 +175,7 @@ extern "C" fn freeze(_: libc::c_int) {
 }
 
 impl Freezer {
-    /// Runs `body` in the calling thread, which can be frozen meanwhile.
+    /// Runs `body` in the calling thread. Meanwhile `frozen` can stop this thread.
     fn with(&self, body: impl FnOnce()) {
         struct Member<'a>(&'a Freezer, i32);
         impl Drop for Member<'_> {
@@ -176,7 +183,7 @@ impl Freezer {
                 self.0.threads().retain(|other| *other != self.1);
             }
         }
-        // SAFETY: no arguments.
+        // SAFETY: gettid takes no arguments and changes nothing.
         let member = Member(self, unsafe { libc::gettid() });
         self.threads().push(member.1);
         body();
@@ -186,14 +193,14 @@ impl Freezer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `body` while all threads are frozen. `body` must not allocate: a frozen thread may hold the allocator's
-    /// lock.
+    /// Runs `body` while all threads are stopped. `body` must not allocate, because a stopped
+    /// thread may hold the allocator's lock.
     fn frozen<T>(&self, body: impl FnOnce() -> T) -> T {
-        // The lock keeps the threads from ending meanwhile.
+        // While this thread holds the lock, no other thread can end.
         let threads = self.threads();
         FREEZE.0.store(true, Ordering::SeqCst);
         for thread in &*threads {
-            // SAFETY: a signal to an existing thread of this process.
+            // SAFETY: the signal goes to an existing thread of this process, and has a handler.
             assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), *thread, libc::SIGUSR1) }, 0);
         }
         while FREEZE.1.load(Ordering::SeqCst) < threads.len() {
@@ -201,7 +208,7 @@ impl Freezer {
         }
         let answer = body();
         FREEZE.0.store(false, Ordering::SeqCst);
-        // All threads have left the handler before the next freeze.
+        // Before the next call of `frozen`, all threads must have left the handler.
         while FREEZE.1.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }
@@ -209,10 +216,10 @@ impl Freezer {
     }
 }
 
-/// Replaces one of the library's sockets by a file now and then, while no thread can reuse the number. The file
-/// stays: the number belongs to the application from then on.
+/// Repeatedly replaces one of the library's descriptors by `file`, while all threads are stopped.
+/// The file stays open at that number, which belongs to the application from then on.
 fn attacker(file: &File, freezer: &Freezer, tally: &Tally) -> Vec<i32> {
-    // SAFETY: the handler uses only atomics and yields.
+    // SAFETY: the handler only uses atomics and yields.
     unsafe { libc::signal(libc::SIGUSR1, freeze as *const () as libc::sighandler_t) };
     let mut taken = Vec::new();
     while !tally.over.load(Ordering::Relaxed) {
@@ -224,7 +231,7 @@ fn attacker(file: &File, freezer: &Freezer, tally: &Tally) -> Vec<i32> {
         };
         let attacked = freezer.frozen(|| {
             let still = file_at(number) == Some(library);
-            // SAFETY: the number is the library's and not this test's, on purpose.
+            // SAFETY: dup2 takes integers. The number belongs to the library, as the test requires.
             still && unsafe { libc::dup2(file.as_raw_fd(), number) } == number
         });
         if !attacked {
@@ -232,7 +239,7 @@ fn attacker(file: &File, freezer: &Freezer, tally: &Tally) -> Vec<i32> {
         }
         taken.push(number);
         tally.attacks.fetch_add(1, Ordering::Relaxed);
-        // The library notices at its next use of the socket.
+        // The library detects the replacement at its next use of the descriptor.
         while tally.spawned.load(Ordering::Relaxed) < since + 100 && !tally.over.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
@@ -240,10 +247,10 @@ fn attacker(file: &File, freezer: &Freezer, tally: &Tally) -> Vec<i32> {
     taken
 }
 
-/// Device and inode of the file at a number.
+/// Returns device and inode of the file at a descriptor number.
 fn file_at(number: i32) -> Option<(u64, u64)> {
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the call fills in a struct for which all zeros are valid.
+    // SAFETY: fstat fills in a struct for which all zeros are valid.
     unsafe { (libc::fstat(number, found.as_mut_ptr()) == 0).then(|| found.assume_init()) }
         .map(|found| (found.st_dev, found.st_ino))
 }
@@ -285,7 +292,7 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     });
     drop(warm);
     let mut after = Snapshot::take();
-    // The library's own descriptors may have changed.
+    // The library may have replaced its own descriptors, so the comparison leaves them out.
     let foreign = |snapshot: &mut Snapshot| {
         snapshot.fds.retain(|_, fd| !(fd.target.starts_with("socket:") || fd.target.contains("pidfd")));
     };
@@ -308,7 +315,8 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     tally
 }
 
-/// A file that the application has put at one of the library's numbers must stay open.
+/// Asserts that the library has not closed the files that the application has put at the library's
+/// numbers.
 fn check_what_is_left(file: &File, taken: &BTreeSet<i32>) {
     let ours = file.metadata().expect("open").ino();
     let after = Snapshot::take();
@@ -352,8 +360,9 @@ fn nothing_leaks_by_clone() {
 fn nothing_leaks_from_a_copied_table() {
     isolated!(limit: Duration::from_secs(1200), || {
         Launcher::CopyTable.enter();
-        // Programs inherit nothing. But until exec, a child with a copied table holds the other threads' descriptors,
-        // so a program that was just written may be busy (adr/0001).
+        // No program inherits a descriptor. But until exec, a child with a copied table holds the
+        // descriptors of other threads. A program that another thread has just written may then
+        // fail with ETXTBSY (adr/0001).
         everything_at_once(Launcher::CopyTable, false);
     });
 }
@@ -373,16 +382,18 @@ fn nothing_leaks_when_the_application_reuses_socket_numbers() {
     });
 }
 
-/// Writes new programs and runs them at once, all by the given launcher, or by std.
+/// Writes new programs and runs each at once, by the given launcher, or by the standard library if
+/// there is none.
 fn low_writer(launcher: Option<Launcher>, directory: &Path, name: usize, count: usize, tally: &Tally) {
     for round in 0..count {
-        // One busy program is enough.
+        // The test only asks whether a program is ever busy (ETXTBSY).
         if tally.busy.load(Ordering::Relaxed) > 0 {
             return;
         }
         let path = directory.join(format!("{name}-{round}"));
         let expected = (round % 250) as u8;
-        // Another thread creates a child while the file is open, also on one CPU.
+        // The file stays open during this yield, so that another thread can create a child
+        // meanwhile, even on one CPU.
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&path);
         let mut file = file.expect("own directory");
         file.write_all(&exits_with(expected)).expect("own file");
@@ -405,8 +416,8 @@ fn low_writer(launcher: Option<Launcher>, directory: &Path, name: usize, count: 
     }
 }
 
-/// Counts the busy programs when all descriptors have low numbers; each of six threads writes and runs `count`
-/// programs.
+/// Runs six threads that each write and run `count` programs, with all descriptors at low numbers.
+/// Returns how many programs were busy (ETXTBSY).
 fn busy_with_all_low(launcher: Option<Launcher>, count: usize) -> usize {
     let directory = scratch();
     let tally = Tally::default();
@@ -441,10 +452,12 @@ fn busy_with_all_low(launcher: Option<Launcher>, count: usize) -> usize {
 #[test]
 fn zygote_children_never_hold_a_foreign_descriptor() {
     const ROUNDS: usize = 50;
-    // Under a filter a zygote serves several threads only if the process began with one.
+    // Under a seccomp filter, a zygote serves several threads only if the process began with one
+    // thread.
     isolated!(limit: Duration::from_secs(1200), || {
         common::in_single_threaded_fork(|| {
-            // Twenty free numbers below all descriptors of the library.
+            // These files reserve twenty numbers below all descriptors of the library. The test
+            // frees them later.
             let holes: Vec<File> = (0..20).map(|_| File::open("/dev/null").expect("it exists")).collect();
             Launcher::Zygote.enter();
             common::warm_up(Launcher::Zygote);
@@ -453,16 +466,17 @@ fn zygote_children_never_hold_a_foreign_descriptor() {
             while left > 0 {
                 let before = Launcher::Zygote.cold_and_parked();
                 let busy = busy_with_all_low(Some(Launcher::Zygote), ROUNDS);
-                // On a slow machine a start may be cold, or the zygote may be started again. Both children may hold
-                // low-numbered descriptors.
+                // On a slow machine the library may start a program without the zygote, or start
+                // the zygote again. Both kinds of children may hold low-numbered descriptors.
                 if Launcher::Zygote.cold_and_parked() == before {
                     assert_eq!(busy, 0);
                     left = left.saturating_sub(ROUNDS);
                 }
             }
             Launcher::Zygote.assert_used();
-            // A control: with the same descriptors at the same numbers, std's children do hold them. (Children of the
-            // clone launcher hardly ever do: they close them before exec.)
+            // This control shows that the test can detect the problem: children of the standard
+            // library do hold such descriptors. Children of the clone launcher hardly ever do,
+            // because they close them before exec.
             let begun = Instant::now();
             while busy_with_all_low(None, rounds(3000)) == 0 {
                 assert!(begun.elapsed() < Duration::from_secs(600), "std never loses the race");

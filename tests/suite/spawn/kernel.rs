@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The spawn call of a kernel with the project's patches: which commands use it, which do not, and how it fails. The
-//! other suites use it by themselves where it exists, and test what the programs see.
+//! The spawn call (pidfd_spawn_run) of a kernel with the project's patches: the commands that use
+//! it, those that do not, and its failures. On such a kernel the other suites use the call too, and
+//! test its programs.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -44,7 +45,7 @@ fn simple_commands_start_by_the_kernel() {
             true_of(|command| _ = command.umask(0o27).current_dir("/").open("/", OpenHow::READ, 7)),
             Started::Kernel
         );
-        // SAFETY: no arguments.
+        // SAFETY: getuid takes no arguments and changes nothing.
         let user = unsafe { libc::getuid() };
         assert_eq!(true_of(|command| _ = command.user_ids(user, user, user).no_new_privs()), Started::Kernel);
         let output = Command::new("echo").arg("1").run().expect("runs");
@@ -56,7 +57,7 @@ fn simple_commands_start_by_the_kernel() {
     });
 }
 
-/// Commands that confine a program, or set its root directory and namespaces.
+/// These commands confine a program, or set its root directory and namespaces.
 #[test]
 fn confined_commands_start_by_the_kernel() {
     with_kernel!(|| {
@@ -83,20 +84,21 @@ fn confined_commands_start_by_the_kernel() {
 #[test]
 fn unsupported_commands_start_by_clone() {
     with_kernel!(|| {
-        // A tree with a guard.
+        // This run has a tree with a guard (a helper process that ends the tree if the owner dies).
         let job = Command::new("true").run_with(&Run::new().tree(Want::Guard)).expect("runs");
         assert_eq!(job.started, Started::Clone);
         if !require_root() {
             return;
         }
-        // After chroot the path may name another file.
+        // After chroot, the template's path may name another file.
         assert_eq!(true_of(|command| _ = command.chroot("/")), Started::Clone);
         let mounts = File::open("/proc/self/ns/mnt").expect("own file");
         assert_eq!(true_of(move |command| _ = command.join_namespace(mounts, 0)), Started::Clone);
     });
 }
 
-/// A filter that asks a tracer about execve makes the child call execve itself.
+/// Under a filter that asks a tracer about execve, the library uses clone, because the child must
+/// call execve itself.
 #[test]
 fn a_filter_with_a_tracer_starts_by_clone() {
     with_kernel!(|| {
@@ -107,7 +109,7 @@ fn a_filter_with_a_tracer_starts_by_clone() {
             FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 },
         ];
         let error = Command::new("/bin/true").no_new_privs().seccomp(trace).spawn().expect_err("there is no tracer");
-        // The same error as from the clone launcher's child.
+        // A child of the clone launcher fails with the same error.
         assert_eq!((error.stage(), error.errno()), (Stage::Exec, Errno::ENOSYS));
         let refuse =
             trace.map(|one| if one.k == 0x7ff0_0000 { FilterInstruction { k: 0x0005_0000 | 25, ..one } } else { one });
@@ -133,7 +135,7 @@ fn descriptors_can_swap_numbers() {
             assert_eq!(child.started(), Started::Kernel);
             let left = std::io::read_to_string(child.stderr.take().expect("piped")).expect("own pipe");
             assert!(child.wait().expect("own child").success());
-            // 0, 1, 2, the two sources, and the directory.
+            // The program has 0, 1, 2 and its two sources open, and ls opens the directory.
             assert_eq!(left.trim(), "6", "closed from {first_closed}");
             drop(command);
             drop((first, second));
@@ -143,7 +145,8 @@ fn descriptors_can_swap_numbers() {
     });
 }
 
-/// Error, stage and errno are those of the clone launcher, and nothing is left behind.
+/// A failed start reports the same error, stage and errno as the clone launcher, and leaves nothing
+/// behind.
 #[test]
 fn failures_equal_those_of_clone() {
     with_kernel!(|| {
@@ -168,7 +171,7 @@ fn failures_equal_those_of_clone() {
             );
             fails("/bin/true", |command| _ = command.current_dir("/nowhere"), Stage::CurrentDir, Errno::ENOENT);
         };
-        // The process-wide cache then keeps the templates.
+        // After the first round, the process-wide cache has the templates.
         all();
         let before = Snapshot::take();
         all();

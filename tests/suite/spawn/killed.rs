@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Seccomp filters that kill the process for a system call.
 //!
-//! If a filter kills a system call of the launcher, the launcher treats the call as refused. If it kills an action's
-//! call, that is an error.
+//! If a filter kills the child for a system call of the launcher, the launcher treats the call as
+//! refused. If a filter kills the child for an action's call, the start fails with an error.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -20,10 +20,11 @@ use spawnfd::{
 use spawnfd_tests::confine::{self, Answer, Profile};
 use spawnfd_tests::{copy, has_clone3, isolated, program, scratch, skip};
 
-/// Looked up before any filter is installed.
+/// The path of a test program. The test looks it up before it installs a filter.
 static FDS: LazyLock<PathBuf> = LazyLock::new(|| program("spawnfd-fds"));
 
-/// The descriptor numbers of a child of this command, except the number by which it lists them.
+/// Returns the descriptor numbers of a child of this command, except the number by which the child
+/// lists them.
 fn numbers(command: &mut Command<'_>) -> Vec<i32> {
     let listed = output(command);
     listed
@@ -32,7 +33,8 @@ fn numbers(command: &mut Command<'_>) -> Vec<i32> {
         .collect()
 }
 
-/// Starts and runs of all kinds succeed. No program among them makes a call that `killed!` names.
+/// Asserts that starts and runs of all kinds succeed. None of these programs makes a call that
+/// `killed!` names.
 fn all_starts_succeed() {
     let null = File::open("/dev/null").expect("it exists");
     let fds = Template::open(&*FDS).expect("a template");
@@ -64,9 +66,11 @@ fn all_starts_succeed() {
     }
 }
 
-/// Whether a child's death by a filter leaves the processes alone that share its memory; if not, the test is skipped.
+/// Returns true if a child that a filter kills does not also end its parent. If not, skips the
+/// test.
 ///
-/// Before Linux 5.16 a core dump ends all processes that share the memory, and a death by a filter dumps core.
+/// Before Linux 5.16 a core dump ends all processes that share the memory, and a kill by a filter
+/// dumps core.
 fn ends_alone() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("/proc");
     let mut parts = release.split(|character: char| !character.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
@@ -122,7 +126,7 @@ killed! {
     unshare, kcmp, keyctl, get_mempolicy, sched_getattr, ioprio_get, personality, setfsuid,
 }
 
-/// Without clone3 glibc cannot start threads.
+/// If a filter kills the process for clone3, glibc cannot start threads.
 #[test]
 fn clone3_in_a_process_with_one_thread() {
     isolated!(|| {
@@ -136,7 +140,7 @@ fn clone3_in_a_process_with_one_thread() {
     });
 }
 
-/// Calls that @system-service, Docker, Podman or Flatpak refuse.
+/// System calls that the profile of @system-service, Docker, Podman or Flatpak refuses.
 const REFUSED_BY_PROFILES: &[&str] =
     &["pidfd_getfd", "kcmp", "keyctl", "get_mempolicy", "unshare", "setns", "ptrace", "mount", "bpf", "add_key"];
 
@@ -158,7 +162,7 @@ fn all_calls_that_profiles_refuse_may_kill() {
     });
 }
 
-/// The operations of a host, under a profile that kills. The host's own threads survive.
+/// Starts programs in all ways under a profile that kills. The host's own threads survive.
 fn starts_succeed_under(profile: Profile) {
     LazyLock::force(&FDS);
     all_starts_succeed();
@@ -214,7 +218,7 @@ every_launcher! {
     };
 }
 
-/// The library notices a second filter where it reads the thread's whole authority.
+/// The library notices a second filter when it reads the thread's whole authority.
 #[test]
 fn a_second_filter_is_probed_before_authority_is_compared() {
     isolated!(|| {
@@ -231,7 +235,8 @@ fn a_second_filter_is_probed_before_authority_is_compared() {
     });
 }
 
-/// The probe uses other arguments than the child, so the filter kills the child.
+/// The library's probe uses other arguments than the child, so the probe passes and the filter
+/// kills the child.
 #[test]
 fn sigsys_in_the_table_stage_selects_the_next_strategy() {
     const CLOSE_RANGE_UNSHARE: u32 = 2;
@@ -246,14 +251,15 @@ fn sigsys_in_the_table_stage_selects_the_next_strategy() {
             assert!(!support::support().close_range);
         });
         assert!(support::support().close_range, "the filter was the thread's alone");
-        // In a run of a single-threaded host, the child leaves the table while the caller goes on.
+        // In a blocking run of a host with one thread, the child leaves the table while the caller
+        // goes on.
         confine::kill_with("close_range", 2, CLOSE_RANGE_UNSHARE).expect("confined");
         assert_eq!(Command::new("/bin/echo").arg("word").run().expect("runs").stdout, b"word\n");
         all_starts_succeed();
     });
 }
 
-/// Another thread adds the filter after the probe.
+/// Another thread adds the filter after the library has probed the call.
 #[test]
 fn sigsys_in_the_table_stage_of_a_detached_child_fails_its_wait() {
     isolated!(|| {
@@ -283,7 +289,8 @@ fn sigsys_in_the_table_stage_of_a_detached_child_fails_its_wait() {
     });
 }
 
-/// The filter kills the second action. The first action fails if it is repeated.
+/// The filter kills the child in the second action. A repetition would show, because the first
+/// action then fails.
 #[test]
 fn sigsys_in_an_action_is_an_error_of_that_action_and_is_not_retried() {
     isolated!(|| {
@@ -308,7 +315,7 @@ fn sigsys_in_an_action_is_an_error_of_that_action_and_is_not_retried() {
                     let error = start(&mut with_side_effect(&file)).expect_err("the file exists");
                     assert_eq!((error.stage(), error.errno()), (Stage::Action(0), Errno::EEXIST), "{number}: {error}");
                 }
-                // A child that opens no file runs in the caller's memory.
+                // These actions open no file, so the child runs in the caller's memory.
                 for start in STARTS {
                     let mut command = Command::new("/bin/true");
                     command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).process_group(0).umask(0o22);
@@ -349,7 +356,7 @@ fn sigsys_sent_by_the_caller_ends_the_child() {
         if !ends_alone() {
             return;
         }
-        // Makes a first spawn, so that the library has probed this thread's filters.
+        // After this first spawn, the library has probed this thread's filters.
         Command::new("/bin/true").spawn().expect("starts").wait().expect("a result");
         if !has_clone3() {
             return skip("without clone3 a child blocks signals until exec");
@@ -364,12 +371,12 @@ fn sigsys_sent_by_the_caller_ends_the_child() {
     });
 }
 
-/// Makes one instruction of a filter.
+/// Returns one instruction of a filter.
 fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> FilterInstruction {
     FilterInstruction { code: code as u16, jt, jf, k }
 }
 
-/// A filter that kills the process for one call.
+/// Returns a filter that kills the process for one system call.
 fn killing(call: libc::c_long) -> Vec<FilterInstruction> {
     vec![
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
@@ -415,12 +422,12 @@ fn sigsys_while_the_filter_is_added_is_an_error_of_stage_filter() {
     });
 }
 
-/// As in a service with LimitCORE=0. There the probe child has memory of its own.
+/// A service with LimitCORE=0 has such a limit. The library's probe child then has its own memory.
 #[test]
 fn starts_succeed_with_a_hard_core_limit_of_zero() {
     isolated!(|| {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: reads one limit.
+        // SAFETY: setrlimit reads one rlimit.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) }, 0);
         LazyLock::force(&FDS);
         confine::kill(REFUSED_BY_PROFILES).expect("confined");
@@ -434,7 +441,8 @@ fn a_probe_child_leaves_no_core() {
         let directory = scratch();
         std::env::set_current_dir(directory.path()).expect("own directory");
         let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: reads one limit. Without the privilege to raise it nothing changes.
+        // SAFETY: setrlimit reads one rlimit. Without the privilege to raise the limit, the call
+        // changes nothing.
         unsafe { libc::setrlimit(libc::RLIMIT_CORE, &all) };
         confine::kill(REFUSED_BY_PROFILES).expect("confined");
         assert_eq!(Command::new("/bin/echo").run().expect("runs").stdout, b"\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One spawn: templates, actions, attributes, authority, descriptors, errors; through every launcher where the
-//! launcher matters.
+//! One spawn: templates, actions, attributes, authority, descriptors, errors. A test in which the
+//! launcher matters runs through all launchers.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -29,8 +29,8 @@ mod validation;
 
 use common::{Confined, Launcher};
 
-/// In `make test` each body runs through some launchers and under one confinement. Over all bodies, no pair of
-/// launcher and confinement may be missing.
+/// In `make test` each body runs through some launchers and under one confinement. Over all bodies,
+/// every pair of launcher and confinement must occur.
 #[test]
 fn each_launcher_meets_each_confinement() {
     let suites = [actions::MATRIX, attributes::MATRIX, authority::MATRIX, sandbox::MATRIX, state::MATRIX];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first words of an error are for people: what happened, in the user's terms.
+//! The message of an error, which comes first, says what happened in the user's terms.
 
 use std::fs::{self, OpenOptions, Permissions, set_permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -15,19 +15,21 @@ fn assert_says(error: &Error, message: &str, detail: &str) {
     assert_eq!(error.to_string(), format!("{message} [{detail}]"));
 }
 
-/// The message of a template that cannot be made.
+/// Returns the message of the error for a path that cannot become a template.
 #[track_caller]
 fn refused_template(path: &Path) -> String {
     Template::open(path).expect_err("no program").message().into_owned()
 }
 
-/// The message of the stale template of a program, after a change.
+/// Makes a template of a program, and then changes the program. Returns the error message, with the
+/// path replaced by PATH, and the path.
 fn stale(change: impl FnOnce(&Path)) -> (String, String) {
     let directory = scratch();
     let path = directory.path().join("program");
     executable(&path, exits_with(0));
     fs::File::open(&path).and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH)).expect("own file");
-    // A change of ctime within its granularity would be found by the contents.
+    // After this pause, the change gets a new ctime. Otherwise the library would compare the
+    // contents, and report another message.
     std::thread::sleep(Duration::from_millis(30));
     let template = Template::open(&path).expect("a program");
     change(&path);
@@ -100,7 +102,7 @@ fn bad_interpreter_is_named_with_its_script() {
 #[test]
 fn too_long_argument_list_says_what_is_too_long() {
     isolated!(|| {
-        // SAFETY: reads a constant.
+        // SAFETY: sysconf takes an integer and changes nothing.
         let most = 32 * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize - 1;
         let long = "x".repeat(most + 1);
         let template = Template::open("/bin/true").expect("a program");

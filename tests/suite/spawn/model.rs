@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random lists of actions against a model of the child: its state at the end, or the action that fails and its
-//! errno.
+//! Random lists of actions, compared with a model of the child. The model predicts the child's
+//! final state, or the action that fails and its errno.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use proptest::test_runner::{Config, TestRunner};
 use spawnfd::{Command, Errno, OpenHow, SignalSet, Stage, Stdio, Template};
 use spawnfd_tests::{State, isolated, program, scratch};
 
-/// The number of files that the caller can pass.
+/// The number of files among the caller's sources (descriptors to pass).
 const SOURCES: usize = 6;
 
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ enum Action {
     CoreLimit { soft: u64, hard: u64 },
 }
 
-/// Paths, and the result of opening them.
+/// Paths, and the result of opening each.
 const PATHS: [(&str, Result<(), Errno>); 4] = [
     ("/dev/null", Ok(())),
     ("/dev/zero", Ok(())),
@@ -41,14 +41,15 @@ const PATHS: [(&str, Result<(), Errno>); 4] = [
     ("/dev/null/below", Err(Errno::ENOTDIR)),
 ];
 
-/// A path that exists in /dev only. Its number follows those of PATHS.
+/// A path that exists in /dev only. In `Action::Open`, its index follows the indices of PATHS.
 const RELATIVE: &str = "zero";
 
-/// Directories, and the result of changing to them.
+/// Directories, and the result of changing to each.
 const DIRECTORIES: [(&str, Result<(), Errno>); 4] =
     [("/", Ok(())), ("/dev", Ok(())), ("/nowhere", Err(Errno::ENOENT)), ("/dev/null", Err(Errno::ENOTDIR))];
 
-/// Numbers near the standard streams, near the arrival of sources, and far away.
+/// Descriptor numbers near the standard streams, near the numbers at which sources arrive, and far
+/// above.
 fn number() -> impl Strategy<Value = i32> {
     prop_oneof![6 => 0..12_i32, 3 => 12..40_i32, 1 => prop_oneof![Just(255), Just(256), Just(1000), Just(15_000)]]
 }
@@ -71,10 +72,10 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Device and inode by number.
+/// The device and inode of the file at each descriptor number.
 type Table = BTreeMap<i32, (u64, u64)>;
 
-/// The state that actions change.
+/// The state of a child that the actions change.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     table: Table,
@@ -94,13 +95,13 @@ enum Leads {
 }
 
 struct Files {
-    /// The last one is a directory.
+    /// The last source is a directory.
     sources: Vec<File>,
     directory: String,
     opened: [(u64, u64); 2],
-    /// The child's state without any action.
+    /// The state of a child without actions.
     plain: Seen,
-    /// Whether the caller has CAP_SYS_NICE and CAP_SYS_RESOURCE.
+    /// True if the caller has CAP_SYS_NICE, and true if it has CAP_SYS_RESOURCE.
     may: [bool; 2],
 }
 
@@ -109,7 +110,7 @@ fn identity(file: &File) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// The child's state at the end, or the first action that fails.
+/// Returns the child's final state, or the first action that fails in the child.
 fn expected(files: &Files, actions: &[Action]) -> Result<Seen, (usize, Errno)> {
     let mut child = files.plain.clone();
     for (index, action) in actions.iter().enumerate() {
@@ -165,7 +166,8 @@ fn apply(files: &Files, child: &mut Seen, action: &Action) -> Result<(), Errno> 
     Ok(())
 }
 
-/// The first failure that validation finds. It is reported even if an earlier action would fail in the child.
+/// Returns the first failure that validation finds. The library reports it even if an earlier
+/// action would fail in the child.
 fn foreseen(files: &Files, actions: &[Action]) -> Option<(usize, Errno)> {
     let mut provided: BTreeMap<i32, (u64, u64)> = files.plain.table.clone();
     for (index, action) in actions.iter().enumerate() {
@@ -183,7 +185,7 @@ fn foreseen(files: &Files, actions: &[Action]) -> Option<(usize, Errno)> {
     None
 }
 
-/// The state that a child prints to the descriptor ANSWER.
+/// Returns the state that a child prints to the descriptor ANSWER.
 fn observed(
     launcher: Launcher,
     template: &Template,
@@ -296,7 +298,7 @@ fn check_model(launcher: Launcher) {
         },
         may: ["sys_nice", "sys_resource"].map(may),
     };
-    // The child must not inherit the caller's descriptors, whatever their numbers.
+    // The child must inherit none of these descriptors of the caller.
     let _foreign = [25, 26, 300, 1000].map(|number| common::at_number(&files.sources[0], number));
     assert!(files.sources.iter().all(|file| file.as_raw_fd() < 25));
     let template = launcher.template(program("spawnfd-oracle"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs behind a sandbox command with descriptors: the command gets these and no others, and each start reads
-//! them anew.
+//! Programs behind a sandbox command with descriptors. The command gets these descriptors and no
+//! others. At each start the file offset is the one at the creation of the sandbox.
 
 use std::fs::{File, write};
 use std::io::{Seek, SeekFrom};
@@ -9,7 +9,7 @@ use crate::common::{Launcher, Refused, assert_leaves_nothing, every_launcher, ou
 use spawnfd::{Command, Errno, ErrorKind, Sandbox, Stage, Stdio, Template};
 use spawnfd_tests::{isolated, program, scratch};
 
-/// A command that runs a program through env(1).
+/// Returns a command that runs a program through env(1).
 fn through_env<'fd>(launcher: Launcher, path: &str, sandbox: &Sandbox) -> Command<'fd> {
     let mut command = launcher.command("/usr/bin/env");
     command.stdin(Stdio::Null).program(path).sandbox(sandbox);
@@ -27,7 +27,7 @@ fn the_program_gets_the_sandboxs_descriptors(launcher: Launcher) {
     };
     let held = sandbox(&file);
     file.seek(SeekFrom::End(0)).expect("a file");
-    // The process-wide cache then keeps env's template.
+    // After this start, the process-wide cache has the template of env.
     output(&mut through_env(launcher, "/bin/true", &held));
     assert_leaves_nothing(launcher, || {
         for _ in 0..3 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals in every phase of a spawn: a handler of the caller never runs in a child, waits continue, and dropping a
-//! handle kills no process.
+//! Signals in every phase of a spawn. A handler of the caller never runs in a child, waits go on
+//! after a signal, and dropping a handle kills no process.
 
 use crate::common;
 use std::fs::{self, File};
@@ -18,16 +18,17 @@ static PARENT: AtomicI32 = AtomicI32::new(0);
 static IN_PARENT: AtomicU64 = AtomicU64::new(0);
 static IN_CHILDREN: AtomicU64 = AtomicU64::new(0);
 
-/// Counts its calls, by the process in which it runs. A child that shares this memory counts here, too.
+/// Counts the calls of the handler, by the process in which it runs. A child that shares this
+/// memory also counts here.
 extern "C" fn handler(_: libc::c_int) {
-    // SAFETY: a raw system call without arguments, because libc may cache the pid.
+    // SAFETY: getpid takes no arguments. This is a raw system call, because libc may cache the pid.
     let pid = unsafe { libc::syscall(libc::SYS_getpid) } as i32;
     let counter = if pid == PARENT.load(Ordering::Relaxed) { &IN_PARENT } else { &IN_CHILDREN };
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 fn handle(signal: i32, restart: bool) {
-    // SAFETY: the handler only counts.
+    // SAFETY: the handler only counts its calls.
     unsafe {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         action.sa_sigaction = handler as *const () as usize;
@@ -36,10 +37,10 @@ fn handle(signal: i32, restart: bool) {
     }
 }
 
-/// Signals whose default action does nothing, so that a program started during the storm survives it.
+/// The default action of these signals does nothing, so a program that gets one lives on.
 const HARMLESS: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCONT];
 
-/// Sends signals to this process group, children before exec included, while `body` runs.
+/// Sends signals to this process group while `body` runs. Children before exec get the signals too.
 fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
     PARENT.store(std::process::id() as i32, Ordering::Relaxed);
     for (place, &signal) in signals.iter().enumerate() {
@@ -50,10 +51,12 @@ fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
         scope.spawn(|| {
             let mut round = 0_usize;
             while !over.load(Ordering::Relaxed) {
-                // SAFETY: to the process group of this isolated test, which the test runner is not in.
+                // SAFETY: kill takes integers. The process group belongs to this isolated test and
+                // does not contain the test runner.
                 unsafe { libc::kill(0, signals[round % signals.len()]) };
                 round += 1;
-                // While handlers are set and reset, a single signal now and then hits more gaps than many at once.
+                // While another thread sets and resets the handlers, signals at random intervals
+                // hit more gaps than a stream of signals.
                 let pause = if toggled { round.wrapping_mul(0x9e37_79b9) % 2_000 } else { 0 };
                 (0..pause).for_each(|_| std::hint::spin_loop());
             }
@@ -62,7 +65,8 @@ fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     for &signal in signals {
-                        // SAFETY: the signal's default action does nothing.
+                        // SAFETY: SIG_DFL installs no handler, and the signal's default action does
+                        // nothing.
                         unsafe { libc::signal(signal, libc::SIG_DFL) };
                         handle(signal, true);
                     }
@@ -77,8 +81,8 @@ fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
         over.store(true, Ordering::Relaxed);
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
-    // Without clone3, a handler set less than 10 ms ago has a window of two system calls:
-    // docs/adr/0003-handlers-without-clone3.md.
+    // Without clone3, a handler that the caller has set less than 10 ms ago may run in the child,
+    // during two system calls: docs/adr/0003-handlers-without-clone3.md.
     let allowed = u64::from(toggled && !spawnfd_tests::has_syscall("clone3"));
     assert!(IN_CHILDREN.load(Ordering::Relaxed) <= allowed, "handlers of the caller ran in children: {IN_CHILDREN:?}");
 }
@@ -170,11 +174,12 @@ fn a_kill_before_exec_is_an_error() {
                 command.open(&marker, OpenHow::CREATE, 8).open(&gate, OpenHow::READ, 9);
                 let killer = std::thread::spawn(move || {
                     let child = next_child();
-                    // Waits until the child blocks in open. Before that it may share the caller's descriptor table.
+                    // The thread waits until the child blocks in open. Before that, the child may
+                    // share the caller's descriptor table.
                     while !marker.exists() {
                         std::thread::yield_now();
                     }
-                    // SAFETY: the child of this isolated test.
+                    // SAFETY: kill takes integers, and `child` is a child of this isolated test.
                     unsafe { libc::kill(child, signal) };
                 });
                 let error = command.refused("killed");
@@ -202,7 +207,7 @@ fn waits_continue_after_signals() {
     });
 }
 
-/// Whether the library has a thread of this name.
+/// Returns whether this process has a thread of this name.
 fn has_thread(name: &str) -> bool {
     let threads = fs::read_dir("/proc/self/task").expect("own directory").flatten();
     threads.flat_map(|thread| fs::read_to_string(thread.path().join("comm"))).any(|comm| comm.trim() == name)
@@ -234,11 +239,11 @@ fn dropped_children_are_reaped_and_not_killed() {
             eventually("reaped", || common::children().is_empty() && !has_thread("spawnfd-reaper"));
             assert_eq!(fs::read_to_string(done).expect("written").lines().count(), 20, "no child was killed");
         }
-        // A child that has ended before it is dropped needs no thread.
+        // If a child has ended before its drop, the library needs no reaper thread.
         for _ in 0..50 {
             let child = Command::new("/bin/true").spawn().expect("starts");
             let mut pidfd = [poll_entry(&child)];
-            // SAFETY: one entry, without a time limit.
+            // SAFETY: poll reads and writes one entry, which this function owns.
             unsafe { libc::poll(pidfd.as_mut_ptr(), 1, -1) };
             drop(child);
             assert!(!has_thread("spawnfd-reaper"));
@@ -248,7 +253,7 @@ fn dropped_children_are_reaped_and_not_killed() {
     });
 }
 
-/// The numbers of this process's eventfds, all of them the library's.
+/// Returns the numbers of this process's eventfds. All of them belong to the library.
 fn eventfds() -> Vec<i32> {
     let fds = Snapshot::take().fds;
     fds.into_iter().filter(|(_, fd)| fd.target.contains("eventfd")).map(|(number, _)| number).collect()
@@ -278,7 +283,7 @@ fn a_reused_reaper_number_is_left_alone() {
         let (second, second_writer) = common::pipe();
         drop(reader_of(&second));
         stays();
-        // The child that was dropped last ends first.
+        // This child was dropped last and ends first.
         drop((second, second_writer));
         eventually("the second is reaped", || common::children().len() == 1);
         stays();
@@ -301,7 +306,7 @@ fn a_child_dropped_without_free_descriptors_is_reaped() {
         drop(reads_first);
         drop(fillers);
         eventually("the reaper starts for the first child", || has_thread("spawnfd-reaper"));
-        // Without an eventfd nothing can wake the reaper; it still finds the second child.
+        // The reaper has no eventfd, so no thread can wake it. It still finds the second child.
         drop(reads_second);
         drop(second);
         eventually("the second is reaped", || common::children().len() == 1);
@@ -331,7 +336,8 @@ fn library_threads_block_all_signals() {
             if comm.starts_with("spawnfd-") {
                 let status = fs::read_to_string(thread.path().join("status")).expect("it exists");
                 let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a line").trim();
-                // Except SIGKILL and SIGSTOP, which cannot be blocked, and the two signals that glibc reserves.
+                // The mask lacks SIGKILL and SIGSTOP, which cannot be blocked, and the two signals
+                // that glibc reserves.
                 let never = 1 << 8 | 1 << 18 | 3 << 31;
                 assert_eq!(u64::from_str_radix(blocked, 16).expect("hexadecimal") | never, u64::MAX, "{comm}");
             }
@@ -356,8 +362,8 @@ fn seteuid_works_with_library_threads() {
         for name in ["spawnfd-reaper", "spawnfd-engine", "spawnfd-warm"] {
             eventually("the thread is named", || has_thread(name));
         }
-        // libc waits until every thread has changed its ids.
-        // SAFETY: integers.
+        // For seteuid, libc waits until every thread has changed its ids.
+        // SAFETY: seteuid takes an integer.
         assert_eq!(unsafe { [libc::seteuid(54_321), libc::seteuid(0)] }, [0, 0]);
         handle.cancel();
         drop((writer, warm));
@@ -368,8 +374,8 @@ fn seteuid_works_with_library_threads() {
 #[test]
 fn writing_unread_input_does_not_kill_the_host() {
     isolated!(|| {
-        // A host in C, or Python without its own handling, has the default action for SIGPIPE.
-        // SAFETY: the default action.
+        // In a host in C, or in Python without its own handling, SIGPIPE has its default action.
+        // SAFETY: SIG_DFL installs no handler.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let run = spawnfd::Run::new().input(vec![0; 1 << 20]);
         for _ in 0..20 {

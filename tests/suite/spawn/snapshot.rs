@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A snapshot keeps the contents of a file, whatever happens to the file. The cache returns a snapshot again while
-//! the file is unchanged.
+//! A snapshot keeps the contents of a file even if the file changes or disappears. The cache
+//! returns the same snapshot while the file is unchanged.
 
 use crate::common;
 use std::fs::{self, File, OpenOptions};
@@ -23,13 +23,14 @@ fn contents(snapshot: &Snapshot) -> Vec<u8> {
     bytes
 }
 
-/// Takes a leak snapshot after the library has opened the files that it keeps for a thread with seccomp filters.
+/// Lets the library open the files that it keeps for a thread with seccomp filters, and then takes
+/// a leak snapshot.
 fn leaks_after_use() -> Leaks {
     drop(snapshot::open("/bin/true"));
     Leaks::take()
 }
 
-/// Waits for the clock to advance: the cache does not keep a file that changed within the clock's granularity.
+/// Waits for the clock to advance, because the cache does not keep a file that has just changed.
 fn settle() {
     std::thread::sleep(std::time::Duration::from_millis(40));
 }
@@ -48,12 +49,12 @@ fn a_snapshot_respects_the_file_size_limit() {
             return skip("this file system shares extents");
         }
         let limit = |bytes| libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: a limit of this process, which belongs to the test. The signal that comes with it ends the process
-        // by default.
+        // SAFETY: setrlimit reads one rlimit, and changes a limit of this isolated process. If the
+        // library wrote beyond the limit, the kernel would send SIGXFSZ, which ends the process.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit(8191)) }, 0);
         let error = take(open(&path)).expect_err("longer than the limit");
         assert_eq!((error.errno(), error.stage()), (Errno::EFBIG, Stage::Snapshot));
-        // SAFETY: as above.
+        // SAFETY: setrlimit reads one rlimit, and changes a limit of this isolated process.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit(8192)) }, 0);
         assert_eq!(contents(&take(open(&path)).expect("as long as the limit")).len(), 8192);
     });
@@ -80,7 +81,8 @@ fn a_pending_sigxfsz_of_the_host_is_kept() {
             return skip("this file system shares extents");
         }
         let limit = libc::rlimit { rlim_cur: 4096, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: numbers, and signal sets of this frame; the signal is blocked when it is raised.
+        // SAFETY: the calls take integers, and read and write structs of this function. SIGXFSZ is
+        // blocked when it is raised.
         unsafe {
             let (mut set, mut found): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
             let mut is_pending = || {
@@ -111,13 +113,13 @@ fn a_copy_is_sealed() {
         }
         fs::write(&path, "something else").expect("own file");
         assert_eq!(contents(&snapshot), text.as_bytes());
-        // Its file offset is at the start.
+        // The file offset of the snapshot is at the start.
         let mut read = Vec::new();
         let copy = snapshot.as_fd().try_clone_to_owned().expect("a copy");
         File::from(copy).read_to_end(&mut read).expect("readable");
         assert!(read == text.as_bytes());
         let number = snapshot.as_fd().as_raw_fd();
-        // SAFETY: flags of an own descriptor.
+        // SAFETY: these fcntl commands take integers and change nothing.
         let (seals, flags) = unsafe { (libc::fcntl(number, libc::F_GET_SEALS), libc::fcntl(number, libc::F_GETFD)) };
         assert_eq!(seals, libc::F_SEAL_SEAL | libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK);
         assert_eq!(flags, libc::FD_CLOEXEC);
@@ -137,7 +139,8 @@ fn only_readable_regular_files_have_snapshots() {
         let before = leaks_after_use();
         let fifo = common::fifo(directory.path(), "fifo");
         let cache = SnapshotCache::default();
-        // A FIFO without a writer must not block, and a file in /proc must not count as empty.
+        // The library must not block on a FIFO without a writer, and must not take a file in /proc
+        // for an empty file.
         for path in [fifo.as_path(), directory.path(), Path::new("/proc/self/status"), Path::new("/dev/null")] {
             for outcome in [snapshot::open(path), cache.open(path)] {
                 let error = outcome.expect_err("no regular file");
@@ -199,7 +202,7 @@ fn the_cache_counts_hits_misses_and_evictions() {
         let get = |number: usize| contents(&cache.open(path(number)).expect("a snapshot"));
         (0..64).for_each(|number| assert_eq!(get(number), number.to_string().as_bytes()));
         assert_eq!(stats(&cache), [0, 64, 0, 0, 64]);
-        // Using the oldest entry again makes the second oldest leave.
+        // This use of the oldest entry makes the second oldest entry leave the cache.
         get(0);
         get(64);
         assert_eq!(stats(&cache), [1, 65, 0, 1, 64]);
@@ -207,7 +210,8 @@ fn the_cache_counts_hits_misses_and_evictions() {
         assert_eq!(stats(&cache), [2, 65, 0, 1, 64]);
         get(1);
         assert_eq!(stats(&cache), [2, 66, 0, 2, 64]);
-        // A second name is the same file. Other contents, another mode or another time make another version.
+        // A second name of a file finds the same entry. Other contents, another mode or another
+        // time need a new snapshot.
         fs::hard_link(path(5), directory.path().join("link")).expect("own directory");
         settle();
         let _ = get(5);
@@ -223,7 +227,7 @@ fn the_cache_counts_hits_misses_and_evictions() {
         fs::rename(path(6), path(5)).expect("own directory");
         assert_eq!(get(5), b"6");
         assert!(cache.stats().entries <= 64);
-        // A snapshot outlives the cache.
+        // A snapshot remains valid after the cache is cleared.
         let kept = cache.open(path(7)).expect("a snapshot");
         cache.clear();
         assert_eq!((cache.stats().entries, contents(&kept)), (0, b"7".to_vec()));
@@ -284,8 +288,8 @@ fn a_reused_cache_number_is_left_alone() {
     });
 }
 
-/// Takes snapshots of a file that is overwritten all the time, each time completely and with one byte. A snapshot
-/// must not be a mixture.
+/// Takes snapshots of a file while a thread overwrites the whole file, again and again, each time
+/// with one byte value. No snapshot may mix contents within one write.
 fn assert_never_mixed(directory: &Path) {
     const SIZE: usize = 100_000;
     let path = directory.join("file");
@@ -298,7 +302,7 @@ fn assert_never_mixed(directory: &Path) {
             let mut byte = 0_u8;
             while !over.load(Ordering::Relaxed) {
                 byte = byte.wrapping_add(1);
-                // In pieces, so that a reader may see a partial write.
+                // The thread writes four parts, so that a reader may see only some of them.
                 file.rewind().expect("a file");
                 (0..4).for_each(|_| file.write_all(&[byte; SIZE / 4]).expect("own file"));
                 (0..500).for_each(|_| std::hint::spin_loop());
@@ -320,11 +324,11 @@ fn assert_never_mixed(directory: &Path) {
         over.store(true, Ordering::Relaxed);
     });
     println!("{whole} whole, {changing} refused as changing, {torn} mixed between two writes of the writer");
-    // A snapshot taken between two of the writer's calls is the file as it was. The last snapshot must be right in
-    // any case.
+    // A snapshot taken between two writes of the thread is a true copy, although its parts differ.
+    // After the last write, a snapshot must have exactly the last contents.
     fs::write(&path, vec![77; SIZE]).expect("own file");
     assert_eq!(contents(&cache.open(&path).expect("no writer is left")), vec![77; SIZE]);
-    // Rewritten at once, perhaps within one tick of the clock.
+    // These writes follow each other at once, perhaps within one tick of the clock.
     for round in 0..rounds(1000) {
         let byte = (round % 200) as u8;
         fs::write(&path, vec![byte; SIZE]).expect("own file");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A template runs the unchanged file that it recorded, or fails as stale. A cache runs the present file.
+//! A template runs the unchanged file that it recorded, or reports that it is stale. A cache runs
+//! the file that exists now.
 
 use crate::common;
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use crate::common::{Refused, c_path, code, executable, exits_with, rounds};
 use spawnfd::{Errno, ErrorKind, Stage, Template, TemplateCache};
 use spawnfd_tests::{isolated, require_root, scratch};
 
-/// Overwrites a file in place: same inode, same size.
+/// Overwrites a file in place. The file keeps its inode and its size.
 fn rewrite(path: &Path, contents: &[u8]) {
     use std::io::Write;
     OpenOptions::new().write(true).open(path).expect("own file").write_all(contents).expect("own file");
@@ -26,8 +27,8 @@ fn replace(path: &Path, contents: &[u8]) {
     fs::rename(new, path).expect("own directory");
 }
 
-/// Makes a change after a template and a cache have both been used. `now` is the exit code of the present program, or
-/// `None` if there is none.
+/// Uses a template and a cache, then makes a change. `now` is the exit code of the program that
+/// exists after the change, or `None` if there is none.
 fn check_change(directory: &Path, program: &Path, now: Option<i32>, change: impl FnOnce(&Path)) {
     executable(program, exits_with(1));
     let (template, cache) = (Template::open(program).expect("a template"), TemplateCache::default());
@@ -109,7 +110,8 @@ fn a_reused_template_number_is_left_alone() {
         let template = Template::open("/bin/true").expect("a template");
         let by_descriptor = template.by_descriptor().expect("no script");
         let number = template.descriptor().as_raw_fd();
-        // SAFETY: an application may take the number for its own; no other thread uses descriptors here.
+        // SAFETY: dup2 takes integers. An application may reuse any number, and no other thread
+        // uses descriptors here.
         assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
         assert_eq!(code(template.command().spawn()), Ok(0));
         let error = by_descriptor.command().refused("another file");
@@ -120,7 +122,7 @@ fn a_reused_template_number_is_left_alone() {
     });
 }
 
-/// Also if no other descriptor can be opened.
+/// The library leaves the number alone even if it can open no other descriptor.
 #[test]
 fn a_reused_template_number_is_left_alone_without_free_descriptors() {
     isolated!(|| {
@@ -129,7 +131,8 @@ fn a_reused_template_number_is_left_alone_without_free_descriptors() {
         assert_eq!(code(template.command().spawn()), Ok(0));
         let theirs = common::at_number(&file, template.descriptor().as_raw_fd());
         let limit = |soft: u64| {
-            // SAFETY: a limit of this isolated process, read and written in a struct of its own.
+            // SAFETY: the calls read and write a struct of this function, and change only a limit
+            // of this isolated process.
             unsafe {
                 let mut limit = std::mem::MaybeUninit::<libc::rlimit>::zeroed().assume_init();
                 assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
@@ -190,7 +193,7 @@ fn a_changed_symlink_makes_a_template_stale() {
         symlink("2", path("link")).expect("own directory");
         assert_eq!(template.command().refused("stale").kind(), ErrorKind::Stale);
         assert_eq!(code(cache.command(path("link")).spawn()), Ok(2));
-        // The link points to the recorded, unchanged file again.
+        // From here on, the link points to the recorded, unchanged file again.
         fs::remove_file(path("link")).expect("own directory");
         symlink("1", path("link")).expect("own directory");
         assert_eq!(code(template.command().spawn()), Ok(1));
@@ -221,19 +224,19 @@ fn a_program_earlier_in_path_makes_a_template_stale() {
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
         fs::remove_file(&shadow).expect("own file");
         assert_eq!(cache.stats().renewed, 0);
-        // A program that the search would find makes it stale.
+        // A program earlier in PATH, which the search would find, makes the template stale.
         executable(&shadow, exits_with(2));
         let error = template.command().refused("stale");
         assert_eq!((error.kind(), error.stage()), (ErrorKind::Stale, Stage::Revalidate));
         assert!(error.call().contains("2/tool"), "{error}");
         assert_eq!(cached(), Ok(2));
-        // Also in a directory that did not exist before, and through a symbolic link.
+        // The same is true for a new directory in PATH, and for a symbolic link to a program.
         fs::create_dir(&first).expect("own directory");
         executable(&directory.path().join("one"), exits_with(1));
         symlink("../one", first.join("tool")).expect("own directory");
         assert_eq!(cached(), Ok(1));
         assert_eq!(template.command().refused("stale").kind(), ErrorKind::Stale);
-        // Without these files the search finds the recorded program again.
+        // Without these two files, the search finds the recorded program again.
         [&shadow, &first.join("tool")].iter().for_each(|path| fs::remove_file(path).expect("own file"));
         assert_eq!((code(template.command().spawn()), cached()), (Ok(3), Ok(3)));
     });
@@ -267,7 +270,8 @@ fn a_changed_script_or_interpreter_makes_a_template_stale() {
     });
 }
 
-/// Writes, records, and writes again at once, thousands of times: timestamps may be as coarse as a clock tick.
+/// Thousands of times, writes a program, records it, and writes it again at once. Timestamps may be
+/// as coarse as a clock tick.
 fn racy_writes(directory: &Path) {
     let path = directory.join("program");
     let cache = TemplateCache::default();
@@ -303,7 +307,7 @@ fn writes_within_a_coarse_timestamp_granularity_are_noticed() {
     });
 }
 
-/// Changes the target of a symbolic link until `stop` is set, and counts the changes.
+/// Repeatedly changes the target of a symbolic link until `stop` is set. Counts the changes.
 fn swap_until(stop: &AtomicBool, directory: &Path, swaps: &AtomicU64) {
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -341,7 +345,8 @@ fn a_constantly_changing_symlink_is_stale_or_runs_the_recorded_file() {
                     }
                     match code(by_path.command().spawn()) {
                         Ok(1) => ran += 1,
-                        // The window of one system call that the documentation describes.
+                        // The link has changed between the library's last check and exec. The
+                        // documentation describes this gap of one system call.
                         Ok(2) => wrong += 1,
                         Err(error) if error.kind() == ErrorKind::Stale => stale += 1,
                         other => panic!("round {round}, by path: {other:?}"),
@@ -371,7 +376,7 @@ fn a_constantly_renamed_file_is_stale_or_runs_the_recorded_file() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // SAFETY: C strings and integers.
+                    // SAFETY: renameat2 reads two C strings and takes integers.
                     let answer = unsafe {
                         libc::renameat2(
                             libc::AT_FDCWD,
@@ -386,7 +391,7 @@ fn a_constantly_renamed_file_is_stale_or_runs_the_recorded_file() {
             });
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 for round in 0..rounds(4000) {
-                    // A rename changes ctime, so a template stays valid only for a moment.
+                    // Each rename changes ctime, so a template is valid only for a moment.
                     let Ok(template) = Template::open(path("v1")) else { continue };
                     let recorded = inodes.iter().position(|inode| *inode == template.identity().inode);
                     let recorded = recorded.expect("one of the two") as i32 + 1;
@@ -402,7 +407,8 @@ fn a_constantly_renamed_file_is_stale_or_runs_the_recorded_file() {
     });
 }
 
-/// While timestamps cannot show a change, the library opens the file and compares its contents.
+/// While timestamps cannot show a change, the library must open the file to compare its contents.
+/// Without a free descriptor, this fails.
 #[test]
 fn running_out_of_descriptors_does_not_make_a_template_stale() {
     isolated!(|| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program sees the same state through every launcher, glibc's posix_spawn and std; and a spawn leaves its caller
-//! unchanged.
+//! A program sees the same state if glibc's posix_spawn, std, or any launcher of the library starts
+//! it. A spawn leaves its caller unchanged.
 
 use crate::common;
 use std::ffi::{CString, c_char};
@@ -16,16 +16,18 @@ use landlock::{AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_
 use spawnfd::{CapabilitySets, Command, FilterInstruction, Namespaces, OpenHow, Stdio};
 use spawnfd_tests::{State, isolated, program, require_root, require_syscall, scratch, skip};
 
-/// A filter that allows everything.
+/// A seccomp filter that allows every system call.
 const ALLOW: FilterInstruction = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
 
-/// Fields that differ between any two runs here, because each run has its own pipe.
+/// Fields that differ between any two runs of this file, because each run has its own pipe.
 const EACH_RUN: &[&str] = &["pid", "mappings", "fds.1.inode", "fds.1.target"];
 
-/// Intended differences from glibc's posix_spawn.
+/// Fields that differ from a program that glibc's posix_spawn starts. The library intends these
+/// differences.
 const FROM_POSIX_SPAWN: &[&str] = State::POSIX_SPAWN_LEAVES;
 
-/// With exec by descriptor the kernel names the program `/dev/fd/N`, and before Linux 6.14 its thread `N`.
+/// If the library executes a descriptor, the kernel names the program `/dev/fd/N`. Before Linux
+/// 6.14 it also names the thread `N`.
 const BY_DESCRIPTOR: &[&str] = &["at_execfn"];
 const BY_DESCRIPTOR_BEFORE_6_14: &[&str] = &["at_execfn", "comm"];
 
@@ -33,14 +35,15 @@ unsafe extern "C" {
     static environ: *const *mut c_char;
 }
 
-/// Runs a program by glibc, with the settings of this library's launchers: default SIGPIPE, stdin from /dev/null,
-/// stdout to a pipe.
+/// Starts a program by glibc's posix_spawn, with the settings of the launchers here: SIGPIPE has
+/// its default action, stdin is /dev/null, and stdout is a pipe.
 fn by_posix_spawn(path: &Path) -> State {
     let (mut reader, writer) = common::pipe();
     let path = c_path(path);
     let argv = [path.as_ptr().cast_mut(), std::ptr::null_mut()];
     let mut pid = 0;
-    // SAFETY: everything is initialised before use and destroyed after; the strings outlive the call.
+    // SAFETY: each object is initialised before use and destroyed afterwards. The strings outlive
+    // the call.
     unsafe {
         let mut attributes = MaybeUninit::<libc::posix_spawnattr_t>::zeroed();
         let mut actions = MaybeUninit::<libc::posix_spawn_file_actions_t>::zeroed();
@@ -69,7 +72,7 @@ fn by_posix_spawn(path: &Path) -> State {
     let mut json = Vec::new();
     reader.read_to_end(&mut json).expect("own pipe");
     let mut status = 0;
-    // SAFETY: stores one int; the child belongs to this function.
+    // SAFETY: waitpid stores an int, and the child belongs to this function.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(status, 0);
     State::from_json(&json)
@@ -85,12 +88,14 @@ fn by_std(path: &Path) -> State {
 
 extern "C" fn handler(_: libc::c_int) {}
 
-/// Gives this process many attributes that its children inherit, and many that they must not inherit.
+/// Gives this process many attributes that children inherit, and many that children must not
+/// inherit.
 fn unusual_parent(directory: &Path) {
     std::env::set_current_dir(directory).expect("own directory");
     let high = File::open("/dev/null").expect("it exists");
-    // With close-on-exec, because posix_spawn passes other descriptors on.
-    // SAFETY: plain system calls on this process and this thread; the handler does nothing.
+    // The extra descriptor has close-on-exec, because posix_spawn would pass it on otherwise.
+    // SAFETY: the calls read C strings and structs of this function, and change only this process
+    // and this thread. The handler does nothing.
     unsafe {
         libc::umask(0o027);
         libc::signal(libc::SIGINT, libc::SIG_IGN);
@@ -106,7 +111,7 @@ fn unusual_parent(directory: &Path) {
             libc::sigaddset(set.as_mut_ptr(), signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-        // A pending signal, which must not be inherited.
+        // A child must not inherit this pending signal.
         libc::raise(libc::SIGUSR1);
         libc::setpriority(libc::PRIO_PROCESS, 0, 3);
         libc::prctl(libc::PR_SET_TIMERSLACK, 70_000);
@@ -156,11 +161,11 @@ every_launcher! {
         unusual_parent(directory.path());
         launcher.drop_parked();
         same_as_posix_spawn(launcher);
-        // Also once the library has been used, and for the second child as for the first.
+        // The second child must have the same state, now that the library has been used.
         same_as_posix_spawn(launcher);
     };
     a_program_has_the_locale_that_posix_spawn_gives [exec under No]: |launcher| {
-        // SAFETY: no other thread reads the environment yet.
+        // SAFETY: no other thread reads the environment at this time.
         unsafe { std::env::set_var("LC_ALL", "C.UTF-8") };
         launcher.drop_parked();
         same_as_posix_spawn(launcher);
@@ -198,8 +203,8 @@ every_launcher! {
         });
         assert_parent_unchanged(launcher, "inherited descriptors", |command| { command.inherit_descriptors(true); });
         assert_parent_unchanged(launcher, "a terminal", |command| {
-            // The terminal is hung up at once, because its master is dropped. Each start needs a new one, since the
-            // end of a session hangs it up.
+            // The kernel hangs up this terminal at once, because the master is dropped. Each start
+            // needs a new terminal, because the end of a session hangs it up.
             let (_ours, theirs) = common::terminal();
             command.setsid().descriptor(theirs, 10).controlling_terminal(10).foreground(10);
         });
@@ -248,24 +253,24 @@ every_launcher! {
     };
 }
 
-/// Spawns, and compares this process before and after.
+/// Asserts that a spawn changes nothing in this process.
 fn assert_parent_unchanged<'fd>(launcher: Launcher, what: &str, change: impl Fn(&mut Command<'fd>)) {
     let once = || {
         let mut command = launcher.command("/bin/true");
         command.stdout(Stdio::Null);
         change(&mut command);
-        // Some of these commands fail, in spawn or in the wait of a detached child.
+        // Some of these commands fail, either in `spawn` or in the wait of a detached child.
         let _ = command.spawn().and_then(|mut child| child.wait());
         drop(command);
         launcher.drop_parked();
     };
-    // The library opens at first use what it keeps: low sockets, a stack, a page.
+    // At its first spawns, the library opens what it keeps: low-numbered sockets, a stack, a page.
     (0..3).for_each(|_| once());
     let _ = State::of_self();
     let before = State::of_self();
     once();
     let mut lines = State::diff(&before, &State::of_self(), &[]);
-    // A new Warm has a new file.
+    // Each `Warm` (owner of parked processes) has a new file, so its inode differs.
     lines.retain(|line| !(launcher.is_warm() && line.starts_with("fds.") && line.contains(".inode: ")));
     assert!(lines.is_empty(), "{what} by {launcher:?} changed its caller:\n{}", lines.join("\n"));
 }

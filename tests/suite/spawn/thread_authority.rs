@@ -13,10 +13,10 @@ use spawnfd::{Command, Stdio, Warm};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{State, copy_of_program, isolated, require_root, require_syscall, scratch, skip};
 
-/// The state of a child of std's fork; the pre_exec closure makes std fork.
+/// Returns the state of a child that the standard library forks. A pre_exec closure makes it fork.
 fn by_fork(path: &Path) -> State {
     let mut command = std::process::Command::new(path);
-    // SAFETY: does nothing.
+    // SAFETY: the closure does nothing.
     unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, || Ok(())) };
     let output =
         command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::inherit()).output().expect("starts");
@@ -24,7 +24,7 @@ fn by_fork(path: &Path) -> State {
     State::from_json(&output.stdout)
 }
 
-/// Asserts that the child's whole state is that of a forked child.
+/// Asserts that a program started with this `Warm` has exactly the state of a forked child.
 #[track_caller]
 fn same_as_fork(warm: &Warm, oracle: &Path) {
     let fork = by_fork(oracle);
@@ -33,24 +33,27 @@ fn same_as_fork(warm: &Warm, oracle: &Path) {
     State::assert_same(&fork, &ours, &["pid", "mappings", "fds.1.inode", "fds.1.target"]);
 }
 
-/// Whether the library uses a zygote that the changed thread parks.
+/// Says whether the library uses the zygote that the changed thread has parked. A zygote is a
+/// parked process that forks.
 #[derive(Clone, Copy)]
 enum After {
     Used,
-    /// Exec gives the zygote another authority than the thread has, so no zygote is parked.
+    /// Exec would give the zygote another authority than the thread has, so the library parks none.
     ExecChanges,
 }
 use After::{ExecChanges, Used};
 
-/// One thread changes itself. Its starts from a zygote parked before are cold. A zygote that it parks afterwards
-/// serves it. Another thread still uses the first zygote.
+/// Changes one of two threads. This thread's starts do not use a zygote parked before the change.
+/// They use a zygote that the thread parks afterwards. The other thread still uses the first
+/// zygote.
 fn changed(reason: &'static str, after: After, change: impl Fn() -> bool + Sync) {
     changed_after(|| (), reason, after, change);
 }
 
-/// Like `changed`, in a process whose threads are all confined by `prepare`.
+/// Does the same as `changed`, in a process whose threads `prepare` has confined.
 fn changed_after(prepare: impl Fn(), reason: &'static str, after: After, change: impl Fn() -> bool + Sync) {
-    // Under a filter a zygote serves several threads only if the process started with one thread.
+    // Under a seccomp filter, a zygote serves several threads only if the process started with one
+    // thread.
     common::in_single_threaded_fork(|| {
         let directory = scratch();
         let oracle = &copy_of_program("spawnfd-oracle", directory.path());
@@ -64,8 +67,8 @@ fn changed_after(prepare: impl Fn(), reason: &'static str, after: After, change:
                 }
                 assert_goes_cold(before, reason);
                 same_as_fork(before, oracle);
-                // A change of ids clears the dumpable flag. Without the flag /proc would not show the thread's
-                // Landlock domain.
+                // A change of ids clears the dumpable flag. Without that flag, /proc does not show
+                // the thread's Landlock domain.
                 assert!(prctl(libc::PR_SET_DUMPABLE, 1));
                 let own = zygote();
                 match after {
@@ -109,7 +112,7 @@ goes_cold_after! {
     no_new_privs "no_new_privs" Used: || prctl(libc::PR_SET_NO_NEW_PRIVS, 1);
     other_namespaces "namespaces" Used: || raw(libc::SYS_unshare, [(libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as usize, 0, 0]);
     a_mount_namespace "namespaces" Used: || raw(libc::SYS_unshare, [libc::CLONE_NEWNS as usize, 0, 0]);
-    // Before Linux 6.3 the process cannot start threads afterwards.
+    // Before Linux 6.3, a process cannot start threads after this change.
     a_time_namespace_for_children "namespaces" Used: || {
         raw(libc::SYS_unshare, [0x80, 0, 0]) && std::thread::Builder::new().spawn(|| ()).is_ok()
     };
@@ -119,7 +122,7 @@ goes_cold_after! {
     an_io_priority "I/O priority" Used: || raw(libc::SYS_ioprio_set, [1, 0, 2 << 13 | 6]);
     timer_slack "switches" Used: || prctl(libc::PR_SET_TIMERSLACK, 70_001);
     a_machine_check_policy "switches" Used: || {
-        // SAFETY: integers; this thread's own.
+        // SAFETY: prctl takes integers and changes only this thread.
         unsafe { libc::prctl(libc::PR_MCE_KILL, 1, 1, 0, 0) == 0 }
     };
     a_memory_policy "memory policy" Used: || raw(libc::SYS_set_mempolicy, [1, [1_u64].as_ptr() as usize, 64]);
@@ -136,16 +139,17 @@ fn may_trace() -> bool {
     u64::from_str_radix(effective, 16).expect("hexadecimal") >> 19 & 1 == 1
 }
 
-/// The result of a call that changes nothing.
+/// Makes a system call with the id -1, which changes nothing, and returns the result.
 fn raw_answer(number: libc::c_long) -> libc::c_long {
-    // SAFETY: an invalid id.
+    // SAFETY: the call takes an id. The id -1 is invalid, so the call changes nothing.
     unsafe { libc::syscall(number, -1) }
 }
 
 #[test]
 fn a_start_goes_cold_after_a_filter() {
     isolated!(|| {
-        // An unprivileged thread needs no_new_privs for a filter. All threads set it, so that it is not the reason.
+        // A thread without privileges needs no_new_privs for a filter. All threads set it, so that
+        // it is not the reason.
         let prepare = || assert!(prctl(libc::PR_SET_NO_NEW_PRIVS, 1));
         changed_after(prepare, "seccomp", Used, || confine::deny(&[("mkdirat", libc::EDOM)]).is_ok());
     });
@@ -179,7 +183,8 @@ fn a_thread_that_cannot_be_compared_goes_cold() {
     });
 }
 
-/// Forbids writing only, so /proc can be read. Parking a zygote needs /dev/null for output.
+/// Confines the thread by a Landlock domain that forbids writing. /proc stays readable, and /dev
+/// writable for the output of the parked process.
 fn landlock() -> bool {
     let writing = AccessFs::from_write(ABI::V1);
     let ruleset = Ruleset::default().handle_access(writing).expect("known access rights").create().expect("a ruleset");
@@ -260,7 +265,7 @@ fn threads_share_a_zygote_under_filters_of_the_whole_process() {
         assert_zygote_used(&warm);
         other_thread(&|| assert_goes_cold(&warm, "seccomp"));
         common::in_single_threaded_fork(|| {
-            // Any first use of the library, before other threads start.
+            // The process must use the library once before it starts other threads.
             assert_eq!(code(Command::new("/bin/true").spawn()), Ok(0));
             other_thread(&|| {
                 let warm = zygote();
@@ -279,10 +284,11 @@ fn a_start_goes_cold_while_all_threads_have_other_ids() {
         }
         let warm = zygote();
         assert_zygote_used(&warm);
-        // SAFETY: integers. libc changes all threads, the keeper thread included.
+        // SAFETY: seteuid takes an integer. libc changes the ids of all threads, including the
+        // keeper thread (which parks processes).
         assert_eq!(unsafe { libc::seteuid(54_321) }, 0);
         assert_goes_cold(&warm, "user ids");
-        // SAFETY: as above.
+        // SAFETY: seteuid takes an integer.
         assert_eq!(unsafe { libc::seteuid(0) }, 0);
         assert_zygote_used(&warm);
     });

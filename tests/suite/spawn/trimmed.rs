@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Single-threaded hosts: their children use `TrimTable`, so they start with copies of the host's low-numbered
-//! descriptors.
+//! Hosts with one thread. Their children use the strategy `TrimTable`: a child starts with copies
+//! of the host's low-numbered descriptors.
 
 use crate::common;
 use std::fs::File;
@@ -15,13 +15,15 @@ fn null() -> File {
     File::options().read(true).write(true).open("/dev/null").expect("it exists")
 }
 
-/// Spawns, and then replaces the descriptors by which the library passes descriptors. A strategy that needs one opens
-/// it again.
+/// Spawns once, and then replaces the descriptors that the library uses to pass descriptors. A
+/// strategy that needs such a descriptor opens a new one, so the test can tell the strategies
+/// apart.
 fn replace_passing_descriptors(template: &Template) {
     let null = null();
     assert_eq!(code(template.command().stdin(&null).spawn()), Ok(0));
     for number in passing_descriptors() {
-        // SAFETY: the library must give the number up to the application.
+        // SAFETY: dup2 takes integers. The library must leave a number to an application that
+        // reuses it.
         assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
     }
 }
@@ -31,7 +33,7 @@ fn passing_descriptors() -> Vec<i32> {
     Snapshot::take().fds.iter().filter(|(_, fd)| is_one(&fd.target)).map(|(number, _)| *number).collect()
 }
 
-/// With one processor the parent goes on as soon as exec wakes it, before the kernel has closed the child's
+/// On one processor, exec wakes the parent, which goes on before the kernel has closed the child's
 /// descriptors.
 #[test]
 fn a_program_written_before_a_spawn_runs_after_it() {
@@ -65,7 +67,8 @@ fn the_program_gets_its_sources_and_nothing_else() {
             let template = Template::open(program("spawnfd-fds")).expect("a template");
             let null = null();
             replace_passing_descriptors(&Template::open("/bin/true").expect("a template"));
-            // Descriptors without close-on-exec: below, between and above the sources, and at a target of the child.
+            // These descriptors have no close-on-exec. They lie below, between and above the
+            // sources, and at a number that the child uses.
             let foreign: Vec<OwnedFd> =
                 [13, 17, 30, 40, 60, 63, 64, 200].map(|number| inheritable(&null, number)).into();
             let (one, two) = (at_number(&null, 20), at_number(&null, 35));
@@ -84,7 +87,8 @@ fn the_program_gets_its_sources_and_nothing_else() {
             numbers(template.command().stdin(&one));
             let closed = one.as_raw_fd();
             drop(one);
-            // SAFETY: a number that nothing owns, and that this does not close: the command only names it.
+            // SAFETY: no owner has this number. The command only names it, and `ManuallyDrop` does
+            // not close it.
             let gone = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(closed) });
             let refused = template.command().stdin(&*gone).spawn().expect_err("the source is closed");
             assert_eq!((refused.stage(), refused.errno()), (Stage::Stdio(0), Errno::EBADF));
@@ -97,7 +101,7 @@ fn the_program_gets_its_sources_and_nothing_else() {
 
 fn inheritable(file: &File, number: i32) -> OwnedFd {
     let copy = at_number(file, number);
-    // SAFETY: an own descriptor and a flag.
+    // SAFETY: fcntl takes a descriptor of this function, and a flag.
     assert_eq!(unsafe { libc::fcntl(copy.as_raw_fd(), libc::F_SETFD, 0) }, 0);
     copy
 }
@@ -123,7 +127,8 @@ fn with_a_second_thread_trim_table_is_not_used() {
     });
 }
 
-/// A host that later has ten thousand descriptors, or several threads, then has a passing descriptor at a low number.
+/// A passing descriptor is a pidfd or socket by which the library passes descriptors. The host
+/// opens it at a low number, before it has thousands of descriptors or several threads.
 #[test]
 fn the_first_start_opens_a_low_passing_descriptor() {
     isolated!(|| {
@@ -164,7 +169,8 @@ fn a_reused_thread_directory_number_is_left_alone() {
             spawn();
             let first = number().expect("kept since the first spawn");
             let own = File::create_new(directory.path().join("own")).expect("own directory");
-            // SAFETY: the library must give the number up to the application.
+            // SAFETY: dup2 takes integers. The library must leave a number to an application that
+            // reuses it.
             assert_eq!(unsafe { libc::dup2(own.as_raw_fd(), first) }, first);
             for _ in 0..3 {
                 spawn();

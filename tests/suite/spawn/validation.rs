@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Invalid commands: the errno, the order of precedence, and the absence of any child.
+//! Invalid commands: the errno, the order in which errors are reported, and that no child is
+//! created.
 
 use crate::common;
 use std::ffi::OsStr;
@@ -21,7 +22,7 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The error of both spawn and validate.
+/// Asserts that `spawn` and `validate` return the same error, and returns it.
 fn refused(command: &mut Command<'_>) -> Error {
     let by_spawn = command.refused("refused");
     let by_validate = command.validate().expect_err("refused");
@@ -37,7 +38,7 @@ fn change(change: impl for<'a> Fn(&'a mut Command<'static>) -> &'a mut Command<'
     })
 }
 
-/// Invalid actions, which no child may receive.
+/// Returns invalid actions. No child may receive one of them.
 fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
     let null = || File::open("/dev/null").expect("it exists");
     let numbers = [-1, -100, -3, i32::MIN];
@@ -78,7 +79,7 @@ fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
     for value in [1001, -1001, i32::MAX, i32::MIN] {
         all.push(("oom_score_adj", Errno::EINVAL, change(move |c| c.oom_score_adj(value))));
     }
-    // setresuid takes this value as "no change".
+    // setresuid would take this value as "no change".
     all.push(("uid", Errno::EINVAL, change(|c| c.uid(u32::MAX))));
     all.push(("gid", Errno::EINVAL, change(|c| c.gid(u32::MAX))));
     all.push(("groups", Errno::EINVAL, change(|c| c.groups(vec![1; (1 << 16) + 1]))));
@@ -90,7 +91,7 @@ fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
     all.push(("open_at NUL", Errno::EINVAL, change(move |c| c.open_at(null(), nul, OpenHow::READ, 5))));
     all.push(("chdir NUL", Errno::EINVAL, change(move |c| c.chdir(nul))));
     all.push(("chroot NUL", Errno::EINVAL, change(move |c| c.chroot(nul))));
-    // Numbers that no earlier action opens.
+    // No earlier action opens these descriptor numbers.
     all.push(("dup2 of nothing", Errno::EBADF, change(|c| c.dup2(7, 8))));
     all.push(("dup2 of itself", Errno::EBADF, change(|c| c.dup2(7, 7))));
     all
@@ -121,7 +122,7 @@ fn bad_actions_are_refused_by_index() {
     });
 }
 
-/// Invalid attributes and arguments, whatever the actions.
+/// Returns invalid attributes and arguments. They are errors for any list of actions.
 fn bad_attributes() -> Vec<(&'static str, Change)> {
     let nul = OsStr::from_bytes(b"a\0b");
     let allow = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
@@ -201,7 +202,8 @@ fn names_and_paths_are_checked() {
 #[test]
 fn errors_are_reported_in_order_of_precedence() {
     isolated!(|| {
-        // From the lowest precedence to the highest; each error is added to the previous ones.
+        // The errors are added from the lowest precedence to the highest. Each is reported although
+        // the previous ones remain.
         let mut command = Command::new("/bin/true");
         let expect = |command: &mut Command<'static>, stage: Stage, errno: Errno| {
             let error = refused(command);
@@ -232,17 +234,18 @@ fn errors_are_reported_in_order_of_precedence() {
 #[test]
 fn invalid_commands_never_create_a_child() {
     isolated!(|| {
-        // SAFETY: a handler that counts.
+        // SAFETY: the handler only counts its calls.
         unsafe { libc::signal(libc::SIGCHLD, count as *const () as libc::sighandler_t) };
         common::warm_up(Launcher::Clone3);
         let warm = SIGNALS.load(Ordering::Relaxed);
         assert_ne!(warm, 0, "a child that ran a program sends SIGCHLD");
-        // A refused clone shows any attempt to create a child.
+        // The filter refuses every call that creates a child, with an errno that no other call
+        // returns.
         let answers = std::thread::spawn(|| {
             let calls = ["clone", "clone3", "fork", "pidfd_spawn_run"];
             spawnfd_tests::confine::deny(&calls.map(|call| (call, libc::EXDEV))).expect("confined");
             let errno = |error: Error| assert_ne!(error.errno(), Errno::EXDEV, "{error}");
-            // For a thread with filters the library keeps the thread's status file open.
+            // For a thread with filters, the library keeps the thread's status file open.
             Command::new("/bin/true").refused("no clone");
             let before = Snapshot::take();
             let attributes = bad_attributes().into_iter().map(|(_, add)| add);
@@ -300,7 +303,7 @@ fn huge_numbers_fail_in_the_child_by_index() {
 #[test]
 fn an_inherited_variable_without_a_name_is_passed_on() {
     isolated!(|| {
-        // SAFETY: no other thread reads the environment now, and the string is static.
+        // SAFETY: no other thread reads the environment at this time, and the string is static.
         assert_eq!(unsafe { libc::putenv(c"=x=1".as_ptr().cast_mut()) }, 0);
         let env = || Command::new("/usr/bin/env");
         for output in [env().run(), env().env("Y", "2").run(), env().environment(&Env::inherit()).run()] {

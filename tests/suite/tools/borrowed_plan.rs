@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A caller without an allocator, such as posix_spawn in a preloaded library, can lend a plan all its data.
+//! A caller without an allocator, such as posix_spawn in a preloaded library, can lend all its data
+//! to a plan (the description of a child).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::borrow::Cow;
@@ -12,23 +13,23 @@ use spawnfd_child::{
 use spawnfd_sys::{ArgBlock, Calls, CloneOptions, abi, wait_pidfd};
 use spawnfd_tests::isolated;
 
-/// Counts the allocations of each thread.
+/// An allocator that counts the allocations of each thread.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: the system's allocator does the work; counting does not allocate.
+// SAFETY: the system's allocator does the work, and counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's.
+        // SAFETY: the caller of `alloc` keeps the rules that `System.alloc` needs.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller of `dealloc` keeps the rules that `System.dealloc` needs.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -43,7 +44,7 @@ fn a_borrowed_plan_starts_a_program_without_an_allocation() {
         let sh = Identity::of(Calls::NONE, abi::AT_FDCWD, c"/bin/sh").expect("/bin/sh");
         let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"test $PWD = /usr && test $ANSWER = 42".as_ptr(), null()];
         let envp = [c"ANSWER=42".as_ptr(), null()];
-        // SAFETY: the arrays end with NULL, and the strings are constants.
+        // SAFETY: the arrays end with NULL, and their strings are constants.
         let (argv, envp) = unsafe { (ArgBlock::borrowed(&argv), ArgBlock::borrowed(&envp)) };
         let checks = [Check::Same { path: Cow::Borrowed(c"/bin/sh"), identity: sh }];
         let pinned =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The confinement helpers: Docker's profile gives Docker's answers, single refusals work, and other threads are
-//! unaffected.
+//! The helpers that confine a thread. Docker's profile answers as Docker does, the helpers can
+//! refuse a single call, and other threads are unaffected.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ fn in_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T 
     thread::spawn(body).join().expect("the thread's assertions hold")
 }
 
-/// The errno of a raw system call, 0 if it succeeds.
+/// Makes a raw system call. Returns its errno, or 0 if the call succeeds.
 fn errno(number: libc::c_long, arguments: [usize; 3]) -> i32 {
     // SAFETY: the callers pass integers, and null for pointers.
     let result = unsafe { libc::syscall(number, arguments[0], arguments[1], arguments[2]) };
@@ -43,8 +43,8 @@ fn docker_answers_as_docker_does() {
             assert_eq!(errno(libc::SYS_personality, [0xffff_ffff, 0, 0]), 0);
             let no_randomisation = libc::ADDR_NO_RANDOMIZE as usize;
             assert_eq!(errno(libc::SYS_personality, [no_randomisation, 0, 0]), libc::EPERM);
-            // The flags come first on x86-64 and aarch64. With a namespace flag the filter refuses the call before
-            // the kernel checks anything.
+            // On x86-64 and aarch64 the flags are clone's first argument. If they contain a
+            // namespace flag, the filter refuses the call before the kernel checks anything.
             let new_user = (libc::CLONE_NEWUSER | libc::SIGCHLD) as usize;
             assert_eq!(errno(libc::SYS_clone, [new_user, 0, 0]), libc::EPERM);
             assert!(thread::spawn(|| ()).join().is_ok(), "clone without namespaces works");
@@ -76,7 +76,8 @@ fn confinement_stays_with_its_thread() {
             State::of_self()
         });
         let after = State::of_self();
-        // Other tests of this process open descriptors, and start threads and children, at the same time.
+        // Other tests in this process open descriptors and start threads and children at the same
+        // time.
         State::assert_same(&before, &after, &["fds", "threads", "children", "mappings"]);
         assert_eq!(inside.seccomp, Answer::Known("filter".to_owned()));
         let lines = State::diff(&before, &inside, &[]);
@@ -91,7 +92,7 @@ fn single_calls_are_refused() {
             confine::deny(&[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)]).expect("confined");
             assert_eq!(errno(libc::SYS_clone3, [0, 0, 0]), libc::ENOSYS);
             assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::EPERM);
-            // A later refusal takes precedence over an earlier one of the same kind.
+            // If two refusals concern the same call, the later one takes precedence.
             confine::deny(&[("close_range", libc::ENOSYS)]).expect("confined again");
             assert_eq!(errno(libc::SYS_close_range, [1, 0, 0]), libc::ENOSYS);
             assert_eq!(errno(libc::SYS_getpid, [0, 0, 0]), 0);

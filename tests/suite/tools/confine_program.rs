@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program spawnfd-confine: the program that it executes is confined as requested, and otherwise as if started
-//! directly.
+//! The program `spawnfd-confine` executes another program, which is then confined as requested. In
+//! all other respects the program runs as if it had been started directly.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -53,7 +53,7 @@ fn the_program_under_docker_has_dockers_capabilities() {
         for set in ["inheritable", "ambient"] {
             assert_eq!(state.capabilities[set], Answer::Known(vec![]), "{set}");
         }
-        // Docker does not set no_new_privs, and its profile is one filter.
+        // Docker's runtime does not set no_new_privs, and installs its profile as one filter.
         if has(&outside, "effective", "sys_admin") {
             assert_eq!(state.no_new_privs, outside.no_new_privs);
         }
@@ -75,10 +75,10 @@ fn nothing_else_differs_under_docker() {
             "seccomp_filters",
             "capabilities",
             "no_new_privs",
-            // Docker's profile refuses the queries themselves.
+            // Docker's profile refuses the oracle's queries of these two fields.
             "mempolicy",
             "session_keyring",
-            // Before Linux 5.16 a filter also turned CPU mitigations on.
+            // Before Linux 5.16, a seccomp filter also turned on CPU mitigations.
             "speculation",
         ];
         State::assert_same(&oracle(&[]), &oracle(&["--docker"]), &ignored);
@@ -118,7 +118,8 @@ fn ordinary_programs_run_under_docker() {
 #[test]
 fn the_program_gets_the_refusals() {
     isolated!(|| {
-        // The oracle queries its personality, memory policy and priority: a refused query shows as its errno.
+        // The oracle (a program that prints its own state) queries personality, memory policy and
+        // priority. If a query is refused, the oracle prints the errno.
         let state = oracle(&["--deny", "personality=EPERM", "--deny", "getpriority=38"]);
         let refused = |text: &str| serde_json::json!({ "errno": text });
         assert_eq!(serde_json::to_value(&state.personality).expect("JSON"), refused("EPERM"));
@@ -132,7 +133,7 @@ fn the_program_runs_under_the_profile() {
         for profile in ["docker", "podman", "system-service", "flatpak"] {
             for answer in ["", "=kill"] {
                 let profile = format!("{profile}{answer}");
-                // acct(NULL), which all four profiles refuse.
+                // All four profiles refuse acct(NULL), the system call with the number 163.
                 let script = "import ctypes; print(ctypes.CDLL(None, use_errno=True).syscall(163, 0))";
                 let output = run(confined(&["--profile", &profile, "--"]).args(["/usr/bin/python3", "-c", script]));
                 if answer.is_empty() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The test helpers detect leaks, hangs, failures in another process, and skips.
+//! The helpers of the tests detect leaks, hangs, failures in another process, and skipped tests.
 
 use std::fs::File;
 use std::panic::catch_unwind;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{Confined, State, deadline, has_syscall, isolated, require_syscall, scratch, skip};
 
-/// Runs one test of `on_purpose` in a process of its own; returns its status and its whole output.
+/// Runs one test of `on_purpose` in its own process. Returns the exit status, and standard output
+/// with standard error.
 fn run_again(test: &str, variables: &[(&str, &str)]) -> (std::process::ExitStatus, String) {
     let output = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", &format!("helpers::on_purpose::{test}"), "--include-ignored", "--nocapture"])
@@ -33,7 +34,7 @@ fn leaks_are_found() {
         File::create(&temporary).expect("own directory");
         let mut child = Command::new("true").spawn().expect("starts");
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: stores one `siginfo_t`; WNOWAIT leaves the child to be reaped below.
+        // SAFETY: waitid stores one siginfo_t. WNOWAIT leaves the child to the `wait` below.
         unsafe { libc::waitid(libc::P_PID, child.id(), info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || stopped.recv());
@@ -61,7 +62,7 @@ fn a_changed_descriptor_is_found() {
         let file = File::open("/dev/null").expect("it exists");
         let before = Snapshot::take();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
-        // SAFETY: own descriptor; FD_CLOEXEC is cleared.
+        // SAFETY: fcntl takes a descriptor of this test, and clears FD_CLOEXEC.
         unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
         let lines = Snapshot::diff(&before, &Snapshot::take());
         assert!(lines.len() == 1 && lines[0].starts_with("fd 3 changed: "), "{lines:?}");
@@ -79,11 +80,11 @@ fn an_isolated_test_has_a_clean_process() {
     });
 }
 
-/// Tests that fail, hang or skip on purpose. The tests below run them one at a time.
+/// Tests that fail, hang or skip on purpose. The tests after this module run them, one at a time.
 mod on_purpose {
     use super::*;
 
-    /// The argument of `sleep`, by which the caller recognises its process.
+    /// Returns the argument of `sleep`, by which the caller of the test finds the process.
     fn seconds() -> String {
         std::env::var("SECONDS").unwrap_or_else(|_| "100000".to_owned())
     }
@@ -101,7 +102,7 @@ mod on_purpose {
     #[ignore = "hangs on purpose"]
     fn hangs() {
         isolated!(limit: Duration::from_secs(1), || {
-            // In a session of its own, with the test's output open.
+            // The process runs in its own session and keeps the test's output open.
             Command::new("setsid").args(["sleep", &seconds()]).spawn().and_then(|mut child| child.wait()).ok();
         });
     }
@@ -120,7 +121,7 @@ mod on_purpose {
         isolated!(|| {
             let state = State::of_self();
             let ignored = state.dispositions.iter().filter(|(_, how)| how.known().is_some_and(|how| how == "ignore"));
-            // The Rust runtime of the test's own process ignores SIGPIPE.
+            // The Rust runtime of this process ignores SIGPIPE.
             assert_eq!(ignored.map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["SIGPIPE"]);
             assert_eq!(state.signal_mask.known(), Some(&Vec::new()));
         });
@@ -145,7 +146,7 @@ mod on_purpose {
     }
 }
 
-/// Whether a process with these arguments exists.
+/// Returns whether a process with these arguments exists.
 fn runs(arguments: &str) -> bool {
     let is_it = |entry: std::fs::DirEntry| {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -188,7 +189,7 @@ fn a_process_left_behind_is_killed_and_named() {
 #[test]
 fn ignored_and_blocked_signals_are_not_inherited() {
     let test = std::env::current_exe().expect("this test");
-    // As nohup, and shells without job control, start their commands.
+    // nohup, and shells without job control, start their commands with such ignored signals.
     let output = Command::new("env")
         .args(["--ignore-signal=HUP,INT,QUIT", "--block-signal=TERM,USR1"])
         .arg(test)

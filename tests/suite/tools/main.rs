@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tools of the tests themselves: the state oracle, confinement, seccomp profiles, isolation, leak snapshots; and
-//! a check of the child's object code.
+//! Tests of the test tools: the oracle (a program that prints its own state), confinement, seccomp
+//! profiles, isolation, leak snapshots. Also a check of the child's object code.
 
 mod borrowed_plan;
 mod confine;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The code between clone and exec cannot panic: the object code of its crate refers to nothing in core::panicking,
-//! in an allocator or in std.
+//! The code between clone and exec cannot panic. The test checks that its object code refers to
+//! nothing in core::panicking, in an allocator or in std.
 
 use std::path::Path;
 use std::process::Command;
 
 use spawnfd_tests::{isolated, scratch, skip};
 
-/// Names that the object code must not refer to. `panic_cannot_unwind` is not in the list: it guards `extern "C"`
-/// functions, and only a panic elsewhere could reach it.
+/// Names that the object code must not refer to. `panic_cannot_unwind` is not in the list: an
+/// `extern "C"` function may refer to it, but only another panic could reach it.
 const BAD: [&str; 11] = [
     "drop_in_place",
     "panicking::panic_fmt",
@@ -23,7 +23,7 @@ const BAD: [&str; 11] = [
     "std::",
 ];
 
-/// Modules of spawnfd-sys that run in a child.
+/// Functions and modules of spawnfd-sys that run in a child.
 const SYS: [&str; 4] = ["spawnfd_sys::call::", "spawnfd_sys::arch::", "receive_descriptors", "clone_child"];
 
 #[test]
@@ -47,7 +47,8 @@ fn the_childs_code_cannot_panic() {
             for line in text.lines() {
                 if let Some(name) = line.strip_suffix(">:").and_then(|line| line.split_once('<')) {
                     function = name.1.to_owned();
-                    // The parent's code that frees a plan is in the same object, and is exempt.
+                    // Functions that free a plan run in the parent and are in the same object. The
+                    // test leaves them out.
                     of_child = parts.iter().any(|part| function.contains(part)) && !function.contains("drop_in_place");
                     seen += usize::from(of_child);
                 } else if line.contains("R_X86_64") && of_child {
@@ -63,7 +64,8 @@ fn the_childs_code_cannot_panic() {
     });
 }
 
-/// The object code of a crate in release mode, with relocations and demangled names.
+/// Returns the object code of a crate in release mode, with relocations and demangled names.
+/// Returns `None` if cargo or objdump fails.
 fn disassembly(package: &str) -> Option<String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -71,7 +73,7 @@ fn disassembly(package: &str) -> Option<String> {
     let built = Command::new(cargo)
         .current_dir(workspace)
         .args(["rustc", "--release", "--offline", "-p", package, "--lib"])
-        // As one codegen unit, without link-time optimisation.
+        // One codegen unit, without link-time optimisation, puts all functions into one object.
         .args(["--config", "profile.release.lto='off'", "--", "--emit=obj", "-Ccodegen-units=1", "-Clto=off"])
         .env("CARGO_TARGET_DIR", target.path())
         .env_remove("RUSTFLAGS")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The oracle shows everything that a process inherited, and nothing that the oracle itself causes.
+//! The oracle is a program that prints the state of its process. It shows everything that it
+//! inherited, and nothing that it causes itself.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,10 +11,11 @@ use std::process::{Command, Output, Stdio};
 
 use spawnfd_tests::{Answer, State, copy_of_program, isolated, program, require_root, scratch};
 
-/// Fields that differ because each run has its own pipes.
+/// Fields that differ between any two runs, because each run has its own pipes.
 const PIPES: &[&str] = &["pid", "mappings", "fds.1.inode", "fds.1.target", "fds.2.inode", "fds.2.target"];
 
-/// A number that no other descriptor of this process has, not even one of std's between fork and exec.
+/// A number that no other descriptor of this process has, not even a descriptor that std opens
+/// between fork and exec.
 const HIGH: i32 = 900;
 
 fn oracle() -> Command {
@@ -22,10 +24,10 @@ fn oracle() -> Command {
     command
 }
 
-/// Runs `change` in the child, between fork and exec.
+/// Returns a command for the oracle whose child calls `change` between fork and exec.
 fn changed(change: impl Fn() + Send + Sync + 'static) -> Command {
     let mut command = oracle();
-    // SAFETY: the closures of this file make plain system calls, which are allowed after fork.
+    // SAFETY: the closures in this file make plain system calls, which are allowed after fork.
     unsafe {
         command.pre_exec(move || {
             change();
@@ -45,14 +47,14 @@ fn state(command: &mut Command) -> State {
     State::from_json(&output(command).stdout)
 }
 
-/// The descriptors of a state, without those that the process that runs the tests has left open.
+/// Returns the descriptor numbers in a state, except those that the test runner has left open.
 fn numbers(state: &State) -> Vec<i32> {
     let own = State::of_self().fds;
     let left_open = |fd: &i32| *fd > 2 && own.get(fd).is_some_and(|own| !own.cloexec);
     state.fds.keys().copied().filter(|fd| !left_open(fd)).collect()
 }
 
-/// The lines in which `b` differs from an unchanged run.
+/// Returns the lines in which the state of `b` differs from an unchanged run.
 fn differences(b: &mut Command) -> Vec<String> {
     State::diff(&state(&mut changed(|| {})), &state(b), PIPES)
 }
@@ -67,7 +69,7 @@ fn two_runs_are_the_same() {
 #[test]
 fn fork_and_posix_spawn_are_the_same() {
     isolated!(|| {
-        // Because of the pre_exec closure, std forks.
+        // The pre_exec closure makes std fork.
         let ignoring = [PIPES, State::POSIX_SPAWN_LEAVES].concat();
         State::assert_same(&state(&mut oracle()), &state(&mut changed(|| {})), &ignoring);
     });
@@ -123,7 +125,7 @@ fn umask_nice_and_limits_are_seen() {
     isolated!(|| {
         let lines = differences(&mut changed(|| {
             let limit = libc::rlimit { rlim_cur: 111, rlim_max: 222 };
-            // SAFETY: plain system calls with valid arguments.
+            // SAFETY: the system calls get valid arguments, and change only the forked child.
             unsafe {
                 libc::umask(0o077);
                 libc::nice(5);
@@ -142,7 +144,7 @@ fn umask_nice_and_limits_are_seen() {
 fn mask_dispositions_and_pending_signals_are_seen() {
     isolated!(|| {
         let state = state(&mut changed(|| {
-            // SAFETY: sets are initialised before use; the raised signal is blocked.
+            // SAFETY: the calls read initialised sets, and the raised signal is blocked.
             unsafe {
                 let mut set = std::mem::zeroed();
                 libc::sigemptyset(&raw mut set);
@@ -161,7 +163,8 @@ fn mask_dispositions_and_pending_signals_are_seen() {
         assert_eq!(state.signal_mask, Answer::Known(vec!["SIGUSR1".to_owned(), "SIG64".to_owned()]));
         assert_eq!(state.pending, Answer::Known(vec!["SIGUSR1".to_owned()]));
         assert_eq!(state.pending_to_thread, Answer::Known(vec![]));
-        // SIG32 and SIG33: see State::POSIX_SPAWN_LEAVES; an ancestor may have been started by posix_spawn.
+        // An ancestor that was started by posix_spawn may leave SIG32 and SIG33 ignored: see
+        // State::POSIX_SPAWN_LEAVES.
         let ignored: Vec<&str> = state
             .dispositions
             .iter()
@@ -177,7 +180,8 @@ fn mask_dispositions_and_pending_signals_are_seen() {
 #[test]
 fn sigpipe_stays_default() {
     isolated!(|| {
-        // std sets SIGPIPE to default for its children. std's runtime would ignore it in the oracle.
+        // std sets SIGPIPE to default in its children. The oracle does not run std's startup code,
+        // which would ignore the signal.
         assert_eq!(state(&mut oracle()).dispositions["SIGPIPE"], Answer::Known("default".to_owned()));
     });
 }
@@ -186,7 +190,8 @@ fn sigpipe_stays_default() {
 fn closed_standard_descriptors_stay_closed() {
     isolated!(|| {
         let state = state(&mut changed(|| {
-            // SAFETY: the child's own descriptors, just before exec.
+            // SAFETY: close takes an integer. The descriptors belong to the forked child, just
+            // before exec.
             unsafe {
                 libc::close(0);
                 libc::close(2);
@@ -205,7 +210,7 @@ fn inherited_files_are_seen_with_flags_and_offset() {
         file.write_all(b"twelve bytes").and_then(|()| file.seek(SeekFrom::Start(7)).map(drop)).expect("own file");
         let fd = file.as_raw_fd();
         let state = state(&mut changed(move || {
-            // SAFETY: descriptor numbers only; `file` lives until the child has run.
+            // SAFETY: dup2 takes integers, and `file` lives until the child has run.
             unsafe { libc::dup2(fd, HIGH) };
         }));
         let seen = &state.fds[&HIGH];
@@ -223,7 +228,7 @@ fn place_session_and_timers_are_seen() {
         let mut command = changed(|| {
             let tick = libc::timeval { tv_sec: 1000, tv_usec: 0 };
             let timer = libc::itimerval { it_interval: tick, it_value: tick };
-            // SAFETY: plain system calls with valid arguments.
+            // SAFETY: the system calls get valid arguments, and change only the forked child.
             unsafe {
                 libc::setsid();
                 libc::syscall(libc::SYS_setitimer, libc::ITIMER_REAL, &raw const timer, 0);
@@ -248,7 +253,7 @@ fn scheduling_is_seen() {
     isolated!(|| {
         let lines = differences(&mut changed(|| {
             let parameters = libc::sched_param { sched_priority: 0 };
-            // SAFETY: plain system calls; the CPU set is initialised.
+            // SAFETY: the system calls get valid arguments, and the CPU set is initialised.
             unsafe {
                 libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters);
                 let mut cpus: libc::cpu_set_t = std::mem::zeroed();
@@ -302,7 +307,7 @@ fn fields_can_be_selected_and_sent_to_a_descriptor() {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let fd = writer.as_raw_fd();
         let mut command = changed(move || {
-            // SAFETY: descriptor numbers only; `writer` lives until the child has run.
+            // SAFETY: dup2 takes integers, and `writer` lives until the child has run.
             unsafe { libc::dup2(fd, HIGH) };
         });
         let status = command.args(["--to", &HIGH.to_string(), "--fields", "umask"]).stdout(Stdio::null()).status();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each seccomp profile allows and refuses the calls of its original, by the errno or by SIGSYS.
+//! Each seccomp profile allows and refuses the same calls as its original. A refusal is an errno or
+//! SIGSYS.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
@@ -10,16 +11,17 @@ use spawnfd_tests::{copy, isolated};
 
 const ANSWERS: [Answer; 2] = [Answer::Errno, Answer::Kill];
 
-/// An invalid descriptor, flag or number.
+/// A value that is invalid as a descriptor, as flags and as a number.
 const BAD: usize = usize::MAX;
 
-/// A call that no kernel has.
+/// The number of a system call that no kernel has.
 const NEWER: c_long = 500;
 
-/// A call's number, and arguments with which it fails or changes only the calling process.
+/// The number of a system call, and its arguments. With them the call fails, or changes only the
+/// calling process.
 type Call = (c_long, [usize; 5]);
 
-/// Calls that reach the kernel under every profile.
+/// Calls that every profile lets through to the kernel.
 const ORDINARY: [Call; 14] = [
     (SYS_getpid, [0; 5]),
     (SYS_capget, [0; 5]),
@@ -47,19 +49,20 @@ const fn family(number: c_int) -> [usize; 5] {
     [number as usize, SOCK_STREAM as usize, 0, 0, 0]
 }
 
-/// The wait status of a child that confines itself, makes the call, and exits with its errno, or 0.
+/// Forks a child that confines itself, makes the call, and exits with the call's errno, or 0.
+/// Returns the child's wait status.
 fn status_of(confinement: Option<(Profile, Answer)>, (number, arguments): Call) -> ExitStatus {
     let child = copy::fork(|| {
-        // SAFETY: an integer; SIGSYS must not dump core.
+        // SAFETY: prctl takes integers. A process that is not dumpable dumps no core on SIGSYS.
         assert_eq!(unsafe { prctl(PR_SET_DUMPABLE, 0) }, 0);
         if let Some((profile, answer)) = confinement {
             profile.install(answer).expect("installed");
         }
         let [a, b, c, d, e] = arguments;
-        // SAFETY: no argument is a valid pointer; each call fails, or changes this child only.
+        // SAFETY: no argument is a valid pointer. Each call fails, or changes only this child.
         let result = unsafe { syscall(number, a, b, c, d, e) };
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(255);
-        // SAFETY: ends the child.
+        // SAFETY: _exit ends the child without running destructors.
         unsafe { _exit(if result == -1 { errno } else { 0 }) };
     });
     wait_for(child)
@@ -67,12 +70,13 @@ fn status_of(confinement: Option<(Profile, Answer)>, (number, arguments): Call) 
 
 fn wait_for(child: i32) -> ExitStatus {
     let mut status = 0;
-    // SAFETY: stores an int; the child is this test's own.
+    // SAFETY: waitpid stores an int, and the child belongs to this test.
     while unsafe { waitpid(child, &raw mut status, 0) } != child {}
     ExitStatus::from_raw(status)
 }
 
-/// Checks that allowed calls have the kernel's result as without the profile, and the others the filter's result.
+/// Checks that the kernel answers allowed calls as without a profile, and that the filter answers
+/// the other calls.
 fn check(profile: Profile, allowed: &[Call], refused: &[(Call, c_int)], unknown: &[Call]) {
     for &call in ORDINARY.iter().chain(allowed) {
         let expected = status_of(None, call);
@@ -174,7 +178,7 @@ fn system_service_profile_answers_as_systemd_does() {
             ((SYS_pivot_root, [0; 5]), EPERM),
             ((SYS_ptrace, [BAD, 0, 0, 0, 0]), EPERM),
         ];
-        // 467: open_tree_attr.
+        // 467 is open_tree_attr, which is newer than the profile.
         check(Profile::SystemService, &allowed, &refused, &[(467, [BAD, 0, 0, 0, 0]), (NEWER, [0; 5])]);
     });
 }
@@ -237,7 +241,7 @@ fn install_sets_no_new_privs() {
         for profile in Profile::ALL {
             let child = copy::fork(|| {
                 profile.install(Answer::Kill).expect("installed");
-                // SAFETY: a query.
+                // SAFETY: prctl takes integers and changes nothing.
                 assert_eq!(unsafe { prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) }, 1);
             });
             copy::wait_for(child);

@@ -22,7 +22,7 @@ every_tier! {
             sh.wait();
             assert_eq!(sh.survivors(), [sleep]);
             sh.tree.detach();
-            // Another tree keeps the guard running.
+            // Because this other tree exists, the guard goes on running.
             let other = start(want, "sleep 1000");
             tell(sleep);
             tell(other.child.id() as i32);
@@ -155,7 +155,7 @@ every_tier! {
         drop(sh);
         wait_until("the guard has ended and is reaped", || !std::path::Path::new(&format!("/proc/{guard}")).exists());
         wait_until("the guard's thread has ended", || fs::read_dir("/proc/self/task").expect("/proc").count() == 2);
-        // The next tree has a new guard.
+        // The next tree gets a new guard.
         let mut sh = start(want, "sleep 1000");
         assert_ne!(own_guard(), guard);
         assert!(sh.tree.kill(PATIENCE));
@@ -342,7 +342,8 @@ fn reused_guard_descriptors_are_left_alone() {
             are.for_each(|target| assert!(target.ends_with("status"), "{target:?}"));
         };
         put();
-        // poll reports the file as readable, as it would the pidfd of an ended guard. The library must not be misled.
+        // poll reports the file as readable, as it reports the pidfd of an ended guard. The library
+        // must not take the file for that pidfd.
         let second = start(Want::Guard, "exec sleep 1000");
         assert_eq!(own_guard(), guard);
         stays();
@@ -382,7 +383,7 @@ fn the_guard_inherits_nothing_from_its_host() {
         assert!(is_alive(guard) && state(guard) != 'T');
         let link = |path: &str| fs::read_link(format!("/proc/{guard}/{path}"));
         let Ok(first) = link("fd/0") else {
-            // The guard is not dumpable: its own user cannot inspect or trace it.
+            // The guard is not dumpable, so its own user cannot inspect or trace it.
             assert!(link("exe").is_err());
             return;
         };

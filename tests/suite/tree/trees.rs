@@ -175,7 +175,7 @@ every_tier! {
 /// perl(1), because a shell would reap the child.
 const LEAVES_A_ZOMBIE: &str = r#"exec perl -e '$| = 1; my $p = fork; exit unless $p; print "$p\n"; sleep 1000'"#;
 
-/// Whether a process exists, running or not yet reaped.
+/// Returns whether a process exists, running or not yet reaped.
 fn exists(pid: i32) -> bool {
     fs::exists(format!("/proc/{pid}")).expect("/proc")
 }
@@ -226,7 +226,7 @@ fn frozen_cgroup() -> Option<(Tree, PathBuf)> {
     Some((tree, dir))
 }
 
-/// A command that does not wait for exec, if the library can start it in this way.
+/// Returns a command that does not wait for exec, if the library can start it in this way.
 fn detached() -> Command<'static> {
     let mut command = Command::new("true");
     command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).wait_for_exec(false);
@@ -238,7 +238,7 @@ fn detached() -> Command<'static> {
 #[test]
 fn a_start_into_a_trees_cgroup_waits_for_exec() {
     isolated!(|| {
-        // The first start shows which features work here.
+        // At the first start, the library learns which features work here.
         assert!(detached().spawn().expect("starts").wait().expect("own child").success());
         let Some((mut tree, dir)) = frozen_cgroup() else { return };
         let thawed = spawnfd_tests::scratch();
@@ -372,7 +372,8 @@ fn the_proc_of_another_namespace_is_ignored() {
 #[test]
 fn another_child_of_the_owner_is_spared() {
     isolated!(|| {
-        // As in a shell's pipeline: the owner puts another child into the program's process group.
+        // The owner puts another child into the program's process group, as a shell does in a
+        // pipeline.
         let mut sh = start_command(Want::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!; wait"]).process_group(0);
         });
@@ -499,7 +500,7 @@ fn a_session_that_the_owner_has_left_is_spared() {
             assert!(is_alive(bystander));
             kill(bystander, libc::SIGKILL);
         });
-        // In this case the library searches the tree only after the program has ended.
+        // Here the library searches the tree only after the program has ended.
         in_shared_session(|| {
             let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
             let mut command = Command::new("/bin/sh");

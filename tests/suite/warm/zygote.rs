@@ -263,7 +263,7 @@ fn kill(pid: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
 
-/// The pids of the parked processes. The list leaves out an ended child that shows which clone call created them.
+/// Returns the pids of the parked processes. Other children of this process are left out.
 fn parked() -> Vec<i32> {
     let waits =
         |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "spawnfd-zygote\n");
@@ -276,7 +276,7 @@ fn killed_parked_processes_are_replaced() {
         for (mode, started) in BOTH {
             let warm = any(mode, 2);
             let killed = parked();
-            // In Fork mode the zygote counts too.
+            // In Fork mode the zygote is one more parked process.
             let all = if mode == Mode::Fork { 3 } else { 2 };
             assert_eq!(killed.len(), all);
             killed.iter().for_each(|&pid| kill(pid, libc::SIGKILL));
@@ -379,7 +379,7 @@ fn parked_processes_hold_no_descriptor_of_the_host() {
             }
             let look = || {
                 for pid in parked() {
-                    // Since the list was made, the process may have executed a program and ended.
+                    // After the list was made, the process may have executed a program and ended.
                     let Ok(all) = open(pid) else { continue };
                     let all: Vec<_> = all.flatten().flat_map(|entry| fs::read_link(entry.path())).collect();
                     assert!(all.len() <= 8 && !all.iter().any(|target| target == Path::new("/etc/passwd")), "{all:?}");

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Prints all state that a program can read, and that is the same in two cold runs.
+# This program prints all state that a program can read and that is the same in two cold runs.
 STATE = r"""
 const fs = require('fs'), os = require('os'), v8 = require('v8');
 const read = (path) => fs.readFileSync(path, 'utf8');
@@ -34,7 +34,7 @@ const files = () => fs.readdirSync('/proc/self/fd').map((n) => {
       /flags:\s*(\d+)/.exec(read('/proc/self/fdinfo/' + n))[1]];
   } catch { return [n]; }
 });
-// Repeats while a thread of V8 returns memory: malloc opens a file for that.
+// When a thread of V8 returns memory, malloc opens a file. The loop waits until that file is closed.
 let open = files();
 while (open.some((file) => file[1] === '/proc/sys/vm/overcommit_memory')) open = files();
 show('files', open);
@@ -44,8 +44,8 @@ show('limits', read('/proc/self/limits'));
 show('status', read('/proc/self/status').split('\n').filter((l) =>
   /^(Name|Umask|Sig(?!Q)|Shd|Cap|NoNew|Seccomp|Cpus_allowed:|NSpid|FDSize|THP|Dumpable)/.test(l)
   && !/^(NSpid)/.test(l)));
-// Without the count, since V8 may just have started or ended a thread. Without threads that libc is just starting, with all
-// signals blocked.
+// The list leaves out the number of threads, because V8 may just have started or ended one. It also leaves out threads
+// that libc is just starting, which block all signals.
 const threads = fs.readdirSync('/proc/self/task').flatMap((t) => {
   let status;
   // A thread of V8 may have ended since the directory was listed.
@@ -203,12 +203,12 @@ class Case:
     argv: Sequence[str]
     files: Mapping[str, str] = field(default_factory=dict)
     data: bytes = b""
-    # Additions to the environment of all cases.
+    # These variables are added to the environment that all cases have.
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def flags(self) -> list[str]:
-        """The flags of a process parked for this case."""
+        """The flags that a process must be parked with for this case."""
         flags: list[str] = []
         for word in self.argv[1:]:
             if not word.startswith("-") or word == "-":

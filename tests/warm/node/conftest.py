@@ -23,7 +23,7 @@ def machine() -> str:
 
 
 def fetch(version: str) -> str:
-    """The executable of a version, from the cache or the npm registry."""
+    """Returns the executable of a version of Node.js, from the cache or the npm registry."""
     target = CACHE / version / "bin" / "node"
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / f"{version}.lock", "w") as lock:
@@ -70,7 +70,7 @@ def node(request: pytest.FixtureRequest) -> str:
         [found, "-p", "process.version"], capture_output=True, text=True
     )
     old = not said or int(said.stdout.lstrip("v").partition(".")[0]) < int(VERSIONS[0])
-    # Debian's Node.js may be too old.
+    # The installed Node.js may be too old, for example Debian's.
     return fetch(VERSIONS[0]) if old else os.path.realpath(found)
 
 

@@ -14,7 +14,7 @@ from protocol import Kind, Mode
 
 
 class Parked(owner.Parked):
-    """A parked Node.js. `name`: argv[0]."""
+    """A parked Node.js. `name` is its argv[0]."""
 
     def __init__(
         self,
@@ -30,7 +30,10 @@ class Parked(owner.Parked):
 
 
 def pipes() -> tuple[list[int], int, list[int]]:
-    """The child's descriptors 0, 1, 2; the end to write to; the ends to read."""
+    """Creates three pipes.
+
+    Returns the child's descriptors 0, 1 and 2, the end to write to, and the ends to read.
+    """
     (in_read, in_write), (out_read, out_write), (err_read, err_write) = (
         os.pipe() for _ in range(3)
     )
@@ -38,7 +41,7 @@ def pipes() -> tuple[list[int], int, list[int]]:
 
 
 def finish(pid: int, writer: int | None, readers: Sequence[int], data: bytes) -> Result:
-    """Writes a program's input, reads its output, closes the pipes, and reaps it."""
+    """Writes a program's input, reads its output, closes the pipes, and reaps the program."""
     try:
         return collect(pid, dict(zip((1, 2), readers, strict=True)), writer=writer, data=data)
     finally:
@@ -60,7 +63,7 @@ def run_cold(
         stderr=stdio[2],
         umask=0o22,
     )
-    # Popen must not reap the process: `finish` does.
+    # `finish` reaps the process, so Popen must not.
     started.returncode = 0
     for fd in stdio:
         os.close(fd)

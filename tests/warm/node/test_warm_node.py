@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A parked Node.js has the same outcomes as one started cold."""
+"""A program in a parked Node.js has the same outcome as in a Node.js that is started cold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(case: Case, directory: Path) -> None:
 
 
 def text(output: bytes) -> str:
-    """The output, without values that differ in each run."""
+    """Returns the output, without values that differ in each run."""
     known = output.decode(errors="replace")
     known = re.sub(r"\(node:\d+\)", "(node:PID)", known)
     return re.sub(r"duration_ms:? [\d.]+", "duration_ms N", known)
@@ -53,7 +53,10 @@ def assert_same(cold: Result, warm: Result, in_order: bool = True) -> None:
 
 @pytest.fixture(scope="session")
 def forking(node: str, shim: Path) -> Iterator[Callable[..., Parked]]:
-    """Parked Node.js processes that fork, by flags, environment and name. All tests share them."""
+    """Returns a parked Node.js that forks, for these flags, environment and name.
+
+    All tests share them.
+    """
     kept: dict[tuple[object, ...], Parked] = {}
 
     def get(
@@ -70,20 +73,23 @@ def forking(node: str, shim: Path) -> Iterator[Callable[..., Parked]]:
 
 
 def reads_stdin(case: Case) -> bool:
-    """Whether the case has neither code nor a script."""
+    """Returns whether the case reads its program from stdin: it has neither code nor a script."""
     is_code = case.flags and case.flags[-1] in ("-e", "--eval", "-p", "--print", "-pe")
     return not is_code and case.argv[len(case.flags) + 1 :][:1] in ([], ["-"])
 
 
 def as_script(case: Case) -> Case:
-    """The case with the code from stdin in a script."""
+    """Returns the case with the code from stdin put in a script."""
     first = len(case.flags) + 1
     argv = [*case.argv[:first], "stdin.js", *case.argv[first + 1 :]]
     return replace(case, argv=argv, files={**case.files, "stdin.js": case.data.decode()})
 
 
 def without_known_differences(ran: Result) -> list[str]:
-    """Leaves out descriptor numbers, the order of modules, and threads: see docs/warm-differences.md."""
+    """Returns the output without the differences that docs/warm-differences.md lists.
+
+    These are descriptor numbers, the order of modules, and threads.
+    """
     out = re.sub(r"^files \[.*?^next \d+$", "", text(ran.stdout), flags=re.M | re.S)
     out = re.sub(r"'moduleLoadList',\s*\[.*?\]", "", out, flags=re.S)
     out = re.sub(r"^threads \[.*?\]$", "", out, flags=re.M | re.S)
@@ -106,14 +112,15 @@ def parks_early(case: Case) -> bool:
 def compare(
     park: Callable[..., Parked], case: Case, node: str, directory: Path
 ) -> tuple[Result, Result]:
-    """The results of a case, cold and warm.
+    """Returns the results of a case, cold and warm.
 
-    If the parked process refuses the case, compares the most similar case that it accepts.
+    If the parked process refuses the case, the function uses the most similar case that the process
+    accepts.
     """
     env = {**ENVIRONMENT, **case.env}
     parked = park(case.flags)
     if set(case.env) & set(parked.variables):
-        # The library starts such a program cold.
+        # The library starts a program with such variables cold.
         if not parked.forks:
             parked.discard()
         parked = park(case.flags, env)
@@ -126,7 +133,7 @@ def compare(
     if not parks_early(case) and reads_stdin(case):
         with pytest.raises(Refused):
             parked.become(case.argv, env, str(directory), [], refuses=True)
-        # The parked process waits for another request.
+        # The parked process has refused, and waits for another request.
         case = as_script(case)
     write(case, directory)
     cold = run_cold(node, case.argv, env, str(directory), case.data)
@@ -187,7 +194,7 @@ def test_fork_has_its_own_pid(forking: Callable[..., Parked]) -> None:
     assert finish(pid, writer, readers, b"").stdout == f"{pid},{pid},{os.getpid()}\n".encode()
 
 
-# Uses V8's threads for garbage collection and compilation, and libuv's thread pool.
+# This program uses V8's threads for garbage collection and compilation, and libuv's thread pool.
 BUSY = """
 const all = []; let sum = 0;
 for (let i = 0; i < 3e6; i++) {
@@ -225,13 +232,13 @@ def test_threads_are_created_on_demand(node: str, shim: Path, mode: str) -> None
     before, compiled, after = warm.stdout.split()
     assert compiled == b"true"
     assert after == cold.stdout.split()[2]
-    # V8 may already have needed its threads.
+    # V8 may have needed its threads already.
     assert before in (b"1", after)
 
 
 @pytest.mark.parametrize("mode", ["r", "f"])
 def test_standard_streams_are_created_by_the_program(node: str, shim: Path, mode: str) -> None:
-    """Preparation writes to the console while other descriptors are open."""
+    """While Node.js prepares to park, it writes to the console with other descriptors open."""
     code = (
         "console.log([process.stdin, process.stdout, process.stderr]"
         ".map((stream) => [stream.constructor.name, stream._type, stream.fd]))"
@@ -255,7 +262,7 @@ def test_sigusr1_opens_the_inspector(node: str, shim: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["r", "f"])
 def test_exit_waits_for_pending_work(node: str, shim: Path, mode: str) -> None:
-    """A process that has used the thread pool must not skip pending callbacks."""
+    """A process that has used the thread pool still runs its pending callbacks at exit."""
     code = (
         "const { readFile } = require('fs');"
         "process.on('exit', (code) => console.log('exit', code));"
@@ -279,7 +286,7 @@ def test_concurrent_forks(node: str, shim: Path) -> None:
         )
         for fd in stdio:
             os.close(fd)
-    # The forking process ends first.
+    # The process that forked the programs ends first.
     parked.discard()
     for pid, writer, readers in running:
         ran = finish(pid, writer, readers, b"")
@@ -312,7 +319,7 @@ def test_signals_reach_one_fork_only(forking: Callable[..., Parked]) -> None:
 def test_time_before_a_fork_does_not_count(node: str, shim: Path) -> None:
     begun = time.monotonic()
     parked = Parked(node, shim, ["-p"], ENVIRONMENT, "f")
-    # Longer than the preparation of Node.js took.
+    # This wait is longer than the preparation of Node.js took.
     waited = 1 + time.monotonic() - begun
     time.sleep(waited)
     before = time.time()
@@ -328,7 +335,8 @@ def test_time_before_a_fork_does_not_count(node: str, shim: Path) -> None:
     )
     parked.discard()
     origin, now, uptime = map(float, ran.stdout.split())
-    # The apparent start is the time of the fork minus the time that preparation took.
+    # For the program, Node.js seems to have started at the time of the fork, minus the time of
+    # preparation.
     assert origin > before - waited + 0.1
     assert now < (waited - 0.1 + time.time() - before) * 1000
     assert uptime < waited - 0.1 + time.time() - before
@@ -354,12 +362,13 @@ def test_time_spent_parked_does_not_count(node: str, shim: Path) -> None:
     begun = time.monotonic()
     parked = Parked(node, shim, ["-p"], ENVIRONMENT)
     began = time.monotonic()
-    # Longer than the preparation took: the apparent start is that much before the first use.
+    # This wait is longer than the preparation took. The apparent start of Node.js is the first use,
+    # minus the time of preparation.
     time.sleep(1 + began - begun)
     code = "[performance.now() / 1000, process.uptime(), performance.nodeTiming.nodeStart / 1000]"
     now = "Number(process.hrtime.bigint()) / 1e9"
     ran = become(parked, ["node", "-p", f"{code}.map((n) => {now} - n).join(' ')"])
-    # The apparent start by each clock, as CLOCK_MONOTONIC.
+    # Each number is the apparent start of Node.js by one clock, converted to CLOCK_MONOTONIC.
     for start in ran.stdout.split():
         assert float(start) >= began + 0.9
 
@@ -477,7 +486,10 @@ def test_other_program_is_not_parked_as_node(shim: Path) -> None:
 
 
 def test_signals_and_limits_of_the_request(node: str, shim: Path, tmp_path: Path) -> None:
-    """Node.js resets the dispositions of signals below 32, and raises RLIMIT_NOFILE."""
+    """Node.js resets the dispositions of signals below 32, and raises RLIMIT_NOFILE.
+
+    A parked one must do both for the program.
+    """
     code = (
         "const read = (name) => require('fs').readFileSync('/proc/self/' + name, 'utf8');"
         "console.log(read('status').match(/^Sig[^Q].*/mg), read('limits'))"
@@ -575,7 +587,7 @@ def test_terminal_modes_are_restored(node: str, shim: Path, how: str) -> None:
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_closed_standard_descriptors(node: str, shim: Path, closed: int, tmp_path: Path) -> None:
-    """Node.js opens /dev/null in place of a closed stream. A parked one already has it open."""
+    """Node.js opens /dev/null in place of a closed stream. A parked Node.js already has it open."""
     code = (
         f"require('fs').writeFileSync('out', require('fs').readlinkSync('/proc/self/fd/{closed}'))"
     )

@@ -17,12 +17,12 @@ import owner
 from owner import Result, collect
 from protocol import Kind, Mode
 
-DIRECTORY = b"/"  # as stdin of a Call: a descriptor of this directory
+DIRECTORY = b"/"  # as `Call.stdin`: stdin is a descriptor of this directory
 
 
 @dataclass
 class Call:
-    """One program to start. stdout and stderr: "pipe", "file" (stdout only), or None: closed."""
+    """One program to start. stdout and stderr: "pipe", "file" (only stdout), or None if closed."""
 
     argv: list[str | bytes]
     env: dict[str, str] = field(default_factory=dict)
@@ -32,13 +32,13 @@ class Call:
     stderr: str | None = "pipe"
     tty: bool = False
     ignored: tuple[int, ...] = ()
-    interrupt: bool = False  # send SIGINT after its first line
+    interrupt: bool = False  # the test sends SIGINT after the first line of output
 
 
 def finish(call: Call, start) -> Result:
     """Creates the descriptors, starts the program, and collects its output.
 
-    `start` receives the program's descriptors by number (None: closed), and returns a pid.
+    `start` gets the program's descriptors by number (None means closed), and returns a pid.
     """
     with contextlib.ExitStack() as stack:
         ends: dict[int, int] = {}
@@ -54,7 +54,7 @@ def finish(call: Call, start) -> Result:
             theirs = {0: slave, 1: slave, 2: slave}
             own(slave)
             modes = termios.tcgetattr(slave)
-            modes[3] &= ~termios.ECHO  # the terminal would echo early input at no fixed time
+            modes[3] &= ~termios.ECHO  # the terminal would echo early input at a random time
             termios.tcsetattr(slave, termios.TCSANOW, modes)
             if call.stdin:
                 os.write(master, call.stdin)

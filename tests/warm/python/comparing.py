@@ -14,7 +14,7 @@ from owner import Result
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "A": "1"}
 VERSIONS = [f"3.{minor}" for minor in range(8, 14)]
-# Test every build of each version, in both modes.
+# If set, each test runs with every build of each version, in both modes.
 FULL = bool(os.environ.get("SPAWNFD_FULL"))
 
 

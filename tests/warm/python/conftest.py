@@ -15,7 +15,7 @@ def shim(shim_without_threads):
     return shim_without_threads
 
 
-# The system's interpreter first.
+# The system's interpreter is the first.
 INTERPRETERS = sorted(sum(interpreters().values(), []), key=lambda path: path[:4] != "/usr")
 MODES = ["reserve", "fork"]
 
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session", params=INTERPRETERS)
 def python(request, tmp_path_factory):
-    """A virtual environment of each interpreter, without the machine's .pth files."""
+    """Creates a virtual environment of each interpreter, without the machine's .pth files."""
     directory = tmp_path_factory.mktemp("venv")
     subprocess.run(
         [request.param, "-m", "venv", "--without-pip", str(directory)], check=True, timeout=120

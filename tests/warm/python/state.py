@@ -96,7 +96,7 @@ with open("/proc/self/status") as status:
     for line in status:
         name, _, value = line.partition(":")
         if name in ("SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt"):
-            # Without libc's internal signals 32 and 33: posix_spawn leaves them ignored.
+            # posix_spawn leaves libc's internal signals 32 and 33 ignored, so they are left out.
             say(name, int(value, 16) & ~(3 << 31))
 say(
     "descriptors",

@@ -20,7 +20,7 @@ SEEN = """
             print("gone", self.name, flush=True)
 """
 
-# Programs whose finalization has a visible effect.
+# Programs in which finalization of the interpreter has a visible effect.
 PROGRAMS = {
     "a global": "one = Seen(1); two = Seen(2)",
     "a cycle": "one = Seen(1); one.itself = one",
@@ -309,7 +309,7 @@ PROGRAMS = {
                 print(number, libc.sigaction(number, *given), ctypes.get_errno(), old.raw[:8] == bytes(8))
     """,
 }
-# Programs whose finalization has no visible effect.
+# Programs in which finalization of the interpreter has no visible effect.
 QUIET = {
     "nothing": "pass",
     "an exit": "import sys; sys.exit(3)",
@@ -377,8 +377,8 @@ def test_objects_of_preimported_modules_are_finalized(same, tmp_path):
     assert b"gone" in same("-c", "import ahead", env=env, preimport="ahead").stdout
 
 
-# A C module that writes when it is freed. Declares the fields of PyModuleDef up to m_free itself,
-# because not every interpreter has Python.h.
+# A C module that writes when the interpreter frees it. It declares the fields of PyModuleDef up to
+# m_free itself, because some interpreters lack Python.h.
 MODULE_IN_C = """
 #include <unistd.h>
 struct definition {
@@ -398,7 +398,7 @@ void *PyInit_(void) { return PyModuleDef_Init(&definition); }
 
 @pytest.mark.parametrize("name", ['""', '" _abc"', '"_abc _ast"', "0"])
 def test_c_module_of_an_unknown_name_is_freed(same, tmp_path, name):
-    # The directory of the interpreter's own modules has the same name.
+    # The directory has the same name as the directory of the interpreter's own modules.
     (tmp_path / "lib-dynload").mkdir()
     library = tmp_path / "lib-dynload" / "module.so"
     command = ["cc", "-shared", "-fPIC", f"-DNAME={name}", "-x", "c", "-", "-o", str(library)]
@@ -414,7 +414,7 @@ def test_c_module_of_an_unknown_name_is_freed(same, tmp_path, name):
 
 
 def test_skipped_finalization_touches_fewer_pages(shim, python):
-    """Finalization causes most of the pages that a fork copies, so skipping it is measurable."""
+    """Finalization makes a fork copy most of its pages, so skipping it is measurable."""
 
     def faults(parked: Parked, program: str) -> int:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt

@@ -336,7 +336,8 @@ def test_files(same, python, tmp_path, words):
             "import sys, inner\nprint(sys.argv, sys.path[0], __file__, inner.__file__)\ninner.f()",
         )
         file.writestr("inner.py", "def f():\n    raise ValueError('in a zip')\n")
-    # Compile first: otherwise the first run writes bytecode, and differs from the second.
+    # The program is compiled first. Otherwise the first run would write bytecode and differ from
+    # the second run.
     subprocess.run(
         [python, "-m", "compileall", "-q", "."], cwd=tmp_path, stdout=subprocess.DEVNULL, timeout=60
     )
@@ -344,7 +345,7 @@ def test_files(same, python, tmp_path, words):
 
 
 def test_interrupted_by_the_caller(same):
-    # The signal is blocked, so that it arrives exactly where the program unblocks it.
+    # The program blocks SIGINT, so that the signal arrives exactly where the program unblocks it.
     program = "from signal import *; from time import *\npthread_sigmask(SIG_BLOCK, [SIGINT])\nprint('ready', flush=True)\n"
     program += "while not sigpending(): sleep(.001)\npthread_sigmask(SIG_UNBLOCK, [SIGINT])"
     finished = same("-c", program, interrupt=True)
@@ -364,7 +365,10 @@ def test_signals_ignored_only_while_parking_are_reset(shim, python):
 
 
 def test_stdin_that_is_a_directory(shim, python):
-    """CPython refuses a directory. The parked process executes the interpreter again."""
+    """CPython refuses a directory as stdin.
+
+    The parked process therefore executes the interpreter again.
+    """
     call = Call([python, "-c", "print()"], env=ENV, stdin=DIRECTORY)
     with Parked(shim, python, [python], ENV) as parked:
         assert differences(cold(python, call), parked.run(call)) == []
@@ -413,7 +417,10 @@ RESEEDS = "import os\nos.register_at_fork(after_in_child=generator.seed)\n"
     ids=["kept", "reseeded after a fork", "reseeded by the program"],
 )
 def test_random_generator_of_a_preimported_module(shim, python, tmp_path, module, program, different):
-    """All forks have the generator's state at the fork. Reserve processes have their own."""
+    """All forks start with the generator's state at the fork.
+
+    Each reserve process (itself the program) has its own state.
+    """
     write(tmp_path, "ahead.py", module)
     env = {**ENV, "PYTHONPATH": str(tmp_path)}
     call = Call([python, "-c", program + "; print(ahead.generator.random())"], env=env)
@@ -430,7 +437,7 @@ def test_random_generator_of_a_preimported_module(shim, python, tmp_path, module
 
 
 def venv_file(python: str, name: str) -> Path:
-    """A path in the virtual environment's site-packages."""
+    """Returns a path in the virtual environment's site-packages."""
     return next(Path(python).parents[1].glob("lib/python3*/site-packages")) / name
 
 

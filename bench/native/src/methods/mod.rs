@@ -15,9 +15,9 @@ pub use standard::Standard;
 /// The program that a method starts.
 #[derive(Debug, Clone)]
 pub enum Target {
-    /// By absolute path.
+    /// An absolute path.
     Path(PathBuf),
-    /// By name. The method itself searches the name in the environment's PATH.
+    /// A name. The method itself searches the name in the environment's PATH.
     Name(String),
 }
 
@@ -54,7 +54,7 @@ pub trait Method: Send {
     ///
     /// # Errors
     ///
-    /// As for [`open`].
+    /// The same errors as [`open`].
     fn for_thread(&self) -> io::Result<Box<dyn Method>>;
 }
 

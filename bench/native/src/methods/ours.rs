@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library under test. Opens the template and encodes the environment once, and spawns them repeatedly.
+//! The library under test. It opens the template and encodes the environment once, and spawns
+//! repeatedly.
 
 use std::env;
 use std::io;

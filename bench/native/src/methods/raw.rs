@@ -31,7 +31,8 @@ pub struct Raw {
     call: Call,
     program: CString,
     search: bool,
-    /// /dev/null, opened in advance as in seed 003: the samples of the C baselines do not include this open.
+    /// /dev/null, opened in advance as in seed 003. The samples of the C baselines do not include
+    /// this open.
     null: File,
     pid: Option<Pid>,
 }

@@ -25,8 +25,9 @@ impl Mapping {
 
     /// The mapped bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping has `len` bytes of a file of at least this length. Only the benchmark knows the file,
-        // and does not change it. The mapping exists until `self` is dropped.
+        // SAFETY: the mapping has `len` bytes of a file of at least this length. Only the benchmark
+        // knows the file, and it does not change the file. The mapping exists until `self` is
+        // dropped.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }

@@ -77,7 +77,7 @@ pub fn run(definitions: &Definitions, directory: &Path, quick: bool) -> Result<S
     let mut samples = Samples::default();
     let mut random = Random::new(0x51ab);
     for source in &mut sources {
-        // Fills the page cache and the snapshot cache. Not counted.
+        // This first call fills the page cache and the snapshot cache. It is not counted.
         source.map(&library)?;
     }
     for _ in 0..def.rounds.get(quick) {

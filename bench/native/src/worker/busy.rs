@@ -51,7 +51,7 @@ struct ControlPage(NonNull<Control>);
 
 // SAFETY: the mapping holds only atomics, and exists until the ControlPage is dropped.
 unsafe impl Send for ControlPage {}
-// SAFETY: as above.
+// SAFETY: the mapping holds only atomics, so several threads may use it at once.
 unsafe impl Sync for ControlPage {}
 
 impl ControlPage {
@@ -96,7 +96,7 @@ impl ControlPage {
                 }
                 PARK => {
                     control.parked.fetch_add(1, Ordering::AcqRel);
-                    // The wait may return early; the loop then reads the order again.
+                    // The wait may return early. The loop then reads the order again.
                     let _ = futex::wait(&control.order, futex::Flags::empty(), PARK, None);
                     control.parked.fetch_sub(1, Ordering::AcqRel);
                 }
@@ -177,7 +177,7 @@ impl Busy {
         Ok(())
     }
 
-    /// The total CPU time of the threads, in ns.
+    /// Returns the total CPU time of the threads, in ns.
     fn cpu_ns(&self) -> u64 {
         self.page.control().cpu_ns[..self.count].iter().map(|c| c.0.load(Ordering::Relaxed)).sum()
     }
@@ -229,7 +229,8 @@ fn wait_until(what: &str, done: impl Fn() -> bool) -> Result<()> {
 /// Stdin cannot be mapped, or a thread cannot be started.
 pub fn run(count: usize, policy: BusyPolicy) -> Result<()> {
     ensure!(count <= MAX_THREADS, "at most {MAX_THREADS} busy threads");
-    // The signal comes when the creating thread ends. That is the worker's main thread, which ends with the worker.
+    // The kernel sends SIGKILL when the thread that created this process ends. That is the worker's
+    // main thread, which ends with the worker.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let page = ControlPage::map(std::io::stdin().as_fd())?;
     std::thread::scope(|scope| {

@@ -49,13 +49,13 @@ pub fn descriptors() -> Result<usize> {
     Ok(std::fs::read_dir("/proc/self/fd")?.count())
 }
 
-/// Checks that a block left no descriptor open and no child unreaped. `before`: the number of descriptors before the
-/// block.
+/// Checks that a block left no descriptor open and no child unreaped. `before` is the number of
+/// descriptors before the block.
 pub fn check_nothing_left(before: usize) -> Result<()> {
     let now = descriptors()?;
     ensure!(now == before, "{before} descriptors before the block, {now} after it");
     match waitpid(None, WaitOptions::NOHANG) {
-        // Ok(None): the process with the busy threads is a child that still runs.
+        // With Ok(None), a child still runs. It is the process with the busy threads.
         Ok(None) | Err(rustix::io::Errno::CHILD) => Ok(()),
         Ok(Some((pid, _))) => bail!("child {pid} was left as a zombie"),
         Err(error) => Err(error.into()),

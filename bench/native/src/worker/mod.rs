@@ -22,11 +22,12 @@ use parent::ParentState;
 use pinned::Pinned;
 use protocol::{Block, WorkerReply, WorkerRequest, WorkerSpec};
 
-/// The number of consecutive calls of a method. A real program uses one method repeatedly; if methods alternated
-/// after each call, each call would find the caches and TLBs in the state that another method left.
+/// The number of consecutive calls of a method. A real program uses one method repeatedly. If
+/// methods alternated after each call, each call would find the caches and TLBs in the state that
+/// another method left.
 const STREAK: usize = 10;
 
-/// A method's name, its program, and whether the method searches the program in PATH.
+/// The name of a method, its program, and whether the method searches the program in PATH.
 type MethodKey = (String, String, bool);
 
 /// The worker's state between requests.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The messages between the driver and a worker.
 //!
-//! bench-compare sends the same messages, also to workers of older commits. So their JSON names stay the same.
+//! bench-compare sends the same messages, even to workers of older commits. So their JSON names
+//! stay the same.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ pub struct WorkerSpec {
 pub struct MethodSamples {
     pub method: String,
     pub samples: usize,
-    /// Measured at the end of the block, after all other methods.
+    /// True if the method runs at the end of the block, after all other methods.
     pub apart: bool,
 }
 

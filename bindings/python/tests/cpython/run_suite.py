@@ -7,7 +7,7 @@
 - "cold": no warm starts.
 - "warm": the programs that the tests start most are parked first. Tests in cold_only.txt are
   left out.
-- "reserve" or "fork": each interpreter that the tests start has one parked for it, in this mode.
+- "reserve" or "fork": for each interpreter that the tests start, one is parked in this mode.
 
 Prints one JSON object as its last line.
 """
@@ -31,7 +31,7 @@ COUNT_DESCRIPTORS = "test_failed_child_execute_fd_leak"
 
 
 class Result(unittest.TextTestResult):
-    """Keeps the failures by the id of the test. A subtest counts for its test."""
+    """Stores the failures by the id of the test. A subtest counts for its test."""
 
     warm: Any = None
 
@@ -43,7 +43,7 @@ class Result(unittest.TextTestResult):
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
         if self.warm is not None:
-            # Otherwise the machine's speed decides how many programs start warm.
+            # Without this call, the machine's speed would decide how many programs start warm.
             self.warm.fill(60)
             if COUNT_DESCRIPTORS in test.id():
                 settle(self.warm)
@@ -81,7 +81,7 @@ def settle(warm: Any) -> None:
 
 
 def options(words: list[str]) -> list[str]:
-    """The options before -c, -m, "-" or a script."""
+    """Returns the options before -c, -m, "-" or a script."""
     found: list[str] = []
     rest = iter(words)
     for word in rest:
@@ -92,7 +92,7 @@ def options(words: list[str]) -> list[str]:
 
 
 def park_each(mode: Any) -> None:
-    """Parks, for each interpreter that is started, one with the same options and environment."""
+    """Makes each start of an interpreter park another one with the same options and environment."""
     original: Any = subprocess.Popen.__init__
 
     @functools.wraps(original)
@@ -114,7 +114,7 @@ def park_each(mode: Any) -> None:
 
 
 def without(names: set[str], tests: unittest.TestSuite) -> unittest.TestSuite:
-    """The suite without the tests of these names."""
+    """Returns the suite without the tests of these names."""
     left = unittest.TestSuite()
     for test in tests:
         if isinstance(test, unittest.TestSuite):
@@ -129,8 +129,8 @@ def main(package: str, how: str, *names: str) -> None:
     stats: Any = None
     warm: Any = None
     if package != "-":
-        # Not by PYTHONPATH, which the tests' programs would inherit. At the end of sys.path, so
-        # that it hides no other module.
+        # The tests' programs would inherit PYTHONPATH, so sys.path names the package. It is last,
+        # so that it hides no other module.
         sys.path.append(package)
         import spawnfd
 

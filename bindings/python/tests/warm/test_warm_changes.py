@@ -17,7 +17,7 @@ from warm_lines import ENVIRONMENT
 from warm_programs import compiled
 from warm_support import FILL_S, Mode, each_mode, parked
 
-# The constructor runs after ld.so has loaded the library, and before the program parks.
+# The constructor of this library runs after ld.so has loaded it, and before the program parks.
 LIBRARY = """
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,7 +31,8 @@ int version(void);
 int main(void) { printf("%d\\n", version()); return 0; }
 """
 HWCAPS = "glibc-hwcaps/x86-64-v2"
-# The keeper parks a program again if a file of the program is younger. That would hide the race.
+# The keeper thread parks a program again if one of the program's files is younger than this. That
+# would hide the race.
 AGE_S = 0.1
 
 
@@ -47,12 +48,12 @@ def build_program(path: Path, library: Path, *searched: Path) -> None:
 
 
 def renames(*pairs: tuple[Path, Path]) -> str:
-    """C code for these renames. Each fails when it runs again."""
+    """Returns C code for these renames. Each rename fails when it runs again."""
     return "".join(f'(void)rename("{old}", "{new}");' for old, new in pairs)
 
 
 def warm_output(program: Path, mode: Mode) -> str:
-    """What the program prints when it is started warm."""
+    """Returns what the program prints when it is started warm."""
     time.sleep(AGE_S)
     with parked(str(program), mode, env=ENVIRONMENT) as warm:
         result = warm.run([program], env=ENVIRONMENT, timeout=TIMEOUT_S)
@@ -88,7 +89,7 @@ def test_a_variant_for_this_processor_appears(variant: str, mode: Mode, tmp_path
     build(library, 0, renames((new / top, directory / top)))
     build_program(program, library, directory)
     output = warm_output(program, mode)
-    # Which variants ld.so prefers depends on the version of glibc and on the processor.
+    # The version of glibc and the processor decide which variants ld.so prefers.
     assert output == sf.run([program], env=ENVIRONMENT).text
 
 
@@ -165,7 +166,7 @@ def test_a_program_from_a_busy_directory_is_parked(mode: Mode, tmp_path: Path) -
         assert warm.stats().cold.keys() <= {"slow"}
 
 
-# Renames itself once it has been imported.
+# This module renames its own file once it has been imported.
 RENAMES_ITSELF = """
 import os
 VERSION = 0
@@ -180,7 +181,7 @@ except ImportError:
 
 
 def of_module(directory: Path, mode: Mode, **variables: str) -> str:
-    """The version that a warm Python finds in `own_module`, which it imports before it parks."""
+    """Returns the version of `own_module`, which a warm Python imports before it parks."""
     env = {**ENVIRONMENT, "PYTHONPATH": str(directory), **variables}
     argv = [sys.executable, "-c", "import own_module; print(own_module.VERSION)"]
     time.sleep(AGE_S)

@@ -27,7 +27,7 @@ AUTHORITY = [case.id for case in CASES if case.thread]
 
 @pytest.fixture
 def ruleset() -> Iterator[int]:
-    """A Landlock ruleset that forbids creating directories."""
+    """Creates a Landlock ruleset that forbids creating directories."""
     try:
         fd = ruleset_against_mkdir()
     except OSError as error:
@@ -171,7 +171,7 @@ def test_filters_that_prevent_parking(call: str, mode: Mode, tmp_path: Path) -> 
     argv = ["/bin/true"]
     with Warm(mode=mode) as warm:
         warm.add("/bin/true", seccomp=filter, no_new_privs=True)
-        # With one of the filters parking is retried forever.
+        # With one of the filters, the library retries parking forever.
         warm.fill(10)
         result = warm.run(argv, actions=[NoNewPrivs(), Seccomp(filter)])
         cold = sf.run(argv, actions=[NoNewPrivs(), Seccomp(filter)])
@@ -184,7 +184,7 @@ def test_filters_that_prevent_parking(call: str, mode: Mode, tmp_path: Path) -> 
 def test_confined_thread_starts_no_less_confined_program(
     name: str, mode: Mode, tmp_path: Path
 ) -> None:
-    """A thread under another confinement gets the same outcome as by a fork of its own."""
+    """A thread under another confinement gets the same outcome as from its own fork."""
     case = BY_ID[name]
     found = outcome_of(case, mode, tmp_path, "confined")
     assert found["after"].startswith("cold: ")
@@ -220,7 +220,7 @@ def test_wrong_confinements_are_refused() -> None:
 
 # --- descriptors of a sandbox's command -----------------------------------------------------------
 
-# Reads descriptor 5, as bwrap reads a filter, and passes 6 on to the program.
+# This sandbox command reads descriptor 5, as bwrap reads a filter, and passes 6 on to the program.
 FRONT = ["bash", "-c", 'read word <&5; WORD="$word" exec "$@" 5<&-', "front"]
 INSIDE = ["/bin/sh", "-c", 'echo "$WORD"; cat <&6; ls /proc/self/fd | wc -l']
 
@@ -263,7 +263,7 @@ def test_sandbox_descriptors_must_be_the_same() -> None:
         with Warm() as warm:
 
             def run(*actions: Action, begin: int = 0) -> sf.Result:
-                """Starts with the first descriptor at the offset `begin`."""
+                """Starts the program with the first descriptor at the offset `begin`."""
 
                 def start() -> sf.Result:
                     os.lseek(first, begin, os.SEEK_SET)
@@ -282,7 +282,8 @@ def test_sandbox_descriptors_must_be_the_same() -> None:
                     cold.stdout,
                     b"",
                 )
-                # The program has the caller's own descriptor: its offset has moved.
+                # The program has the caller's own descriptor, so the offset of that descriptor has
+                # moved.
                 assert os.lseek(second, 0, os.SEEK_CUR) == 4
             assert warm.fill(FILL_S)
 
@@ -353,7 +354,7 @@ def test_sandbox_sets_the_parent_death_signal(name: str) -> None:
 
 
 def test_changed_file_of_a_sandbox_descriptor_starts_cold(tmp_path: Path) -> None:
-    """The sandbox's command read the file before the change."""
+    """The sandbox's command has read the file before the change."""
     require_two_shells()
     path = tmp_path / "word"
     path.write_text("old\n")
@@ -407,7 +408,7 @@ FRONTS = {
 
 @pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
 def test_program_that_cannot_park_does_not_run(front: list[str], tmp_path: Path) -> None:
-    """The sandbox's command does not pass on what makes the program park."""
+    """The sandbox's command drops the variable, /proc or the descriptors that parking needs."""
     require(front[0])
     ran = tmp_path / "ran"
     box = sf.Sandbox(front)
@@ -425,10 +426,10 @@ def test_program_that_cannot_park_does_not_run(front: list[str], tmp_path: Path)
 
 
 def test_failed_sandbox_command_is_retried(tmp_path: Path) -> None:
-    """The failure is reported, and parking is tried again later."""
+    """The library reports the failure, and tries to park again later."""
     require_two_shells()
     trouble, front = tmp_path / "trouble", tmp_path / "front"
-    # More than a pipe holds.
+    # This error output is more than a pipe holds.
     many = "head -c 200000 /dev/zero >&2"
     front.write_text(f'#!/bin/sh\nif [ -e {trouble} ]; then {many}; exit 3; fi\nexec "$@"\n')
     front.chmod(0o755)

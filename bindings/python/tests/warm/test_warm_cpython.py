@@ -45,7 +45,7 @@ ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": 
 
 
 def differences(text: str) -> dict[tuple[str, str, str], str]:
-    """The known differences: reasons by (mode, version, test id)."""
+    """Returns the known differences: reasons by (mode, version, test id)."""
     rows = [line.split(None, 3) for line in text.splitlines() if line and line[0] != "#"]
     assert all(len(row) == 4 for row in rows), "modes, versions, test id, reason"
     return {
@@ -58,8 +58,8 @@ def differences(text: str) -> dict[tuple[str, str, str], str]:
 
 @contextmanager
 def home() -> Generator[tuple[str, dict[str, str]]]:
-    """A temporary directory, and an environment in which it is HOME."""
-    # Not pytest's tmp_path: its path is too long for the sockets that some tests create below it.
+    """Creates a temporary directory, and an environment in which it is HOME."""
+    # The directory is not pytest's tmp_path, whose path is too long for the sockets of some tests.
     with tempfile.TemporaryDirectory() as scratch:
         yield scratch, ENVIRONMENT | {"HOME": scratch}
 
@@ -67,7 +67,7 @@ def home() -> Generator[tuple[str, dict[str, str]]]:
 def outcomes(
     start: Callable[..., sf.Result], python: str, module: str, scratch: str, env: dict[str, str]
 ) -> tuple[dict[str, str], sf.Result]:
-    """The outcome of each test: passed, failure, error or skipped."""
+    """Returns the outcome of each test (such as passed or skipped), and the result of the run."""
     report = Path(scratch, "report.xml")
     command = [python, "-m", "test", f"--junit-xml={report}", "--tempdir", scratch, module]
     result = start(command, cwd=scratch, env=env, timeout=800)
@@ -82,7 +82,7 @@ def outcomes(
 
 @functools.cache
 def cold(python: str, module: str, turn: int) -> dict[str, str]:
-    """The outcomes of a module in a cold interpreter. Both modes share them."""
+    """Returns the outcomes of a module in a cold interpreter. Both modes share them."""
     with home() as (scratch, env):
         return outcomes(sf.run, python, module, scratch, env)[0]
 

@@ -40,16 +40,16 @@ from warm_support import (
 
 WORDS = ["sh", "-c", "echo $0; exit 7", "word"]
 FORKING: tuple[Way, ...] = ("fork", "zygote")
-# Numbers of x86_64.
+# System call numbers of x86_64.
 SYS_MMAP, SYS_CLONE, SYS_PRCTL, SYS_DUP3, SYS_SETGROUPS = 9, 56, 157, 292, 116
 KILLED = ("cold: died", "cold: empty")
-# A start that was too slow did not reach the step that fails. It is tried again.
+# A start that was too slow did not reach the step that fails. The test tries it again.
 SLOW = "cold: slow"
 ATTEMPTS = 10
 
 
 def control_sockets() -> dict[int, int]:
-    """Descriptors of the open SOCK_SEQPACKET sockets, by inode."""
+    """Returns the descriptors of the open SOCK_SEQPACKET sockets, by inode."""
     found: dict[int, int] = {}
     for number in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):
@@ -72,7 +72,7 @@ def fill_up(number: int) -> int:
 
 
 def checked_start(result: sf.Result) -> str:
-    """How the program was started. Asserts that the result is right."""
+    """Asserts that the result is right. Returns how the program was started."""
     assert (result.code, result.stdout, result.stderr) == (7, b"word\n", b"")
     return result.started
 
@@ -140,7 +140,7 @@ def test_killed_between_two_actions(way: Way, gates: list[Path]) -> None:
 
 
 def is_killed_between_two_actions(way: Way, first: Path, second: Path) -> bool:
-    """Whether the process was killed in time. Otherwise the machine was too slow."""
+    """Returns whether the process was killed in time. If not, the machine was too slow."""
     done = threading.Event()
     with new_warm(way, delay=60) as warm:
         before = set(running())
@@ -155,7 +155,7 @@ def is_killed_between_two_actions(way: Way, first: Path, second: Path) -> bool:
             ends = [open_for(first, done)]
             os.kill(pid, signal.SIGKILL)
             select.select([pidfd], [], [])
-            # The cold start opens this FIFO, too.
+            # The cold start opens this FIFO too.
             ends.append(open_for(second, done))
             for end in (*ends, pidfd):
                 if end is not None:
@@ -170,7 +170,8 @@ def is_killed_between_two_actions(way: Way, first: Path, second: Path) -> bool:
                 assert (child.stdout.read(), child.wait()) == (b"word\n", 7)
                 found = child.started
         except sf.SpawnError as error:
-            # As with a child that is killed before exec: some of its actions have run.
+            # The error is the same as for a cold child that is killed before exec, after some of
+            # its actions.
             found = error.stage
         finally:
             done.set()
@@ -182,7 +183,7 @@ def is_killed_between_two_actions(way: Way, first: Path, second: Path) -> bool:
     return True
 
 
-# Kills itself in a fork handler while the file exists.
+# This library kills its process in a fork handler while the file exists.
 DIES = """
 #include <pthread.h>
 #include <signal.h>
@@ -211,7 +212,7 @@ def test_killed_around_the_clone(handlers: str, tmp_path: Path) -> None:
 
         def found() -> list[str]:
             trouble.touch()
-            # No process is left for the second start, so one more is forked.
+            # No process is parked for the second start, so one more is forked.
             started = [checked_start(warm.run([program])) for _ in range(2)]
             trouble.unlink()
             assert warm.fill(FILL_S), warm.stats()
@@ -224,7 +225,7 @@ def test_killed_around_the_clone(handlers: str, tmp_path: Path) -> None:
             assert warm.fill(FILL_S), warm.stats()
 
 
-# An owner under a filter. All that it parks inherits the filter.
+# This script is an owner under a filter. All its parked processes inherit the filter.
 UNDER = """
 from warm_cases import install_filter
 way = sys.argv[2]
@@ -244,7 +245,7 @@ print(len(children()))
 """
 PR_SET_DUMPABLE, O_CLOEXEC = 4, 0o2000000
 ALL, PART_OF_PAGE = 0xFFFF_FFFF, 0xFFF
-# CLONE_PARENT. Only the process that forks the others uses it.
+# This matches clone with CLONE_PARENT, which only the process that forks the others uses.
 WITH_CLONE_PARENT = (0, 0x8000, 0x8000)
 
 
@@ -296,7 +297,7 @@ def test_parked_process_has_no_memory_for_the_request() -> None:
             before = set(running())
             warm.add("sh", sandbox=box, depth=1)
             assert warm.fill(FILL_S), warm.stats()
-            # The guard of process trees may have started, too, but before the parked process.
+            # The guard of process trees may have started too, but before the parked process.
             pid = max(set(running()) - before)
             hard = resource.prlimit(pid, resource.RLIMIT_AS)[1]
             resource.prlimit(pid, resource.RLIMIT_AS, (1, hard))

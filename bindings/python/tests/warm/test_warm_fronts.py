@@ -216,7 +216,7 @@ def test_keep_parks_a_program_with_its_options() -> None:
 
 
 def watched() -> set[int]:
-    """The inodes that this process watches with inotify."""
+    """Returns the inodes that this process watches with inotify."""
     lines: list[str] = []
     for info in Path("/proc/self/fdinfo").iterdir():
         with suppress(FileNotFoundError):
@@ -276,7 +276,10 @@ def counted() -> tuple[int, int, dict[str, int]]:
 
 
 def gained(warm: sf.Warm, calls: Callable[[], object]) -> tuple[int, int, dict[str, int]]:
-    """How much the counters grow by calls. All is parked before; slow attempts are repeated."""
+    """Returns how much the counters grow by the calls.
+
+    Everything is parked before the calls, and slow attempts are repeated.
+    """
     for _ in range(20):
         filled(warm)
         made, started, cold = counted()

@@ -86,7 +86,7 @@ CLOSED = """
 warm = new_warm(sys.argv[2], idle=None)
 add(warm, sys.argv[2], "true", 3)
 assert warm.fill(60)
-# Until the keeper thread sleeps.
+# After this pause, the keeper thread sleeps.
 time.sleep(0.3)
 os.closerange(3, 256)
 own = [subprocess.Popen(["sleep", "600"]) for _ in range(40)]
@@ -105,7 +105,7 @@ def test_close_after_the_host_closed_all_descriptors(way: Way) -> None:
     assert output_of(CLOSED, way) == "True\n"
 
 
-# A process that does not park runs the script, and appends a line.
+# If a process does not park, it runs this shell script, which appends a line.
 UNASKED = """
 warm = sf.Warm(delay=0.3)
 warm.add("sh", args=["-c", "echo ran >> $RAN"], depth=2)
@@ -208,7 +208,7 @@ def test_parking_is_retried_once_descriptors_are_free(tmp_path: Path) -> None:
     assert after == ["True", "reserve"]
 
 
-# A process becomes undumpable before it counts as parked. This one takes 2 s for that.
+# A process becomes undumpable before it counts as parked. This program takes 2 s for that.
 LATE = """
 #define _GNU_SOURCE
 #include <linux/prctl.h>
@@ -241,7 +241,7 @@ warm.close()
 
 @each_mode
 def test_parked_process_is_undumpable(mode: Mode) -> None:
-    # In a directory from which another user may execute the program.
+    # Another user may execute programs in this directory.
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
         path = compiled(Path(directory, "program"), LATE + MAIN, "-rdynamic")
@@ -282,7 +282,7 @@ print(len(children()))
 @pytest.mark.parametrize("how", ["environment", "call"])
 @each_way
 def test_turned_off_before_the_first_start(way: Way, how: str) -> None:
-    """Nothing is parked, and no keeper thread is started."""
+    """The library parks nothing, and starts no keeper thread."""
     assert output_of(OFF, way, how, "first") == "cold: off 3 False 0\nFalse cold: off 0\n0\n"
 
 

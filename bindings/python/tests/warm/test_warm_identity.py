@@ -17,7 +17,7 @@ from warm_support import FILL_S, Mode, each_mode, new_warm, write_files
 
 LIB = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 SITE, USER = f"venv/{LIB}", f"home/.local/{LIB}"
-# Prints everything that the changes below affect.
+# This program prints everything that the changes below affect.
 CODE = """
 import colorsys, encodings, json, own, sys
 files = [module.__file__ for module in (colorsys, encodings, json)]
@@ -92,7 +92,8 @@ def test_changed_start_up_file_starts_cold_once(change: str, mode: Mode, tmp_pat
     def outcome(result: sf.Result) -> tuple[int | None, str, bytes]:
         return result.code, result.text, result.stderr
 
-    # The delay keeps the keeper thread from parking anew before the start that finds the change.
+    # Because of the delay, the keeper thread does not park anew before the start that finds the
+    # change.
     with new_warm(mode, delay=600) as warm:
         warm.add(str(python), depth=2, env=env, preimport=["json", "own"])
         assert warm.fill(timeout=FILL_S), warm.stats()

@@ -12,8 +12,8 @@ from patience import TIMEOUT_S
 from warm_programs import compiled
 from warm_support import FILL_S, MODES, Mode, each_mode, in_mount_namespace, parked
 
-# Prints the locale before and after setlocale(), and some effects of it. Prints to stderr whether
-# the locale was mapped before setlocale().
+# This program prints the locale before and after setlocale(), and some effects of it. It prints to
+# stderr whether the locale was mapped before setlocale().
 PROGRAM = r"""
 #include <langinfo.h>
 #include <locale.h>
@@ -68,8 +68,8 @@ def test_locale_is_the_same_under_all_variables(program: Path, mode: Mode, befor
             assert result.stderr == (b"1" if before in ("utf8", "ctype", "partly") else b"0")
 
 
-# Runs in a new mount namespace with a copy of the locales. One locale appears, disappears or is
-# completed.
+# This owner runs in a new mount namespace with a copy of the locales. One locale appears,
+# disappears or is completed.
 OWNER = """
 import json, os, shutil, subprocess, sys
 import spawnfd as sf

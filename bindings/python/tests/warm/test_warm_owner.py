@@ -17,8 +17,8 @@ from conftest import children
 from patience import TIMEOUT_S
 from warm_support import WAYS, Mode, Way, each_mode, each_way, require, script_words
 
-# Time from the kill until all processes have ended. The promise is one second. The test allows
-# more, for a busy machine.
+# The time from the kill until all processes have ended. The library promises one second. The test
+# allows more, because the machine may be busy.
 GONE_S = TIMEOUT_S
 PYTHON = "/usr/bin/python3"
 PARKED = [
@@ -44,7 +44,7 @@ def _orphans_come_here() -> Iterator[None]:
 
 
 def below(pid: int) -> set[int]:
-    """All descendants of a process."""
+    """Returns all descendants of a process."""
     found: set[int] = set()
     with suppress(FileNotFoundError):
         for task in Path(f"/proc/{pid}/task").iterdir():

@@ -17,7 +17,7 @@ PARKED = [
 ]
 each_parked = pytest.mark.parametrize(("way", "program"), PARKED)
 
-# Tries to access processes of the same user: first a normal child, then the given pids.
+# This script tries to access processes of the same user: first a normal child, then the given pids.
 LOOK = """
 import ctypes, os, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -63,7 +63,7 @@ os.environ.pop("PYTHONPATH")
 warm = new_warm(sys.argv[2])
 add(warm, sys.argv[2], sys.argv[3], 2)
 assert warm.fill(60), warm.stats()
-# Runs in a new process that has nothing of this one.
+# The script LOOK runs in a new process that has no access inherited from this one.
 look = [sys.argv[4], "-c", sys.argv[5], *map(str, running())]
 print(subprocess.check_output(look, cwd="/", text=True, timeout=60), end="")
 print(warm.run([sys.argv[3], "/dev/null"]).started)
@@ -121,7 +121,7 @@ warm.close()
 
 @each_parked
 def test_descriptors_and_memory_files_of_a_parked_process(way: Way, program: str) -> None:
-    """It has /dev/null three times, an unnamed socket, a pidfd of the owner, and the page."""
+    """The process has /dev/null as 0, 1, 2, an unnamed socket, the owner's pidfd, and the page."""
     require(program)
     if os.geteuid() != 0:
         pytest.skip("only root may look into a parked process")

@@ -23,23 +23,23 @@ GIVEN = (
     (r"\b(Permanent|Temporary)\(format!\(\s*", ""),
     (r"(=|return) Some\(|return |\|_\| |const [A-Z_]+: &str = ", ""),
     (r"\{\s+", "}"),
-    # Tables of compared state.
+    # These strings are in tables of compared state.
     (r"\(", ", self."),
     (r'\("[A-Z]\w+", ', "),"),
 )
-# Not reasons: failed system calls, and paths.
+# These strings are not reasons: failed system calls, and paths.
 NO_REASON = re.compile(r".*\(\).*|\{call\}: \{\}|/proc/self/.*|glibc-hwcaps")
 
 
 def strings(text: str) -> Iterator[tuple[str, str, str]]:
-    """The strings of Rust or C source, each with the text before and after it."""
+    """Yields the strings of Rust or C source, each with the text before and after it."""
     for found in TOKEN.finditer(text):
         if found[1]:
             yield text[: found.start()], found[1], text[found.end() :]
 
 
 def reasons_in_rust() -> set[str]:
-    """The reasons in the Rust source."""
+    """Returns the reasons in the Rust source."""
     found: set[str] = set()
     # The generated protocol is left out: its strings are names of variables.
     warm = [path for path in (CORE / "warm").glob("*.rs")]
@@ -55,7 +55,7 @@ def reasons_in_rust() -> set[str]:
                 found.add(re.sub(r"\{\w+\}", "…", text))
     actions = (ROOT / "crates/spawnfd-child/src/action.rs").read_text()
     found |= set(re.findall(r"Parked::(?:BeforeExec|Never)\(\"([^\"]+)\"\)", actions))
-    # The reason given in place of all further ones once a process has too many.
+    # This reason replaces all further ones once a process has too many.
     found.add(re.findall(r"return \"(\w+)\"", (CORE / "child.rs").read_text())[0])
     command = (CORE / "command/mod.rs").read_text()
     for name in ("needs_calling_thread", "needs_exec", "open_streams"):
@@ -66,7 +66,7 @@ def reasons_in_rust() -> set[str]:
 
 
 def reasons_in_parked_code() -> set[str]:
-    """The reasons in the C objects and the Python adapter. … replaces a variable part."""
+    """Returns the reasons in the C objects and the Python adapter. … replaces a variable part."""
     found: set[str] = set()
     reported = re.compile(
         r"(spawnfd_cannot_park\([^;\"]*|return [\w\s?:]*|checked\([^;]*\), |\bwhy\[\] = "
@@ -84,7 +84,7 @@ def reasons_in_parked_code() -> set[str]:
 
 
 def reasons_in_docs() -> set[str]:
-    """The reasons in docs/warm-reference.md, without failed system calls."""
+    """Returns the reasons in docs/warm-reference.md, without failed system calls."""
     text = (ROOT / "docs/warm-reference.md").read_text().partition("## When a start is cold")[2]
     rows = [line.split("|")[1] for line in text.partition("\n## ")[0].splitlines() if "|" in line]
     return {one for one in re.findall(r"`([^`]+)`", "".join(rows)) if not NO_REASON.fullmatch(one)}
@@ -92,12 +92,12 @@ def reasons_in_docs() -> set[str]:
 
 def test_docs_name_every_reason() -> None:
     source = reasons_in_rust() | reasons_in_parked_code()
-    # Shows that the patterns above still match the source.
+    # This assertion shows that the patterns above still match the source.
     assert {"stale", "cgroup", "group ids", "own entry", "cannot import …"} < source
     assert sorted(reasons_in_docs() ^ source) == []
 
 
-# Reasons that no test produces, and why.
+# Reasons that no test produces, and the reason why.
 UNTESTED = {
     "/proc": "own_proc keeps its descriptors: /proc would have to disappear later",
     "/proc cannot be read": "the owner could read it just before it parked the program",
@@ -130,7 +130,7 @@ UNTESTED = {
 
 
 def reasons_in_tests() -> set[str]:
-    """The reasons that a test of warm starts contains as a whole string."""
+    """Returns the reasons that a test of warm starts contains as a whole string."""
     files = [*Path(__file__).parent.glob("*.py"), *(ROOT / "tests/warm").rglob("*.py")]
     files += [ROOT / f"tests/suite/warm/{name}.rs" for name in ("zygote", "confined")]
     text = "".join(path.read_text() for path in files if path != Path(__file__))

@@ -54,18 +54,18 @@ def checked_run(warm: sf.Warm, word: str = "word") -> sf.Result:
 
 
 def run(warm: sf.Warm, word: str = "word") -> str:
-    """How the program was started."""
+    """Runs the program, and returns how it was started."""
     return checked_run(warm, word).started
 
 
 def run_warm(warm: sf.Warm, word: str = "word") -> str:
-    """How the program was started, repeated while the machine is too slow."""
+    """Returns how the program was started. Repeats the start while the machine is too slow."""
     return retry_if_slow(warm, lambda: checked_run(warm, word)).started
 
 
 @contextmanager
 def shells(way: Way, depth: int = 2) -> Generator[tuple[Warm, set[int]]]:
-    """A Warm with shells, and the pids of the parked processes."""
+    """Creates a Warm with shells. Yields it with the pids of the parked processes."""
     before = children()
     with new_warm(way) as warm:
         add(warm, way, "sh", depth)
@@ -74,7 +74,7 @@ def shells(way: Way, depth: int = 2) -> Generator[tuple[Warm, set[int]]]:
 
 
 def is_warm_again(warm: sf.Warm, way: Way) -> bool:
-    """Whether starts become warm again, after the lost processes are parked anew."""
+    """Returns whether starts become warm again, once the lost processes are parked anew."""
 
     def is_now() -> bool:
         warm.fill(timeout=5)
@@ -96,7 +96,7 @@ def test_killed_processes_are_replaced(way: Way, number: signal.Signals) -> None
 
 
 def is_parked(pid: int, program: str) -> bool:
-    """Whether the process is parked for the program or for any program, without a request."""
+    """Returns whether the process is parked, for this or any program, and has no request."""
     try:
         exe = os.readlink(f"/proc/{pid}/exe")
         has_request = b"word" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -147,7 +147,7 @@ def test_calls_succeed_while_parked_processes_are_killed(way: Way) -> None:
 
 @each_way
 def test_stopped_process_is_killed_and_replaced(way: Way) -> None:
-    """The call does not wait for it: the start is cold."""
+    """The call does not wait for the stopped process, so the start is cold."""
     with shells(way) as (warm, pids):
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -161,7 +161,7 @@ def test_stopped_forking_process_is_replaced() -> None:
             os.kill(pid, signal.SIGSTOP)
         # This start uses the process that is already forked.
         assert run(warm).startswith("cold: ")
-        # These starts need a fork. In the end all is parked anew.
+        # These starts need a fork. At the end all processes are parked again.
         assert {run(warm), run(warm)} <= {"cold: slow", "cold: empty", "fork"}
         assert is_warm_again(warm, "fork")
 
@@ -189,7 +189,7 @@ def test_stopped_sandbox_command_starts_cold(number: signal.Signals) -> None:
 
 
 def test_stopped_process_with_a_full_socket() -> None:
-    """More requests than the socket takes, and the stopped process answers none."""
+    """The owner sends more requests than the socket takes. The stopped process answers none."""
     with shells("fork", depth=1) as (warm, pids), ThreadPoolExecutor(16) as pool:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -199,7 +199,7 @@ def test_stopped_process_with_a_full_socket() -> None:
 
 @each_way
 def test_large_arguments_and_environment(way: Way) -> None:
-    """Arguments and environment about as large as exec accepts."""
+    """Arguments and environment together are about as large as exec accepts."""
     with shells(way) as (warm, _):
         script = "echo ${#1} ${#X} $#"
         argv = ["sh", "-c", script, "-", "y" * 100_000, *["z"] * 5_000]
@@ -212,7 +212,10 @@ def test_large_arguments_and_environment(way: Way) -> None:
 @each_way
 @pytest.mark.parametrize(("word", "count"), [("z", 30_000), ("", 120_000)])
 def test_many_arguments(word: str, count: int, way: Way) -> None:
-    """As many arguments as a message holds. Their pointers need more memory than their text."""
+    """The call passes as many arguments as a message holds.
+
+    Their pointers need more memory than their text.
+    """
     with shells(way) as (warm, _):
         argv = ["sh", "-c", "echo $#", "-", *[word] * count]
         result = warm.run(argv, env={"PATH": "/usr/bin:/bin"}, timeout=TIMEOUT_S)
@@ -285,7 +288,7 @@ def test_process_limit_zero_starts_cold(way: Way) -> None:
 
 
 def all_end(pidfds: list[int]) -> bool:
-    """Whether all processes end by themselves in time. Kills those that do not."""
+    """Returns whether all processes end by themselves in time. Kills those that do not."""
     ended = [bool(select.select([pidfd], [], [], TIMEOUT_S)[0]) for pidfd in pidfds]
     for pidfd in pidfds:
         with suppress(ProcessLookupError):
@@ -306,7 +309,7 @@ def test_close_ends_a_sandbox_command_at_work(tmp_path: Path) -> None:
 
 @each_mode
 def test_slow_parking_does_not_delay_other_programs(mode: Mode, tmp_path: Path) -> None:
-    """Other programs are parked and started meanwhile."""
+    """Meanwhile the library parks and starts other programs."""
     done = tmp_path / "done"
     module = f"import os, time\nwhile not os.path.exists({str(done)!r}):\n    time.sleep(0.01)\n"
     (tmp_path / "awaited.py").write_text(module, encoding="utf-8")
@@ -317,7 +320,7 @@ def test_slow_parking_does_not_delay_other_programs(mode: Mode, tmp_path: Path) 
         with Warm(mode=mode) as warm:
             warm.add(sys.executable, depth=1, env=env, preimport=["awaited"])
             warm.add("sh", depth=1)
-            # The library gives up on parking not much later.
+            # Soon after this deadline, the library would give up on parking.
             deadline = time.monotonic() + 15
             for _ in range(3):
                 while run(warm) != mode:
@@ -392,7 +395,8 @@ def test_sixteen_threads_start_warm(way: Way) -> None:
         assert all(how == way or how.startswith("cold: ") for how in started)
         if way not in ("fork", "zygote") or started[way] == 640:
             return True
-        # On a slow machine a process may take longer than half a second, and is given up.
+        # On a slow machine a process may take longer than half a second. The owner then gives it
+        # up.
         assert started["cold: slow"], started
         return False
 
@@ -416,7 +420,7 @@ def test_program_is_not_started_twice(way: Way) -> None:
 
 
 def own_end(pid: int) -> int | None:
-    """A duplicate of a parked process's socket (descriptor 3), or None if the process has ended."""
+    """Returns a duplicate of a parked process's socket, or None if the process has ended."""
     pidfd_getfd = 438
     try:
         pidfd = os.pidfd_open(pid)
@@ -480,7 +484,10 @@ def test_open_of_a_fifo_does_not_block_the_host(way: Way, how: str, tmp_path: Pa
 
 @pytest.mark.parametrize("mode", ["reserve", "fork"])
 def test_timeout_zero_ends_the_program_by_sigterm(mode: Mode) -> None:
-    """As after a cold start, SIGTERM ends it, not SIGKILL after the grace period."""
+    """SIGTERM ends the program, as after a cold start.
+
+    SIGKILL after the grace period is not needed.
+    """
     with parked("sleep", mode) as warm:
         for _ in range(10):
             assert warm.fill(FILL_S)
@@ -489,7 +496,7 @@ def test_timeout_zero_ends_the_program_by_sigterm(mode: Mode) -> None:
             assert result.wall < TIMEOUT_S
 
 
-# After parking, the owner turns on a permanent switch of its memory. The program must have it, too.
+# After parking, the owner turns on a permanent switch of its memory. The program must have it too.
 SWITCHED = """
 import ctypes
 with Warm(mode=sys.argv[2]) as warm:
@@ -582,7 +589,7 @@ def test_running_program_outlives_its_warm(way: Way, tmp_path: Path) -> None:
 
 @each_way
 def test_idle_processes_end_and_are_parked_again_on_demand(way: Way) -> None:
-    """Processes end after the idle time. The next start has them parked again."""
+    """Processes end after the idle time. The next start makes the library park them again."""
     before = children()
 
     def attempt(idle: float) -> bool:

@@ -39,7 +39,7 @@ from warm_support import (
     script_words,
 )
 
-# Numbers of x86_64.
+# System call numbers of x86_64.
 SYS_FCHDIR, SYS_UMASK = 81, 95
 
 
@@ -48,7 +48,7 @@ Opened = list[int]
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    """Descriptors that a test opens. The fixture closes them."""
+    """Returns a list for the descriptors that a test opens. The fixture closes them."""
     fds: Opened = []
     yield fds
     for fd in fds:
@@ -57,7 +57,10 @@ def opened() -> Iterator[Opened]:
 
 @dataclass(frozen=True)
 class Unsupported:
-    """Actions, and the reason for a cold start. With `by_exec` only in modes reserve and fork."""
+    """Actions, and the reason for a cold start.
+
+    With `by_exec`, only modes reserve and fork start cold.
+    """
 
     cold: str
     actions: Callable[[Opened, Path], list[Action]]
@@ -70,12 +73,12 @@ def just(action: Action) -> Callable[[Opened, Path], list[Action]]:
 
 
 def stack(_: Opened, __: Path) -> list[Action]:
-    """A limit that exec uses for the layout of memory."""
+    """Sets a limit that exec uses for the layout of memory."""
     return [Limit(resource.RLIMIT_STACK, 4 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1])]
 
 
 def exclusive(_: Opened, directory: Path) -> list[Action]:
-    """A second attempt would fail, because the file exists."""
+    """Creates a file. A second attempt would fail, because the file exists."""
     return [Open(directory / "new", 9, os.O_CREAT | os.O_EXCL | os.O_WRONLY)]
 
 
@@ -85,12 +88,15 @@ def null(opened: Opened) -> int:
 
 
 def the_last_number(opened: Opened, _: Path) -> list[Action]:
-    """The parked process's own descriptors must lie above all others, and cannot here."""
+    """Uses the highest number.
+
+    The parked process's own descriptors must lie above all others, and cannot.
+    """
     return [Descriptor(null(opened), resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1)]
 
 
 def many(opened: Opened, _: Path) -> list[Action]:
-    """More descriptors than one message can carry."""
+    """Passes more descriptors than one message can carry."""
     return [Descriptor(null(opened), 400 + number) for number in range(254)]
 
 
@@ -174,7 +180,7 @@ def test_host_without_stdin_starts_cold(way: Way) -> None:
     assert output_of(CLOSED, way) == "False cold: closed standard stream\n"
 
 
-# Waits for all children of all kinds. No parked process may appear as an ended child.
+# This script waits for children of all kinds. No parked process may appear as an ended child.
 WAITS = """
 import ctypes
 WALL = 0x40000000
@@ -275,7 +281,7 @@ with sf.Warm(mode=sys.argv[2]) as warm:
 
 @each_mode
 def test_unreadable_program_starts_cold(mode: Mode, tmp_path: Path) -> None:
-    """Without reading the file, the library cannot tell whether the program would park."""
+    """If the library cannot read the file, it cannot tell whether the program would park."""
     for directory in (tmp_path, *tmp_path.parents):
         if directory.stat().st_uid == os.geteuid() and directory != Path("/tmp"):
             directory.chmod(directory.stat().st_mode | 0o011)
@@ -285,7 +291,7 @@ def test_unreadable_program_starts_cold(mode: Mode, tmp_path: Path) -> None:
     assert output_of(UNREADABLE, mode, str(program)) == "cold: unreadable\n"
 
 
-# Changes that only the sandbox's command could pass on to the program.
+# Only the sandbox's command could pass these changes on to the program.
 IN_SANDBOX = """
 import resource
 box = sf.Sandbox(["env"])

@@ -81,7 +81,7 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
                 failures.append(f"{result}")
             calls.append(Call(begin, end, result.text, result.started))
 
-    # Each replacement: the times before and after it, and the output from then on.
+    # Each replacement has the times before and after it, and the output from then on.
     times: list[tuple[int, int, str]] = []
     with parked(str(program), mode, env=ENVIRONMENT) as warm:
         threads = [threading.Thread(target=load, args=(warm,)) for _ in range(THREADS)]
@@ -111,7 +111,7 @@ def test_upgrade_under_load(what: str, mode: Mode, tmp_path: Path) -> None:
                 thread.join()
     assert not failures
     for call in calls:
-        # The state in force when the call began, and all later states until it ended.
+        # The call may see the state in force when it began, and all later states until it ended.
         first = max(
             (at for at, (_, after, _) in enumerate(times) if after < call.begin), default=-1
         )
@@ -150,7 +150,7 @@ def test_parent_directory_is_replaced(linked: bool, mode: Mode, tmp_path: Path) 
 
 BETTER = {
     "hwcaps": ("glibc-hwcaps/x86-64-v2", "glibc-hwcaps/x86-64-v3"),
-    # Directories that ld.so searched until glibc 2.36.
+    # ld.so searched these directories until glibc 2.36.
     "legacy": ("x86_64", "tls", "tls/x86_64"),
 }
 
@@ -201,13 +201,13 @@ def test_program_is_not_parked_while_its_files_change(tmp_path: Path) -> None:
         finally:
             done.set()
             thread.join()
-        # An attempt in progress may still notice the last change. fill() is False then.
+        # An attempt in progress may still notice the last change, and fill() then returns False.
         assert eventually(lambda: warm.fill(FILL_S)), warm.stats()
         assert warm.run([program], env=ENVIRONMENT).started == "reserve"
 
 
-# Runs in a new mount namespace. Prints, after each mount, a call's output, how it was started, and
-# how many processes have been parked.
+# This owner runs in a new mount namespace. After each mount it prints a call's output, how the
+# program was started, and how many processes have been parked.
 MOUNTS = """
 import json, subprocess, sys
 import spawnfd as sf
@@ -272,8 +272,8 @@ def test_mount_over_a_parent_directory(what: str, mode: Mode, tmp_path: Path) ->
     assert made[2] > made[1]
 
 
-# Runs in a new mount namespace. The parked process, or a thread of the owner, has its own copy of
-# the mounts.
+# This owner runs in a new mount namespace. The parked process, or a thread of the owner, has its
+# own copy of the mounts.
 COPIES = """
 import ctypes, json, os, subprocess, sys, threading
 import spawnfd as sf

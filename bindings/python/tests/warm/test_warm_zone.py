@@ -37,7 +37,7 @@ def test_time_zone_variables(mode: Mode, before: str) -> None:
             assert result.started == ("cold: variable" if "TZDIR" in given else mode)
 
 
-# Runs in a new mount namespace. /etc/localtime changes after parking.
+# This owner runs in a new mount namespace. /etc/localtime changes after parking.
 OWNER = """
 import json, subprocess, sys
 import spawnfd as sf

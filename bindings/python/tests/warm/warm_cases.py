@@ -29,7 +29,7 @@ from patience import TIMEOUT_S
 from warm_lines import ENVIRONMENT
 from warm_support import FILL_S, Way, add, new_warm
 
-# Prints all that a program can see of the changes.
+# This program prints everything that it can see of the changes.
 PROBE = (
     "sh",
     "-c",
@@ -76,12 +76,12 @@ def prctl(*args: int) -> None:
 
 
 def op(code: int, jump_true: int, jump_false: int, value: int) -> bytes:
-    """An instruction of a seccomp filter."""
+    """Returns an instruction of a seccomp filter."""
     return struct.pack("HBBI", code, jump_true, jump_false, value)
 
 
 def refusal(*calls: int, answer: int = errno.EPERM) -> bytes:
-    """A seccomp filter that refuses these calls."""
+    """Returns a seccomp filter that refuses these calls."""
     return (
         op(0x20, 0, 0, 0)  # load the number
         + b"".join(op(0x15, len(calls) - at, 0, call) for at, call in enumerate(calls))
@@ -91,26 +91,27 @@ def refusal(*calls: int, answer: int = errno.EPERM) -> bytes:
 
 
 def refusal_with(call: int, *arguments: tuple[int, int, int], error: int | None = None) -> bytes:
-    """A filter that refuses a call with these arguments, each given by index, mask and value.
+    """Returns a filter that refuses a call with these arguments.
 
-    Without an error number, the filter kills the process.
+    Each argument is given by index, mask and value. Without an error number, the filter kills the
+    process.
     """
     tests = [(0, 0xFFFF_FFFF, call), *((16 + 8 * place, *what) for place, *what in arguments)]
     answer = 0x8000_0000 if error is None else 0x0005_0000 | error
     text = b""
     for left, (at, mask, value) in zip(range(len(tests) - 1, -1, -1), tests, strict=True):
-        # Load, mask, compare. A mismatch jumps to the final "allow".
+        # The instructions load, mask and compare. A mismatch jumps to the final "allow".
         text += op(0x20, 0, 0, at) + op(0x54, 0, 0, mask) + op(0x15, 0, 3 * left + 1, value)
     return text + op(0x06, 0, 0, answer) + op(0x06, 0, 0, 0x7FFF_0000)
 
 
 def no_mkdir(answer: int = errno.EPERM) -> bytes:
-    """A filter that refuses to create directories."""
+    """Returns a filter that refuses to create directories."""
     return refusal(SYS_MKDIR, SYS_MKDIRAT, answer=answer)
 
 
 def forbid_mkdir() -> None:
-    """Installs a filter on this thread: mkdir() fails with EPERM."""
+    """Installs a filter on this thread that makes mkdir() fail with EPERM."""
     install_filter(no_mkdir())
 
 
@@ -124,18 +125,18 @@ def install_filter(text: bytes) -> None:
 
 
 def ruleset_for(handled: int) -> int:
-    """A Landlock ruleset that handles these rights, and has no rules."""
+    """Creates a Landlock ruleset that handles these rights, and has no rules."""
     attributes = ctypes.create_string_buffer(struct.pack("Q", handled), 8)
     return call(SYS_LANDLOCK_CREATE_RULESET, attributes, 8, 0)
 
 
 def ruleset_against_mkdir() -> int:
-    """A Landlock ruleset that forbids creating directories and files."""
+    """Creates a Landlock ruleset that forbids creating directories and files."""
     return ruleset_for(1 << 7 | 1 << 8)
 
 
 def ruleset_for_reading(places: list[str]) -> int:
-    """A Landlock ruleset that permits executing and reading below these paths only."""
+    """Creates a Landlock ruleset that permits executing and reading below these paths only."""
     rights = 1 << 0 | 1 << 2 | 1 << 3
     ruleset = ruleset_for(rights)
     for place in filter(os.path.exists, places):
@@ -147,7 +148,7 @@ def ruleset_for_reading(places: list[str]) -> int:
 
 
 def landlock() -> None:
-    """Forbids this thread to create files."""
+    """Forbids this thread to create files, by Landlock."""
     ruleset = ruleset_against_mkdir()
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     call(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0)
@@ -161,12 +162,12 @@ def drop_capabilities() -> None:
 
 
 def limit(kind: int, soft: int) -> Callable[[], None]:
-    """Sets a soft limit."""
+    """Returns a function that sets a soft limit."""
     return lambda: resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
 
 
 def write(path: str, text: str) -> Callable[[], None]:
-    """Writes a file of /proc."""
+    """Returns a function that writes a file of /proc."""
 
     def change() -> None:
         with open(path, "w") as file:
@@ -176,7 +177,7 @@ def write(path: str, text: str) -> Callable[[], None]:
 
 
 def hard_limit(most: int) -> Callable[[], None]:
-    """Sets the soft and hard limit of descriptors."""
+    """Returns a function that sets the soft and the hard limit of descriptors."""
 
     def change() -> None:
         try:
@@ -188,7 +189,7 @@ def hard_limit(most: int) -> Callable[[], None]:
 
 
 def bind_memory() -> None:
-    """Prefers memory of the first node."""
+    """Makes this thread prefer memory of the first node."""
     call(SYS_SET_MEMPOLICY, MPOL_PREFERRED, ctypes.byref(ctypes.c_ulong(1)), ctypes.c_ulong(64))
 
 
@@ -253,7 +254,7 @@ of_root = partial(Case, thread=True, root=True)
 become_nobody = partial(call, SYS_SETRESUID, 65534, 65534, 65534)
 
 CASES = (
-    # Changes that a parked process takes over.
+    # A parked process takes over the following changes.
     Case("nothing"),
     Case("umask", lambda: os.umask(0o027)),
     Case("directory", lambda: os.chdir("/usr")),
@@ -266,7 +267,7 @@ CASES = (
     Case("default-pipe", lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL)),
     Case("oom-raised", write(OOM, "500")),
     Case("actions", options={"actions": [sf.actions.Umask(0o33), sf.actions.Chdir("/etc")]}),
-    # Changes that it cannot take over, or must not.
+    # A parked process cannot take over the following changes, or must not.
     Case("nice-raised", lambda: os.nice(3), "scheduling"),
     Case("affinity", lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}), "affinity"),
     Case(
@@ -291,7 +292,7 @@ CASES = (
     Case("memory-policy", bind_memory, "memory policy", thread=True),
     Case("root", enter_copy, "root", thread=True, root=True, before=copy_mounts),
     Case("cgroup", enter_cgroup, "cgroup", root=True),
-    # Authority that belongs to the calling thread.
+    # The following changes affect the authority of the calling thread.
     Case("no-new-privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1), "no_new_privs", thread=True),
     Case(
         *("seccomp", forbid_mkdir, "seccomp"),
@@ -309,7 +310,7 @@ CASES = (
     of_root("bounding-set", lambda: prctl(PR_CAPBSET_DROP, CAP_NET_RAW), "capabilities"),
     of_root("securebits", lambda: prctl(PR_SET_SECUREBITS, 1 << 6), "securebits"),
     of_root("user", become_nobody, "user ids", before=lambda: os.chmod(".", 0o755)),
-    # The new user cannot open the working directory.
+    # After this change, the new user cannot open the working directory.
     of_root("hidden", become_nobody, "working directory", before=lambda: os.chmod(".", 0o700)),
     of_root("group", lambda: call(SYS_SETRESGID, 65534, 65534, 65534), "group ids"),
     of_root("groups", lambda: call(SYS_SETGROUPS, 1, b"\x39\x30\0\0"), "groups"),
@@ -331,7 +332,8 @@ def main(way: Way, name: str, confined: str = "") -> None:
     parking: dict[str, Any] = {}
     actions: list[sf.actions.Action] = []
     if confined:
-        # Refuses rights that the program does not use: to create symbolic links and FIFOs.
+        # This confinement refuses rights that the program does not use: to create symbolic links
+        # and FIFOs.
         ruleset, filter = ruleset_for(1 << 12), refusal(SYS_MKNOD, SYS_MKNODAT, answer=errno.EDOM)
         parking = {"no_new_privs": True, "landlock": ruleset, "seccomp": filter}
         actions += sf.actions.NoNewPrivs(), sf.actions.Landlock(ruleset), sf.actions.Seccomp(filter)

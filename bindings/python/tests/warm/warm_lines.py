@@ -38,8 +38,8 @@ class Line:
     cold: str | None = None
 
 
-# The environment in which a program is parked. Line.env is added when it runs. HOME is the scratch
-# directory.
+# The environment in which a program is parked. `Line.env` is added when the program runs. HOME is
+# the scratch directory.
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -92,7 +92,7 @@ NEW_YORK = {"TZ": "EST5EDT,M3.2.0,M11.1.0"}
 
 
 def sh(id: str, shell: str, script: str, **fields: Any) -> Line:
-    """A line of a shell."""
+    """Returns a command line that runs a script in a shell."""
     return Line(f"{shell}-{id}", (shell, "-c", script), **fields)
 
 

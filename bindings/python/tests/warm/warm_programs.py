@@ -14,7 +14,7 @@ from pathlib import Path
 from warm_support import require
 
 PLAIN = '#include <stdio.h>\nint main(void) { puts("ran"); return 5; }\n'
-# early() is a library's constructor. late() is called by main(), and prints what early() did.
+# early() is the constructor of a library. main() calls late(), which prints what early() did.
 DESCRIPTOR = """
 #include <fcntl.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ static const char *kept;
 EARLY void early(void) { kept = getenv("KEPT"); }
 int late(void) { printf("%s\\n", kept ? kept : "none"); return 5; }
 """
-# Reads more variable names than the parked process can report to its owner.
+# This program reads more variable names than the parked process can report to its owner.
 NAMES = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +107,8 @@ SAYS = """
 EARLY void early(void) {}
 int late(void) { puts(WORD); return 5; }
 """
-# Linked to glibc, but does not call __libc_start_main. Writes to the file $RAN when it runs.
+# This program is linked to glibc, but does not call __libc_start_main. It writes to the file $RAN
+# when it runs.
 OWN_ENTRY = """
 #include <fcntl.h>
 #include <stdlib.h>
@@ -120,7 +121,7 @@ __attribute__((force_align_arg_pointer)) void _start(void) {
     _exit(5);
 }
 """
-# early() runs before the constructors of libraries, and gets the arguments.
+# early() runs before the constructors of libraries, and gets the arguments of the program.
 PREINIT = """
 #include <stdio.h>
 #include <unistd.h>
@@ -131,7 +132,7 @@ __attribute__((section(".preinit_array"), used)) static void (*early_of_all)(int
 int late(void) { printf("%d %s\\n", count, place); return 5; }
 """
 PLUGIN = "int answer(void) { return 7; }\n"
-# Loads libraries from memory files, one at each number that the parking code may have used.
+# This program loads libraries from memory files, one at each number that the parking code may use.
 LOADS = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -155,7 +156,7 @@ int main(int argc, char **argv) {
 """
 EARLY = ("-DEARLY=__attribute__((constructor)) static",)
 MAIN = "int late(void); int main(void) { return late(); }\n"
-# A program without any dynamic loader.
+# This program has no dynamic loader.
 NO_LIBC = """
 static long call(long n, long a, long b, long c) {
     __asm__ volatile("syscall" : "+a"(n) : "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
@@ -166,7 +167,7 @@ void _start(void) { call(1, 1, (long)"ran\\n", 4); call(60, 5, 0, 0); }
 
 
 def compiled(path: Path, source: str, *flags: str) -> Path:
-    """Compiles C."""
+    """Compiles C source to the file `path`."""
     require("gcc")
     command = ["gcc", "-O1", "-x", "c", "-", "-o", str(path), *flags]
     subprocess.run(command, input=source.encode(), check=True)
@@ -174,14 +175,14 @@ def compiled(path: Path, source: str, *flags: str) -> Path:
 
 
 def with_library(path: Path, source: str, *flags: str) -> Path:
-    """A program whose library runs early(), before the program's own constructors."""
+    """Compiles a program whose library runs early(), before the program's own constructors."""
     library = path.with_name(f"lib{path.name}.so")
     compiled(library, source, *EARLY, "-shared", "-fPIC", *flags)
     return compiled(path, MAIN, f"-L{path.parent}", f"-l{path.name}", "-Wl,-rpath,$ORIGIN")
 
 
 def with_constructor(path: Path, source: str, *flags: str) -> Path:
-    """A program that runs early() as its own constructor."""
+    """Compiles a program that runs early() as its own constructor."""
     return compiled(path, source + MAIN, *EARLY, *flags)
 
 
@@ -200,7 +201,7 @@ def _capable(path: Path) -> Path:
 
 
 def _with_another_loader(path: Path) -> Path:
-    """Uses a copy of glibc's loader under another name."""
+    """Compiles a program that uses a copy of glibc's loader under another name."""
     own = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
     (loader,) = (word for word in own.split() if "/ld-linux" in word)
     other = shutil.copy(loader, path.with_name("ld-other.so"))
@@ -215,7 +216,7 @@ def _script(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Program:
-    """How a program is made at a path, and why it is always started cold."""
+    """A function that makes a program at a path, and the reason why its starts are always cold."""
 
     id: str
     make: Callable[[Path], Path]

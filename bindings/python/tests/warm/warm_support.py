@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Started(Protocol):
-    """A result or child, which says how its program was started."""
+    """A result or a child. Its attribute says how the program was started."""
 
     @property
     def started(self) -> str: ...
@@ -36,8 +36,8 @@ S = TypeVar("S", bound=Started)
 Mode = Literal["reserve", "fork"]
 MODES: tuple[Mode, ...] = ("reserve", "fork")
 each_mode = pytest.mark.parametrize("mode", MODES)
-# Where a warm start comes from: a process parked for this program ("reserve", "fork"), or one that
-# can become any program ("pool", "zygote").
+# The source of a warm start: a process parked for this program ("reserve", "fork"), or a process
+# that can become any program ("pool", "zygote").
 Way = Literal["reserve", "fork", "pool", "zygote"]
 WAYS: tuple[Way, ...] = ("reserve", "fork", "pool", "zygote")
 FOR_ANY: tuple[Way, ...] = ("pool", "zygote")
@@ -81,12 +81,12 @@ class Warm(sf.Warm):
 
 
 def new_warm(way: Way, **options: Any) -> Warm:
-    """A Warm in the mode that this way needs."""
+    """Returns a Warm in the mode that this way of starting needs."""
     return Warm(mode="fork" if way in ("fork", "zygote") else "reserve", **options)
 
 
 def add(warm: sf.Warm, way: Way, program: str, depth: int, **options: Any) -> None:
-    """Adds the program, or processes for any program."""
+    """Adds the program to the Warm, or adds processes for any program."""
     if way in FOR_ANY:
         warm.add_any(depth=depth)
     else:
@@ -95,7 +95,7 @@ def add(warm: sf.Warm, way: Way, program: str, depth: int, **options: Any) -> No
 
 @contextmanager
 def parked(program: str, way: Way, **options: Any) -> Generator[Warm]:
-    """A Warm in which one process for the program is parked."""
+    """Creates a Warm in which one process for the program is parked."""
     with new_warm(way) as warm:
         add(warm, way, program, 1, **options)
         assert warm.fill(timeout=FILL_S), f"{program} was not parked: {warm.stats()}"
@@ -103,18 +103,21 @@ def parked(program: str, way: Way, **options: Any) -> Generator[Warm]:
 
 
 def script_environment() -> dict[str, str]:
-    """This process's environment, with a PYTHONPATH that finds the tests' modules."""
+    """Returns this process's environment, with a PYTHONPATH that finds the tests' modules."""
     here = Path(__file__).parent
     paths = [str(here.parent), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def outcome_of(case: Case, way: Way, directory: Path, *more: str) -> dict[str, Any]:
-    """The outcome of the case in a new process. Skips if the machine cannot run the case."""
+    """Returns the outcome of the case in a new process.
+
+    Skips if the machine cannot run the case.
+    """
     require(case.argv[0])
     if case.root and os.geteuid() != 0:
         pytest.skip("only root may do this")
-    # Not in a new session: its leader could not call setsid() again, as one case does.
+    # The process does not start in a new session, because a session leader could not call setsid().
     script = str(Path(__file__).with_name("warm_cases.py"))
     words = [sys.executable, script, way, case.id, *more]
     ended = subprocess.run(
@@ -131,7 +134,7 @@ def outcome_of(case: Case, way: Way, directory: Path, *more: str) -> dict[str, A
 
 
 def script_words(script: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """The command that runs a script, and its environment."""
+    """Returns the command that runs a script, and its environment."""
     words = [sys.executable, "-c", HEAD + script, str(Path(__file__).parent), *arguments]
     return words, script_environment()
 
@@ -206,9 +209,9 @@ def _make_repository(root: Path) -> None:
 
 
 def contents(root: Path) -> dict[str, tuple[str, int, bytes]]:
-    """All files below a directory: type, mode, and content or link target.
+    """Returns all files below a directory: type, mode, and content or link target.
 
-    Leaves out git's index, which contains inodes and times.
+    The result leaves out git's index, which contains inodes and times.
     """
     found: dict[str, tuple[str, int, bytes]] = {}
     for path in sorted(root.rglob("*")):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The effect of each flag, observed from inside the program.
+//! The effect of each flag of `spawnfd run`, as the program itself sees it.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -12,14 +12,15 @@ use spawnfd_tests::{isolated, require_root, skip};
 
 #[track_caller]
 fn status(flags: &[&str], field: &str) -> String {
-    // No shell in between: some shells change the signal mask.
+    // No shell runs in between, because some shells change the signal mask.
     let pattern = format!("^{field}:");
     let called = run(flags.iter().copied().chain(["grep", &pattern, "/proc/self/status"]));
     assert_eq!(called.code, Some(0), "{flags:?}: {}", called.stderr);
     called.stdout.split_once(':').map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
 }
 
-/// Returns the open descriptors of `ls`. The lowest free number is among them: `ls` reads the directory on it.
+/// Returns the open descriptors of `ls`. They include the lowest free number, by which `ls` reads
+/// the directory.
 #[track_caller]
 fn listed(flags: &[&str]) -> String {
     let called = run(flags.iter().copied().chain(["ls", "/proc/self/fd"]));
@@ -40,7 +41,7 @@ fn actions_run_in_the_order_given() {
         let script = "cat <&7; echo; cat <&8; echo; pwd";
         let flags = ["--chdir", &one, "--open", "r:file:7", "--chdir", &two, "--open", "r:file:8", "--chdir", "/"];
         assert_eq!(shell(flags, script), "one\ntwo\n/");
-        // The same flags in the opposite order.
+        // These two commands have the same flags in opposite orders.
         assert_eq!(listed(&["--open", "r:/etc/passwd:7", "--close", "7"]), "0 1 2 3");
         assert_eq!(listed(&["--close", "7", "--open", "r:/etc/passwd:7"]), "0 1 2 3 7");
         assert_eq!(shell(["--setsid", "--umask", "027", "--nice", "19", "--umask", "077"], "umask; nice"), "0077\n19");
@@ -92,7 +93,7 @@ fn open_applies_modes_permissions_and_path_restrictions() {
         } else {
             assert_eq!(shell(unnamed, "echo x >&5; stat -Lc %a-%h /proc/self/fd/5"), "600-0");
         }
-        // O_PATH: the descriptor names the file, but cannot read it.
+        // With O_PATH, the descriptor names the file, but the program cannot read from it.
         let path_only = ["--cwd", root, "--open", "r,path:plain:5"];
         assert_eq!(shell(path_only, "cat <&5 2>/dev/null || readlink /proc/self/fd/5"), format!("{root}/plain"));
         let flags = shell(["--cwd", root, "--open", "r,nonblock:plain:5"], "grep flags /proc/self/fdinfo/5");
@@ -189,7 +190,7 @@ fn standard_streams_can_be_redirected() {
         assert_eq!(run(["--stderr", "stdout", "sh", "-c", "echo err >&2"]).stdout, "err\n");
         assert_eq!(run(["--stderr", "null", "sh", "-c", "echo err >&2"]).stderr, "");
         assert_eq!(run(["--stdin", "null", "readlink", "/proc/self/fd/0"]).stdout, "/dev/null\n");
-        // Captured, too.
+        // The following runs are captured, and redirect streams too.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("input");
         std::fs::write(&path, "from here").unwrap();
@@ -207,7 +208,7 @@ fn standard_streams_can_be_redirected() {
 #[test]
 fn setsid_and_process_group_set_the_ids() {
     isolated!(|| {
-        // pid, parent, group, session: fields 1, 4, 5, 6 of stat.
+        // Fields 1, 5 and 6 of /proc/PID/stat are pid, group and session.
         let script = "set -- $(cat /proc/$$/stat); echo $1 $5 $6";
         let fields = |flags: &[&str]| -> Vec<i32> {
             shell(flags.iter().copied(), script).split(' ').map(|field| field.parse().unwrap()).collect()
@@ -230,7 +231,8 @@ fn the_program_gets_the_terminal() {
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
         let terminal = std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
-        // pid, group, session, terminal, foreground group: fields 1, 5, 6, 7, 8 of stat.
+        // Fields 1, 5, 6, 7 and 8 of /proc/PID/stat are pid, group, session, terminal and
+        // foreground group.
         let script = "set -- $(cat /proc/$$/stat); echo $1 $5 $6 $7 $8";
         let args = ["run", "--setsid", "--controlling-terminal", "0", "--foreground", "0", "sh", "-c", script];
         let called = finish(command().args(args).stdin(terminal));
@@ -252,7 +254,7 @@ fn limits_priorities_and_affinity_are_set() {
         assert_eq!(shell(["--nice", "19"], "nice"), "19");
         assert_eq!(status(&["--affinity", "0"], "Cpus_allowed_list"), "0");
         assert_eq!(shell(["--oom-score-adj", "321"], "cat /proc/self/oom_score_adj"), "321");
-        // Field 41 of stat is the policy: batch is 3, idle 5.
+        // Field 41 of /proc/PID/stat is the scheduling policy: 3 is batch, 5 is idle.
         let policy = "set -- $(cat /proc/$$/stat); shift 40; echo $1";
         assert_eq!(shell(["--scheduler", "batch"], policy), "3");
         assert_eq!(shell(["--scheduler", "idle"], policy), "5");
@@ -314,7 +316,7 @@ fn parent_death_signal_kills_the_program_with_the_command() {
         out.read_line(&mut line).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        // The pipe reaches end-of-file when the program has died.
+        // When the program has died, the test reads end of file from the pipe.
         line.clear();
         let start = std::time::Instant::now();
         assert_eq!(out.read_line(&mut line).unwrap(), 0);
@@ -332,7 +334,7 @@ fn ids_and_capabilities_are_set() {
         assert_eq!(status(&["--gid", "65533", "--uid", "65534"], "Uid"), "65534\t65534\t65534\t65534");
         assert_eq!(status(&["--gid", "65533", "--uid", "65534"], "Gid"), "65533\t65533\t65533\t65533");
         assert_eq!(status(&["--uid", "65534"], "Groups"), "");
-        // exec makes the saved id the effective one.
+        // At exec, the effective id becomes the saved id.
         assert_eq!(status(&["--user-ids", "keep:65534:keep"], "Uid"), "0\t65534\t65534\t65534");
         for field in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             assert_eq!(status(&["--capabilities", "chown,net_bind_service"], field), "0000000000000401", "{field}");
@@ -363,7 +365,7 @@ fn each_capability_set_can_be_named() {
         assert_eq!(with("inheritable=kill"), [kill, permitted, effective, bounding, ambient & kill]);
         assert_eq!(with("bounding=chown:inheritable=none"), [0, chown, chown, chown, 0]);
         assert_eq!(with("ambient=kill:inheritable=kill"), [kill, permitted, effective, bounding, kill]);
-        // Two --capabilities in sequence, and with another user.
+        // These runs have two --capabilities flags in sequence, or another user.
         let both = sets(&["--capabilities", "bounding=chown", "--capabilities", "inheritable=none"]);
         assert_eq!(both, [0, chown, chown, chown, 0]);
         let user = sets(&["--uid", "65534", "--capabilities", "inheritable=kill:ambient=kill"]);
@@ -404,7 +406,8 @@ fn namespaces_are_created_and_joined() {
         let host = std::fs::read_link("/proc/self/ns/net").unwrap();
         let other = shell(["--namespaces", "net,uts"], "readlink /proc/self/ns/net");
         assert_ne!(host.to_str(), Some(other.as_str()));
-        // Joins the namespaces of a program that runs until its input is closed.
+        // The command joins the namespaces of another program, which runs until its input is
+        // closed.
         let mut holder = command();
         let script = "echo $$; readlink /proc/self/ns/net; read line";
         holder.args(["run", "--namespaces", "net,uts", "--stdin", "inherit", "sh", "-c", script]);
@@ -521,7 +524,7 @@ fn the_seccomp_filter_is_installed() {
             bytes.extend(k.to_ne_bytes());
             bytes
         };
-        // getpriority fails with EIO; all other calls are allowed.
+        // The filter makes getpriority fail with EIO, and allows all other calls.
         let filter = [
             instruction(0x20, 0, 0, 0),
             instruction(0x15, 0, 1, libc::SYS_getpriority as u32),

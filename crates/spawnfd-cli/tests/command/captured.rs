@@ -66,14 +66,14 @@ fn timeout_ends_a_captured_run() {
     });
 }
 
-/// The filter hides PIDFD_GET_INFO, as on a kernel before 6.15. SIGCHLD is ignored, so the kernel reaps the program
-/// and its status is lost.
+/// The filter refuses PIDFD_GET_INFO, as a kernel before 6.15 does. SIGCHLD is ignored, so the
+/// kernel reaps the program and its status is lost.
 #[test]
 fn a_lost_status_is_reported() {
     isolated!(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("filter.bpf");
-        // ioctl(_, PIDFD_GET_INFO) = -1 ENOTTY
+        // The filter makes ioctl with PIDFD_GET_INFO fail with ENOTTY.
         let rules: [(u16, u8, u8, u32); 6] = [
             (0x20, 0, 0, 0),
             (0x15, 0, 3, 16),
@@ -139,8 +139,8 @@ fn terminal_gives_the_program_a_terminal() {
             json(&["--terminal=101x33", "sh", "-c", "tty >/dev/null && stty size; echo err >&2; echo x >/dev/tty"]);
         assert_eq!((code, value["stdout"].as_str()), (Some(0), Some("33 101\r\nerr\r\nx\r\n")));
         assert_eq!((value["stderr"].as_str(), value["drain"].as_str()), (Some(""), Some("eof")));
-        // The default size; output bytes are unchanged. -echo keeps the typed end-of-input character out of the
-        // output.
+        // The terminal has the default size, and output bytes are unchanged. -echo keeps the typed
+        // end-of-input character out of the output.
         let called =
             run(["--capture", "--terminal", "--", "sh", "-c", "stty size; stty raw -echo; echo; printf '\\t.'"]);
         assert_eq!((called.code, called.stdout.as_str(), called.stderr.as_str()), (Some(0), "24 80\r\n\n\t.", ""));
@@ -159,7 +159,8 @@ fn terminal_gives_the_program_a_terminal() {
 #[test]
 fn input_is_typed_into_the_terminal() {
     isolated!(|| {
-        // Without --input, the program reads end-of-file at once, even if this command's own input is open.
+        // Without --input, the program reads end of file at once, even if the command's own input
+        // stays open.
         let mut nothing = common::command();
         nothing.args(["run", "--capture", "--terminal", "--timeout", "30", "sh", "-c", "cat; echo over"]);
         let (ours, _theirs) = std::io::pipe().unwrap();
@@ -285,7 +286,7 @@ fn leftovers_are_listed_and_killed() {
 #[test]
 fn a_program_that_cannot_be_killed_is_listed() {
     isolated!(|| {
-        // pidfd_send_signal returns success and sends nothing.
+        // The filter makes pidfd_send_signal return success without sending a signal.
         confine::deny(&[("pidfd_send_signal", 0)]).unwrap();
         for format in [&["--time"][..], &["--json"]] {
             // The program ends when the test closes the pipe that it reads.

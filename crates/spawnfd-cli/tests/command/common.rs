@@ -22,7 +22,7 @@ pub struct Called {
     pub stderr: String,
 }
 
-/// The command under test, not yet started.
+/// Returns the command under test, not yet started.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spawnfd"));
     command.stdin(Stdio::null());
@@ -56,7 +56,7 @@ pub fn shell<'a>(flags: impl IntoIterator<Item = &'a str>, script: &str) -> Stri
     called.stdout.trim_end().to_owned()
 }
 
-/// Runs a command to its end, or kills it and panics.
+/// Runs a command to its end. After five minutes, kills the command and panics.
 #[track_caller]
 pub fn finish(command: &mut Command) -> Called {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -96,7 +96,7 @@ pub fn wait_status(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// Returns the one line that a failing command prints, without its prefix.
+/// Returns the single line that a failing command prints, without its prefix.
 #[track_caller]
 pub fn complaint(called: &Called, code: i32) -> &str {
     assert_eq!(called.code, Some(code), "{called:?}");

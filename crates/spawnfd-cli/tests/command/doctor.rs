@@ -195,7 +195,7 @@ fn a_managers_shim_is_resolved_and_timed() {
         for name in ["python", "pip", "moto"] {
             script(&root.join("shims").join(name), &shim.replace("$program", name));
         }
-        // The rest of PATH has no shim, whatever the machine.
+        // The other directory in PATH has no shim, on any machine.
         fs::create_dir(root.join("tools")).unwrap();
         for (name, target) in [("bash", "/bin/bash"), ("sleep", "/bin/sleep")] {
             symlink(target, root.join("tools").join(name)).unwrap();

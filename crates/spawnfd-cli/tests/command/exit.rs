@@ -31,7 +31,7 @@ fn a_missing_program_gives_exit_code_127() {
         assert!(complaint(&run(["/no/such/program"]), 127).contains("/no/such/program"));
         let strict = ["--env", "PATH=/bin", "--strict", "no-such-program"];
         assert!(complaint(&run(strict), 127).starts_with("no-such-program: "));
-        // Without PATH, the command searches the C library's default directories.
+        // If PATH is not set, the command searches the C library's default directories.
         for flags in [&[][..], &["--strict"], &["--snapshot"]] {
             let called = finish(command().env_remove("PATH").arg("run").args(flags).arg("true"));
             assert_eq!(called.code, Some(0), "{flags:?}: {}", called.stderr);
@@ -131,7 +131,8 @@ fn usage_errors_name_the_argument_in_one_line() {
     });
 }
 
-/// --terminal sets the streams, the session and the foreground group by itself.
+/// --terminal sets the streams, the session and the foreground group itself, so flags that set them
+/// conflict with it.
 #[test]
 fn flags_that_conflict_with_terminal_are_named() {
     isolated!(|| {
@@ -178,7 +179,7 @@ fn failures_name_the_flag() {
             let called = run(args);
             assert!(complaint(&called, 125).starts_with(flag), "{args:?}: {}", called.stderr);
         }
-        // The message has the system call with its arguments.
+        // The message contains the system call with its arguments.
         for (flag, value, call) in [
             ("--open", "r,beneath:/no/file:7", "open(\"/no/file\", 0o0, 0o0, 0x8) as 7"),
             ("--open-at", "0:r:no/file:7", "open(0, \"no/file\", 0o0, 0o0) as 7"),
@@ -202,7 +203,7 @@ fn a_fifo_does_not_block_the_command() {
         let fifo = directory.path().join("fifo");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         let fifo = fifo.to_str().unwrap();
-        // Docker's profile refuses setns.
+        // Under Docker's profile, setns fails with EPERM.
         for (flag, wanted) in [("--cgroup", ["Not a directory"; 2]), ("--join-namespace", ["EINVAL", "EPERM"])] {
             let called = run([flag, fifo, "true"]);
             let message = complaint(&called, 125);
@@ -231,7 +232,7 @@ fn json_reports_usage_errors() {
         let of = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap_or_else(|e| panic!("{e}: {text}"));
         for (args, argument, wanted) in [
             (&["--json", "--close", "x", "true"][..], Some("--close x"), "'x' is not a descriptor number"),
-            // --json before or after the wrong argument.
+            // --json is after the wrong argument here, and before it above.
             (&["--open", "q:/x:5", "--json", "true"], Some("--open q:/x:5"), "the mode must be"),
             (&["--no-such-flag", "--json", "true"], Some("--no-such-flag"), "--no-such-flag"),
             (&["--timeout=1", "--json", "true"], Some("--timeout"), "--timeout requires --capture"),
@@ -248,7 +249,8 @@ fn json_reports_usage_errors() {
         let called = run(["--capture", "--terminal=1", "--json", "--", "true"]);
         assert_eq!((called.code, called.stderr.as_str()), (Some(125), ""));
         assert_eq!(of(&called.stdout)["error"]["argument"], "--terminal 1");
-        // An argument of the program, or the value of a flag, is not a flag.
+        // Here --json is an argument of the program, or the value of another flag, so it is not a
+        // flag.
         for args in [
             &["--close", "x", "true", "--json"][..],
             &["--close", "x", "--arg0", "--json", "true"],
@@ -355,7 +357,7 @@ fn a_signal_ends_a_captured_run_and_its_process_tree() {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         assert_eq!(wait_status(&mut child).code(), Some(128 + 15));
         let sleeper: i32 = std::fs::read_to_string(&path).unwrap().trim().parse().unwrap();
-        // The sleeper is dead: reaped, or a zombie whose parent does not reap it.
+        // The sleeping process is dead. It is reaped, or a zombie that its parent does not reap.
         let gone = || {
             let stat = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ") || stat.contains(") X ")
@@ -403,7 +405,7 @@ fn a_missing_argument_is_named() {
     });
 }
 
-/// The command under test, started with these streams closed.
+/// Returns the command under test, which starts with these streams closed.
 fn without(streams: &'static [i32]) -> Command {
     let mut command = command();
     // SAFETY: between fork and exec, the closure only calls close(2), which is async-signal-safe.
@@ -478,14 +480,15 @@ fn a_signal_ends_the_command_while_its_output_blocks() {
         let (mut ours, theirs) = std::io::pipe().unwrap();
         let long = ["run", "--capture", "--keep", "300000:0", "--", "head", "-c", "300000", "/dev/zero"];
         let mut child = command().args(long).stdout(theirs).spawn().unwrap();
-        // The command prints once the program has ended, so it now blocks on the full pipe.
+        // The command prints its output after the program has ended. It now blocks, because the
+        // pipe is full.
         ours.read_exact(&mut [0]).unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
         assert_eq!(wait_status(&mut child).signal(), Some(15));
     });
 }
 
-/// The command's own path is not UTF-8.
+/// The command is called by a path that is not UTF-8, and inherits SIGHUP as ignored.
 #[test]
 fn an_ignored_signal_stays_ignored() {
     isolated!(|| {

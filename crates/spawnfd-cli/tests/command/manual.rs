@@ -48,7 +48,8 @@ fn rust_python_and_flags_use_the_same_names() {
     isolated!(|| {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../spawnfd/src/command/attributes.rs");
         let source = std::fs::read_to_string(source).unwrap();
-        // The impl block with the attributes has no lifetime of caller descriptors.
+        // `impl Command<'_>`, which has the attributes, comes after the impl block with the
+        // actions.
         let (actions, attributes) = source.split_once("\nimpl Command<'_> {").unwrap();
         let methods = |code: &str| -> Vec<String> {
             let public =
@@ -77,7 +78,7 @@ fn rust_python_and_flags_use_the_same_names() {
             let options = section.filter_map(|line| line.strip_prefix("      --"));
             let mut offered: Vec<String> =
                 options.map(|option| format!("--{}", option.split_whitespace().next().unwrap())).collect();
-            // These two flags have no counterpart: they build a ruleset from paths.
+            // The library has no counterpart of these two flags, which build a ruleset from paths.
             offered.retain(|flag| !["--landlock-ro", "--landlock-rw"].contains(&flag.as_str()));
             let mut flags = documented(heading, 4);
             offered.sort();

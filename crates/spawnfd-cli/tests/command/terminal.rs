@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that a shell starts, and that --foreground passes the terminal.
+//! Programs that a shell starts, and to which --foreground gives the terminal.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -62,8 +62,8 @@ fn a_background_job_does_not_get_the_terminal() {
 #[test]
 fn a_running_job_gets_the_terminal_when_it_comes_to_the_foreground() {
     isolated!(|| {
-        // The shell sends no SIGCONT to a running job. The script uses only builtins: a shell in vfork() would not
-        // stop.
+        // The shell sends no SIGCONT to a running job. The script uses only builtins, because a
+        // shell that waits in vfork() would not stop.
         let script = "set -m; $job sh -c 'trap \"echo continued\" CONT; echo ready
             until read _ _ _ _ group _ _ foreground _ </proc/$PPID/stat; [ $group = $foreground ]; do :; done
             until read x; do :; done; echo got $x'; echo stopped $?

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that an unprivileged caller may not kill: installed set-uid root, it sets all its user ids to root.
+//! An unprivileged caller may not kill this program: it is installed set-uid root, and sets all its
+//! user ids to root.
 //!
 //! It prints its pid, reads its standard input to the end, prints "bye" and exits with code 5. If it cannot become
 //! root, it exits with code 77 at once.

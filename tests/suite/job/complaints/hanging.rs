@@ -38,8 +38,8 @@ fn a_grandchild_that_holds_stdout_does_not_delay_the_result() {
     });
 }
 
-/// opencode#20902 with `std::process::Command`: std waits for end of file on the pipe, which a background process
-/// holds.
+/// opencode#20902 with `std::process::Command`: std waits for end of file on a pipe that a
+/// background process keeps open.
 #[test]
 fn std_waits_for_a_grandchild_that_holds_stdout() {
     isolated!(|| {

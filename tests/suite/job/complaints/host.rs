@@ -122,8 +122,8 @@ fn a_lost_status_is_reported_and_the_output_is_kept() {
     });
 }
 
-/// A child that fails before exec has an exit status, which is no program's status. The start still fails with the
-/// right error if another waiter takes this status.
+/// If a child fails before exec, its exit status is not the status of a program. The start still
+/// fails with the right error if another waiter takes this status.
 #[test]
 fn a_failed_start_is_an_error_although_its_child_was_reaped() {
     isolated!(|| {
@@ -246,8 +246,9 @@ fn parent_and_forked_child_both_run_jobs() {
     });
 }
 
-/// In a forked child, the copy of a job's handle has no effect, also not on the parent's job. This holds whatever
-/// lock the engine thread (the library's thread that runs jobs) held at the fork.
+/// In a forked child, the copy of a job's handle has no effect, not even on the parent's job. This
+/// is true for every lock that the engine thread (the library's thread that runs jobs) may hold at
+/// the fork.
 #[test]
 fn a_job_handle_has_no_effect_in_a_forked_child() {
     isolated!(limit: Duration::from_secs(600), || {

@@ -11,7 +11,7 @@ use spawnfd_tests::leaks::Snapshot;
 use super::{LONG, sh, std_sh};
 use crate::common::{self, Launcher, eventually, rounds};
 
-/// Whether only the test's own threads are left, and no child, not even a zombie.
+/// Returns true if this process has no child, not even a zombie, and only the test's two threads.
 fn idle() -> bool {
     let now = Snapshot::take();
     now.children.is_empty() && !now.has_zombie && now.threads.len() <= 2
