@@ -45,10 +45,13 @@ class Source(Generic[Rule]):
 
 def _sources(rules: Sequence[Rule], calls: Mapping[str, Sequence[str]]) -> dict[str, Source[Rule]]:
     """Returns the sources by id. A rule with {call} in its id has one source for each call."""
+
+    def calls_of(rule: Rule) -> Sequence[str]:
+        names = calls[rule.cell]
+        return names if "{call}" in rule.id or PLAIN not in names else (PLAIN,)
+
     return {
-        rule.id.format(call=call): Source(rule, call)
-        for rule in rules
-        for call in (calls[rule.cell] if "{call}" in rule.id else (PLAIN,))
+        rule.id.format(call=call): Source(rule, call) for rule in rules for call in calls_of(rule)
     }
 
 
@@ -60,7 +63,7 @@ class Job:
         self._definitions = jobbench.definitions.load()
         self._presets = presets.load()
         self._cells = {cell.name: cell for cell in self._definitions.cells}
-        calls = {cell.name: self._presets.members(cell.calls) for cell in self._cells.values()}
+        calls = {cell.name: cell.members(self._presets) for cell in self._cells.values()}
         methods = self._definitions.methods
         ours = [r for r in self._definitions.rules if methods[r.under].way.startswith("spawnfd.")]
         self._sources = _sources(ours, calls)

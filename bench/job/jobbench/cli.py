@@ -52,7 +52,7 @@ def make_tasks(
         Task(
             cell=cell,
             filter=filter_name,
-            members=calls.members(cell.calls),
+            members=cell.members(calls),
             methods=tuple(
                 definitions.methods[name]
                 for name in cell.methods

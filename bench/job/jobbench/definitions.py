@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from common import cells
+from common.presets import Definitions as Presets
 
 DEFINITIONS_FILE = Path(__file__).resolve().parents[1] / "definitions.toml"
 UNFILTERED = "none"
@@ -42,16 +43,26 @@ class Parent:
 
 @dataclass(frozen=True)
 class Cell(cells.Cell):
-    """The same set of presets by several methods."""
+    """The same set of presets, or the same kind of stream, by several methods."""
 
-    calls: str
+    calls: str = PLAIN
     parent: str = "small"
     tick_us: int = 0
+    stream: str = ""
+
+    def members(self, presets: Presets) -> tuple[str, ...]:
+        """The names of the calls."""
+        return (self.stream,) if self.stream else presets.members(self.calls)
+
+    @property
+    def main_call(self) -> str:
+        """The call of ratios that are not defined for each call."""
+        return self.stream or PLAIN
 
 
 @dataclass(frozen=True)
 class Rule(cells.Rule):
-    """A ratio for each call if the id contains {call}, else for PLAIN."""
+    """A ratio for each call if the id contains {call}, else for the cell's main call."""
 
     of: Literal["time", "stall"] = "time"
 

@@ -91,6 +91,7 @@ def _command(setting: Setting, task: Task, method: Method) -> list[str]:
         parent=asdict(task.parent),
         in_flight=task.cell.in_flight,
         tick_us=task.cell.tick_us,
+        stream=task.cell.stream,
     )
     return [*confined, *command]
 

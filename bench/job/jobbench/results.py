@@ -6,7 +6,7 @@ from typing import Any
 
 from common.stats import INTERVAL, Estimate, estimate, quantile, round_ratios, tail_ratio
 
-from .definitions import PLAIN, UNFILTERED, Rule
+from .definitions import UNFILTERED, Rule
 from .measure import Block, Measured
 
 SUITE = "job"
@@ -31,7 +31,7 @@ def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
     for rule in rules:
         if rule.cell != task.cell.name:
             continue
-        for name in task.members if "{call}" in rule.id else (PLAIN,):
+        for name in task.members if "{call}" in rule.id else (task.cell.main_call,):
             over = measured.blocks.get((name, rule.over))
             under = measured.blocks.get((name, rule.under))
             if not over or not under:

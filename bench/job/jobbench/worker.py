@@ -29,6 +29,7 @@ from common.worker import check_leftovers, run_worker, send
 
 from . import methods
 from .definitions import PLAIN, Method, Parent
+from .streams import Streams
 
 SPARE_DESCRIPTORS = 256
 
@@ -61,6 +62,9 @@ def _check(method: str, requested: list[Reference], answers: list[Answer]) -> No
 def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
     """Executes the driver's orders until "finish" or the end of stdin."""
     method, parent = Method(**job["method"]), Parent(**job["parent"])
+    if job["stream"]:
+        serve_streams(job, method, out)
+        return
     runner = methods.make(method, job["cwd"], job["env"], job["in_flight"], job["tick_us"])
     if parent.library_first:
         first = references[PLAIN]
@@ -97,6 +101,30 @@ def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) ->
             few = 2 * job["in_flight"] + 2 * len(references)
             check_leftovers(method.name, files_after_first, few)
             del burden
+            send(out, finished=True)
+            return
+
+
+def serve_streams(job: dict[str, Any], method: Method, out: TextIO) -> None:
+    """Executes the driver's orders for a stream. The method itself checks what arrives."""
+    runner = Streams(method.way, job["stream"], job["cwd"], job["env"])
+    kinds: list[str] = []
+    send(out, hello=True)
+    while line := sys.stdin.readline():
+        order = json.loads(line)
+        if order["do"] == "prepare":
+            kinds = order["calls"]
+            gc.collect()
+            send(out, ready=True)
+        elif order["do"] == "go":
+            cpu = probes.cpu_seconds()
+            begin_ns = time.monotonic_ns()
+            calls = runner.run(kinds)
+            end_ns = time.monotonic_ns()
+            cpu = probes.cpu_seconds() - cpu
+            send(out, begin_ns=begin_ns, end_ns=end_ns, cpu_s=cpu, calls=calls)
+        elif order["do"] == "finish":
+            runner.close()
             send(out, finished=True)
             return
 
