@@ -126,15 +126,15 @@ class Request:
     version: int = 0
     # Number of the request; see Page.
     serial: int = 0
-    # How many.
+    # Number of steps.
     steps: int = 0
-    # How many descriptors come with the message.
+    # Number of descriptors that come with the message.
     sources: int = 0
-    # How many descriptors above 2 stay open.
+    # Number of descriptors above 2 that stay open.
     keep: int = 0
-    # How many arguments.
+    # Number of arguments.
     argc: int = 0
-    # How many environment variables.
+    # Number of environment variables.
     envc: int = 0
     # Bytes of argv.
     argv_length: int = 0
@@ -148,9 +148,9 @@ class Request:
     flags: int = 0
     # Source to execute, or NO_SOURCE.
     program: int = 0
-    # Of the program to execute: an offset into the strings.
+    # Path of the program to execute: an offset into the strings.
     path: int = 0
-    # How many.
+    # Number of checks.
     checks: int = 0
     unused: int = 0
 
@@ -238,7 +238,7 @@ class Step:
 
     # Op.
     op: int = 0
-    # Of the caller's action, for an error; or CONTEXT.
+    # Index of the caller's action, for an error; or CONTEXT.
     index: int = 0
     a: int = 0
     b: int = 0
@@ -366,13 +366,13 @@ class Page:
 
     # Serial number and Claim.
     claim: int = 0
-    # Of a fork: the child's pid, written by the kernel before the child runs.
+    # Pid of a forked child; the kernel writes it before the child runs.
     child: int = 0
-    # Of a failed step: errno.
+    # Errno of the failed step.
     error: int = 0
-    # Of a failed step: its index, or NO_STEP.
+    # Index of the failed step, or NO_STEP.
     index: int = 0
-    # How many steps are in the page; they run before those of the request.
+    # Number of steps in the page; they run before those of the request.
     first: int = 0
     # Signals to reset to the default action; bit n-1 for signal n.
     make_default: int = 0
@@ -380,7 +380,7 @@ class Page:
     make_ignored: int = 0
     # Signals to block.
     mask: int = 0
-    # Of a zygote: REPORT_*.
+    # REPORT_*, in the page of a zygote.
     report: int = 0
 
     def pack(self) -> bytes:

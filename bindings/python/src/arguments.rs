@@ -230,6 +230,17 @@ pub fn bytes(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<u8>> {
     }
 }
 
+/// Converts a str to UTF-8. `expected` describes the accepted types.
+pub fn text(value: &Bound<'_, PyAny>, name: &str, expected: &str) -> PyResult<String> {
+    let Ok(string) = value.cast::<PyString>() else { return Err(wrong_type(&name, expected, value)) };
+    Ok(string.to_str().map_err(|error| encoding_error(&error, string, &name))?.to_owned())
+}
+
+/// Converts a bool.
+pub fn boolean(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
+    value.cast::<PyBool>().map(|value| value.is_true()).map_err(|_| wrong_type(&name, "bool", value))
+}
+
 /// Converts a mapping of environment variables.
 pub fn variables(mapping: &Bound<'_, PyMapping>, name: &str) -> PyResult<Vec<(OsString, OsString)>> {
     let mut variables = Vec::new();

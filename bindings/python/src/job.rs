@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -12,7 +13,9 @@ use pyo3::exceptions::{PyBrokenPipeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyString};
-use spawnfd::{Decoder, Errno, EventOptions, Events, Stream, TerminalSize, WhenFull};
+use spawnfd::{
+    Decoder, Errno, EventOptions, Events, LineEnd, OutputReader, ReadStatus, Stream, TerminalSize, WhenFull, text_of,
+};
 
 use crate::arguments::{bytes, integer, seconds, wrong_value};
 use crate::classes::restored_by;
@@ -49,6 +52,9 @@ pub struct Job {
     /// Fires when there are events.
     #[pyo3(get)]
     readable: Wakeup,
+    /// Fires when output has arrived, and when the result is available.
+    #[pyo3(get)]
+    arrived: Wakeup,
 }
 
 /// The output that is pending for events().
@@ -71,18 +77,17 @@ impl PendingOutput {
         while self.ready.is_empty() && !self.ended {
             match self.events.try_next()? {
                 spawnfd::Event::Chunk { stream, bytes, .. } => {
-                    let mut text = String::new();
-                    self.decoders[stream.index()].decode(&bytes, &mut text);
-                    self.ready.push_back(Event { stream: Some(stream), bytes, text, lost: 0 });
+                    let (before, decoded) = self.decoders[stream.index()].take(&bytes);
+                    self.ready.push_back(Event { stream: Some(stream), bytes, before, decoded, ..Event::default() });
                 }
                 spawnfd::Event::Line { stream, mut bytes, end, .. } => {
                     bytes.extend_from_slice(end.as_bytes());
-                    let text = String::from_utf8_lossy(&bytes).into_owned();
-                    self.ready.push_back(Event { stream: Some(stream), bytes, text, lost: 0 });
+                    let (decoded, partial) = (bytes.len(), end == LineEnd::Split);
+                    self.ready.push_back(Event { stream: Some(stream), bytes, decoded, partial, ..Event::default() });
                 }
                 spawnfd::Event::Lost { bytes: lost } => {
                     self.finish_text();
-                    self.ready.push_back(Event { stream: None, bytes: Vec::new(), text: String::new(), lost });
+                    self.ready.push_back(Event { lost, ..Event::default() });
                 }
                 spawnfd::Event::End => {
                     self.finish_text();
@@ -93,13 +98,16 @@ impl PendingOutput {
         self.ready.pop_front()
     }
 
+    fn has_next(&self) -> bool {
+        !self.ready.is_empty() || self.ended || self.events.has_next()
+    }
+
     /// Emits an incomplete character at the end of each stream as it is.
     fn finish_text(&mut self) {
         for (decoder, stream) in self.decoders.iter_mut().zip(Stream::ALL) {
-            let mut text = String::new();
-            decoder.finish(&mut text);
-            if !text.is_empty() {
-                self.ready.push_back(Event { stream: Some(stream), bytes: Vec::new(), text, lost: 0 });
+            let before = decoder.take_incomplete();
+            if !before.is_empty() {
+                self.ready.push_back(Event { stream: Some(stream), before, ..Event::default() });
             }
         }
     }
@@ -151,9 +159,10 @@ impl Job {
             Ok(started) => started,
             Err(error) => return Err(request.context.exception(py, &error)),
         };
-        let [done, writable, readable]: [Wakeup; 3] = Default::default();
+        let [done, writable, readable, arrived]: [Wakeup; 4] = Default::default();
         job.when_done(done.waker());
         job.when_writable(writable.waker());
+        job.set_output_waker(arrived.waker());
         events.set_waker(readable.waker());
         let output = PendingOutput {
             events,
@@ -175,6 +184,7 @@ impl Job {
             done,
             writable,
             readable,
+            arrived,
         })
     }
 
@@ -217,7 +227,12 @@ impl Job {
         Ok(Chunk(py.detach(|| self.job().read(since))))
     }
 
-    /// Copies data to the input buffer; returns how many bytes it took, or None if the buffer is full.
+    /// Seconds since the latest output, or since the start.
+    fn idle(&self) -> f64 {
+        self.job().idle().as_secs_f64()
+    }
+
+    /// Writes data to the program, or to the input buffer; returns how many bytes it took, or None if the buffer is full.
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
         let data = bytes(data, "data")?;
         match self.job().write(&data) {
@@ -289,7 +304,7 @@ impl Job {
         output.watch(1);
         output.release_hold();
         drop(output);
-        Ok(Watcher(slf.clone().unbind()))
+        Ok(Watcher { job: slf.clone().unbind(), reader: Mutex::new(None) })
     }
 
     /// The task that started the job no longer counts as a watcher (a reader of events()).
@@ -304,11 +319,64 @@ impl Job {
 /// One native call creates the Watcher and counts it, so no signal handler runs in between.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
-pub struct Watcher(Py<Job>);
+pub struct Watcher {
+    job: Py<Job>,
+    /// Reads the output in the event loop's thread.
+    reader: Mutex<Option<OutputReader>>,
+}
+
+impl Watcher {
+    fn reader(&self, py: Python<'_>) -> MutexGuard<'_, Option<OutputReader>> {
+        self.reader.lock_py_attached(py).unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[pymethods]
+impl Watcher {
+    /// Takes over reading from the engine. Returns the descriptors of stdout and stderr, to be watched for input; None
+    /// for a stream that the engine continues to read.
+    fn begin_reading(&self, py: Python<'_>) -> [Option<i32>; 2] {
+        let mut reader = self.reader(py);
+        *reader = self.job.get().job().reader();
+        let fd = |stream| Some(reader.as_ref()?.fd(stream)?.as_raw_fd());
+        Stream::ALL.map(fd)
+    }
+
+    /// Reads once from stdout (0) or stderr (1). Returns "watch" if the loop shall continue to watch the descriptor,
+    /// "full" if it shall watch again after all events are taken, or "end".
+    fn read(&self, py: Python<'_>, stream: usize) -> &'static str {
+        let mut output = self.job.get().output(py);
+        let status = match (&mut *self.reader(py), Stream::ALL.get(stream)) {
+            (Some(reader), Some(stream)) => reader.read(*stream, &mut output.events),
+            _ => ReadStatus::End,
+        };
+        match status {
+            ReadStatus::Watch => "watch",
+            ReadStatus::Full => "full",
+            ReadStatus::End => "end",
+        }
+    }
+
+    /// Whether event() would return an event, or the end.
+    fn has_event(&self, py: Python<'_>) -> bool {
+        self.job.get().output(py).has_next()
+    }
+
+    /// Whether the descriptor of stdout (0) or stderr (1) still refers to the pipe.
+    fn is_own(&self, py: Python<'_>, stream: usize) -> bool {
+        let stream = Stream::ALL.get(stream);
+        self.reader(py).as_ref().zip(stream).is_some_and(|(reader, stream)| reader.is_own(*stream))
+    }
+
+    /// Gives reading back to the engine. The descriptors may be closed after this call.
+    fn end_reading(&self, py: Python<'_>) {
+        drop(self.reader(py).take());
+    }
+}
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        Python::attach(|py| self.0.get().output(py).watch(-1));
+        Python::attach(|py| self.job.get().output(py).watch(-1));
     }
 }
 
@@ -322,12 +390,16 @@ impl Drop for Job {
 
 /// A piece of a job's output, in order of arrival.
 #[pyclass(frozen, module = "spawnfd")]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Event {
     stream: Option<Stream>,
     bytes: Vec<u8>,
-    text: String,
+    /// The text begins with these bytes: a character of the previous chunk that continues in this one.
+    before: Vec<u8>,
+    /// The number of first bytes that belong to the text. The others begin a character.
+    decoded: usize,
     lost: u64,
+    partial: bool,
 }
 
 #[pymethods]
@@ -351,7 +423,15 @@ impl Event {
     /// A character that is split between two chunks belongs to the text of the second one.
     #[getter]
     fn text<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        PyString::new(py, &self.text)
+        PyString::new(py, &text_of(&self.before, &self.bytes[..self.decoded]))
+    }
+
+    /// Whether this is a piece of a line that is longer than `max_line` of events().
+    ///
+    /// The next event of the same stream continues the line. False for the last piece.
+    #[getter]
+    fn partial(&self) -> bool {
+        self.partial
     }
 
     /// How many bytes of both streams were dropped here because they were not read in time.
@@ -363,14 +443,18 @@ impl Event {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let state = (self.stream.map(Stream::index), self.bytes(py), &self.text, self.lost);
+        let before = PyBytes::new(py, &self.before);
+        let state = (self.stream.map(Stream::index), self.bytes(py), before, self.decoded, self.lost, self.partial);
         restored_by(py, "restore_event", state)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(match self.stream() {
             None => format!("<Event lost={}>", self.lost),
-            Some(stream) => format!("<Event {stream} {}>", self.text(py).repr()?.to_string_lossy()),
+            Some(stream) => {
+                let partial = if self.partial { " partial" } else { "" };
+                format!("<Event {stream} {}{partial}>", self.text(py).repr()?.to_string_lossy())
+            }
         })
     }
 }
@@ -419,8 +503,17 @@ impl Chunk {
 
 /// Recreates an Event from its pickled fields.
 #[pyfunction]
-pub fn restore_event(stream: Option<usize>, bytes: Vec<u8>, text: String, lost: u64) -> Event {
-    Event { stream: stream.and_then(|index| Stream::ALL.get(index).copied()), bytes, text, lost }
+pub fn restore_event(
+    stream: Option<usize>,
+    bytes: Vec<u8>,
+    before: Vec<u8>,
+    decoded: usize,
+    lost: u64,
+    partial: bool,
+) -> Event {
+    let stream = stream.and_then(|index| Stream::ALL.get(index).copied());
+    let decoded = decoded.min(bytes.len());
+    Event { stream, bytes, before, decoded, lost, partial }
 }
 
 /// Recreates a Chunk from its pickled fields.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The keyword arguments of `spawn`, `run` and `start`, as the Python part passes them. An argument that is None
-//! counts as absent.
+//! counts as absent, except `marker`.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use spawnfd::tree::Want;
 use spawnfd::{Enforce, Leftovers, Limits, Run, Spill, TerminalSize};
 
-use crate::arguments::{bytes, integer, number, os_string, seconds, wrong_type, wrong_value};
+use crate::arguments::{boolean, bytes, integer, number, os_string, seconds, text, wrong_type, wrong_value};
 use crate::classes::PythonClass;
 use crate::limiter::Limiter;
 use crate::stdio::CallKind;
@@ -41,7 +41,8 @@ macro_rules! options {
 
 options! {
     CallKind::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm;
-    CallKind::Run: timeout, grace, input, keep, spill, output_limit, drain, tree, leftovers, limits, limiter, terminal;
+    CallKind::Run: timeout, idle_timeout, grace, input, keep, marker, combined, spill, output_limit, drain, tree, leftovers,
+        limits, limiter, terminal;
     CallKind::Start: window;
 }
 
@@ -51,7 +52,7 @@ impl<'py> Options<'py> {
         for (name, value) in given {
             let name = name.cast::<PyString>()?.to_str()?;
             match options.field(name, kind) {
-                Some(field) => *field = Some(value).filter(|value| !value.is_none()),
+                Some(field) => *field = Some(value).filter(|value| !value.is_none() || name == "marker"),
                 None => return Err(unexpected_option(name, kind)),
             }
         }
@@ -70,6 +71,7 @@ impl<'py> Options<'py> {
     pub fn run(&self) -> PyResult<Run> {
         let mut run = Run::new();
         run.timeout = seconds(self.timeout.as_ref(), "timeout")?;
+        run.idle_timeout = seconds(self.idle_timeout.as_ref(), "idle_timeout")?;
         if let Some(grace) = &self.grace {
             run.grace = seconds(Some(grace), "grace")?.unwrap_or(std::time::Duration::MAX);
         }
@@ -78,6 +80,12 @@ impl<'py> Options<'py> {
         }
         if let Some(keep) = &self.keep {
             run.keep = pair(keep, "keep", "a tuple of two int: bytes of head and of tail")?;
+        }
+        if let Some(marker) = &self.marker {
+            run.marker = if marker.is_none() { None } else { Some(text(marker, "marker", "str or None")?) };
+        }
+        if let Some(combined) = &self.combined {
+            run.combined = boolean(combined, "combined")?;
         }
         run.spill = self.spill.as_ref().map(spill).transpose()?;
         run.output_limit = self.output_limit.as_ref().map(|limit| integer(limit, &"output_limit")).transpose()?;

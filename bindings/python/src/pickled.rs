@@ -68,6 +68,7 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, reported: &ReportedArgument
     state.set_item("stdout", PyBytes::new(py, &output.stdout))?;
     state.set_item("stderr", PyBytes::new(py, &output.stderr))?;
     state.set_item("cuts", output.cuts())?;
+    state.set_item("order", output.order())?;
     state.set_item("omitted_bytes", output.omitted_bytes)?;
     state.set_item("seen_bytes", output.seen_bytes)?;
     state.set_item("spill", spill)?;
@@ -85,6 +86,7 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, reported: &ReportedArgument
     state.set_item("input_refused", output.input_refused)?;
     state.set_item("args", &reported.argv)?;
     state.set_item("timeout_ns", reported.timeout.map(nanoseconds))?;
+    state.set_item("idle_timeout_ns", reported.idle_timeout.map(nanoseconds))?;
     state.set_item("output_limit", reported.output_limit)?;
     state.set_item("stderr_merged", reported.stderr_merged)?;
     restored_by(py, "restore", (state,))
@@ -102,7 +104,8 @@ pub struct ResultState {
     stop: String,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
-    cuts: [(usize, u64); 2],
+    cuts: [(usize, usize, u64); 2],
+    order: Option<Vec<u64>>,
     omitted_bytes: u64,
     seen_bytes: u64,
     spill: Option<(Option<OsString>, u64, Option<String>, i32)>,
@@ -119,6 +122,7 @@ pub struct ResultState {
     input_refused: bool,
     args: Vec<OsString>,
     timeout_ns: Option<u64>,
+    idle_timeout_ns: Option<u64>,
     output_limit: Option<u64>,
     stderr_merged: bool,
 }
@@ -128,8 +132,8 @@ pub struct ResultState {
 /// # Errors
 /// KeyError, TypeError, ValueError: this version did not write the pickle.
 pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
-    let heads = state.cuts.map(|(head, _)| head);
-    if heads[0] > state.stdout.len() || heads[1] > state.stderr.len() {
+    let marked = state.cuts.map(|(head, marker, _)| head.saturating_add(marker));
+    if marked[0] > state.stdout.len() || marked[1] > state.stderr.len() {
         return Err(wrong_value(&"Result", "the pickled head is longer than the stream"));
     }
     let mut output = Output::empty();
@@ -139,6 +143,7 @@ pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
     output.stdout = state.stdout;
     output.stderr = state.stderr;
     output.set_cuts(state.cuts);
+    output.set_order(state.order);
     output.omitted_bytes = state.omitted_bytes;
     output.seen_bytes = state.seen_bytes;
     output.spill = state.spill.map(|(path, bytes, end, errno)| Spilled {
@@ -165,6 +170,7 @@ pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
     let reported = ReportedArguments {
         argv: state.args,
         timeout: state.timeout_ns.map(Duration::from_nanos),
+        idle_timeout: state.idle_timeout_ns.map(Duration::from_nanos),
         output_limit: state.output_limit,
         stderr_merged: state.stderr_merged,
     };

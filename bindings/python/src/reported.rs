@@ -10,6 +10,7 @@ pub struct ReportedArguments {
     /// The program's argv.
     pub argv: Vec<OsString>,
     pub timeout: Option<Duration>,
+    pub idle_timeout: Option<Duration>,
     pub output_limit: Option<u64>,
     /// Whether the program's standard error is part of the captured standard output.
     pub stderr_merged: bool,

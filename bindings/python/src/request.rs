@@ -117,7 +117,7 @@ impl Request {
         if let Some(list) = actions {
             actions::add(&mut command, &list, &mut origins)?;
         }
-        let reported = ReportedArguments { argv, timeout: None, output_limit: None, stderr_merged };
+        let reported = ReportedArguments { argv, timeout: None, idle_timeout: None, output_limit: None, stderr_merged };
         let request = Request { command, reported, context: ErrorContext { program, cwd, origins } };
         request.command.check_descriptors().map_err(|error| request.context.exception(py, &error))?;
         Ok(request)

@@ -5,9 +5,11 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use spawnfd::{Drain, Output, SpillEnd};
+use serde::Serialize;
+use spawnfd::{Drain, Output, SpillEnd, Stream};
 
 use crate::classes::PythonClass;
 use crate::pickled;
@@ -42,6 +44,18 @@ fn python_bytes(py: Python<'_>, object: &OnceLock<Py<PyBytes>>, native: &[u8]) -
     object.get().map_or_else(|| PyBytes::new(py, native).unbind(), |bytes| bytes.clone_ref(py))
 }
 
+/// The contents of `Result.to_dict()`.
+#[derive(Serialize)]
+struct Dict<'a> {
+    program: Option<Cow<'a, str>>,
+    args: Vec<Cow<'a, str>>,
+    #[serde(flatten)]
+    output: &'a Output,
+}
+
+/// The maximum length of the command in the repr, in characters.
+const SHOWN_COMMAND: usize = 80;
+
 #[pymethods]
 impl RunResult {
     /// Whether the program ended by itself with exit code 0.
@@ -75,9 +89,11 @@ impl RunResult {
         self.output.status_lost
     }
 
-    /// Why the run ended: "exited", "timeout", "cancelled", "output_limit" or "limit".
+    /// Why the run ended.
     ///
     /// "exited": the program ended by itself or by a signal that the library did not send.
+    /// "timeout", "idle_timeout", "output_limit", "limit": the library ended the program, because
+    /// of that argument (`limits` for "limit"). "cancelled": the caller ended it.
     #[getter]
     fn stop(&self) -> &'static str {
         self.output.stop.name()
@@ -105,13 +121,16 @@ impl RunResult {
         Ok(limits)
     }
 
-    /// Captured standard output: its head, then its tail.
+    /// Captured standard output: head, marker line if bytes are omitted, tail.
+    ///
+    /// The option `marker` sets the text of the line. `stdout_head`, `stdout_tail` and `omitted`
+    /// have the exact bytes.
     #[getter]
     fn stdout(&self, py: Python<'_>) -> Py<PyBytes> {
         python_bytes(py, &self.stdout, &self.output.stdout)
     }
 
-    /// Captured standard error: its head, then its tail.
+    /// Captured standard error: head, marker line if bytes are omitted, tail.
     ///
     /// Empty if merged into standard output.
     #[getter]
@@ -119,7 +138,7 @@ impl RunResult {
         python_bytes(py, &self.stderr, &self.output.stderr)
     }
 
-    /// Standard output decoded as UTF-8; invalid bytes become U+FFFD.
+    /// `stdout` decoded as UTF-8; invalid bytes become U+FFFD.
     ///
     /// A character that is split by omitted output is dropped.
     #[getter]
@@ -127,7 +146,65 @@ impl RunResult {
         PyString::new(py, &self.output.text())
     }
 
-    /// How many bytes of both streams were not kept: those between head and tail.
+    /// `stderr` decoded as UTF-8; invalid bytes become U+FFFD.
+    ///
+    /// A character that is split by omitted output is dropped.
+    #[getter]
+    fn stderr_text<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        PyString::new(py, &self.output.error_text())
+    }
+
+    /// The kept bytes of standard output before omitted bytes; all bytes if none is omitted.
+    #[getter]
+    fn stdout_head<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.output.head(Stream::Stdout))
+    }
+
+    /// The kept bytes of standard output after omitted bytes; empty if none is omitted.
+    #[getter]
+    fn stdout_tail<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.output.tail(Stream::Stdout))
+    }
+
+    /// The kept bytes of standard error before omitted bytes; all bytes if none is omitted.
+    #[getter]
+    fn stderr_head<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.output.head(Stream::Stderr))
+    }
+
+    /// The kept bytes of standard error after omitted bytes; empty if none is omitted.
+    #[getter]
+    fn stderr_tail<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.output.tail(Stream::Stderr))
+    }
+
+    /// How many bytes of "stdout" and "stderr" were not kept, and where they begin.
+    #[getter]
+    fn omitted<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        static OMITTED: PythonClass = PythonClass::of("spawnfd._types", "Omitted");
+        let both = PyDict::new(py);
+        for stream in Stream::ALL {
+            let omitted = self.output.omitted(stream);
+            both.set_item(stream.name(), OMITTED.get(py)?.call1((omitted.bytes, omitted.offset))?)?;
+        }
+        Ok(both)
+    }
+
+    /// The output of both streams in order of arrival. None without the option `combined`.
+    ///
+    /// The bytes of all pieces of a stream equal `stdout` or `stderr`. If bytes of a stream are
+    /// omitted, one piece has the marker line, at the place where the first of them arrived.
+    #[getter]
+    fn output<'py>(&self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+        static PIECE: PythonClass = PythonClass::of("spawnfd._types", "OutputPiece");
+        let Some(pieces) = self.output.pieces() else { return Ok(None) };
+        let pieces = pieces.into_iter().map(|piece| {
+            PIECE.get(py)?.call1((piece.stream.name(), PyBytes::new(py, piece.bytes), piece.text, piece.omitted))
+        });
+        pieces.collect::<PyResult<_>>().map(Some)
+    }
+
+    /// How many bytes of both streams together were not kept: those between head and tail.
     #[getter]
     fn omitted_bytes(&self) -> u64 {
         self.output.omitted_bytes
@@ -178,14 +255,7 @@ impl RunResult {
     /// The pids are those of processes that kept the pipe or terminal open after the program's end.
     #[getter]
     fn drain(&self) -> String {
-        match &self.output.drain {
-            Drain::Eof => "eof".into(),
-            Drain::Cut(pids) if !pids.is_empty() => {
-                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-                format!("cut: {}", pids.join(" "))
-            }
-            _ => "cut: ?".into(),
-        }
+        self.output.drain.to_string()
     }
 
     /// The tier that controlled the process tree: "group", "guard", "cgroup" or "pidns".
@@ -270,11 +340,12 @@ impl RunResult {
         PyList::new(py, &self.reported.argv)
     }
 
-    /// For ExitError: timeout in seconds, output_limit in bytes, whether stderr was merged.
+    /// For ExitError: timeout and idle_timeout in seconds, output_limit in bytes, whether stderr was merged.
     #[getter]
-    fn _reported(&self) -> (Option<f64>, Option<u64>, bool) {
-        let ReportedArguments { timeout, output_limit, stderr_merged, .. } = self.reported;
-        (timeout.map(|timeout| timeout.as_secs_f64()), output_limit, stderr_merged)
+    fn _reported(&self) -> (Option<f64>, Option<f64>, Option<u64>, bool) {
+        let ReportedArguments { timeout, idle_timeout, output_limit, stderr_merged, .. } = self.reported;
+        let [timeout, idle_timeout] = [timeout, idle_timeout].map(|time| time.map(|time| time.as_secs_f64()));
+        (timeout, idle_timeout, output_limit, stderr_merged)
     }
 
     /// Returns this result if it is ok.
@@ -287,6 +358,19 @@ impl RunResult {
             return Ok(slf);
         }
         Err(PyErr::from_value(EXIT_ERROR.get(slf.py())?.call1((slf,))?))
+    }
+
+    /// Returns the result as values that json.dumps() accepts.
+    ///
+    /// The keys are those of `spawnfd run --capture --json`, which its --help explains, without
+    /// `prepare_seconds`. Output, arguments and paths are str; invalid bytes become U+FFFD.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let argv = &self.reported.argv;
+        let program = argv.first().map(|program| program.to_string_lossy());
+        let args = argv.iter().map(|arg| arg.to_string_lossy()).collect();
+        let json = serde_json::to_string(&Dict { program, args, output: &self.output })
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        py.import("json")?.call_method1("loads", (json,))
     }
 
     /// A Result is immutable, so a copy is the same object.
@@ -303,39 +387,36 @@ impl RunResult {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        use std::fmt::Write as _;
-        let mut text = format!("<Result {}", self.stop());
+        let command = self.args(py)?.repr()?.to_string_lossy().into_owned();
+        let mut parts = vec!["<Result".to_owned(), shortened(command, SHOWN_COMMAND)];
         match (self.code(), self.signal()) {
-            (Some(code), _) => write!(text, " code={code}"),
-            (None, Some(signal)) => write!(text, " signal={signal}"),
-            (None, None) if self.output.status_lost => write!(text, " status_lost"),
+            (Some(code), _) => parts.push(format!("code={code}")),
+            (None, Some(signal)) => parts.push(format!("signal={signal}")),
+            (None, None) if self.output.status_lost => parts.push("status_lost".to_owned()),
             // Neither code nor signal: the program could not be killed.
-            (None, None) => match self.output.leftovers.first() {
-                Some(program) => write!(text, " {}", program.fate.name()),
-                None => Ok(()),
-            },
+            (None, None) => parts.extend(self.output.leftovers.first().map(|program| program.fate.name().to_owned())),
         }
-        .ok();
-        if let Some(limit) = self.limit() {
-            write!(text, " limit={limit:?}").ok();
-        }
-        for (name, bytes) in [("stdout", self.stdout(py)), ("stderr", self.stderr(py))] {
-            let all = bytes.as_bytes(py);
-            if !all.is_empty() {
-                let start = PyBytes::new(py, &all[..all.len().min(60)]).repr()?;
-                let start = start.to_string_lossy();
-                let more = if all.len() > 60 { format!("... ({} bytes)", all.len()) } else { String::new() };
-                write!(text, " {name}={start}{more}").ok();
-            }
+        parts.push(format!("stop={} tree={} wall={:.4} s", self.stop(), self.tree(), self.wall()));
+        parts.extend(self.limit().map(|limit| format!("limit={limit:?}")));
+        if self.output.drain != Drain::Eof {
+            parts.push(format!("drain={:?}", self.drain()));
         }
         if self.output.omitted_bytes > 0 {
-            write!(text, " omitted_bytes={}", self.output.omitted_bytes).ok();
+            parts.push(format!("omitted_bytes={}", self.output.omitted_bytes));
         }
-        if self.output.drain != Drain::Eof {
-            write!(text, " drain={:?}", self.drain()).ok();
+        let sizes = [("stdout", self.output.stdout.len()), ("stderr", self.output.stderr.len())];
+        for (name, size) in sizes.into_iter().filter(|(_, size)| *size > 0) {
+            parts.push(format!("{name}={size} {}", if size == 1 { "byte" } else { "bytes" }));
         }
-        write!(text, " wall={:.4} args={}>", self.wall(), self.args(py)?.repr()?.to_string_lossy()).ok();
-        Ok(text)
+        Ok(parts.join(" ") + ">")
+    }
+}
+
+/// Shortens the repr of a list to at most `max` characters.
+fn shortened(list: String, max: usize) -> String {
+    match list.char_indices().nth(max) {
+        Some(_) => list.chars().take(max - "...]".len()).chain("...]".chars()).collect(),
+        None => list,
     }
 }
 

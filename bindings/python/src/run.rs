@@ -26,6 +26,7 @@ pub fn prepare(
     let run = if kind == CallKind::Start { options.job()? } else { options.run()? };
     let mut request = Request::new(program, args, options, kind)?;
     request.reported.timeout = run.timeout;
+    request.reported.idle_timeout = run.idle_timeout;
     request.reported.output_limit = run.output_limit;
     request.reported.stderr_merged |= run.terminal.is_some();
     Ok((request, run))

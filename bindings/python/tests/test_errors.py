@@ -231,7 +231,7 @@ for result in results:
     assert (result.stop, result.text, result.stderr) == (stop, "out\\n", b"why\\n"), result
     assert (result.status_lost, result.code, result.signal) == (True, None, None), result
     assert not result.ok
-    assert repr(result).startswith(f"<Result {stop} status_lost stdout="), result
+    assert repr(result).startswith(f"<Result {result.args} status_lost stop={stop} "), result
     try:
         result.check()
         raise AssertionError

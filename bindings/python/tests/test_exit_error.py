@@ -58,6 +58,27 @@ def test_two_kibibytes_at_most() -> None:
 def test_omitted_output_is_not_called_complete() -> None:
     text = message("seq 100 >&2; exit 1", keep=(0, 4))
     assert text == "exited with status 1; last lines of stderr: 100"
+    text = message("seq 100 >&2; exit 1", keep=(4, 0), marker=None)
+    assert text == "exited with status 1; last lines of stderr:\n1\n2"
+    assert message("echo 1 >&2; exit 1", keep=(0, 0)) == "exited with status 1"
+
+
+def test_the_marker_is_not_a_line_of_the_program() -> None:
+    def lines(keep: tuple[int, int], **options: Any) -> str:
+        text = message("seq 100 >&2; exit 1", keep=keep, **options)
+        return text.removeprefix("exited with status 1; last lines of stderr:\n").replace("\n", "|")
+
+    assert lines((4, 34)) == "91|92|93|94|95|96|97|98|99|100"
+    assert lines((4, 10)) == "1|2|[… 278 bytes omitted …]|98|99|100"
+    assert lines((4, 10), marker="-- cut --") == "1|2|-- cut --|98|99|100"
+    assert lines((4, 10), marker=None) == "1|2|98|99|100"
+    assert lines((4, 0)) == "1|2|[… 288 bytes omitted …]"
+    text = message("seq 100; exit 1", keep=(4, 10), stderr="merge")
+    assert text.endswith("; last lines of output:\n1\n2\n[… 278 bytes omitted …]\n98\n99\n100")
+    # The omission splits characters.
+    assert message("printf aééz >&2; exit 1", keep=(2, 2)).endswith(
+        ":\na\n[… 2 bytes omitted …]\nz"
+    )
 
 
 def test_invalid_bytes_are_replaced() -> None:

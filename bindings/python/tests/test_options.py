@@ -67,7 +67,7 @@ def test_spill(run: Run, tmp_path: Path) -> None:
     expected = "".join(f"{i}\n" for i in range(100))
     spill = sf.Spill(1 << 20, dir=tmp_path)
     result = run(line, keep=(4, 4), spill=spill)
-    assert result.text == expected[:4] + expected[-4:]
+    assert result.text == "0\n1\n[… 283 bytes omitted …]\n99\n"
     assert result.spilled == (len(expected), "whole", None)
     assert result.spill_path is not None
     path = Path(result.spill_path)
@@ -175,6 +175,9 @@ def test_run_without_leftovers(run: Run, leftovers: str) -> None:
 
 def test_text_drops_characters_cut_by_an_omission() -> None:
     result = sf.run(["printf", "aéz"], keep=(2, 1))
+    assert (result.stdout_head, result.stdout_tail) == (b"a\xc3", b"z")
+    assert result.text == "a\n[… 1 byte omitted …]\nz"
+    result = sf.run(["printf", "aéz"], keep=(2, 1), marker=None)
     assert (result.stdout, result.text) == (b"a\xc3z", "az")
     result = sf.run(sf.sh(r"printf '\303'; sleep 0.1; printf '\251 \377'"))
     assert result.text == "é \ufffd"
@@ -210,6 +213,11 @@ def test_text_drops_characters_cut_by_an_omission() -> None:
             TypeError,
             "keep: expected a tuple of two int: bytes of head .*, not list",
         ),
+        ({"marker": b"x"}, TypeError, "marker: expected str or None, not bytes"),
+        ({"marker": "\ud800"}, ValueError, "marker: 'utf-8' codec can't encode"),
+        ({"marker": "a\nb"}, ValueError, "the marker must not contain a line break or a NUL"),
+        ({"marker": "a\0b"}, ValueError, "the marker must not contain a line break or a NUL"),
+        ({"combined": 1}, TypeError, "combined: expected bool, not int"),
         ({"tree": "\ud800"}, ValueError, "tree: expected one of .*, got"),
         ({"stdout": "\ud800"}, ValueError, "stdout: expected one of .*, got"),
         ({"tree": 1}, TypeError, 'tree: expected one of "group"'),

@@ -35,6 +35,8 @@ def results(tmp_path: Path) -> list[sf.Result]:
     return [
         sf.run(["true"]),
         sf.run(sf.sh(noise), keep=(33, 35)),
+        sf.run(sf.sh(noise), keep=(33, 35), combined=True),
+        sf.run(sf.sh(noise), keep=(33, 35), combined=True, marker=None),
         sf.run(sf.sh(noise), keep=(10, 0), spill=spill, output_limit=1 << 20),
         sf.run(sf.sh(noise), keep=(10, 0), spill=sf.Spill(1 << 20, dir=tmp_path / "none")),
         sf.run(sf.sh("kill -9 $$"), input="x" * (1 << 20)),
@@ -59,6 +61,7 @@ def test_results_are_pickled(tmp_path: Path) -> None:
             assert fields(pickle.loads(pickle.dumps(again, protocol))) == fields(result)
     assert seen == {"exited", "timeout", "output_limit", "limit"}
     assert {"text", "spilled", "leftovers", "started", "tree", "args", "cpu"} <= set(FIELDS)
+    assert {"output", "omitted", "stdout_head", "stderr_tail"} <= set(FIELDS)
 
 
 def test_unpickled_result_does_not_own_the_spill_file(tmp_path: Path) -> None:
@@ -79,7 +82,11 @@ def test_invalid_state_is_refused() -> None:
     with pytest.raises(ValueError, match='"tomorrow"'):
         restore(state | {"stop": "tomorrow"})
     with pytest.raises(ValueError, match="head"):
-        restore(state | {"cuts": [(5, 5), (0, 0)]})
+        restore(state | {"cuts": [(5, 0, 5), (0, 0, 0)]})
+    with pytest.raises(ValueError, match="head"):
+        restore(state | {"cuts": [(0, 5, 5), (0, 0, 0)]})
+    with pytest.raises((TypeError, ValueError), match="cuts"):
+        restore(state | {"cuts": [(0, 5), (0, 0)]})
     with pytest.raises(Exception, match="wall_ns"):
         restore({name: value for name, value in state.items() if name != "wall_ns"})
 
@@ -133,6 +140,8 @@ def test_values_are_pickled() -> None:
         spill,
         sf.Spilled(1, "failed", 28),
         sf.Leftover(1, "x", "killed"),
+        sf.Omitted(1, 2),
+        sf.OutputPiece("stdout", b"x", "x", 0),
         sf.stats(),
         sf.TemplateCache.shared().stats(),
         sf.actions.Limit(1, 2, None),

@@ -64,7 +64,7 @@ def test_concurrent_large_outputs() -> None:
     async def main() -> None:
         size = 3 << 20
         command = ["head", "-c", str(size), "/dev/zero"]
-        runs = [sf.run_async(command, keep=(100, 100)) for _ in range(8)]
+        runs = [sf.run_async(command, keep=(100, 100), marker=None) for _ in range(8)]
         for result in await asyncio.gather(*runs):
             assert result.ok
             assert result.stdout == bytes(200)

@@ -60,7 +60,7 @@ def check(result, stop, pid=None):
     assert (result.stop, result.code, result.signal) == (stop, None, None), result
     assert not result.ok and not result.status_lost, result
     assert [(left.pid, left.fate) for left in result.leftovers] == [(pid, FATE)], result
-    assert repr(result).startswith(f"<Result {stop} {FATE} "), result
+    assert f" {FATE} stop={stop} " in repr(result), result
     assert os.path.exists(f"/proc/{pid}"), result
     return pid
 

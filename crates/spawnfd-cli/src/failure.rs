@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use spawnfd::{Errno, Error, Stage};
+use spawnfd::{Errno, Error, Stage, Stream};
 
 /// The command itself failed, or the program's exit status is unknown.
 pub const FAILED: u8 = 125;
@@ -93,22 +93,31 @@ impl From<Error> for Failure {
 
 /// Prints on standard output. A closed pipe is no failure: the reader has read enough.
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
-    write(io::stdout().as_fd(), bytes).map_err(|e| Failure::new(format!("standard output: {}", reason(&e))))
+    print_to(Stream::Stdout, bytes).map(drop)
 }
 
 /// Prints on standard error, like `print`.
 pub fn eprint(bytes: &[u8]) -> Result<(), Failure> {
-    write(io::stderr().as_fd(), bytes).map_err(|e| Failure::new(format!("standard error: {}", reason(&e))))
+    print_to(Stream::Stderr, bytes).map(drop)
 }
 
-/// Writes all bytes; polls if the descriptor is nonblocking.
+/// Prints on a stream. Returns `false` if the stream is a pipe that its reader has closed.
+pub fn print_to(stream: Stream, bytes: &[u8]) -> Result<bool, Failure> {
+    let (written, name) = match stream {
+        Stream::Stdout => (write(io::stdout().as_fd(), bytes), "standard output"),
+        Stream::Stderr => (write(io::stderr().as_fd(), bytes), "standard error"),
+    };
+    written.map_err(|e| Failure::new(format!("{name}: {}", reason(&e))))
+}
+
+/// Writes all bytes; polls if the descriptor is nonblocking. Returns `false` if the reader has closed the pipe.
 ///
 /// It does not use std's streams, because those report success for a closed descriptor.
-fn write(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+fn write(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<bool> {
     while !bytes.is_empty() {
         match rustix::io::write(stream, bytes) {
             Ok(length) => bytes = &bytes[length..],
-            Err(rustix::io::Errno::PIPE) => return Ok(()),
+            Err(rustix::io::Errno::PIPE) => return Ok(false),
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => {
                 let _ = poll(&mut [PollFd::from_borrowed_fd(stream, PollFlags::OUT)], None);
@@ -116,7 +125,7 @@ fn write(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
             Err(e) => return Err(e.into()),
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Returns the text of the errno, without std's " (os error N)".

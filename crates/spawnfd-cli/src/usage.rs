@@ -28,7 +28,7 @@ pub fn report(error: &clap::Error) -> u8 {
                 .unwrap_or_else(|| Failure { flag: argument(error), ..Failure::new(one_line(&error.to_string())) });
             let flags = flags_of_run();
             let has = |name: &str| flags.iter().any(|flag| flag.get_long() == Some(name));
-            let report = Report { time: false, json: has("json"), captured: has("capture") };
+            let report = Report { time: false, json: has("json"), has_output: has("capture") && !has("stream") };
             if !report.json || report.failure(&failure).is_err() {
                 failure.print();
             }

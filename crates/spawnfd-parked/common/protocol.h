@@ -105,19 +105,19 @@ struct spawnfd_reply {
 struct spawnfd_request {
 	uint32_t version;
 	uint32_t serial;      /* number of the request; see struct spawnfd_page */
-	uint32_t steps;	      /* how many */
-	uint32_t sources;     /* how many descriptors come with the message */
-	uint32_t keep;	      /* how many descriptors above 2 stay open */
-	uint32_t argc;	      /* how many arguments */
-	uint32_t envc;	      /* how many environment variables */
+	uint32_t steps;	      /* number of steps */
+	uint32_t sources;     /* number of descriptors that come with the message */
+	uint32_t keep;	      /* number of descriptors above 2 that stay open */
+	uint32_t argc;	      /* number of arguments */
+	uint32_t envc;	      /* number of environment variables */
 	uint32_t argv_length; /* bytes of argv */
 	uint32_t env_length;  /* bytes of environ */
 	uint32_t strings;     /* bytes of all strings */
 	int32_t above;	      /* no step names this descriptor number or a higher one */
 	uint32_t flags;	      /* SPAWNFD_FLAG_* */
 	int32_t program;      /* source to execute, or SPAWNFD_NO_SOURCE */
-	uint32_t path;	      /* of the program to execute: an offset into the strings */
-	uint32_t checks;      /* how many */
+	uint32_t path;	      /* path of the program to execute: an offset into the strings */
+	uint32_t checks;      /* number of checks */
 	uint32_t unused;
 };
 
@@ -170,7 +170,7 @@ enum spawnfd_argument {
 
 struct spawnfd_step {
 	uint16_t op;	/* enum spawnfd_op */
-	uint16_t index; /* of the caller's action, for an error; or SPAWNFD_CONTEXT */
+	uint16_t index; /* index of the caller's action, for an error; or SPAWNFD_CONTEXT */
 	int32_t a;
 	int32_t b;
 	uint32_t text;
@@ -247,14 +247,14 @@ enum spawnfd_claim {
  */
 struct spawnfd_page {
 	uint64_t claim; /* serial number and enum spawnfd_claim */
-	int32_t child; /* of a fork: the child's pid, written by the kernel before the child runs */
-	int32_t error; /* of a failed step: errno */
-	uint64_t index; /* of a failed step: its index, or SPAWNFD_NO_STEP */
-	uint64_t first; /* how many steps are in the page; they run before those of the request */
+	int32_t child;	/* pid of a forked child; the kernel writes it before the child runs */
+	int32_t error;	/* errno of the failed step */
+	uint64_t index; /* index of the failed step, or SPAWNFD_NO_STEP */
+	uint64_t first; /* number of steps in the page; they run before those of the request */
 	uint64_t make_default; /* signals to reset to the default action; bit n-1 for signal n */
 	uint64_t make_ignored; /* signals to ignore */
 	uint64_t mask;	       /* signals to block */
-	uint64_t report;       /* of a zygote: SPAWNFD_REPORT_* */
+	uint64_t report;       /* SPAWNFD_REPORT_*, in the page of a zygote */
 	struct spawnfd_step steps[SPAWNFD_MAX_FIRST];
 };
 

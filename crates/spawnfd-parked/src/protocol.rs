@@ -135,15 +135,15 @@ pub struct Request {
     pub version: u32,
     /// Number of the request; see `Page`.
     pub serial: u32,
-    /// How many.
+    /// Number of steps.
     pub steps: u32,
-    /// How many descriptors come with the message.
+    /// Number of descriptors that come with the message.
     pub sources: u32,
-    /// How many descriptors above 2 stay open.
+    /// Number of descriptors above 2 that stay open.
     pub keep: u32,
-    /// How many arguments.
+    /// Number of arguments.
     pub argc: u32,
-    /// How many environment variables.
+    /// Number of environment variables.
     pub envc: u32,
     /// Bytes of argv.
     pub argv_length: u32,
@@ -157,9 +157,9 @@ pub struct Request {
     pub flags: u32,
     /// Source to execute, or `NO_SOURCE`.
     pub program: i32,
-    /// Of the program to execute: an offset into the strings.
+    /// Path of the program to execute: an offset into the strings.
     pub path: u32,
-    /// How many.
+    /// Number of checks.
     pub checks: u32,
     pub unused: u32,
 }
@@ -245,7 +245,7 @@ pub const ARGUMENT_BITS: usize = 2;
 pub struct Step {
     /// `Op`.
     pub op: u16,
-    /// Of the caller's action, for an error; or `CONTEXT`.
+    /// Index of the caller's action, for an error; or `CONTEXT`.
     pub index: u16,
     pub a: i32,
     pub b: i32,
@@ -348,13 +348,13 @@ impl Page {
     // Offsets of the fields, in bytes.
     /// Serial number and `Claim`.
     pub const CLAIM: usize = 0;
-    /// Of a fork: the child's pid, written by the kernel before the child runs.
+    /// Pid of a forked child; the kernel writes it before the child runs.
     pub const CHILD: usize = 8;
-    /// Of a failed step: errno.
+    /// Errno of the failed step.
     pub const ERROR: usize = 12;
-    /// Of a failed step: its index, or `NO_STEP`.
+    /// Index of the failed step, or `NO_STEP`.
     pub const INDEX: usize = 16;
-    /// How many steps are in the page; they run before those of the request.
+    /// Number of steps in the page; they run before those of the request.
     pub const FIRST: usize = 24;
     /// Signals to reset to the default action; bit n-1 for signal n.
     pub const MAKE_DEFAULT: usize = 32;
@@ -362,7 +362,7 @@ impl Page {
     pub const MAKE_IGNORED: usize = 40;
     /// Signals to block.
     pub const MASK: usize = 48;
-    /// Of a zygote: `REPORT_*`.
+    /// `REPORT_*`, in the page of a zygote.
     pub const REPORT: usize = 56;
     pub const STEPS: usize = 64;
 }

@@ -15,7 +15,8 @@
 //! - [`Sandbox`] starts programs through a confining command such as `bwrap`. [`Warm`] keeps processes started in
 //!   advance. [`snapshot`] makes immutable copies of files.
 //! - [`Command::run_async`] and [`Job::wait_async`] are futures for any executor. With the feature `tokio`,
-//!   `JobOutput` and `JobInput` implement tokio's read and write traits.
+//!   `JobOutput` and `JobInput` implement tokio's read and write traits. With the feature `serde`, [`Output`]
+//!   implements `Serialize`.
 //!
 //! The cost of a spawn does not grow with the caller's memory, threads or open descriptors. `docs/ARCHITECTURE.md`
 //! explains why.
@@ -55,8 +56,8 @@ pub use host::per_process::PerProcess;
 pub use idle::end_idle_threads;
 pub use job::{
     Chunk, Decoder, Drain, Enforce, Enforcer, Event, EventOptions, Events, ExitError, Fate, Job, Leftover, Leftovers,
-    Limit, Limits, LineEnd, Output, Resource, Run, RunHandle, SharedBytes, Spill, SpillEnd, SpillFile, Spilled, Stop,
-    Stream, TerminalSize, WhenFull,
+    Limit, Limits, LineEnd, Omitted, Output, OutputReader, Piece, ReadStatus, Resource, Run, RunHandle, SharedBytes,
+    Spill, SpillEnd, SpillFile, Spilled, Stop, Stream, TerminalSize, WhenFull, text_of,
 };
 #[cfg(feature = "tokio")]
 pub use job::{JobInput, JobOutput};

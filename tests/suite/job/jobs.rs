@@ -159,10 +159,10 @@ fn the_output_limit_ends_a_run() {
 fn the_spill_file_has_the_whole_output() {
     isolated!(|| {
         let directory = scratch();
-        let run = Run::new().keep(4, 4).spill(Spill::new(1 << 20).dir(directory.path()));
+        let run = Run::new().keep(4, 4).marker(None).spill(Spill::new(1 << 20).dir(directory.path()));
         let output = sh("i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); done").run_with(&run).expect("runs");
         let all: String = (0..100).map(|i| format!("{i}\n")).collect();
-        assert_eq!(output.text(), format!("{}{}", &all[..4], &all[all.len() - 4..]));
+        assert_eq!(output.text(), "0\n1\n99\n");
         let spill = output.spill.clone().expect("a spill file");
         assert_eq!((spill.end, spill.bytes), (SpillEnd::Whole, all.len() as u64));
         let path = spill.file.as_ref().expect("it exists").path().to_owned();
@@ -328,7 +328,8 @@ fn a_panicking_waker_does_not_affect_other_jobs() {
         events.set_waker(panics());
         job.when_writable(panics());
         let (sender, receiver) = std::sync::mpsc::channel();
-        assert_eq!(job.write(&[b'\n'; 20]).expect("stdin is open"), 10);
+        let taken = job.write(&[b'\n'; 1 << 20]).expect("stdin is open");
+        assert!((10..1 << 20).contains(&taken), "the pipe and the queue are full: {taken}");
         eventually("there is room", || job.write(b"x").is_ok_and(|taken| taken == 1));
         job.close_stdin();
         assert!(job.wait_timeout(LONG).expect("a job result").is_some_and(|output| output.ok()));

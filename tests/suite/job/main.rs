@@ -9,6 +9,7 @@ mod futures;
 mod jobs;
 mod limiter;
 mod limits;
+mod output;
 mod run;
 mod terminal;
 mod unkillable;

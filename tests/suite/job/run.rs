@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::common::{Launcher, eventually, every_launcher, rounds};
 use spawnfd::tree::Want;
 use spawnfd::{
-    Command, Drain, Errno, Limits, Output, Run, SharedBytes, Stage, Stdio, Stop, Template, TerminalSize, Waker,
+    Command, Drain, Errno, Limits, Output, Run, SharedBytes, Stage, Stdio, Stop, Stream, Template, TerminalSize, Waker,
 };
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, enough_time, isolated, scratch};
@@ -101,16 +101,22 @@ fn head_and_tail_are_kept() {
             || sh("seq 1 200000; printf the-end"),
             &run,
             |output| {
-                assert_eq!(output.stdout, b"1\n2\n3\n4\n5\ne-end");
                 let all: u64 = (1..=200_000_u64).map(|number| number.to_string().len() as u64 + 1).sum::<u64>() + 7;
                 assert_eq!(output.omitted_bytes, all - 15);
+                assert_eq!(output.text(), "1\n2\n3\n4\n5\n[… 1,288,887 bytes omitted …]\ne-end");
+                assert_eq!(
+                    (output.head(Stream::Stdout), output.tail(Stream::Stdout)),
+                    (&b"1\n2\n3\n4\n5\n"[..], &b"e-end"[..])
+                );
+                let omitted = output.omitted(Stream::Stdout);
+                assert_eq!((omitted.bytes, omitted.offset), (all - 15, 10));
             },
         );
         both(
             || sh("printf 12345678901234567"),
             &run,
             |output| {
-                assert_eq!((&output.stdout[..], output.omitted_bytes), (&b"123456789034567"[..], 2));
+                assert_eq!((&output.text()[..], output.omitted_bytes), ("1234567890\n[… 2 bytes omitted …]\n34567", 2));
             },
         );
         both(|| sh("printf 123"), &run, |output| assert_eq!(output.stdout, b"123"));
@@ -118,10 +124,74 @@ fn head_and_tail_are_kept() {
             || sh("seq 1 100000; seq 1 100000 >&2"),
             &Run::new().keep(0, 0),
             |output| {
-                assert_eq!((output.stdout.len(), output.stderr.len(), output.ok()), (0, 0, true));
+                let marker = "[… 588,895 bytes omitted …]\n";
+                assert_eq!((&output.text()[..], &output.error_text()[..], output.ok()), (marker, marker, true));
                 assert_eq!(output.omitted_bytes, 2 * 588_895);
             },
         );
+    });
+}
+
+#[test]
+fn the_marker_can_be_changed_or_left_out() {
+    isolated!(|| {
+        let run = || Run::new().keep(2, 2);
+        both(
+            || sh("printf 123456 >&2"),
+            &run().marker(Some("<{omitted}>")),
+            |output| {
+                assert_eq!(output.error_text(), "12\n<2 bytes>\n56");
+            },
+        );
+        both(|| sh("printf 123456 >&2"), &run().marker(None), |output| assert_eq!(output.stderr, b"1256"));
+        for marker in ["two\nlines", "\r", "\0"] {
+            let error = sh("true").run_with(&run().marker(Some(marker))).expect_err("no line");
+            assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL));
+            assert_eq!(error.message(), "the marker must not contain a line break or a NUL character");
+            assert!(sh("true").start(&run().marker(Some(marker))).is_err());
+        }
+    });
+}
+
+/// Writes lines to both streams in turn, each line after the library has read the previous one.
+const ALTERNATES: &str = r#"
+import array, fcntl, os, termios
+def await_reader(fd):
+    left = array.array("i", [1])
+    while left[0]:
+        fcntl.ioctl(fd, termios.FIONREAD, left)
+for fd, text in (1, b"a\n"), (2, b"b\n"), (1, b"c\n"), (1, b"d\n"), (2, b"e\n"), (1, b"f\n"):
+    os.write(fd, text)
+    await_reader(fd)
+"#;
+
+#[test]
+fn a_combined_run_has_both_streams_in_order_of_arrival() {
+    isolated!(|| {
+        let command = || {
+            let mut command = Command::new("python3");
+            command.args(["-c", ALTERNATES]);
+            command
+        };
+        let pieces = |output: Output| {
+            let pieces = output.pieces().expect("a combined run").into_iter();
+            pieces.map(|piece| format!("{}:{}", piece.stream.index() + 1, piece.text)).collect::<String>()
+        };
+        let run = Run::new().combined(true);
+        both(command, &run, |output| assert_eq!(pieces(output), "1:a\n2:b\n1:c\nd\n2:e\n1:f\n"));
+        both(command, &run.clone().keep(2, 2), |output| {
+            assert_eq!((&output.text()[..], &output.stderr[..]), ("a\n[… 4 bytes omitted …]\nf\n", &b"b\ne\n"[..]));
+            assert_eq!(pieces(output), "1:a\n2:b\n1:[… 4 bytes omitted …]\n2:e\n1:f\n");
+        });
+        let merged = || {
+            let mut command = sh("echo 1; echo 2 >&2");
+            command.stderr(Stdio::SameAsStdout);
+            command
+        };
+        both(merged, &run, |output| assert_eq!(pieces(output), "1:1\n2\n"));
+        let terminal = run.terminal(TerminalSize { rows: 24, columns: 80 });
+        both(|| sh("echo 1; echo 2 >&2"), &terminal, |output| assert_eq!(pieces(output), "1:1\r\n2\r\n"));
+        both(|| sh("echo 1"), &Run::new(), |output| assert_eq!(output.pieces(), None));
     });
 }
 

@@ -34,7 +34,7 @@ fn assert_spawns_work() {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = Template::search("true", &path).expect("found");
     assert_eq!(code(found.command().spawn()), Ok(0));
-    let run = Run::new().input(vec![b'x'; 200_000]);
+    let run = Run::new().input(vec![b'x'; 200_000]).marker(None);
     let output = Command::new("/bin/cat").environment(&Env::empty()).run_with(&run).expect("runs");
     assert_eq!((output.stdout.len() as u64 + output.omitted_bytes, output.ok()), (200_000, true));
     if !can_start_threads() {

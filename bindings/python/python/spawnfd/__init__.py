@@ -21,11 +21,12 @@ from spawnfd._job import Job, SyncJob
 from spawnfd._options import RunOptions, SpawnOptions, StartOptions
 from spawnfd._popen import Stats, stats
 from spawnfd._run import run, run_async
+from spawnfd._search import OutputMatch
 from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
 from spawnfd._spawnfd import Chunk, Env, Event, Limiter, Result, Sandbox, Snapshot
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
-from spawnfd._types import Leftover, Limits, Spill, Spilled, sh
+from spawnfd._types import Leftover, Limits, Omitted, OutputPiece, Spill, Spilled, sh
 from spawnfd._warm import Warm, WarmStats
 
 __all__ = [
@@ -39,6 +40,9 @@ __all__ = [
     "Leftover",
     "Limiter",
     "Limits",
+    "Omitted",
+    "OutputMatch",
+    "OutputPiece",
     "Result",
     "RunOptions",
     "Sandbox",

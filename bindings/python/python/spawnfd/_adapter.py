@@ -120,6 +120,22 @@ class StartGate:
         self.admit(adapter)
 
 
+class OutputReading(ABC):
+    """The reading of a job's output by an event loop, for one iterator of its events."""
+
+    @abstractmethod
+    def is_current(self) -> bool:
+        """Whether this loop runs the calling code."""
+
+    @abstractmethod
+    async def wait(self) -> None:
+        """Waits once for output, or for a notification of the engine; may return without either."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives reading back to the engine; may be called in any thread."""
+
+
 class LoopAdapter(ABC):
     """The adapter of one event loop to the engine: one descriptor wakes all waiting tasks."""
 
@@ -160,6 +176,15 @@ class LoopAdapter(ABC):
     @abstractmethod
     def unregister(self, key: int) -> None:
         """Removes a key from the pending ones."""
+
+    def read_output(
+        self, watcher: _spawnfd.Watcher, readable: _spawnfd.Wakeup
+    ) -> OutputReading | None:
+        """Lets this loop read the output of a watcher's job; None if the engine shall read it.
+
+        `readable` fires when the engine has events.
+        """
+        return None
 
     @abstractmethod
     def call_soon(self, call: Callable[[], object]) -> None:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import codecs
 import errno as numbers
 import os
 import signal as signals
+from typing import Literal
 
 from spawnfd._spawnfd import Result
 
@@ -68,8 +70,9 @@ class ExitError(Exception):
     """A run did not end by itself with exit code 0; Result.check() raises this.
 
     The message has the argv, the exit status or signal, a timeout or exceeded limit, and the last
-    lines of standard error (at most 10 lines and 2 KiB). If the run merged standard error into
-    standard output, the message has the last lines of the merged output.
+    lines of standard error (at most 10 lines and 2 KiB). If bytes are omitted between these lines,
+    the marker line stands there. If the run merged standard error into standard output, the message
+    has the last lines of the merged output.
 
     Attributes:
         result: The run's Result.
@@ -81,13 +84,13 @@ class ExitError(Exception):
 
     def __str__(self) -> str:
         result = self.result
-        merged = result._reported[2]
-        name, output = ("output", result.stdout) if merged else ("stderr", result.stderr)
-        lines, is_cut = _last_lines(output)
+        merged = result._reported[3]
+        name = "output" if merged else "stderr"
+        lines, is_cut = _last_lines(result, "stdout" if merged else "stderr")
         text = f"{_argv(result)} {_end(result)}"
         if not lines:
             return text
-        if is_cut or result.omitted_bytes:
+        if is_cut:
             name = f"last lines of {name}"
         return "\n".join(
             [f"{text}; {name}:", *lines] if lines[1:] else [f"{text}; {name}: {lines[0]}"]
@@ -99,6 +102,9 @@ _MAX_LINES = 10
 _MAX_BYTES = 2048
 _MAX_ARGV = 500
 
+# The bytes that continue a UTF-8 character.
+_CONTINUATION = bytes(range(0x80, 0xC0))
+
 
 def _argv(result: Result) -> str:
     text = repr(result.args)
@@ -107,10 +113,12 @@ def _argv(result: Result) -> str:
 
 def _end(result: Result) -> str:
     """Returns a phrase that says how a run ended that is not ok."""
-    timeout, output_limit, _ = result._reported
+    timeout, idle_timeout, output_limit, _ = result._reported
     reason = ""
     if result.stop == "timeout":
         reason = "timed out" if timeout is None else f"timed out after {timeout:.10g} s"
+    elif result.stop == "idle_timeout":
+        reason = f"wrote no output for {idle_timeout:.10g} s"
     elif result.stop == "cancelled":
         reason = "was cancelled"
     elif result.stop == "output_limit":
@@ -135,10 +143,29 @@ def _end(result: Result) -> str:
     return f"{reason} and {status}" if reason else status
 
 
-def _last_lines(output: bytes) -> tuple[list[str], bool]:
-    """Returns the last lines of the output, and whether the output has more lines."""
+def _last_lines(result: Result, stream: Literal["stdout", "stderr"]) -> tuple[list[str], bool]:
+    """Returns the last lines of a stream, and whether the program wrote more lines to it."""
+    output: bytes = getattr(result, stream)
+    head: bytes = getattr(result, f"{stream}_head")
+    tail: bytes = getattr(result, f"{stream}_tail")
+    marker = output[len(head) : len(output) - len(tail)].decode().strip("\n")
+    omitted = result.omitted[stream].bytes > 0
+    if omitted:
+        # Drop the parts of a character that the omission splits.
+        head = head[: codecs.utf_8_decode(head, "replace", False)[1]]
+        tail = tail.lstrip(_CONTINUATION)
+    lines, is_cut = _lines_of(tail, _MAX_LINES, _MAX_BYTES)
+    if is_cut:
+        return lines, True
+    before, is_cut = _lines_of(head, _MAX_LINES - len(lines), _MAX_BYTES - len(tail.rstrip()))
+    return [*before, *([marker] if before and marker else []), *lines], is_cut or omitted
+
+
+def _lines_of(output: bytes, max_lines: int, max_bytes: int) -> tuple[list[str], bool]:
+    """Returns the last lines of the bytes, and whether there are more lines."""
     output = output.rstrip()
-    tail, before = output[-_MAX_BYTES:], output[:-_MAX_BYTES]
+    start = max(0, len(output) - max_bytes)
+    before, tail = output[:start], output[start:]
     prefix = ""
     if before and not before.endswith(b"\n"):
         # The first line is incomplete: drop it, unless it is the only one.
@@ -147,14 +174,14 @@ def _last_lines(output: bytes) -> tuple[list[str], bool]:
             tail = rest
         else:
             # The cut may have split a UTF-8 character: drop its continuation bytes.
-            tail, prefix = tail.lstrip(bytes(range(0x80, 0xC0))), "..."
+            tail, prefix = tail.lstrip(_CONTINUATION), "..."
     # A progress bar overwrites its line by carriage returns: keep the last text of such a line.
     lines = [
         line.rstrip("\r").rpartition("\r")[2]
         for line in (prefix + tail.decode(errors="replace")).split("\n")
     ]
-    is_cut = bool(before) or len(lines) > _MAX_LINES
-    return (lines[-_MAX_LINES:] if tail else []), is_cut
+    is_cut = bool(before) or len(lines) > max_lines
+    return (lines[max(0, len(lines) - max_lines) :] if tail else []), is_cut
 
 
 def _signal_name(number: int) -> str:

@@ -3,24 +3,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from spawnfd import _spawnfd
+from spawnfd._adapter import OutputReading
 from spawnfd._loop import END_TIMEOUT, current_adapter, enter, limiter_of, wait_until
 from spawnfd._options import Program, StartOptions
+from spawnfd._search import OutputMatch, Search
 from spawnfd._spawnfd import Chunk, Event, Result
-from spawnfd._types import Args, Input, NotPickled, as_bytes, deadline, remaining
+from spawnfd._streams import asyncio_streams
+from spawnfd._types import Args, Deadline, Input, NotPickled, as_bytes, deadline, remaining
 
 if TYPE_CHECKING:
+    from anyio.abc import ByteStream
     from typing_extensions import Self
 
     # None: no event yet. False: no more events.
     _NextEvent: TypeAlias = Event | Literal[False] | None
+    # None: no match yet. False: the output has ended without a match.
+    _Found: TypeAlias = OutputMatch | Literal[False] | None
 
 _T = TypeVar("_T")
 
@@ -40,8 +48,10 @@ class _JobBase(NotPickled):
         args: The program's argv.
     """
 
-    __slots__ = ("__weakref__", "_core", "_writer_pid", "args", "pid")
+    __slots__ = ("__weakref__", "_core", "_matched", "_writer_pid", "args", "pid")
     _core: _spawnfd.Job
+    # The end of the latest match of wait_for().
+    _matched: int
     # The pid of the process in which a write() is in progress, else 0. In a forked child the pid
     # differs, so there no write is in progress.
     _writer_pid: int
@@ -68,7 +78,7 @@ class _JobBase(NotPickled):
         watched |= bool(given.pop("hold", False))
         job = object.__new__(cls)
         job._core = core = _spawnfd.Job(program, args, given, watched, request)
-        job._writer_pid = 0
+        job._matched = job._writer_pid = 0
         job.pid, job.args = core.pid, core.args
         return job
 
@@ -115,15 +125,22 @@ class _JobBase(NotPickled):
         """
         self._core.detach()
 
-    @contextmanager
-    def _writing(self) -> Generator[None]:
-        if self._writer_pid == os.getpid():
+    def _keep_match(self, found: _Found) -> OutputMatch | None:
+        if not found:
+            return None
+        self._matched = found.next
+        return found
+
+    def _write_now(self, data: Input) -> memoryview | None:
+        """Writes what can be written without waiting. Returns the rest; None: nothing is left."""
+        if self._writer_pid and self._writer_pid == os.getpid():
             raise RuntimeError("write(): another write() of this job is in progress")
-        self._writer_pid = os.getpid()
-        try:
-            yield
-        finally:
-            self._writer_pid = 0
+        if type(data) is bytes and len(data) <= _WRITE_SIZE:
+            written = self._core.write(data)
+            if written == len(data):
+                return None
+            return memoryview(data)[written or 0 :]
+        return as_bytes(data)
 
     def __repr__(self) -> str:
         try:
@@ -151,18 +168,57 @@ class Job(_JobBase):
             adapter.call_soon(job._core.release_hold)
         return job
 
-    async def wait(self, timeout: float | None = None) -> Result | None:
+    async def wait(
+        self, timeout: float | None = None, *, idle_timeout: float | None = None
+    ) -> Result | None:
         """Waits for the Result, at most `timeout` seconds; returns None after that time.
 
-        `timeout` None waits without a limit. The program runs on if the time is over, or if the
-        wait is cancelled or interrupted. The Result is available once the program has ended and
-        its pipes have been read (see run(): `drain`).
+        With `idle_timeout`, the call also returns None once the program has written no output for
+        that many seconds during the call. None waits without a limit. The program runs on if the
+        time is over, or if the wait is cancelled or interrupted. The Result is available once the
+        program has ended and its pipes have been read (see run(): `drain`).
 
         Raises:
             SpawnError: The start failed in the child; see start().
-            TypeError, ValueError: `timeout` is not a valid number of seconds.
+            TypeError, ValueError: `timeout` or `idle_timeout` is not a valid number of seconds.
         """
-        return await wait_until(self._core.result, self._core.done, timeout)
+        end, core = Deadline(timeout, idle_timeout, self._core.idle), self._core
+        while (result := await wait_until(core.result, core.done, end.left())) is None:
+            if end.left() == 0:
+                return None
+        return result
+
+    async def wait_for(
+        self,
+        pattern: str | bytes | re.Pattern[str] | re.Pattern[bytes],
+        timeout: float | None = None,
+        *,
+        since: int | None = None,
+    ) -> OutputMatch | None:
+        """Waits until the output matches a pattern; returns the match.
+
+            await job.wait_for("Listening on", timeout=30)
+            port = (await job.wait_for(re.compile(r"port (\\d+)"))).match[1]
+
+        The call searches the output of both streams in order of arrival. It returns None after
+        `timeout` seconds, and if the output ends without a match. In both cases the program is not
+        affected, and a later call searches the same output again.
+
+        Args:
+            pattern: A str or bytes to find as it is, or a compiled regular expression. A match of a
+                regular expression is at most 64 KiB long.
+            timeout: Seconds to wait. None: no limit.
+            since: The position at which the search begins. None: the end of the previous match of
+                this job, at first 0. Output that read() no longer has is not searched; see
+                start(): `window`.
+
+        Raises:
+            SpawnError: The start failed in the child; see start().
+            TypeError, ValueError: An argument is invalid; the message names it.
+        """
+        search = Search(self._core, pattern, self._matched if since is None else since)
+        found: _Found = await wait_until(search.attempt, self._core.arrived, timeout)
+        return self._keep_match(found)
 
     async def result(self) -> Result:
         """Waits for the Result and returns it; it can be called any number of times.
@@ -199,11 +255,14 @@ class Job(_JobBase):
             ValueError: The job was not started with an input to write to; see start(): `stdin`.
             RuntimeError: Another write() of this job is waiting.
         """
-        left = as_bytes(data)
-        with self._writing():
-            while left:
-                attempt = functools.partial(self._core.write, left[:_WRITE_SIZE])
-                left = left[await wait_until(attempt, self._core.writable) or 0 :]
+        if left := self._write_now(data):
+            self._writer_pid = os.getpid()
+            try:
+                while left:
+                    attempt = functools.partial(self._core.write, left[:_WRITE_SIZE])
+                    left = left[await wait_until(attempt, self._core.writable) or 0 :]
+            finally:
+                self._writer_pid = 0
 
     def events(self, *, lines: bool = False, max_line: int = _MAX_LINE) -> Events:
         """Iterates over the program's output as it arrives, from both streams.
@@ -219,12 +278,49 @@ class Job(_JobBase):
                 than a chunk of arbitrary size. In both modes the concatenated texts of all events
                 are the output, except for a character that is split at a switch from chunks to
                 lines.
-            max_line: Maximum length of a line event in bytes, at least 4. Longer lines are split.
+            max_line: Maximum length of a line event in bytes, at least 4; 64 KiB by default. A
+                longer line becomes several events, all but the last with `partial` set. For
+                messages of one line each (JSON-RPC), pass the length of the longest one.
 
         Raises:
             TypeError, ValueError: `max_line` is not a valid length.
         """
         return Events(self, self._core.watch(max_line if lines else None))
+
+    def asyncio_streams(
+        self, *, limit: int = _MAX_LINE
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Returns the program's output and input as asyncio streams.
+
+            async with sf.start(["server"], stdin="stream", stderr="inherit") as job:
+                reader, writer = job.asyncio_streams()
+
+        The reader has standard output. Captured standard error goes only to the Result and to
+        read(). Closing the writer ends the program's input. Use either the streams or events() and
+        write(), not both. Call this method before the starting task first yields to the event loop,
+        or start the job with `hold`; otherwise output may be lost, and the reader raises OSError.
+
+        Args:
+            limit: The reader's buffer limit in bytes, and so the maximum length of a line in
+                readline().
+
+        Raises:
+            RuntimeError: No asyncio loop runs in this thread.
+        """
+        return asyncio_streams(self, limit)
+
+    def anyio_stream(self) -> ByteStream:
+        """Returns the program's output and input as one anyio.abc.ByteStream.
+
+        The same rules apply as for asyncio_streams(). send_eof() and aclose() end the program's
+        input.
+
+        Raises:
+            ImportError: anyio is not installed.
+        """
+        from spawnfd._anyio import JobStream
+
+        return JobStream(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -306,9 +402,27 @@ class SyncJob(_JobBase):
         request = None if limiter is None else _acquire_permit(limiter)
         return cls._make(program, args, options, request, watched=False)
 
-    def wait(self, timeout: float | None = None) -> Result | None:
+    def wait(
+        self, timeout: float | None = None, *, idle_timeout: float | None = None
+    ) -> Result | None:
         """The blocking form of Job.wait()."""
-        return _wait_until(self._core.result, self._core.done, timeout)
+        end, core = Deadline(timeout, idle_timeout, self._core.idle), self._core
+        while (result := _wait_until(core.result, core.done, end.left())) is None:
+            if end.left() == 0:
+                return None
+        return result
+
+    def wait_for(
+        self,
+        pattern: str | bytes | re.Pattern[str] | re.Pattern[bytes],
+        timeout: float | None = None,
+        *,
+        since: int | None = None,
+    ) -> OutputMatch | None:
+        """The blocking form of Job.wait_for()."""
+        search = Search(self._core, pattern, self._matched if since is None else since)
+        found: _Found = _wait_until(search.attempt, self._core.arrived, timeout)
+        return self._keep_match(found)
 
     def result(self) -> Result:
         """The blocking form of Job.result()."""
@@ -323,11 +437,14 @@ class SyncJob(_JobBase):
 
     def write(self, data: Input) -> None:
         """The blocking form of Job.write()."""
-        left = as_bytes(data)
-        with self._writing():
-            while left:
-                attempt = functools.partial(self._core.write, left[:_WRITE_SIZE])
-                left = left[_wait_until(attempt, self._core.writable) or 0 :]
+        if left := self._write_now(data):
+            self._writer_pid = os.getpid()
+            try:
+                while left:
+                    attempt = functools.partial(self._core.write, left[:_WRITE_SIZE])
+                    left = left[_wait_until(attempt, self._core.writable) or 0 :]
+            finally:
+                self._writer_pid = 0
 
     def events(self, *, lines: bool = False, max_line: int = _MAX_LINE) -> SyncEvents:
         """The blocking form of Job.events()."""
@@ -351,6 +468,7 @@ class SyncJob(_JobBase):
                     raise
 
     wait.__doc__ = Job.wait.__doc__
+    wait_for.__doc__ = Job.wait_for.__doc__
     result.__doc__ = Job.result.__doc__
     stop.__doc__ = Job.stop.__doc__
     write.__doc__ = Job.write.__doc__
@@ -360,20 +478,42 @@ class SyncJob(_JobBase):
 class Events(AsyncIterator[Event]):
     """The asynchronous iterator that Job.events() returns."""
 
-    __slots__ = ("_count", "_job", "_watcher")
+    __slots__ = ("_count", "_job", "_next", "_reading", "_watcher")
 
     def __init__(self, job: Job, watcher: _spawnfd.Watcher) -> None:
         self._job, self._watcher, self._count = job, watcher, 0
+        self._next: Callable[[], _NextEvent] = job._core.event
+        # The reading of the output by the loop of the latest wait, if that loop reads it.
+        self._reading: OutputReading | None = None
 
     async def __anext__(self) -> Event:
         """The next event."""
         self._count += 1
         if self._count % _EVENTS_PER_YIELD == 0:
             await current_adapter().checkpoint()
-        event: _NextEvent = await wait_until(self._job._core.event, self._job._core.readable)
+        event = self._next()
+        while event is None:
+            if self._reading is None or not self._reading.is_current():
+                self._end_reading()
+                readable = self._job._core.readable
+                self._reading = current_adapter().read_output(self._watcher, readable)
+                if self._reading is None:
+                    event = await wait_until(self._next, readable)
+                    break
+            await self._reading.wait()
+            event = self._next()
         if not event:
             raise StopAsyncIteration
         return event
+
+    def _end_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):
+            self._end_reading()
 
 
 class SyncEvents(Iterator[Event]):

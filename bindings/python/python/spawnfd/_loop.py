@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar, cast
 
 from spawnfd import _spawnfd
-from spawnfd._adapter import LoopAdapter
+from spawnfd._adapter import LoopAdapter, OutputReading
 from spawnfd._options import Program, RunOptions
 from spawnfd._spawnfd import Result
 from spawnfd._types import Args, deadline, remaining
@@ -84,8 +84,9 @@ class _AsyncioAdapter(LoopAdapter):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         self.watched = True
+        self._unwatch_scheduled = False
         loop.add_reader(self.queue.fileno(), self._drain)
         self._start_check_timer()
 
@@ -115,11 +116,13 @@ class _AsyncioAdapter(LoopAdapter):
 
     def _schedule_unwatch(self) -> None:
         """Schedules the removal of the loop's reader, unless a wait begins before."""
-        if not self.pending and not self.loop.is_closed():
+        if not self.pending and not self._unwatch_scheduled and not self.loop.is_closed():
             # Woken tasks run before _unwatch(): a task that waits again finds the reader in place.
+            self._unwatch_scheduled = True
             self.loop.call_soon(self._unwatch)
 
     def _unwatch(self) -> None:
+        self._unwatch_scheduled = False
         if self.watched and not self.pending:
             self.watched = False
             self._check_timer.cancel()
@@ -174,6 +177,11 @@ class _AsyncioAdapter(LoopAdapter):
         if self.pending.pop(key, None) is not None:
             self._schedule_unwatch()
 
+    def read_output(
+        self, watcher: _spawnfd.Watcher, readable: _spawnfd.Wakeup
+    ) -> OutputReading | None:
+        return _AsyncioReading(self, watcher, readable)
+
     def call_soon(self, call: Callable[[], object]) -> None:
         self.loop.call_soon(call)
 
@@ -182,6 +190,100 @@ class _AsyncioAdapter(LoopAdapter):
 
     async def checkpoint(self) -> None:
         await asyncio.sleep(0)
+
+
+class _AsyncioReading(OutputReading):
+    """An asyncio loop reads a job's output, so that output wakes this loop's thread alone."""
+
+    def __init__(
+        self, adapter: _AsyncioAdapter, watcher: _spawnfd.Watcher, readable: _spawnfd.Wakeup
+    ) -> None:
+        self._loop = adapter.loop
+        # The adapter with the registered notification of the engine, and the notification's key. 0:
+        # none is registered, and the loop may have replaced the adapter meanwhile.
+        self._adapter: LoopAdapter = adapter
+        self._key = 0
+        self._watcher = watcher
+        self._readable = readable
+        # The future of the task that waits.
+        self._waiter: asyncio.Future[None] | None = None
+        # The descriptor of each stream that the loop watches, and of each that it shall watch again
+        # once all events are taken.
+        self._watched: dict[int, int] = {}
+        fds = enumerate(watcher.begin_reading())
+        self._paused = {stream: fd for stream, fd in fds if fd is not None}
+
+    def is_current(self) -> bool:
+        # The loop runs this code unless trio runs it inside the loop. Code in trio never gets here,
+        # because trio has no reading.
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
+    async def wait(self) -> None:
+        while self._paused:
+            stream, fd = self._paused.popitem()
+            self._watched[stream] = fd
+            self._loop.add_reader(fd, self._read, stream)
+        if not self._key:
+            self._listen()
+        self._waiter = waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _listen(self) -> None:
+        self._adapter = current_adapter()
+        self._key, notified = self._adapter.register()
+        notified.add_done_callback(self._on_notification)
+        self._readable.listen(self._adapter.queue, self._key)
+        if self._watcher.has_event():
+            # The event may have arrived before listen().
+            self._loop.call_soon(self._wake, None)
+
+    def _on_notification(self, notified: asyncio.Future[Any]) -> None:
+        self._key = 0
+        self._wake(None if notified.cancelled() else notified.exception())
+
+    def _wake(self, error: BaseException | None) -> None:
+        if self._waiter is None or self._waiter.done():
+            return
+        if error is None:
+            self._waiter.set_result(None)
+        else:
+            self._waiter.set_exception(error)
+
+    def _read(self, stream: int) -> None:
+        status = self._watcher.read(stream)
+        if status != "watch":
+            fd = self._watched.pop(stream)
+            self._loop.remove_reader(fd)
+            if status == "full":
+                self._paused[stream] = fd
+        self._wake(None)
+
+    def close(self) -> None:
+        if self.is_current():
+            self._close()
+        else:
+            # Only the loop's own thread may change its readers. A closed loop has none.
+            try:
+                self._loop.call_soon_threadsafe(self._close)
+            except RuntimeError:
+                self._watcher.end_reading()
+
+    def _close(self) -> None:
+        for stream, fd in self._watched.items():
+            # A descriptor that the application has replaced may have a reader of the application.
+            if self._watcher.is_own(stream):
+                self._loop.remove_reader(fd)
+        self._watched.clear()
+        self._paused.clear()
+        self._readable.unlisten(self._adapter.queue, self._key)
+        self._adapter.unregister(self._key)
+        self._watcher.end_reading()
 
 
 def _check_descriptor(reference: Callable[[], _AsyncioAdapter | None]) -> None:

@@ -53,11 +53,14 @@ class SpawnOptions(_Options, total=False):
 
 class _Supervision(_Options, total=False):
     timeout: float | None
+    idle_timeout: float | None
     grace: float
     input: Input | None
     stdout: RunStdout | None
     stderr: RunStderr
     keep: tuple[int, int]
+    marker: str | None
+    combined: bool
     spill: Spill | None
     output_limit: int | None
     drain: float

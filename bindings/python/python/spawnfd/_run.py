@@ -37,6 +37,8 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
             current one.
         timeout: Seconds after which the program's process tree gets SIGTERM. `stop` of the Result
             is then "timeout", and the Result has the output so far. None: no timeout.
+        idle_timeout: Seconds without output, in either stream, after which the tree is ended as by
+            `timeout`. `stop` is then "idle_timeout". None: no such timeout.
         grace: Seconds between SIGTERM and SIGKILL; 2.0 by default, 0: SIGKILL at once. If the
             program still runs one second after SIGKILL, the run ends without it. The program is
             then in `leftovers` with the fate "not_permitted" (a set-uid program that has become
@@ -47,7 +49,12 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
         stderr: "separate" (default: captured), "merge" (into stdout), "null", "inherit", a
             descriptor or a file.
         keep: How many bytes of each stream's beginning and end are kept, (64_000, 64_000) by
-            default. The rest is read and dropped; `omitted_bytes` of the Result counts it.
+            default. The rest is read and dropped; `omitted` of the Result counts it. A cut moves to
+            a line end that is near: within a fifth of the head's or tail's size.
+        marker: The text of the line that replaces omitted bytes in the Result, by default
+            "[… {omitted} omitted …]". "{omitted}" in it becomes their number: "12,345 bytes". None
+            or "": no line.
+        combined: If True, `output` of the Result has both streams in order of arrival.
         spill: A Spill: once a stream exceeds `keep`, all output also goes to a file; see
             `spill_path` and `spilled` of the Result.
         output_limit: Total bytes of both streams after which the program is ended as by a timeout.

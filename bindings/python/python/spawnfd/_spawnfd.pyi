@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, TypeAlias, TypeVar, final, overload
 
-from spawnfd._types import Arg, Args, Fd, Leftover, Spilled
+from spawnfd._types import Arg, Args, Fd, Leftover, Omitted, OutputPiece, Spilled
 
 __all__ = [
     "ActiveRun",
@@ -156,10 +156,14 @@ class Result:
         kernel keeps the status and nothing is lost. If the status is lost, the result is not ok.
         """
     @property
-    def stop(self) -> Literal["exited", "timeout", "cancelled", "output_limit", "limit"]:
-        """Why the run ended: "exited", "timeout", "cancelled", "output_limit" or "limit".
+    def stop(
+        self,
+    ) -> Literal["exited", "timeout", "idle_timeout", "cancelled", "output_limit", "limit"]:
+        """Why the run ended.
 
         "exited": the program ended by itself or by a signal that the library did not send.
+        "timeout", "idle_timeout", "output_limit", "limit": the library ended the program, because
+        of that argument (`limits` for "limit"). "cancelled": the caller ended it.
         """
     @property
     def limit(self) -> str | None:
@@ -177,22 +181,54 @@ class Result:
         """
     @property
     def stdout(self) -> bytes:
-        """Captured standard output: its head, then its tail."""
+        """Captured standard output: head, marker line if bytes are omitted, tail.
+
+        The option `marker` sets the text of the line. `stdout_head`, `stdout_tail` and `omitted`
+        have the exact bytes.
+        """
     @property
     def stderr(self) -> bytes:
-        """Captured standard error: its head, then its tail.
+        """Captured standard error: head, marker line if bytes are omitted, tail.
 
         Empty if merged into standard output.
         """
     @property
     def text(self) -> str:
-        """Standard output decoded as UTF-8; invalid bytes become U+FFFD.
+        """`stdout` decoded as UTF-8; invalid bytes become U+FFFD.
 
         A character that is split by omitted output is dropped.
         """
     @property
+    def stderr_text(self) -> str:
+        """`stderr` decoded as UTF-8; invalid bytes become U+FFFD.
+
+        A character that is split by omitted output is dropped.
+        """
+    @property
+    def stdout_head(self) -> bytes:
+        """The kept bytes of standard output before omitted bytes; all bytes if none is omitted."""
+    @property
+    def stdout_tail(self) -> bytes:
+        """The kept bytes of standard output after omitted bytes; empty if none is omitted."""
+    @property
+    def stderr_head(self) -> bytes:
+        """The kept bytes of standard error before omitted bytes; all bytes if none is omitted."""
+    @property
+    def stderr_tail(self) -> bytes:
+        """The kept bytes of standard error after omitted bytes; empty if none is omitted."""
+    @property
+    def omitted(self) -> dict[Literal["stdout", "stderr"], Omitted]:
+        """How many bytes of "stdout" and "stderr" were not kept, and where they begin."""
+    @property
+    def output(self) -> list[OutputPiece] | None:
+        """The output of both streams in order of arrival. None without the option `combined`.
+
+        The bytes of all pieces of a stream equal `stdout` or `stderr`. If bytes of a stream are
+        omitted, one piece has the marker line, at the place where the first of them arrived.
+        """
+    @property
     def omitted_bytes(self) -> int:
-        """How many bytes of both streams were not kept: those between head and tail."""
+        """How many bytes of both streams together were not kept: those between head and tail."""
     @property
     def seen_bytes(self) -> int:
         """How many bytes the program wrote to both streams."""
@@ -281,13 +317,20 @@ class Result:
         Bytes and paths are decoded like os.fsdecode() does.
         """
     @property
-    def _reported(self) -> tuple[float | None, int | None, bool]:
-        """For ExitError: timeout in seconds, output_limit in bytes, whether stderr was merged."""
+    def _reported(self) -> tuple[float | None, float | None, int | None, bool]:
+        """For ExitError: timeout and idle_timeout in seconds, output_limit in bytes, whether
+        stderr was merged."""
     def check(self) -> Result:
         """Returns this result if it is ok.
 
         Raises:
             ExitError: The result is not ok. The exception's `result` is this result.
+        """
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the result as values that json.dumps() accepts.
+
+        The keys are those of `spawnfd run --capture --json`, which its --help explains, without
+        `prepare_seconds`. Output, arguments and paths are str; invalid bytes become U+FFFD.
         """
     def __copy__(self) -> Result: ...
     def __deepcopy__(self, memo: object, /) -> Result: ...
@@ -350,6 +393,12 @@ class Event:
         """The bytes decoded as UTF-8; invalid bytes become U+FFFD.
 
         A character that is split between two chunks belongs to the text of the second one.
+        """
+    @property
+    def partial(self) -> bool:
+        """Whether this is a piece of a line that is longer than `max_line` of events().
+
+        The next event of the same stream continues the line. False for the last piece.
         """
     @property
     def lost(self) -> int:
@@ -415,9 +464,17 @@ class Job:
     def writable(self) -> Wakeup: ...
     @property
     def readable(self) -> Wakeup: ...
+    @property
+    def arrived(self) -> Wakeup: ...
+    def idle(self) -> float: ...
 
 @final
-class Watcher: ...
+class Watcher:
+    def begin_reading(self) -> list[int | None]: ...
+    def read(self, stream: int) -> Literal["watch", "full", "end"]: ...
+    def has_event(self) -> bool: ...
+    def is_own(self, stream: int) -> bool: ...
+    def end_reading(self) -> None: ...
 
 @final
 class Warm:
@@ -595,7 +652,9 @@ class ActiveRun:
 
 def restore(state: dict[str, Any]) -> Result: ...
 def restore_chunk(bytes: bytes, next: int, lost: int) -> Chunk: ...
-def restore_event(stream: int | None, bytes: bytes, text: str, lost: int) -> Event: ...
+def restore_event(
+    stream: int | None, bytes: bytes, before: bytes, decoded: int, lost: int, partial: bool
+) -> Event: ...
 def restore_env(variables: list[tuple[bytes, bytes]]) -> Env: ...
 def run(program: _Program, args: Args, options: _Options) -> Result: ...
 def pidfd_calls_are_killed() -> bool: ...

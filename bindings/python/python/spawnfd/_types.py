@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
@@ -26,24 +26,46 @@ class NotPickled:
         raise TypeError(f"a {type(self).__name__} cannot be pickled: {self._reason}")
 
 
-def deadline(timeout: float | None) -> float | None:
+def deadline(timeout: float | None, name: str = "timeout") -> float | None:
     """Returns the time.monotonic() value `timeout` seconds from now; None for no timeout.
 
     Raises:
-        TypeError, ValueError: `timeout` is not a valid number of seconds.
+        TypeError, ValueError: `timeout` is not a valid number of seconds. The message has `name`.
     """
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
         found = type(timeout).__qualname__
-        raise TypeError(f"timeout: expected seconds (float) or None, not {found}")
+        raise TypeError(f"{name}: expected seconds (float) or None, not {found}")
     if not timeout >= 0:
-        raise ValueError(f"timeout must be >= 0, got {timeout}")
+        raise ValueError(f"{name} must be >= 0, got {timeout}")
     try:
         return time.monotonic() + timeout
     except OverflowError:
         # The int is too large for a float: no deadline.
         return None
+
+
+class Deadline:
+    """The end of a wait: after a time, or after a time without output."""
+
+    def __init__(
+        self, timeout: float | None, idle_timeout: float | None, idle: Callable[[], float]
+    ) -> None:
+        self._end = deadline(timeout)
+        deadline(idle_timeout, "idle_timeout")
+        self._idle_timeout, self._idle = idle_timeout, idle
+        self._begin = time.monotonic()
+
+    def left(self) -> float | None:
+        """Returns the seconds until the end; 0 after it, None if there is none."""
+        left = remaining(self._end)
+        if self._idle_timeout is None:
+            return left
+        # Time before the wait does not count.
+        idle = min(self._idle(), time.monotonic() - self._begin)
+        left_idle = max(0.0, self._idle_timeout - idle)
+        return left_idle if left is None else min(left, left_idle)
 
 
 def remaining(end: float | None) -> float | None:
@@ -151,6 +173,37 @@ class Spilled(NamedTuple):
     bytes: int
     end: Literal["whole", "capped", "failed"]
     errno: int | None
+
+
+class Omitted(NamedTuple):
+    """The bytes of one stream that were not kept.
+
+    Attributes:
+        bytes: How many bytes are omitted.
+        offset: The position in the stream of the first one: the length of the kept head.
+    """
+
+    bytes: int
+    offset: int
+
+
+class OutputPiece(NamedTuple):
+    """A piece of a combined run's output: bytes that arrived from one stream in succession.
+
+    Attributes:
+        stream: "stdout" or "stderr".
+        bytes: The bytes. If bytes of the stream are omitted here: the marker line, or nothing with
+            marker=None.
+        text: The bytes decoded as UTF-8; invalid bytes become U+FFFD. A character that is split
+            between two pieces of the stream belongs to the text of the second one.
+        omitted: How many bytes of the stream are omitted here; 0 for a piece of the program's
+            output.
+    """
+
+    stream: Literal["stdout", "stderr"]
+    bytes: bytes
+    text: str
+    omitted: int
 
 
 class Leftover(NamedTuple):

@@ -343,6 +343,13 @@ impl Actions {
         self.steps.iter().any(|given| matches!(given.meaning, Step::Foreground(_)))
     }
 
+    /// Whether an action sets the program's process group or session.
+    pub fn set_group_or_session(&self) -> bool {
+        let sets =
+            |given: &Given<Step>| given.text.starts_with("--setsid") || given.text.starts_with("--process-group");
+        self.steps.iter().any(sets)
+    }
+
     /// Adds the actions to a command. Returns the flag of each of its actions.
     pub fn apply(&self, command: &mut spawnfd::Command<'_>) -> Result<Vec<String>, Failure> {
         let mut ruleset = Ruleset::default();

@@ -2,25 +2,29 @@
 //! Runs whose output is captured.
 
 use std::ffi::OsStr;
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use rustix::fs::{Access, access};
 use spawnfd::tree::Want;
-use spawnfd::{Command, Enforce, Error, Leftovers, Limits, Output, Spill, Stop, TerminalSize};
+use spawnfd::{
+    Command, Enforce, Error, Event, EventOptions, Events, Leftovers, Limits, Output, Spill, Stop, TerminalSize, Waker,
+};
 
 use super::report;
 use super::signals::{Signals, Woken};
 use super::values;
-use crate::failure::{FAILED, Failure, TIMEOUT, reason};
+use crate::failure::{FAILED, Failure, TIMEOUT, print_to, reason};
 use crate::os;
 
+const SUPERVISION: &str = "Time limit and process tree";
+const LIMITS: &str = "Limits of the process tree";
 const HEADING: &str = "Captured runs";
-const LIMITS: &str = "Limits of captured runs";
 
 /// The library's names of the limited resources, and the flags that limit them.
 const RESOURCES: [(&str, &str); 4] =
@@ -31,37 +35,43 @@ pub struct Capture {
     /// Run the program in its own session, collect its output, and print the output when the program has ended
     #[arg(long, help_heading = HEADING)]
     capture: bool,
+    /// Also print the output as it arrives, and not at the end. --json then prints on standard error
+    #[arg(long, requires = "capture", conflicts_with = "combined", help_heading = HEADING)]
+    stream: bool,
     /// Send SIGTERM to the process tree after this time, and SIGKILL after --grace: seconds, or a number with ms, s,
     /// m or h
-    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, help_heading = SUPERVISION)]
     timeout: Option<Duration>,
-    /// Time between SIGTERM and SIGKILL; 0 sends SIGKILL at once [default: 2s]
+    /// Do the same once the program has written no output for this time
     #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
+    idle_timeout: Option<Duration>,
+    /// Time between SIGTERM and SIGKILL; 0 sends SIGKILL at once [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, help_heading = SUPERVISION)]
     grace: Option<Duration>,
     /// End the process tree when the program has written more than this to both streams together
     #[arg(long, value_name = "BYTES", value_parser = values::size, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
     output_limit: Option<u64>,
     /// Limit the memory of the process tree
-    #[arg(long, value_name = "BYTES", value_parser = values::positive_size, allow_negative_numbers = true, requires = "capture", help_heading = LIMITS)]
+    #[arg(long, value_name = "BYTES", value_parser = values::positive_size, allow_negative_numbers = true, help_heading = LIMITS)]
     memory: Option<u64>,
     /// Limit the number of processes and threads of the process tree
-    #[arg(long, value_name = "NUMBER", value_parser = values::count, allow_negative_numbers = true, requires = "capture", help_heading = LIMITS)]
+    #[arg(long, value_name = "NUMBER", value_parser = values::count, allow_negative_numbers = true, help_heading = LIMITS)]
     pids: Option<u64>,
     /// Limit the CPU time of the process tree: seconds, or a number with ms, s, m or h
-    #[arg(long, value_name = "TIME", value_parser = values::positive_duration, allow_negative_numbers = true, requires = "capture", help_heading = LIMITS)]
+    #[arg(long, value_name = "TIME", value_parser = values::positive_duration, allow_negative_numbers = true, help_heading = LIMITS)]
     cpu_time: Option<Duration>,
     /// Limit the process tree to this many processors, such as 1.5
-    #[arg(long, value_name = "NUMBER", value_parser = values::processors, allow_negative_numbers = true, requires = "capture", help_heading = LIMITS)]
+    #[arg(long, value_name = "NUMBER", value_parser = values::processors, allow_negative_numbers = true, help_heading = LIMITS)]
     cpu_quota: Option<f64>,
     /// How to enforce these limits [default: auto]
-    #[arg(long, value_name = "HOW", requires = "capture", help_heading = LIMITS)]
+    #[arg(long, value_name = "HOW", help_heading = LIMITS)]
     enforce: Option<Enforcement>,
     /// How to control the process tree. All tiers but 'group' also end the tree if this command is killed [default:
     /// group]
-    #[arg(long, value_name = "TIER", requires = "capture", help_heading = HEADING)]
+    #[arg(long, value_name = "TIER", help_heading = SUPERVISION)]
     tree: Option<Control>,
     /// Fate of processes that outlive the program [default: kill]
-    #[arg(long, value_name = "FATE", requires = "capture", help_heading = HEADING)]
+    #[arg(long, value_name = "FATE", help_heading = SUPERVISION)]
     leftovers: Option<Fate>,
     /// Write the complete output to a file in this directory if it exceeds --keep, and print the path. The file is
     /// not deleted
@@ -73,6 +83,13 @@ pub struct Capture {
     /// Bytes to keep from the beginning and the end of each stream [default: 64000:64000]
     #[arg(long, value_name = "HEAD[:TAIL]", value_parser = values::keep, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
     keep: Option<(usize, usize)>,
+    /// Put a line with this text where output is omitted; '{omitted}' in it stands for the number of bytes. '' for no
+    /// line [default: '[… {omitted} omitted …]']
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, requires = "capture", help_heading = HEADING)]
+    marker: Option<String>,
+    /// Print both streams in order of arrival, each on its own stream; with --json, also as one list
+    #[arg(long, requires = "capture", help_heading = HEADING)]
+    combined: bool,
     /// How long to read after the program has ended while other processes hold its pipes open [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
     drain: Option<Duration>,
@@ -140,8 +157,28 @@ pub struct Ended {
 }
 
 impl Capture {
+    /// Whether to capture the program's output.
     pub fn is_wanted(&self) -> bool {
         self.capture
+    }
+
+    /// Whether to print the captured output as it arrives.
+    pub fn streams(&self) -> bool {
+        self.stream
+    }
+
+    /// Whether a flag asks for control of the program's process tree, with or without capturing its output.
+    pub fn supervises(&self) -> bool {
+        self.capture
+            || self.timeout.is_some()
+            || self.grace.is_some()
+            || self.tree.is_some()
+            || self.leftovers.is_some()
+            || self.enforce.is_some()
+            || self.memory.is_some()
+            || self.pids.is_some()
+            || self.cpu_time.is_some()
+            || self.cpu_quota.is_some()
     }
 
     fn limits(&self) -> Limits {
@@ -162,8 +199,11 @@ impl Capture {
         self.terminal.is_some() && name.to_str().is_some_and(|name| values::terminal(name).is_ok())
     }
 
-    /// Returns the flag of the limit that an error concerns.
-    pub fn limit_flag(error: &Error) -> Option<String> {
+    /// Returns the flag of the option of the run that an error concerns.
+    pub fn flag_of_error(error: &Error) -> Option<String> {
+        if error.call().starts_with("marker(") {
+            return Some("--marker".to_owned());
+        }
         let limit = error.call().strip_prefix("limits(")?;
         RESOURCES.iter().find(|(name, _)| limit.starts_with(name)).map(|(_, flag)| (*flag).to_owned())
     }
@@ -173,8 +213,17 @@ impl Capture {
         RESOURCES.iter().find(|(name, _)| *name == resource).map_or("its limit", |(_, flag)| flag)
     }
 
+    /// Whether the output says where bytes are omitted.
+    pub fn has_marker(&self) -> bool {
+        self.marker.as_deref() != Some("")
+    }
+
     pub fn timeout(&self) -> Duration {
         self.timeout.unwrap_or_default()
+    }
+
+    pub fn idle_timeout(&self) -> Duration {
+        self.idle_timeout.unwrap_or_default()
     }
 
     pub fn output_limit(&self) -> u64 {
@@ -182,12 +231,18 @@ impl Capture {
     }
 
     fn settings(&self) -> Result<spawnfd::Run, Failure> {
-        let mut run = spawnfd::Run::new().limits(self.limits());
+        let mut run = spawnfd::Run::new().limits(self.limits()).combined(self.combined);
         if let Some(timeout) = self.timeout {
             run = run.timeout(timeout);
         }
+        if let Some(timeout) = self.idle_timeout {
+            run = run.idle_timeout(timeout);
+        }
         if let Some((head, tail)) = self.keep {
             run = run.keep(head, tail);
+        }
+        if let Some(marker) = &self.marker {
+            run = run.marker(Some(marker));
         }
         if let Some(grace) = self.grace {
             run = run.grace(grace);
@@ -195,15 +250,13 @@ impl Capture {
         if let Some(bytes) = self.output_limit {
             run = run.output_limit(bytes);
         }
-        if let Some(control) = self.tree {
-            run = run.tree(match control {
-                Control::Group => Want::Group,
-                Control::Guard => Want::Guard,
-                Control::Cgroup => Want::Cgroup,
-                Control::Pidns => Want::Pidns,
-                Control::Auto => Want::Auto,
-            });
-        }
+        run = run.tree(match self.tree {
+            None | Some(Control::Group) => Want::Group,
+            Some(Control::Guard) => Want::Guard,
+            Some(Control::Cgroup) => Want::Cgroup,
+            Some(Control::Pidns) => Want::Pidns,
+            Some(Control::Auto) => Want::Auto,
+        });
         if let Some(fate) = self.leftovers {
             run = run.leftovers(match fate {
                 Fate::Kill => Leftovers::Kill,
@@ -233,29 +286,51 @@ impl Capture {
     pub fn run(&self, command: &mut Command<'_>, failed: impl Fn(Error) -> Failure) -> Result<Ended, Failure> {
         let settings = self.settings()?;
         let signals = Signals::watch(None)?;
-        let (send, receive) = mpsc::channel();
-        let (over, ending) = UnixStream::pair().map_err(|e| Failure::new(reason(&e)))?;
-        let done = move |outcome| {
-            let _ = send.send(outcome);
-            // Wakes the loop below: the other end becomes readable.
-            drop(ending);
-        };
+        let (woken, wake) = UnixStream::pair().map_err(|e| Failure::new(reason(&e)))?;
+        let nonblocking = [&woken, &wake].into_iter().try_for_each(|socket| socket.set_nonblocking(true));
+        nonblocking.map_err(|e| Failure::new(reason(&e)))?;
+        let waker = Waker::new(move || _ = (&wake).write(&[0]));
         os::close_streams_closed_at_start();
-        let handle = command.run_then(&settings, done).map_err(&failed)?;
+        let (job, mut events) = if self.stream {
+            let (job, mut events) = command.start_events(&settings, EventOptions::default()).map_err(&failed)?;
+            events.set_waker(waker.clone());
+            (job, Some(events))
+        } else {
+            (command.start(&settings).map_err(&failed)?, None)
+        };
+        job.when_done(waker);
         let mut ended_by = None;
-        loop {
-            match signals.sleep(over.as_fd())? {
-                Woken::Ready => break,
-                Woken::Signal { number, .. } => {
-                    ended_by.get_or_insert(number);
-                    handle.cancel();
+        let mut printed = Ok(true);
+        let outcome = loop {
+            // A result that exists before the loop takes the events comes after the last event.
+            let outcome = job.try_wait().map_err(&failed)?;
+            while let Some(event) = events.as_mut().and_then(Events::try_next)
+                && event != Event::End
+            {
+                if let (Ok(true), Event::Chunk { stream, bytes, .. }) = (&printed, &event) {
+                    printed = print_to(*stream, bytes);
+                    if !matches!(printed, Ok(true)) {
+                        // The program would get SIGPIPE if it wrote to the closed pipe itself.
+                        ended_by.get_or_insert(libc::SIGPIPE);
+                        job.stop(settings.grace);
+                    }
                 }
             }
-        }
-        let outcome = receive.recv().map_err(|_| Failure::new("internal error: the library reported no result"))?;
-        let output = outcome.map_err(failed)?;
+            if let Some(outcome) = outcome {
+                break outcome;
+            }
+            match signals.sleep(woken.as_fd())? {
+                Woken::Ready => _ = (&woken).read(&mut [0; 64]),
+                Woken::Signal { number, .. } => {
+                    ended_by.get_or_insert(number);
+                    job.stop(settings.grace);
+                }
+            }
+        };
+        printed?;
+        let output = Arc::unwrap_or_clone(outcome);
         let code = match (output.stop, ended_by) {
-            (Stop::Timeout, _) => TIMEOUT,
+            (Stop::Timeout | Stop::IdleTimeout, _) => TIMEOUT,
             (Stop::Cancelled, Some(signal)) => 128 + signal as u8,
             _ => output.status.map_or(FAILED, report::code),
         };

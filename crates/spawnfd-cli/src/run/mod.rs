@@ -28,7 +28,7 @@ use environment::Environment;
 pub use report::Report;
 use report::Timing;
 use signals::Signals;
-use stdio::Standard;
+use stdio::{Standard, Streams};
 use terminal::Terminal;
 
 /// Run a program
@@ -48,7 +48,7 @@ pub struct Run {
     /// Print wall time, CPU time, peak memory and (without --capture) spawn latency on standard error
     #[arg(long)]
     time: bool,
-    /// Print the result as JSON: on standard output with --capture, otherwise on standard error
+    /// Print the result as JSON: on standard output with --capture but not --stream, otherwise on standard error
     #[arg(long)]
     json: bool,
 
@@ -126,22 +126,35 @@ user is root.
 Signals: this command forwards TERM, USR1 and USR2 to the program. It also forwards HUP, INT and QUIT, except when the terminal \
 sends them and the program is in the same process group: the terminal then signals both. A signal that kill(1) sends to the \
 whole group reaches the program twice, because it looks like one sent to this command alone; to prevent that, use \
---process-group 0. With --capture, the first HUP, INT, QUIT, TERM, USR1 or USR2 ends the program and its process tree.
+--process-group 0. With --capture, or a flag that controls the process tree (such as --timeout), the first HUP, INT, QUIT, TERM, \
+USR1 or USR2 ends the program and its process tree.
+
+Control of the process tree: --timeout, --grace, --tree, --leftovers and the limits also work without --capture. The program then has \
+this command's standard streams, and is in a process group of its own unless --setsid or --process-group says otherwise. As with \
+timeout(1), it cannot read from the terminal; to change that, add --process-group 0 --foreground 0.
 
 Job control: when a program with --foreground stops (Ctrl-Z), this command stops its own process group too, and the shell gets \
 the terminal back. When the shell continues this command, this command continues the program, and passes it the terminal if the \
 job is in the foreground. After the program ends, the previous foreground group gets the terminal back.
 
-Exit status: the program's own; 128+N if signal N killed the program; 124 if --timeout expired; 125 if this command failed, if \
+Exit status: the program's own; 128+N if signal N killed the program; 124 if --timeout or --idle-timeout expired; 125 if this command failed, if \
 the program could not be killed, or if its exit status is unknown; 126 if the program cannot be executed; 127 if the program was not \
 found.
 
-JSON: --json prints one object on one line. Every run has program, ok, code, signal, stop (exited, timeout, cancelled, output_limit \
-or limit), limit, started, wall_seconds, cpu_seconds, max_rss_bytes and prepare_seconds (the time to find and check the program). \
-Without --capture the object also has spawn_seconds and pid. With --capture it also has:
-  stdout, stderr: the kept output as UTF-8; invalid bytes become U+FFFD
+JSON: --json prints one object on one line. Every run has program, args (which begin with the program), ok, code, signal, stop \
+(exited, timeout, idle_timeout, cancelled, output_limit or limit), started, wall_seconds, cpu_seconds, max_rss_bytes and prepare_seconds (the time \
+to find and check the program). Without --capture and without control of the process tree, the object also has spawn_seconds and pid. Otherwise it has:
+  limit: the limit that was reached, and the mechanism that enforced it; only if stop is limit
+  stdout, stderr: the kept output as UTF-8, with --marker where bytes are omitted; invalid bytes
+    become U+FFFD
+  output: with --combined, the pieces of both streams in order of arrival: stream and text; also
+    omitted, if the piece stands for this many omitted bytes
   omitted_bytes, seen_bytes: how many bytes were not kept, and how many were read
-  spill_path, spilled: the file with the output; its length, and how writing it ended
+  omitted: for stdout and for stderr, bytes (how many are omitted) and offset (the position of the
+    first one in the stream)
+  spill_path: the file with the output, or null
+  spilled: the length of this file (bytes), and how writing it ended: end (whole, capped or
+    failed), and errno if it failed; only if there is more output than --keep
   input_refused: true if the program did not read all of its input
   tree: the tier that controlled the process tree
   tree_complete: false if a process that called setsid may have survived without being listed
@@ -157,13 +170,15 @@ the command line have the same form if --json precedes the program.
 Examples:
   spawnfd run --time git status
   spawnfd run --chdir /srv --close 5 --open r:/etc/passwd:7 -- sh -c 'cat <&7'
+  spawnfd run --timeout 10 make test
   spawnfd run --capture --timeout 10 --json -- python3 -c 'print(1)'
   spawnfd run --no-new-privs --landlock-ro / --landlock-rw /tmp -- sh -c 'echo x > /tmp/x'";
 
 impl Run {
     /// Runs the program. Returns this command's exit code.
     pub fn run(&self) -> Result<u8, Failure> {
-        let report = Report { time: self.time, json: self.json, captured: self.capture.is_wanted() };
+        let has_output = self.capture.is_wanted() && !self.capture.streams();
+        let report = Report { time: self.time, json: self.json, has_output };
         self.perform(report).or_else(|failure| {
             if self.json {
                 report.failure(&failure)?;
@@ -188,9 +203,9 @@ impl Run {
         let begun = Instant::now();
         command.validate().map_err(failed)?;
         let mut timing = Timing { prepare: preparing + begun.elapsed(), spawn: None };
-        if self.capture.is_wanted() {
+        if self.capture.supervises() {
             let ended = self.capture.run(&mut command, failed)?;
-            report.captured(self.name(), &self.capture, &ended, timing)?;
+            report.supervised(&self.program, &self.capture, &ended, timing)?;
             return Ok(ended.code);
         }
         let terminal = self.actions.give_terminal().then(Terminal::open).flatten();
@@ -203,7 +218,7 @@ impl Run {
         let status = signals.wait(&mut child)?;
         let wall: Duration = begun.elapsed();
         drop(signals);
-        report.ended(self.name(), &child, status, wall, timing)?;
+        report.ended(&self.program, &child, status, wall, timing)?;
         Ok(report::code(status))
     }
 
@@ -219,8 +234,19 @@ impl Run {
         if let Some(dir) = &self.cwd {
             command.current_dir(dir);
         }
-        self.standard.apply(command, self.capture.is_wanted())?;
-        let flags = self.actions.apply(command)?;
+        let streams = match (self.capture.is_wanted(), self.capture.supervises()) {
+            (true, _) => Streams::Captured,
+            (false, true) => Streams::Passed,
+            (false, false) => Streams::Inherited,
+        };
+        self.standard.apply(command, streams)?;
+        let mut flags = Vec::new();
+        if streams == Streams::Passed && !self.actions.set_group_or_session() {
+            // As with timeout(1), the program is in a process group of its own, in this command's session.
+            command.process_group(0);
+            flags.push("--process-group 0".to_owned());
+        }
+        flags.append(&mut self.actions.apply(command)?);
         command.inherit_descriptors(self.inherit_descriptors);
         let (mask, default) = match self.inherit_signals {
             true => (None, SignalSet::EMPTY),
@@ -253,7 +279,7 @@ impl Run {
             Stage::Action(index) => flags.get(index).cloned(),
             Stage::CurrentDir => self.cwd.as_ref().map(|dir| format!("--cwd {}", dir.display())),
             Stage::Filter => self.seccomp.as_ref().map(|path| format!("--seccomp {}", path.display())),
-            Stage::Validate | Stage::Limit => Capture::limit_flag(&error),
+            Stage::Validate | Stage::Limit => Capture::flag_of_error(&error),
             Stage::Signals => self.parent_death_signal.map(|_| "--parent-death-signal".to_owned()),
             Stage::Clone => {
                 let cgroup = flags.iter().find(|flag| flag.starts_with("--cgroup ")).cloned();

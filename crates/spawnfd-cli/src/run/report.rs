@@ -2,14 +2,13 @@
 //! Reports an ended run, as a small table or JSON.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::Serialize;
-use spawnfd::{Child, Drain, Fate, Output, SpillEnd, Stop, Usage};
+use spawnfd::{Child, Drain, Fate, Output, SpillEnd, Stop, Stream, Usage};
 
 use super::captured::{Capture, Ended};
 use super::names::signal_name;
@@ -21,7 +20,8 @@ use crate::table;
 pub struct Report {
     pub time: bool,
     pub json: bool,
-    pub captured: bool,
+    /// The output is captured and not printed yet.
+    pub has_output: bool,
 }
 
 /// The time that starting the program took.
@@ -39,81 +39,47 @@ pub fn code(status: ExitStatus) -> u8 {
     u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX)
 }
 
+/// The JSON of a run without capture or control of the process tree.
 #[derive(Serialize)]
-struct Result<'a> {
-    program: &'a str,
+struct Simple<'a> {
+    #[serde(flatten)]
+    begun: Begun<'a>,
     ok: bool,
     code: Option<i32>,
     signal: Option<i32>,
     stop: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<String>,
     started: Cow<'static, str>,
     wall_seconds: f64,
     cpu_seconds: f64,
     max_rss_bytes: u64,
-    prepare_seconds: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     spawn_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pid: Option<u32>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    streams: Option<Streams<'a>>,
-}
-
-#[derive(Serialize)]
-struct Streams<'a> {
-    stdout: &'a str,
-    stderr: &'a str,
-    omitted_bytes: u64,
-    seen_bytes: u64,
-    spill_path: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    spilled: Option<Spilled>,
-    input_refused: bool,
-    tree: String,
-    tree_complete: bool,
-    /// The mechanism that enforced each limit.
-    limits: BTreeMap<String, String>,
-    leftovers: Vec<Leftover<'a>>,
-    leftovers_unknown: bool,
-    drain: String,
-    status_lost: bool,
-}
-
-/// A process that outlived the program.
-#[derive(Serialize)]
-struct Leftover<'a> {
     pid: u32,
-    name: &'a str,
-    fate: &'static str,
 }
 
-impl<'a> From<&'a spawnfd::Leftover> for Leftover<'a> {
-    fn from(left: &'a spawnfd::Leftover) -> Leftover<'a> {
-        Leftover { pid: left.pid, name: &left.name, fate: left.fate.name() }
-    }
-}
-
-/// The spill file's length, and how writing it ended.
+/// The JSON of a run whose process tree is controlled.
 #[derive(Serialize)]
-struct Spilled {
-    bytes: u64,
-    end: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    errno: Option<&'static str>,
+struct Supervised<'a> {
+    #[serde(flatten)]
+    begun: Begun<'a>,
+    #[serde(flatten)]
+    output: &'a Output,
 }
 
-impl Spilled {
-    fn of(output: &Output) -> Option<Spilled> {
-        let spilled = output.spill.as_ref()?;
-        let (end, errno) = match spilled.end {
-            SpillEnd::Whole => ("whole", None),
-            SpillEnd::Capped => ("capped", None),
-            SpillEnd::Failed(errno) => ("failed", Some(errno.name())),
-            _ => ("failed", None),
-        };
-        Some(Spilled { bytes: spilled.bytes, end, errno })
+/// The program, and the time to prepare its start.
+#[derive(Serialize)]
+struct Begun<'a> {
+    program: Cow<'a, str>,
+    args: Vec<Cow<'a, str>>,
+    prepare_seconds: f64,
+}
+
+impl<'a> Begun<'a> {
+    fn of(argv: &'a [OsString], timing: Timing) -> Begun<'a> {
+        Begun {
+            program: argv[0].to_string_lossy(),
+            args: argv.iter().map(|arg| arg.to_string_lossy()).collect(),
+            prepare_seconds: timing.prepare.as_secs_f64(),
+        }
     }
 }
 
@@ -133,90 +99,56 @@ struct Problem<'a> {
 }
 
 impl Report {
-    /// Reports an uncaptured run.
+    /// Reports a run without capture or control of the process tree.
     pub fn ended(
         self,
-        name: &OsStr,
+        argv: &[OsString],
         child: &Child,
         status: ExitStatus,
         wall: Duration,
         timing: Timing,
-    ) -> std::result::Result<(), Failure> {
+    ) -> Result<(), Failure> {
         let usage = child.usage().unwrap_or_default();
         if self.time {
             eprint(&table_of(ended(Some(status), Stop::Exited, ""), wall, usage, timing))?;
         }
         if self.json {
-            self.write(&Result {
-                program: &name.to_string_lossy(),
+            self.write(&Simple {
+                begun: Begun::of(argv, timing),
                 ok: status.success(),
                 code: status.code(),
                 signal: status.signal(),
                 stop: Stop::Exited.name(),
-                limit: None,
                 started: child.started().name(),
                 wall_seconds: wall.as_secs_f64(),
                 cpu_seconds: usage.cpu.as_secs_f64(),
                 max_rss_bytes: usage.max_rss,
-                prepare_seconds: timing.prepare.as_secs_f64(),
                 spawn_seconds: timing.spawn.map(|spawn| spawn.as_secs_f64()),
-                pid: Some(child.id()),
-                streams: None,
+                pid: child.id(),
             })?;
         }
         Ok(())
     }
 
-    /// Prints the output of a captured run, and reports the run.
-    pub fn captured(
-        self,
-        name: &OsStr,
-        flags: &Capture,
-        run: &Ended,
-        timing: Timing,
-    ) -> std::result::Result<(), Failure> {
+    /// Prints the captured output, unless it has been printed already, and reports the run.
+    pub fn supervised(self, argv: &[OsString], flags: &Capture, run: &Ended, timing: Timing) -> Result<(), Failure> {
         let output = &run.output;
         let mut err = Vec::new();
-        let printed;
-        let cut = holders(&output.drain);
+        // If writing one stream fails, still write the other one.
+        let mut printed = Ok(());
         if self.json {
-            printed = self.write(&Result {
-                program: &name.to_string_lossy(),
-                ok: output.ok(),
-                code: output.code(),
-                signal: output.signal(),
-                stop: output.stop.name(),
-                limit: output.limit.map(|limit| limit.to_string()),
-                started: output.started.name(),
-                wall_seconds: output.wall.as_secs_f64(),
-                cpu_seconds: output.usage.cpu.as_secs_f64(),
-                max_rss_bytes: output.usage.max_rss,
-                prepare_seconds: timing.prepare.as_secs_f64(),
-                spawn_seconds: None,
-                pid: None,
-                streams: Some(Streams {
-                    stdout: &output.text(),
-                    stderr: &output.error_text(),
-                    omitted_bytes: output.omitted_bytes,
-                    seen_bytes: output.seen_bytes,
-                    spill_path: spill_path(output),
-                    spilled: Spilled::of(output),
-                    input_refused: output.input_refused,
-                    tree: output.tree.to_string(),
-                    tree_complete: output.tree.is_complete(),
-                    limits: output
-                        .limits
-                        .iter()
-                        .map(|limit| (limit.resource.to_string(), limit.by.to_string()))
-                        .collect(),
-                    leftovers: output.leftovers.iter().map(Leftover::from).collect(),
-                    leftovers_unknown: output.leftovers_unknown,
-                    drain: cut.map_or_else(|| "eof".to_owned(), |pids| format!("cut: {pids}").trim_end().to_owned()),
-                    status_lost: output.status_lost,
-                }),
-            });
+            printed = self.write(&Supervised { begun: Begun::of(argv, timing), output });
+        } else if !self.has_output {
+            notes(&mut err, flags, run);
+        } else if let Some(pieces) = output.pieces() {
+            for piece in pieces {
+                printed = printed.and(match piece.stream {
+                    Stream::Stdout => print(piece.bytes),
+                    Stream::Stderr => eprint(piece.bytes),
+                });
+            }
+            notes(&mut err, flags, run);
         } else {
-            // If writing one stream fails, still write the other one.
             printed = print(&output.stdout);
             err.extend_from_slice(&output.stderr);
             notes(&mut err, flags, run);
@@ -230,7 +162,7 @@ impl Report {
     }
 
     /// Reports a failure to run the program.
-    pub fn failure(self, failure: &Failure) -> std::result::Result<(), Failure> {
+    pub fn failure(self, failure: &Failure) -> Result<(), Failure> {
         let source = failure.source.as_ref();
         let problem = Problem {
             message: &failure.message,
@@ -245,10 +177,10 @@ impl Report {
     }
 
     /// Writes one line of JSON to the stream that has no output of the program.
-    fn write(self, value: &impl Serialize) -> std::result::Result<(), Failure> {
+    fn write(self, value: &impl Serialize) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(value).map_err(|e| Failure::new(format!("--json: {e}")))?;
         line.push(b'\n');
-        if self.captured { print(&line) } else { eprint(&line) }
+        if self.has_output { print(&line) } else { eprint(&line) }
     }
 }
 
@@ -264,7 +196,7 @@ fn holders(drain: &Drain) -> Option<String> {
 fn notes(err: &mut Vec<u8>, flags: &Capture, run: &Ended) {
     let output = &run.output;
     let mut note = |text: String| err.extend_from_slice(format!("spawnfd: {text}\n").as_bytes());
-    if output.omitted_bytes > 0 {
+    if output.omitted_bytes > 0 && !flags.has_marker() && !flags.streams() {
         note(format!("omitted {} bytes from the middle of the output (--keep)", output.omitted_bytes));
     }
     if let Some(spill) = &output.spill {
@@ -304,6 +236,9 @@ fn notes(err: &mut Vec<u8>, flags: &Capture, run: &Ended) {
         );
     }
     match output.stop {
+        Stop::IdleTimeout => {
+            note(format!("ended the program: no output for {} s (--idle-timeout)", flags.idle_timeout().as_secs_f64()));
+        }
         Stop::Timeout => note(format!("timed out after {} s (--timeout)", flags.timeout().as_secs_f64())),
         Stop::Cancelled => {
             let signal = run.ended_by.map(signal_name).unwrap_or_default();
@@ -326,6 +261,7 @@ fn notes(err: &mut Vec<u8>, flags: &Capture, run: &Ended) {
 fn ended(status: Option<ExitStatus>, stop: Stop, without_status: &str) -> String {
     match status.map(|status| (status.code(), status.signal())) {
         _ if stop == Stop::Timeout => "timed out".to_owned(),
+        _ if stop == Stop::IdleTimeout => "no output".to_owned(),
         None => without_status.to_owned(),
         Some((Some(code), _)) => format!("exit {code}"),
         Some((None, signal)) => format!("signal {}", signal_name(signal.unwrap_or(0))),

@@ -42,20 +42,35 @@ pub struct Standard {
     stderr: Option<ErrorTarget>,
 }
 
+/// The treatment of streams without a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// The program inherits this command's own.
+    Inherited,
+    /// Like `Inherited`, in a run that captures streams by default, so this command's own are passed explicitly.
+    Passed,
+    /// The library collects the output, and standard input is empty.
+    Captured,
+}
+
 impl Standard {
-    /// Sets the streams. With `captured`, the library collects each output stream that has no flag, and standard
-    /// input is empty. So `inherit` passes this command's own descriptor explicitly.
-    pub fn apply(&self, command: &mut Command<'_>, captured: bool) -> Result<(), Failure> {
+    /// Sets the streams.
+    pub fn apply(&self, command: &mut Command<'_>, streams: Streams) -> Result<(), Failure> {
         let own = |flag: &str, number: i32| {
             os::inherited(number).map(Stdio::from).map_err(|e| Failure::flag(format!("{flag} inherit"), reason(&e)))
         };
-        if captured && self.stdin == Some(Target::Inherit) {
+        let passes = |inherits: Option<bool>| match streams {
+            Streams::Inherited => false,
+            Streams::Passed => inherits.unwrap_or(true),
+            Streams::Captured => inherits == Some(true),
+        };
+        if passes(self.stdin.map(|target| target == Target::Inherit)) {
             command.stdin(own("--stdin", 0)?);
         }
-        if captured && self.stdout == Some(Target::Inherit) {
+        if passes(self.stdout.map(|target| target == Target::Inherit)) {
             command.stdout(own("--stdout", 1)?);
         }
-        if captured && self.stderr == Some(ErrorTarget::Inherit) {
+        if passes(self.stderr.map(|target| target == ErrorTarget::Inherit)) {
             command.stderr(own("--stderr", 2)?);
         }
         if self.stdin == Some(Target::Null) {

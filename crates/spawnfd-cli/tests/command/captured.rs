@@ -29,6 +29,7 @@ fn json_describes_a_captured_run() {
         assert_eq!((value["stdout"].as_str(), value["stderr"].as_str()), (Some("out\n"), Some("err\n")));
         assert_eq!((value["stop"].as_str(), value["drain"].as_str()), (Some("exited"), Some("eof")));
         assert_eq!(value["status_lost"], false);
+        assert_eq!(value["args"], serde_json::json!(["sh", "-c", "echo out; echo err >&2; exit 4"]));
         for field in ["wall_seconds", "cpu_seconds", "max_rss_bytes", "prepare_seconds", "omitted_bytes"] {
             assert!(value[field].is_number(), "{field}: {value}");
         }
@@ -111,11 +112,71 @@ fn a_lost_status_is_reported() {
 fn keep_limits_the_output_to_head_and_tail() {
     isolated!(|| {
         let called = run(["--capture", "--keep", "4:5", "sh", "-c", "printf 0123456789abcdef"]);
-        assert_eq!(called.stdout, "0123bcdef");
-        assert!(called.stderr.contains("7 bytes"), "{}", called.stderr);
+        assert_eq!((called.stdout.as_str(), called.stderr.as_str()), ("0123\n[… 7 bytes omitted …]\nbcdef", ""));
         let (_, value) = json(&["--keep", "1K:0", "seq", "1000"]);
-        assert_eq!(value["stdout"].as_str().unwrap().len(), 1024);
+        assert!(value["stdout"].as_str().unwrap().ends_with("\n283\n[… 2,869 bytes omitted …]\n"), "{value}");
         assert_eq!(value["omitted_bytes"], 3893 - 1024);
+        let omitted =
+            serde_json::json!({"stdout": {"bytes": 2869, "offset": 1024}, "stderr": {"bytes": 0, "offset": 0}});
+        assert_eq!(value["omitted"], omitted);
+    });
+}
+
+#[test]
+fn the_marker_can_be_changed_or_left_out() {
+    isolated!(|| {
+        let marked = |marker: &str| {
+            let called = run(["--capture", "--keep", "1:2", "--marker", marker, "printf", "12345"]);
+            (called.code, called.stdout, called.stderr)
+        };
+        assert_eq!(marked("-- {omitted} --"), (Some(0), "1\n-- 2 bytes --\n45".to_owned(), String::new()));
+        let (code, out, err) = marked("");
+        assert_eq!((code, out.as_str()), (Some(0), "145"));
+        assert_eq!(err, "spawnfd: omitted 2 bytes from the middle of the output (--keep)\n");
+        let (code, out, err) = marked("two\nlines");
+        assert_eq!((code, out.as_str()), (Some(125), ""));
+        assert!(err.starts_with("spawnfd: --marker: the marker must not contain a line break or a NUL"), "{err}");
+    });
+}
+
+/// Writes lines to both streams in turn, each line after the command has read the previous one.
+const ALTERNATES: &str = r#"
+import array, fcntl, os, termios
+def await_reader(fd):
+    left = array.array("i", [1])
+    while left[0]:
+        fcntl.ioctl(fd, termios.FIONREAD, left)
+for fd, text in (1, b"a\n"), (2, b"b\n"), (1, b"c\n"), (2, b"d\n"), (1, b"e\n"):
+    os.write(fd, text)
+    await_reader(fd)
+"#;
+
+#[test]
+fn combined_output_is_in_order_of_arrival() {
+    isolated!(|| {
+        let (code, value) = json(&["--combined", "--keep", "2:2", "python3", "-c", ALTERNATES]);
+        let expected = serde_json::json!([
+            { "stream": "stdout", "text": "a\n" },
+            { "stream": "stderr", "text": "b\n" },
+            { "stream": "stdout", "text": "[… 2 bytes omitted …]\n", "omitted": 2 },
+            { "stream": "stderr", "text": "d\n" },
+            { "stream": "stdout", "text": "e\n" },
+        ]);
+        assert_eq!((code, &value["output"]), (Some(0), &expected));
+        assert!(json(&["true"]).1.get("output").is_none());
+        // Without --json, one file gets both streams.
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("both");
+        let file = std::fs::File::create(&path).unwrap();
+        let mut command = common::command();
+        command.args(["run", "--capture", "--combined", "python3", "-c", ALTERNATES]);
+        command.stdout(file.try_clone().unwrap()).stderr(file);
+        assert!(command.status().unwrap().success());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\nb\nc\nd\ne\n");
+        let called =
+            run(["--capture", "--combined", "--marker", "", "--keep", "1", "sh", "-c", "printf 123; printf 456 >&2"]);
+        assert_eq!(called.stdout, "13");
+        assert_eq!(called.stderr, "46spawnfd: omitted 2 bytes from the middle of the output (--keep)\n");
     });
 }
 
@@ -335,5 +396,109 @@ fn a_reached_limit_is_reported() {
         assert!(called.stderr.starts_with("spawnfd: --cpu-quota: "), "{}", called.stderr);
         let (code, value) = json(&["--tree", "guard", "--cpu-quota", "1", "--enforce", "best-effort", "true"]);
         assert_eq!((code, &value["limits"]), (Some(0), &serde_json::json!({"cpus": "unenforced"})));
+    });
+}
+
+#[test]
+fn timeout_without_capture_ends_the_tree() {
+    isolated!(|| {
+        let called = enough_time(Duration::from_millis(200), |time, mark| {
+            let time = format!("{}ms", time.as_millis());
+            let line = "sleep 1000 & echo $!; : >\"$0\"; wait";
+            run(["--timeout", &time, "sh", "-c", line, mark.to_str().unwrap()])
+        });
+        assert_eq!(called.code, Some(124), "{called:?}");
+        assert!(called.stderr.contains("timed out after "), "{called:?}");
+        // The supervisor of this test would report a surviving `sleep`.
+        assert!(called.stdout.trim().parse::<i32>().is_ok(), "{called:?}");
+    });
+}
+
+#[test]
+fn a_controlled_run_without_capture_keeps_the_streams_and_the_session() {
+    isolated!(|| {
+        let mut command = crate::common::command();
+        let script = "cat; ps -o pgid=,sid= -p $$ | tr -s ' '; echo $$; echo err >&2; exit 7";
+        let mut child = command
+            .args(["run", "--timeout", "300", "--json", "--", "sh", "-c", script])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"typed\n").unwrap();
+        let output = crate::common::wait(child);
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines: Vec<&str> = stdout.lines().map(str::trim).collect();
+        let [typed, groups, pid] = lines[..] else { panic!("{stdout}") };
+        let session = rustix::process::getsid(None).unwrap().as_raw_pid().to_string();
+        assert_eq!((typed, groups), ("typed", format!("{pid} {session}").as_str()));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let (error, json) = stderr.split_once('\n').unwrap();
+        let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {stderr}"));
+        assert_eq!((error, output.status.code(), value["code"].as_i64()), ("err", Some(7), Some(7)));
+        assert_eq!((value["stdout"].as_str(), value["tree"].as_str()), (Some(""), Some("group")));
+    });
+}
+
+#[test]
+fn idle_timeout_ends_a_silent_program() {
+    isolated!(|| {
+        let (code, value) = json(&["--idle-timeout", "0.1", "sh", "-c", "echo begun; sleep 1000"]);
+        assert_eq!(
+            (code, value["stop"].as_str(), value["stdout"].as_str()),
+            (Some(124), Some("idle_timeout"), Some("begun\n"))
+        );
+        let called = run(["--capture", "--idle-timeout", "100ms", "sleep", "1000"]);
+        assert_eq!(
+            (called.code, called.stderr.as_str()),
+            (Some(124), "spawnfd: ended the program: no output for 0.1 s (--idle-timeout)\n")
+        );
+        let called = run(["--idle-timeout", "1", "true"]);
+        assert!(called.code == Some(125) && called.stderr.contains("--capture"), "{called:?}");
+    });
+}
+
+#[test]
+fn stream_prints_output_while_the_program_runs() {
+    isolated!(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let mut child = crate::common::command()
+            .args(["run", "--capture", "--stream", "--json", "--", "sh", "-c", "echo one; cat \"$0\"; echo err >&2"])
+            .arg(&fifo)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = [0; 4];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
+        assert_eq!(&first, b"one\n");
+        // The program ends only after this write.
+        std::fs::write(&fifo, "two\n").unwrap();
+        let output = crate::common::wait(child);
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"two\n"[..]));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let (error, json) = stderr.split_once('\n').unwrap();
+        let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {stderr}"));
+        assert_eq!(
+            (error, value["stdout"].as_str(), value["stderr"].as_str()),
+            ("err", Some("one\ntwo\n"), Some("err\n"))
+        );
+    });
+}
+
+#[test]
+fn stream_ends_the_program_when_its_reader_is_gone() {
+    isolated!(|| {
+        let mut child = crate::common::command()
+            .args(["run", "--capture", "--stream", "yes"])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        assert_eq!(crate::common::wait(child).status.code(), Some(128 + 13));
     });
 }

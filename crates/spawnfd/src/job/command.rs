@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::engine::{self, EngineOrder, RunHandle};
 use super::handle::{Job, JobState};
+use super::input::InputEngine;
 use super::limits;
 use super::run_state::{Connections, RunState};
 use super::{EventOptions, Events, Output, Producer, Pty, Run, Source, events};
@@ -176,20 +177,23 @@ impl Command<'_> {
         let submitted = engine::submit(
             |handle| {
                 if let Some(writer) = &writer {
-                    writer.set_engine(handle.waker(EngineOrder::Feed));
+                    let (wake, run) = (handle.waker(EngineOrder::Feed), handle.clone());
+                    writer.set_engine(InputEngine { wake, is_watched: Box::new(move |fd| run.may_use(fd)) });
                 }
                 let (events, consumer) = connect(handle);
                 let connections = Connections { is_job, source, events, ..Connections::default() };
                 let run_state = self.begin(run, Wait::Start, connections)?;
+                let sources = if run.spill.is_none() { run_state.sources() } else { Default::default() };
                 let (record, pid) = (run_state.record.clone(), run_state.pid());
-                Ok((run_state, (record, pid, consumer)))
+                Ok((run_state, (record, sources, pid, consumer)))
             },
             Box::new(move |output| for_callback.set(output.map(Arc::new))),
         );
         // A successful start has used the permit. After a failure before the start, this line releases the permit.
         self.permit = None;
-        let (handle, (record, pid, consumer)) = submitted?;
-        Ok((Job { handle, pid, state, record, writer, ends_on_drop: true }, consumer))
+        let (handle, (record, sources, pid, consumer)) = submitted?;
+        let output_limit = run.output_limit.unwrap_or(u64::MAX);
+        Ok((Job { handle, pid, state, record, writer, sources, output_limit, ends_on_drop: true }, consumer))
     }
 
     /// Gives the next supervised run of this command this place with its limiter, so that the run does not wait for a
@@ -208,6 +212,7 @@ impl Command<'_> {
     }
 
     fn begin(&mut self, run: &Run, wait: Wait, mut connections: Connections) -> Result<RunState> {
+        run.validate()?;
         self.acquire_permit(run, &mut || false)?;
         connections.permit = self.permit.take();
         let started = Instant::now();

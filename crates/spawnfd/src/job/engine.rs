@@ -21,6 +21,7 @@ use crate::host::authority::Reach;
 use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
 use crate::host::thread::{self, ExitingThread};
+use crate::launch;
 use crate::waker::{Waker, catch_panic};
 
 /// How long an idle thread waits for another run before it ends.
@@ -31,6 +32,11 @@ pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The epoll data of the eventfd that only wakes the thread.
 const WAKE: u64 = u64::MAX;
+
+/// The epoll data of a run's descriptor.
+fn epoll_data(id: u64, fd_kind: RunFd) -> epoll::EventData {
+    epoll::EventData::new_u64(id << 2 | fd_kind as u64)
+}
 
 /// The error text when the library can no longer watch a run.
 pub(super) const REPLACED: &str = "the application has closed or replaced a descriptor of the library";
@@ -63,6 +69,24 @@ impl RunHandle {
             drop(inbox);
             engine.wake();
         }
+    }
+
+    /// Whether the calling thread may use this descriptor of the run: the engine still watches the run, and the
+    /// application has not closed or replaced the descriptor.
+    pub(super) fn may_use(&self, fd: BorrowedFd<'_>) -> bool {
+        // In a forked copy of the host, `over` is set.
+        self.engine.upgrade().is_some_and(|engine| !engine.inbox.lock().over && engine.watches(fd))
+    }
+
+    /// Makes the engine watch a stream of the output for new bytes, or stop that. The engine notices the end of the
+    /// stream in both cases. Returns `false` if the engine does not have the descriptor any more.
+    pub(super) fn watch_output(&self, fd: BorrowedFd<'_>, fd_kind: RunFd, watch: bool) -> bool {
+        let Some(engine) = self.engine.upgrade() else { return false };
+        if engine.inbox.lock().over {
+            return false;
+        }
+        let input = if watch { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        epoll::modify(&engine.poll, fd, epoll_data(self.id, fd_kind), input | epoll::EventFlags::ET).is_ok()
     }
 
     /// Returns a waker that sends this order to the engine.
@@ -270,8 +294,7 @@ impl Engine {
             // starting child has a copy of the descriptor table. A level-triggered entry would report its hangup
             // again and again.
             let flags = if write { epoll::EventFlags::OUT } else { epoll::EventFlags::IN } | epoll::EventFlags::ET;
-            let data = epoll::EventData::new_u64(id << 2 | fd_kind as u64);
-            if let Err(e) = epoll::add(&self.poll, fd, data, flags) {
+            if let Err(e) = epoll::add(&self.poll, fd, epoll_data(id, fd_kind), flags) {
                 // Dropping the run closes its descriptors, which removes them from the set.
                 return Err(Error::new(Stage::Capture, errno(e), "epoll_ctl(EPOLL_CTL_ADD)"));
             }
@@ -331,6 +354,8 @@ impl Engine {
                     let since = *idle_since.get_or_insert(now);
                     if now.duration_since(since) >= IDLE {
                         inbox.over = true;
+                        drop(inbox);
+                        launch::drop_unused_slots();
                         return;
                     }
                     inbox.sleeps_until = Some(since + IDLE);

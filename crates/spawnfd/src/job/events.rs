@@ -128,48 +128,27 @@ struct SharedQueue {
 }
 
 impl SharedQueue {
-    /// Changes the state from the producer's side. Wakes the consumer if the queue was empty and no longer is.
-    fn fill<T>(&self, change: impl FnOnce(&mut QueueState) -> T) -> T {
+    /// Changes the state from the producer's side. If the queue was empty and no longer is, wakes a consumer that sleeps,
+    /// and returns the consumer's waker.
+    fn fill(&self, change: impl FnOnce(&mut QueueState)) -> Option<Waker> {
         let mut state = self.state.lock();
         let was_empty = state.is_empty();
-        let result = change(&mut state);
-        if was_empty && !state.is_empty() {
-            let waker = state.waker.clone();
-            if state.asleep {
-                self.filled.notify_one();
-            }
-            drop(state);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+        change(&mut state);
+        if !was_empty || state.is_empty() {
+            return None;
         }
-        result
+        if state.asleep {
+            self.filled.notify_one();
+        }
+        state.waker.clone()
     }
-}
 
-/// Creates a queue. The queue calls `resume` when a paused producer may push again.
-pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
-    let state = QueueState { when_full: options.when_full, ..QueueState::default() };
-    // In a forked copy of the host no producer adds events, so the copy's queue has ended.
-    let state = PerProcess::for_this_process(state, || QueueState { ended: true, ..QueueState::default() });
-    let shared = Arc::new(SharedQueue { state, filled: Condvar::new(), options, resume });
-    let lines = options.lines.map(|max| [Lines::new(max), Lines::new(max)]);
-    (Producer(shared.clone()), Events { shared, lines, ready: VecDeque::new() })
-}
-
-/// The engine's end of the event queue. Dropping it ends the events.
-#[derive(Debug)]
-pub struct Producer(Arc<SharedQueue>);
-
-impl Producer {
-    /// Adds bytes at `position`; never waits. Returns `false` if the queue is full: the producer should stop reading
-    /// until the queue calls `resume`. The queue may call `resume` before this function returns, so check
-    /// [`wants_more`](Producer::wants_more).
-    pub fn push(&self, stream: Stream, position: u64, bytes: &[u8]) -> bool {
-        let max_bytes = self.0.options.max_bytes;
-        self.0.fill(|state| {
+    /// Adds bytes to the queue; see [`Producer::push`].
+    fn push(&self, stream: Stream, position: u64, bytes: &[u8]) -> Option<Waker> {
+        let max_bytes = self.options.max_bytes;
+        self.fill(|state| {
             if state.abandoned || bytes.is_empty() {
-                return !state.paused;
+                return;
             }
             match state.chunks.back_mut() {
                 Some(last)
@@ -190,11 +169,35 @@ impl Producer {
                 WhenFull::Wait => state.paused |= state.size >= max_bytes,
                 WhenFull::DropOldest => state.drop_oldest(max_bytes),
             }
-            !state.paused
         })
     }
+}
 
-    /// Whether the producer may read more now.
+/// Creates a queue. The queue calls `resume` when a paused producer may push again.
+pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
+    let state = QueueState { when_full: options.when_full, ..QueueState::default() };
+    // In a forked copy of the host no producer adds events, so the copy's queue has ended.
+    let state = PerProcess::for_this_process(state, || QueueState { ended: true, ..QueueState::default() });
+    let shared = Arc::new(SharedQueue { state, filled: Condvar::new(), options, resume });
+    let lines = options.lines.map(|max| [Lines::new(max), Lines::new(max)]);
+    (Producer(shared.clone()), Events { shared, lines, ready: VecDeque::new() })
+}
+
+/// The engine's end of the event queue. Dropping it ends the events.
+#[derive(Debug)]
+pub struct Producer(Arc<SharedQueue>);
+
+impl Producer {
+    /// Adds bytes at `position`; never waits. If the consumer must be woken, returns its waker, which the caller calls
+    /// after it has released its locks.
+    ///
+    /// After each call, ask [`wants_more`](Producer::wants_more) whether the queue is full.
+    #[must_use = "the consumer waits until its waker is called"]
+    pub fn push(&self, stream: Stream, position: u64, bytes: &[u8]) -> Option<Waker> {
+        self.0.push(stream, position, bytes)
+    }
+
+    /// Whether the producer may read more now. If not, the producer stops reading until the queue calls `resume`.
     pub fn wants_more(&self) -> bool {
         !self.0.state.lock().paused
     }
@@ -202,7 +205,9 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        self.0.fill(|state| state.ended = true);
+        if let Some(consumer) = self.0.fill(|state| state.ended = true) {
+            consumer.wake();
+        }
     }
 }
 
@@ -219,6 +224,12 @@ impl Events {
     /// The next event, if there is one. After a wake-up, call this until it returns `None`.
     pub fn try_next(&mut self) -> Option<Event> {
         self.next_of(|shared| shared.state.lock())
+    }
+
+    /// Whether [`try_next`](Events::try_next) would return an event. `true` also if it needs more bytes to complete a
+    /// line.
+    pub fn has_next(&self) -> bool {
+        !self.ready.is_empty() || !self.shared.state.lock().is_empty()
     }
 
     /// The next event. Waits for at most `timeout`; in a run's [callback](crate::Command::run_then) it does not wait.
@@ -299,6 +310,22 @@ impl Events {
                 return None;
             }
         }
+    }
+
+    /// Takes bytes that the consumer itself has read, and that follow the bytes in the queue. They go to the queue if it
+    /// has earlier bytes, so that memory stays bounded.
+    pub(super) fn take(&mut self, stream: Stream, position: u64, bytes: &[u8]) {
+        if self.ready.is_empty() && self.shared.state.lock().is_empty() {
+            self.emit(QueuedChunk { stream, position, bytes: bytes.to_vec() });
+        } else {
+            // The consumer makes this call, so it needs no wakeup.
+            let _ = self.shared.push(stream, position, bytes);
+        }
+    }
+
+    /// Whether the queue is so full that its consumer reads no more for now.
+    pub(super) fn is_full(&self) -> bool {
+        self.shared.state.lock().paused
     }
 
     fn emit(&mut self, QueuedChunk { stream, position, bytes }: QueuedChunk) {

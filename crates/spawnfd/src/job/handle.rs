@@ -2,12 +2,12 @@
 //! The handle of a supervised run, and its result.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::task::{self, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::engine::{EngineOrder, RunHandle};
-use super::run_state::SharedRecord;
+use super::run_state::{OutputSource, SharedRecord};
 use super::{Chunk, InputWriter, Output, TerminalSize};
 use crate::error::{Error, Result, Stage};
 use crate::host::per_process::PerProcess;
@@ -25,6 +25,9 @@ pub struct Job {
     pub(super) state: Arc<JobState>,
     pub(super) record: Arc<SharedRecord>,
     pub(super) writer: Option<InputWriter>,
+    /// The sources of the output, which the run owns.
+    pub(super) sources: [Weak<OutputSource>; 2],
+    pub(super) output_limit: u64,
     /// Dropping the handle ends the program; `detach` clears this.
     pub(super) ends_on_drop: bool,
 }
@@ -169,6 +172,49 @@ impl Job {
     /// The output of both streams from position `since` on, as far as the [window](crate::Run::window) still has it.
     pub fn read(&self, since: u64) -> Chunk {
         self.record.lock().read(since)
+    }
+
+    /// How long the program has written no output.
+    pub fn idle(&self) -> Duration {
+        self.record.lock().latest().elapsed()
+    }
+
+    /// Waits until `find` returns a value for the output from position `since` on, for at most `timeout`. `find` gets
+    /// what [`read`](Job::read) returns, at once and again after each further output. Returns `None` after `timeout`, or
+    /// once the run has its result and `find` has had all output. In a run's [callback](crate::Command::run_then) the
+    /// call does not wait.
+    ///
+    /// The [window](crate::Run::window) bounds the output that `find` can get.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::{Command, Run};
+    /// use std::time::Duration;
+    /// let job = Command::new("sh").args(["-c", "echo ready; exec sleep 60"]).start(&Run::new().window(4096))?;
+    /// let ready = job.wait_for(0, Duration::from_secs(10), |output| output.text().contains("ready").then_some(output.next));
+    /// assert_eq!(ready, Some(6));
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn wait_for<T>(&self, since: u64, timeout: Duration, mut find: impl FnMut(&Chunk) -> Option<T>) -> Option<T> {
+        let timeout = if thread::is_engine() { Duration::ZERO } else { timeout };
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            let (chunk, seen, is_last) = {
+                let record = self.record.lock();
+                (record.read(since), record.seen(), record.is_closed())
+            };
+            let found = find(&chunk);
+            if found.is_some() || is_last || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return found;
+            }
+            self.record.wait(seen, deadline);
+        }
+    }
+
+    /// Sets the waker that the library calls after each output, and when the run has its result.
+    pub fn set_output_waker(&self, waker: Waker) {
+        let before = self.record.lock().waker.replace(waker);
+        drop(before);
     }
 
     /// Queues input for the program. Returns how many bytes were accepted: fewer than all if the queue is full.

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -118,6 +118,20 @@ impl Source {
     }
 }
 
+/// The engine that writes a queue's bytes to the program.
+pub(super) struct InputEngine {
+    /// A write calls this if the queue was empty before.
+    pub(super) wake: Waker,
+    /// Whether the engine watches this pipe, and the application has not replaced it.
+    pub(super) is_watched: Box<dyn Fn(BorrowedFd<'_>) -> bool + Send>,
+}
+
+impl fmt::Debug for InputEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InputEngine")
+    }
+}
+
 #[derive(Debug, Default)]
 struct InputQueue {
     bytes: VecDeque<u8>,
@@ -128,7 +142,23 @@ struct InputQueue {
     /// A write did not fit. Wake the writer when the queue has space.
     writer_waits: bool,
     writer: Option<Waker>,
-    engine: Option<Waker>,
+    engine: Option<InputEngine>,
+    /// The pipe to the program, which the run owns. While the queue is empty, the writer writes to it directly.
+    pipe: Weak<OwnedFd>,
+}
+
+impl InputQueue {
+    /// Writes to the pipe if the queue is empty, and returns the number of bytes. If the pipe is full or the program
+    /// reads no more, the engine's next write has the same outcome and handles it.
+    fn write_directly(&self, bytes: &[u8]) -> usize {
+        let (true, Some(engine), Some(pipe)) = (self.bytes.is_empty(), &self.engine, self.pipe.upgrade()) else {
+            return 0;
+        };
+        if bytes.is_empty() || !(engine.is_watched)(pipe.as_fd()) {
+            return 0;
+        }
+        call::write_without_signal(pipe.as_raw_fd(), bytes).unwrap_or(0)
+    }
 }
 
 #[derive(Debug)]
@@ -171,8 +201,8 @@ impl Drop for InputStream {
 pub struct InputWriter(Arc<SharedInput>);
 
 impl InputWriter {
-    /// Queues as many of the bytes as fit and returns their number; never waits. If not all fit, the library later
-    /// calls the [waker](InputWriter::set_waker) when the queue has space.
+    /// Writes as many of the bytes as fit into the pipe and the queue, and returns their number; never waits. If not
+    /// all fit, the library later calls the [waker](InputWriter::set_waker) when the queue has space.
     ///
     /// # Errors
     /// EPIPE: the program reads no more or has ended, or the input was closed.
@@ -183,16 +213,18 @@ impl InputWriter {
             let message = "the program's input is closed: the program reads no more, or the caller has closed it";
             return Err(Error::new(Stage::Capture, Errno::EPIPE, call).saying(message));
         }
-        let length = bytes.len().min(self.0.max_bytes - queue.bytes.len());
+        let written = queue.write_directly(bytes);
+        let rest = &bytes[written..];
+        let length = rest.len().min(self.0.max_bytes - queue.bytes.len());
         let was_empty = queue.bytes.is_empty();
-        queue.bytes.extend(&bytes[..length]);
-        queue.writer_waits |= length < bytes.len();
-        let engine = queue.engine.clone().filter(|_| was_empty && length > 0);
+        queue.bytes.extend(&rest[..length]);
+        queue.writer_waits |= length < rest.len();
+        let wake = queue.engine.as_ref().filter(|_| was_empty && length > 0).map(|engine| engine.wake.clone());
         drop(queue);
-        if let Some(engine) = engine {
-            engine.wake();
+        if let Some(wake) = wake {
+            wake.wake();
         }
-        Ok(length)
+        Ok(written + length)
     }
 
     /// Queues all bytes. Waits for space for at most `timeout`. In a run's [callback](crate::Command::run_then) it
@@ -221,17 +253,17 @@ impl InputWriter {
     pub fn close(&self) {
         let mut queue = self.0.queue.lock();
         if !std::mem::replace(&mut queue.closed, true) {
-            let engine = queue.engine.clone();
+            let wake = queue.engine.as_ref().map(|engine| engine.wake.clone());
             self.0.wake_writer(queue);
-            if let Some(engine) = engine {
-                engine.wake();
+            if let Some(wake) = wake {
+                wake.wake();
             }
         }
     }
 
-    /// Sets the waker that a write calls when the queue was empty before.
-    pub(super) fn set_engine(&self, waker: Waker) {
-        self.0.queue.lock().engine = Some(waker);
+    /// Sets the engine that writes the bytes in the queue.
+    pub(super) fn set_engine(&self, engine: InputEngine) {
+        self.0.queue.lock().engine = Some(engine);
     }
 
     /// Sets the waker that the library calls when a full queue has space again, or when the program stops reading.
@@ -263,7 +295,7 @@ pub enum FeedStatus {
 /// The engine's end of standard input. Writing to it never raises SIGPIPE.
 #[derive(Debug)]
 pub struct Feed {
-    pipe: OwnedFd,
+    pipe: Arc<OwnedFd>,
     source: Source,
     is_terminal: bool,
     /// The source has ended, and the feed now writes the end-of-input character to the terminal.
@@ -284,6 +316,10 @@ impl Feed {
         fcntl_getfl(&pipe)
             .and_then(|flags| fcntl_setfl(&pipe, flags | OFlags::NONBLOCK))
             .map_err(|e| Error::new(Stage::Capture, errno(e), "fcntl(F_SETFL, O_NONBLOCK)"))?;
+        let pipe = Arc::new(pipe);
+        if let Source::Stream(InputStream(shared)) = &source {
+            shared.queue.lock().pipe = Arc::downgrade(&pipe);
+        }
         Ok(Feed { pipe, source, is_terminal: false, ending: false, last: b'\n', refused: false })
     }
 
@@ -293,7 +329,12 @@ impl Feed {
     /// # Errors
     /// EBADF only.
     pub fn terminal(terminal: OwnedFd, source: Source) -> Result<Feed> {
-        Ok(Feed { is_terminal: true, ..Feed::new(terminal, source)? })
+        let feed = Feed { is_terminal: true, ..Feed::new(terminal, source)? };
+        if let Source::Stream(InputStream(shared)) = &feed.source {
+            // Only the feed's own writes know the last byte, which decides how the input ends.
+            shared.queue.lock().pipe = Weak::new();
+        }
+        Ok(feed)
     }
 
     /// Whether the program stopped reading before the end.
@@ -313,7 +354,7 @@ impl Feed {
     /// Makes the writer's calls fail with EPIPE. Does not close the descriptor, because the application has reused
     /// its number.
     pub fn abandon(self) {
-        let _ = self.pipe.into_raw_fd();
+        std::mem::forget(self.pipe);
     }
 
     /// Writes as much as the pipe accepts now; never waits.

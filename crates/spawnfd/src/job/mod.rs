@@ -24,10 +24,14 @@ mod leftovers;
 mod limits;
 mod lines;
 mod options;
+mod order;
 mod output;
 mod pty;
+mod reader;
 mod record;
 mod run_state;
+#[cfg(feature = "serde")]
+mod serialize;
 mod spill;
 mod sweep;
 mod text;
@@ -42,10 +46,11 @@ pub use input::{Feed, FeedStatus, InputWriter, SharedBytes, Source};
 pub use limits::{Enforce, Enforcer, Limit, Limits, Resource};
 pub use lines::LineEnd;
 pub use options::{Leftovers, Run};
-pub use output::{Drain, ExitError, Fate, Leftover, Output, Stop};
+pub use output::{Drain, ExitError, Fate, Leftover, Omitted, Output, Piece, Stop};
 pub use pty::{Pty, TerminalSize};
+pub use reader::{OutputReader, ReadStatus};
 pub use record::{Chunk, Keep, Record, Recorded, Stream};
 pub use spill::{Spill, SpillEnd, SpillFile, Spilled};
-pub use text::Decoder;
+pub use text::{Decoder, text_of};
 #[cfg(feature = "tokio")]
 pub use tokio::{JobInput, JobOutput};

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{Keep, Limits, SharedBytes, Spill, TerminalSize};
+use crate::error::{Error, Result};
 use crate::limiter::Limiter;
 use crate::tree::Want;
 
@@ -13,12 +14,20 @@ use crate::tree::Want;
 pub struct Run {
     /// The time after which the library sends SIGTERM to the program's process tree. `None`: never.
     pub timeout: Option<Duration>,
+    /// The time without output, in either stream, after which the library ends the process tree as after a timeout.
+    /// `None`: never.
+    pub idle_timeout: Option<Duration>,
     /// The time between SIGTERM and SIGKILL. Zero: SIGKILL at once. If the program still runs one second after
     /// SIGKILL, the run ends without it. [`Output::leftovers`](crate::Output::leftovers) then lists the program with
     /// [`Fate::NotPermitted`](crate::Fate::NotPermitted) or [`Fate::Uninterruptible`](crate::Fate::Uninterruptible).
     pub grace: Duration,
     /// Bytes kept of each stream's beginning and end. The library reads and drops the rest.
     pub keep: (usize, usize),
+    /// The text of the line that replaces omitted bytes in [`Output::stdout`](crate::Output::stdout) and the like;
+    /// `{omitted}` in it stands for their number: `12,345 bytes`. `None` or an empty text: no line.
+    pub marker: Option<String>,
+    /// Whether [`Output::pieces`](crate::Output::pieces) has both streams in order of arrival.
+    pub combined: bool,
     /// Bytes of the latest output that [`Job::read`](crate::Job::read) can still return: both streams, in order of
     /// arrival.
     pub window: usize,
@@ -37,8 +46,8 @@ pub struct Run {
     /// The program's input. `None`: the program reads the command's own standard input if it sets one, else
     /// `/dev/null` or the end of a terminal's input.
     pub input: Option<SharedBytes>,
-    /// Bytes that [`Job::write`](crate::Job::write) may queue for the program to read. `None`: the job is not
-    /// writable.
+    /// Bytes that [`Job::write`](crate::Job::write) may queue once the pipe to the program is full. `None`: the job is
+    /// not writable.
     pub writable: Option<usize>,
     /// The program gets a terminal of this size as all three streams; all its output is standard output.
     pub terminal: Option<TerminalSize>,
@@ -64,15 +73,19 @@ pub enum Leftovers {
 names!(Leftovers { Kill = "kill", Adopt = "adopt", Detach = "detach", });
 
 impl Default for Run {
-    /// No timeout, 2 s of grace, 64 KB of head and of tail, no window, 100 ms of draining, no input; leftover
-    /// processes are killed.
+    /// No timeout, 2 s of grace, 64 KB of head and of tail with the marker `[… {omitted} omitted …]` between, no
+    /// window, 100 ms of draining, no input; leftover processes are killed.
     fn default() -> Run {
+        let Keep { streams, marker, combined, window, spill } = Keep::default();
         Run {
             timeout: None,
+            idle_timeout: None,
             grace: Duration::from_secs(2),
-            keep: Keep::default().streams,
-            window: 0,
-            spill: None,
+            keep: streams,
+            marker,
+            combined,
+            window,
+            spill,
             output_limit: None,
             drain: Duration::from_millis(100),
             tree: None,
@@ -99,15 +112,34 @@ impl Run {
     }
 
     pub(super) fn record(&self) -> Keep {
-        Keep { streams: self.keep, window: self.window, spill: self.spill.clone() }
+        let Run { keep: streams, combined, window, .. } = *self;
+        Keep { streams, marker: self.marker.clone(), combined, window, spill: self.spill.clone() }
+    }
+
+    /// Checks the marker.
+    ///
+    /// # Errors
+    /// EINVAL: the marker is more than one line, or has a NUL character.
+    pub(super) fn validate(&self) -> Result<()> {
+        match &self.marker {
+            Some(marker) if marker.contains(['\n', '\r', '\0']) => Err(Error::invalid(format!("marker({marker:?})"))
+                .saying("the marker must not contain a line break or a NUL character")),
+            _ => Ok(()),
+        }
     }
 }
 
 setters!(Run {
     /// Ends the program after this time.
     timeout: Duration => Some(timeout);
+    /// Ends the program once it has written no output for this time.
+    idle_timeout: Duration => Some(idle_timeout);
     /// Sets the time between SIGTERM and SIGKILL.
     grace: Duration => grace;
+    /// Replaces omitted bytes by a line with this text, or by nothing.
+    marker: Option<&str> => marker.map(str::to_owned);
+    /// Sets whether the output has both streams in order of arrival.
+    combined: bool => combined;
     /// Keeps this many bytes of the latest output for [`Job::read`](crate::Job::read).
     window: usize => window;
     /// Also writes all output to a file once there is more than is kept.

@@ -7,8 +7,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::kept::text;
-use super::{Limit, Spilled};
+use super::kept::{Cut, LONGEST_CONTINUATION, continuation_len};
+use super::order::ArrivalOrder;
+use super::{Decoder, Limit, Spilled, Stream};
 use crate::child::{Started, Usage};
 use crate::error::shown;
 use crate::tree::Tier;
@@ -22,6 +23,8 @@ pub enum Stop {
     Exited,
     /// The library ended the program after its timeout.
     Timeout,
+    /// The library ended the program because it had written no output for its idle timeout.
+    IdleTimeout,
     /// The library ended the program because the caller asked for it or dropped its handle.
     Cancelled,
     /// The library ended the program because it had written more than its output limit.
@@ -33,6 +36,7 @@ pub enum Stop {
 names!(Stop {
     Exited = "exited",
     Timeout = "timeout",
+    IdleTimeout = "idle_timeout",
     Cancelled = "cancelled",
     OutputLimit = "output_limit",
     Limit = "limit",
@@ -49,6 +53,20 @@ pub enum Drain {
     /// The list is empty if the library could not identify such a process: it belongs to another user, or has just
     /// closed its end.
     Cut(Vec<u32>),
+}
+
+impl fmt::Display for Drain {
+    /// Prints `eof`, or `cut: ` and the pids, or `cut: ?` if they are unknown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Drain::Eof => f.write_str("eof"),
+            Drain::Cut(pids) if pids.is_empty() => f.write_str("cut: ?"),
+            Drain::Cut(pids) => {
+                f.write_str("cut:")?;
+                pids.iter().try_for_each(|pid| write!(f, " {pid}"))
+            }
+        }
+    }
 }
 
 /// A process that outlived the program that started it, or a program that could not be killed.
@@ -89,6 +107,31 @@ names!(Fate {
     Uninterruptible = "uninterruptible",
 });
 
+/// The bytes of one stream that the library did not keep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
+pub struct Omitted {
+    /// The number of omitted bytes.
+    pub bytes: u64,
+    /// The position in the stream of the first omitted byte: the length of the [head](Output::head).
+    pub offset: u64,
+}
+
+/// A piece of the output of a [combined](super::Run::combined) run: bytes that arrived from one stream in succession.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Piece<'a> {
+    /// The stream.
+    pub stream: Stream,
+    /// The bytes. If bytes of the stream are omitted here: the marker line, or nothing if the run has no marker.
+    pub bytes: &'a [u8],
+    /// The bytes decoded as UTF-8; invalid bytes become U+FFFD. A character that is split between two pieces of the
+    /// stream belongs to the second one. A character split by an omission is dropped.
+    pub text: String,
+    /// The number of bytes of the stream that are omitted here. 0 for a piece that the program wrote.
+    pub omitted: u64,
+}
+
 /// The result of a run. A non-zero exit code, a timeout and cut output are results, not errors;
 /// [`check`](Output::check) turns them into errors.
 #[derive(Clone, Debug, Default)]
@@ -103,9 +146,10 @@ pub struct Output {
     pub status_lost: bool,
     /// Why the run ended.
     pub stop: Stop,
-    /// Captured standard output: its head, then its tail, with [`omitted_bytes`](Output::omitted_bytes) between.
+    /// Captured standard output: its head, a line with the run's [marker](super::Run::marker) if bytes are omitted,
+    /// and its tail.
     pub stdout: Vec<u8>,
-    /// Captured standard error: its head, then its tail. Empty if the command merges it into standard output.
+    /// Captured standard error, as [`stdout`](Output::stdout). Empty if the command merges it into standard output.
     pub stderr: Vec<u8>,
     /// The number of bytes, of both streams together, that the library did not keep.
     pub omitted_bytes: u64,
@@ -138,8 +182,10 @@ pub struct Output {
     /// The program closed its standard input, or ended, before the library had written all input.
     pub input_refused: bool,
     pub(super) program: String,
-    /// For each stream: the length of the head, and the number of bytes missing after it.
-    pub(super) cuts: [(usize, u64); 2],
+    /// The place in each stream where bytes are omitted.
+    pub(super) cuts: [Cut; 2],
+    /// The order in which the bytes of a combined run arrived.
+    pub(super) order: Option<ArrivalOrder>,
 }
 
 impl Leftover {
@@ -156,15 +202,27 @@ impl Output {
         Output::default()
     }
 
-    /// For each stream: the length of the head, and the number of bytes missing after it.
+    /// For each stream: the lengths of its head and of its marker line, and the number of omitted bytes.
     #[doc(hidden)]
-    pub fn cuts(&self) -> [(usize, u64); 2] {
-        self.cuts
+    pub fn cuts(&self) -> [(usize, usize, u64); 2] {
+        self.cuts.map(|Cut { head, marker, omitted }| (head, marker, omitted))
     }
 
     #[doc(hidden)]
-    pub fn set_cuts(&mut self, cuts: [(usize, u64); 2]) {
-        self.cuts = cuts;
+    pub fn set_cuts(&mut self, cuts: [(usize, usize, u64); 2]) {
+        self.cuts = cuts.map(|(head, marker, omitted)| Cut { head, marker, omitted });
+    }
+
+    /// The order of arrival of a combined run: the lengths of runs of bytes, alternating between the streams and
+    /// beginning with standard output.
+    #[doc(hidden)]
+    pub fn order(&self) -> Option<Vec<u64>> {
+        self.order.as_ref().map(ArrivalOrder::to_vec)
+    }
+
+    #[doc(hidden)]
+    pub fn set_order(&mut self, order: Option<Vec<u64>>) {
+        self.order = order.map(ArrivalOrder::from);
     }
 
     /// Whether the program exited by itself with code 0.
@@ -189,14 +247,68 @@ impl Output {
 
     /// Standard output decoded as UTF-8; invalid bytes become U+FFFD. Characters split by an omission are dropped.
     pub fn text(&self) -> Cow<'_, str> {
-        let [(head, omitted), _] = self.cuts;
-        text(&self.stdout, head, omitted)
+        self.cut(Stream::Stdout).text(&self.stdout)
     }
 
     /// Standard error decoded as UTF-8; invalid bytes become U+FFFD. Characters split by an omission are dropped.
     pub fn error_text(&self) -> Cow<'_, str> {
-        let [_, (head, omitted)] = self.cuts;
-        text(&self.stderr, head, omitted)
+        self.cut(Stream::Stderr).text(&self.stderr)
+    }
+
+    fn kept(&self, stream: Stream) -> &[u8] {
+        match stream {
+            Stream::Stdout => &self.stdout,
+            Stream::Stderr => &self.stderr,
+        }
+    }
+
+    fn cut(&self, stream: Stream) -> Cut {
+        self.cuts[stream.index()]
+    }
+
+    /// The kept bytes of a stream before the omitted ones; the whole stream if no byte is omitted.
+    pub fn head(&self, stream: Stream) -> &[u8] {
+        self.cut(stream).split(self.kept(stream))[0]
+    }
+
+    /// The kept bytes of a stream after the omitted ones; empty if no byte is omitted.
+    pub fn tail(&self, stream: Stream) -> &[u8] {
+        self.cut(stream).split(self.kept(stream))[2]
+    }
+
+    /// The bytes of a stream that the library did not keep. If it kept all bytes, the offset is the stream's length.
+    pub fn omitted(&self, stream: Stream) -> Omitted {
+        Omitted { bytes: self.cut(stream).omitted, offset: self.head(stream).len() as u64 }
+    }
+
+    /// The output of both streams in order of arrival; `None` unless the run was [combined](super::Run::combined).
+    ///
+    /// The bytes of all pieces of a stream are that stream's kept output. If bytes of the stream are omitted, one
+    /// piece stands for them, at the place where the first of them arrived.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::{Command, Run};
+    /// let output = Command::new("seq").arg("13").run_with(&Run::new().combined(true).keep(10, 5))?;
+    /// let pieces = output.pieces().unwrap();
+    /// let pieces: Vec<_> = pieces.iter().map(|piece| (&piece.text[..], piece.omitted)).collect();
+    /// assert_eq!(pieces, [("1\n2\n3\n4\n5\n", 0), ("[… 15 bytes omitted …]\n", 15), ("2\n13\n", 0)]);
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn pieces(&self) -> Option<Vec<Piece<'_>>> {
+        let order = self.order.as_ref()?;
+        let mut pieces = Vec::new();
+        let mut streams = Stream::ALL.map(|stream| Unread::new(stream, self.cut(stream), self.kept(stream)));
+        for (stream, length) in order.runs() {
+            streams[stream.index()].take(length, &mut pieces);
+        }
+        for Unread { stream, mut decoder, .. } in streams {
+            // The stream ends with an incomplete character.
+            if let Some(last) = pieces.iter_mut().rfind(|piece| piece.stream == stream) {
+                decoder.finish(&mut last.text);
+            }
+        }
+        Some(pieces)
     }
 
     /// Returns an error that carries the output unless the run was [`ok`](Output::ok).
@@ -206,6 +318,70 @@ impl Output {
     pub fn check(self) -> std::result::Result<Output, Box<ExitError>> {
         if self.ok() { Ok(self) } else { Err(Box::new(ExitError { output: self })) }
     }
+}
+
+/// The part of a stream that is not yet in a [`Piece`].
+struct Unread<'a> {
+    stream: Stream,
+    head: &'a [u8],
+    marker: &'a [u8],
+    tail: &'a [u8],
+    /// The number of omitted bytes, until the piece for them exists.
+    omitted: Option<u64>,
+    /// The number of omitted bytes that belong to later runs.
+    skip: u64,
+    decoder: Decoder,
+    /// The number of bytes at the beginning of the tail that may continue a character that the omission splits.
+    continuation: usize,
+}
+
+impl<'a> Unread<'a> {
+    fn new(stream: Stream, cut: Cut, kept: &'a [u8]) -> Unread<'a> {
+        let [head, marker, tail] = cut.split(kept);
+        let omitted = Some(cut.omitted).filter(|omitted| *omitted > 0);
+        Unread { stream, head, marker, tail, omitted, skip: cut.omitted, decoder: Decoder::new(), continuation: 0 }
+    }
+
+    /// Adds the pieces for the next `length` bytes of the stream.
+    fn take(&mut self, mut length: u64, pieces: &mut Vec<Piece<'a>>) {
+        let stream = self.stream;
+        let head = split_off(&mut self.head, &mut length);
+        if !head.is_empty() {
+            let mut text = String::new();
+            self.decoder.decode(head, &mut text);
+            pieces.push(Piece { stream, bytes: head, text, omitted: 0 });
+        }
+        if length == 0 {
+            return;
+        }
+        if let Some(omitted) = self.omitted.take() {
+            // Drops the beginning of a character that the omission splits.
+            self.decoder = Decoder::new();
+            self.continuation = LONGEST_CONTINUATION;
+            let text = String::from_utf8_lossy(self.marker).into_owned();
+            pieces.push(Piece { stream, bytes: self.marker, text, omitted });
+        }
+        let skipped = self.skip.min(length);
+        self.skip -= skipped;
+        length -= skipped;
+        let tail = split_off(&mut self.tail, &mut length);
+        if !tail.is_empty() {
+            let mut text = String::new();
+            let continuation = continuation_len(tail, self.continuation);
+            self.continuation = if continuation == tail.len() { self.continuation - continuation } else { 0 };
+            self.decoder.decode(&tail[continuation..], &mut text);
+            pieces.push(Piece { stream, bytes: tail, text, omitted: 0 });
+        }
+    }
+}
+
+/// Removes up to `length` bytes from the beginning of `bytes`, and their number from `length`.
+fn split_off<'a>(bytes: &mut &'a [u8], length: &mut u64) -> &'a [u8] {
+    let at = usize::try_from(*length).unwrap_or(usize::MAX).min(bytes.len());
+    let (taken, rest) = bytes.split_at(at);
+    *bytes = rest;
+    *length -= at as u64;
+    taken
 }
 
 /// A run that was not [`ok`](Output::ok).
@@ -220,7 +396,8 @@ const SHOWN_LINES: usize = 5;
 
 impl fmt::Display for ExitError {
     /// Prints the program's name and how the program ended, then the last lines of standard error. A single line
-    /// follows a colon; several lines follow on lines of their own.
+    /// follows a colon; several lines follow on lines of their own. If bytes are omitted between these lines, the
+    /// marker line stands there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Output { program, stop, wall, status, limit, .. } = &self.output;
         let program = shown(program);
@@ -230,6 +407,9 @@ impl fmt::Display for ExitError {
                 write!(f, "{program} could not be killed ({why}) and still runs as process {pid}")?;
             }
             (_, Stop::Timeout, ..) => write!(f, "{program} timed out after {:.3} s", wall.as_secs_f64())?,
+            (_, Stop::IdleTimeout, ..) => {
+                write!(f, "{program} wrote no output for its idle timeout; ended after {:.3} s", wall.as_secs_f64())?;
+            }
             (_, Stop::Cancelled, ..) => write!(f, "{program} was cancelled")?,
             (_, Stop::OutputLimit, ..) => {
                 write!(f, "{program} exceeded its output limit: it wrote {} bytes", self.output.seen_bytes)?;
@@ -248,9 +428,14 @@ impl fmt::Display for ExitError {
                 write!(f, "{program} ended, but its exit status is lost: other code of this process has taken it")?;
             }
         }
-        let text = self.output.error_text();
-        let lines: Vec<&str> = text.trim_end().lines().collect();
-        match lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+        let [head, marker, tail] = self.output.cut(Stream::Stderr).texts(&self.output.stderr);
+        let after = last_lines(&tail, SHOWN_LINES);
+        let mut lines = last_lines(&head, SHOWN_LINES - after.len());
+        if !lines.is_empty() {
+            lines.extend(marker.lines().filter(|line| !line.is_empty()));
+        }
+        lines.extend(after);
+        match lines[..] {
             [] => Ok(()),
             [line] => write!(f, ": {line}"),
             ref last => {
@@ -263,10 +448,154 @@ impl fmt::Display for ExitError {
 
 impl std::error::Error for ExitError {}
 
+/// Returns at most `max` lines from the end of the text, without blank lines at its end.
+fn last_lines(text: &str, max: usize) -> Vec<&str> {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    lines[lines.len().saturating_sub(max)..].to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Enforcer, Resource};
+    use crate::job::text::tests::nearly_text;
+    use crate::job::{Enforcer, Keep, Record, Recorded, Resource};
+    use proptest::prelude::*;
+
+    const MARKER: &str = "[… {omitted} omitted …]";
+
+    /// The output of a combined run whose bytes arrived in these chunks.
+    fn combined<'a>(
+        chunks: impl IntoIterator<Item = (Stream, &'a [u8])>,
+        streams: (usize, usize),
+        marker: Option<&str>,
+    ) -> Output {
+        let marker = marker.map(str::to_owned);
+        let mut record = Record::new(&Keep { streams, marker, combined: true, ..Keep::default() });
+        for (stream, bytes) in chunks {
+            record.append(stream, bytes);
+        }
+        let Recorded { stdout, stderr, order, .. } = record.close();
+        let cuts = [stdout.cut, stderr.cut];
+        Output { stdout: stdout.bytes, stderr: stderr.bytes, cuts, order, ..Output::default() }
+    }
+
+    fn shown_pieces(output: &Output) -> Vec<(&'static str, String, u64)> {
+        let pieces = output.pieces().expect("a combined run");
+        pieces.into_iter().map(|piece| (piece.stream.name(), piece.text, piece.omitted)).collect()
+    }
+
+    fn piece(stream: &'static str, text: &str, omitted: u64) -> (&'static str, String, u64) {
+        (stream, text.to_owned(), omitted)
+    }
+
+    #[test]
+    fn head_tail_and_omission_are_known() {
+        let output = combined([(Stream::Stdout, &b"0123456789"[..]), (Stream::Stderr, b"abc")], (3, 2), Some(MARKER));
+        assert_eq!((output.head(Stream::Stdout), output.tail(Stream::Stdout)), (&b"012"[..], &b"89"[..]));
+        assert_eq!(output.omitted(Stream::Stdout), Omitted { bytes: 5, offset: 3 });
+        assert_eq!((output.head(Stream::Stderr), output.tail(Stream::Stderr)), (&b"abc"[..], &b""[..]));
+        assert_eq!(output.omitted(Stream::Stderr), Omitted { bytes: 0, offset: 3 });
+        assert_eq!((&output.text()[..], &output.error_text()[..]), ("012\n[… 5 bytes omitted …]\n89", "abc"));
+    }
+
+    #[test]
+    fn fields_that_the_caller_has_shortened_are_read_safely() {
+        let mut output = combined([(Stream::Stdout, &b"0123456789"[..])], (3, 2), Some(MARKER));
+        for length in (0..output.stdout.len()).rev() {
+            output.stdout.truncate(length);
+            let pieces: Vec<u8> =
+                output.pieces().into_iter().flatten().flat_map(|piece| piece.bytes).copied().collect();
+            assert_eq!(pieces, output.stdout);
+            assert!(output.head(Stream::Stdout).len() <= 3 && output.tail(Stream::Stdout).len() < 2);
+            output.text();
+        }
+    }
+
+    #[test]
+    fn pieces_are_in_order_of_arrival() {
+        use Stream::{Stderr, Stdout};
+        let chunks = [
+            (Stdout, &b"1\n"[..]),
+            (Stdout, b"2\n"),
+            (Stderr, b"3\n"),
+            (Stdout, b""),
+            (Stderr, b"4\n"),
+            (Stdout, b"5"),
+        ];
+        let output = combined(chunks, (10, 10), Some(MARKER));
+        let expected = [piece("stdout", "1\n2\n", 0), piece("stderr", "3\n4\n", 0), piece("stdout", "5", 0)];
+        assert_eq!(shown_pieces(&output), expected);
+        assert_eq!(Output::default().pieces(), None);
+        assert_eq!(shown_pieces(&combined([], (10, 10), None)), []);
+    }
+
+    #[test]
+    fn a_piece_stands_where_the_first_omitted_byte_arrived() {
+        use Stream::{Stderr, Stdout};
+        let chunks =
+            [(Stdout, &b"ab"[..]), (Stderr, b"1"), (Stdout, b"cd"), (Stderr, b"2"), (Stdout, b"ef"), (Stderr, b"3")];
+        let output = combined(chunks, (2, 1), Some("{omitted}"));
+        let expected = [
+            piece("stdout", "ab", 0),
+            piece("stderr", "1", 0),
+            piece("stdout", "\n3 bytes\n", 3),
+            piece("stderr", "2", 0),
+            piece("stdout", "f", 0),
+            piece("stderr", "3", 0),
+        ];
+        assert_eq!(shown_pieces(&output), expected);
+        let output = combined(chunks, (2, 1), None);
+        assert_eq!(shown_pieces(&output)[2], piece("stdout", "", 3));
+    }
+
+    #[test]
+    fn a_character_split_between_pieces_belongs_to_the_second() {
+        use Stream::{Stderr, Stdout};
+        let chunks = [(Stdout, &b"a\xC3"[..]), (Stderr, b"x"), (Stdout, b"\xA9"), (Stderr, b"\xC3")];
+        let output = combined(chunks, (10, 10), None);
+        let expected =
+            [piece("stdout", "a", 0), piece("stderr", "x", 0), piece("stdout", "é", 0), piece("stderr", "\u{FFFD}", 0)];
+        assert_eq!(shown_pieces(&output), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn the_pieces_of_a_stream_are_its_output(
+            chunks in prop::collection::vec((any::<bool>(), nearly_text()), 0..30),
+            keep in (0..60_usize, 0..60_usize),
+            marker in prop_oneof![Just(None), Just(Some(MARKER)), Just(Some(""))],
+        ) {
+            // Many small chunks, so that runs are pruned while bytes arrive.
+            let chunks = chunks.iter().flat_map(|(error, bytes)| bytes.chunks(3).enumerate().map(move |(at, bytes)| {
+                (Stream::ALL[usize::from(*error != (at % 2 == 1))], bytes)
+            }));
+            let chunks: Vec<_> = chunks.collect();
+            let output = combined(chunks.iter().copied(), keep, marker);
+            let pieces = output.pieces().expect("a combined run");
+            for (stream, bytes, text) in [
+                (Stream::Stdout, &output.stdout, output.text()),
+                (Stream::Stderr, &output.stderr, output.error_text()),
+            ] {
+                let own: Vec<&Piece<'_>> = pieces.iter().filter(|piece| piece.stream == stream).collect();
+                prop_assert_eq!(&own.iter().flat_map(|piece| piece.bytes).copied().collect::<Vec<_>>(), bytes);
+                prop_assert_eq!(own.iter().map(|piece| &piece.text[..]).collect::<String>(), text);
+                prop_assert_eq!(own.iter().map(|piece| piece.omitted).sum::<u64>(), output.omitted(stream).bytes);
+                prop_assert!(own.iter().filter(|piece| piece.omitted > 0).count() <= 1);
+            }
+            // The kept bytes of both streams are in order of arrival.
+            let mut positions = [0, 0];
+            let arrived = chunks.iter().flat_map(|(stream, bytes)| bytes.iter().map(move |byte| (*stream, *byte)));
+            let kept: Vec<_> = arrived.filter(|(stream, _)| {
+                let position = positions[stream.index()];
+                positions[stream.index()] += 1;
+                let Omitted { bytes, offset } = output.omitted(*stream);
+                !(offset..offset + bytes).contains(&position)
+            }).collect();
+            let written = pieces.iter().filter(|piece| piece.omitted == 0);
+            let written: Vec<_> = written.flat_map(|piece| piece.bytes.iter().map(|byte| (piece.stream, *byte))).collect();
+            prop_assert_eq!(written, kept);
+        }
+    }
 
     fn shows(change: impl FnOnce(&mut Output)) -> String {
         let mut output = Output { program: "rg".into(), ..Output::default() };
@@ -298,5 +627,24 @@ mod tests {
         assert_eq!(shows("one\n\n"), "rg exited with code 1: one");
         let last = shows("1\n2\n3\n4\n5\n6\n");
         assert_eq!(last, "rg exited with code 1; the last lines of its standard error:\n  2\n  3\n  4\n  5\n  6");
+    }
+
+    #[test]
+    fn exit_error_does_not_count_the_marker_as_a_line() {
+        let shows = |keep, marker| {
+            let stderr: String = (1..=99).map(|number| format!("{number}\n")).collect();
+            let output = combined([(Stream::Stderr, stderr.as_bytes())], keep, marker);
+            let error = ExitError {
+                output: Output { program: "rg".into(), status: Some(ExitStatus::from_raw(1 << 8)), ..output },
+            };
+            error.to_string().replace("\n  ", "|")
+        };
+        let lines = "rg exited with code 1; the last lines of its standard error:";
+        assert_eq!(shows((4, 15), Some(MARKER)), format!("{lines}|95|96|97|98|99"));
+        assert_eq!(shows((4, 6), Some(MARKER)), format!("{lines}|1|2|[… 278 bytes omitted …]|98|99"));
+        assert_eq!(shows((4, 6), None), format!("{lines}|1|2|98|99"));
+        assert_eq!(shows((4, 0), Some(MARKER)), format!("{lines}|1|2|[… 284 bytes omitted …]"));
+        assert_eq!(shows((0, 3), Some(MARKER)), "rg exited with code 1: 99");
+        assert_eq!(shows((0, 0), Some(MARKER)), "rg exited with code 1");
     }
 }

@@ -101,7 +101,7 @@ impl Pty {
     }
 }
 
-impl Read for Pty {
+impl Read for &Pty {
     /// Reads the program's output. Returns 0 once no process has the program's end open (the kernel reports EIO). So
     /// this process must have closed the [`Terminal`], or the command that owns it.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -145,7 +145,7 @@ mod tests {
     use std::time::Duration;
 
     /// Reads until the text so far is enough, or the other end is closed.
-    fn read_until(pty: &mut Pty, so_far: &mut String, enough: impl Fn(&str) -> bool) {
+    fn read_until(mut pty: &Pty, so_far: &mut String, enough: impl Fn(&str) -> bool) {
         let mut buffer = [0; 4096];
         while !enough(so_far) {
             let mut ready = [PollFd::new(pty, PollFlags::IN)];
@@ -175,9 +175,9 @@ mod tests {
     fn a_program_has_the_pty_as_its_controlling_terminal() {
         within(|| {
             let script = "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && stty size && echo err >&2 && echo ctl >/dev/tty; ls /proc/self/fd | wc -l";
-            let (mut pty, mut child) = start(script, TerminalSize { rows: 33, columns: 101 });
+            let (pty, mut child) = start(script, TerminalSize { rows: 33, columns: 101 });
             let mut text = String::new();
-            read_until(&mut pty, &mut text, |_| false);
+            read_until(&pty, &mut text, |_| false);
             // The fourth descriptor is the directory that ls reads.
             assert_eq!(text, "33 101\r\nerr\r\nctl\r\n4\r\n");
             assert!(child.wait().expect("own child").success());
@@ -188,12 +188,12 @@ mod tests {
     fn a_resize_sends_sigwinch() {
         within(|| {
             let script = r#"trap "stty size; exit 0" WINCH; echo ready; while :; do sleep 0.05; done"#;
-            let (mut pty, mut child) = start(script, TerminalSize::default());
+            let (pty, mut child) = start(script, TerminalSize::default());
             let mut text = String::new();
-            read_until(&mut pty, &mut text, |text| text.contains("ready\r\n"));
+            read_until(&pty, &mut text, |text| text.contains("ready\r\n"));
             pty.resize(TerminalSize { rows: 5, columns: 7 }).expect("own terminal");
             assert_eq!(tcgetwinsize(&pty).expect("own terminal"), TerminalSize { rows: 5, columns: 7 }.into());
-            read_until(&mut pty, &mut text, |_| false);
+            read_until(&pty, &mut text, |_| false);
             assert_eq!(text, "ready\r\n5 7\r\n");
             assert!(child.wait().expect("own child").success());
         });
@@ -204,14 +204,14 @@ mod tests {
         within(|| {
             for (input, output) in [("a\nb\n", "a\r\nb\r\n"), ("a\nb", "a\r\nb"), ("", "")] {
                 // The script turns echo off, and only then prints "ready".
-                let (mut pty, mut child) = start("stty -echo; echo ready; exec cat", TerminalSize::default());
+                let (pty, mut child) = start("stty -echo; echo ready; exec cat", TerminalSize::default());
                 let mut text = String::new();
-                read_until(&mut pty, &mut text, |text| text.contains("ready\r\n"));
+                read_until(&pty, &mut text, |text| text.contains("ready\r\n"));
                 let source = Source::bytes(input.into());
                 let writer = pty.writer().expect("a descriptor");
                 let mut feed = Feed::terminal(writer, source).expect("own terminal");
                 assert_eq!((feed.write(), feed.has_more()), (FeedStatus::Done, false));
-                read_until(&mut pty, &mut text, |_| false);
+                read_until(&pty, &mut text, |_| false);
                 assert_eq!(text, format!("ready\r\n{output}"), "{input:?}");
                 assert!(child.wait().expect("own child").success());
             }
@@ -221,8 +221,8 @@ mod tests {
     #[test]
     fn closing_the_master_sends_sighup() {
         within(|| {
-            let (mut pty, mut child) = start("echo ready; exec sleep 60", TerminalSize::default());
-            read_until(&mut pty, &mut String::new(), |text| text.contains("ready"));
+            let (pty, mut child) = start("echo ready; exec sleep 60", TerminalSize::default());
+            read_until(&pty, &mut String::new(), |text| text.contains("ready"));
             drop(pty);
             assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().expect("own child")), Some(1));
         });

@@ -2,10 +2,13 @@
 //! The recorded output of one job.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use super::kept::{Captured, KeptOutput, Ring};
+use super::order::ArrivalOrder;
 use super::spill::{Spill, SpillWriter, Spilled};
 use super::text::incomplete_len;
+use crate::waker::Waker;
 
 /// One of a program's two output streams.
 ///
@@ -20,10 +23,9 @@ pub enum Stream {
     Stderr,
 }
 
-impl Stream {
-    /// Both streams, by their index.
-    pub const ALL: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
+names!(Stream { Stdout = "stdout", Stderr = "stderr", });
 
+impl Stream {
     /// 0 for standard output, 1 for standard error.
     pub fn index(self) -> usize {
         self as usize
@@ -35,6 +37,10 @@ impl Stream {
 pub struct Keep {
     /// The number of bytes to keep of each stream's beginning and end.
     pub streams: (usize, usize),
+    /// The text of the line that replaces omitted bytes; "{omitted}" in it stands for their number. `None`: no line.
+    pub marker: Option<String>,
+    /// Whether to keep the order in which the kept bytes of both streams arrived.
+    pub combined: bool,
     /// The number of bytes of the most recent output of both streams to keep for [`Record::read`]. 0: none.
     pub window: usize,
     /// The file to which the library also writes all output, once a stream has more than is kept in memory.
@@ -42,9 +48,10 @@ pub struct Keep {
 }
 
 impl Default for Keep {
-    /// 64 KB of each stream's beginning and of its end, no window, no file.
+    /// 64 KB of each stream's beginning and of its end, a line where bytes are omitted, no window, no file.
     fn default() -> Keep {
-        Keep { streams: (64_000, 64_000), window: 0, spill: None }
+        let marker = Some("[… {omitted} omitted …]".to_owned());
+        Keep { streams: (64_000, 64_000), marker, combined: false, window: 0, spill: None }
     }
 }
 
@@ -57,9 +64,19 @@ impl Default for Keep {
 pub struct Record {
     seen: u64,
     streams: [KeptOutput; 2],
+    marker: Option<String>,
+    combined: bool,
+    /// The order of arrival, if the caller asked for it, or if the spill file may need it.
+    order: Option<ArrivalOrder>,
     window: Option<Ring>,
     spilling: Option<SpillWriter>,
     closed: bool,
+    /// The time of the latest output, or of the start.
+    latest: Instant,
+    /// Called after each output, and at the end.
+    pub(super) waker: Option<Waker>,
+    /// The number of threads that wait for output.
+    pub(super) waiting: usize,
 }
 
 /// The kept output of a job that is over.
@@ -69,6 +86,8 @@ pub struct Recorded {
     pub stdout: Captured,
     /// Standard error.
     pub stderr: Captured,
+    /// The order in which the bytes of both streams arrived, if the caller asked for it.
+    pub(super) order: Option<ArrivalOrder>,
     /// The spill file. `None` if the caller asked for none, or memory holds all output.
     pub spill: Option<Spilled>,
 }
@@ -97,9 +116,15 @@ impl Record {
         Record {
             seen: 0,
             streams: [KeptOutput::new(keep.streams), KeptOutput::new(keep.streams)],
+            marker: keep.marker.clone(),
+            combined: keep.combined,
+            order: (keep.combined || keep.spill.is_some()).then(ArrivalOrder::default),
             window: (keep.window > 0).then(|| Ring::new(keep.window)),
             spilling: keep.spill.as_ref().map(SpillWriter::new),
             closed: false,
+            latest: Instant::now(),
+            waker: None,
+            waiting: 0,
         }
     }
 
@@ -108,15 +133,30 @@ impl Record {
     pub fn append(&mut self, stream: Stream, bytes: &[u8]) -> u64 {
         let position = self.seen;
         self.seen += bytes.len() as u64;
+        self.latest = Instant::now();
         if let Some(spilling) = &mut self.spilling {
             let kept = self.streams[stream.index()].would_keep_all(bytes.len());
-            spilling.append(stream, bytes, kept, &self.streams);
+            spilling.append(bytes, kept, &self.streams, self.order.as_ref());
+            if !kept && !self.combined {
+                self.order = None;
+            }
         }
         self.streams[stream.index()].append(bytes);
+        if let Some(order) = &mut self.order {
+            order.append(stream, bytes.len() as u64);
+            if order.is_long() {
+                order.prune(self.streams.each_ref().map(KeptOutput::omitted));
+            }
+        }
         if let Some(window) = &mut self.window {
             window.push(bytes);
         }
         position
+    }
+
+    /// The time of the latest output, or of the start if there is none yet.
+    pub fn latest(&self) -> Instant {
+        self.latest
     }
 
     /// The number of bytes so far.
@@ -142,16 +182,21 @@ impl Record {
         Chunk { next: start + bytes.len() as u64, bytes, lost: start - since }
     }
 
+    /// Whether the record has been closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Ends the record and returns the kept output; [`read`](Record::read) still works. Call this function once,
     /// after the last byte.
     pub fn close(&mut self) -> Recorded {
         self.closed = true;
-        let [stdout, stderr] = &mut self.streams;
-        Recorded {
-            stdout: stdout.finish(),
-            stderr: stderr.finish(),
-            spill: self.spilling.take().and_then(SpillWriter::finish),
-        }
+        let [stdout, stderr] = self.streams.each_mut().map(|stream| stream.finish(self.marker.as_deref()));
+        let order = self.order.take().filter(|_| self.combined).map(|mut order| {
+            order.prune([stdout.cut.omitted_range(), stderr.cut.omitted_range()]);
+            order
+        });
+        Recorded { stdout, stderr, order, spill: self.spilling.take().and_then(SpillWriter::finish) }
     }
 }
 
@@ -172,7 +217,7 @@ mod tests {
         assert_eq!(record.append(Stream::Stdout, b"out"), 0);
         assert_eq!(record.append(Stream::Stderr, b"err"), 3);
         assert_eq!(record.append(Stream::Stdout, b"!"), 6);
-        let Recorded { stdout, stderr, spill } = record.close();
+        let Recorded { stdout, stderr, spill, .. } = record.close();
         assert_eq!((&stdout.bytes[..], &stderr.bytes[..], spill.is_none()), (&b"out!"[..], &b"err"[..], true));
         assert!(stdout.bytes.capacity() <= 8, "{}", stdout.bytes.capacity());
         assert_eq!((record.seen(), record.read(0)), (7, Chunk { next: 7, lost: 7, ..Chunk::default() }));
@@ -240,6 +285,33 @@ mod tests {
     }
 
     #[test]
+    fn the_order_of_arrival_takes_bounded_memory() {
+        let mut record = Record::new(&Keep { streams: (10, 10), combined: true, ..Keep::default() });
+        for at in 0..100_000 {
+            record.append(Stream::ALL[at % 2], b"x");
+            let runs = record.order.as_ref().map_or(0, |order| order.to_vec().len());
+            assert!(runs <= 200, "{runs} runs after {at} bytes");
+        }
+        // One run for each kept byte, and one for the omitted bytes of each stream.
+        assert_eq!(record.close().order.map(|order| order.runs().count()), Some(42));
+    }
+
+    #[test]
+    fn the_order_of_arrival_is_not_kept_unless_asked_for() {
+        let mut record = Record::new(&Keep::default());
+        record.append(Stream::Stdout, b"x");
+        assert_eq!((record.order.is_none(), record.close().order.is_none()), (true, true));
+        let dir = spawnfd_tests::scratch();
+        let spill = Some(Spill::new(1 << 20).dir(dir.path()));
+        let mut record = Record::new(&Keep { streams: (1, 1), spill, ..Keep::default() });
+        record.append(Stream::Stdout, b"x");
+        assert!(record.order.is_some(), "the spill file may need it");
+        record.append(Stream::Stdout, b"yz");
+        assert!(record.order.is_none());
+        assert!(record.close().order.is_none());
+    }
+
+    #[test]
     fn long_output_costs_one_copy() {
         spawnfd_tests::deadline(Duration::from_secs(300), || {
             let mut record = Record::new(&Keep { window: 1 << 20, ..Keep::default() });
@@ -255,7 +327,7 @@ mod tests {
             let taken = cpu() - before;
             assert!(taken < Duration::from_secs(10), "{taken:?}");
             let Recorded { stdout, .. } = record.close();
-            assert_eq!((stdout.omitted, stdout.bytes.len()), ((256 << 20) - 128_000, 128_000));
+            assert_eq!(stdout.cut.omitted, (256 << 20) - 128_000);
             assert_eq!(record.read(0).bytes.len(), 1 << 20);
         });
     }

@@ -22,7 +22,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use spawnfd_sys::{Errno, call};
 
 use super::kept::KeptOutput;
-use super::record::Stream;
+use super::order::ArrivalOrder;
 use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::CheckedFd;
@@ -185,28 +185,9 @@ pub(super) struct SpillWriter {
 #[derive(Debug)]
 enum SpillState {
     /// Memory still holds all output. No file exists yet.
-    Waiting(ArrivalOrder),
+    Waiting,
     Writing(SpillFile, u64),
     Ended(Spilled),
-}
-
-/// The order in which the kept bytes of both streams arrived: the lengths of runs of bytes from one stream,
-/// alternating between the streams and beginning with standard output.
-#[derive(Debug)]
-struct ArrivalOrder {
-    runs: Vec<usize>,
-    current: Stream,
-    run: usize,
-}
-
-impl ArrivalOrder {
-    fn append(&mut self, stream: Stream, length: usize) {
-        if stream != self.current && length > 0 {
-            self.runs.push(std::mem::take(&mut self.run));
-            self.current = stream;
-        }
-        self.run += length;
-    }
 }
 
 /// Returns the directory, or /tmp if its path is empty.
@@ -220,19 +201,17 @@ impl SpillWriter {
         let dir = spill.dir.clone().unwrap_or_else(|| or_tmp(std::env::temp_dir()));
         // `absolute` fails for an empty path. Such a path stays, and `append` then creates no file.
         let dir = std::path::absolute(&dir).unwrap_or(dir);
-        let order = ArrivalOrder { runs: Vec::new(), current: Stream::Stdout, run: 0 };
-        SpillWriter { dir, max_bytes: spill.max_bytes, persist: spill.persist, state: SpillState::Waiting(order) }
+        SpillWriter { dir, max_bytes: spill.max_bytes, persist: spill.persist, state: SpillState::Waiting }
     }
 
     /// Takes bytes that are about to be added to `streams`. `kept`: the streams still keep all output in memory after
-    /// these bytes are added.
-    pub(super) fn append(&mut self, stream: Stream, bytes: &[u8], kept: bool, streams: &[KeptOutput; 2]) {
-        if let SpillState::Waiting(order) = &mut self.state {
+    /// these bytes are added. `order`: the order in which the bytes of `streams` arrived, if memory still holds all
+    /// output.
+    pub(super) fn append(&mut self, bytes: &[u8], kept: bool, streams: &[KeptOutput; 2], order: Option<&ArrivalOrder>) {
+        if let SpillState::Waiting = self.state {
             if kept {
-                order.append(stream, bytes.len());
                 return;
             }
-            let runs = std::mem::take(&mut order.runs).into_iter().chain([order.run]);
             let there = Some(&self.dir).filter(|dir| !dir.as_os_str().is_empty()).ok_or(Errno::ENOENT);
             match there.and_then(|dir| SpillFile::create(dir)) {
                 Ok(file) => self.state = SpillState::Writing(file, 0),
@@ -241,8 +220,8 @@ impl SpillWriter {
                 }
             }
             let mut parts = streams.each_ref().map(KeptOutput::parts);
-            for (run, stream) in runs.zip(Stream::ALL.into_iter().cycle()) {
-                self.write_run(&mut parts[stream.index()], run);
+            for (stream, length) in order.into_iter().flat_map(ArrivalOrder::runs) {
+                self.write_run(&mut parts[stream.index()], length as usize);
             }
         }
         self.write(bytes);
@@ -288,7 +267,7 @@ impl SpillWriter {
     /// The outcome; `None` if no file was needed.
     pub(super) fn finish(self) -> Option<Spilled> {
         let mut spilled = match self.state {
-            SpillState::Waiting(_) => return None,
+            SpillState::Waiting => return None,
             SpillState::Writing(file, bytes) => Spilled { file: Some(file), bytes, end: SpillEnd::Whole },
             SpillState::Ended(spilled) => spilled,
         };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decodes UTF-8 from bytes that arrive in chunks.
 
+use std::borrow::Cow;
+
 /// The number of last bytes, 0 to 3, that begin a character and that later bytes may complete.
 ///
 /// If the input is split before these bytes, decoding both parts separately gives the same text as decoding the
@@ -33,33 +35,51 @@ impl Decoder {
         Decoder::default()
     }
 
-    /// Appends the text of `bytes`. The decoder keeps an incomplete character at the end for the next chunk.
-    pub fn decode(&mut self, mut bytes: &[u8], text: &mut String) {
-        while let (false, Some((&next, rest))) = (self.incomplete.is_empty(), bytes.split_first()) {
-            self.incomplete.push(next);
-            if incomplete_len(&self.incomplete) == self.incomplete.len() {
-                bytes = rest;
-            } else if let Ok(character) = std::str::from_utf8(&self.incomplete) {
-                text.push_str(character);
-                self.incomplete.clear();
-                bytes = rest;
-            } else {
-                // The byte does not continue the incomplete character, so it is decoded separately.
-                self.incomplete.pop();
-                self.finish(text);
+    /// Takes the next bytes without decoding them. The text of the returned bytes, followed by the first `length` bytes,
+    /// is what [`decode`](Decoder::decode) would append. The decoder keeps the other bytes, which begin a character, for
+    /// the next call.
+    pub fn take(&mut self, bytes: &[u8]) -> (Vec<u8>, usize) {
+        let mut before = std::mem::take(&mut self.incomplete);
+        let incomplete = match bytes.len() {
+            0..=2 => incomplete_len(&[&before, bytes].concat()),
+            _ => incomplete_len(bytes),
+        };
+        match bytes.len().checked_sub(incomplete) {
+            Some(length) => {
+                self.incomplete.extend_from_slice(&bytes[length..]);
+                (before, length)
+            }
+            // The bytes continue the incomplete character, and do not complete it.
+            None => {
+                before.extend_from_slice(bytes);
+                self.incomplete = before;
+                (Vec::new(), 0)
             }
         }
-        let (whole, incomplete) = bytes.split_at(bytes.len() - incomplete_len(bytes));
-        text.push_str(&String::from_utf8_lossy(whole));
-        self.incomplete.extend_from_slice(incomplete);
+    }
+
+    /// Appends the text of `bytes`. The decoder keeps an incomplete character at the end for the next chunk.
+    pub fn decode(&mut self, bytes: &[u8], text: &mut String) {
+        let (before, length) = self.take(bytes);
+        text.push_str(&text_of(&before, &bytes[..length]));
+    }
+
+    /// Returns the bytes of an incomplete last character, whose text is U+FFFD. The decoder can then be used again.
+    pub fn take_incomplete(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.incomplete)
     }
 
     /// Appends U+FFFD if the last character is incomplete. The decoder can then be used again.
     pub fn finish(&mut self, text: &mut String) {
-        if !self.incomplete.is_empty() {
-            self.incomplete.clear();
-            text.push(char::REPLACEMENT_CHARACTER);
-        }
+        text.push_str(&text_of(&self.take_incomplete(), &[]));
+    }
+}
+
+/// Decodes `before`, which may be empty, followed by `bytes`. Invalid bytes become U+FFFD.
+pub fn text_of<'a>(before: &[u8], bytes: &'a [u8]) -> Cow<'a, str> {
+    match before {
+        [] => String::from_utf8_lossy(bytes),
+        _ => String::from_utf8_lossy(&[before, bytes].concat()).into_owned().into(),
     }
 }
 

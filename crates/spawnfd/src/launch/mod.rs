@@ -23,6 +23,7 @@ use spawnfd_child::{Failure, Plan};
 use spawnfd_sys::{CloneOptions, Ended, Errno, wait_pidfd};
 
 use self::outcome::explain;
+pub(crate) use self::slots::drop_unused as drop_unused_slots;
 use crate::child::Child;
 use crate::command::{Command, Lowered, ParkedOffer};
 use crate::error::{Error, ErrorKind, Result, Stage};

@@ -20,6 +20,14 @@ fn queue(options: EventOptions) -> (Producer, Events) {
     events(options, Waker::new(|| {}))
 }
 
+/// Pushes bytes and wakes the consumer. Returns whether the queue accepts more.
+fn push(producer: &Producer, stream: Stream, position: u64, bytes: &[u8]) -> bool {
+    if let Some(consumer) = producer.push(stream, position, bytes) {
+        consumer.wake();
+    }
+    producer.wants_more()
+}
+
 fn all(events: &mut Events) -> Vec<Event> {
     std::iter::from_fn(|| events.try_next()).take_while(|event| *event != Event::End).collect()
 }
@@ -34,11 +42,11 @@ fn adjacent_chunks_of_a_stream_become_one() {
         let (producer, mut events) = queue(EventOptions::default());
         let pushed = [(Stream::Stdout, "a"), (Stream::Stdout, "b"), (Stream::Stderr, "c"), (Stream::Stdout, "d")];
         for (at, (stream, bytes)) in (0..).zip(pushed) {
-            assert!(producer.push(stream, at, bytes.as_bytes()));
+            assert!(push(&producer, stream, at, bytes.as_bytes()));
         }
         // The position 9 leaves a gap, so the queue does not merge these chunks with earlier ones.
-        assert!(producer.push(Stream::Stdout, 9, b"e"));
-        assert!(producer.push(Stream::Stdout, 10, &[b'x'; COALESCED]));
+        assert!(push(&producer, Stream::Stdout, 9, b"e"));
+        assert!(push(&producer, Stream::Stdout, 10, &[b'x'; COALESCED]));
         drop(producer);
         let expected = [
             chunk(Stream::Stdout, 0, b"ab"),
@@ -57,15 +65,15 @@ fn the_waker_is_called_once_per_batch() {
     deadline(LONG, || {
         let (producer, mut events) = queue(EventOptions::default());
         let (waker, count) = counter();
-        producer.push(Stream::Stdout, 0, b"a");
+        push(&producer, Stream::Stdout, 0, b"a");
         events.set_waker(waker);
         assert_eq!(count.load(Ordering::SeqCst), 1, "an event was queued");
-        producer.push(Stream::Stderr, 1, b"b");
+        push(&producer, Stream::Stderr, 1, b"b");
         assert_eq!((count.load(Ordering::SeqCst), all(&mut events).len()), (1, 2));
-        producer.push(Stream::Stdout, 2, b"");
+        push(&producer, Stream::Stdout, 2, b"");
         assert_eq!(count.load(Ordering::SeqCst), 1);
-        producer.push(Stream::Stdout, 2, b"c");
-        producer.push(Stream::Stderr, 3, b"d");
+        push(&producer, Stream::Stdout, 2, b"c");
+        push(&producer, Stream::Stderr, 3, b"d");
         drop(producer);
         assert_eq!((count.load(Ordering::SeqCst), all(&mut events).len()), (2, 2));
     });
@@ -76,7 +84,7 @@ fn an_idle_consumer_stops_the_producer() {
     deadline(LONG, || {
         let (resume, count) = counter();
         let (producer, mut events) = events(EventOptions { max_bytes: 1000, ..EventOptions::default() }, resume);
-        let pushed = (0..).take_while(|at| producer.push(Stream::ALL[at % 2], *at as u64, b"x")).count();
+        let pushed = (0..).take_while(|at| push(&producer, Stream::ALL[at % 2], *at as u64, b"x")).count();
         assert!((10..20).contains(&pushed), "{pushed}");
         assert!(!producer.wants_more());
         let mut taken = 0;
@@ -86,10 +94,10 @@ fn an_idle_consumer_stops_the_producer() {
         }
         assert!((pushed / 3..pushed).contains(&taken), "{taken} of {pushed}");
         assert_eq!(count.load(Ordering::SeqCst), 1);
-        assert!(!producer.push(Stream::Stdout, 0, &[0; 1000]));
+        assert!(!push(&producer, Stream::Stdout, 0, &[0; 1000]));
         drop(events);
         assert_eq!((count.load(Ordering::SeqCst), producer.wants_more()), (2, true));
-        assert!((0..100).all(|_| producer.push(Stream::Stdout, 0, &[0; 1000])), "no consumer is left to wait for");
+        assert!((0..100).all(|_| push(&producer, Stream::Stdout, 0, &[0; 1000])), "no consumer is left to wait for");
         assert!(producer.0.state.lock().chunks.is_empty());
     });
 }
@@ -100,7 +108,7 @@ fn an_idle_consumer_loses_the_oldest_events() {
         let options = EventOptions { max_bytes: 1000, when_full: WhenFull::DropOldest, lines: None };
         let (producer, mut events) = queue(options);
         for at in 0..100_000_u64 {
-            assert!(producer.push(Stream::ALL[at as usize % 2], at, b"x"));
+            assert!(push(&producer, Stream::ALL[at as usize % 2], at, b"x"));
             assert!(producer.0.state.lock().size <= 1000);
         }
         drop(producer);
@@ -117,15 +125,15 @@ fn a_loss_ends_the_open_lines_of_both_streams() {
         let options = EventOptions { max_bytes: 150, when_full: WhenFull::DropOldest, lines: Some(10) };
         let (producer, mut events) = queue(options);
         let line = |stream, position, bytes: &str, end| Event::Line { stream, position, bytes: bytes.into(), end };
-        producer.push(Stream::Stdout, 0, b"one\ntw");
-        producer.push(Stream::Stderr, 6, b"err");
+        push(&producer, Stream::Stdout, 0, b"one\ntw");
+        push(&producer, Stream::Stderr, 6, b"err");
         assert_eq!(events.try_next(), Some(line(Stream::Stdout, 0, "one", LineEnd::Lf)));
         assert_eq!(events.try_next(), None);
-        producer.push(Stream::Stdout, 9, b"o\r\nthr");
+        push(&producer, Stream::Stdout, 9, b"o\r\nthr");
         assert_eq!(all(&mut events), [line(Stream::Stdout, 4, "two", LineEnd::CrLf)]);
-        producer.push(Stream::Stdout, 15, &[b'x'; 80]);
-        producer.push(Stream::Stderr, 95, b"or\n");
-        producer.push(Stream::Stdout, 98, b"end");
+        push(&producer, Stream::Stdout, 15, &[b'x'; 80]);
+        push(&producer, Stream::Stderr, 95, b"or\n");
+        push(&producer, Stream::Stdout, 98, b"end");
         drop(producer);
         let expected = [
             line(Stream::Stdout, 12, "thr", LineEnd::Open),
@@ -143,13 +151,13 @@ fn waiting_ends_with_an_event_or_at_the_timeout() {
     deadline(LONG, || {
         let (producer, mut events) = queue(EventOptions { lines: Some(100), ..EventOptions::default() });
         assert_eq!(events.next_timeout(Duration::ZERO), None);
-        producer.push(Stream::Stdout, 0, b"half a ");
+        push(&producer, Stream::Stdout, 0, b"half a ");
         let start = Instant::now();
         assert_eq!(events.next_timeout(Duration::from_millis(20)), None);
         assert!(start.elapsed() >= Duration::from_millis(20));
         thread::scope(|scope| {
             let waiting = scope.spawn(move || (events.next_timeout(Duration::MAX), events.next_timeout(Duration::MAX)));
-            producer.push(Stream::Stdout, 7, b"line\n");
+            push(&producer, Stream::Stdout, 7, b"line\n");
             drop(producer);
             let line =
                 Event::Line { stream: Stream::Stdout, position: 0, bytes: b"half a line".into(), end: LineEnd::Lf };
@@ -172,7 +180,7 @@ fn a_slow_consumer_gets_everything() {
                 while at < total {
                     size = (size * 7 + 1) % 4093;
                     let bytes: Vec<u8> = (at..total.min(at + size)).map(|byte| byte as u8).collect();
-                    if !producer.push(Stream::ALL[(size % 2) as usize], at, &bytes) {
+                    if !push(&producer, Stream::ALL[(size % 2) as usize], at, &bytes) {
                         while !producer.wants_more() {
                             resume.recv_timeout(LONG).expect("the producer is resumed");
                         }
@@ -211,7 +219,7 @@ proptest! {
         };
         for (error, length, look) in steps {
             let stream = if error { Stream::Stderr } else { Stream::Stdout };
-            prop_assert!(producer.push(stream, pushed, &vec![0; length]));
+            prop_assert!(push(&producer, stream, pushed, &vec![0; length]));
             pushed += length as u64;
             if look {
                 see(events.try_next());

@@ -67,6 +67,17 @@ impl RunState {
         self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
     }
 
+    /// Ends a program that has written no output for its idle timeout.
+    pub(super) fn check_idle(&mut self, now: Instant) {
+        let Some((timeout, _)) = self.idle.filter(|(_, check)| *check <= now) else { return };
+        // Output since the last check postpones the end.
+        let due = self.record.lock().latest().checked_add(timeout);
+        self.idle = due.filter(|due| now < *due).map(|due| (timeout, due));
+        if self.idle.is_none() && due.is_some() && matches!(self.phase, Phase::Running(_)) {
+            self.end(Stop::IdleTimeout, None);
+        }
+    }
+
     /// Ends a program whose tree has reached a limit.
     pub(super) fn check_limits(&mut self, now: Instant) {
         let Some(mut limits) = self.limits.take() else { return };

@@ -8,7 +8,7 @@ mod output;
 use std::io::PipeReader;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitStatus;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::holders::holders;
@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
 use crate::tree::{Tier, Tree};
-use output::OutputSource;
+pub(super) use output::OutputSource;
 
 /// The descriptor that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,10 +35,53 @@ pub(super) enum RunFd {
 
 impl RunFd {
     pub(super) const ALL: [RunFd; 4] = [RunFd::Process, RunFd::Stdin, RunFd::Stdout, RunFd::Stderr];
+
+    /// The descriptor of an output stream.
+    pub(super) fn of(stream: Stream) -> RunFd {
+        [RunFd::Stdout, RunFd::Stderr][stream.index()]
+    }
 }
 
 /// The output so far. The run writes it; handles of the run read it.
-pub(super) type SharedRecord = PerProcess<Record>;
+#[derive(Debug)]
+pub(super) struct SharedRecord {
+    record: PerProcess<Record>,
+    /// Notified when output arrives, if a thread waits.
+    arrived: Condvar,
+}
+
+impl SharedRecord {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Record> {
+        self.record.lock()
+    }
+
+    fn belongs_to_this_process(&self) -> bool {
+        self.record.belongs_to_this_process()
+    }
+
+    /// Unlocks the record, and then wakes those who wait for output.
+    fn announce(&self, record: MutexGuard<'_, Record>) {
+        let waker = record.waker.clone();
+        if record.waiting > 0 {
+            self.arrived.notify_all();
+        }
+        // The waker may call functions that lock the record.
+        drop(record);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits until more than `seen` bytes have arrived or the record is closed, at most until `deadline`.
+    pub(super) fn wait(&self, seen: u64, deadline: Option<Instant>) {
+        let mut record = self.lock();
+        record.waiting += 1;
+        let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let is_old = |record: &mut Record| record.seen() <= seen && !record.is_closed();
+        let waited = self.arrived.wait_timeout_while(record, left, is_old);
+        waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
+    }
+}
 
 /// The phase of a run. Each phase except `Cut` ends at its time, if it has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +113,8 @@ pub(super) struct RunState {
     phase: Phase,
     /// The deadline for a parked process to accept the request.
     begins_by: Option<Instant>,
+    /// The time without output after which the run ends the program, and the time of the next check.
+    idle: Option<(Duration, Instant)>,
     grace: Duration,
     drain: Duration,
     leftovers: Leftovers,
@@ -91,7 +136,8 @@ pub(super) struct RunState {
     status: Option<Option<ExitStatus>>,
     feed: Option<Feed>,
     input_refused: bool,
-    outputs: [Option<OutputSource>; 2],
+    /// `None`: the run no longer reads the stream.
+    outputs: [Option<Arc<OutputSource>>; 2],
     pub(super) record: Arc<SharedRecord>,
     events: Option<Producer>,
     /// The run has a result, and the job has adopted the surviving processes. The run still reads their output.
@@ -134,6 +180,7 @@ impl RunState {
         let stdin = child.stdin.take();
         let pipe = |pipe: Option<PipeReader>| pipe.map(OutputSource::Pipe);
         let [stdout, stderr] = [child.stdout.take(), child.stderr.take()].map(pipe);
+        let stdout = terminal.map(OutputSource::Terminal).or(stdout);
         let mut state = RunState {
             child,
             tree,
@@ -143,6 +190,7 @@ impl RunState {
             started,
             phase: Phase::Running(run.timeout.and_then(|timeout| started.checked_add(timeout))),
             begins_by,
+            idle: run.idle_timeout.and_then(|timeout| Some((timeout, started.checked_add(timeout)?))),
             grace: run.grace,
             drain: run.drain,
             leftovers: match run.leftovers {
@@ -161,18 +209,18 @@ impl RunState {
             status: None,
             feed: None,
             input_refused: false,
-            outputs: [terminal.map(OutputSource::Terminal).or(stdout), stderr],
-            record: Arc::new(PerProcess::for_this_process(
-                Record::new(&run.record()),
-                || Record::new(&Keep::default()),
-            )),
+            outputs: [stdout, stderr].map(|source| source.map(Arc::new)),
+            record: Arc::new(SharedRecord {
+                record: PerProcess::for_this_process(Record::new(&run.record()), || Record::new(&Keep::default())),
+                arrived: Condvar::new(),
+            }),
             events,
             adopted: false,
             next_check: None,
         };
         // A failure from here on drops `state`, which ends the program.
-        state.outputs.iter().flatten().try_for_each(OutputSource::stop_blocking)?;
-        state.feed = match (source, stdin, &state.outputs[0]) {
+        state.outputs.iter().flatten().try_for_each(|source| source.stop_blocking())?;
+        state.feed = match (source, stdin, state.outputs[0].as_deref()) {
             (Some(source), _, Some(OutputSource::Terminal(terminal))) => {
                 Some(Feed::terminal(terminal.writer()?, source)?)
             }
@@ -184,6 +232,11 @@ impl RunState {
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The sources of the output, for a [reader](super::OutputReader).
+    pub(super) fn sources(&self) -> [Weak<OutputSource>; 2] {
+        self.outputs.each_ref().map(|source| source.as_ref().map(Arc::downgrade).unwrap_or_default())
     }
 
     /// The descriptor of this kind, and whether to watch it for writing.
@@ -201,7 +254,8 @@ impl RunState {
         match self.phase {
             Phase::Running(at) => {
                 let limits = self.limits.as_ref().and_then(|limits| limits.due());
-                at.into_iter().chain(limits).chain(self.begins_by).min()
+                let idle = self.idle.map(|(_, check)| check);
+                at.into_iter().chain(limits).chain(self.begins_by).chain(idle).min()
             }
             Phase::Ending(at) | Phase::Draining(at) => at,
             Phase::Killing { next_kill, .. } => Some(next_kill),
@@ -237,7 +291,8 @@ impl RunState {
                 if self.status.is_some() {
                     for stream in Stream::ALL {
                         // epoll does not report a terminal's hangup again, so read the rest of its output now.
-                        let is_terminal = self.outputs[stream.index()].as_ref().is_some_and(OutputSource::is_terminal);
+                        let is_terminal =
+                            self.outputs[stream.index()].as_ref().is_some_and(|source| source.is_terminal());
                         if is_terminal || self.events.as_ref().is_some_and(|events| !events.wants_more()) {
                             self.read_left(stream, buffer);
                         }
@@ -276,6 +331,7 @@ impl RunState {
                     self.child.withdraw();
                 }
                 self.check_limits(now);
+                self.check_idle(now);
             }
             Phase::Running(_) => self.end(Stop::Timeout, None),
             Phase::Killing { give_up_at, .. } if give_up_at <= now => self.give_up(),
@@ -294,7 +350,7 @@ impl RunState {
 
     /// Changes the size of the terminal, if there is one.
     pub(super) fn resize(&self, size: super::TerminalSize) {
-        if let Some(OutputSource::Terminal(terminal)) = &self.outputs[0] {
+        if let Some(OutputSource::Terminal(terminal)) = self.outputs[0].as_deref() {
             let _ = terminal.resize(size);
         }
     }
@@ -312,7 +368,7 @@ impl RunState {
 
     /// The result, once it [is available](RunState::is_done).
     pub(super) fn finish(&mut self) -> Output {
-        let open: Vec<BorrowedFd<'_>> = self.outputs.iter().flatten().map(OutputSource::as_fd).collect();
+        let open: Vec<BorrowedFd<'_>> = self.outputs.iter().flatten().map(|source| source.as_fd()).collect();
         let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
         drop(open);
         let tier = self.tree.as_ref().map_or(Tier::Group, Tree::tier);
@@ -330,18 +386,20 @@ impl RunState {
         if self.is_read() {
             self.events = None;
         }
-        let (Recorded { stdout, stderr, spill }, seen_bytes) = {
+        let (Recorded { stdout, stderr, order, spill }, seen_bytes) = {
             let mut record = self.record.lock();
-            (record.close(), record.seen())
+            let closed = (record.close(), record.seen());
+            self.record.announce(record);
+            closed
         };
         // Give the limiter's place back before delivering the result, so that the next run can start.
         self.permit = None;
-        let cuts = [(stdout.head, stdout.omitted), (stderr.head, stderr.omitted)];
+        let cuts = [stdout.cut, stderr.cut];
         Output {
             status: self.status.flatten(),
             status_lost: self.status == Some(None),
             stop: self.stop,
-            omitted_bytes: cuts[0].1 + cuts[1].1,
+            omitted_bytes: cuts[0].omitted + cuts[1].omitted,
             stdout: stdout.bytes,
             stderr: stderr.bytes,
             seen_bytes,
@@ -358,6 +416,7 @@ impl RunState {
             input_refused: self.input_refused,
             program: std::mem::take(&mut self.program),
             cuts,
+            order,
         }
     }
 }

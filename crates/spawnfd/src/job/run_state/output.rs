@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::ioctl_fionread;
 
-use super::{Phase, RunState};
+use super::{Phase, RunState, SharedRecord};
 use crate::error::{Error, Result, Stage, errno};
 use crate::job::{Pty, Stop, Stream};
 
 /// A source of output. Reads do not block.
 #[derive(Debug)]
-pub(super) enum OutputSource {
+pub(in crate::job) enum OutputSource {
     Pipe(PipeReader),
     Terminal(Pty),
 }
@@ -22,29 +22,52 @@ pub(super) enum OutputSource {
 const READS_IN_A_ROW: usize = 4;
 
 impl OutputSource {
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(in crate::job) fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             OutputSource::Pipe(pipe) => pipe.as_fd(),
             OutputSource::Terminal(terminal) => terminal.as_fd(),
         }
     }
 
-    pub(super) fn is_terminal(&self) -> bool {
+    pub(in crate::job) fn is_terminal(&self) -> bool {
         matches!(self, OutputSource::Terminal(_))
     }
 
     /// Reads once and returns the number of bytes. `Some(0)`: the end of the output. `None`: nothing can be read for
     /// now.
-    fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
+    fn read(&self, buffer: &mut [u8]) -> Option<usize> {
         let read = match self {
-            OutputSource::Pipe(pipe) => pipe.read(buffer),
-            OutputSource::Terminal(terminal) => terminal.read(buffer),
+            OutputSource::Pipe(pipe) => (&*pipe).read(buffer),
+            OutputSource::Terminal(terminal) => (&*terminal).read(buffer),
         };
         match read {
             Ok(length) => Some(length),
             Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => None,
             Err(_) => Some(0),
         }
+    }
+
+    /// Reads once, records the bytes, and passes them with their position to `deliver`. Returns the number of bytes and
+    /// what `deliver` returned. `Some` with 0 bytes: the end of the output. `None`: nothing can be read for now.
+    ///
+    /// The engine and the job's consumer may both read one pipe. The record's lock, which this function holds from the
+    /// read until `deliver` returns, keeps the bytes in order.
+    pub(in crate::job) fn read_recorded<T: Default>(
+        &self,
+        stream: Stream,
+        shared: &SharedRecord,
+        buffer: &mut [u8],
+        deliver: impl FnOnce(u64, &[u8]) -> T,
+    ) -> Option<(usize, T)> {
+        let mut record = shared.lock();
+        let length = self.read(buffer)?;
+        if length == 0 {
+            return Some((0, T::default()));
+        }
+        let position = record.append(stream, &buffer[..length]);
+        let delivered = deliver(position, &buffer[..length]);
+        shared.announce(record);
+        Some((length, delivered))
     }
 
     /// Makes reads of a pipe non-blocking. A terminal is non-blocking from the start.
@@ -62,6 +85,8 @@ impl RunState {
     /// Reads all output, or as much as the event consumer accepts now. Returns `false` if there may be more output,
     /// which the caller must read after it has served other streams.
     pub(super) fn read(&mut self, stream: Stream, hung_up: bool, buffer: &mut [u8]) -> bool {
+        // The job's consumer may have read the bytes that exceed the limit.
+        self.check_output_limit();
         for _ in 0..READS_IN_A_ROW {
             if self.events.as_ref().is_some_and(|events| !events.wants_more()) {
                 // When the consumer accepts more, it wakes the engine, which reads again.
@@ -78,8 +103,10 @@ impl RunState {
 
     /// Reads once and records the bytes. Returns their number; `None`: no bytes for now, or the end.
     fn read_once(&mut self, stream: Stream, buffer: &mut [u8]) -> Option<usize> {
-        let output = self.outputs[stream.index()].as_mut()?;
-        let length = output.read(buffer)?;
+        let output = self.outputs[stream.index()].clone()?;
+        let push =
+            |position, bytes: &[u8]| self.events.as_ref().and_then(|events| events.push(stream, position, bytes));
+        let (length, consumer) = output.read_recorded(stream, &self.record, buffer, push)?;
         if length == 0 {
             // A terminal's end is not final: the program can open the terminal again as /dev/tty. Closing this end
             // would send SIGHUP to the program.
@@ -91,23 +118,24 @@ impl RunState {
             }
             return None;
         }
-        let (position, seen) = {
-            let mut record = self.record.lock();
-            (record.append(stream, &buffer[..length]), record.seen())
-        };
-        if let Some(events) = &self.events {
-            events.push(stream, position, &buffer[..length]);
+        if let Some(consumer) = consumer {
+            consumer.wake();
         }
-        if seen > self.output_limit && matches!(self.phase, Phase::Running(_)) {
+        self.check_output_limit();
+        Some(length)
+    }
+
+    /// Ends a program that has written more than its output limit.
+    fn check_output_limit(&mut self) {
+        if matches!(self.phase, Phase::Running(_)) && self.record.lock().seen() > self.output_limit {
             self.end(Stop::OutputLimit, None);
         }
-        Some(length)
     }
 
     /// Reads the rest of the output after the program has ended, even if the consumer has not read earlier output.
     /// The rest is at most one full pipe, and would be lost when the pipe is closed.
     pub(super) fn read_left(&mut self, stream: Stream, buffer: &mut [u8]) {
-        let Some(output) = &mut self.outputs[stream.index()] else { return };
+        let Some(output) = &self.outputs[stream.index()] else { return };
         // FIONREAD on a terminal reports at most 4 KiB, but a terminal may hold about 20 KiB.
         let mut left = if output.is_terminal() { 1 << 16 } else { ioctl_fionread(output.as_fd()).unwrap_or(0) };
         // Read once more than needed for `left`, to detect the end of the output.

@@ -2,7 +2,7 @@
 //! Tests of the spill file.
 
 use super::*;
-use crate::job::record::{Keep, Record};
+use crate::job::record::{Keep, Record, Stream};
 use proptest::prelude::*;
 use spawnfd_tests::{deadline, isolated, scratch, skip};
 use std::fs;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 fn spilling(keep: (usize, usize), spill: Spill) -> Record {
-    Record::new(&Keep { streams: keep, spill: Some(spill), ..Keep::default() })
+    Record::new(&Keep { streams: keep, marker: None, spill: Some(spill), ..Keep::default() })
 }
 
 fn spilled(spill: Spill, bytes: usize) -> Spilled {
@@ -21,7 +21,7 @@ fn spilled(spill: Spill, bytes: usize) -> Spilled {
         record.append(Stream::Stdout, &[b'x'; 1 << 10]);
     }
     let recorded = record.close();
-    assert_eq!((recorded.stdout.bytes.len(), recorded.stdout.omitted), (20, bytes as u64 - 20));
+    assert_eq!((recorded.stdout.bytes.len(), recorded.stdout.cut.omitted), (20, bytes as u64 - 20));
     recorded.spill.expect("more than is kept")
 }
 

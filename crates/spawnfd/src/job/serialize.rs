@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Serializes a run's result: the definition of the command's `--json` and of Python's `Result.to_dict()`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
+
+use super::{Output, SpillEnd, Stream};
+
+#[derive(Serialize)]
+struct View<'a> {
+    ok: bool,
+    code: Option<i32>,
+    signal: Option<i32>,
+    stop: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<String>,
+    started: Cow<'static, str>,
+    wall_seconds: f64,
+    cpu_seconds: f64,
+    max_rss_bytes: u64,
+    stdout: Cow<'a, str>,
+    stderr: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Vec<Piece>>,
+    omitted_bytes: u64,
+    omitted: BothOmitted,
+    seen_bytes: u64,
+    spill_path: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spilled: Option<Spilled>,
+    input_refused: bool,
+    tree: &'static str,
+    tree_complete: bool,
+    limits: BTreeMap<&'static str, &'static str>,
+    leftovers: Vec<Leftover<'a>>,
+    leftovers_unknown: bool,
+    drain: String,
+    status_lost: bool,
+}
+
+/// A piece of a combined run's output.
+#[derive(Serialize)]
+struct Piece {
+    stream: &'static str,
+    text: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    omitted: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[derive(Serialize)]
+struct BothOmitted {
+    stdout: Omitted,
+    stderr: Omitted,
+}
+
+#[derive(Serialize)]
+struct Omitted {
+    bytes: u64,
+    offset: u64,
+}
+
+/// The spill file's length, and how writing it ended.
+#[derive(Serialize)]
+struct Spilled {
+    bytes: u64,
+    end: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errno: Option<&'static str>,
+}
+
+/// A process that outlived the program.
+#[derive(Serialize)]
+struct Leftover<'a> {
+    pid: u32,
+    name: &'a str,
+    fate: &'static str,
+}
+
+impl<'a> View<'a> {
+    fn of(output: &'a Output) -> View<'a> {
+        let omitted = |stream| {
+            let super::Omitted { bytes, offset } = output.omitted(stream);
+            Omitted { bytes, offset }
+        };
+        View {
+            ok: output.ok(),
+            code: output.code(),
+            signal: output.signal(),
+            stop: output.stop.name(),
+            limit: output.limit.map(|limit| limit.to_string()),
+            started: output.started.name(),
+            wall_seconds: output.wall.as_secs_f64(),
+            cpu_seconds: output.usage.cpu.as_secs_f64(),
+            max_rss_bytes: output.usage.max_rss,
+            stdout: output.text(),
+            stderr: output.error_text(),
+            output: output.pieces().map(|pieces| pieces.into_iter().map(Piece::of).collect()),
+            omitted_bytes: output.omitted_bytes,
+            omitted: BothOmitted { stdout: omitted(Stream::Stdout), stderr: omitted(Stream::Stderr) },
+            seen_bytes: output.seen_bytes,
+            spill_path: spill_path(output),
+            spilled: output.spill.as_ref().map(Spilled::of),
+            input_refused: output.input_refused,
+            tree: output.tree.name(),
+            tree_complete: output.tree.is_complete(),
+            limits: output.limits.iter().map(|limit| (limit.resource.name(), limit.by.name())).collect(),
+            leftovers: output.leftovers.iter().map(Leftover::of).collect(),
+            leftovers_unknown: output.leftovers_unknown,
+            drain: output.drain.to_string(),
+            status_lost: output.status_lost,
+        }
+    }
+}
+
+impl Piece {
+    fn of(piece: super::Piece<'_>) -> Piece {
+        Piece { stream: piece.stream.name(), text: piece.text, omitted: piece.omitted }
+    }
+}
+
+impl Spilled {
+    fn of(spilled: &super::Spilled) -> Spilled {
+        let (end, errno) = match spilled.end {
+            SpillEnd::Whole => ("whole", None),
+            SpillEnd::Capped => ("capped", None),
+            SpillEnd::Failed(errno) => ("failed", Some(errno.name())),
+        };
+        Spilled { bytes: spilled.bytes, end, errno }
+    }
+}
+
+impl<'a> Leftover<'a> {
+    fn of(left: &'a super::Leftover) -> Leftover<'a> {
+        Leftover { pid: left.pid, name: &left.name, fate: left.fate.name() }
+    }
+}
+
+fn spill_path(output: &Output) -> Option<Cow<'_, str>> {
+    Some(output.spill.as_ref()?.file.as_ref()?.path().to_string_lossy())
+}
+
+/// Serializes as a map. The section "JSON" of `spawnfd run --help` lists the keys. Program output is text in which
+/// invalid bytes have become U+FFFD.
+impl Serialize for Output {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        View::of(self).serialize(serializer)
+    }
+}

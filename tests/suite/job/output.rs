@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Output while the program runs: patterns, silence, and reading in the consumer's thread.
+
+use std::time::{Duration, Instant};
+
+use crate::common::job::{sh, start, text};
+use crate::common::{self, eventually};
+use spawnfd::tree::Want;
+use spawnfd::{Event, EventOptions, Events, OutputReader, ReadStatus, Run, Spill, Stop, Stream, TerminalSize};
+use spawnfd_tests::leaks::Snapshot;
+use spawnfd_tests::{isolated, scratch};
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn wait_for_returns_once_the_output_matches() {
+    isolated!(|| {
+        let job = start("echo one; read line; echo $line; exec sleep 1000", &Run::new().window(100).writable(100));
+        let contains =
+            |wanted: &'static str| move |output: &spawnfd::Chunk| output.text().contains(wanted).then_some(output.next);
+        assert_eq!(job.wait_for(0, LONG, contains("one\n")), Some(4));
+        assert_eq!(job.wait_for(4, Duration::from_millis(20), contains("two")), None);
+        job.write(b"two\n").expect("the program reads");
+        assert_eq!(job.wait_for(4, LONG, contains("two\n")), Some(8));
+        job.stop(Duration::ZERO);
+        assert_eq!(job.wait_for(8, LONG, contains("three")), None, "the output has ended");
+    });
+}
+
+#[test]
+fn idle_timeout_ends_a_silent_program() {
+    isolated!(|| {
+        let run = Run::new().idle_timeout(Duration::from_millis(200));
+        let output = sh("echo begun; exec sleep 1000").run_with(&run).expect("runs");
+        assert_eq!((output.stop, output.signal(), text(&output)), (Stop::IdleTimeout, Some(15), "begun\n".to_owned()));
+        assert!(output.wall >= Duration::from_millis(200));
+        let error = output.check().expect_err("not ok").to_string();
+        assert!(error.starts_with("/bin/sh wrote no output for its idle timeout; ended after 0."), "{error}");
+        let job = start("exec sleep 1000", &run);
+        assert_eq!(job.wait().expect("a result").stop, Stop::IdleTimeout);
+    });
+}
+
+#[test]
+fn output_postpones_the_idle_timeout() {
+    isolated!(|| {
+        // Each pause is far shorter than the timeout, and all pauses together are longer.
+        let run = Run::new().idle_timeout(Duration::from_millis(1000));
+        let output = sh("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done").run_with(&run).expect("runs");
+        assert!(output.ok() && output.wall >= Duration::from_millis(1600), "{output:?}");
+    });
+}
+
+/// Reads with the reader until the end of the events. Returns each stream's bytes.
+fn read_all(mut reader: OutputReader, events: &mut Events) -> [Vec<u8>; 2] {
+    let (mut all, mut open) = ([Vec::new(), Vec::new()], [true, true]);
+    let deadline = Instant::now() + LONG;
+    loop {
+        assert!(Instant::now() < deadline, "the output ends");
+        while let Some(event) = events.try_next() {
+            match event {
+                Event::Chunk { stream, bytes, .. } => all[stream.index()].extend(bytes),
+                Event::End => return all,
+                other => panic!("{other:?}"),
+            }
+        }
+        for stream in Stream::ALL {
+            open[stream.index()] = open[stream.index()] && reader.read(stream, events) != ReadStatus::End;
+        }
+        if open == [false, false] {
+            // The engine adds the last event.
+            if let Some(Event::Chunk { stream, bytes, .. }) = events.next_timeout(Duration::from_millis(10)) {
+                all[stream.index()].extend(bytes);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_gets_the_same_output_as_the_engine() {
+    isolated!(|| {
+        let line = "seq 1 20000; seq 20001 40000 >&2; seq 40001 60000";
+        let expected = sh(line).run_with(&Run::new().keep(1 << 20, 0)).expect("runs");
+        let once = || {
+            let run = Run::new().keep(1 << 20, 0).window(1 << 20).tree(Want::Group);
+            let (job, mut events) = sh(line).start_events(&run, EventOptions::default()).expect("starts");
+            let reader = job.reader().expect("two pipes");
+            let [stdout, stderr] = read_all(reader, &mut events);
+            assert_eq!((&stdout, &stderr), (&expected.stdout, &expected.stderr));
+            let output = job.wait().expect("a result");
+            assert_eq!((&output.stdout, &output.stderr), (&expected.stdout, &expected.stderr));
+        };
+        once();
+        let at_rest = || common::children().is_empty() && Snapshot::take().threads.len() <= 2;
+        eventually("the engine's thread ends", at_rest);
+        let before = Snapshot::take();
+        (0..10).for_each(|_| once());
+        eventually("the engine's thread ends", at_rest);
+        common::assert_unchanged_except_sockets(&before);
+    });
+}
+
+#[test]
+fn the_engine_reads_again_after_the_reader_is_dropped() {
+    isolated!(|| {
+        let run = Run::new().window(1 << 20).writable(100);
+        let line = "echo one; read line; seq 1 50000";
+        let (job, mut events) = sh(line).start_events(&run, EventOptions::default()).expect("starts");
+        let mut reader = job.reader().expect("two pipes");
+        while job.read(0).bytes != b"one\n" {
+            reader.read(Stream::Stdout, &mut events);
+        }
+        drop(reader);
+        job.write(b"\n").expect("the program reads");
+        let output = job.wait().expect("a result");
+        assert!(output.ok() && output.seen_bytes == 4 + 288_894, "{}", output.seen_bytes);
+    });
+}
+
+#[test]
+fn a_reader_observes_the_output_limit() {
+    isolated!(|| {
+        let run = Run::new().output_limit(1000).grace(Duration::ZERO);
+        let (job, mut events) = sh("exec yes").start_events(&run, EventOptions::default()).expect("starts");
+        let mut reader = job.reader().expect("two pipes");
+        while job.try_wait().expect("a result").is_none() {
+            reader.read(Stream::Stdout, &mut events);
+            while !matches!(events.try_next(), None | Some(Event::End)) {}
+        }
+        assert_eq!(job.wait().expect("a result").stop, Stop::OutputLimit);
+    });
+}
+
+#[test]
+fn terminals_and_runs_with_a_spill_file_have_no_reader() {
+    isolated!(|| {
+        let dir = scratch();
+        let terminal = Run::new().terminal(TerminalSize::default());
+        let spill = Run::new().spill(Spill::new(1000).dir(dir.path()));
+        for run in [terminal, spill] {
+            let (job, _events) = sh("exec sleep 1000").start_events(&run, EventOptions::default()).expect("starts");
+            assert!(job.reader().is_none());
+        }
+    });
+}
