@@ -227,6 +227,11 @@ impl Job {
         Ok(Chunk(py.detach(|| self.job().read(since))))
     }
 
+    /// Whether read() returns all output. The result, or the error, is about to be available.
+    fn output_has_ended(&self) -> bool {
+        self.job().output_has_ended()
+    }
+
     /// Seconds since the latest output, or since the start.
     fn idle(&self) -> f64 {
         self.job().idle().as_secs_f64()

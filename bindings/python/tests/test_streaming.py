@@ -241,6 +241,16 @@ def test_wait_for_ends_with_the_output(run_loop: RunLoop) -> None:
     run_loop(main)
 
 
+def test_wait_for_raises_the_error_of_a_failed_start(run_loop: RunLoop) -> None:
+    async def main() -> None:
+        missing = [sf.actions.Open("/nonexistent", 3)]
+        job = await sf.start(["true"], actions=missing)
+        with pytest.raises(FileNotFoundError, match="/nonexistent"):
+            await job.wait_for("x")
+
+    run_loop(main)
+
+
 @pytest.mark.parametrize(
     ("pattern", "error", "message"),
     [

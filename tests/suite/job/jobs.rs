@@ -694,6 +694,7 @@ fn reused_job_descriptors_are_left_alone() {
             }
             let lost = job.wait_timeout(LONG).expect_err("the job is lost");
             assert_eq!(lost.errno(), Errno::EBADF);
+            assert_eq!(job.wait_for(0, LONG, |_| None::<()>), None, "the output has ended");
             assert_eq!(job.write(b"b").expect_err("the job is lost").errno(), Errno::EPIPE);
             assert_eq!(job.read(0).text(), if copied { "a\n" } else { "a" });
             let program = job.id() as i32;

@@ -28,6 +28,20 @@ fn wait_for_returns_once_the_output_matches() {
 }
 
 #[test]
+fn wait_for_ends_with_a_failed_start() {
+    isolated!(|| {
+        let mut command = sh("exit");
+        command.current_dir("/nonexistent");
+        // The launcher decides whether the call or the job reports the error.
+        let outcome = command.start(&Run::new().window(100)).and_then(|job| {
+            assert_eq!(job.wait_for(0, LONG, |_| None::<()>), None);
+            job.wait()
+        });
+        assert_eq!(outcome.expect_err("no such directory").errno(), spawnfd::Errno::ENOENT);
+    });
+}
+
+#[test]
 fn idle_timeout_ends_a_silent_program() {
     isolated!(|| {
         let run = Run::new().idle_timeout(Duration::from_millis(200));

@@ -218,6 +218,9 @@ class Job(_JobBase):
         """
         search = Search(self._core, pattern, self._matched if since is None else since)
         found: _Found = await wait_until(search.attempt, self._core.arrived, timeout)
+        if found is False:
+            # Raises the error of a failed start.
+            await self.result()
         return self._keep_match(found)
 
     async def result(self) -> Result:
@@ -422,6 +425,8 @@ class SyncJob(_JobBase):
         """The blocking form of Job.wait_for()."""
         search = Search(self._core, pattern, self._matched if since is None else since)
         found: _Found = _wait_until(search.attempt, self._core.arrived, timeout)
+        if found is False:
+            self.result()
         return self._keep_match(found)
 
     def result(self) -> Result:

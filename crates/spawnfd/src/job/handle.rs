@@ -211,6 +211,11 @@ impl Job {
         }
     }
 
+    /// Whether the run has its result or has failed, so that no more output arrives, except from adopted processes.
+    pub fn output_has_ended(&self) -> bool {
+        self.record.lock().is_closed()
+    }
+
     /// Sets the waker that the library calls after each output, and when the run has its result.
     pub fn set_output_waker(&self, waker: Waker) {
         let before = self.record.lock().waker.replace(waker);

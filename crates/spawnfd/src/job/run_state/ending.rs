@@ -227,5 +227,8 @@ impl Drop for RunState {
             // Kill the tree again, in case a process was forked during the first kill.
             leftovers::kill(self.tree.take());
         }
+        if self.record.belongs_to_this_process() {
+            self.record.close_without_result();
+        }
     }
 }

@@ -59,6 +59,15 @@ impl SharedRecord {
         self.record.belongs_to_this_process()
     }
 
+    /// Closes the record of a run that ends without a result.
+    fn close_without_result(&self) {
+        let mut record = self.lock();
+        if !record.is_closed() {
+            record.close();
+            self.announce(record);
+        }
+    }
+
     /// Unlocks the record, and then wakes those who wait for output.
     fn announce(&self, record: MutexGuard<'_, Record>) {
         let waker = record.waker.clone();
@@ -360,6 +369,7 @@ impl RunState {
     /// alone.
     pub(super) fn abandon(mut self) {
         (self.permit, self.events) = (None, None);
+        self.record.close_without_result();
         if let Some(feed) = self.feed.take() {
             feed.abandon();
         }
