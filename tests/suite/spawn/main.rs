@@ -18,6 +18,7 @@ mod kernel;
 mod killed;
 mod messages;
 mod model;
+mod relative;
 mod sandbox;
 mod signals;
 mod snapshot;

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags, open};
 use spawnfd_child::{Announcement, Failure, Op, Plan};
 use spawnfd_sys::call::FilterInstruction;
 use spawnfd_sys::{ArgBlock, abi, call};
@@ -22,7 +23,7 @@ pub(crate) use lower::{GIVEN, Lowered, stage_of, step_failed};
 
 use crate::child::Child;
 use crate::env::{self, Env};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Stage, errno, from_io, of_path, reason, shown};
 use crate::limiter::Permit;
 use crate::sandbox::{Sandbox, SandboxDescriptor};
 use crate::signals::SignalSet;
@@ -160,9 +161,13 @@ struct UserMap {
 const SIGPIPE: SignalSet = SignalSet(1 << (13 - 1));
 
 impl<'fd> Command<'fd> {
-    /// Creates a command for an absolute path, or for a name to search in PATH. Its template comes from the
-    /// process-wide [`TemplateCache`]. If the command's environment sets PATH, the search uses that value;
-    /// otherwise it uses this process's PATH.
+    /// Creates a command for a path, or for a name to search in PATH. Its template comes from the process-wide
+    /// [`TemplateCache`]. If the command's environment sets PATH, the search uses that value; otherwise it uses this
+    /// process's PATH.
+    ///
+    /// A relative path has a slash, such as `./configure`. It starts at [`current_dir`](Command::current_dir), or at
+    /// this process's directory if the command has none. Actions that change the directory have no effect on it.
+    /// argv\[0\] is the path as given.
     pub fn new(program: impl AsRef<OsStr>) -> Command<'fd> {
         TemplateCache::global().command(program)
     }
@@ -206,7 +211,7 @@ impl<'fd> Command<'fd> {
         }
     }
 
-    /// Replaces the program and keeps everything else: an absolute path or a name, as for [`Command::new`].
+    /// Replaces the program and keeps everything else: a path or a name, as for [`Command::new`].
     ///
     /// # Examples
     /// ```
@@ -377,9 +382,9 @@ impl<'fd> Command<'fd> {
         match &self.program {
             Program::Template(template) => Ok((template.clone(), None)),
             Program::Named(name, cache) => {
-                let named = self.named_in_path(name);
-                let template = cache.find(&named)?;
-                Ok((template, Some((named, cache))))
+                let key = self.key(name)?;
+                let template = cache.find(&key).map_err(|error| self.directory_error(name).unwrap_or(error))?;
+                Ok((template, Some((key, cache))))
             }
         }
     }
@@ -387,18 +392,39 @@ impl<'fd> Command<'fd> {
     /// Makes the cache create the command's template again.
     pub(crate) fn renew(&self) -> Result<()> {
         match &self.program {
-            Program::Named(name, cache) => cache.renew(&self.named_in_path(name)).map(drop),
+            Program::Named(name, cache) => cache.renew(&self.key(name)?).map(drop),
             Program::Template(_) => Ok(()),
         }
     }
 
-    fn named_in_path(&self, name: &OsStr) -> CacheKey {
-        CacheKey::new(name, self.env.as_ref().and_then(|env| env.get("PATH")))
+    /// The key of the program in a cache: its absolute path, or its name and the PATH to search.
+    fn key(&self, name: &OsStr) -> Result<CacheKey> {
+        if !is_relative_path(name) {
+            return Ok(CacheKey::new(name, self.env.as_ref().and_then(|env| env.get("PATH"))));
+        }
+        let directory = self.current_dir.as_deref().map_or(OsStr::new(""), |dir| OsStr::from_bytes(dir.to_bytes()));
+        let path = std::path::absolute(Path::new(directory).join(name)).map_err(|error| {
+            let errno = from_io(&error);
+            let message = format!("{}: the current directory has no path: {}", shown(name), reason(errno));
+            Error::new(Stage::Template, errno, "getcwd()").saying(message)
+        })?;
+        Ok(CacheKey::new(path.as_os_str(), None))
+    }
+
+    /// The error of the directory at which a relative program starts; `None` if the directory can be opened.
+    fn directory_error(&self, name: &OsStr) -> Option<Error> {
+        let path = self.current_dir.as_deref().filter(|_| is_relative_path(name))?;
+        let errno = errno(open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).err()?);
+        let error = Error::new(Stage::CurrentDir, errno, format!("chdir({path:?})"));
+        Some(error.saying_if(of_path("working directory", path, errno)))
     }
 
     /// Makes the cache drop its other templates. Returns whether there were any.
     pub(crate) fn has_others_given_up(&self) -> bool {
-        matches!(&self.program, Program::Named(name, cache) if cache.drop_others(&self.named_in_path(name)))
+        match &self.program {
+            Program::Named(name, cache) => self.key(name).is_ok_and(|key| cache.drop_others(&key)),
+            Program::Template(_) => false,
+        }
     }
 
     /// Whether the command's template comes from a cache.
@@ -527,6 +553,11 @@ impl<'fd> Command<'fd> {
     fn print(&self, action: &Op<'_>) -> String {
         action.print(|source| self.source_number(source))
     }
+}
+
+/// Whether a program is given by a path that does not start at the root.
+fn is_relative_path(name: &OsStr) -> bool {
+    name.as_bytes().contains(&b'/') && !name.as_bytes().starts_with(b"/")
 }
 
 impl Template {

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs given by a relative path.
+
+use std::fs::{create_dir, rename};
+use std::path::Path;
+
+use crate::common::{Refused, executable};
+use spawnfd::{Command, Errno, Stage, Template, TemplateCache};
+use spawnfd_tests::{isolated, scratch};
+
+/// Makes a program `tool` in the directory and in its subdirectory `sub`. Each prints where it is.
+fn make_tools(directory: &Path) {
+    create_dir(directory.join("sub")).expect("own directory");
+    executable(&directory.join("tool"), "#!/bin/sh\necho here\n");
+    executable(&directory.join("sub/tool"), "#!/bin/sh\necho sub\n");
+}
+
+#[track_caller]
+fn text(command: &mut Command<'_>) -> String {
+    command.run().expect("starts").text().into_owned()
+}
+
+#[test]
+fn relative_program_starts_at_the_commands_directory() {
+    isolated!(|| {
+        let directory = scratch();
+        make_tools(directory.path());
+        std::env::set_current_dir(directory.path()).expect("own directory");
+        assert_eq!(text(&mut Command::new("./tool")), "here\n");
+        assert_eq!(text(&mut Command::new("sub/tool")), "sub\n");
+        let mut command = Command::new("./tool");
+        for current_dir in [Path::new("sub"), &directory.path().join("sub")] {
+            assert_eq!(text(command.current_dir(current_dir)), "sub\n");
+        }
+        assert_eq!(text(command.program("../tool")), "here\n");
+        // Actions that change the directory have no effect on the program.
+        assert_eq!(text(Command::new("./tool").chdir("sub")), "here\n");
+        // The directory is that of the time of the start.
+        let mut command = Command::new("./tool");
+        std::env::set_current_dir("sub").expect("own directory");
+        assert_eq!(text(&mut command), "sub\n");
+        assert_eq!(text(&mut TemplateCache::new(1).command("../tool")), "here\n");
+    });
+}
+
+#[test]
+fn relative_program_is_renewed() {
+    isolated!(|| {
+        let directory = scratch();
+        make_tools(directory.path());
+        let mut command = Command::new("./tool");
+        command.current_dir(directory.path());
+        assert_eq!(text(&mut command), "here\n");
+        rename(directory.path().join("sub/tool"), directory.path().join("tool")).expect("own directory");
+        assert_eq!(text(&mut command), "sub\n");
+    });
+}
+
+#[test]
+fn relative_program_keeps_its_name_as_argv0() {
+    isolated!(|| {
+        assert_eq!(text(Command::new("./sh").current_dir("/bin").args(["-c", "echo $0"])), "./sh\n");
+        assert_eq!(text(Command::new("./sh").current_dir("/bin").arg0("other").args(["-c", "echo $0"])), "other\n");
+    });
+}
+
+#[test]
+fn missing_relative_program_is_named_by_its_absolute_path() {
+    isolated!(|| {
+        let error = Command::new("./tool").current_dir("/bin/../etc").refused("no such program");
+        assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ENOENT));
+        assert_eq!(error.message(), "no such program: /bin/../etc/tool");
+    });
+}
+
+#[test]
+fn missing_directory_of_a_relative_program_is_the_directorys_error() {
+    isolated!(|| {
+        for (directory, errno) in [("/no/such", Errno::ENOENT), ("/bin/sh", Errno::ENOTDIR)] {
+            let relative = Command::new("./sh").current_dir(directory).refused("no such directory");
+            let absolute = Command::new("/bin/sh").current_dir(directory).refused("no such directory");
+            assert_eq!((relative.stage(), relative.errno()), (Stage::CurrentDir, errno));
+            assert_eq!(relative.to_string(), absolute.to_string());
+        }
+    });
+}
+
+#[test]
+fn relative_program_needs_the_path_of_this_process_directory() {
+    isolated!(|| {
+        let directory = scratch();
+        std::env::set_current_dir(directory.path()).expect("own directory");
+        drop(directory);
+        let error = Command::new("./tool").refused("no directory");
+        assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ENOENT));
+        assert!(error.message().starts_with("./tool: the current directory has no path: "), "{error}");
+        assert!(Command::new("./true").current_dir("/bin").run().expect("starts").ok());
+    });
+}
+
+#[test]
+fn template_refuses_a_relative_path() {
+    isolated!(|| {
+        let directory = scratch();
+        make_tools(directory.path());
+        std::env::set_current_dir(directory.path()).expect("own directory");
+        let cache = TemplateCache::new(1);
+        for template in [Template::open("./tool"), Template::search("./tool", "/bin"), cache.get("./tool", None)] {
+            assert_eq!(template.expect_err("a relative path").errno(), Errno::EINVAL);
+        }
+    });
+}
