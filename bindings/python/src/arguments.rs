@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyMapping, PySequence, PyString, PyTuple};
 use spawnfd::{Errno, Stage};
 
-use crate::errors::Failure;
+use crate::errors::{Failure, home_advice};
 
 /// Returns a TypeError: the argument's name, the expected type and the actual one.
 pub fn wrong_type(name: &dyn Display, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
@@ -263,16 +263,19 @@ pub fn variable(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, name: &str) ->
 }
 
 /// Refuses an empty program and a relative path, whose meaning depends on the working directory.
-pub fn check_program<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> PyResult<&'a OsStr> {
+pub fn check_program(py: Python<'_>, program: &OsStr, argument: &str) -> PyResult<()> {
     let bytes = program.as_bytes();
     if bytes.is_empty() {
         return Err(wrong_value(&argument, "must not be empty; it names the program"));
     }
     if bytes.contains(&b'/') && bytes[0] != b'/' {
-        let reason = format!(
-            "a relative path depends on the working directory; pass an absolute path, os.path.abspath({program:?}) \
-             or os.path.join(cwd, {program:?}), or a name without a slash, which is searched in PATH"
-        );
+        let reason = home_advice(program).unwrap_or_else(|| {
+            format!(
+                "a relative path depends on the working directory; pass an absolute path, \
+                 os.path.abspath({program:?}) or os.path.join(cwd, {program:?}), or a name without a slash, which is \
+                 searched in PATH"
+            )
+        });
         return Err(Failure {
             errno: Errno::EINVAL,
             stage: Stage::Validate.name(),
@@ -284,5 +287,5 @@ pub fn check_program<'a>(py: Python<'_>, program: &'a OsStr, argument: &str) -> 
         }
         .exception(py));
     }
-    Ok(program)
+    Ok(())
 }

@@ -51,7 +51,8 @@ impl Child {
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Child> {
-        let mut request = Request::new(program, args, Options::new(options, CallKind::Spawn)?, CallKind::Spawn)?;
+        let options = Options::new(options, CallKind::Spawn)?;
+        let mut request = Request::new(program, args, options, CallKind::Spawn, false)?;
         match py.detach(|| request.command.spawn()) {
             Ok(child) => Ok(Child {
                 pid: child.id(),

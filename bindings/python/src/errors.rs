@@ -89,13 +89,30 @@ impl ErrorContext {
             Stage::CurrentDir => failure.file = self.cwd.as_deref(),
             Stage::Template | Stage::Revalidate | Stage::Credentials | Stage::Exec | Stage::Killed => {
                 failure.file = Some(&self.program);
-                if error.errno() == Errno::ENOENT && self.program.as_bytes().contains(&b' ') {
-                    failure.reason = Some("No such file or directory; each argument must be an item of argv");
-                    failure.message = format!("{}; each argument must be an item of argv", failure.message).into();
-                }
             }
             _ => {}
         }
+        let advice = match failure.file {
+            Some(file) if error.errno() == Errno::ENOENT => advice(error.stage(), file),
+            _ => None,
+        };
+        let reason = advice.as_ref().map(|advice| format!("No such file or directory; {advice}"));
+        if let Some(advice) = advice {
+            failure.message = format!("{}; {advice}", failure.message).into();
+        }
+        failure.reason = reason.as_deref();
         failure.exception(py)
     }
+}
+
+/// What to write in place of a program or a directory that does not exist.
+fn advice(stage: Stage, file: &OsStr) -> Option<String> {
+    let is_program = !matches!(stage, Stage::CurrentDir | Stage::Action(_));
+    let has_space = is_program && file.as_bytes().contains(&b' ');
+    home_advice(file).or_else(|| has_space.then(|| "each argument must be an item of argv".to_owned()))
+}
+
+/// What to write in place of a path that a shell would expand, such as "~/bin/x".
+pub fn home_advice(path: &OsStr) -> Option<String> {
+    path.as_bytes().starts_with(b"~").then(|| format!("no shell expands \"~\"; pass os.path.expanduser({path:?})"))
 }

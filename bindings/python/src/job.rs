@@ -21,6 +21,7 @@ use crate::arguments::{bytes, integer, seconds, wrong_value};
 use crate::classes::restored_by;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
+use crate::options::Options;
 use crate::queue::Wakeup;
 use crate::reported::ReportedArguments;
 use crate::result::RunResult;
@@ -149,7 +150,9 @@ impl Job {
     ) -> PyResult<Job> {
         // This function owns the permit from here on, so an error returns it to the limiter at once.
         let permit = permit.and_then(|request| request.get().take());
-        let (mut request, run) = prepare(program, args, options, CallKind::Start)?;
+        let options = Options::new(options, CallKind::Start)?;
+        let watched = watched || options.hold.as_ref().map_or(Ok(false), |hold| hold.is_truthy())?;
+        let (mut request, run) = prepare(program, args, options, CallKind::Start, false)?;
         if let Some(permit) = permit {
             request.command.permit(permit);
         }

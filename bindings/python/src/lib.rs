@@ -32,9 +32,14 @@ mod _spawnfd {
     use pyo3::exceptions::PyImportError;
     use pyo3::{ffi, prelude::*};
 
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name that Python packages use")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
     /// Refuses a second interpreter in this process, as CPython does from 3.12 on. Interpreters cannot share objects.
+    /// Then prepares the audit events.
     #[pymodule_init]
-    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         static FIRST: AtomicI64 = AtomicI64::new(-1);
         // SAFETY: this thread is attached to an interpreter, so the interpreter's state exists.
         let own = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
@@ -42,7 +47,7 @@ mod _spawnfd {
             Err(first) if first != own => {
                 Err(PyImportError::new_err("module spawnfd._spawnfd does not support loading in subinterpreters"))
             }
-            _ => Ok(()),
+            _ => crate::request::find_audit(module.py()).map(drop),
         }
     }
 

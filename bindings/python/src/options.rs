@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The keyword arguments of `spawn`, `run` and `start`, as the Python part passes them. An argument that is None
-//! counts as absent, except `marker`.
+//! The keyword arguments of `spawn`, `run` and `start`, as the Python part passes them. An argument that is None, or
+//! the default keyword of a stream, counts as absent. For `marker`, None is a value.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use spawnfd::tree::Want;
@@ -11,7 +12,7 @@ use spawnfd::{Enforce, Leftovers, Limits, Run, Spill, TerminalSize};
 use crate::arguments::{boolean, bytes, integer, number, os_string, seconds, text, wrong_type, wrong_value};
 use crate::classes::PythonClass;
 use crate::limiter::Limiter;
-use crate::stdio::CallKind;
+use crate::stdio::{self, CallKind};
 
 /// The size in bytes of the input buffer of a job with stdin="stream".
 const WRITABLE: usize = 64 << 10;
@@ -22,18 +23,22 @@ const WINDOW: usize = 1 << 20;
 macro_rules! options {
     ($($kind:path: $($name:ident),+;)+) => {
         /// The arguments that were passed.
-        #[derive(Default)]
         pub struct Options<'py> {
             $($(pub $name: Option<Bound<'py, PyAny>>,)+)+
         }
 
         impl<'py> Options<'py> {
-            /// Returns the field of an option; `None` if this kind of call does not accept the option.
-            fn field(&mut self, name: &str, kind: CallKind) -> Option<&mut Option<Bound<'py, PyAny>>> {
-                match name {
-                    $($(stringify!($name) if kind >= $kind => Some(&mut self.$name),)+)+
-                    _ => None,
-                }
+            fn of_locals(locals: &Bound<'py, PyDict>) -> PyResult<Options<'py>> {
+                let given = |name| Ok::<_, PyErr>(locals.get_item(name)?.filter(|value| !value.is_none()));
+                Ok(Options { $($($name: given(intern!(locals.py(), stringify!($name)))?,)+)+ })
+            }
+        }
+
+        /// Whether this kind of call accepts the option.
+        fn accepts(kind: CallKind, name: &str) -> bool {
+            match name {
+                $($(stringify!($name) => kind >= $kind,)+)+
+                _ => false,
             }
         }
     };
@@ -43,17 +48,23 @@ options! {
     CallKind::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm;
     CallKind::Run: timeout, idle_timeout, grace, input, keep, marker, combined, spill, output_limit, drain, tree, leftovers,
         limits, limiter, terminal;
-    CallKind::Start: window;
+    CallKind::Start: window, hold;
 }
 
 impl<'py> Options<'py> {
-    pub fn new(given: &Bound<'py, PyDict>, kind: CallKind) -> PyResult<Options<'py>> {
-        let mut options = Options::default();
-        for (name, value) in given {
-            let name = name.cast::<PyString>()?.to_str()?;
-            match options.field(name, kind) {
-                Some(field) => *field = Some(value).filter(|value| !value.is_none() || name == "marker"),
-                None => return Err(unexpected_option(name, kind)),
+    /// Takes the options from the local variables of the Python function that was called. Its variable `unknown` is a
+    /// dict of the keyword arguments that it does not have.
+    pub fn new(locals: &Bound<'py, PyDict>, kind: CallKind) -> PyResult<Options<'py>> {
+        if let Some(unknown) = locals.get_item(intern!(locals.py(), "unknown"))?
+            && let Some((name, _)) = unknown.cast::<PyDict>()?.iter().next()
+        {
+            return Err(unexpected_option(name.cast::<PyString>()?.to_str()?, kind));
+        }
+        let mut options = Options::of_locals(locals)?;
+        options.marker = locals.get_item(intern!(locals.py(), "marker"))?;
+        for (number, stream) in [&mut options.stdin, &mut options.stdout, &mut options.stderr].into_iter().enumerate() {
+            if stream.as_ref().is_some_and(|stream| stdio::is_default(number, kind, stream)) {
+                *stream = None;
             }
         }
         Ok(options)
@@ -63,7 +74,8 @@ impl<'py> Options<'py> {
     pub fn job(&self) -> PyResult<Run> {
         let window = self.window.as_ref().map_or(Ok(WINDOW), |window| integer(window, &"window"))?;
         let run = self.run()?.window(window);
-        let streams = self.stdin.as_ref().is_some_and(is_stream) || run.terminal.is_some() && run.input.is_none();
+        let streams =
+            self.stdin.as_ref().is_some_and(stdio::is_stream) || run.terminal.is_some() && run.input.is_none();
         Ok(if streams { run.writable(WRITABLE) } else { run })
     }
 
@@ -127,7 +139,7 @@ impl<'py> Options<'py> {
             run.terminal = Some(TerminalSize { rows, columns });
             let others = [(&self.stdin, "stdin"), (&self.stdout, "stdout"), (&self.stderr, "stderr")];
             if let Some((_, name)) =
-                others.iter().find(|(given, _)| given.as_ref().is_some_and(|given| !is_stream(given)))
+                others.iter().find(|(given, _)| given.as_ref().is_some_and(|given| !stdio::is_stream(given)))
             {
                 return Err(wrong_value(
                     &"terminal",
@@ -141,8 +153,6 @@ impl<'py> Options<'py> {
 
 /// Returns the error for an unknown option. For an option of subprocess the message names the equivalent.
 fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
-    // `hold` is no field: the Python part passes it separately.
-    let has = |kind| name == "hold" && kind == CallKind::Start || Options::default().field(name, kind).is_some();
     let instead = match (name, kind) {
         ("shell", _) => "; for a shell command line pass spawnfd.sh(command) as argv",
         ("preexec_fn" | "umask" | "user" | "group" | "extra_groups" | "process_group", _) => "; see spawnfd.actions",
@@ -152,8 +162,8 @@ fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
         ("start_new_session", _) => "; a supervised run always starts a new session",
         ("executable", _) => "; argv[0] is the program to start, and arg0= sets the argv[0] that it sees",
         ("timeout", CallKind::Spawn) => "; pass it to Child.wait(), or use run()",
-        (_, CallKind::Spawn) if has(CallKind::Run) => "; run() and start() accept it",
-        (_, CallKind::Spawn | CallKind::Run) if has(CallKind::Start) => "; start() accepts it",
+        (_, CallKind::Spawn) if accepts(CallKind::Run, name) => "; run() and start() accept it",
+        (_, CallKind::Spawn | CallKind::Run) if accepts(CallKind::Start, name) => "; start() accepts it",
         (_, CallKind::Spawn) => "",
         ("capture_output", _) => "; both streams are captured by default",
         ("text" | "encoding" | "errors" | "universal_newlines", _) => "; Result.text is decoded as UTF-8",
@@ -161,10 +171,6 @@ fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
         _ => "",
     };
     PyTypeError::new_err(format!("unexpected keyword argument {name:?}{instead}"))
-}
-
-fn is_stream(stdin: &Bound<'_, PyAny>) -> bool {
-    stdin.cast::<PyString>().is_ok_and(|word| word.to_str().is_ok_and(|word| word == "stream"))
 }
 
 /// Converts a tuple of two integers.

@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Converts the arguments of a call to a command of the core.
 
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyInt};
 use spawnfd::{Command, SignalSet, Stdio};
 
 use crate::actions;
-use crate::arguments::{check_program, descriptor, os_string, os_strings, wrong_type, wrong_value};
+use crate::arguments::{descriptor, os_string, os_strings, wrong_type, wrong_value};
 use crate::env::environment;
 use crate::errors::{ErrorContext, Origin};
 use crate::options::Options;
 use crate::reported::ReportedArguments;
 use crate::stdio::{self, CallKind};
 use crate::template::{Template, TemplateCache};
+use crate::warm::Warm;
 
 /// A command, and those arguments of the call that its results and errors report.
 pub struct Request {
@@ -25,16 +32,21 @@ pub struct Request {
 }
 
 impl Request {
-    /// Builds the request. `program` is None (argv[0] names the program), a Template or a TemplateCache.
+    /// Builds the request, and reports it to the audit hooks of Python. A hook that raises prevents the start.
+    ///
+    /// `program` is a Template; or None, a TemplateCache or a Warm (argv[0] names the program). `repeated`: this call
+    /// repeats a start, which the hooks know already.
     pub fn new(
         program: Option<&Bound<'_, PyAny>>,
         args: &Bound<'_, PyAny>,
         options: Options<'_>,
         kind: CallKind,
+        repeated: bool,
     ) -> PyResult<Request> {
         let Options { cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm, .. } = options;
         let sandbox = sandbox.as_ref().map(crate::sandbox::sandbox).transpose()?.map(Bound::get);
         let py = args.py();
+        let directory = cwd.as_ref().map(Directory::of).transpose()?;
         let template = program.and_then(|program| program.cast::<Template>().ok());
         let (mut command, mut argv, mut program) = match template {
             Some(_) if sandbox.is_some() => {
@@ -55,22 +67,25 @@ impl Request {
                 let Some(name) = argv.first() else {
                     return Err(wrong_value(&"argv", "must not be empty; its first item names the program"));
                 };
-                let name = match sandbox {
-                    Some(_) if name.as_bytes().starts_with(b"-") => {
-                        let reason = format_args!("the sandbox's command would read {name:?} as an option");
-                        return Err(wrong_value(&"argv[0]", reason));
-                    }
-                    // The sandbox's command resolves the program's name, so a relative path is valid.
-                    Some(_) if !name.is_empty() => name.to_owned(),
-                    _ => check_program(py, name, "argv[0]")?.to_owned(),
+                if name.is_empty() {
+                    return Err(wrong_value(&"argv[0]", "must not be empty; it names the program"));
+                }
+                if sandbox.is_some() && name.as_bytes().starts_with(b"-") {
+                    let reason = format_args!("the sandbox's command would read {name:?} as an option");
+                    return Err(wrong_value(&"argv[0]", reason));
+                }
+                let path = match &directory {
+                    Some(Directory::Open(fd)) if sandbox.is_none() => path_from(fd, name),
+                    _ => Cow::Borrowed(name.as_os_str()),
                 };
-                let command = match program {
-                    None => Command::new(&name),
-                    Some(cache) => match cache.cast::<TemplateCache>() {
-                        Ok(cache) => cache.get().command(&name),
-                        Err(_) => return Err(wrong_type(&"program", "a Template or TemplateCache", cache)),
-                    },
+                let mut command = match program {
+                    None => Command::new(&path),
+                    Some(program) => named(program, &path)?,
                 };
+                if let Cow::Owned(_) = path {
+                    command.arg0(name);
+                }
+                let name = name.clone();
                 (command, argv, name)
             }
         };
@@ -98,19 +113,15 @@ impl Request {
         }
 
         let mut origins = Vec::new();
-        let cwd = match cwd {
-            Some(cwd) if cwd.is_instance_of::<PyInt>() && !cwd.is_instance_of::<PyBool>() => {
-                command.fchdir(descriptor(&cwd, &"cwd")?).uncounted();
+        let directory = match directory {
+            Some(Directory::Open(fd)) => {
+                command.fchdir(fd).uncounted();
                 origins.push(Origin::CurrentDir);
                 None
             }
-            Some(cwd) => {
-                let expected = "a path (str, bytes or os.PathLike) or a descriptor (int)";
-                let is_type = |error: &PyErr| error.is_instance_of::<PyTypeError>(py);
-                let cwd = os_string(&cwd, &"cwd")
-                    .map_err(|error| if is_type(&error) { wrong_type(&"cwd", expected, &cwd) } else { error })?;
-                command.current_dir(&cwd);
-                Some(cwd)
+            Some(Directory::Path(path)) => {
+                command.current_dir(&path);
+                Some(path)
             }
             None => None,
         };
@@ -118,10 +129,82 @@ impl Request {
             actions::add(&mut command, &list, &mut origins)?;
         }
         let reported = ReportedArguments { argv, timeout: None, idle_timeout: None, output_limit: None, stderr_merged };
-        let request = Request { command, reported, context: ErrorContext { program, cwd, origins } };
+        let request = Request { command, reported, context: ErrorContext { program, cwd: directory, origins } };
         request.command.check_descriptors().map_err(|error| request.context.exception(py, &error))?;
+        if !repeated {
+            let unnamed = template.filter(|_| request.context.program.is_empty());
+            let executable = match unnamed {
+                Some(template) => Cow::Owned(format!("/dev/fd/{}", template.get().0.descriptor().as_raw_fd()).into()),
+                None => Cow::Borrowed(request.context.program.as_os_str()),
+            };
+            audit(py, &executable, &request.reported.argv, cwd, env)?;
+        }
         Ok(request)
     }
+}
+
+/// Python's sys.audit().
+static AUDIT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// Looks up sys.audit(), because no module can be imported while the interpreter ends.
+pub fn find_audit(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    AUDIT.import(py, "sys", "audit")
+}
+
+/// Raises the audit event that subprocess.Popen raises.
+fn audit(
+    py: Python<'_>,
+    executable: &OsStr,
+    argv: &[OsString],
+    cwd: Option<Bound<'_, PyAny>>,
+    env: Option<Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    let event = (intern!(py, "subprocess.Popen"), executable, argv, cwd, env);
+    find_audit(py)?.call1(event).map(drop)
+}
+
+/// The argument `cwd`.
+enum Directory {
+    Path(OsString),
+    Open(BorrowedFd<'static>),
+}
+
+impl Directory {
+    fn of(cwd: &Bound<'_, PyAny>) -> PyResult<Directory> {
+        if cwd.is_instance_of::<PyInt>() && !cwd.is_instance_of::<PyBool>() {
+            return descriptor(cwd, &"cwd").map(Directory::Open);
+        }
+        let expected = "a path (str, bytes or os.PathLike) or a descriptor (int)";
+        let path = os_string(cwd, &"cwd").map_err(|error| {
+            if error.is_instance_of::<PyTypeError>(cwd.py()) { wrong_type(&"cwd", expected, cwd) } else { error }
+        })?;
+        Ok(Directory::Path(path))
+    }
+}
+
+/// Returns the path of a program in an open directory. A name without a slash and an absolute path stay as they are.
+fn path_from<'a>(directory: &BorrowedFd<'_>, name: &'a OsStr) -> Cow<'a, OsStr> {
+    if !name.as_bytes().contains(&b'/') || Path::new(name).is_absolute() {
+        return Cow::Borrowed(name);
+    }
+    // The path that the link contains, because the child has no such descriptor. If the descriptor is not open, the
+    // check of all descriptors reports that.
+    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into()).join(name);
+    Cow::Owned(std::path::absolute(&path).unwrap_or(path).into())
+}
+
+/// Returns the command for a program that a TemplateCache or a Warm finds by name.
+fn named(program: &Bound<'_, PyAny>, name: &OsStr) -> PyResult<Command<'static>> {
+    if let Ok(cache) = program.cast::<TemplateCache>() {
+        return Ok(cache.get().command(name));
+    }
+    let Ok(warm) = program.cast::<Warm>() else {
+        return Err(wrong_type(&"program", "a Template, TemplateCache or Warm", program));
+    };
+    let mut command = Command::new(name);
+    command.warm(warm.get().open()?);
+    Ok(command)
 }
 
 /// The signals that Python ignores, or may ignore: SIGPIPE and SIGXFSZ.

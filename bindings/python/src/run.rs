@@ -15,16 +15,16 @@ use crate::request::Request;
 use crate::result::RunResult;
 use crate::stdio::CallKind;
 
-/// Converts the arguments of a run or job.
+/// Converts the arguments of a run or job. `repeated`: see [`Request::new`].
 pub fn prepare(
     program: Option<&Bound<'_, PyAny>>,
     args: &Bound<'_, PyAny>,
-    options: &Bound<'_, PyDict>,
+    options: Options<'_>,
     kind: CallKind,
+    repeated: bool,
 ) -> PyResult<(Request, Run)> {
-    let options = Options::new(options, kind)?;
     let run = if kind == CallKind::Start { options.job()? } else { options.run()? };
-    let mut request = Request::new(program, args, options, kind)?;
+    let mut request = Request::new(program, args, options, kind, repeated)?;
     request.reported.timeout = run.timeout;
     request.reported.idle_timeout = run.idle_timeout;
     request.reported.output_limit = run.output_limit;
@@ -42,7 +42,8 @@ pub fn run(
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<RunResult> {
-    let (mut request, run) = prepare(program, args, options, CallKind::Run)?;
+    let options = Options::new(options, CallKind::Run)?;
+    let (mut request, run) = prepare(program, args, options, CallKind::Run, false)?;
     let mut raised = None;
     let outcome = py.detach(|| {
         // While the interpreter is being finalized, attaching fails, and no handlers run.
@@ -88,7 +89,8 @@ pub fn begin(
 ) -> PyResult<ActiveRun> {
     // This function owns the permit from here on, so an error returns it to the limiter at once.
     let permit = permit.and_then(|request| request.get().take());
-    let (mut request, run) = prepare(program, args, options, CallKind::Run)?;
+    let options = Options::new(options, CallKind::Run)?;
+    let (mut request, run) = prepare(program, args, options, CallKind::Run, repeated)?;
     if let Some(permit) = permit {
         request.command.permit(permit);
     }

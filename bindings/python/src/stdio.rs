@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Converts the arguments for the standard streams: keywords and descriptors.
+//! Converts the arguments for the standard streams: keywords, constants of subprocess, and descriptors.
+
+use std::borrow::Cow;
+use std::fmt::Display;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyInt, PyString};
 use spawnfd::{Descriptor, Stdio};
 
 use crate::arguments::{borrow, descriptor_number, wrong_type, wrong_value};
@@ -19,12 +22,68 @@ pub enum CallKind {
 
 const NAMES: [&str; 3] = ["stdin", "stdout", "stderr"];
 
+/// The constants of subprocess and asyncio, which are negative numbers from -1 down.
+const CONSTANTS: [&str; 3] = ["subprocess.PIPE", "subprocess.STDOUT", "subprocess.DEVNULL"];
+
+/// Returns the name of a constant of subprocess; `None` for any other value.
+fn constant(value: &Bound<'_, PyAny>) -> Option<&'static str> {
+    let number: i32 = value.cast::<PyInt>().ok()?.extract().ok()?;
+    let index = usize::try_from(-1 - i64::from(number)).ok()?;
+    CONSTANTS.get(index).copied()
+}
+
+/// Returns the keyword that a value is or stands for; `None` for a descriptor, a file, or a constant that has no
+/// meaning for this stream.
+fn keyword<'a>(number: usize, kind: CallKind, value: &'a Bound<'_, PyAny>) -> Option<Cow<'a, str>> {
+    if let Ok(word) = value.cast::<PyString>() {
+        return Some(word.to_string_lossy());
+    }
+    let word = match (constant(value)?, kind, number) {
+        ("subprocess.DEVNULL", _, _) => "null",
+        ("subprocess.STDOUT", _, 2) => "merge",
+        ("subprocess.PIPE", CallKind::Spawn, _) => "pipe",
+        ("subprocess.PIPE", CallKind::Start, 0) => "stream",
+        ("subprocess.PIPE", CallKind::Run | CallKind::Start, 1) => "capture",
+        ("subprocess.PIPE", CallKind::Run | CallKind::Start, 2) => "separate",
+        _ => return None,
+    };
+    Some(Cow::Borrowed(word))
+}
+
+/// Whether a value stands for the stream's default.
+pub fn is_default(number: usize, kind: CallKind, value: &Bound<'_, PyAny>) -> bool {
+    let default = match (kind, number) {
+        (CallKind::Spawn, _) => "inherit",
+        (_, 0) => "null",
+        (_, 1) => "capture",
+        _ => "separate",
+    };
+    keyword(number, kind, value).is_some_and(|word| word == default)
+}
+
+/// Whether the argument for a job's standard input makes write() possible.
+pub fn is_stream(stdin: &Bound<'_, PyAny>) -> bool {
+    keyword(0, CallKind::Start, stdin).is_some_and(|word| word == "stream")
+}
+
 /// Converts the argument for one stream. In a run the core treats `Stdio::Inherit` as captured, and as empty for
 /// standard input.
-pub fn stream(number: i32, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -> PyResult<Stdio<'static>> {
-    let name = NAMES[number as usize];
+pub fn stream(number: usize, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -> PyResult<Stdio<'static>> {
+    let name = NAMES[number];
     let Some(value) = value else { return Ok(Stdio::Inherit) };
-    let Ok(word) = value.cast::<PyString>() else {
+    let refused = |given: &dyn Display, instead: &str| {
+        Err(wrong_value(&name, format_args!("expected one of {}, got {given}{instead}", keywords(number, kind))))
+    };
+    let instead_of_pipe = match (kind, number) {
+        (CallKind::Run, 0) => r#"; to pass data use input=, or start(stdin="stream")"#,
+        (CallKind::Start, 0) => r#"; to write to the program use "stream""#,
+        (CallKind::Run | CallKind::Start, _) => "; the stream is captured by default",
+        (CallKind::Spawn, _) => "",
+    };
+    let Some(word) = keyword(number, kind, value) else {
+        if let Some(constant) = constant(value) {
+            return refused(&constant, if constant == "subprocess.PIPE" { instead_of_pipe } else { "" });
+        }
         return match descriptor_number(value, &name) {
             Ok(fd) => Ok(borrowed(fd)),
             Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => {
@@ -40,25 +99,18 @@ pub fn stream(number: i32, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -> 
             Err(error) => Err(error),
         };
     };
-    match (&*word.to_string_lossy(), kind) {
+    match (&*word, kind) {
         ("null", _) => Ok(Stdio::Null),
-        ("inherit", CallKind::Run | CallKind::Start) => Ok(borrowed(number)),
+        ("inherit", CallKind::Run | CallKind::Start) => Ok(borrowed(number as i32)),
         ("inherit", CallKind::Spawn) => Ok(Stdio::Inherit),
         ("pipe", CallKind::Spawn) => Ok(Stdio::Piped),
         ("stream", CallKind::Start) if number == 0 => Ok(Stdio::Inherit),
         ("capture", CallKind::Run | CallKind::Start) if number == 1 => Ok(Stdio::Inherit),
         ("separate", CallKind::Run | CallKind::Start) if number == 2 => Ok(Stdio::Inherit),
         ("merge", _) if number == 2 => Ok(Stdio::SameAsStdout),
-        (word, _) => {
-            let instead = match (word, kind, number) {
-                ("pipe", CallKind::Run, 0) => r#"; to pass data use input=, or start(stdin="stream")"#,
-                ("pipe", CallKind::Start, 0) => r#"; to write to the program use "stream""#,
-                ("pipe", CallKind::Run | CallKind::Start, _) => "; the stream is captured by default",
-                ("stdout", _, 2) => r#"; to send it to stdout use "merge""#,
-                _ => "",
-            };
-            Err(wrong_value(&name, format_args!("expected one of {}, got {word:?}{instead}", keywords(number, kind))))
-        }
+        ("pipe", _) => refused(&r#""pipe""#, instead_of_pipe),
+        ("stdout", _) if number == 2 => refused(&r#""stdout""#, r#"; to send it to stdout use "merge""#),
+        (word, _) => refused(&format_args!("{word:?}"), ""),
     }
 }
 
@@ -66,7 +118,7 @@ fn borrowed(fd: i32) -> Stdio<'static> {
     Stdio::Descriptor(Descriptor::Borrowed(borrow(fd)))
 }
 
-fn keywords(number: i32, kind: CallKind) -> &'static str {
+fn keywords(number: usize, kind: CallKind) -> &'static str {
     match (kind, number) {
         (CallKind::Run, 0) => r#""null", "inherit""#,
         (CallKind::Start, 0) => r#""null", "inherit", "stream""#,

@@ -37,8 +37,9 @@ impl Warm {
         &self.core
     }
 
-    fn check_open(&self) -> PyResult<()> {
-        if self.closed() { Err(wrong_value(&"warm", "the Warm is closed")) } else { Ok(()) }
+    /// Returns the core's object; an error after close().
+    pub fn open(&self) -> PyResult<&spawnfd::Warm> {
+        if self.closed() { Err(wrong_value(&"warm", "the Warm is closed")) } else { Ok(&self.core) }
     }
 }
 
@@ -102,7 +103,7 @@ impl Warm {
         seccomp: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let py = program.py();
-        self.check_open()?;
+        self.open()?;
         let park = Park {
             depth: integer(depth, &"depth")?,
             mode: mode.map(self::mode).transpose()?,
@@ -156,7 +157,7 @@ impl Warm {
     }
 
     fn add_any(&self, py: Python<'_>, depth: &Bound<'_, PyAny>, mode: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        self.check_open()?;
+        self.open()?;
         let depth = integer(depth, &"depth")?;
         let mode = mode.map(self::mode).transpose()?;
         py.detach(|| self.core.add_any(depth, mode)).map_err(|error| errors::exception(py, &error, None))
@@ -244,6 +245,5 @@ pub fn warm(value: &Bound<'_, PyAny>) -> PyResult<spawnfd::Warm> {
     let Some(native) = core.as_ref().and_then(|core| core.cast::<Warm>().ok()) else {
         return Err(wrong_type(&"warm", "spawnfd.Warm or None", value));
     };
-    native.get().check_open()?;
-    Ok(native.get().core.clone())
+    native.get().open().cloned()
 }

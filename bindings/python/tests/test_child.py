@@ -305,10 +305,31 @@ def test_several_threads_wait() -> None:
     assert codes == [-9] * 4
 
 
+def test_constants_of_subprocess() -> None:
+    pipe, null, merged = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
+    line = sf.sh("cat; echo out; echo err >&2")
+    with sf.spawn(line, stdin=pipe, stdout=pipe, stderr=pipe) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdin.write(b"x")
+        child.stdin.close()
+        assert (child.stdout.read(), child.stderr.read()) == (b"xout\n", b"err\n")
+    with sf.spawn(line, stdin=null, stdout=pipe, stderr=merged) as child:
+        assert child.stdout is not None
+        assert (child.stdout.read(), child.stderr) == (b"out\nerr\n", None)
+    with sf.spawn(line, stdin=null, stdout=null, stderr=null) as child:
+        assert (child.stdin, child.stdout, child.stderr) == (None, None, None)
+        assert child.wait() == 0
+    for name in ("stdin", "stdout"):
+        with pytest.raises(ValueError, match=rf"{name}: .*, got subprocess\.STDOUT$"):
+            sf.spawn(["true"], **{name: merged})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("options", "expected", "message"),
     [
-        ({"stdin": subprocess.PIPE}, ValueError, "stdin: .* got -1; .*pipe"),
+        ({"stdin": -4}, ValueError, "stdin: .* got -4; .*pipe"),
         ({"stdout": "separate"}, ValueError, "stdout"),
         ({"stdout": "merge"}, ValueError, "stdout"),
         ({"stdin": object()}, TypeError, "stdin: .*pipe"),

@@ -59,9 +59,9 @@ def test_file_of_unknown_format(tmp_path: Path) -> None:
     assert (caught.value.errno, caught.value.stage) == (errno.ENOEXEC, "exec")
 
 
-def test_relative_path_error_suggests_absolute_paths() -> None:
+def test_relative_path_of_a_template_suggests_absolute_paths() -> None:
     with pytest.raises(sf.SpawnError) as caught:
-        sf.run(["bin/tool"])
+        sf.Template("bin/tool")
     error = caught.value
     assert isinstance(error, ValueError)
     assert (error.errno, error.stage, error.filename) == (errno.EINVAL, "validate", "bin/tool")

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
 import pytest
@@ -242,6 +243,56 @@ def test_wrong_options(options: dict[str, Any], expected: type[Exception], messa
     for run in (sf.run, run_async, run_job):
         with pytest.raises(expected, match=message):
             run(["true"], **options)
+
+
+@each_run
+def test_constants_of_subprocess(run: Run) -> None:
+    line = sf.sh("cat; echo out; echo err >&2")
+    piped = {"stdin": DEVNULL, "stdout": PIPE}
+    for constant, outputs in (
+        (PIPE, (b"out\n", b"err\n")),
+        (DEVNULL, (b"out\n", b"")),
+        (STDOUT, (b"out\nerr\n", b"")),
+    ):
+        result = run(line, **piped, stderr=constant).check()
+        assert (result.stdout, result.stderr) == outputs
+    assert run(line, stdout=DEVNULL, stderr=STDOUT).seen_bytes == 0
+    assert run(["cat"], stdin=DEVNULL, input=b"x").text == "x"
+    assert run(["true"], stdin=DEVNULL, stdout=PIPE, stderr=PIPE, terminal=(24, 80)).ok
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stdin": STDOUT}, r"stdin: expected one of .*, got subprocess\.STDOUT$"),
+        ({"stdout": STDOUT}, r'stdout: expected one of "capture", .*, got subprocess\.STDOUT$'),
+        ({"stdout": -4}, "stdout: a descriptor must be >= 0, got -4; expected"),
+        (
+            {"stdin": DEVNULL, "terminal": (1, 1), "stdout": DEVNULL},
+            "cannot be combined with stdout",
+        ),
+    ],
+)
+def test_constant_without_a_meaning(options: dict[str, Any], message: str) -> None:
+    for run in (sf.run, run_async, run_job):
+        with pytest.raises(ValueError, match=message):
+            run(["true"], **options)
+
+
+@pytest.mark.parametrize("run", [sf.run, run_async])
+@pytest.mark.parametrize("terminal", [None, (24, 80)])
+def test_run_refuses_a_pipe_to_the_program(run: Run, terminal: tuple[int, int] | None) -> None:
+    with pytest.raises(ValueError, match=r"got subprocess\.PIPE; to pass data use input=, or"):
+        run(["cat"], stdin=PIPE, terminal=terminal)
+
+
+def test_pipe_to_a_job() -> None:
+    with sf.start_sync(["cat"], stdin=PIPE, stdout=PIPE, stderr=STDOUT) as job:
+        job.write("x")
+        job.close_stdin()
+        assert job.result().text == "x"
+    with pytest.raises(ValueError, match="input: cannot be combined with stdin"):
+        sf.start_sync(["cat"], stdin=PIPE, input=b"")
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def errors(tmp_path: Path) -> list[Exception]:
         template.run,
         lambda: sf.run(["no-such-program"]),
         lambda: sf.run(["true"], cwd="/etc/passwd"),
-        lambda: sf.run(["./relative"]),
+        lambda: sf.Template("./relative"),
         lambda: sf.run(["true"], actions=[sf.actions.Umask(0), sf.actions.Chdir("/no")]),
         lambda: sf.run(["false"]).check(),
         lambda: sf.run(["sleep", "9"], timeout=0.01).check(),

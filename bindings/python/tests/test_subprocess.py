@@ -532,6 +532,20 @@ def test_each_start_is_audited_once() -> None:
         for options in ({}, {"cwd": "/nonexistent"}):
             try: sf.subprocess.call(["nonexistent"], **options)
             except FileNotFoundError: pass
+        # CPython's own code raises these errors, after the event.
+        for options in ({"start_new_session": True}, {"preexec_fn": int}):
+            try: sf.subprocess.call(["nonexistent"], **options)
+            except FileNotFoundError: pass
+            else: raise SystemExit("not raised")
+        import asyncio
+        async def main():
+            process = await sf.asyncio.create_subprocess_exec("true", b"y")
+            await process.wait()
+            process = await asyncio.create_subprocess_exec("true", b"z")
+            await process.wait()
+        sf.install()
+        subprocess.call(["true", "w"])
+        asyncio.run(main())
         """
     )
     assert output.splitlines() == [
@@ -540,6 +554,11 @@ def test_each_start_is_audited_once() -> None:
         "true ['true'] None None",
         "nonexistent ['nonexistent'] None None",
         "nonexistent ['nonexistent'] /nonexistent None",
+        "nonexistent ['nonexistent'] None None",
+        "nonexistent ['nonexistent'] None None",
+        "true ['true', 'w'] None None",
+        "true ['true', b'y'] None None",
+        "true ['true', b'z'] None None",
     ]
 
 

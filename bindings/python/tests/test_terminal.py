@@ -116,7 +116,7 @@ def test_invalid_terminal_options() -> None:
         ({"terminal": (1 << 16, 1)}, ValueError, r"terminal\[0\]"),
         ({"terminal": (1, -1)}, ValueError, r"terminal\[1\]"),
         (
-            {"terminal": (24, 80), "stdin": "null"},
+            {"terminal": (24, 80), "stdin": "inherit"},
             ValueError,
             "terminal: cannot be combined with stdin",
         ),

@@ -23,7 +23,16 @@ from spawnfd._popen import Stats, stats
 from spawnfd._run import run, run_async
 from spawnfd._search import OutputMatch
 from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
-from spawnfd._spawnfd import Chunk, Env, Event, Limiter, Result, Sandbox, Snapshot
+from spawnfd._spawnfd import (
+    Chunk,
+    Env,
+    Event,
+    Limiter,
+    Result,
+    Sandbox,
+    Snapshot,
+    __version__,
+)
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
 from spawnfd._types import Leftover, Limits, Omitted, OutputPiece, Spill, Spilled, sh
@@ -61,6 +70,7 @@ __all__ = [
     "TemplateCache",
     "Warm",
     "WarmStats",
+    "__version__",
     "actions",
     "asyncio",
     "install",

@@ -12,8 +12,19 @@ from io import FileIO
 from typing import TYPE_CHECKING
 
 from spawnfd import _spawnfd
-from spawnfd._options import Program, SpawnOptions
-from spawnfd._types import Args, NotPickled, deadline
+from spawnfd._options import (
+    Actions,
+    Environment,
+    Locals,
+    NoOptions,
+    Program,
+    SpawnStderr,
+    SpawnStdio,
+    Warm,
+    hide_unknown,
+)
+from spawnfd._spawnfd import Sandbox
+from spawnfd._types import Arg, Args, Cwd, NotPickled, deadline
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -46,7 +57,7 @@ class Child(NotPickled):
         raise TypeError("a Child cannot be created directly; use spawnfd.spawn()")
 
     @classmethod
-    def _spawn(cls, program: Program, args: Args, options: SpawnOptions) -> Child:
+    def _spawn(cls, program: Program, args: Args, options: Locals) -> Child:
         child = object.__new__(cls)
         child._core = core = _spawnfd.Child(program, args, options)
         child.pid = core.pid
@@ -194,7 +205,20 @@ class Child(NotPickled):
         return f"<spawnfd.Child {self.pid} {'running' if code is None else f'ended: {code}'}>"
 
 
-def spawn(argv: Args, **options: Unpack[SpawnOptions]) -> Child:
+def spawn(
+    argv: Args,
+    *,
+    cwd: Cwd | None = None,
+    env: Environment | None = None,
+    stdin: SpawnStdio | None = "inherit",
+    stdout: SpawnStdio | None = "inherit",
+    stderr: SpawnStderr | None = "inherit",
+    actions: Actions | None = None,
+    arg0: Arg | None = None,
+    sandbox: Sandbox | None = None,
+    warm: Warm | None = None,
+    **unknown: Unpack[NoOptions],
+) -> Child:
     """Starts a program, and returns once the child has executed it.
 
     The program gets the three standard descriptors. Actions can give it others.
@@ -217,4 +241,7 @@ def spawn(argv: Args, **options: Unpack[SpawnOptions]) -> Child:
         SpawnError: In the same cases as run().
         TypeError, ValueError: An argument is invalid; the message names it.
     """
-    return Child._spawn(None, argv, options)
+    return Child._spawn(None, argv, locals())
+
+
+hide_unknown(spawn)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from spawnfd import _spawnfd
 from spawnfd._adapter import OutputReading
 from spawnfd._loop import END_TIMEOUT, current_adapter, enter, limiter_of, wait_until
-from spawnfd._options import Program, StartOptions
+from spawnfd._options import Locals, Program
 from spawnfd._search import OutputMatch, Search
 from spawnfd._spawnfd import Chunk, Event, Result
 from spawnfd._streams import asyncio_streams
@@ -69,15 +69,13 @@ class _JobBase(NotPickled):
         cls,
         program: Program,
         args: Args,
-        options: StartOptions,
+        options: Locals,
         request: _spawnfd.PermitRequest | None,
         *,
         watched: bool,
     ) -> Self:
-        given = dict(options)
-        watched |= bool(given.pop("hold", False))
         job = object.__new__(cls)
-        job._core = core = _spawnfd.Job(program, args, given, watched, request)
+        job._core = core = _spawnfd.Job(program, args, options, watched, request)
         job._matched = job._writer_pid = 0
         job.pid, job.args = core.pid, core.args
         return job
@@ -161,10 +159,10 @@ class Job(_JobBase):
     __slots__ = ()
 
     @classmethod
-    async def _start(cls, program: Program, args: Args, options: StartOptions) -> Job:
+    async def _start(cls, program: Program, args: Args, options: Locals) -> Job:
         adapter, request = await enter(options)
         job = cls._make(program, args, options, request, watched=True)
-        if not options.get("hold"):
+        if not options["hold"]:
             adapter.call_soon(job._core.release_hold)
         return job
 
@@ -400,7 +398,7 @@ class SyncJob(_JobBase):
     __slots__ = ()
 
     @classmethod
-    def _start(cls, program: Program, args: Args, options: StartOptions) -> SyncJob:
+    def _start(cls, program: Program, args: Args, options: Locals) -> SyncJob:
         limiter = limiter_of(options)
         request = None if limiter is None else _acquire_permit(limiter)
         return cls._make(program, args, options, request, watched=False)

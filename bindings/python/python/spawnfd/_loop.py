@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from spawnfd import _spawnfd
 from spawnfd._adapter import LoopAdapter, OutputReading
-from spawnfd._options import Program, RunOptions
+from spawnfd._options import Locals, Program
 from spawnfd._spawnfd import Result
 from spawnfd._types import Args, deadline, remaining
 
@@ -30,9 +30,9 @@ END_TIMEOUT = 5.0
 CHECK_INTERVAL = 5.0
 
 
-def limiter_of(options: Any) -> _spawnfd.Limiter | None:
+def limiter_of(options: Locals) -> _spawnfd.Limiter | None:
     """Returns the limiter from the keyword arguments; the others are validated later, on use."""
-    limiter = options.get("limiter")
+    limiter = options["limiter"]
     return limiter if isinstance(limiter, _spawnfd.Limiter) else None
 
 
@@ -363,7 +363,7 @@ async def acquire_permit(limiter: _spawnfd.Limiter | None) -> _spawnfd.PermitReq
     return request
 
 
-async def enter(options: Any) -> tuple[LoopAdapter, _spawnfd.PermitRequest | None]:
+async def enter(options: Locals) -> tuple[LoopAdapter, _spawnfd.PermitRequest | None]:
     """Waits for the limiter and the gate; returns this loop's adapter and the permit."""
     request = await acquire_permit(limiter_of(options))
     try:
@@ -375,12 +375,12 @@ async def enter(options: Any) -> tuple[LoopAdapter, _spawnfd.PermitRequest | Non
 
 
 async def complete(
-    program: Program, args: Args, options: RunOptions, *, repeated: bool = False
+    program: Program, args: Args, options: Locals, *, repeated: bool = False
 ) -> Result:
     """Starts a program in this thread and awaits its end; if cancelled, ends the program first."""
     # Fast path: most calls have no limiter, and the gate admits them at once.
     adapter, request = current_adapter(), None
-    if "limiter" in options or not adapter.gate.try_enter(adapter):
+    if options["limiter"] is not None or not adapter.gate.try_enter(adapter):
         adapter, request = await enter(options)
     key, future = adapter.register()
     try:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from spawnfd import _spawnfd
-from spawnfd._spawnfd import Env
+from spawnfd._spawnfd import Env, Limiter, Sandbox
 from spawnfd._types import Arg, Cwd, Fd, Input, Limits, Spill
 from spawnfd.actions import Action
 
@@ -23,8 +24,12 @@ class Wraps(Protocol[_Native]):
 
 Environment: TypeAlias = Env | Mapping[str, str] | Mapping[bytes, bytes] | Mapping[Any, Any]
 Actions: TypeAlias = Iterable[Action]
-# The program of a call, as a native object. None: argv[0] names the program.
-Program: TypeAlias = _spawnfd.Template | _spawnfd.TemplateCache | None
+# A spawnfd.Warm. Its module imports this one.
+Warm: TypeAlias = Wraps[_spawnfd.Warm]
+# The native object that has or finds a call's program. None: the process-wide cache finds it.
+Program: TypeAlias = _spawnfd.Template | _spawnfd.TemplateCache | _spawnfd.Warm | None
+# The local variables of a function that starts a program: among them its options, by name.
+Locals: TypeAlias = dict[str, Any]
 
 RunStdin: TypeAlias = Literal["null", "inherit"] | Fd
 StartStdin: TypeAlias = Literal["null", "inherit", "stream"] | Fd
@@ -34,13 +39,29 @@ SpawnStdio: TypeAlias = Literal["inherit", "null", "pipe"] | Fd
 SpawnStderr: TypeAlias = Literal["inherit", "null", "pipe", "merge"] | Fd
 
 
+class NoOptions(TypedDict):
+    """The type of `**unknown`: the keyword arguments that a function does not have.
+
+    The native code refuses them and says what to write instead. Type checkers do not accept them.
+    """
+
+
+def hide_unknown(*functions: Callable[..., object]) -> None:
+    """Removes `**unknown` from the signatures and annotations that help() and other tools show."""
+    for function in functions:
+        signature = inspect.signature(function)
+        shown = [each for each in signature.parameters.values() if each.name != "unknown"]
+        cast(Any, function).__signature__ = signature.replace(parameters=shown)
+        del function.__annotations__["unknown"]
+
+
 class _Options(TypedDict, total=False):
     cwd: Cwd | None
     env: Environment | None
     actions: Actions | None
     arg0: Arg | None
-    sandbox: _spawnfd.Sandbox | None
-    warm: Wraps[_spawnfd.Warm] | None
+    sandbox: Sandbox | None
+    warm: Warm | None
 
 
 class SpawnOptions(_Options, total=False):
@@ -57,17 +78,16 @@ class _Supervision(_Options, total=False):
     grace: float
     input: Input | None
     stdout: RunStdout | None
-    stderr: RunStderr
+    stderr: RunStderr | None
     keep: tuple[int, int]
     marker: str | None
     combined: bool
     spill: Spill | None
     output_limit: int | None
     drain: float
-    tree: Literal["group", "guard", "cgroup", "pidns", "auto"]
     leftovers: Literal["kill", "adopt", "detach"]
     limits: Limits | None
-    limiter: _spawnfd.Limiter | None
+    limiter: Limiter | None
     terminal: tuple[int, int] | None
 
 
@@ -75,6 +95,7 @@ class RunOptions(_Supervision, total=False):
     """The keyword arguments of run(), for wrappers: `**options: Unpack[RunOptions]`."""
 
     stdin: RunStdin | None
+    tree: Literal["group", "guard", "cgroup", "pidns", "auto"]
 
 
 class ParkOptions(TypedDict, total=False):
@@ -94,5 +115,6 @@ class StartOptions(_Supervision, total=False):
     """The keyword arguments of start()."""
 
     stdin: StartStdin | None
+    tree: Literal["group", "guard", "cgroup", "pidns", "auto"] | None
     window: int
     hold: bool

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import _posixsubprocess
-import functools
 import os
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, MappingProxyType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any
 
 from spawnfd import _spawnfd
@@ -60,7 +59,33 @@ BASE: Any = _CURRENT if isinstance(_CURRENT, type) else _find_popen_class()
 # CPython's own class, as it was when this module was imported.
 POPEN: Any = defining_class(BASE, "_execute_child")
 _CURRENT_METHOD: Any = POPEN.__dict__["_execute_child"]
-ORIGINAL: Callable[..., None] = original_of(_CURRENT_METHOD) or _CURRENT_METHOD
+ORIGINAL: Any = original_of(_CURRENT_METHOD) or _CURRENT_METHOD
+
+
+class _SilentSys:
+    """Stands for `sys`; audit() does nothing."""
+
+    def audit(self, *event: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+
+class _SilentGlobals(dict[str, Any]):
+    """The globals of CPython's code, with another `sys`."""
+
+    def __missing__(self, name: str) -> Any:
+        return ORIGINAL.__globals__[name]
+
+
+# CPython's code, for a start whose audit event has been raised already.
+_SILENT_ORIGINAL: Any = FunctionType(
+    ORIGINAL.__code__,
+    _SilentGlobals(sys=_SilentSys()),
+    argdefs=ORIGINAL.__defaults__,
+    closure=ORIGINAL.__closure__,
+)
 
 # The parameters of _execute_child, which are passed by position. Python 3.11 added process_group.
 _NAMES: tuple[str, ...] = ORIGINAL.__code__.co_varnames[1 : ORIGINAL.__code__.co_argcount]
@@ -196,7 +221,8 @@ def execute(popen: subprocess.Popen[Any], *values: Any) -> None:
         if reason is None:
             how, reason = _start(popen, call)
         if reason is not None:
-            ORIGINAL(popen, *(call[name] for name in _NAMES) if _SIGNATURE_IS_KNOWN else values)
+            original = _SILENT_ORIGINAL if call.get("audited") else ORIGINAL
+            original(popen, *(call[name] for name in _NAMES) if _SIGNATURE_IS_KNOWN else values)
     except BaseException:
         counters.failed()
         raise
@@ -278,9 +304,11 @@ class _ReadEnvironment:
 def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
     """Starts the program; returns how it was started, or the reason to use CPython's code."""
     program, cwd = call["program"], call["cwd"]
-    audit = functools.partial(
-        sys.audit, "subprocess.Popen", program, call["argv"], cwd, call["env"]
-    )
+
+    def audit() -> None:
+        sys.audit("subprocess.Popen", program, call["argv"], cwd, call["env"])
+        call["audited"] = True
+
     pid, code, detail = _spawnfd.popen(call, audit, _warm)
     if not pid and code:
         if not detail and _DISTINGUISHES_CWD_ERRORS:

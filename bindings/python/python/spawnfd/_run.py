@@ -4,21 +4,59 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from spawnfd import _spawnfd
 from spawnfd._loop import complete
-from spawnfd._options import RunOptions
-from spawnfd._spawnfd import Result
-from spawnfd._types import Args
+from spawnfd._options import (
+    Actions,
+    Environment,
+    NoOptions,
+    RunStderr,
+    RunStdin,
+    RunStdout,
+    Warm,
+    hide_unknown,
+)
+from spawnfd._spawnfd import Limiter, Result, Sandbox
+from spawnfd._types import Arg, Args, Cwd, Input, Limits, Spill
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+
 os.register_at_fork(before=_spawnfd.end_idle_threads)
 
 
-def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
+def run(
+    argv: Args,
+    *,
+    cwd: Cwd | None = None,
+    env: Environment | None = None,
+    timeout: float | None = None,
+    idle_timeout: float | None = None,
+    grace: float = 2.0,
+    input: Input | None = None,
+    stdin: RunStdin | None = "null",
+    stdout: RunStdout | None = "capture",
+    stderr: RunStderr | None = "separate",
+    keep: tuple[int, int] = (64_000, 64_000),
+    marker: str | None = "[… {omitted} omitted …]",
+    combined: bool = False,
+    spill: Spill | None = None,
+    output_limit: int | None = None,
+    drain: float = 0.1,
+    tree: Literal["group", "guard", "cgroup", "pidns", "auto"] = "group",
+    leftovers: Literal["kill", "adopt", "detach"] = "kill",
+    limits: Limits | None = None,
+    limiter: Limiter | None = None,
+    terminal: tuple[int, int] | None = None,
+    actions: Actions | None = None,
+    arg0: Arg | None = None,
+    sandbox: Sandbox | None = None,
+    warm: Warm | None = None,
+    **unknown: Unpack[NoOptions],
+) -> Result:
     """Runs a program to its end and captures its output.
 
     `run` blocks; `run_async` is awaitable (on asyncio, uvloop, trio and anyio). Both take the same
@@ -30,7 +68,8 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
     Args:
         argv: The program and its arguments: str, bytes or paths. The program is an absolute path,
             or a name that is searched in PATH: the PATH of `env` if it has one, else this
-            process's. For a shell command line see sh().
+            process's. A relative path with a slash starts at `cwd`. For a shell command line see
+            sh().
         cwd: The program's working directory: a path, or the descriptor of an open directory. Do
             not pass /proc/self/fd/N: the child resolves paths, with its own descriptor numbers.
         env: The program's environment: an Env, a mapping, or None for a copy of this process's
@@ -47,7 +86,8 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
         stdin: Instead of `input`: "null" (default), "inherit", a descriptor or a file.
         stdout: "capture" (default), "null", "inherit", a descriptor or a file.
         stderr: "separate" (default: captured), "merge" (into stdout), "null", "inherit", a
-            descriptor or a file.
+            descriptor or a file. The streams also accept subprocess.PIPE, DEVNULL and STDOUT where
+            these have a meaning.
         keep: How many bytes of each stream's beginning and end are kept, (64_000, 64_000) by
             default. The rest is read and dropped; `omitted` of the Result counts it. A cut moves to
             a line end that is near: within a fifth of the head's or tail's size.
@@ -91,8 +131,11 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
     program's process tree as a timeout does. The call waits for the end of the tree before the
     exception propagates (run_async: at most 5 s longer than `grace`). The exception
     (CancelledError, trio.Cancelled, KeyboardInterrupt) has the Result with the output so far as its
-    `result`. It has no `result` if the program was not started or has not ended by then. From
-    Python 3.11 on, asyncio's TimeoutError has such an exception as its cause.
+    `result`. It has no `result` if the program was not started or has not ended by then. asyncio's
+    TimeoutError has such an exception as its `__context__`, and in most cases as its `__cause__`.
+
+    Each call raises the audit event "subprocess.Popen" with executable, argv, cwd and env, as
+    subprocess does.
 
     run_async and start() use a thread of the library; run uses no thread. The thread ends before
     os.fork() if no run or job is active. A fork while the thread runs is safe, but from Python 3.12
@@ -105,12 +148,41 @@ def run(argv: Args, **options: Unpack[RunOptions]) -> Result:
             entered.
         TypeError, ValueError: An argument is invalid; the message names it.
     """
-    return _spawnfd.run(None, argv, options)
+    return _spawnfd.run(None, argv, locals())
 
 
-async def run_async(argv: Args, **options: Unpack[RunOptions]) -> Result:
+async def run_async(
+    argv: Args,
+    *,
+    cwd: Cwd | None = None,
+    env: Environment | None = None,
+    timeout: float | None = None,
+    idle_timeout: float | None = None,
+    grace: float = 2.0,
+    input: Input | None = None,
+    stdin: RunStdin | None = "null",
+    stdout: RunStdout | None = "capture",
+    stderr: RunStderr | None = "separate",
+    keep: tuple[int, int] = (64_000, 64_000),
+    marker: str | None = "[… {omitted} omitted …]",
+    combined: bool = False,
+    spill: Spill | None = None,
+    output_limit: int | None = None,
+    drain: float = 0.1,
+    tree: Literal["group", "guard", "cgroup", "pidns", "auto"] = "group",
+    leftovers: Literal["kill", "adopt", "detach"] = "kill",
+    limits: Limits | None = None,
+    limiter: Limiter | None = None,
+    terminal: tuple[int, int] | None = None,
+    actions: Actions | None = None,
+    arg0: Arg | None = None,
+    sandbox: Sandbox | None = None,
+    warm: Warm | None = None,
+    **unknown: Unpack[NoOptions],
+) -> Result:
     """The awaitable form of run()."""
-    return await complete(None, argv, options)
+    return await complete(None, argv, locals())
 
 
 run_async.__doc__ = run.__doc__
+hide_unknown(run, run_async)

@@ -24,6 +24,7 @@ __all__ = [
     "Wakeup",
     "Warm",
     "Watcher",
+    "__version__",
     "begin",
     "end_idle_threads",
     "pidfd_calls_are_killed",
@@ -36,11 +37,13 @@ __all__ = [
     "snapshot",
 ]
 
+__version__: str
+
 _T = TypeVar("_T")
 _Name = str | bytes | PathLike[str]
 _Resource: TypeAlias = Literal["memory", "pids", "cpu_time", "cpus"]
 _Enforcer: TypeAlias = Literal["cgroup", "rlimit", "watch", "unenforced"]
-_Program: TypeAlias = Template | TemplateCache | None
+_Program: TypeAlias = Template | TemplateCache | Warm | None
 _Options: TypeAlias = Mapping[str, object]
 
 @final

@@ -5,11 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from spawnfd._job import Job, SyncJob
-from spawnfd._options import Program, StartOptions
-from spawnfd._types import Args
+from spawnfd._options import (
+    Actions,
+    Environment,
+    Locals,
+    NoOptions,
+    Program,
+    RunStderr,
+    RunStdout,
+    StartStdin,
+    Warm,
+    hide_unknown,
+)
+from spawnfd._spawnfd import Limiter, Sandbox
+from spawnfd._types import Arg, Args, Cwd, Input, Limits, Spill
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,7 +32,7 @@ class Starting:
 
     __slots__ = ("_coroutine", "_job")
 
-    def __init__(self, program: Program, args: Args, options: StartOptions) -> None:
+    def __init__(self, program: Program, args: Args, options: Locals) -> None:
         self._coroutine = Job._start(program, args, options)
 
     def __await__(self) -> Generator[None, None, Job]:
@@ -39,7 +51,37 @@ class Starting:
         await self._job.__aexit__(kind, error, traceback)
 
 
-def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
+def start(
+    argv: Args,
+    *,
+    cwd: Cwd | None = None,
+    env: Environment | None = None,
+    timeout: float | None = None,
+    idle_timeout: float | None = None,
+    grace: float = 2.0,
+    input: Input | None = None,
+    stdin: StartStdin | None = "null",
+    stdout: RunStdout | None = "capture",
+    stderr: RunStderr | None = "separate",
+    keep: tuple[int, int] = (64_000, 64_000),
+    marker: str | None = "[… {omitted} omitted …]",
+    combined: bool = False,
+    spill: Spill | None = None,
+    output_limit: int | None = None,
+    drain: float = 0.1,
+    tree: Literal["group", "guard", "cgroup", "pidns", "auto"] | None = None,
+    leftovers: Literal["kill", "adopt", "detach"] = "kill",
+    limits: Limits | None = None,
+    limiter: Limiter | None = None,
+    window: int = 1 << 20,
+    hold: bool = False,
+    terminal: tuple[int, int] | None = None,
+    actions: Actions | None = None,
+    arg0: Arg | None = None,
+    sandbox: Sandbox | None = None,
+    warm: Warm | None = None,
+    **unknown: Unpack[NoOptions],
+) -> Starting:
     """Starts a program as a job, to stream its output, write to it and wait for it.
 
         async with sf.start(["npm", "test"], timeout=600) as job:
@@ -80,12 +122,43 @@ def start(argv: Args, **options: Unpack[StartOptions]) -> Starting:
             raise most errors that occur only in the child (in an action, at exec).
         TypeError, ValueError: An argument is invalid; the message names it.
     """
-    return Starting(None, argv, options)
+    return Starting(None, argv, locals())
 
 
-def start_sync(argv: Args, **options: Unpack[StartOptions]) -> SyncJob:
+def start_sync(
+    argv: Args,
+    *,
+    cwd: Cwd | None = None,
+    env: Environment | None = None,
+    timeout: float | None = None,
+    idle_timeout: float | None = None,
+    grace: float = 2.0,
+    input: Input | None = None,
+    stdin: StartStdin | None = "null",
+    stdout: RunStdout | None = "capture",
+    stderr: RunStderr | None = "separate",
+    keep: tuple[int, int] = (64_000, 64_000),
+    marker: str | None = "[… {omitted} omitted …]",
+    combined: bool = False,
+    spill: Spill | None = None,
+    output_limit: int | None = None,
+    drain: float = 0.1,
+    tree: Literal["group", "guard", "cgroup", "pidns", "auto"] | None = None,
+    leftovers: Literal["kill", "adopt", "detach"] = "kill",
+    limits: Limits | None = None,
+    limiter: Limiter | None = None,
+    window: int = 1 << 20,
+    hold: bool = False,
+    terminal: tuple[int, int] | None = None,
+    actions: Actions | None = None,
+    arg0: Arg | None = None,
+    sandbox: Sandbox | None = None,
+    warm: Warm | None = None,
+    **unknown: Unpack[NoOptions],
+) -> SyncJob:
     """The blocking form of start()."""
-    return SyncJob._start(None, argv, options)
+    return SyncJob._start(None, argv, locals())
 
 
 start_sync.__doc__ = start.__doc__
+hide_unknown(start, start_sync)

@@ -6,22 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from spawnfd import _spawnfd
-from spawnfd._child import Child
-from spawnfd._job import SyncJob
-from spawnfd._loop import complete
-from spawnfd._options import ParkOptions, RunOptions, SpawnOptions, StartOptions
-from spawnfd._spawnfd import Result
-from spawnfd._start import Starting
-from spawnfd._types import Arg, Args, Fd, NotPickled
+from spawnfd._methods import StartMethods, TemplateMethods
+from spawnfd._options import ParkOptions
+from spawnfd._types import Arg, Fd
 from spawnfd._warm import Warm, as_warm
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from spawnfd._warm import _Mode
 
 
-class Template(NotPickled):
+class Template(TemplateMethods):
     """A pinned executable: spawns start exactly the recorded file, or raise StaleTemplate.
 
     A template records the file's identity, size, mode, owner and times, and its creator's
@@ -148,45 +142,6 @@ class Template(NotPickled):
         where = "" if self.path in (None, self.name) else f", found as {self.path!r}"
         return f"<spawnfd.Template({self.name!r}{where})>"
 
-    def run(self, args: Args = (), **options: Unpack[RunOptions]) -> Result:
-        """Runs the program to its end, like spawnfd.run(); `args` does not include argv[0].
-
-        Raises:
-            StaleTemplate: The executable differs from the recorded one.
-            SpawnError, TypeError, ValueError: In the same cases as spawnfd.run().
-        """
-        return _spawnfd.run(self._core, args, options)
-
-    async def run_async(self, args: Args = (), **options: Unpack[RunOptions]) -> Result:
-        """The awaitable form of run()."""
-        return await complete(self._core, args, options)
-
-    run_async.__doc__ = run.__doc__
-
-    def start(self, args: Args = (), **options: Unpack[StartOptions]) -> Starting:
-        """Starts the program as a job, like spawnfd.start(); `args` does not include argv[0].
-
-        Raises:
-            StaleTemplate: The executable differs from the recorded one.
-            SpawnError, TypeError, ValueError: In the same cases as spawnfd.start().
-        """
-        return Starting(self._core, args, options)
-
-    def start_sync(self, args: Args = (), **options: Unpack[StartOptions]) -> SyncJob:
-        """The blocking form of start()."""
-        return SyncJob._start(self._core, args, options)
-
-    start_sync.__doc__ = start.__doc__
-
-    def spawn(self, args: Args = (), **options: Unpack[SpawnOptions]) -> Child:
-        """Starts the program, like spawnfd.spawn(); `args` does not include argv[0].
-
-        Raises:
-            StaleTemplate: The executable differs from the recorded one.
-            SpawnError, TypeError, ValueError: In the same cases as spawnfd.spawn().
-        """
-        return Child._spawn(self._core, args, options)
-
 
 class CacheStats(NamedTuple):
     """Counters of a TemplateCache.
@@ -206,7 +161,7 @@ class CacheStats(NamedTuple):
     entries: int
 
 
-class TemplateCache(NotPickled):
+class TemplateCache(StartMethods):
     """A cache that creates templates on demand and renews stale ones.
 
     The least recently used template is evicted first. A start through a cache does not fail as
@@ -269,27 +224,3 @@ class TemplateCache(NotPickled):
 
     def __repr__(self) -> str:
         return f"<spawnfd.TemplateCache {self.stats()}>"
-
-    def run(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
-        """Runs a program like spawnfd.run(), with a template of this cache."""
-        return _spawnfd.run(self._core, argv, options)
-
-    async def run_async(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
-        """The awaitable form of run()."""
-        return await complete(self._core, argv, options)
-
-    run_async.__doc__ = run.__doc__
-
-    def start(self, argv: Args, **options: Unpack[StartOptions]) -> Starting:
-        """Starts a job like spawnfd.start(), with a template of this cache."""
-        return Starting(self._core, argv, options)
-
-    def start_sync(self, argv: Args, **options: Unpack[StartOptions]) -> SyncJob:
-        """The blocking form of start()."""
-        return SyncJob._start(self._core, argv, options)
-
-    start_sync.__doc__ = start.__doc__
-
-    def spawn(self, argv: Args, **options: Unpack[SpawnOptions]) -> Child:
-        """Starts a program like spawnfd.spawn(), with a template of this cache."""
-        return Child._spawn(self._core, argv, options)

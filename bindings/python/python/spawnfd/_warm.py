@@ -7,18 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spawnfd import _spawnfd
-from spawnfd._child import Child, spawn
-from spawnfd._job import SyncJob
-from spawnfd._options import Environment, RunOptions, SpawnOptions, StartOptions, Wraps
-from spawnfd._run import run, run_async
-from spawnfd._spawnfd import Result, Sandbox
-from spawnfd._start import Starting, start, start_sync
-from spawnfd._types import Arg, Args, Fd, NotPickled
+from spawnfd._methods import StartMethods
+from spawnfd._options import Environment, Wraps
+from spawnfd._spawnfd import Sandbox
+from spawnfd._types import Arg, Fd
 
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
-
-    from typing_extensions import Unpack
 
     _Mode: TypeAlias = Literal["reserve", "fork"]
 
@@ -49,7 +44,7 @@ class WarmStats(NamedTuple):
     cannot: Mapping[str, str]
 
 
-class Warm(NotPickled):
+class Warm(StartMethods):
     """Keeps programs warm: processes parked before main(), or after an interpreter's start-up.
 
         with sf.Warm() as warm:
@@ -187,31 +182,6 @@ class Warm(NotPickled):
             TypeError, ValueError: `timeout` is not a valid number of seconds.
         """
         return self._core.fill(timeout)
-
-    def run(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
-        """Calls spawnfd.run() with `warm=self`."""
-        options["warm"] = self
-        return run(argv, **options)
-
-    async def run_async(self, argv: Args, **options: Unpack[RunOptions]) -> Result:
-        """Calls spawnfd.run_async() with `warm=self`."""
-        options["warm"] = self
-        return await run_async(argv, **options)
-
-    def start(self, argv: Args, **options: Unpack[StartOptions]) -> Starting:
-        """Calls spawnfd.start() with `warm=self`."""
-        options["warm"] = self
-        return start(argv, **options)
-
-    def start_sync(self, argv: Args, **options: Unpack[StartOptions]) -> SyncJob:
-        """Calls spawnfd.start_sync() with `warm=self`."""
-        options["warm"] = self
-        return start_sync(argv, **options)
-
-    def spawn(self, argv: Args, **options: Unpack[SpawnOptions]) -> Child:
-        """Calls spawnfd.spawn() with `warm=self`."""
-        options["warm"] = self
-        return spawn(argv, **options)
 
     def stats(self) -> WarmStats:
         """Returns the counters of this process and the current state."""
