@@ -73,7 +73,7 @@ pub struct Record {
     closed: bool,
     /// The time of the latest output, or of the start.
     latest: Instant,
-    /// Called after each output, and at the end.
+    /// The waker that the run calls after each output, and at the end.
     pub(super) waker: Option<Waker>,
     /// The number of threads that wait for output.
     pub(super) waiting: usize,
@@ -111,7 +111,7 @@ impl Chunk {
 }
 
 impl Record {
-    /// An empty record. Creates no file yet.
+    /// Creates an empty record, and no file yet.
     pub fn new(keep: &Keep) -> Record {
         Record {
             seen: 0,
