@@ -110,7 +110,8 @@ pub fn print_to(stream: Stream, bytes: &[u8]) -> Result<bool, Failure> {
     written.map_err(|e| Failure::new(format!("{name}: {}", reason(&e))))
 }
 
-/// Writes all bytes. If the descriptor is nonblocking, polls until it is writable.
+/// Writes all bytes. If the descriptor is nonblocking, polls until it is writable. Returns `false`
+/// if the reader has closed the pipe.
 ///
 /// This function does not use std's streams, because those report success for a closed descriptor.
 fn write(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<bool> {
