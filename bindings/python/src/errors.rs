@@ -21,7 +21,7 @@ pub struct Failure<'a> {
     pub call: &'a str,
     /// One sentence that says what happened. If it is empty, the text of strerror(3) is used.
     pub message: Cow<'a, str>,
-    /// Replaces the text of strerror(3).
+    /// The text that replaces the text of strerror(3).
     pub reason: Option<&'a str>,
 }
 

@@ -118,7 +118,7 @@ impl<'py> Options<'py> {
             run.input = Some(bytes(input, "input")?.into());
         }
         if let Some(terminal) = &self.terminal {
-            // os.terminal_size has columns first.
+            // The first item of os.terminal_size is the number of columns.
             static TERMINAL_SIZE: PythonClass = PythonClass::of("os", "terminal_size");
             let (mut rows, mut columns) = pair(terminal, "terminal", "a tuple of two int: rows and columns")?;
             if terminal.is_instance(&TERMINAL_SIZE.get(terminal.py())?)? {
@@ -141,7 +141,7 @@ impl<'py> Options<'py> {
 
 /// Returns the error for an unknown option. For an option of subprocess the message names the equivalent.
 fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
-    // `hold` is no field: the Python part passes it separately.
+    // `hold` is not a field of Options, because the Python part passes it separately.
     let has = |kind| name == "hold" && kind == CallKind::Start || Options::default().field(name, kind).is_some();
     let instead = match (name, kind) {
         ("shell", _) => "; for a shell command line pass spawnfd.sh(command) as argv",
