@@ -297,7 +297,7 @@ class CheckKind(enum.IntEnum):
 
 @dataclass
 class Check:
-    """The identity of a file has the units of struct statx."""
+    """A condition, and the identity of the file that it requires, in the units of struct statx."""
 
     FORMAT: ClassVar[str] = "=IIIIIIIIIIQQqq"
     SIZE: ClassVar[int] = 72

@@ -201,7 +201,7 @@ enum spawnfd_check_kind {
 	SPAWNFD_CHECK_COUNT
 };
 
-/* The identity of a file has the units of struct statx. */
+/* A condition, and the identity of the file that it requires, in the units of struct statx. */
 struct spawnfd_check {
 	uint32_t kind; /* enum spawnfd_check_kind */
 	uint32_t path; /* an offset into the strings */

@@ -286,7 +286,7 @@ pub enum CheckKind {
 /// The number of values of [`CheckKind`].
 pub const CHECK_COUNT: usize = 3;
 
-/// The identity of a file has the units of struct statx.
+/// A condition, and the identity of the file that it requires, in the units of struct statx.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Check {

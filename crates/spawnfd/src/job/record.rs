@@ -12,9 +12,9 @@ use crate::waker::Waker;
 
 /// One of a program's two output streams.
 ///
-/// A job that merges the streams gives its program one pipe or one terminal for both, and all output is
-/// [`Stream::Stdout`]. Only in this case is the order in which the program wrote known. With two pipes, the library
-/// knows only the order in which the bytes arrived.
+/// A job that merges the streams gives its program one pipe or one terminal for both, and all
+/// output is [`Stream::Stdout`]. Only in this case does the library know the order in which the
+/// program wrote. With two pipes, it knows only the order in which the bytes arrived.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stream {
     /// Standard output.
