@@ -16,7 +16,7 @@ fn main() {
     let mut rustc = Command::new(variable("RUSTC"));
     rustc.args(["src/helper.rs", "--crate-name=spawnfd_guard", "--crate-type=bin", "--edition=2024"]);
     rustc.arg("--target").arg(variable("TARGET")).arg("-o").arg(&program);
-    // Optimize for size: every host runs a guard, which mostly sleeps.
+    // Optimize for size, because every host runs a guard, and a guard mostly sleeps.
     for option in ["panic=abort", "opt-level=z", "lto=fat", "codegen-units=1", "strip=symbols", "debuginfo=0"] {
         rustc.arg("-C").arg(option);
     }

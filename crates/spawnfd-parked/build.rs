@@ -11,7 +11,7 @@ fn main() {
         println!("cargo::rerun-if-changed={folder}");
     }
     object("spawnfd-parked.so", &["common", "python", "node"]);
-    // This object replaces some functions of libc, so only Node.js gets it.
+    // The object with node-threads replaces some functions of libc, so only Node.js gets it.
     object("spawnfd-parked-threads.so", &["common", "python", "node", "node-threads"]);
     zygote();
 }
@@ -19,7 +19,8 @@ fn main() {
 fn object(name: &str, folders: &[&str]) {
     let mut command = compiler(cc::Build::new().pic(true));
     command.arg("-shared");
-    // Fewer mappings: a forked child spends some microseconds on each, at fork and at exit.
+    // These flags give the object fewer mappings. A forked child spends some microseconds on each
+    // mapping, at fork and at exit.
     command.args(["-Wl,-z,relro,-z,now,-z,noexecstack,-z,noseparate-code"]);
     // Run this object's constructors first, so that it sees the lookups of the libraries' constructors.
     command.arg("-Wl,-z,initfirst");

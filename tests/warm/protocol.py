@@ -62,7 +62,7 @@ class Mode(enum.IntEnum):
 
     # The process itself becomes the program.
     RESERVE = 114
-    # The same, started by a sandbox program.
+    # As reserve, but a sandbox program starts the process.
     SANDBOX = 115
     # Children of the process become programs.
     FORK = 102
@@ -124,7 +124,7 @@ class Request:
     SIZE: ClassVar[int] = 64
 
     version: int = 0
-    # Number of the request; see Page.
+    # The request's number; see Page.
     serial: int = 0
     # Number of steps.
     steps: int = 0
@@ -136,17 +136,17 @@ class Request:
     argc: int = 0
     # Number of environment variables.
     envc: int = 0
-    # Bytes of argv.
+    # Size of argv, in bytes.
     argv_length: int = 0
-    # Bytes of environ.
+    # Size of environ, in bytes.
     env_length: int = 0
-    # Bytes of all strings.
+    # Size of all strings, in bytes.
     strings: int = 0
     # No step names this descriptor number or a higher one.
     above: int = 0
     # FLAG_*.
     flags: int = 0
-    # Source to execute, or NO_SOURCE.
+    # The source to execute, or NO_SOURCE.
     program: int = 0
     # Path of the program to execute: an offset into the strings.
     path: int = 0
@@ -182,8 +182,8 @@ class ForkSource(enum.IntEnum):
 
 class Op(enum.IntEnum):
     """
-    The operation of one step. `a` and `b` as noted; a source is an index of the message's
-    descriptors; `text` is an offset into the strings.
+    The operation of one step. Each comment tells which fields of Step the operation uses. A
+    source is an index of the message's descriptors; `text` is an offset into the strings.
     """
 
     # a: source, b: number.
@@ -215,13 +215,16 @@ class Op(enum.IntEnum):
 
 
 class Argument(enum.IntEnum):
-    """The kind of one argument of a system call, in two bits of `b`; the first has the lowest."""
+    """
+    The kind of one argument of a system call, in two bits of `b`. The lowest bits are for the
+    first argument.
+    """
 
     # The number itself.
     NUMBER = 0
     # The descriptor of this source.
     SOURCE = 1
-    # The address of the strings at this offset.
+    # The address of the string at this offset.
     TEXT = 2
     # The last argument only: the address of `z`; `w` follows.
     DATA = 3
@@ -294,7 +297,7 @@ class CheckKind(enum.IntEnum):
 
 @dataclass
 class Check:
-    """The identity of a file has the units of struct statx."""
+    """A condition, and the identity of the file that it requires, in the units of struct statx."""
 
     FORMAT: ClassVar[str] = "=IIIIIIIIIIQQqq"
     SIZE: ClassVar[int] = 72
@@ -330,23 +333,23 @@ PAGE_SIZE = 4096
 class Claim(enum.IntEnum):
     """The state of a request."""
 
-    # owner: the request is sent.
+    # The owner has sent the request.
     OFFERED = 0
-    # owner: carry the request out.
+    # The owner confirms the request.
     GO = 1
-    # owner: forget the request.
+    # The owner withdraws the request.
     WITHDRAWN = 2
-    # Parked process: it carries the request out.
+    # The parked process carries the request out.
     TAKEN = 3
-    # Parked process: it has become the program.
+    # The parked process has become the program.
     BECAME = 4
-    # Parked process: a step failed, and the process exits.
+    # A step failed, and the parked process exits.
     FAILED = 5
-    # Parked process: the request is invalid; it did nothing.
+    # The request is invalid; the parked process did nothing.
     REFUSED = 6
 
 
-# The claim word is the serial number of the request times this, plus the state.
+# The factor of the claim word: serial number of the request * CLAIM_STATES + state.
 CLAIM_STATES = 8
 # The maximum number of steps in the page.
 MAX_FIRST = 24

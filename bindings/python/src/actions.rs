@@ -77,7 +77,7 @@ impl<'py> ActionFields<'_, 'py> {
         Ok(set)
     }
 
-    /// A resource limit: None and RLIM_INFINITY (-1) are unlimited.
+    /// Returns a resource limit. None and RLIM_INFINITY (-1) mean unlimited.
     fn limit(&self, field: &'static str) -> PyResult<Option<u64>> {
         match self.optional(field)? {
             Some(value) if value.extract::<i64>().is_ok_and(|value| value == -1) => Ok(None),

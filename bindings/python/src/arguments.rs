@@ -154,7 +154,8 @@ pub fn descriptor_number(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResu
     } else if let Ok(method) = value.getattr(intern!(value.py(), "fileno")) {
         let given = method.call0().map_err(|error| {
             let refused = error.is_instance_of::<PyValueError>(value.py());
-            // A closed file, or a file in memory such as io.StringIO.
+            // fileno() raises ValueError for a closed file, and for a file in memory such as
+            // io.StringIO.
             if refused { wrong_value(name, format_args!("fileno() raised {error}")) } else { error }
         })?;
         integer::<i32>(&given, &format_args!("{name}.fileno()"))?

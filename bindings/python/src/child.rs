@@ -25,9 +25,9 @@ use crate::stdio::CallKind;
 pub struct Child {
     pid: u32,
     pidfd: i32,
-    /// Locked only for single system calls, never while waiting.
+    /// The core's handle. Threads lock it only for single system calls, never while they wait.
     child: Mutex<spawnfd::Child>,
-    /// Set when the program is reaped.
+    /// The exit code or negated signal number, set when this object reaps the program.
     returncode: OnceLock<i32>,
 }
 

@@ -21,7 +21,7 @@ pub struct Failure<'a> {
     pub call: &'a str,
     /// One sentence that says what happened. If it is empty, the text of strerror(3) is used.
     pub message: Cow<'a, str>,
-    /// Replaces the text of strerror(3).
+    /// The text that replaces the text of strerror(3).
     pub reason: Option<&'a str>,
 }
 
@@ -112,7 +112,7 @@ fn advice(stage: Stage, file: &OsStr) -> Option<String> {
     home_advice(file).or_else(|| has_space.then(|| "each argument must be an item of argv".to_owned()))
 }
 
-/// What to write in place of a path that a shell would expand, such as "~/bin/x".
+/// Returns advice for a path that a shell would expand, such as "~/bin/x".
 pub fn home_advice(path: &OsStr) -> Option<String> {
     path.as_bytes().starts_with(b"~").then(|| format!("no shell expands \"~\"; pass os.path.expanduser({path:?})"))
 }

@@ -148,7 +148,8 @@ impl Job {
         watched: bool,
         permit: Option<&Bound<'_, PermitRequest>>,
     ) -> PyResult<Job> {
-        // This function owns the permit from here on, so an error returns it to the limiter at once.
+        // Take the permit out of the request first, so that an error returns it to the limiter at
+        // once.
         let permit = permit.and_then(|request| request.get().take());
         let options = Options::new(options, CallKind::Start)?;
         let watched = watched || options.hold.as_ref().map_or(Ok(false), |hold| hold.is_truthy())?;
@@ -226,7 +227,7 @@ impl Job {
 
     fn read(&self, py: Python<'_>, since: &Bound<'_, PyAny>) -> PyResult<Chunk> {
         let since = integer(since, &"since")?;
-        // Without the GIL: the call may wait for a spill to a slow disk.
+        // Release the GIL, because the call may wait for a spill to a slow disk.
         Ok(Chunk(py.detach(|| self.job().read(since))))
     }
 

@@ -130,7 +130,7 @@ impl<'py> Options<'py> {
             run.input = Some(bytes(input, "input")?.into());
         }
         if let Some(terminal) = &self.terminal {
-            // os.terminal_size has columns first.
+            // The first item of os.terminal_size is the number of columns.
             static TERMINAL_SIZE: PythonClass = PythonClass::of("os", "terminal_size");
             let (mut rows, mut columns) = pair(terminal, "terminal", "a tuple of two int: rows and columns")?;
             if terminal.is_instance(&TERMINAL_SIZE.get(terminal.py())?)? {

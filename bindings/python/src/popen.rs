@@ -269,7 +269,7 @@ impl PopenSpawn {
     }
 
     fn run(&mut self) -> StartOutcome {
-        // Check before the core opens a descriptor that could get one of these numbers.
+        // Check the sources before the core opens a descriptor that could get one of their numbers.
         if self.reused_number || !self.sources.iter().all(|&fd| is_open(fd)) {
             return StartOutcome::Failed(Errno::EBADF, "");
         }
@@ -417,7 +417,7 @@ fn open_directly(path: &Path) -> rustix::io::Result<OwnedFd> {
 
 /// Whether a directory's path may lead to another directory in a child.
 fn may_resolve_differently(path: &Path) -> bool {
-    // If openat2 is refused, the answer is yes for any symbolic link.
+    // If the kernel or a filter refuses openat2, return true for any symbolic link.
     open_directly(path).is_err() && path.ancestors().any(|part| part.read_link().is_ok())
 }
 

@@ -24,7 +24,7 @@ use crate::reported::ReportedArguments;
 pub struct RunResult {
     output: Arc<Output>,
     reported: ReportedArguments,
-    /// Created at the first access.
+    /// The Python objects for the captured output, which the first access creates.
     stdout: OnceLock<Py<PyBytes>>,
     stderr: OnceLock<Py<PyBytes>>,
 }
@@ -393,7 +393,7 @@ impl RunResult {
             (Some(code), _) => parts.push(format!("code={code}")),
             (None, Some(signal)) => parts.push(format!("signal={signal}")),
             (None, None) if self.output.status_lost => parts.push("status_lost".to_owned()),
-            // Neither code nor signal: the program could not be killed.
+            // A program without code and signal could not be killed.
             (None, None) => parts.extend(self.output.leftovers.first().map(|program| program.fate.name().to_owned())),
         }
         parts.push(format!("stop={} tree={} wall={:.4} s", self.stop(), self.tree(), self.wall()));

@@ -87,7 +87,7 @@ pub fn begin(
     permit: Option<&Bound<'_, PermitRequest>>,
     repeated: bool,
 ) -> PyResult<ActiveRun> {
-    // This function owns the permit from here on, so an error returns it to the limiter at once.
+    // Take the permit out of the request first, so that an error returns it to the limiter at once.
     let permit = permit.and_then(|request| request.get().take());
     let options = Options::new(options, CallKind::Run)?;
     let (mut request, run) = prepare(program, args, options, CallKind::Run, repeated)?;

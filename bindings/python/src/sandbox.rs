@@ -51,7 +51,7 @@ impl Sandbox {
             return Err(wrong_value(&"argv", "must not be empty; its first item names the command"));
         };
         check_program(py, program, "argv[0]")?;
-        // Without the GIL: the search for the program may access slow disks.
+        // Release the GIL, because the search for the program may access slow disks.
         let created = py.detach(|| spawnfd::Sandbox::new(&argv));
         let mut core = created.map_err(|error| errors::exception(py, &error, Some(program)))?;
         let mut numbers = Vec::new();

@@ -108,7 +108,7 @@ impl Warm {
             depth: integer(depth, &"depth")?,
             mode: mode.map(self::mode).transpose()?,
             args: os_strings(args, "args")?,
-            // This reads the environment, so it needs the GIL.
+            // Call `environment` with the GIL, because it may read this process's environment.
             env: Some(environment(env)?),
             kind: None,
             preload: os_strings(preimport, "preimport")?,

@@ -59,7 +59,7 @@ pub enum Op<'a> {
     // Keeps the permitted capabilities across a change of user ids.
     KeepCapabilities,
     NoNewPrivs,
-    // Gives up setgroups in the child's user namespace.
+    // Disables setgroups in the child's user namespace.
     DenySetgroups,
     // Maps users into the child's user namespace, in the format of /proc/PID/uid_map.
     UserMap { map: Data<'a, CStr> },
@@ -95,9 +95,9 @@ impl CapabilitySets {
 /// A system call that performs an action by itself. The call writes to no memory.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemCall<'a> {
-    /// `__NR_*`.
+    /// The number of the call (`__NR_*`).
     pub number: u32,
-    /// Its first three arguments; the others are 0.
+    /// The first three arguments of the call; the others are 0.
     pub args: [Arg<'a>; 3],
 }
 
@@ -106,7 +106,8 @@ pub struct SystemCall<'a> {
 pub enum Arg<'a> {
     /// A number.
     Number(usize),
-    /// A descriptor of the caller; the argument is its number in the child.
+    /// A descriptor of the caller. The child passes the number that the descriptor has in the
+    /// child.
     Source(usize),
     /// The address of a string.
     Text(&'a CStr),
@@ -119,19 +120,19 @@ pub enum Arg<'a> {
 /// Which parked processes can perform an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parked {
-    /// All parked processes.
+    /// All parked processes can perform the action.
     Any,
-    /// Only parked processes that exec a program afterwards. Other parked processes have already read the affected
-    /// state, when they started.
+    /// Only parked processes that exec a program afterwards can perform the action. Other parked
+    /// processes have already read the affected state, when they started.
     BeforeExec(&'static str),
-    /// No parked process.
+    /// No parked process can perform the action.
     Never(&'static str),
 }
 
 const PRIO_PROCESS: usize = 0;
 
 impl Op<'_> {
-    /// The system call that performs the action, unless it takes several.
+    /// Returns the system call that performs the action. `None` if the action takes several calls.
     #[inline]
     pub fn call(&self) -> Option<SystemCall<'_>> {
         use Arg::{Ints, Number, Source, Text, Words};
@@ -243,7 +244,8 @@ impl Op<'_> {
     /// Which parked processes can perform the action.
     pub fn parked(&self) -> Parked {
         match self {
-            // If the parked process fails later, a cold start repeats the action, and then the file exists.
+            // If a later action of the parked process fails, a cold start repeats this action. Then
+            // the file exists, and O_EXCL fails.
             Op::Open { how, .. } if how.flags & u64::from(abi::O_EXCL) != 0 => Parked::BeforeExec("O_EXCL"),
             Op::Limit { resource: abi::RLIMIT_STACK | abi::RLIMIT_AS | abi::RLIMIT_DATA, .. } => {
                 Parked::BeforeExec("memory limits")
@@ -278,7 +280,8 @@ impl Op<'_> {
             Op::Setpgid { group } => valid(*group >= 0),
             Op::Limit { resource, limit: [soft, hard] } => valid(*resource < 16 && soft <= hard),
             Op::Nice { nice } => valid((-20..=19).contains(nice)),
-            // SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3, IDLE 5.
+            // The policies are SCHED_OTHER 0, FIFO 1, RR 2, BATCH 3 and IDLE 5. Only FIFO and RR
+            // have a priority.
             Op::Scheduler { policy: 1 | 2, priority } => valid((1..=99).contains(priority)),
             Op::Scheduler { policy, priority } => valid(matches!(policy, 0 | 3 | 5) && *priority == 0),
             Op::Affinity { mask } => valid(mask.iter().any(|&word| word != 0)),
@@ -361,7 +364,7 @@ impl SystemCall<'_> {
     }
 }
 
-/// Performs an action in the child. `callers`: the numbers that the sources have in the caller.
+/// Performs an action in the child. `callers`: the descriptor numbers of the sources in the caller.
 pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Result<(), Errno> {
     if let Some(call) = op.call() {
         return call.make(sources);
@@ -397,9 +400,10 @@ pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Resu
     }
 }
 
-/// Places a descriptor at or above RLIMIT_NOFILE: the caller lowered the limit while the number was open.
+/// Places a descriptor at a number at or above RLIMIT_NOFILE. This happens if the caller has
+/// lowered the limit while the number was open.
 ///
-/// A forked child would inherit that number, so this child raises the soft limit for the dup3.
+/// A forked child would inherit that number. So this child raises its soft limit for the dup3.
 #[cold]
 fn place_beyond_limit(fd: RawFd, to: RawFd) -> Result<(), Errno> {
     let limit = call::limit(abi::RLIMIT_NOFILE)?;
@@ -446,7 +450,8 @@ fn take_foreground(terminal: RawFd) -> Result<(), Errno> {
 }
 
 pub(crate) fn limit_capabilities(sets: &CapabilitySets) -> Result<(), Errno> {
-    // A change of user ids has emptied the effective set, and the calls below need CAP_SETPCAP.
+    // The calls below need CAP_SETPCAP in the effective set. An earlier change of user ids may have
+    // emptied this set.
     let [_, permitted, inheritable] = call::capabilities()?;
     call::set_capabilities(permitted, permitted, inheritable)?;
     for capability in 0..64 {

@@ -25,7 +25,7 @@ pub struct Announcement {
 
 // SAFETY: the word is only used as an atomic, and the keeper is Send and Sync.
 unsafe impl Send for Announcement {}
-// SAFETY: as above.
+// SAFETY: threads share the word only as an atomic, and the keeper is Sync.
 unsafe impl Sync for Announcement {}
 
 impl fmt::Debug for Announcement {
@@ -50,11 +50,12 @@ impl Announcement {
         Announcement { word: NonNull::from(word(&keeper)), _keeper: keeper, ticket, parent }
     }
 
-    /// Writes the pid of a process that already runs, on its behalf.
+    /// Writes the pid of a process that already runs, in place of that process.
     ///
-    /// `false`: the word no longer contains the ticket. The parent has already written the pid or released the slot.
+    /// Returns false if the word no longer contains the ticket. Then the parent has already written
+    /// the pid or released the slot.
     pub fn make_for(&self, pid: i32) -> bool {
-        // SAFETY: the keeper, which `self` owns a reference to, keeps the word allocated.
+        // SAFETY: `self` owns a reference to the keeper, which keeps the word allocated.
         let word = unsafe { self.word.as_ref() };
         word.compare_exchange(self.ticket, pid as u64, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -64,8 +65,8 @@ impl Announcement {
     /// # Errors
     /// ESRCH: the parent has died.
     pub(crate) fn make(&self) -> Result<(), Errno> {
-        // 0: this process is in a new pid namespace. The guard knows it by another pid, and its parent's pid is not
-        // visible.
+        // A parent pid of 0 means that this process is in a new pid namespace. The guard knows it
+        // by another pid, and the parent's pid is not visible here.
         if call::getppid()? == 0 {
             return Ok(());
         }

@@ -14,12 +14,13 @@ use crate::plan::{Check, Handlers, Identity, Plan, Program, Table, is_candidate}
 use crate::report::{EXEC, EXEC_RENEWED, Failure, Stage};
 use crate::table;
 
-/// The child's input, and the words it reports in.
+/// The child's input, and the words in which the child reports.
 pub(crate) struct Start<'a, 'p> {
     pub plan: &'a Plan<'p>,
     pub table: Table,
     pub report: &'a AtomicU64,
-    /// Unless these are `Cleared`, the child starts with all signals blocked.
+    /// The handlers that the child may have. Unless these are `Cleared`, it starts with all signals
+    /// blocked.
     pub handlers: Handlers,
     /// The child stores the set of signals that had a handler here.
     pub caught: &'a AtomicU64,
@@ -32,7 +33,7 @@ pub(crate) struct Start<'a, 'p> {
 /// # Safety
 /// `start` points to a [`Start`] that does not change until the child has exec'd or exited.
 pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller keeps this function's contract.
     let start = unsafe { &*start.cast::<Start<'_, '_>>() };
     let failure = match prepare(start) {
         Ok((sources, path)) => Failure { stage: Stage::Exec, errno: exec(start.plan, &sources, path) },
@@ -63,7 +64,7 @@ pub(crate) struct Shared {
 /// `shared` points to a [`Shared`] that stays allocated until the child has exec'd or exited. Meanwhile other threads
 /// only read it.
 pub(crate) unsafe extern "C" fn enter_detached(shared: *const ()) -> ! {
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller keeps this function's contract.
     let shared = unsafe { &*shared.cast::<Shared>() };
     let Shared { plan, table, handlers, mask, report, caught, .. } = shared;
     let start = Start { plan, table: *table, report, handlers: *handlers, caught, mask: *mask };
@@ -99,11 +100,11 @@ pub(crate) const PROBED: u64 = u64::MAX - 1;
 /// # Safety
 /// `probe` points to a [`Probe`] that does not change until the child has exited.
 pub(crate) unsafe extern "C" fn enter_probe(probe: *const ()) -> ! {
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller keeps this function's contract.
     let probe = unsafe { &*probe.cast::<Probe<'_>>() };
-    // Avoid a core dump of a killed child: the kill is expected. In the parent's memory the child sets RLIMIT_CORE to 1
-    // instead. With that limit the kernel writes no file (too small) and starts no pipe helper (fs/coredump.c,
-    // coredump_pipe).
+    // Avoid a core dump if the filter kills this child, because the kill is expected. In the
+    // parent's memory the child sets RLIMIT_CORE to 1 instead. With that limit the kernel writes no
+    // file (too small) and starts no pipe helper (fs/coredump.c, coredump_pipe).
     let _ = match probe.own_memory {
         true => call::leave_no_core(),
         false => call::limit(abi::RLIMIT_CORE)
@@ -130,7 +131,7 @@ impl<T> At<T> for Result<T, Errno> {
     }
 }
 
-/// Does everything before exec. Returns the sources, and the path to execute.
+/// Does all work before exec. Returns the sources, and the path to execute.
 #[inline]
 fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
     let plan = start.plan;
@@ -167,10 +168,12 @@ fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
     Ok((sources, path))
 }
 
-/// Requests `signal` for the end of the creating thread, and sends it now if the parent has already ended.
+/// Makes the kernel send `signal` to this child when the creating thread ends. Sends it now if the
+/// parent has already ended.
 fn die_with_parent(signal: u32, parent: i32) -> Result<(), Errno> {
     call::prctl(prctl::PR_SET_PDEATHSIG, signal as usize, 0)?;
-    // 0: the parent is in another pid namespace, so its pid is not visible here.
+    // A parent pid of 0 means that the parent is in another pid namespace. Its pid is not visible
+    // here.
     let now = call::getppid()?;
     if now != parent && now != 0 {
         call::kill(call::getpid()?, signal)?;
@@ -195,7 +198,8 @@ fn reset_handlers(start: &Start<'_, '_>) -> Result<(), Errno> {
 /// Runs as late as possible before exec, because another thread may install a handler that the child does not know of.
 #[inline]
 fn let_signals_in(start: &Start<'_, '_>) -> Result<(), Errno> {
-    // A signal is pending. Another thread may have installed a handler for it since `caught` was recorded.
+    // If a signal is pending, another thread may have installed a handler for it since the parent
+    // recorded `caught`.
     if let Handlers::Known(caught) = start.handlers
         && call::pending_signals()? != 0
     {
@@ -210,13 +214,15 @@ fn let_signals_in(start: &Start<'_, '_>) -> Result<(), Errno> {
 /// Sets signals to their default disposition.
 fn reset(mut signals: SignalSet) {
     while signals != 0 {
-        // SIGKILL and SIGSTOP refuse; they are default anyway.
+        // The kernel refuses this for SIGKILL and SIGSTOP, which always have their default
+        // disposition.
         let _ = call::make_default(signals.trailing_zeros() + 1);
         signals &= signals - 1;
     }
 }
 
-/// Sets those signals to default that have a handler, and returns them. A signal that is ignored by now stays ignored.
+/// Resets those signals that have a handler to their default disposition, and returns them. A
+/// signal that is ignored by now stays ignored.
 fn reset_caught(mut signals: SignalSet) -> Result<SignalSet, Errno> {
     let mut found = 0;
     while signals != 0 {
@@ -230,9 +236,10 @@ fn reset_caught(mut signals: SignalSet) -> Result<SignalSet, Errno> {
     Ok(found)
 }
 
-/// Sets every signal to default that has a handler, and records them together with those reset `before`.
+/// Resets every signal that has a handler to its default disposition. Records these signals
+/// together with those of `before`, which the child has reset already.
 ///
-/// Out of line because this slow path makes a system call for each signal.
+/// This function is out of line, because its slow path makes a system call for each signal.
 #[cold]
 fn reset_all(before: SignalSet, caught: &AtomicU64) -> Result<(), Errno> {
     let found = reset_caught(SignalSet::MAX)?;
@@ -240,7 +247,7 @@ fn reset_all(before: SignalSet, caught: &AtomicU64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Checks that everything the template recorded of the program is still true.
+/// Checks that the program's files are still as the template recorded them.
 #[inline]
 fn verify(start: &Start<'_, '_>, sources: &Sources) -> Result<(), Failure> {
     for (place, check) in start.plan.program.pinned.checks.iter().enumerate() {
@@ -285,7 +292,7 @@ fn exec(plan: &Plan<'_>, sources: &Sources, path: &CStr) -> Errno {
     match plan.program.source {
         // SAFETY: an ArgBlock is a NULL-terminated array of C strings.
         None => unsafe { call::execve(path, argv, envp) },
-        // SAFETY: as above.
+        // SAFETY: an ArgBlock is a NULL-terminated array of C strings, here too.
         Some(source) => unsafe { call::execve_descriptor(plan.killed, sources.get(source), argv, envp) },
     }
 }

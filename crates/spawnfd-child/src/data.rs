@@ -5,7 +5,8 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Deref;
 
-/// Data of a plan, borrowed or shared: a caller that may not allocate lends everything.
+/// Data of a plan, borrowed or shared. A caller that may not allocate lets the plan borrow
+/// everything.
 pub enum Data<'a, T: ?Sized> {
     /// The plan borrows the caller's data.
     Borrowed(&'a T),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sources in the child's descriptor table, and closing what the program does not get.
+//! Tracks the sources in the child's descriptor table, and closes all descriptors that the program
+//! does not get.
 
 use spawnfd_sys::call;
 use spawnfd_sys::{Calls, Errno, RawFd, abi};
@@ -9,7 +10,7 @@ use crate::MAX_SOURCES;
 /// The close-on-exec flag of close_range, Linux 5.11.
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
-/// The sources under the numbers they have in the child.
+/// The caller's descriptors that the plan uses (sources), by their numbers in the child.
 pub(crate) struct Sources {
     pub(crate) fds: [RawFd; MAX_SOURCES],
     /// No number above this one is open, or becomes open by a step.
@@ -30,13 +31,15 @@ impl Sources {
     }
 }
 
-/// Closes a range: numbers below the sources at once, the sources and higher numbers at exec.
+/// Closes a range of numbers. The child closes those below the sources now. It closes the sources
+/// and higher numbers at exec.
 pub(crate) fn close_range(sources: &Sources, first: u32, last: u32) -> Result<(), Errno> {
     let (killed, above) = (sources.killed, sources.above as u32);
     if first < above {
         let last = last.min(above - 1);
         if call::close_range(killed, first, last, 0).is_err() {
-            // `above` is small: 256 actions name few numbers, and validation bounds them.
+            // The loop is short: `above` is small, because at most 256 actions name numbers and
+            // validation bounds them.
             for fd in first..=last {
                 let _ = call::close(fd as RawFd);
             }
@@ -45,10 +48,12 @@ pub(crate) fn close_range(sources: &Sources, first: u32, last: u32) -> Result<()
     if last >= above { close_at_exec(killed, first.max(above), last) } else { Ok(()) }
 }
 
-/// Closes everything up to `last` except 0, 1, 2 and `keep` (ascending): `now`, or at exec by close-on-exec.
+/// Closes all descriptors up to `last` except 0, 1, 2 and `keep` (ascending). Closes them now if
+/// `now` is true, or else at exec by close-on-exec.
 ///
-/// Closing now is better. exec wakes the parent first and closes afterwards: if the parent then closes a file that it
-/// wrote and executes it, the file is still open for writing here, and exec fails with ETXTBSY.
+/// Closing now is better, because exec wakes the parent first and closes descriptors afterwards. If
+/// the parent then closes a file that it wrote and executes it, the file is still open for writing
+/// here, and exec fails with ETXTBSY.
 #[inline]
 pub(crate) fn keep_only(killed: Calls, keep: &[RawFd], last: u32, now: bool) -> Result<(), Errno> {
     let close = |first, last| match now && call::close_range(killed, first, last, 0).is_ok() {
@@ -94,7 +99,8 @@ fn mark_listed(first: u32, last: u32) -> Result<(), Errno> {
             break;
         }
         let mut rest = buffer.get(..length).unwrap_or(&[]);
-        // struct linux_dirent64: inode and offset of 8 bytes each, length of 2, type of 1, name.
+        // The fields of struct linux_dirent64: inode and offset of 8 bytes each, length of 2, type
+        // of 1, name.
         while let Some(&[low, high]) = rest.get(16..18) {
             let size = u16::from_le_bytes([low, high]) as usize;
             if let Some(fd) = rest.get(19..size).and_then(number)

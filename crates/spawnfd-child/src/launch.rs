@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parent's half: create the child, and learn whether it exec'd or failed.
+//! The parent's half of a launch: creates the child, and learns whether it exec'd or failed.
 
 use alloc::sync::Arc;
 use core::mem::ManuallyDrop;
@@ -15,7 +15,7 @@ use crate::report::{Outcome, PENDING, is_pending};
 /// Marks a set of caught signals as not read: no real set contains SIGKILL.
 pub(crate) const NOT_READ: SignalSet = u64::MAX;
 
-/// The memory of one launch at a time, reused by later launches.
+/// The memory that one launch uses at a time. Later launches reuse it.
 #[derive(Debug)]
 pub struct ChildMemory {
     pub(crate) stack: Stack,
@@ -44,7 +44,8 @@ pub struct Launched {
     pub caught: Option<SignalSet>,
 }
 
-/// Which handlers the child may have, given the clone call: clone3 clears them, clone keeps them.
+/// Returns which signal handlers the child may have after the clone call: clone3 clears them, clone
+/// keeps them.
 pub(crate) fn settled(options: CloneOptions, handlers: Handlers) -> Handlers {
     match (options.clone3, handlers) {
         (true, _) => Handlers::Cleared,
@@ -53,7 +54,8 @@ pub(crate) fn settled(options: CloneOptions, handlers: Handlers) -> Handlers {
     }
 }
 
-/// Calls `clone`, if `block` with all signals blocked, and passes it the previous mask.
+/// Calls `clone`. If `block` is true, blocks all signals meanwhile, and passes the previous mask to
+/// `clone`.
 pub(crate) fn with_signals_blocked<T>(
     block: bool,
     clone: impl FnOnce(Option<SignalSet>) -> Result<T, Errno>,
@@ -61,7 +63,7 @@ pub(crate) fn with_signals_blocked<T>(
     let blocked = if block { Some(call::set_signal_mask(u64::MAX)?) } else { None };
     let launched = clone(blocked);
     if let Some(mask) = blocked {
-        // Cannot fail: the same call has just succeeded.
+        // This call cannot fail, because the same call has just succeeded.
         let _ = call::set_signal_mask(mask);
     }
     launched
@@ -82,7 +84,8 @@ pub fn launch(
     plan: &Plan<'_>,
     handlers: Handlers,
 ) -> Result<Launched, Errno> {
-    // A child that shares our memory reports on our stack; only other children need the shared page.
+    // A child that shares this memory reports in words on this stack. Only other children need the
+    // shared page.
     let near = [AtomicU64::new(0), AtomicU64::new(0)];
     let [far @ .., _, _] = memory.words.get();
     let [report, caught] = if options.share_memory { &near } else { far };
@@ -170,7 +173,7 @@ pub(crate) fn found(caught: &AtomicU64) -> Option<SignalSet> {
 pub struct Detached(pub(crate) Arc<Shared>);
 
 impl Detached {
-    /// A child with memory of its own, which uses only `words` of the returned value.
+    /// Represents a child with memory of its own, which uses only `words` of the returned value.
     pub(crate) fn with_own_memory(plan: Arc<Plan<'static>>, words: SharedWords) -> Detached {
         let (report, caught, clear_tid) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(0));
         let (table, handlers) = (Table::Copied, Handlers::Unknown);
@@ -240,7 +243,7 @@ impl Drop for SlotInUse {
     }
 }
 
-/// Starts a child that performs `plan`, and does not wait for it.
+/// Starts a child that performs `plan`, and returns without waiting for the child.
 ///
 /// The child shares the caller's memory and receives its descriptors from a socket ([`Table::Passed`]), so the caller
 /// may close its own descriptors as soon as the call returns.
@@ -277,9 +280,11 @@ pub fn detach(
     }
 }
 
-/// Starts a child with memory of its own and a copy of the caller's table, and does not wait for it.
+/// Starts a child with memory of its own and a copy of the caller's table, and returns without
+/// waiting for the child.
 ///
-/// The child uses nothing of the caller, so its actions may block for any time. The cost is a copy of the page tables.
+/// The child uses no memory of the caller, so its actions may block for any time. In return, the
+/// kernel copies the page tables.
 ///
 /// # Errors
 /// No child was created.

@@ -35,8 +35,9 @@ pub use namespace::{Namespace, detach_in_namespace, launch_in_namespace};
 pub use plan::{Check, Handlers, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
 pub use report::{Failure, Outcome, PENDING, Stage};
 
-/// The most descriptors a plan may name as sources.
+/// The maximum number of descriptors that a plan may name as sources.
 ///
-/// One for each of 256 actions, and six more: 0 to 2, the executable, the cgroup of a tree, the working directory.
-/// One message carries up to [`spawnfd_sys::MAX_PASSED`] of them; a plan with more needs `Table::Copied`.
+/// These are one for each of 256 actions, and six more: 0 to 2, the executable, the cgroup of a
+/// tree, the working directory. One message carries up to [`spawnfd_sys::MAX_PASSED`] of them. A
+/// plan with more needs `Table::Copied`.
 pub const MAX_SOURCES: usize = 262;

@@ -28,8 +28,8 @@ pub struct Namespace {
 
 /// Starts a child in the namespace, and returns when the child has become the program or has failed.
 ///
-/// `options.namespaces` are further namespaces for the program. The child has memory of its own and a copy of the
-/// caller's table.
+/// The program also enters new namespaces of the kinds in `options.namespaces`. The child has
+/// memory of its own and a copy of the caller's table.
 ///
 /// # Errors
 /// No child was created.
@@ -74,8 +74,9 @@ fn start(
     report.store(Stage::Namespace.progress(), Ordering::Release);
     caught.store(NOT_READ, Ordering::Release);
     pid.store(0, Ordering::Release);
-    // The intermediate process shares the caller's table, so the child's pidfd appears there. Signals stay blocked so
-    // that none kills the intermediate process between clone and its report.
+    // The intermediate process shares the caller's descriptor table, so the child's pidfd appears
+    // there. Signals stay blocked, so that none kills the intermediate process between clone and
+    // its report.
     let intermediate = CloneOptions { share_memory: false, share_descriptors: true, namespaces: 0, ..options };
     let options =
         CloneOptions { share_memory: false, share_descriptors: false, cgroup: None, clone_parent: true, ..options };
@@ -89,7 +90,7 @@ fn start(
     let outcome = Outcome::of(report.load(Ordering::Acquire));
     let caught = found(caught);
     match pid.load(Ordering::Acquire) as i32 {
-        // The intermediate process was killed.
+        // A signal killed the intermediate process before it stored the child's pid.
         0 if matches!(outcome, Outcome::Program { .. }) => {
             Ok(Launched { child: outer, outcome: Outcome::Killed(Stage::Namespace), caught })
         }
@@ -111,10 +112,10 @@ struct Intermediate<'a, 'p> {
     /// The child's input.
     start: Start<'a, 'p>,
     namespace: Namespace,
-    /// The child has memory of its own, so it can use the same stack.
+    /// The options of the child. It has memory of its own, so it can use the same stack.
     options: CloneOptions,
     stack: &'a Stack,
-    /// `Some`: the intermediate process does not wait for the child's exec.
+    /// If this is `Some`, the intermediate process does not wait for the child's exec.
     clear_tid: Option<&'a AtomicU32>,
     /// The intermediate process stores the child's pid and pidfd here.
     launched: [&'a AtomicU64; 2],
@@ -126,7 +127,7 @@ struct Intermediate<'a, 'p> {
 /// `this` points to an [`Intermediate`] that does not change until both processes have exec'd or exited. The process
 /// has memory of its own.
 unsafe extern "C" fn enter_namespace(this: *const ()) -> ! {
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller keeps this function's contract.
     let (argument, this) = (this, unsafe { &*this.cast::<Intermediate<'_, '_>>() });
     let kinds = if this.namespace.user { abi::CLONE_NEWPID | abi::CLONE_NEWUSER } else { abi::CLONE_NEWPID };
     let launched = call::setns(this.namespace.init, kinds).and_then(|_| {
@@ -148,12 +149,12 @@ unsafe extern "C" fn enter_namespace(this: *const ()) -> ! {
     }
 }
 
-/// Entry point of the child.
+/// Entry point of the child, which the intermediate process has started.
 ///
 /// # Safety
-/// As for [`enter_namespace`].
+/// The requirements of [`enter_namespace`].
 unsafe extern "C" fn enter_inside(this: *const ()) -> ! {
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller keeps this function's contract.
     let this = unsafe { &*this.cast::<Intermediate<'_, '_>>() };
     // A process that enters a user namespace gets all capabilities in it, and root would keep them across exec.
     if this.namespace.user

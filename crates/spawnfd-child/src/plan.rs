@@ -10,7 +10,7 @@ use spawnfd_sys::abi;
 use spawnfd_sys::call::{self, FilterInstruction, SignalSet};
 use spawnfd_sys::{ArgBlock, Calls, Errno, RawFd};
 
-/// Everything that one spawn does in the child. The plan borrows or owns all its data except descriptors.
+/// All work of one spawn in the child. The plan borrows or owns all its data except descriptors.
 #[derive(Debug)]
 pub struct Plan<'a> {
     /// The calls that the calling thread's seccomp filter kills: the child makes none of them.
@@ -25,11 +25,12 @@ pub struct Plan<'a> {
     pub highest: RawFd,
     /// The actions, in order.
     pub steps: Cow<'a, [Step<'a>]>,
-    /// The child's descriptors above 2 that the program inherits, ascending. `None`: all without close-on-exec.
+    /// The child's descriptors above 2 that the program inherits, ascending. `None`: it inherits
+    /// all descriptors without close-on-exec.
     pub keep: Option<Cow<'a, [RawFd]>>,
-    /// Signals that the child sets to default, even if they are ignored.
+    /// Signals that the child sets to their default disposition, even if they are ignored.
     pub default_signals: SignalSet,
-    /// The program's signal mask; the calling thread's if `None`.
+    /// The program's signal mask. `None`: the calling thread's mask.
     pub signal_mask: Option<SignalSet>,
     /// The signal that the child gets when the creating thread ends, and the process of that thread.
     pub parent_death: Option<(u32, i32)>,
@@ -39,7 +40,7 @@ pub struct Plan<'a> {
     pub owners_mapped: bool,
     /// A seccomp filter that the child sets last. It must allow execve, and exit_group in case execve fails.
     pub filter: Option<Data<'a, [FilterInstruction]>>,
-    /// The program's arguments, its name first.
+    /// The program's arguments; the first is its name.
     pub argv: ArgBlock<'a>,
     /// The program's environment.
     pub envp: Data<'a, ArgBlock<'a>>,
@@ -58,9 +59,9 @@ impl Plan<'_> {
 pub struct Program<'a> {
     /// The recorded executable.
     pub pinned: Data<'a, Pinned<'a>>,
-    /// Execute this source by execveat instead of the path.
+    /// If this is `Some`, the child executes this source by execveat instead of the path.
     pub source: Option<usize>,
-    /// If a check fails, search again and execute the file that the search finds.
+    /// If a check fails, the child searches again and executes the file that the search finds.
     pub renew: bool,
 }
 
@@ -69,9 +70,10 @@ pub struct Program<'a> {
 pub struct Pinned<'a> {
     /// The file to execute; empty if the executable is known only by descriptor.
     pub path: Cow<'a, CStr>,
-    /// The checks; each must pass.
+    /// The checks, which must all pass.
     pub checks: Cow<'a, [Check<'a>]>,
-    /// The candidate paths of a PATH search, in order; the first match wins. Only the path if there was no search.
+    /// The candidate paths of a PATH search, in order; the first match wins. Without a search, only
+    /// the path itself.
     pub places: Cow<'a, [Cow<'a, CStr>]>,
 }
 
@@ -104,7 +106,7 @@ pub enum Table {
     ///
     /// The cost does not depend on the number of the caller's descriptors.
     Passed {
-        /// The receiving end.
+        /// The receiving end of the socket pair.
         socket: RawFd,
         /// Device and inode that the number must refer to.
         identity: (u64, u64),
@@ -127,7 +129,7 @@ pub enum Table {
     /// descriptors. Requires a caller with one thread: otherwise another thread could close a file that this child
     /// still holds open.
     Trimmed {
-        /// One above the highest source.
+        /// The highest number of a source, plus one.
         above: RawFd,
     },
     /// `CopyTable`: the kernel copies the caller's whole table. The sources keep their numbers.
@@ -137,7 +139,7 @@ pub enum Table {
 /// The signal handlers that a new child may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handlers {
-    /// None: clone3 has cleared them (CLONE_CLEAR_SIGHAND).
+    /// The child has no handlers, because clone3 has cleared them (CLONE_CLEAR_SIGHAND).
     Cleared,
     /// These signals have a handler, as an earlier child found shortly before.
     Known(SignalSet),
@@ -174,7 +176,7 @@ impl Identity {
     /// Identifies the file that `path` names below `dir`, following symbolic links. An empty path means `dir` itself.
     ///
     /// # Errors
-    /// As stat(2).
+    /// The errors of stat(2).
     pub fn of(killed: Calls, dir: RawFd, path: &CStr) -> Result<Identity, Errno> {
         let stat = match call::statx(killed, dir, path) {
             Err(Errno::ENOSYS | Errno::EPERM) => return call::stat(dir, path).map(|stat| Identity::of_stat(&stat)),
@@ -192,11 +194,12 @@ impl Identity {
         })
     }
 
-    /// Fallback for a filter or a sandbox kernel that refuses statx.
+    /// Converts the result of newfstatat, the fallback if a filter or a sandbox kernel refuses
+    /// statx.
     #[cold]
     fn of_stat(stat: &abi::stat) -> Identity {
         Identity {
-            // Inverse of new_encode_dev in include/linux/kdev_t.h.
+            // This is the inverse of new_encode_dev in include/linux/kdev_t.h.
             device: ((stat.st_dev >> 8 & 0xfff) as u32, (stat.st_dev & 0xff | stat.st_dev >> 12 & 0xfff00) as u32),
             inode: stat.st_ino,
             size: stat.st_size as u64,
@@ -213,7 +216,7 @@ impl Identity {
         Identity { owner: other.owner, group: other.group, ..self }
     }
 
-    /// Whether it is a regular file.
+    /// Whether the file is a regular file.
     pub fn is_regular(&self) -> bool {
         u32::from(self.mode) & abi::S_IFMT == abi::S_IFREG
     }

@@ -6,21 +6,23 @@ use spawnfd_sys::Errno;
 /// The stage in which a child failed or was killed before exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    /// Setting up the descriptor table and the sources in it.
+    /// The child sets up its descriptor table and the sources in it.
     Descriptors,
-    /// The step with this index.
+    /// The child performs the step with this index.
     Action(u16),
-    /// After the steps: closing descriptors that the program does not inherit, or setting close-on-exec on them.
+    /// After the steps, the child closes descriptors that the program does not inherit, or sets
+    /// close-on-exec on them.
     Closing,
-    /// Entering the pid namespace, or creating the child in it.
+    /// The intermediate process enters the pid namespace, or creates the child in it.
     Namespace,
-    /// Resetting signals.
+    /// The child resets signals.
     Signals,
-    /// The check with this index. ESTALE: the check failed. Another errno: the child could not make the check.
+    /// The child makes the check with this index. ESTALE: the check failed. Another errno: the
+    /// child could not make the check.
     Check(u16),
-    /// The seccomp filter.
+    /// The child installs the seccomp filter.
     Filter,
-    /// execve itself.
+    /// The child calls execve.
     Exec,
 }
 
@@ -29,15 +31,16 @@ pub enum Stage {
 pub struct Failure {
     /// The failed stage.
     pub stage: Stage,
-    /// The reason.
+    /// The errno of the call that failed.
     pub errno: Errno,
 }
 
 /// The bit that is set until the child calls exec. The other bits contain the stage, or are 0.
 pub const PENDING: u64 = 1 << 63;
-/// The value of the word from the call of exec on.
+/// The value of the report word once the child has called exec.
 pub(crate) const EXEC: u64 = 0;
-/// The value of the word from the call of exec on, if a new search found another file than the recorded one.
+/// The value of the report word once the child has called exec, if a new search found another file
+/// than the recorded one.
 pub(crate) const EXEC_RENEWED: u64 = 1;
 
 /// The outcome of a child that has left its parent's memory.
@@ -72,7 +75,7 @@ pub(crate) fn is_pending(word: u64) -> bool {
 }
 
 impl Stage {
-    /// The word of a child that is about to begin this stage.
+    /// The value of the report word of a child that is about to begin this stage.
     pub(crate) fn progress(self) -> u64 {
         PENDING | self.pack()
     }

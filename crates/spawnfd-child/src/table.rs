@@ -70,7 +70,8 @@ pub(crate) fn own_table(table: Table, plan: &Plan<'_>) -> Result<Sources, Errno>
     Ok(sources)
 }
 
-/// Closes everything in a copied table except 0 to 2 and `fds`, so that a blocking step does not keep files open.
+/// Closes all descriptors of a copied table except 0 to 2 and `fds`, so that a blocking step does
+/// not keep files open.
 ///
 /// Without close_range these descriptors stay open until exec.
 #[cold]
@@ -89,14 +90,15 @@ fn close_all_but(killed: Calls, fds: &[RawFd]) {
     }
 }
 
-/// Records that the sources keep the caller's numbers.
+/// Records that the sources have the same numbers in the child as in the caller.
 fn copy(sources: &[RawFd], fds: &mut [RawFd]) {
     fds.iter_mut().zip(sources).for_each(|(fd, &source)| *fd = source);
 }
 
 /// Checks that a number still refers to the recorded file.
 ///
-/// The child checks after it has its own table: from then on no other thread can replace the file.
+/// The child checks after it has got its own table. From then on no other thread can replace the
+/// file.
 fn check_identity(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
     if call::identify(fd) == Ok(identity) { Ok(()) } else { Err(Errno::ENOTSOCK) }
 }

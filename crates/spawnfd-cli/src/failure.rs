@@ -10,13 +10,13 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::event::{PollFd, PollFlags, poll};
 use spawnfd::{Errno, Error, Stage, Stream};
 
-/// The command itself failed, or the program's exit status is unknown.
+/// The exit code if the command itself failed, or if the program's exit status is unknown.
 pub const FAILED: u8 = 125;
-/// The program exists, but cannot be executed.
+/// The exit code if the program exists, but cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
-/// The program does not exist.
+/// The exit code if the program does not exist.
 pub const NOT_FOUND: u8 = 127;
-/// The timeout expired, and this command ended the program.
+/// The exit code if the timeout expired, and this command ended the program.
 pub const TIMEOUT: u8 = 124;
 
 /// The reason why the command fails, and its exit code.
@@ -58,7 +58,7 @@ impl Failure {
         Failure { code, message, flag, source: Some(error) }
     }
 
-    /// Creates a failure that concerns the program, under the name that the user gave.
+    /// Creates a failure that concerns the program. The message has the name that the user gave.
     pub fn program(name: &OsStr, error: Error) -> Failure {
         let mut failure = Failure::spawn(error, None);
         let has_space = name.as_bytes().contains(&b' ');
@@ -91,7 +91,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Prints on standard output. A closed pipe is no failure: the reader has read enough.
+/// Prints on standard output. A closed pipe is no failure, because the reader wants no more output.
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     print_to(Stream::Stdout, bytes).map(drop)
 }
@@ -110,9 +110,10 @@ pub fn print_to(stream: Stream, bytes: &[u8]) -> Result<bool, Failure> {
     written.map_err(|e| Failure::new(format!("{name}: {}", reason(&e))))
 }
 
-/// Writes all bytes; polls if the descriptor is nonblocking. Returns `false` if the reader has closed the pipe.
+/// Writes all bytes. If the descriptor is nonblocking, polls until it is writable. Returns `false`
+/// if the reader has closed the pipe.
 ///
-/// It does not use std's streams, because those report success for a closed descriptor.
+/// This function does not use std's streams, because those report success for a closed descriptor.
 fn write(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<bool> {
     while !bytes.is_empty() {
         match rustix::io::write(stream, bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups of flags whose order on the command line matters. Clap collects the values of each flag separately, so this
-//! module restores the order by their indices.
+//! Groups of flags whose order on the command line matters. Clap collects the values of each flag
+//! separately, so this module restores the order from clap's indices.
 
 use std::any::Any;
 use std::ffi::{OsStr, OsString};
@@ -29,7 +29,7 @@ pub enum Value<T> {
 #[derive(Clone, Debug)]
 pub struct Given<T> {
     pub meaning: T,
-    /// As the user wrote it, for messages.
+    /// The flag as the user wrote it, for error messages.
     pub text: String,
 }
 

@@ -45,7 +45,8 @@ pub fn session(pid: i32) -> Option<i32> {
     Some(unsafe { libc::getsid(pid) }).filter(|session| *session >= 0)
 }
 
-/// Whether SIGPIPE was ignored when this process began. Rust's runtime ignores SIGPIPE before main().
+/// Whether SIGPIPE was ignored when this process began. Rust's runtime changes this: it ignores
+/// SIGPIPE before main().
 pub fn sigpipe_was_ignored_at_start() -> bool {
     SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed)
 }
@@ -89,7 +90,7 @@ pub fn make_default(signal: i32) {
 }
 
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
-/// Bit n: descriptor n was closed.
+/// Bit n is set if descriptor n was closed when this process began.
 static CLOSED_STREAMS: AtomicU8 = AtomicU8::new(0);
 
 /// Records the state that Rust's runtime is about to change.
@@ -102,7 +103,7 @@ extern "C" fn record_initial_state() {
 }
 
 /// Makes libc call the function before Rust's runtime starts.
-// SAFETY: the section holds function pointers, and this function does not need the runtime.
+// SAFETY: the section contains pointers to functions, and this function does not need the runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_RUNTIME: extern "C" fn() = record_initial_state;
@@ -112,7 +113,7 @@ static BEFORE_RUNTIME: extern "C" fn() = record_initial_state;
 /// The byte is 1 if the kernel generated the signal, as for Ctrl-C at the terminal, and 0 if a process sent it.
 ///
 /// # Errors
-/// As sigaction(2).
+/// The errors of sigaction(2).
 pub fn on_signal(signal: i32, socket: UnixStream) -> io::Result<()> {
     let handler = move |info: &libc::siginfo_t| {
         let _ = send(&socket, &[u8::from(info.si_code == libc::SI_KERNEL)], SendFlags::DONTWAIT);
@@ -124,7 +125,7 @@ pub fn on_signal(signal: i32, socket: UnixStream) -> io::Result<()> {
 /// Returns the kernel's release and the machine's architecture.
 pub fn system() -> io::Result<[String; 2]> {
     let mut names = MaybeUninit::<libc::utsname>::zeroed();
-    // SAFETY: the call fills in NUL-terminated strings; a zeroed utsname is valid.
+    // SAFETY: the call fills in NUL-terminated strings, and a zeroed utsname is valid.
     unsafe {
         if libc::uname(names.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -173,7 +174,7 @@ pub fn probe(probe: Probe) -> io::Result<i64> {
     let mut request = [0u64; 11];
     request[0] = 0x2_0000_0000;
     request[10] = i32::MAX as u64;
-    // SECCOMP_RET_ERRNO
+    // The action SECCOMP_RET_ERRNO, about which seccomp(2) is asked.
     let action: u32 = 0x0005_0000;
     // SAFETY: each call has invalid or empty arguments, so it changes nothing. Pointers are null, or valid until the
     // call returns. An old kernel may fork for CloneIntoCgroup, which is handled below.
@@ -187,12 +188,12 @@ pub fn probe(probe: Probe) -> io::Result<i64> {
             }
             Probe::WipeOnFork => libc::syscall(libc::SYS_madvise, 0usize, 0usize, libc::MADV_WIPEONFORK),
             Probe::Landlock => libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, 1u32),
-            // SECCOMP_GET_ACTION_AVAIL
+            // The operation is SECCOMP_GET_ACTION_AVAIL.
             Probe::Seccomp => libc::syscall(libc::SYS_seccomp, 2u32, 0u32, &raw const action),
             Probe::IoUring => libc::syscall(libc::SYS_io_uring_setup, 0u32, 0usize),
         }
     };
-    // The errno that shows the feature: the call exists, and rejects its arguments.
+    // The errno with which a kernel that has the call rejects the probe's arguments.
     let expected = match probe {
         Probe::Clone3 => libc::EINVAL,
         Probe::CloneIntoCgroup => libc::EBADF,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Aligned columns of text, and readable durations and sizes.
+//! Formats tables of text, durations and sizes for readers.
 
 use std::time::Duration;
 

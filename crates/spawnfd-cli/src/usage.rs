@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors in the command line: one line each, or JSON if `run` has --json.
+//! Reports errors in the command line: one line each, or JSON if `run` has --json.
 
 use clap::{Arg, CommandFactory};
 

@@ -12,8 +12,8 @@ use crate::sys::{self, Errno, Fd};
 
 /// Kills all processes in a cgroup and in its descendant cgroups.
 ///
-/// Writes `cgroup.kill` (Linux 5.14), which no process escapes by forking. On older kernels the function freezes the
-/// cgroup, kills each member, and thaws the cgroup.
+/// Writes `cgroup.kill` (Linux 5.14). No process escapes this by forking. On older kernels the
+/// function freezes the cgroup, kills each member, and thaws the cgroup.
 pub fn kill(dir: i32) {
     if write(dir, c"cgroup.kill", b"1").is_err() {
         kill_frozen(dir);
@@ -48,7 +48,7 @@ pub fn signal(dir: i32, signal: i32) -> Vec<i32> {
     reached
 }
 
-/// The pids of the processes in a cgroup and in its descendant cgroups.
+/// Returns the pids of the processes in a cgroup and in its descendant cgroups.
 ///
 /// Leaves out processes that have no pid in the caller's pid namespace.
 pub fn members(dir: i32) -> Vec<i32> {
@@ -178,7 +178,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    /// Kills as on Linux before 5.14, without `cgroup.kill`.
+    /// Tests the fallback for Linux before 5.14, which has no `cgroup.kill`.
     #[test]
     fn kills_by_freezing_and_removes_nested_cgroups() {
         let Some(path) = new_group() else {

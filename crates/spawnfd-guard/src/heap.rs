@@ -71,13 +71,13 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// memcpy(3).
+/// The function memcpy(3) of libc.
 ///
 /// # Safety
 /// The requirements of memcpy(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: by this function's contract. This is assembly, because the compiler would turn a loop into a call of
+    // SAFETY: the caller keeps this function's contract. This is assembly, because the compiler would turn a loop into a call of
     // memcpy.
     unsafe {
         asm!("rep movsb", inout("rcx") length => _, inout("rdi") to => _, inout("rsi") from => _,
@@ -86,17 +86,18 @@ pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, length: usize) -> 
     to
 }
 
-/// memmove(3).
+/// The function memmove(3) of libc.
 ///
 /// # Safety
 /// The requirements of memmove(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, length: usize) -> *mut u8 {
     if (to as usize).wrapping_sub(from as usize) >= length {
-        // SAFETY: copying upward never reads what it has written.
+        // SAFETY: copying upward never reads a byte that it has written, because `to` is not within
+        // the source.
         return unsafe { memcpy(to, from, length) };
     }
-    // SAFETY: by this function's contract. Copies downward from the last byte, and restores the direction flag.
+    // SAFETY: the caller keeps this function's contract. Copies downward from the last byte, and restores the direction flag.
     unsafe {
         asm!("std", "rep movsb", "cld", inout("rcx") length => _, inout("rdi") to.wrapping_add(length).wrapping_sub(1) => _,
             inout("rsi") from.wrapping_add(length).wrapping_sub(1) => _, options(nostack));
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, length: usize) ->
     to
 }
 
-/// memset(3).
+/// The function memset(3) of libc.
 ///
 /// # Safety
 /// The requirements of memset(3) in C.
@@ -118,14 +119,14 @@ pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, length: usize) -> *mut u
     to
 }
 
-/// memcmp(3).
+/// The function memcmp(3) of libc.
 ///
 /// # Safety
 /// The requirements of memcmp(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, length: usize) -> i32 {
     for at in 0..length {
-        // SAFETY: by this function's contract. The reads are volatile, because the compiler would otherwise turn the
+        // SAFETY: the caller keeps this function's contract. The reads are volatile, because the compiler would otherwise turn the
         // loop into a call of memcmp.
         let (a, b) = unsafe { (one.wrapping_add(at).read_volatile(), other.wrapping_add(at).read_volatile()) };
         if a != b {
@@ -135,7 +136,7 @@ pub unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, length: usize)
     0
 }
 
-/// bcmp(3): like memcmp(3), but only whether the result is zero is significant.
+/// The function bcmp(3) of libc. Unlike memcmp(3), its result only tells whether the bytes differ.
 ///
 /// # Safety
 /// The requirements of bcmp(3) in C.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program `spawnfd-guard`: compiled by `build.rs` from this crate's modules, without libc and std.
+//! The program `spawnfd-guard`. `build.rs` compiles it from this crate's modules, without libc and
+//! std.
 //!
 //! The owner starts the helper with all signals blocked, in a session of its own, in `/`, and with three descriptors:
 //! 0 is a pidfd of the owner, 1 is the table, 2 is a pipe. The helper writes one byte to the pipe when it is ready.
 //! Only descriptor 0 stays open.
 //!
-//! With an argument the helper is the first process of a tree's pid namespace (`init.rs`). Then descriptor 1 is an
-//! eventfd, and stays open.
+//! If the owner passes an argument, the helper is the first process of a tree's pid namespace
+//! (`init.rs`). Then descriptor 1 is an eventfd, and stays open.
 #![no_std]
 #![no_main]
 #![allow(dead_code)]
@@ -38,7 +39,7 @@ global_asm!(".globl _start", "_start:", "xor ebp, ebp", "mov rdi, rsp", "and rsp
 /// `arguments` points to argc, as in the initial stack that the kernel sets up.
 unsafe extern "C" fn main(arguments: *const usize) -> ! {
     sys::set_undumpable();
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller keeps this function's contract.
     if unsafe { *arguments } > 1 {
         sys::set_name(c"spawnfd-init");
         sys::autoreap_children();
@@ -47,8 +48,8 @@ unsafe extern "C" fn main(arguments: *const usize) -> ! {
         sys::exit(0)
     }
     sys::set_name(c"spawnfd-guard");
-    // Parent 0 means that the owner is in another pid namespace. The owner's pids mean other processes here, so this
-    // helper cannot find its trees.
+    // A parent pid of 0 means that the owner is in another pid namespace. There the owner's pids
+    // mean other processes than here, so this helper cannot find the owner's trees.
     if sys::getppid() == 0 {
         sys::exit(2);
     }

@@ -26,32 +26,33 @@ const SIGSTOP: i32 = 19;
 /// The tree signals members one by one, each through a pidfd whose start time it has compared, and never by pid.
 #[derive(Debug)]
 pub struct Members {
-    /// The start time is 0 until a search reads it from /proc. A search can read the start time until the root is
-    /// reaped.
+    /// The process that the tree started with. Its start time is 0 until a search reads it from
+    /// /proc, which is possible until the root is reaped.
     root: Process,
     /// The session in which the root started. It does not belong to the tree.
     start_session: i32,
     /// The last time at which the root certainly had its pid.
     root_seen: u64,
-    /// The other members as of the last search, including zombies, which keep their pids.
+    /// The other members that the last search knew, including zombies, which keep their pids.
     known: Vec<Process>,
     /// The root's pidfd. It shows whether the root has been reaped, and whether the root's process group still has
     /// members.
     pidfd: Option<sys::Fd>,
-    /// The last search could not read /proc: no descriptor was free, or there is no /proc.
+    /// True if the last search could not read /proc, because no descriptor was free or there is no
+    /// /proc.
     proc_unreadable: bool,
 }
 
 impl Members {
-    /// A tree of one process, `root`. If `pidfd` is given, the root's start time may be 0. `start_session` is the
-    /// session in which the root started.
+    /// Creates a tree of one process, `root`. If `pidfd` is given, the root's start time may be 0.
+    /// `start_session` is the session in which the root started.
     pub fn new(root: Process, start_session: i32, pidfd: Option<sys::Fd>) -> Members {
         let mut tree = Members { root, start_session, root_seen: 0, known: Vec::new(), pidfd, proc_unreadable: false };
         tree.update_root_seen();
         tree
     }
 
-    /// Whether the root has its pid: it runs, or is not reaped yet.
+    /// Whether the root still has its pid: it runs, or is not reaped yet.
     fn root_has_pid(&self) -> bool {
         self.pidfd.as_ref().is_some_and(sys::has_pid)
     }
@@ -74,7 +75,7 @@ impl Members {
         self.root_seen = self.root_seen.max(at);
     }
 
-    /// The root.
+    /// The process that the tree started with.
     pub fn root(&self) -> Process {
         self.root
     }
@@ -86,8 +87,9 @@ impl Members {
         }
     }
 
-    /// The known members that the owner must report to the guard. The guard cannot find these members by the root's
-    /// session and `root_seen`, because they are in another session, or started later.
+    /// Returns the known members that the owner must report to the guard. The guard cannot find
+    /// these members by the root's session and `root_seen`. They are in another session, or started
+    /// after that time.
     pub fn members_to_report<'a>(&'a self, list: &'a [Stat]) -> impl Iterator<Item = Process> + 'a {
         let stats = self.known.iter().filter_map(|&known| find(list, known));
         stats
@@ -97,7 +99,7 @@ impl Members {
 
     /// Whether members other than the root may still exist. Does not search /proc.
     ///
-    /// `true` when in doubt, and until the root is reaped.
+    /// Returns true in case of doubt, and until the root is reaped.
     pub fn may_have_others(&self) -> bool {
         let is_there = |known: &Process| {
             Stat::read(known.pid).map_or_else(|| sys::getsid(known.pid).is_ok(), |now| now.process == *known)
@@ -121,7 +123,7 @@ impl Members {
 
     /// Finds the members in `list` (all candidates, sorted by pid) and remembers them. Returns the running members.
     fn find_in(&mut self, list: &[Stat]) -> Vec<Stat> {
-        // The root still has its pid, so it also had the pid when the list was read.
+        // The root still has its pid now, so it also had the pid when the caller read the list.
         if self.root_has_pid()
             && let Ok(index) = list.binary_search_by_key(&self.root.pid, |stat| stat.process.pid)
             && let Some(stat) = list.get(index)
@@ -175,8 +177,8 @@ impl Members {
         members().filter(Stat::is_alive).collect()
     }
 
-    /// Pidfds of the ended members that the kernel has made children of the calling process, so that the caller can
-    /// reap them.
+    /// Returns pidfds of the ended members that the kernel has made children of the calling
+    /// process, so that the caller can reap them.
     ///
     /// The kernel makes orphans children of pid 1 or of a subreaper. If the host is such a process, none of its other
     /// code reaps the orphans. The result leaves out members in the session in which the root started: such a process
@@ -224,8 +226,8 @@ impl Members {
         }
     }
 
-    /// Without /proc, sends a signal to the root's process group instead of the members. Returns whether the group
-    /// had members.
+    /// If there is no /proc, sends a signal to the root's process group instead of the members.
+    /// Returns whether the group had members.
     fn signal_group_without_proc(&self, signal: i32) -> bool {
         let Some(pidfd) = self.pidfd.as_ref().filter(|_| Stat::read(sys::getpid()).is_none()) else { return false };
         sys::getpgid(0) != Ok(self.root.pid) && sys::signal_group(pidfd, signal).is_ok()
@@ -239,7 +241,8 @@ pub(crate) fn needs_continue(signal: i32) -> bool {
     !(SIGCONT..=22).contains(&signal)
 }
 
-/// The processes that can be members of these trees, sorted by pid. `None` if /proc cannot be read.
+/// Returns the processes that can be members of these trees, sorted by pid. `None` if /proc cannot
+/// be read.
 ///
 /// Reads the session of every process. Reads /proc/PID/stat only of known members, of processes that share a session
 /// or group with one, and of descendants. Reading it for all processes would cost eight times as much.
@@ -311,7 +314,8 @@ pub fn kill_trees(trees: &mut [Members], milliseconds: u64) -> bool {
     }
 }
 
-/// The processes that the library has sent SIGSTOP, sorted; and whether the kernel accepted each signal.
+/// The processes to which the library has sent SIGSTOP, sorted; and whether the kernel accepted
+/// each signal.
 #[derive(Default)]
 struct StoppedMembers(Vec<(Process, bool)>);
 
@@ -339,7 +343,7 @@ impl StoppedMembers {
 mod tests {
     use super::*;
 
-    /// A process with this pid, start time, parent, group and session.
+    /// Returns the /proc entry of a process with this pid, start time, parent, group and session.
     fn stat(pid: i32, start: u64, parent: i32, group: i32, session: i32) -> Stat {
         let line = alloc::format!("{pid} (x) S {parent} {group} {session} 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 {start} 0");
         Stat::parse(line.as_bytes()).expect("a line")
@@ -355,7 +359,8 @@ mod tests {
     fn a_search_of_candidates_finds_the_same_as_a_search_of_all_processes() {
         extern crate std;
         use std::os::unix::process::CommandExt;
-        // Six processes: one in its own group, one in its own session, and descendants.
+        // The script makes six processes: one in its own group, one in its own session, and
+        // descendants.
         let script = "set -m; sleep 1000 & setsid sh -c 'sleep 1000 & wait' & sh -c 'sleep 1000 & wait' & wait";
         let mut sh = std::process::Command::new("sh");
         let mut sh = sh.args(["-c", script]).process_group(0).spawn().expect("starts");

@@ -16,7 +16,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A namespace, by the pid and pidfd of its first process.
+    /// Represents a namespace by the pid and pidfd of its first process.
     pub fn new(pid: i32, pidfd: Fd) -> Namespace {
         Namespace { init: (pid, pidfd), program: None }
     }
@@ -26,7 +26,7 @@ impl Namespace {
         self.program = Some((pid, pidfd));
     }
 
-    /// The first process's pidfd.
+    /// The pidfd of the namespace's first process.
     pub fn init(&self) -> &Fd {
         &self.init.1
     }
@@ -41,8 +41,8 @@ impl Namespace {
         self.program.as_ref().filter(|(_, pidfd)| !sys::wait_for_end(pidfd.number(), 0)).map(|(pid, _)| *pid)
     }
 
-    /// The running processes in the namespace except the first process and the program. `None` if /proc cannot be
-    /// read.
+    /// Returns the running processes in the namespace except the first process and the program.
+    /// `None` if /proc cannot be read.
     ///
     /// These processes all descend from the first process or the program, because the kernel makes orphans children
     /// of the first process.
@@ -69,7 +69,7 @@ impl Namespace {
         Some(list.into_iter().filter(|stat| others.contains(&stat.process.pid) && stat.is_alive()).collect())
     }
 
-    /// The running processes in the namespace except the first process.
+    /// Returns the running processes in the namespace except the first process.
     pub fn all(&self) -> Vec<Stat> {
         let program = self.running_program().and_then(Stat::read);
         self.others().unwrap_or_default().into_iter().chain(program).collect()

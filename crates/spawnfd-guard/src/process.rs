@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One process, from its entry in /proc.
+//! Reads the entry of one process in /proc, and distinguishes the process from others with its pid.
 
 use alloc::vec::Vec;
 use core::ffi::CStr;
@@ -71,7 +71,8 @@ pub enum KillEffect {
     Refused,
 }
 
-/// Distinguishes a process from a later one with the same pid. Cheaper to read than /proc.
+/// Distinguishes a process from a later one with the same pid. An identity is cheaper to read than
+/// /proc.
 ///
 /// From Linux 6.9 on, this is the inode number of the process's pidfd, which no other process ever has. On older
 /// kernels it is the process's start time.
@@ -81,8 +82,8 @@ pub struct ProcessIdentity(u64);
 impl ProcessIdentity {
     const INODE: u64 = 1 << 63;
 
-    /// The identity of the process behind a pidfd, which has or had this pid. `None` if the process was reaped before
-    /// the library could read the start time.
+    /// Returns the identity of the process behind a pidfd, which has or had this pid. `None` if the
+    /// process was reaped before the library could read its start time.
     pub fn of(pidfd: &sys::Fd, pid: i32) -> Option<ProcessIdentity> {
         sys::pidfd_inode(pidfd)
             .map(|inode| ProcessIdentity(inode | Self::INODE))
@@ -163,8 +164,8 @@ impl Stat {
         Stat::parse(buffer.get(..length)?)
     }
 
-    /// Parses the line. The name may contain parentheses and line breaks, so it ends at the *last* closing
-    /// parenthesis.
+    /// Parses the line of /proc/PID/stat. The name may contain parentheses and line breaks, so it
+    /// ends at the *last* closing parenthesis.
     ///
     /// # References
     /// proc_pid_stat(5).
@@ -176,11 +177,11 @@ impl Stat {
         let state = *fields.next()?.first()?;
         let mut next = |skipped: usize| parse_number(fields.nth(skipped)?);
         let (parent, group, session) = (next(0)? as i32, next(0)? as i32, next(0)? as i32);
-        // Fields 9, 20 and 22; the session is field 6.
+        // The session above is field 6. Flags, threads and start time are the fields 9, 20 and 22.
         let flags = next(2)?;
         let threads = next(10)?;
         let start = next(1)?;
-        // Field 31.
+        // Field 31 is the set of pending signals.
         let pending = next(8).unwrap_or(0);
         let mut stat = Stat {
             process: Process { pid, start },
@@ -198,7 +199,7 @@ impl Stat {
         Some(stat)
     }
 
-    /// The name that ps shows, cut after 16 bytes.
+    /// The name that ps shows, truncated to 16 bytes.
     pub fn name(&self) -> &[u8] {
         self.name.get(..usize::from(self.name_length)).unwrap_or_default()
     }
@@ -210,12 +211,12 @@ impl Stat {
 
     /// Whether the process is exiting, and will soon be a zombie.
     pub fn is_ending(&self) -> bool {
-        /// include/linux/sched.h
+        /// The flag's value in include/linux/sched.h.
         const PF_EXITING: u64 = 0x4;
         self.is_alive() && self.flags & PF_EXITING != 0
     }
 
-    /// Whether SIGKILL is pending for the first thread: the kernel sends SIGKILL to each thread.
+    /// Whether SIGKILL is pending for the first thread. The kernel sends SIGKILL to every thread.
     pub fn is_killed(&self) -> bool {
         const SIGKILL: u64 = 1 << 8;
         self.pending & SIGKILL != 0
@@ -237,7 +238,7 @@ impl Stat {
     }
 }
 
-/// A decimal number; -1 counts as 0.
+/// Parses a decimal number. A negative number counts as 0.
 fn parse_number(text: &[u8]) -> Option<u64> {
     if text.first() == Some(&b'-') {
         return Some(0);
@@ -287,10 +288,10 @@ pub fn is_proc_foreign() -> bool {
     buffer.get(..length).and_then(parse_number) != Some(sys::getpid() as u64)
 }
 
-/// Pid and session of each process that /proc shows. `None` if /proc cannot be read, or belongs to another pid
-/// namespace ([`is_proc_foreign`]).
+/// Returns pid and session of each process that /proc shows. `None` if /proc cannot be read, or
+/// belongs to another pid namespace ([`is_proc_foreign`]).
 ///
-/// Costs about a tenth of [`all_processes`].
+/// This function takes about a tenth of the time of [`all_processes`].
 pub fn sessions() -> Option<Vec<(i32, i32)>> {
     if is_proc_foreign() {
         return None;
@@ -306,7 +307,7 @@ pub fn sessions() -> Option<Vec<(i32, i32)>> {
     Some(found)
 }
 
-/// Whether [`Stat::each_child`] works: CONFIG_PROC_CHILDREN.
+/// Whether [`Stat::each_child`] works, which needs a kernel with CONFIG_PROC_CHILDREN.
 pub fn has_children_file() -> bool {
     !is_proc_foreign() && sys::open(sys::CWD, c"/proc/thread-self/children", sys::READ).is_ok()
 }
@@ -345,7 +346,7 @@ fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()>
     put(&mut path, &mut length, b"/children\0")?;
     let file = sys::open(sys::CWD, CStr::from_bytes_with_nul(path.get(..length)?).ok()?, sys::READ).ok()?;
     let mut buffer = [0; 4096];
-    // The value of the digits read so far: a read may end within a number.
+    // The value of the digits read so far, because a read may end within a number.
     let mut value: Option<i32> = None;
     loop {
         let read = sys::read(&file, &mut buffer).ok()?;
@@ -362,8 +363,8 @@ fn children_of(pid: i32, thread: i32, child: &mut impl FnMut(i32)) -> Option<()>
     }
 }
 
-/// All processes that /proc shows, sorted by pid. `None` if /proc cannot be read, or belongs to another pid namespace
-/// ([`is_proc_foreign`]).
+/// Returns all processes that /proc shows, sorted by pid. `None` if /proc cannot be read, or
+/// belongs to another pid namespace ([`is_proc_foreign`]).
 pub fn all_processes() -> Option<Vec<Stat>> {
     if is_proc_foreign() {
         return None;
@@ -386,7 +387,7 @@ pub fn all_processes() -> Option<Vec<Stat>> {
 
 /// Calls `entry` for each entry of a directory, with its name and whether it is a directory.
 pub(crate) fn each_entry(dir: &sys::Fd, mut entry: impl FnMut(&CStr, bool)) {
-    // struct linux_dirent64: inode 8, offset 8, length 2, type 1, name.
+    // The fields of struct linux_dirent64: inode (8 bytes), offset (8), length (2), type (1), name.
     const NAME: usize = 19;
     const DT_DIR: u8 = 4;
     let mut buffer = [0; 4096];
@@ -461,7 +462,8 @@ mod tests {
         assert!(own.open().is_some());
         let earlier = Process { start: own.start - 1, ..own };
         assert!(earlier.open().is_none());
-        // Signal 0 to the same pid succeeds, so only the start time can cause the refusal.
+        // Signal 0 to the same pid succeeds. So only the different start time can cause the
+        // refusal.
         assert!(own.signal(0) && !earlier.signal(0));
         assert_eq!(Process::unpack(own.pack()), own);
         let last = Process { pid: (1 << 22) - 1, start: (1 << 42) - 1 };

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::syscall::syscall;
 
-/// An error number, positive.
+/// An error number of the kernel, as a positive number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub i32);
 
@@ -60,7 +60,7 @@ mod number {
 /// Makes a system call.
 ///
 /// # Safety
-/// As for [`syscall`].
+/// The requirements of [`syscall`].
 unsafe fn enter(number: u32, args: [usize; 6]) -> Result<usize> {
     // SAFETY: the caller guarantees the arguments.
     let result = unsafe { syscall(number, args) };
@@ -72,12 +72,12 @@ unsafe fn enter(number: u32, args: [usize; 6]) -> Result<usize> {
 pub struct Fd(i32);
 
 impl Fd {
-    /// The number.
+    /// The descriptor's number.
     pub fn number(&self) -> i32 {
         self.0
     }
 
-    /// A copy of a descriptor, close-on-exec.
+    /// Duplicates a descriptor, with close-on-exec.
     pub fn duplicate(number: i32) -> Result<Fd> {
         const F_DUPFD_CLOEXEC: usize = 1030;
         // SAFETY: all arguments are numbers, not addresses.
@@ -161,7 +161,7 @@ fn refuse_if(kills: &AtomicBool) -> Result<()> {
     if kills.load(Ordering::Relaxed) { Err(Errno::EPERM) } else { Ok(()) }
 }
 
-/// Opens a pidfd of the process that has this pid now. Linux 5.3.
+/// Opens a pidfd of the process that has this pid now (Linux 5.3).
 pub fn pidfd_open(pid: i32) -> Result<Fd> {
     refuse_if(&PIDFD_OPEN_KILLS)?;
     // SAFETY: all arguments are numbers, not addresses.
@@ -189,7 +189,8 @@ pub fn has_pid(pidfd: &Fd) -> bool {
 /// share an inode.
 pub fn pidfd_inode(pidfd: &Fd) -> Option<u64> {
     const PID_FS_MAGIC: u64 = 0x5049_4446;
-    // struct statfs: f_type first, 120 bytes; struct stat: st_ino second, 144 bytes.
+    // In struct statfs (120 bytes) f_type comes first; in struct stat (144 bytes) st_ino comes
+    // second.
     let (mut system, mut status) = ([0u64; 15], [0u64; 18]);
     // SAFETY: each buffer has the size of the struct that the kernel stores.
     unsafe { enter(number::FSTATFS, [pidfd.0 as usize, system.as_mut_ptr() as usize, 0, 0, 0, 0]) }.ok()?;
@@ -209,7 +210,7 @@ pub fn group_has_members(pidfd: &Fd) -> Result<bool> {
     refuse_if(&PIDFD_SEND_SIGNAL_KILLS).map_err(|_| Errno::EINVAL)?;
     match signal_group(pidfd, 0) {
         Err(Errno::ESRCH) => Ok(false),
-        // EPERM: the group has a member, which the caller may not signal.
+        // EPERM means that the group has a member, but the caller may not signal it.
         Ok(()) | Err(Errno::EPERM) => Ok(true),
         Err(errno) => Err(errno),
     }
@@ -236,7 +237,7 @@ pub fn wait_for_end(pidfd: i32, milliseconds: u64) -> bool {
     }
     let mut watched = PollFd { fd: pidfd, events: 1, returned: 0 };
     let time = duration(milliseconds);
-    // SAFETY: one pollfd and one timespec, both alive; no signal mask.
+    // SAFETY: the call gets one pollfd and one timespec, which outlive it, and no signal mask.
     let answer = unsafe { enter(number::PPOLL, [&raw mut watched as usize, 1, time.as_ptr() as usize, 0, 8, 0]) };
     matches!(answer, Ok(1)) && watched.returned & 1 != 0
 }
@@ -247,7 +248,7 @@ pub fn wait_for_either(fds: [i32; 2]) -> [bool; 2] {
     // Two structs pollfd, each as two words: the descriptor, then `events` (POLLIN) in the low half and `revents` in
     // the high half.
     let mut watched = fds.map(|fd| [fd, 1]);
-    // SAFETY: two pollfds, alive; no timeout, no signal mask.
+    // SAFETY: the call gets two pollfds, which outlive it. There is no timeout and no signal mask.
     let _ = unsafe { enter(number::PPOLL, [watched.as_mut_ptr() as usize, 2, 0, 0, 8, 0]) };
     watched.map(|[_, events]| events >> 16 & 1 != 0)
 }
@@ -256,7 +257,7 @@ pub fn wait_for_either(fds: [i32; 2]) -> [bool; 2] {
 pub fn autoreap_children() {
     const SIGCHLD: usize = 17;
     const SIG_IGN: usize = 1;
-    // struct sigaction of the kernel: handler, flags, restorer, mask.
+    // The fields of the kernel's struct sigaction: handler, flags, restorer, mask.
     let action = [SIG_IGN, 0, 0, 0];
     // SAFETY: ignoring a signal runs no code.
     let _ = unsafe { enter(number::RT_SIGACTION, [SIGCHLD, action.as_ptr() as usize, 0, 8, 0, 0]) };
@@ -270,12 +271,12 @@ pub fn is_alone() -> bool {
     answer == Err(Errno::ESRCH)
 }
 
-/// A `struct timespec`.
+/// Converts a time to the two words of a `struct timespec`.
 fn duration(milliseconds: u64) -> [i64; 2] {
     [(milliseconds / 1000) as i64, (milliseconds % 1000 * 1_000_000) as i64]
 }
 
-/// Sleeps.
+/// Sleeps for this time.
 pub fn sleep(milliseconds: u64) {
     let time = duration(milliseconds);
     // SAFETY: `time` is a struct timespec. The call ignores NULL for the remaining time.
@@ -382,7 +383,7 @@ impl SharedMemory {
         Ok(SharedMemory { words: address as *mut AtomicU64, length })
     }
 
-    /// The words.
+    /// The shared words.
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: the words are mapped for reading and writing and page-aligned, and the mapping lives as long as
         // `self`. Any bits are a valid AtomicU64.

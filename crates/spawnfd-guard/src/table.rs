@@ -24,10 +24,10 @@ const CLOSED: u64 = u64::MAX;
 /// The number of members that a slot lists individually. A further member replaces the oldest.
 const MAX_MEMBERS: usize = 16;
 
-/// The longest path of a cgroup's directory.
+/// The maximum length of a path of a cgroup's directory, in bytes.
 pub const MAX_PATH: usize = 8 * (SLOT - PATH);
 
-// Indexes of words: first in the table's head, then in a slot.
+// Indexes of words in the table's head. The indexes in a slot follow.
 const COUNT: usize = 0;
 const REGISTRATIONS: usize = 1;
 const REMOVALS: usize = 2;
@@ -76,7 +76,7 @@ impl TreeTable {
     /// Maps a table: a file of [`SIZE`] bytes, initially zeros.
     ///
     /// # Errors
-    /// As mmap(2).
+    /// The errors of mmap(2).
     pub fn map(file: i32) -> sys::Result<TreeTable> {
         Ok(TreeTable { memory: sys::SharedMemory::map(file, WORDS)? })
     }
@@ -157,10 +157,10 @@ impl TreeTable {
         ticket
     }
 
-    /// The word for the pid of a tree's first process.
+    /// The word that contains the pid of a tree's first process.
     ///
-    /// The first process replaces the ticket by its pid before its other actions. If the first process cannot, the
-    /// owner does so in `set_root`.
+    /// Before its other actions, the first process replaces the ticket in this word by its pid. If
+    /// the first process cannot, the owner does so in `set_root`.
     pub fn root(&self, slot: usize) -> &AtomicU64 {
         &self.slot(slot)[ROOT]
     }
@@ -208,7 +208,8 @@ impl TreeTable {
         self.slot(slot)[STATE].store(SlotState::Free as u64, Ordering::Release);
     }
 
-    /// A slot's tree, for the guard after the owner's death; `None` if the tree has no process.
+    /// Returns the tree of a slot, which the guard uses after the owner's death. `None` if the tree
+    /// has no process.
     pub fn tree(&self, slot: usize) -> Option<Members> {
         let words = self.slot(slot);
         let identity = ProcessIdentity::unpack(words[IDENTITY].load(Ordering::Acquire));

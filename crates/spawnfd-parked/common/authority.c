@@ -32,7 +32,7 @@ static size_t read_text(const char *path, char *text, size_t size)
 
 size_t spawnfd_report_authority(char *text, size_t size, struct spawnfd_reply *reply)
 {
-	/* The calling thread becomes the program, so its status counts. */
+	/* Read the calling thread's status, because this thread becomes the program. */
 	size_t status = read_text("/proc/thread-self/status", text, size);
 	size_t label;
 

@@ -53,8 +53,8 @@ size_t spawnfd_receive(const struct spawnfd_connection *connection, char *messag
 				       {connection->owner_pidfd, POLLIN, 0}};
 	ssize_t length;
 
-	/* Other processes may have inherited the owner's end of the socket, so the socket need not
-	 * report the owner's death. The pidfd does. */
+	/* Also poll the owner's pidfd. After the owner's death the socket may stay open, because
+	 * other processes may have inherited the owner's end. */
 	while (poll(descriptors, 2, -1) < 0 || !descriptors[0].revents)
 		if (descriptors[1].revents)
 			_exit(0);
@@ -62,7 +62,7 @@ size_t spawnfd_receive(const struct spawnfd_connection *connection, char *messag
 	if (length <= 0)
 		_exit(0);
 	*count = 0;
-	/* The owner sends one control message at most. Its type is SCM_RIGHTS. */
+	/* The owner sends at most one control message, of type SCM_RIGHTS. */
 	if (received.msg_controllen >= CMSG_LEN(0) && control.head.cmsg_level == SOL_SOCKET &&
 	    control.head.cmsg_type == SCM_RIGHTS) {
 		*count = (control.head.cmsg_len - CMSG_LEN(0)) / sizeof(int);

@@ -13,10 +13,11 @@ struct names {
 	char text[SPAWNFD_DEPENDENCIES_SIZE / 2 - 1];
 };
 static struct names variables, files;
-/* The owner has received the names. Later lookups are the program's own. */
+/* The process has sent the names to the owner. It does not record later lookups, because they are
+ * the program's own. */
 static bool reported;
 
-/* Adds a string; false if it is not new or cannot be added. */
+/* Adds a string. False if the list has the string already, or has no space for it. */
 static bool add(struct names *names, const char *text)
 {
 	size_t length = strlen(text) + 1;
@@ -75,7 +76,7 @@ static void record_mapping(const char *line)
 
 void spawnfd_record_mappings(void)
 {
-	/* Landlock can forbid the access. Then the owner would not notice a changed library. */
+	/* If Landlock forbids the access to /proc, the owner would not notice a changed library. */
 	if (!spawnfd_each_line("/proc/self/maps", record_mapping))
 		spawnfd_cannot_park("/proc cannot be read");
 }

@@ -45,7 +45,7 @@ PUBLIC int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 
 static void (*finalize)(void *);
 
-/* Looked up at load time, because an exiting program may call __cxa_finalize(). */
+/* Looks up the function at load time, because an exiting program may call __cxa_finalize(). */
 __attribute__((constructor)) static void find_finalize(void)
 {
 	finalize = (__typeof__(finalize))dlsym(RTLD_NEXT, "__cxa_finalize");
@@ -66,7 +66,8 @@ PUBLIC void __cxa_finalize(void *dso)
 {
 	if (finalize)
 		finalize(dso);
-	/* The executable has no handle unless it is position-independent, and is never unloaded. */
+	/* `dso` is NULL for an executable that is not position-independent. Nothing unloads an
+	 * executable. */
 	for (size_t i = 0; dso && i < registered; i++)
 		if (handlers[i].dso == dso)
 			handlers[i] = (struct handlers){0};
@@ -74,7 +75,7 @@ PUBLIC void __cxa_finalize(void *dso)
 		registered--;
 }
 
-/* libc's field for the thread id: PR_GET_TID_ADDRESS. */
+/* The address of libc's field for the thread id, from PR_GET_TID_ADDRESS. */
 static int *thread_id;
 static void *robust_list;
 static size_t robust_length;
@@ -105,7 +106,8 @@ int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child)
 #endif
 	error = errno;
 	if (pid == 0)
-		/* The child does not inherit the robust list: set_robust_list(2). */
+		/* A child does not inherit the robust list (set_robust_list(2)), so register it
+		 * again. */
 		syscall(SYS_set_robust_list, robust_list, robust_length);
 	for (size_t i = 0; i < registered; i++) {
 		void (*handler)(void) = pid == 0 ? handlers[i].child : handlers[i].parent;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Shared between the files of common that are not in the zygote. */
+/* Declarations that the files of common share, except the files that the zygote also uses. */
 #ifndef SPAWNFD_INTERNAL_H
 #define SPAWNFD_INTERNAL_H
 
@@ -46,14 +46,15 @@ void spawnfd_record_mappings(void);
 /* Records the file in a line of /proc/self/maps. True if the file is a new dependency. */
 bool spawnfd_record_mapping(const char *line);
 
-/* Bytes that all recorded names can have. */
+/* The maximum size of all recorded names, in bytes. */
 #define SPAWNFD_DEPENDENCIES_SIZE (2 * ((56 << 10) + 1))
 
 /* Writes the recorded variables, an empty string, the recorded files, and an empty string. Later
  * lookups are no longer recorded. Returns the bytes written. */
 size_t spawnfd_write_dependencies(char *text);
 
-/* Whether the executable's dynamic strings contain `name`: true if it imports `name`. */
+/* Whether the executable's dynamic string table contains `name`. It does if the executable imports
+ * the symbol `name`. */
 bool spawnfd_imports(const char *name);
 
 /* Whether the executable has a DT_PREINIT_ARRAY. ld.so calls these functions before the
@@ -79,7 +80,7 @@ void spawnfd_prefault_program(void);
 /* Reads the addresses that PR_SET_MM_MAP must be given; false if this process may not use it. */
 bool spawnfd_read_memory_map(void);
 
-/* Start of the heap. Valid after spawnfd_read_memory_map(). */
+/* The start address of the heap. Call spawnfd_read_memory_map() first. */
 uintptr_t spawnfd_heap_start(void);
 
 /*

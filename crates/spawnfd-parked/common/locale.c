@@ -38,13 +38,13 @@ static void record_candidates(const char *name)
 		closedir(locales);
 }
 
-/* Bytes of the largest file that is copied to memory. */
+/* The size of the largest file that this code copies to memory, in bytes. */
 enum { MAX_COPIED = 16 << 10 };
 
 /*
  * Replaces the mapping of a small file by anonymous memory with the same contents at the same
- * address. A forked child spends more time on each mapping, at fork and at exit, than on the pages
- * in it. Each page of a file is also a page fault in each child. The kernel merges adjacent
+ * address. For each mapping, a forked child spends time at fork and at exit, more than for the
+ * pages in it. Each page of a file is also a page fault in each child. The kernel merges adjacent
  * anonymous mappings, so fewer mappings remain.
  */
 static void copy_small_file(const char *line)

@@ -55,7 +55,7 @@ bool spawnfd_has_preinit(void)
 {
 	struct dynamic dynamic = {0};
 
-	/* Only of the executable: ld.so ignores the DT_PREINIT_ARRAY of libraries. */
+	/* Read only the executable, because ld.so ignores the DT_PREINIT_ARRAY of libraries. */
 	dl_iterate_phdr(read_executable, &dynamic);
 	return dynamic.entry && dynamic.entry->d_un.d_val;
 }
@@ -78,8 +78,9 @@ static int has_relative_path(struct dl_phdr_info *object, size_t size, void *unu
 
 	(void)size;
 	(void)unused;
-	/* The executable has an empty name. The vDSO has a name without a slash. It searches no
-	 * libraries, and its DT_STRTAB is not relocated, so its strings must not be read. */
+	/* Skip the vDSO: its name is not empty, as the executable's is, and has no slash. The vDSO
+	 * searches no libraries, and its DT_STRTAB is not relocated, so its strings must not be
+	 * read. */
 	if (*object->dlpi_name && !strchr(object->dlpi_name, '/'))
 		return 0;
 	for (int i = 0; i < 2; i++) {
@@ -110,7 +111,7 @@ static int record_paths(struct dl_phdr_info *object, size_t size, void *unused)
 
 	(void)size;
 	(void)unused;
-	/* ld.so has loaded the preloaded object itself by its path in /proc/self/fd. */
+	/* Skip this preloaded object itself. ld.so has loaded it by its path in /proc/self/fd. */
 	if (*path != '/' || !strncmp(path, "/proc/", 6))
 		return 0;
 	spawnfd_record_file(path);
@@ -118,7 +119,8 @@ static int record_paths(struct dl_phdr_info *object, size_t size, void *unused)
 		const Dl_serpath *directory = &search_path.list.dls_serpath[i];
 		size_t length = strlen(directory->dls_name);
 
-		/* System directories come last. The owner watches ld.so.cache for them. */
+		/* Skip the system directories, which come last. For these the owner watches
+		 * ld.so.cache. */
 		if (directory->dls_flags & LA_SER_DEFAULT)
 			continue;
 		if (length == (size_t)(name - path) && !strncmp(directory->dls_name, path, length))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Output that start-up code writes to stdout and stderr would be lost, so a program that writes
- * before it parks cannot park. */
+/* Captures the output of start-up code to stdout and stderr. This output would be lost, so a
+ * program that writes before it parks cannot park. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -15,7 +15,7 @@ static int saved[2];
 void spawnfd_capture_output(int file)
 {
 	for (int i = 0; i < 2; i++) {
-		/* The sandbox program may have closed the descriptor. */
+		/* The copy fails if the sandbox program has closed descriptor 1 or 2. */
 		saved[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, file);
 		if (saved[i] > 0 && dup3(file, 1 + i, 0) < 0)
 			_exit(126);

@@ -14,9 +14,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* This process is a fork of a parked process in fork mode. It waits for a program to become. */
+/* True in a forked child of a parked process in fork mode. The child waits for a program to become.
+ */
 static bool is_forked_child;
-/* PR_GET_DUMPABLE before parking. */
+/* The value of PR_GET_DUMPABLE before parking. A program gets this value back. */
 static int dumpable;
 
 /* --- the report to the owner --------------------------------------------------------------------
@@ -65,7 +66,8 @@ static void report(void)
  */
 static _Alignas(16) char message[SPAWNFD_REQUEST_SIZE];
 
-/* The mapping that copy_environment() makes. Unmapped if the owner withdraws the request. */
+/* The mapping that copy_environment() makes. If the owner withdraws the request, this process
+ * unmaps it. */
 static struct {
 	void *address;
 	size_t length;
@@ -133,8 +135,8 @@ static bool become_program(struct request *request, struct program *program)
 		spawnfd_fail(&parking.connection, index, error);
 	spawnfd_set_dispositions(request);
 	if (parking.kind == SPAWNFD_KIND_NODE)
-		/* Node's own descriptors have numbers above 2 and stay open. Node accepts no
-		 * request that keeps others there. */
+		/* Node's own descriptors have numbers above 2 and must stay open. So
+		 * spawnfd_node_accepts() refuses requests that keep other descriptors above 2. */
 		spawnfd_close_all(request->sources, head->sources);
 	else
 		spawnfd_close_others(request, parking.connection.socket);
@@ -197,7 +199,8 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 	dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
 	if (parking.kind == SPAWNFD_KIND_MAIN && !spawnfd_in_fork_mode())
 		spawnfd_prefault_program();
-	/* Before the report: the owner relies on this process not being dumpable. */
+	/* Clear the flag before the report, because the owner relies on this process not being
+	 * dumpable. */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	report();
 	for (;;) {

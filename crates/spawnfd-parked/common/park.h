@@ -9,7 +9,7 @@
 
 #include "protocol.h"
 
-/* A function that ld.so finds before libc's of the same name. */
+/* Marks a function that replaces the libc function of the same name. */
 #define PUBLIC __attribute__((visibility("default")))
 
 /* The program that a request asks for. */
@@ -36,7 +36,8 @@ struct spawnfd_fork_hooks {
  */
 const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks);
 
-/* In fork mode a fork of this process becomes the program, not the process itself. */
+/* Whether this process parks in fork mode: its forked children become programs, not the process
+ * itself. */
 bool spawnfd_in_fork_mode(void);
 
 /*
@@ -51,7 +52,7 @@ void spawnfd_forget_variable(const char *name);
  * `has_origin`: $ORIGIN is an absolute directory, as in ld.so(8). */
 bool spawnfd_has_relative_part(const char *list, bool has_origin);
 
-/* The value of a variable, whose name has `length` bytes, or NULL. */
+/* The value of the variable whose name has `length` bytes. NULL if `environment` lacks it. */
 char *spawnfd_value_in(char **environment, const char *name, size_t length);
 
 /* Removes SPAWNFD_PRELOAD_VARIABLE from the environment. Returns a copy of its value, or NULL. */
@@ -76,7 +77,7 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 /* Notifies the Node adapter that the program calls getenv(name). */
 void spawnfd_node_on_getenv(const char *name);
 
-/* Whether a parked Node.js can become the program of a request. */
+/* Whether this parked Node.js can become the program that a request asks for. */
 struct request;
 bool spawnfd_node_accepts(const struct request *request, const struct program *program);
 
@@ -94,13 +95,14 @@ struct request {
 	int sources[SPAWNFD_MAX_DESCRIPTORS];
 };
 
-/* Bytes for any message, and for pointers to as many strings as it can contain. */
+/* The size of a buffer for any message, and for as many pointers as the message can have strings.
+ */
 #define SPAWNFD_REQUEST_SIZE (SPAWNFD_MAX_MESSAGE * (1 + sizeof(char *)))
 
 /*
  * Validates a message of `length` bytes and sets pointers to its parts. The buffer has `size`
- * bytes. The two arrays of `program` are written there behind the message. False if the message is
- * not a valid request.
+ * bytes. Behind the message in the buffer, the function writes the arrays argv and envp of
+ * `program`. False if the message is not a valid request.
  */
 bool spawnfd_read_request(char *message, size_t length, size_t size, size_t descriptors,
 			  struct request *request, struct program *program);
@@ -122,8 +124,8 @@ void spawnfd_close_all(const int *list, size_t count);
 void spawnfd_close_others(const struct request *request, int except);
 
 /*
- * Whether the system calls work whose results later code ignores. A seccomp filter may refuse them.
- * The caller has blocked all signals.
+ * Whether a seccomp filter permits the system calls whose results later code ignores. The caller
+ * has blocked all signals.
  */
 bool spawnfd_required_calls_work(void);
 
@@ -132,7 +134,8 @@ struct spawnfd_disposition {
 	unsigned long handler, flags, restorer, mask;
 };
 
-/* Makes the system call, because libc's sigaction() refuses two signals that libc reserves. */
+/* Changes the disposition of a signal by a system call, because libc's sigaction() refuses the two
+ * signals that libc reserves. */
 long spawnfd_set_disposition(int number, const struct spawnfd_disposition *now,
 			     struct spawnfd_disposition *old);
 

@@ -12,7 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* linux/mman.h since Linux 5.14. An older kernel refuses them, and the pages stay unpopulated. */
+/* linux/mman.h defines these values since Linux 5.14. An older kernel refuses them, and the pages
+ * stay unpopulated. */
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23

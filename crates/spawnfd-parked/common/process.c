@@ -16,7 +16,7 @@ extern int prctl(int option, ...);
 
 bool spawnfd_each_line(const char *path, void (*each)(const char *line))
 {
-	/* The longest lines contain a path. */
+	/* The buffer must hold the longest line, which contains a path. */
 	char text[2 * PATH_MAX + 1];
 	size_t length = 0;
 	ssize_t more;

@@ -62,7 +62,7 @@ enum spawnfd_kind {
 /* How a parked process is used. */
 enum spawnfd_mode {
 	SPAWNFD_MODE_RESERVE = 'r', /* the process itself becomes the program */
-	SPAWNFD_MODE_SANDBOX = 's', /* the same, started by a sandbox program */
+	SPAWNFD_MODE_SANDBOX = 's', /* as reserve, but a sandbox program starts the process */
 	SPAWNFD_MODE_FORK = 'f',    /* children of the process become programs */
 	/* Only for the zygote. It reports whether ld.so would preload the object into a program
 	 * that is started in its place. */
@@ -104,18 +104,18 @@ struct spawnfd_reply {
  */
 struct spawnfd_request {
 	uint32_t version;
-	uint32_t serial;      /* number of the request; see struct spawnfd_page */
+	uint32_t serial;      /* the request's number; see struct spawnfd_page */
 	uint32_t steps;	      /* number of steps */
 	uint32_t sources;     /* number of descriptors that come with the message */
 	uint32_t keep;	      /* number of descriptors above 2 that stay open */
 	uint32_t argc;	      /* number of arguments */
 	uint32_t envc;	      /* number of environment variables */
-	uint32_t argv_length; /* bytes of argv */
-	uint32_t env_length;  /* bytes of environ */
-	uint32_t strings;     /* bytes of all strings */
+	uint32_t argv_length; /* size of argv, in bytes */
+	uint32_t env_length;  /* size of environ, in bytes */
+	uint32_t strings;     /* size of all strings, in bytes */
 	int32_t above;	      /* no step names this descriptor number or a higher one */
 	uint32_t flags;	      /* SPAWNFD_FLAG_* */
-	int32_t program;      /* source to execute, or SPAWNFD_NO_SOURCE */
+	int32_t program;      /* the source to execute, or SPAWNFD_NO_SOURCE */
 	uint32_t path;	      /* path of the program to execute: an offset into the strings */
 	uint32_t checks;      /* number of checks */
 	uint32_t unused;
@@ -135,8 +135,8 @@ struct spawnfd_request {
 /* A forked child's own connection to the owner. */
 enum spawnfd_fork_source { SPAWNFD_FORK_SOCKET, SPAWNFD_FORK_PAGE, SPAWNFD_FORK_COUNT };
 
-/* The operation of one step. `a` and `b` as noted; a source is an index of the message's
- * descriptors; `text` is an offset into the strings. */
+/* The operation of one step. Each comment tells which fields of struct spawnfd_step the operation
+ * uses. A source is an index of the message's descriptors; `text` is an offset into the strings. */
 enum spawnfd_op {
 	SPAWNFD_OP_PLACE,	/* a: source, b: number */
 	SPAWNFD_OP_DUP2,	/* a: from, b: to; equal numbers: clear close-on-exec */
@@ -157,11 +157,12 @@ enum spawnfd_op {
 	SPAWNFD_OP_COUNT
 };
 
-/* The kind of one argument of a system call, in two bits of `b`; the first has the lowest. */
+/* The kind of one argument of a system call, in two bits of `b`. The lowest bits are for the first
+ * argument. */
 enum spawnfd_argument {
 	SPAWNFD_ARGUMENT_NUMBER, /* the number itself */
 	SPAWNFD_ARGUMENT_SOURCE, /* the descriptor of this source */
-	SPAWNFD_ARGUMENT_TEXT,	 /* the address of the strings at this offset */
+	SPAWNFD_ARGUMENT_TEXT,	 /* the address of the string at this offset */
 	SPAWNFD_ARGUMENT_DATA	 /* the last argument only: the address of `z`; `w` follows */
 };
 
@@ -200,7 +201,7 @@ enum spawnfd_check_kind {
 	SPAWNFD_CHECK_COUNT
 };
 
-/* The identity of a file has the units of struct statx. */
+/* A condition, and the identity of the file that it requires, in the units of struct statx. */
 struct spawnfd_check {
 	uint32_t kind; /* enum spawnfd_check_kind */
 	uint32_t path; /* an offset into the strings */
@@ -225,16 +226,16 @@ struct spawnfd_check {
 
 /* The state of a request. */
 enum spawnfd_claim {
-	SPAWNFD_CLAIM_OFFERED,	 /* owner: the request is sent */
-	SPAWNFD_CLAIM_GO,	 /* owner: carry the request out */
-	SPAWNFD_CLAIM_WITHDRAWN, /* owner: forget the request */
-	SPAWNFD_CLAIM_TAKEN,	 /* parked process: it carries the request out */
-	SPAWNFD_CLAIM_BECAME,	 /* parked process: it has become the program */
-	SPAWNFD_CLAIM_FAILED,	 /* parked process: a step failed, and the process exits */
-	SPAWNFD_CLAIM_REFUSED	 /* parked process: the request is invalid; it did nothing */
+	SPAWNFD_CLAIM_OFFERED,	 /* the owner has sent the request */
+	SPAWNFD_CLAIM_GO,	 /* the owner confirms the request */
+	SPAWNFD_CLAIM_WITHDRAWN, /* the owner withdraws the request */
+	SPAWNFD_CLAIM_TAKEN,	 /* the parked process carries the request out */
+	SPAWNFD_CLAIM_BECAME,	 /* the parked process has become the program */
+	SPAWNFD_CLAIM_FAILED,	 /* a step failed, and the parked process exits */
+	SPAWNFD_CLAIM_REFUSED	 /* the request is invalid; the parked process did nothing */
 };
 
-/* The claim word is the serial number of the request times this, plus the state. */
+/* The factor of the claim word: serial number of the request * SPAWNFD_CLAIM_STATES + state. */
 #define SPAWNFD_CLAIM_STATES 8
 
 /* The maximum number of steps in the page. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Validates a message from the owner. This code changes nothing in the process.
- * tests/suite/warm/request.c feeds it mutated messages. */
+/* Validates a message from the owner. This code changes no state of the process. The test
+ * tests/suite/warm/request.c passes mutated messages to it. */
 #include "park.h"
 
 #include <stdalign.h>
@@ -71,7 +71,8 @@ static bool is_valid_step(const struct spawnfd_step *step, const struct spawnfd_
 		if (step->op >= SPAWNFD_OP_COUNT)
 			return false;
 	}
-	/* The strings end with a NUL, so a terminated string begins at every offset. */
+	/* The last string ends with a NUL. So every offset within the strings is a terminated
+	 * string. */
 	return step->text < head->strings;
 }
 

@@ -41,8 +41,9 @@ static void remove_variable(const char *name)
 		*entry = entry[1];
 }
 
-/* On its first call, finds out from the environment whether the owner wants this program to park.
- * The first call comes before any code of the program, if possible. */
+/* On its first call, reads from the environment whether the owner wants this program to park.
+ * Constructors and interposed functions call it, so that the first call precedes all code of the
+ * program if possible. */
 static void detect_parking(void)
 {
 	static bool detected;
@@ -65,7 +66,8 @@ static void detect_parking(void)
 	if (!position[0] || position[1] != ':' || !position[2])
 		return;
 	output = position[3] == ':' ? atoi(position + 4) : 0;
-	/* Without its identity it is unknown whether this program must park, so it must not run. */
+	/* Without the executable's identity, this code cannot tell whether this program must park.
+	 * If it must, it must not run, so exit. */
 	if (stat("/proc/self/exe", &executable))
 		_exit(126);
 	if (executable.st_dev != numbers[SPAWNFD_PARK_DEVICE] ||
@@ -97,7 +99,7 @@ static void detect_parking(void)
 		spawnfd_cannot_park("preinit_array");
 }
 
-/* The first constructor to run (-z initfirst), before even those of libc. */
+/* ld.so runs this constructor first (-z initfirst), even before those of libc. */
 __attribute__((constructor(101))) static void first_constructor(int argc, char **argv, char **envp)
 {
 	(void)argc;
@@ -148,7 +150,8 @@ PUBLIC char *getenv(const char *name)
 	return look_up(name);
 }
 
-/* ld.so ignores the LD_PRELOAD of a secure program (AT_SECURE), so no secure program calls this. */
+/* In a set-user-ID program (AT_SECURE) secure_getenv() returns NULL. But ld.so does not preload
+ * this object into such a program, so no such program calls this function. */
 PUBLIC char *secure_getenv(const char *name)
 {
 	return look_up(name);

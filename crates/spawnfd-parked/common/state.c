@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Compares the process with its state before start-up code ran: environment, descriptors, threads
- * and children. A process that differs cannot park. */
+/* Compares environment, descriptors, threads and children of this process with those before
+ * start-up code ran. A process in which one of them differs cannot park. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -97,7 +97,8 @@ nlink_t spawnfd_count_threads(void)
 {
 	struct stat tasks;
 
-	/* Two links of the directory itself, and one for each thread. */
+	/* The link count of /proc/self/task is two for the directory itself, and one for each
+	 * thread. */
 	return stat("/proc/self/task", &tasks) ? 0 : tasks.st_nlink - 2;
 }
 

@@ -24,7 +24,8 @@ static void close_range_now(unsigned first, unsigned last)
 {
 	if (first > last || syscall(SYS_close_range, first, last, 0) == 0)
 		return;
-	/* Linux before 5.9, or a filter refuses the call. */
+	/* Close each descriptor alone if Linux is older than 5.9, or a filter refuses
+	 * close_range(). */
 	for (unsigned fd = first; fd <= last && fd < 1 << 16; fd++)
 		close((int)fd);
 }
@@ -84,7 +85,8 @@ static int set_capabilities(uint64_t effective, uint64_t permitted, uint64_t inh
 	return error_of(syscall(SYS_capset, &head, halves));
 }
 
-/* Same as limit_capabilities in crates/spawnfd-child/src/action.rs. */
+/* Reduces this thread's capability sets to those in `bytes`. Must behave like limit_capabilities in
+ * crates/spawnfd-child/src/action.rs. */
 static int limit_capabilities(const char *bytes)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -94,8 +96,8 @@ static int limit_capabilities(const char *bytes)
 	int error;
 
 	memcpy(&sets, bytes, sizeof(sets));
-	/* A change of user ids has emptied the effective set, but dropping from the bounding set
-	 * needs CAP_SETPCAP. */
+	/* Dropping capabilities from the bounding set needs CAP_SETPCAP in the effective set. An
+	 * earlier change of user ids may have emptied this set. */
 	if (syscall(SYS_capget, &head, now))
 		return errno;
 	permitted = now[0].permitted | (uint64_t)now[1].permitted << 32;
@@ -119,8 +121,8 @@ static int limit_capabilities(const char *bytes)
 	return error;
 }
 
-/* Makes the system call for this thread only. libc's functions would apply changes of ids to all
- * threads. */
+/* Makes the system call of a step directly, so that it affects only this thread. libc's functions
+ * would change the ids of all threads. */
 static int make_call(const struct spawnfd_step *step, const struct request *request)
 {
 	const uint64_t values[SPAWNFD_ARGUMENTS] = {step->x, step->y, step->z};
@@ -145,7 +147,8 @@ static int make_call(const struct spawnfd_step *step, const struct request *requ
 	return error_of(syscall(step->a, args[0], args[1], args[2], 0L, 0L, 0L));
 }
 
-/* All signals are blocked, so tcsetpgrp() from a background group does not stop it by SIGTTOU. */
+/* The caller has blocked all signals. So tcsetpgrp() from a background group does not stop this
+ * process by SIGTTOU. */
 static int perform_step(const struct spawnfd_step *step, struct request *request)
 {
 	const char *text = request->strings + step->text;
@@ -201,7 +204,7 @@ static int perform_step(const struct spawnfd_step *step, struct request *request
 	return EINVAL;
 }
 
-/* Duplicates a descriptor to a number that no step names. */
+/* Moves a descriptor to a number of at least `above`, which no step names. */
 static int move_above(int *fd, int above)
 {
 	int moved;
@@ -246,7 +249,8 @@ void spawnfd_close_others(const struct request *request, int except)
 	const struct spawnfd_request *head = request->head;
 	unsigned first = SPAWNFD_FIRST_DESCRIPTOR;
 
-	/* `except` is higher than all kept numbers. */
+	/* Close all descriptors between the kept ones, and at last those above, except `except`.
+	 * That is higher than all kept numbers. */
 	for (uint32_t i = 0; i < head->keep; i++) {
 		close_range_now(first, (unsigned)request->keep[i] - 1);
 		first = (unsigned)request->keep[i] + 1;
@@ -304,7 +308,7 @@ bool spawnfd_required_calls_work(void)
 	struct spawnfd_disposition old;
 	uint64_t set = 0;
 
-	/* All signals are blocked, so an empty mask shows a filter that returns 0 without making
+	/* All signals are blocked. So an empty mask means that a filter returns 0 without making
 	 * the call. */
 	if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, NULL, &set, sizeof(set)) || !set ||
 	    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &set, NULL, sizeof(set)) ||

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Replaces the descriptors of an event loop in a forked child. After a fork, parent and child share
- * the epolls, eventfds and pipes. Each is replaced by a new one of the same kind and number. libuv
- * does not notice.
+ * the epolls, eventfds and pipes. So the child replaces each by a new object of the same kind at
+ * the same number. libuv does not notice.
  */
 #define _GNU_SOURCE
 #include "threads.h"
@@ -31,11 +31,11 @@ static struct {
 	enum kind kind;
 	int flags;
 	bool close_on_exec;
-	/* Of a pipe's write end: the descriptor of its read end. Otherwise -1. */
+	/* For a pipe's write end, the descriptor of the read end. Otherwise -1. */
 	int reader;
-	/* Of a pipe: the bytes in it. */
+	/* For a pipe, the number of unread bytes. */
 	int content;
-	/* Of an eventfd: its counter. */
+	/* For an eventfd, its counter. */
 	uint64_t count;
 } descriptors[MAX_DESCRIPTORS];
 
@@ -87,7 +87,7 @@ static bool record(int fd, int limit)
 		return false;
 	descriptors[fd].flags = fcntl(fd, F_GETFL);
 	descriptors[fd].close_on_exec = fcntl(fd, F_GETFD) & FD_CLOEXEC;
-	/* /dev/null may stay shared. */
+	/* Parent and child may share /dev/null, so the child need not replace it. */
 	if (!strcmp(target, "/dev/null"))
 		return true;
 	if (!strcmp(target, "anon_inode:[eventpoll]"))

@@ -45,13 +45,13 @@ static struct thread threads[MAX_THREADS];
 static atomic_uint thread_count;
 /* A futex: while it is 1, threads that wake up wait until they are ended. */
 static _Atomic uint32_t frozen;
-/* spawnfd_threads_end() has run. Threads that are created later belong to the program. */
+/* True once spawnfd_threads_end() has run. Threads that are created later belong to the program. */
 static bool ended;
-/* The threads have ended and are not recreated yet. */
+/* True from the end of the threads until their recreation. */
 static atomic_bool suspended;
 /* A bit for each descriptor whose readiness wakes one of the threads. */
 static uint64_t wake_descriptors;
-/* spawnfd_count_threads() without the threads. */
+/* The number of threads while the recorded threads do not exist. */
 static nlink_t remaining_count;
 
 #if defined(__x86_64__)
@@ -199,7 +199,7 @@ bool spawnfd_threads_end(void)
 	return done;
 }
 
-/* Restartable sequences, as libc (2.35 and later) registers them: rseq(2). */
+/* Registers restartable sequences for the thread, as libc 2.35 and later does: rseq(2). */
 static void register_sequences(struct thread *thread)
 {
 	const ptrdiff_t *offset = dlsym(RTLD_DEFAULT, "__rseq_offset");
@@ -241,8 +241,8 @@ static void recreate_threads(void)
 
 		if (!thread->alive)
 			continue;
-		/* The new thread inherits the name and the signal mask. The caller's are restored
-		 * below. */
+		/* The new thread inherits name and signal mask from this thread, so set them first.
+		 * This thread's own are restored below. */
 		prctl(PR_SET_NAME, thread->name);
 		pthread_sigmask(SIG_SETMASK, &thread->context[0].__saved_mask, NULL);
 		/* The thread's stack below the saved frame is free. Node cannot run without its

@@ -20,14 +20,14 @@
 
 #include "../common/park.h"
 
-/* Waits by `block(argument)` and returns its result. If the thread was ended and recreated
- * meanwhile, returns `interrupted` with errno EINTR. `object` identifies what the thread waits for:
+/* Waits by calling `block(argument)`, and returns its result. If the thread was ended and recreated
+ * meanwhile, returns `interrupted` with errno EINTR. `object` identifies the object of the wait:
  * the address of a condition variable or semaphore, or the number of an epoll descriptor. */
 int spawnfd_interruptible_wait(const void *object, int (*block)(void *), void *argument,
 			       int interrupted);
 
-/* Recreate the threads if necessary: before a wakeup by `object`, before a write to `fd`, and
- * before the caller waits for other threads. */
+/* These functions recreate the threads if necessary. Call them before a wakeup by `object`, before
+ * a write to `fd`, and before the caller waits for other threads. */
 void spawnfd_before_wake(const void *object);
 void spawnfd_before_write(int fd);
 void spawnfd_before_wait(void);
@@ -35,7 +35,7 @@ void spawnfd_before_wait(void);
 /* The descriptors below 64 that an epoll watches. */
 uint64_t spawnfd_descriptors_watched_by(int epoll);
 
-/* NULL except in the object for Node.js. */
+/* These functions are NULL except in the preloaded object for Node.js. */
 #pragma weak spawnfd_threads_end
 #pragma weak spawnfd_threads_are_unchanged
 #pragma weak spawnfd_descriptors_record
@@ -45,8 +45,8 @@ uint64_t spawnfd_descriptors_watched_by(int epoll);
  * threads do. */
 bool spawnfd_threads_end(void);
 
-/* Whether the process has the same number of threads as before spawnfd_threads_end(), or only the
- * caller's while the others are not recreated. */
+/* Whether the program has created no threads, compared with the time of spawnfd_threads_end(). The
+ * recorded threads count only after their recreation. */
 bool spawnfd_threads_are_unchanged(void);
 
 /* Records the epoll, eventfd and pipe descriptors from 3 to limit - 1. False if there is a

@@ -144,7 +144,7 @@ PUBLIC int pthread_cond_broadcast(pthread_cond_t *cond)
 }
 
 /* --- semaphores and event loops -----------------------------------------------------------------
- * These use libc's and the kernel's functions, because their waits can be repeated.
+ * These functions call the originals of libc and the kernel, because their waits can be repeated.
  */
 
 static int (*libc_sem_wait)(sem_t *), (*libc_sem_post)(sem_t *);
@@ -169,8 +169,8 @@ PUBLIC int sem_wait(sem_t *semaphore)
 	return spawnfd_interruptible_wait(semaphore, wait_for_semaphore, semaphore, -1);
 }
 
-/* A signal handler may call this. By then sem_wait() has looked up libc's functions, so the handler
- * does not call dlsym(). */
+/* A signal handler may call sem_post(). By then sem_wait() has looked up libc's functions, so the
+ * handler does not call dlsym(). */
 PUBLIC int sem_post(sem_t *semaphore)
 {
 	find_semaphores();

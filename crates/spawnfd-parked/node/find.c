@@ -68,7 +68,8 @@ bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end)
 	return true;
 }
 
-/* Adds the pages of a mapping that are in memory or swapped: pagemap's bits 63 and 62. */
+/* Adds the pages of a mapping that are in memory or swapped out, which bits 63 and 62 of an entry
+ * of /proc/self/pagemap tell. */
 static bool add_used_pages(int pagemap, uintptr_t begin, uintptr_t end)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), run_start = 0;
@@ -145,8 +146,8 @@ static bool is_copy(const uintptr_t *word, const char *marker, size_t length)
 	       !memcmp((void *)word[0], marker, length + 1);
 }
 
-/* Checked by the search and again before a change, because Node may have written other values to
- * the same address meanwhile. */
+/* Whether a value can be a recorded time. The search checks this, and so does the replacement: Node
+ * may have written another value to the same address meanwhile. */
 static bool is_tick(uint64_t value, const struct node_locations *locations)
 {
 	return value >= tick_at_start && value <= locations->tick;
@@ -282,8 +283,9 @@ const char *spawnfd_node_find_times(struct node_locations *locations)
 		for (uintptr_t *word = regions[i].begin; word < regions[i].end; word++) {
 			double number;
 
-			/* A small integer of V8 is in the upper half of a word, and the lower half
-			 * is 0. The current time can have such a value every four seconds. */
+			/* Skip V8's small integers: their value is in the upper half of a word, and
+			 * the lower half is 0. The current time has such a value only every four
+			 * seconds. */
 			if (!(uint32_t)*word)
 				continue;
 			memcpy(&number, word, sizeof(number));
@@ -320,7 +322,8 @@ static void *allocate(size_t size)
 	return new;
 }
 
-/* Does not free the old text. Node can free the new one, because both use malloc(). */
+/* Replaces the text of a std::string without freeing the old text. Node can free the new text,
+ * because both use malloc(). */
 static void set_string(struct node_string *string, const char *text)
 {
 	size_t length = strlen(text);

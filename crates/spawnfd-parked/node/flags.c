@@ -16,7 +16,7 @@ bool spawnfd_node_takes_code(const char *flag)
 	return false;
 }
 
-/* Whether the flag is unsupported, because it already has effects before Node parks. */
+/* Whether the flag already has effects before Node parks. Such a flag is unsupported. */
 static bool is_unsupported(const char *flag)
 {
 	static const char *const all[] = {
@@ -62,7 +62,7 @@ static bool loads_modules(const char *flag)
 	return false;
 }
 
-/* Whether NODE_OPTIONS has such flags. */
+/* Whether NODE_OPTIONS contains a flag with which Node cannot park. */
 static bool options_are_unsupported(bool late)
 {
 	char options[4096], *rest = options;
@@ -79,8 +79,8 @@ static bool options_are_unsupported(bool late)
 	return false;
 }
 
-/* Whether a variable has a relative path. Node uses these paths before it parks, but the parked
- * process does not have the program's working directory. */
+/* Whether one of these variables has a relative path. Node uses their paths before it parks, but
+ * the parked process does not have the program's working directory. */
 static bool has_relative_path(void)
 {
 	static const char *const all[] = {"NODE_COMPILE_CACHE", "NODE_EXTRA_CA_CERTS",

@@ -24,7 +24,8 @@ __asm__(".pushsection .rodata\n"
 	".byte 0\n"
 	".popsection\n");
 
-/* v8::Local and v8::MaybeLocal: a pointer, which is NULL if empty. */
+/* Represents v8::Local and v8::MaybeLocal, which consist of one pointer. The pointer is NULL if the
+ * handle is empty. */
 typedef void *local;
 
 /* Functions of V8, Node and libuv, and a table of Node, by their symbols. */
@@ -63,11 +64,11 @@ typedef void *local;
 #define DECLARE(result, name, arguments, symbol) result(*name) arguments;
 static struct {
 	SYMBOLS(DECLARE)
-	/* v8::Function::New. Since Node 26 its symbol is another one. */
+	/* v8::Function::New, which has another symbol name since Node 26. */
 	local (*function)(local context, void (*callback)(const void *), local data, int length,
 			  int constructor, int side_effects);
-	/* v8::HandleScope, or NULL. Up to Node 24 the calls below create a handle even if they find
-	 * nothing. */
+	/* Constructor and destructor of v8::HandleScope, or NULL. In Node 24 and older, the calls
+	 * below create a handle even if they find nothing. */
 	void (*open_handles)(void *scope, void *isolate);
 	void (*close_handles)(void *scope);
 } api;
@@ -175,7 +176,7 @@ static bool add_exit_hook(local context, local fields)
 /* --- functions that late.js calls ---------------------------------------------------------------
  */
 
-/* Temporary descriptors get numbers from 40 on. Node still gets the lowest numbers. */
+/* Temporary descriptors get numbers from 40 on, so the lowest numbers stay free for Node. */
 enum { FIRST_TEMPORARY = 40 };
 static int standard_output, unread_pipe;
 
@@ -232,8 +233,8 @@ bool spawnfd_node_park_late(bool code, const char *preload, void (*park)(void))
 	park_process = park;
 	isolate = api.isolate();
 	context = isolate ? api.context(isolate) : NULL;
-	/* An object begins with a pointer into its vtable, behind the first two words (Itanium C++
-	 * ABI). */
+	/* The realm object begins with a pointer into its vtable. The pointer skips the first two
+	 * words of the vtable (Itanium C++ ABI). */
 	realm = spawnfd_node_find_object(api.realm_table + 2 * sizeof(void *));
 	if (!context || !realm)
 		return false;

@@ -29,7 +29,7 @@
       try {
         return process.argv[1] = require('path').resolve(process.argv[1]);
       } catch {
-        // Without a working directory, Node also leaves the path unresolved.
+        // If the working directory does not exist, Node also leaves the path unresolved.
       }
     }
   };
@@ -94,11 +94,13 @@
     if (forCode) {
       const { evalScript, evalTypeScript } = require('internal/process/execution');
       const modules = {};
-      // This defines accessors that load a module at the first access. Access `module`, as the main script does.
+      // This call defines accessors that load a module at the first access. Access `module`, as the
+      // main script does.
       require('internal/modules/helpers').addBuiltinLibsToObject(modules, '<eval>');
       Reflect.get(modules, 'module');
       for (const run of [evalScript, evalTypeScript]) run?.('[eval]', '0', false, false, false);
-      // The main script makes this test of the code. '0' does not match: RegExp.lastMatch would keep a match.
+      // The main script tests the code by this expression. The string '0' does not match, because
+      // RegExp.lastMatch would keep a match.
       /\bcrypto\b/.exec('0');
       process._tickCallback();
       // This call clears the cached working directory.
@@ -139,7 +141,8 @@
       prepare();
       if (forCode) return withParkingElement(value);
       park();
-      // A bound function leaves no frame of this script in a stack trace.
+      // Call through `bind`, because a bound function leaves no frame of this script in a stack
+      // trace.
       return Reflect.apply(bind, value, [Module, updateProcess()]);
     },
   });

@@ -9,9 +9,9 @@
  * this call in the last step of node::CreateEnvironment. JavaScript makes the second call, which is
  * too late.
  *
- * Node has copied its arguments before. They are markers, random strings that occur nowhere else,
- * so find.c finds each copy. If it does not find all copies where it expects them, Node does not
- * park.
+ * Node copies its arguments before the process parks. So Node gets markers instead of arguments:
+ * random strings that occur nowhere else. find.c finds each copy. If it does not find all copies
+ * where it expects them, Node does not park.
  */
 #define _GNU_SOURCE
 #include "node.h"
@@ -32,16 +32,16 @@
 #include <unistd.h>
 
 static struct {
-	/* Node has started and has not read NODE_V8_COVERAGE yet. */
+	/* True from Node's start until it reads NODE_V8_COVERAGE. */
 	bool starting;
 	/* The flags with which every request must begin: argv[1] to argv[flags]. */
 	int flags;
 	char **argv;
 	/* The arguments with markers that Node was started with. */
 	char *marked_argv[64];
-	/* The last flag takes code, such as -e. */
+	/* True if the last flag takes code as its argument, such as -e. */
 	bool code;
-	/* Node parks at the end of its bootstrap (late.c). Some flags do not allow that. */
+	/* True if Node parks at the end of its bootstrap (late.c). Some flags do not allow that. */
 	bool late;
 	/* Builtin modules to load before parking, separated by commas; or NULL. */
 	char *preload;
@@ -57,7 +57,8 @@ static struct {
 static bool make_marker(char *marker, size_t which)
 {
 	unsigned char random[24];
-	/* An absolute path, so that Node does not read the working directory to resolve it. */
+	/* Begin the marker with a slash, so that Node does not read the working directory to
+	 * resolve a path. */
 	char *end = marker + sprintf(marker, "/spawnfd-%.*s", (int)which, "abcdefgh");
 
 	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
@@ -126,7 +127,8 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 /* --- requests ---------------------------------------------------------------------------------
  */
 
-/* These calls confine the calling thread only; Node has other threads. */
+/* Whether a step confines the calling thread only. Node has other threads, so it refuses such
+ * steps. */
 static bool confines_one_thread(const struct spawnfd_step *step)
 {
 	return step->op == SPAWNFD_OP_CALL &&
@@ -162,7 +164,7 @@ bool spawnfd_node_accepts(const struct request *request, const struct program *p
 /* --- process state that Node sets up at start -------------------------------------------------
  */
 
-/* Node resets signals 1 to 31 and leaves real-time signals unchanged. */
+/* At start, Node resets signals 1 to 31 and leaves real-time signals unchanged. */
 enum { LAST_RESET_SIGNAL = 31 };
 
 struct signals {
@@ -260,7 +262,7 @@ static void record_files(void)
 	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
 		if (getenv(variables[i]))
 			spawnfd_record_file(getenv(variables[i]));
-	/* 4 is OPENSSL_DIR. */
+	/* OpenSSL_version(4) returns the directory of OpenSSL's configuration (OPENSSL_DIR). */
 	if (version && sscanf(version(4), "OPENSSLDIR: \"%2047[^\"]", directory) == 1) {
 		snprintf(path, sizeof(path), "%s/openssl.cnf", directory);
 		spawnfd_record_file(path);

@@ -11,7 +11,7 @@
 
 /* Unique strings that Node gets instead of its real arguments, so that find.c finds all copies. */
 struct node_markers {
-	/* In place of argv[0], of the code after -e, and of the script's path. */
+	/* These strings replace argv[0], the code after -e, and the path of the script. */
 	char name[64], code[64], script[64];
 	/* The contiguous strings of argv, which libuv overwrites with the process title. */
 	char *title;
@@ -84,20 +84,20 @@ const char *spawnfd_node_find_times(struct node_locations *locations);
 /* The memory region of this number in the last search; false if there are fewer regions. */
 bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end);
 
-/* Finds V8's random number generators in these regions. Returns NULL, or what is missing. */
+/* Finds V8's random number generators in the searched regions. Returns NULL, or what is missing. */
 const char *spawnfd_node_find_generators(void);
 
-/* Gives each generator a new random state. Called in a fork. */
+/* Gives each generator a new random state. Each forked child calls this function. */
 void spawnfd_node_reseed_generators(void);
 
-/* The first address in these regions whose word is `first_word`, or NULL. */
+/* The first address in the searched regions whose word is `first_word`, or NULL. */
 void *spawnfd_node_find_object(const void *first_word);
 
 /*
- * Arranges a call of `park` at the end of Node's bootstrap. Before it, Node loads the builtin
- * modules that `preload` lists, separated by commas. After it, Node reads its command line again.
- * `code`: Node runs code, not a script. Call it after spawnfd_node_find(). False if this Node lacks
- * a function or object that late.c needs.
+ * Arranges a call of `park` at the end of Node's bootstrap. Before that call, Node loads the
+ * builtin modules that `preload` lists, separated by commas. After it, Node reads its command line
+ * again. `code`: Node runs code, not a script. Call this function after spawnfd_node_find(). False
+ * if this Node lacks a function or object that late.c needs.
  */
 bool spawnfd_node_park_late(bool code, const char *preload, void (*park)(void));
 

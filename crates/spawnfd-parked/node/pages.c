@@ -38,7 +38,8 @@ void spawnfd_node_unmap_files(void)
 			end = last;
 			of_file = access[1] == '-' && access[3] == 'p' && strchr(line, '/');
 		} else if (sscanf(line, "Anonymous: %lu", &kib) == 1 && of_file && !kib) {
-			/* All pages are unmodified. The next access maps them again. */
+			/* All pages are unmodified, so unmap them. The next access maps them again.
+			 */
 			madvise((void *)begin, end - begin, MADV_DONTNEED);
 			if (memory >= 0 && end - begin >= LARGE)
 				make_private_page(memory, begin);

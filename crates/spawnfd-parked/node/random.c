@@ -21,7 +21,7 @@ struct generator {
 static struct generator *generators[MAX_GENERATORS];
 static size_t generator_count;
 
-/* src/base/utils/random-number-generator.cc: MurmurHash3. */
+/* V8's MurmurHash3, from src/base/utils/random-number-generator.cc. */
 static uint64_t murmur_hash(uint64_t x)
 {
 	x = (x ^ x >> 33) * UINT64_C(0xff51afd7ed558ccd);
@@ -29,7 +29,7 @@ static uint64_t murmur_hash(uint64_t x)
 	return x ^ x >> 33;
 }
 
-/* False for addresses and small numbers. This check skips half of all words. */
+/* False if a word is an address or a small number. This check skips half of all words. */
 static bool may_be_random(uint64_t x)
 {
 	return x >> 48 && x >> 48 != 0xffff;

@@ -8,7 +8,8 @@ reason it imports only modules that every start-up imports. `record` runs before
 
 import sys
 
-# Start-up would import this module next, so the order in sys.modules is as usual.
+# Start-up would import this module next. So import it first, to keep the usual order in
+# sys.modules.
 import _frozen_importlib_external  # noqa: F401
 import posix
 
@@ -144,7 +145,7 @@ def finish_recording():
     dependencies = files()
     absent = [path for path, finder in sys.path_importer_cache.items() if finder is None]
     missing = joined(path.encode(ENCODING, ERRORS) for path in absent)
-    # The program must not find these objects through the garbage collector.
+    # Delete these names, so that the program cannot find the objects through the garbage collector.
     for name in (
         *("Recorder", "looked_up", "ALL", "record"),
         *("refusal", "files", "joined", "finish_recording"),

@@ -23,12 +23,12 @@ static bool find_symbols(void)
 	return true;
 }
 
-/* offsetof() in cpython/initconfig.h of each version. */
+/* The offsets of PyConfig's fields in each version, from cpython/initconfig.h. */
 static const struct layout layouts[] = {
 	{8, 96, 0, 328, 356},	  {9, 96, 0, 336, 364},	    {10, 104, 88, 352, 380},
 	{11, 120, 104, 384, 412}, {12, 128, 112, 392, 420}, {13, 128, 112, 400, 436},
 };
-/* PyInterpreterState.config of 3.8, the one version without _Py_GetConfig. */
+/* The offset of PyInterpreterState.config in 3.8, the only version without _Py_GetConfig. */
 #define CONFIG_IN_3_8 176
 
 bool spawnfd_python_resolve(void)
@@ -47,7 +47,7 @@ bool spawnfd_python_resolve(void)
 	return layout != NULL;
 }
 
-/* The address of Py_GetArgcArgv(), and its result. */
+/* The address of the function Py_GetArgcArgv(), and the list that it returns. */
 struct result {
 	const char *function;
 	struct wide_list list;

@@ -12,7 +12,8 @@
 
 #include "../common/park.h"
 
-/* The argument of -c until a request comes. Its copy in the configuration confirms the layout. */
+/* The argument of -c until a request replaces it. spawnfd_python_find_config() looks for the copy
+ * in the configuration, which confirms the layout. */
 #define MARKER "spawnfd: parked"
 
 typedef void object;
@@ -35,7 +36,8 @@ struct module {
 	void *initialise;
 };
 
-/* Functions and objects that all supported versions export. An object has no argument list. */
+/* Functions and objects that all supported versions of CPython export. An object has no argument
+ * list. */
 #define SYMBOLS(X)                                                                                 \
 	X(const char *, Py_GetVersion, (void))                                                     \
 	X(void, PyConfig_InitPythonConfig, (void *))                                               \
@@ -155,9 +157,10 @@ struct startup {
 	size_t change_count;
 	/* The environment after the initialisation. */
 	char **environment;
-	/* Paths that did not exist, a line each. */
+	/* The paths that imports did not find, one per line. */
 	char *missing;
-	/* The files that descriptors 0 to 2 referred to when sys.stdin and the others were made. */
+	/* The files of descriptors 0 to 2 when CPython created sys.stdin, sys.stdout and
+	 * sys.stderr. */
 	struct stat streams[3];
 	/* TZ, and the identity of /etc/localtime. */
 	const char *zone;

@@ -17,13 +17,13 @@
 #include <string.h>
 #include <unwind.h>
 
-/* A program runs, and no event has required its finalization so far. */
+/* True while a program runs and no event has required its finalization. */
 static bool can_skip;
-/* An event has occurred after which CPython must destroy its objects. */
+/* True after an event that requires CPython to destroy its objects. */
 static volatile bool must_finalize;
 
 static struct {
-	/* Py_IsFinalizing(). */
+	/* CPython's Py_IsFinalizing(). */
 	int (*is_finalizing)(void);
 	/* Functions of libgcc. */
 	_Unwind_Reason_Code (*unwind)(_Unwind_Trace_Fn, void *);
@@ -48,8 +48,8 @@ bool spawnfd_is_harmless(const char *name)
 {
 	size_t length = name ? strlen(name) : 0;
 
-	/* A PyModuleDef may have no name. A space separates names in the list, so no listed name
-	 * has one. */
+	/* A module's definition may have no name. In the list, spaces separate the names, so a name
+	 * with a space is not in it. */
 	if (!length || strchr(name, ' '))
 		return false;
 	for (const char *found = strstr(harmless, name); found; found = strstr(found + 1, name))
@@ -114,7 +114,7 @@ static int audit(const char *event, object *arguments, void *unused)
 
 static bool find_symbols(void)
 {
-	/* Loaded only here and not linked, because most parked programs do not need libgcc. */
+	/* Load libgcc here instead of linking it, because most parked programs do not need it. */
 	void *unwinder = dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_LOCAL);
 	const struct {
 		void *library, *found;
@@ -174,8 +174,8 @@ static _Unwind_Reason_Code find_caller(struct _Unwind_Context *context, void *in
 	_Unwind_Ptr address = symbols.address(context);
 	void *function = symbols.enclosing((void *)address);
 
-	/* At most five frames come before: two of this file, two signal functions of CPython, and
-	 * Py_FinalizeEx(). */
+	/* At most five frames precede the caller's: two of this file, two signal functions of
+	 * CPython, and Py_FinalizeEx(). */
 	if (search->depth++ > 6)
 		return _URC_END_OF_STACK;
 	if (function != (void *)py.Py_RunMain && function != (void *)py.Py_Exit)
@@ -197,7 +197,7 @@ int __sigaction(int number, const struct sigaction *action, struct sigaction *ol
 /* The next sigaction() in symbol order: libc's, or that of another library that replaces it. */
 static int (*original)(int, const struct sigaction *, struct sigaction *) = __sigaction;
 
-/* Looked up at load time, because a signal handler may call sigaction(). */
+/* Looks up the function at load time, because a signal handler may call sigaction(). */
 __attribute__((constructor)) static void find_original(void)
 {
 	void *found = dlsym(RTLD_NEXT, "sigaction");
@@ -218,8 +218,8 @@ PUBLIC int sigaction(int number, const struct sigaction *action, struct sigactio
 	    !spawnfd_objects_can_be_skipped())
 		return result;
 	symbols.unwind(find_caller, &search);
-	/* Only once: after KeyboardInterrupt, CPython resets SIGINT a second time and kills itself
-	 * by it. */
+	/* Skip finalization only once. After KeyboardInterrupt, CPython resets SIGINT a second time
+	 * and kills itself by it. */
 	can_skip = false;
 	if (search.found.return_address)
 		spawnfd_return_to(&search.found);

@@ -5,14 +5,14 @@
 
 #include "cpython.h"
 
-/* Called halfway through CPython's initialisation. Adds an audit hook, which observes all imports
- * and other events from then on. */
+/* Adds an audit hook, which observes imports and other events. initialise.c calls it halfway
+ * through CPython's initialisation. */
 void spawnfd_finish_add_audit_hook(void);
 
-/* Called at the end of start-up. */
+/* Finds CPython's lists of objects. Call it at the end of start-up. */
 void spawnfd_finish_end_startup(void);
 
-/* Called when the program begins. From then on finalization can be skipped. */
+/* Allows finalization to be skipped from now on. Call it when the program begins. */
 void spawnfd_finish_enable(void);
 
 /* --- between the files of python ------------------------------------------------------- */
@@ -32,7 +32,8 @@ struct caller {
 	unsigned long return_address, stack, rbx, rbp, r12, r13, r14, r15;
 };
 
-/* Returns 0 to the caller. All frames above the caller's are dropped, like by longjmp(). */
+/* Makes the function of this frame continue as if its call had returned 0. Drops all frames above,
+ * like longjmp(). */
 _Noreturn void spawnfd_return_to(const struct caller *caller);
 
 /* Whether the CPU compares return addresses with a shadow stack. spawnfd_return_to() does not

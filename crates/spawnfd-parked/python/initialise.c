@@ -81,9 +81,9 @@ static void compare_environ(struct startup *startup)
 }
 
 /*
- * Start-up code's output to descriptors 1 and 2 would be lost, so it goes to a pipe meanwhile. If
- * there is any, the process cannot park. It is a pipe because most programs will have pipes there.
- * Then the stream objects that CPython makes for it can stay.
+ * Start-up code's output to descriptors 1 and 2 would be lost. So both refer to a pipe meanwhile,
+ * and if the pipe has any content, the process cannot park. It is a pipe because most programs have
+ * pipes there. Then the program can keep the stream objects that CPython makes for the pipe.
  */
 static int read_end, saved[2];
 
@@ -121,7 +121,7 @@ static void restore_output(void)
 	}
 }
 
-/* Calls `each` with each line of `text`. Overwrites the newlines. */
+/* Calls `each` with each line of `text`. Replaces the newlines in `text` by NULs. */
 static void each_line(char *text, void (*each)(const char *))
 {
 	for (char *save, *line = strtok_r(text, "\n", &save); line;
@@ -129,8 +129,8 @@ static void each_line(char *text, void (*each)(const char *))
 		each(line);
 }
 
-/* Refuses arguments after which no program can follow, and relative paths, because the parked
- * process does not have the program's working directory. */
+/* Refuses arguments after which no program can follow. Also refuses relative paths, because the
+ * parked process does not have the program's working directory. */
 static void check_arguments(int argc, char **argv)
 {
 	const char *path = getenv("PATH");

@@ -44,7 +44,7 @@ enum {
 #define IS_HEAP_TYPE (1UL << 9)
 #define IS_TYPE (1UL << 31)
 
-/* The collector's array of three generations. */
+/* The garbage collector's array of three generations. */
 static struct generation *generations;
 /* All objects at the time of parking, in the order of the collector's list. */
 static const struct gc_head **listed;
@@ -162,7 +162,7 @@ static bool find_generations(void)
 	return is_expected;
 }
 
-/* Records the addresses of all objects, for fetch_ahead(). */
+/* Records the addresses of all objects, which fetch_ahead() uses. */
 static void list_objects(void)
 {
 	const struct gc_head *head = &generations[2].head;
@@ -229,8 +229,8 @@ static bool add_stream(const char *name, const char *buffer_type)
 {
 	object *stream = py.PySys_GetObject(name), *buffer, *raw;
 
-	/* Without sys.stdout, sys.__stdout__ may still refer to a stream. That one is then not a
-	 * known part. */
+	/* If sys.stdout is None, sys.__stdout__ may still refer to a stream. That stream is then
+	 * not a known part. */
 	if (!stream || stream == py._Py_NoneStruct)
 		return true;
 	if (!add_part(stream, "_io.TextIOWrapper", "mode") || !(buffer = part_of(stream, "buffer")))

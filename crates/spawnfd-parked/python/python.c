@@ -15,11 +15,11 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-/* Executes the interpreter again, for a program that this parked interpreter cannot run. Nothing
- * has changed yet. */
+/* Executes the interpreter again, for a program that this parked interpreter cannot run. The
+ * request has changed nothing in the process yet. */
 static _Noreturn void exec_cold(const struct program *program)
 {
-	/* AT_EXECFN is the path of this process's own exec. argv[0] can be any string. */
+	/* Use AT_EXECFN, the path by which this process was executed. argv[0] can be any string. */
 	execve((const char *)getauxval(AT_EXECFN), program->argv, program->envp);
 	_exit(127);
 }

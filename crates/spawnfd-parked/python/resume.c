@@ -27,7 +27,7 @@ static wchar_t *decode(const char *start, const char *text, const wchar_t *end)
 	return all;
 }
 
-/* The path of a script as CPython records it: absolute since 3.9. */
+/* Returns the path of a script in the form that CPython records: an absolute path since 3.9. */
 static wchar_t *script_path(const char *path)
 {
 	char directory[PATH_MAX + 1];
@@ -126,7 +126,7 @@ static bool set_command_line(const struct program *program, int flags, object **
 	for (int i = 0; i < 3; i++)
 		if (py.PyConfig_SetString(config, &run_fields[i], run[i]).type)
 			return false;
-	/* The allocations are not freed, because this function runs once in a process. */
+	/* This function does not free its allocations, because it runs once in a process. */
 	return *argv && *orig_argv && (run[0] || run[1] || run[2] || !isatty(0));
 }
 
@@ -206,8 +206,8 @@ static bool same_kind(const struct stat *old, int fd)
 					 now.st_rdev == makedev(1, 3));
 }
 
-/* Whether one of the paths that imports did not find exists now. Overwrites the newlines in
- * `missing`. */
+/* Whether a path that imports did not find at start-up exists now. Replaces the newlines in
+ * `missing` by NULs. */
 static bool path_exists_now(char *missing)
 {
 	for (char *save, *path = strtok_r(missing, "\n", &save); path;
@@ -217,7 +217,7 @@ static bool path_exists_now(char *missing)
 	return false;
 }
 
-/* The parts of the state that differ from those at start-up, as bits. */
+/* Returns the parts of the state that differ from those at start-up, as bits. */
 static int find_changes(const struct startup *startup, const struct program *program)
 {
 	int parts = 0;
@@ -306,7 +306,8 @@ bool spawnfd_python_resume(struct startup *startup, const struct program *progra
 	py.Py_DecRef(startup->state);
 	py.PyDict_Clear(startup->namespace);
 	py.Py_DecRef(startup->namespace);
-	/* Set handlers last: until now SIGINT kills the process, as early in a cold start. */
+	/* Set the handlers last. Until then SIGINT kills the process, as it does early in a cold
+	 * start. */
 	for (int number = 1; number <= 64; number++)
 		if (spawnfd_python_sets_signal(startup, number) &&
 		    (number != SIGINT || dispositions[SIGINT].sa_handler != SIG_IGN))

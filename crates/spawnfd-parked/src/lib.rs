@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The half of warm starts that runs inside parked programs: three images, and the protocol that they speak with their
-//! owner.
+//! The code of warm starts that runs inside parked programs: three images, and the protocol between
+//! them and their owner.
 //!
 //! The images are C, compiled by `build.rs` from the folders beside `src`:
 //!
@@ -16,7 +16,8 @@ pub mod protocol;
 /// The shared object that LD_PRELOAD loads into a program to park it.
 pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-parked.so"));
 
-/// The preloaded object for Node.js: it also replaces some functions of libc, to end and recreate threads.
+/// The shared object that LD_PRELOAD loads into Node.js. It also replaces some functions of libc,
+/// to end and recreate threads.
 pub static OBJECT_WITH_THREADS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spawnfd-parked-threads.so"));
 
 /// The zygote: a static executable that parks and then executes another program.

@@ -83,7 +83,7 @@ pub enum Kind {
 pub enum Mode {
     /// The process itself becomes the program.
     Reserve = 114,
-    /// The same, started by a sandbox program.
+    /// As reserve, but a sandbox program starts the process.
     Sandbox = 115,
     /// Children of the process become programs.
     Fork = 102,
@@ -133,7 +133,7 @@ pub struct Reply {
 #[repr(C)]
 pub struct Request {
     pub version: u32,
-    /// Number of the request; see `Page`.
+    /// The request's number; see `Page`.
     pub serial: u32,
     /// Number of steps.
     pub steps: u32,
@@ -145,17 +145,17 @@ pub struct Request {
     pub argc: u32,
     /// Number of environment variables.
     pub envc: u32,
-    /// Bytes of argv.
+    /// Size of argv, in bytes.
     pub argv_length: u32,
-    /// Bytes of environ.
+    /// Size of environ, in bytes.
     pub env_length: u32,
-    /// Bytes of all strings.
+    /// Size of all strings, in bytes.
     pub strings: u32,
     /// No step names this descriptor number or a higher one.
     pub above: i32,
     /// `FLAG_*`.
     pub flags: u32,
-    /// Source to execute, or `NO_SOURCE`.
+    /// The source to execute, or `NO_SOURCE`.
     pub program: i32,
     /// Path of the program to execute: an offset into the strings.
     pub path: u32,
@@ -187,8 +187,8 @@ pub enum ForkSource {
 /// The number of values of [`ForkSource`].
 pub const FORK_COUNT: usize = 2;
 
-/// The operation of one step. `a` and `b` as noted; a source is an index of the message's
-/// descriptors; `text` is an offset into the strings.
+/// The operation of one step. Each comment tells which fields of `Step` the operation uses. A
+/// source is an index of the message's descriptors; `text` is an offset into the strings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Op {
@@ -223,7 +223,8 @@ pub enum Op {
 /// The number of values of [`Op`].
 pub const OP_COUNT: usize = 12;
 
-/// The kind of one argument of a system call, in two bits of `b`; the first has the lowest.
+/// The kind of one argument of a system call, in two bits of `b`. The lowest bits are for the first
+/// argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Argument {
@@ -231,7 +232,7 @@ pub enum Argument {
     Number = 0,
     /// The descriptor of this source.
     Source = 1,
-    /// The address of the strings at this offset.
+    /// The address of the string at this offset.
     Text = 2,
     /// The last argument only: the address of `z`; `w` follows.
     Data = 3,
@@ -285,7 +286,7 @@ pub enum CheckKind {
 /// The number of values of [`CheckKind`].
 pub const CHECK_COUNT: usize = 3;
 
-/// The identity of a file has the units of struct statx.
+/// A condition, and the identity of the file that it requires, in the units of struct statx.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Check {
@@ -313,23 +314,23 @@ pub const PAGE_SIZE: usize = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Claim {
-    /// owner: the request is sent.
+    /// The owner has sent the request.
     Offered = 0,
-    /// owner: carry the request out.
+    /// The owner confirms the request.
     Go = 1,
-    /// owner: forget the request.
+    /// The owner withdraws the request.
     Withdrawn = 2,
-    /// Parked process: it carries the request out.
+    /// The parked process carries the request out.
     Taken = 3,
-    /// Parked process: it has become the program.
+    /// The parked process has become the program.
     Became = 4,
-    /// Parked process: a step failed, and the process exits.
+    /// A step failed, and the parked process exits.
     Failed = 5,
-    /// Parked process: the request is invalid; it did nothing.
+    /// The request is invalid; the parked process did nothing.
     Refused = 6,
 }
 
-/// The claim word is the serial number of the request times this, plus the state.
+/// The factor of the claim word: serial number of the request * `CLAIM_STATES` + state.
 pub const CLAIM_STATES: usize = 8;
 
 /// The maximum number of steps in the page.

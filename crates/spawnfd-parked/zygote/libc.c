@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Not from <sys/prctl.h>: libcs declare prctl() with different types. */
+/* Declared here, because the <sys/prctl.h> of different libcs declare it with different types. */
 int prctl(int option, ...);
 
 static int error_number;
@@ -146,8 +146,8 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 	return syscall(SYS_sendmsg, socket, message, flags);
 }
 
-/* The compiler may emit calls of these functions. It must not turn their own loops into such calls:
- * build.rs passes -fno-builtin. */
+/* The compiler may emit calls of these functions. build.rs passes -fno-builtin, so the compiler
+ * does not turn the loops in these functions into such calls. */
 
 void *memcpy(void *restrict to, const void *restrict from, size_t length)
 {

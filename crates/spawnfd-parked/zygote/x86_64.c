@@ -5,7 +5,7 @@
 
 #ifdef __x86_64__
 
-/* The kernel puts argc and argv on the stack. */
+/* The entry point. The kernel has put argc and argv on the stack. */
 __asm__(".globl _start\n"
 	"_start:\n"
 	"	xorl %ebp, %ebp\n"

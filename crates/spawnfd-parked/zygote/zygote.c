@@ -27,12 +27,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Private memory of a zygote in bytes, estimated: some pages, and page tables. */
+/* An estimate of a zygote's private memory in bytes: some pages, and page tables. */
 enum { PRIVATE_MEMORY = 64 << 10 };
 
 static struct spawnfd_connection connection = {.socket = SPAWNFD_ZYGOTE_SOCKET,
 					       .owner_pidfd = SPAWNFD_ZYGOTE_OWNER};
-/* The program to execute. */
+/* The received request, and the program to execute. */
 static struct request request;
 static struct program program;
 
@@ -43,13 +43,14 @@ static _Noreturn void fail(enum spawnfd_stage stage, uint32_t index, int error)
 	_exit(127);
 }
 
-/* Whether a PATH search would accept the file: same as is_candidate in
+/* Whether a PATH search would accept the file. Must behave like is_candidate in
  * crates/spawnfd-child/src/plan.rs. */
 static bool is_candidate(const char *path, const struct statx *file)
 {
 	long error = syscall(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS);
 
-	/* Linux before 5.8, or a filter refuses the call. faccessat() checks the real ids. */
+	/* Use faccessat() if Linux is older than 5.8, or a filter refuses faccessat2(). It checks
+	 * the real ids. */
 	if (error && (errno == ENOSYS || errno == EPERM))
 		error = syscall(SYS_faccessat, AT_FDCWD, path, X_OK);
 	return !error && S_ISREG(file->stx_mode);
@@ -89,11 +90,12 @@ static void execute(void)
 	int socket = SPAWNFD_ZYGOTE_SOCKET, error;
 	uint32_t index;
 
-	/* Same order as in become_program() in common/park.c. */
+	/* These calls have the same order as in become_program() of common/park.c. */
 	spawnfd_discard_signals();
 	if (!spawnfd_wait_for_go(&connection, head->serial))
 		return;
-	/* The owner may wait on the claim. The close of the socket tells it of exec or exit. */
+	/* Wake an owner that waits on the claim. Afterwards, the closing of the socket tells the
+	 * owner of exec or exit. */
 	spawnfd_wake_owner(&connection);
 	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 	error = spawnfd_perform_steps(&request, &socket, &index);
@@ -108,7 +110,7 @@ static void execute(void)
 	}
 	connection.page->report = SPAWNFD_REPORT_EXEC;
 	spawnfd_set_mask(connection.page->mask);
-	/* All descriptors that are not for the program are close-on-exec. */
+	/* All descriptors that the program must not get have close-on-exec set. */
 	if (head->program < 0)
 		syscall(SYS_execve, request.strings + head->path, program.argv, program.envp);
 	else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! argv and envp, in the form that execve expects.
+//! Encodes argv and envp in the form that execve expects.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ pub struct ArgBlock<'a> {
 // SAFETY: the pointers point into the heap allocation of `_bytes`, which the block owns, or to strings that outlive
 // it. The allocation does not change after construction, and stays in place when the block moves.
 unsafe impl Send for ArgBlock<'_> {}
-// SAFETY: as above; shared access only reads.
+// SAFETY: shared access only reads the strings, and they live as long as the block.
 unsafe impl Sync for ArgBlock<'_> {}
 
 /// Builds an [`ArgBlock`].
@@ -74,17 +74,17 @@ impl<'a> ArgBlock<'a> {
         Ok(builder.finish())
     }
 
-    /// The argument of execve: a pointer to the pointer array.
+    /// Returns the argument of execve: a pointer to the array of pointers.
     pub fn as_ptr(&self) -> *const *const c_char {
         self.pointers.as_ptr()
     }
 
-    /// How many strings there are.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.pointers.len() - 1
     }
 
-    /// Whether there is no string.
+    /// Whether the block has no string.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The spawn interface of kernels with our patches (`kernel/patches`). The caller opens an empty pidfd, configures
-//! it, and runs it; the pidfd then refers to the new child.
+//! The spawn interface of kernels with this project's patches (`kernel/patches`). The caller opens
+//! an empty pidfd, configures it, and runs it. The pidfd then refers to the new child.
 //!
 //! The system call numbers belong to this project. On a kernel without the patches they may mean other calls, so the
 //! caller must first check that the kernel has the patches.
@@ -38,7 +38,7 @@ pub enum Given {
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Action<'a> {
-    /// `SPAWN_ACTION_*`.
+    /// The kind of the action, `SPAWN_ACTION_*`.
     pub kind: u32,
     pub flags: u32,
     pub fd: i32,
@@ -125,29 +125,29 @@ struct RawArgs {
     reserved1: u64,
 }
 
-/// The step in which a run failed.
+/// The step in which `Builder::run` failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailedAt {
-    /// Before the kernel created a child.
+    /// The run failed before the kernel created a child.
     Setup,
-    /// The action with this index.
+    /// The child failed to perform the action with this index.
     Action(usize),
-    /// Finding, opening or executing the program.
+    /// The child failed to find, open or execute the program.
     Exec,
 }
 
 const SETUP: i32 = -2;
 
-/// The address of a value; NULL for an empty slice.
+/// Returns the address of a value, or NULL for an empty slice.
 fn address<T: ?Sized>(of: &T) -> u64 {
     if size_of_val(of) == 0 { 0 } else { (&raw const *of).cast::<u8>() as u64 }
 }
 
 impl<'a> Actions<'a> {
-    /// `SPAWN_MAX_ACTIONS`.
+    /// The kernel's maximum number of actions, `SPAWN_MAX_ACTIONS`.
     pub const MOST: usize = 256;
 
-    /// An empty list with capacity for `count` actions.
+    /// Creates an empty list with capacity for `count` actions.
     pub fn with_capacity(count: usize) -> Actions<'a> {
         Actions { raw: Vec::with_capacity(count), ..Actions::default() }
     }
@@ -200,10 +200,12 @@ impl<'a> Actions<'a> {
     }
 }
 
-/// Makes both calls of the builder with invalid arguments: a patched kernel returns EBADF.
+/// Makes both system calls of a builder with invalid arguments. A kernel with the patches returns
+/// EBADF.
 pub(crate) fn attempt() {
     for number in [PIDFD_CONFIG, PIDFD_SPAWN_RUN] {
-        // SAFETY: no descriptor, and null pointers, which the kernel checks.
+        // SAFETY: the arguments are an invalid descriptor number and null pointers. The kernel
+        // checks both.
         let _ = unsafe { arch::syscall(number, [usize::MAX, 0, 0, 0, 0, 0]) };
     }
 }
@@ -232,10 +234,11 @@ impl Builder {
         Builder(place(self.0))
     }
 
-    /// Gives the builder a descriptor by its number. The caller must keep it open until `Builder::run` returns.
+    /// Gives the builder a descriptor by its number. The caller must keep the descriptor open until
+    /// `Builder::run` returns.
     ///
     /// # Errors
-    /// EBADF: a negative number.
+    /// EBADF: the number is negative.
     pub fn give(&self, what: Given, number: RawFd) -> Result<(), Errno> {
         self.config(SET_FD, what as u32, number)
     }
@@ -262,8 +265,9 @@ impl Builder {
     /// with all descriptors of the caller, not only with 0 to 2 and those that actions name.
     ///
     /// # Errors
-    /// The failed step and its errno: as execve(2), or of the action. EAGAIN, ENOMEM, EMFILE, EPERM: creating the
-    /// child failed. E2BIG: as execve(2), or more actions than [`Actions::MOST`].
+    /// The failed step and its errno, which is that of execve(2) or of the action. EAGAIN, ENOMEM,
+    /// EMFILE, EPERM: creating the child failed. E2BIG: the arguments are too long for execve(2),
+    /// or there are more actions than [`Actions::MOST`].
     ///
     /// # References
     /// `Documentation/userspace-api/spawn.rst` of a kernel with the patches.

@@ -68,7 +68,7 @@ pub use linux_raw_sys::ioctl::TIOCSCTTY;
 /// # Safety
 /// Addresses among the arguments are valid for what the call reads, and the call writes to no memory.
 pub unsafe fn make(number: u32, [first, second, third]: [usize; 3]) -> Result<usize, Errno> {
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller keeps this function's contract.
     Errno::check(unsafe { arch::syscall(number, [first, second, third, 0, 0, 0]) })
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn probe(number: u32) -> Errno {
     failure(Errno::check(unsafe { arch::syscall(number, [0; 6]) }))
 }
 
-/// The errno of a call that returns only on failure.
+/// Returns the errno of a call that returns only on failure.
 fn failure(result: Result<usize, Errno>) -> Errno {
     result.err().unwrap_or(Errno::EIO)
 }
@@ -88,7 +88,7 @@ pub fn close(fd: RawFd) -> Result<usize, Errno> {
     enter!(__NR_close, fd)
 }
 
-/// Closes the descriptors `first..=last`. Linux 5.9.
+/// Closes the descriptors `first..=last` (Linux 5.9).
 ///
 /// Flag 2 (CLOSE_RANGE_UNSHARE) first gives the task a copy of the table, without these descriptors. Flag 4
 /// (CLOSE_RANGE_CLOEXEC, Linux 5.11) sets close-on-exec instead of closing.
@@ -128,10 +128,10 @@ pub fn position(fd: RawFd) -> Result<u64, Errno> {
 
 /// Whether two descriptors refer to one open file description.
 ///
-/// Uses F_DUPFD_QUERY (Linux 6.10), before that kcmp(2).
+/// Uses F_DUPFD_QUERY (Linux 6.10). Older kernels use kcmp(2).
 ///
 /// # Errors
-/// kcmp's errno on an older kernel where kcmp is blocked. EBADF.
+/// The errno of kcmp, on an older kernel whose filter blocks kcmp. EBADF.
 pub fn is_same_file(killed: Calls, one: RawFd, other: RawFd) -> Result<bool, Errno> {
     const KCMP_FILE: u32 = 0;
     match enter!(__NR_fcntl, one, abi::F_DUPFD_QUERY, other) {
@@ -144,12 +144,12 @@ pub fn is_same_file(killed: Calls, one: RawFd, other: RawFd) -> Result<bool, Err
     }
 }
 
-/// Device and inode number of the file that a descriptor refers to.
+/// Returns device and inode number of the file that a descriptor refers to.
 pub fn identify(fd: RawFd) -> Result<(u64, u64), Errno> {
     fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Device and inode number of a descriptor's file, and its number of links.
+/// Returns device and inode number of a descriptor's file, and its number of links.
 pub fn identify_and_count_links(fd: RawFd) -> Result<((u64, u64), u64), Errno> {
     // `st_nlink` has 32 bits on aarch64.
     #[allow(clippy::unnecessary_cast)]
@@ -179,7 +179,7 @@ pub fn openat(dir: RawFd, path: &CStr, flags: u32, mode: u32) -> Result<RawFd, E
     enter!(__NR_openat, dir, path, flags, mode).map(|fd| fd as RawFd)
 }
 
-/// Writes bytes; returns the number written.
+/// Writes bytes, and returns how many the kernel has written.
 pub fn write(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
     enter!(__NR_write, fd, bytes.as_ptr(), bytes.len())
 }
@@ -215,7 +215,7 @@ pub fn may_execute(killed: Calls, path: &CStr) -> Result<usize, Errno> {
     may_access(killed, path, abi::X_OK)
 }
 
-/// Checks that the effective ids may write to `path`; otherwise as `may_execute`.
+/// Checks that the effective ids may write to `path`, with the same fallback as `may_execute`.
 pub fn may_write(killed: Calls, path: &CStr) -> Result<usize, Errno> {
     may_access(killed, path, abi::W_OK)
 }
@@ -233,7 +233,7 @@ pub fn getpgid() -> Result<i32, Errno> {
     enter!(__NR_getpgid, 0u32).map(|group| group as i32)
 }
 
-/// The process id of the caller's parent; 0 when it is in another pid namespace.
+/// The process id of the caller's parent. It is 0 if the parent is in another pid namespace.
 pub fn getppid() -> Result<i32, Errno> {
     enter!(__NR_getppid).map(|pid| pid as i32)
 }
@@ -287,12 +287,13 @@ pub fn set_capabilities(effective: u64, permitted: u64, inheritable: u64) -> Res
     enter!(__NR_capset, &raw const header, data.as_ptr())
 }
 
-/// A prctl with up to two arguments, for options that take numbers only.
+/// Calls prctl with up to two arguments, for options that take only numbers.
 pub fn prctl(option: u32, second: usize, third: usize) -> Result<usize, Errno> {
     enter!(__NR_prctl, option, second, third, 0usize, 0usize)
 }
 
-/// The calling task's seccomp mode: 0 without a filter, 2 with one. Costs 0.1 us; 0 from a kernel without seccomp.
+/// The calling task's seccomp mode: 0 without a filter, 2 with one. The call takes 0.1 us. A kernel
+/// without seccomp also gives 0.
 #[doc(alias = "PR_GET_SECCOMP")]
 pub fn seccomp_mode() -> usize {
     prctl(linux_raw_sys::prctl::PR_GET_SECCOMP, 0, 0).unwrap_or(0)
@@ -373,7 +374,8 @@ pub fn set_seccomp_filter(program: &[FilterInstruction]) -> Result<usize, Errno>
     enter!(__NR_seccomp, 1u32, 0u32, &raw const program)
 }
 
-/// All signals except those that libc uses internally: the mask of a thread that the library starts in the host.
+/// All signals except those that libc uses internally. A thread that the library starts in the host
+/// blocks this set.
 ///
 /// setuid(3) sends such a signal to every thread and waits until each has handled it. glibc reserves 32 and 33, musl
 /// also 34.
@@ -383,17 +385,17 @@ pub const SIGNALS_OF_THE_HOST: SignalSet = !(if cfg!(target_env = "musl") { 7 <<
 /// descriptors.
 ///
 /// # Errors
-/// EINTR: a signal handler has run. EINVAL, ENOMEM: as poll(2).
+/// EINTR: a signal handler has run. EINVAL, ENOMEM: see poll(2).
 #[doc(alias = "ppoll")]
 pub fn poll(fds: &mut [abi::pollfd], timeout: Option<(i64, i64)>) -> Result<usize, Errno> {
-    // The kernel writes the remaining time to the timeout.
+    // Copy the timeout, because the kernel writes the remaining time to it.
     let mut timeout = timeout.map(|(tv_sec, tv_nsec)| abi::__kernel_timespec { tv_sec, tv_nsec });
     let timeout = timeout.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
     let mask: *const SignalSet = core::ptr::null();
     enter!(__NR_ppoll, fds.as_mut_ptr(), fds.len(), timeout, mask, size_of::<SignalSet>())
 }
 
-/// Changes the calling task's signal mask, unless `set` is `None`, and returns the mask before.
+/// Changes the calling task's signal mask, unless `set` is `None`. Returns the previous mask.
 fn change_signal_mask(how: u32, set: Option<&SignalSet>) -> Result<SignalSet, Errno> {
     let mut old: SignalSet = 0;
     let set = set.map_or(core::ptr::null(), core::ptr::from_ref);
@@ -401,12 +403,12 @@ fn change_signal_mask(how: u32, set: Option<&SignalSet>) -> Result<SignalSet, Er
     Ok(old)
 }
 
-/// Replaces the calling task's signal mask and returns the one before.
+/// Replaces the calling task's signal mask, and returns the previous mask.
 pub fn set_signal_mask(mask: SignalSet) -> Result<SignalSet, Errno> {
     change_signal_mask(abi::SIG_SETMASK, Some(&mask))
 }
 
-/// Adds signals to the calling task's mask and returns the mask before.
+/// Adds signals to the calling task's mask, and returns the previous mask.
 pub fn block_signals(signals: SignalSet) -> Result<SignalSet, Errno> {
     change_signal_mask(abi::SIG_BLOCK, Some(&signals))
 }
@@ -461,7 +463,7 @@ pub fn has_handler(signal: u32) -> Result<bool, Errno> {
     enter!(__NR_rt_sigaction, signal, core::ptr::null::<u8>(), old.as_mut_ptr(), size_of::<SignalSet>())?;
     // SAFETY: all-zero is a valid value, and struct sigaction is no larger.
     let old = unsafe { old.assume_init() };
-    // SIG_DFL is 0, SIG_IGN 1.
+    // SIG_DFL is 0, and SIG_IGN is 1.
     Ok(old[0] > 1)
 }
 
@@ -482,7 +484,7 @@ pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *cons
 /// Executes the program in an open file. Returns only on failure.
 ///
 /// # Safety
-/// As for [`execve`].
+/// The requirements of [`execve`].
 pub unsafe fn execve_descriptor(
     killed: Calls,
     fd: RawFd,
@@ -500,7 +502,7 @@ pub fn exit(status: i32) -> ! {
     }
 }
 
-/// Real, effective and saved ids: users, then groups.
+/// The real, effective and saved ids: first the user ids, then the group ids.
 pub fn ids() -> [u32; 6] {
     let mut ids = [0u32; 6];
     let at = ids.as_mut_ptr();
@@ -509,7 +511,7 @@ pub fn ids() -> [u32; 6] {
     ids
 }
 
-/// The file system ids: user, then group.
+/// The file system ids: first the user id, then the group id.
 #[doc(alias("setfsuid", "setfsgid"))]
 pub fn file_ids(killed: Calls) -> [u32; 2] {
     // An invalid id changes nothing, and the calls return the current id.

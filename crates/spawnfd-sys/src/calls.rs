@@ -28,7 +28,7 @@ macro_rules! calls {
 }
 
 calls! {
-    /// pidfd_getfd: outside systemd's @system-service.
+    /// pidfd_getfd, which is not in systemd's list @system-service.
     PidfdGetfd,
     /// close_range.
     CloseRange,
@@ -70,7 +70,8 @@ calls! {
     Personality,
     /// setfsuid and setfsgid, with the id that changes nothing: in systemd's @privileged.
     FileIds,
-    /// The two calls of kernels with our patches. On other kernels the numbers may mean other calls.
+    /// The two calls of kernels with this project's patches. On other kernels the numbers may mean
+    /// other calls.
     Builder,
 }
 
@@ -81,18 +82,18 @@ pub struct Calls(u32);
 const _: () = assert!(Call::ALL.len() <= u32::BITS as usize);
 
 impl Calls {
-    /// No call.
+    /// The empty set.
     pub const NONE: Calls = Calls(0);
     /// Every call of [`Call::ALL`].
     pub const ALL: Calls = Calls((1 << Call::ALL.len()) - 1);
 
-    /// The set with a call added.
+    /// Returns the set with a call added.
     #[must_use]
     pub const fn with(self, call: Call) -> Calls {
         Calls(self.0 | 1 << call as u32)
     }
 
-    /// The set with a call removed.
+    /// Returns the set with a call removed.
     #[must_use]
     pub const fn without(self, call: Call) -> Calls {
         Calls(self.0 & !(1 << call as u32))
@@ -104,7 +105,7 @@ impl Calls {
         self.0 >> call as u32 & 1 != 0
     }
 
-    /// Refuses a killed call, as a filter that returns an errno does.
+    /// Refuses a killed call, in the same way as a filter that returns an errno.
     ///
     /// # Errors
     /// EPERM: the set has the call.
@@ -127,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Makes each attempt in this process, which must survive all of them.
+    /// Makes each attempt in the test process, which must survive all of them.
     #[test]
     fn attempts_change_nothing() {
         Call::ALL.iter().filter(|&&call| call != Call::Builder).for_each(|call| call.attempt());

@@ -24,7 +24,8 @@ pub struct CloneOptions {
     pub cgroup: Option<RawFd>,
     /// The child becomes a child of the caller's parent (CLONE_PARENT).
     pub clone_parent: bool,
-    /// Use clone3, which also clears signal handlers (CLONE_CLEAR_SIGHAND, Linux 5.5). Otherwise clone.
+    /// Makes clone_child use clone3, which also clears signal handlers (CLONE_CLEAR_SIGHAND, Linux
+    /// 5.5). Otherwise it uses clone.
     pub clone3: bool,
 }
 
@@ -76,7 +77,8 @@ impl From<FreshFd> for OwnedFd {
 /// only a wait with `__WALL` finds it.
 ///
 /// # Errors
-/// As clone(2) and clone3(2): EAGAIN, ENOMEM, EMFILE, ENFILE, EPERM, ENOSYS, EINVAL, EUSERS, ENOSPC, EBUSY, EOPNOTSUPP.
+/// The errors of clone(2) and clone3(2): EAGAIN, ENOMEM, EMFILE, ENFILE, EPERM, ENOSYS, EINVAL,
+/// EUSERS, ENOSPC, EBUSY, EOPNOTSUPP.
 ///
 /// # Safety
 /// - `entry(data)` must be sound in a child that shares the caller's memory. The caller's other threads run
@@ -136,7 +138,8 @@ pub unsafe fn clone_child(
         unsafe { arch::clone_call(abi::__NR_clone3, args, entry, data) }
     } else {
         let top = stack.bottom() as usize + Stack::SIZE;
-        // SAFETY: clone stores the pidfd where parent_tid points (CLONE_PIDFD); the rest as above.
+        // SAFETY: clone stores the pidfd where parent_tid points (CLONE_PIDFD). The child gets
+        // `stack`, and the caller guarantees the rest.
         unsafe {
             arch::clone_call(
                 abi::__NR_clone,

@@ -10,7 +10,7 @@ use crate::{RawFd, arch};
 
 const PAGE: usize = 4096;
 
-/// The file of an anonymous mapping.
+/// The descriptor number that mmap(2) gets for an anonymous mapping.
 const ANONYMOUS: RawFd = -1;
 
 /// Maps memory for reading and writing.
@@ -26,7 +26,7 @@ fn map(size: usize, flags: u32, file: RawFd) -> Result<*mut u8, Errno> {
 /// # Safety
 /// No code may use the mapping any more.
 unsafe fn unmap(address: *mut u8, size: usize) {
-    // SAFETY: by this function's contract the mapping is unused.
+    // SAFETY: the caller guarantees that no code uses the mapping.
     unsafe { arch::syscall(abi::__NR_munmap, [address as usize, size, 0, 0, 0, 0]) };
 }
 
@@ -40,7 +40,8 @@ pub struct Stack {
 unsafe impl Send for Stack {}
 
 impl Stack {
-    /// Usable bytes. The deepest use is the fallback that lists /proc/self/fd: a buffer of 2 KiB and a few frames.
+    /// The number of usable bytes. The fallback that lists /proc/self/fd uses most: a buffer of 2
+    /// KiB and a few frames.
     pub const SIZE: usize = 64 << 10;
 
     /// Maps a stack.
@@ -77,7 +78,7 @@ pub struct SharedWords<const N: usize = 4> {
 
 // SAFETY: all access goes through an atomic.
 unsafe impl<const N: usize> Send for SharedWords<N> {}
-// SAFETY: as above.
+// SAFETY: threads share only atomics.
 unsafe impl<const N: usize> Sync for SharedWords<N> {}
 
 impl<const N: usize> SharedWords<N> {
@@ -108,7 +109,7 @@ impl<const N: usize> SharedWords<N> {
         Ok(SharedWords { words: page.cast() })
     }
 
-    /// The words.
+    /// The shared words.
     pub fn get(&self) -> &[AtomicU64; N] {
         // SAFETY: the page is mapped, aligned and zeroed, and lives as long as `self`.
         unsafe { &*self.words }
@@ -122,15 +123,16 @@ impl<const N: usize> SharedWords<N> {
         unsafe { arch::syscall(abi::__NR_futex, args) };
     }
 
-    /// Waits for `wake`, at most `timeout`. Returns at once if the first word differs from `value`.
+    /// Waits at most `timeout` until another thread calls `wake`. Returns at once if the first word
+    /// differs from `value`.
     #[doc(alias = "futex")]
     pub fn wait(&self, value: u64, timeout: core::time::Duration) {
         let timeout = abi::__kernel_timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // A futex has 32 bits: this is the half at the word's address on a little-endian machine. Small counters
-        // change this half.
+        // A futex has 32 bits. On a little-endian machine, the half at the word's address is the
+        // low half. Small counters change this half.
         let value = value as u32 as usize;
         let args = [self.words as usize, abi::FUTEX_WAIT as usize, value, core::ptr::from_ref(&timeout) as usize, 0, 0];
         // SAFETY: the kernel reads the word and the timeout.

@@ -9,7 +9,7 @@ use linux_raw_sys::{general as abi, net};
 use crate::errno::Errno;
 use crate::{RawFd, arch};
 
-/// The most descriptors that one message carries: SCM_MAX_FD of the kernel's include/net/scm.h.
+/// The maximum number of descriptors in one message: SCM_MAX_FD of the kernel's include/net/scm.h.
 pub const MAX_PASSED: usize = 253;
 
 const HEADER: usize = size_of::<net::cmsghdr>();
@@ -53,7 +53,8 @@ impl Control {
         }
     }
 
-    /// The number of received descriptors, in a buffer of which the kernel has written `used` bytes.
+    /// Returns the number of received descriptors in a buffer to which the kernel has written
+    /// `used` bytes.
     fn came(&self, used: usize) -> usize {
         if used < HEADER { 0 } else { self.header.cmsg_len.saturating_sub(HEADER) / size_of::<RawFd>() }
     }
@@ -80,15 +81,15 @@ pub fn send(socket: RawFd, bytes: &mut [u8], fds: &[RawFd]) -> Result<(), Errno>
     for (place, &fd) in control.fds.iter_mut().zip(fds) {
         place.write(fd);
     }
-    // CMSG_SPACE: the length of header and data, rounded up to 8.
+    // CMSG_SPACE is the length of header and data, rounded up to a multiple of 8.
     let space = if fds.is_empty() { 0 } else { length.next_multiple_of(8) };
     call(abi::__NR_sendmsg, socket, bytes, &mut control, space, net::MSG_DONTWAIT | net::MSG_NOSIGNAL).map(drop)
 }
 
 /// Receives `fds.len()` descriptors, close-on-exec, and the tag of their message, without blocking.
 ///
-/// Written for a child between clone and exec: it does not allocate or panic. On an error the received descriptors
-/// stay open, because the child is about to exit.
+/// A child can call this function between clone and exec, because it does not allocate or panic. On
+/// an error the received descriptors stay open: the child is about to exit.
 ///
 /// # Errors
 /// EAGAIN: no message has arrived. EMFILE: fewer descriptors arrived, as happens if RLIMIT_NOFILE leaves no number.
@@ -121,12 +122,12 @@ pub fn receive_descriptors(socket: RawFd, fds: &mut [RawFd]) -> Result<u64, Errn
 /// Returns the length of the message; 0 means that the other end is closed. Waits up to the socket's SO_RCVTIMEO.
 ///
 /// # Errors
-/// EAGAIN: no message has arrived. EINTR. EMSGSIZE: the message was longer than `bytes`, or carried more than one
-/// descriptor; the message is lost.
+/// EAGAIN: no message has arrived. EINTR: a signal handler has run. EMSGSIZE: the message was
+/// longer than `bytes`, or carried more than one descriptor; the message is lost.
 #[doc(alias = "recvmsg")]
 pub fn receive(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut control = Control::empty();
-    // Space for one descriptor: the kernel closes those that do not fit.
+    // Give the kernel space for one descriptor. It closes those that do not fit.
     let memory = (HEADER + size_of::<RawFd>()).next_multiple_of(8);
     let flags = net::MSG_CMSG_CLOEXEC;
     let (length, used, flags) = call(abi::__NR_recvmsg, socket, bytes, &mut control, memory, flags)?;

@@ -8,7 +8,7 @@ use linux_raw_sys::general as abi;
 use crate::errno::Errno;
 use crate::{RawFd, arch, call};
 
-/// How a child ended.
+/// The way in which a child ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// The status word of wait(2).
@@ -77,10 +77,11 @@ pub fn signal_that_ended(pidfd: RawFd) -> Option<i32> {
     Some(ended.status & 0x7f).filter(|&signal| signal != 0)
 }
 
-/// Calls waitid(2), again after EINTR.
+/// Calls waitid(2), and repeats the call after EINTR.
 fn wait(pidfd: RawFd, options: u32) -> Result<Option<Ended>, Errno> {
     const P_PIDFD: usize = 3;
-    // siginfo_t of a SIGCHLD: si_signo, si_errno, si_code, padding, si_pid, si_uid, si_status.
+    // The fields of the siginfo_t of a SIGCHLD: si_signo, si_errno, si_code, padding, si_pid,
+    // si_uid, si_status.
     let mut info = [0i32; 32];
     let mut usage = MaybeUninit::<abi::rusage>::zeroed();
     let options = abi::WEXITED | options;
@@ -125,13 +126,14 @@ struct PidfdInfo {
 
 const PIDFD_INFO_EXIT: u64 = 1 << 3;
 
-/// _IOWR(0xFF, 11, struct pidfd_info).
+/// The request PIDFD_GET_INFO: _IOWR(0xFF, 11, struct pidfd_info).
 const PIDFD_GET_INFO: u32 = 3 << 30 | (size_of::<PidfdInfo>() as u32) << 16 | 0xff << 8 | 11;
 
 /// The longest wait for a child that another thread or the kernel is about to reap.
 const REAPING: abi::__kernel_timespec = abi::__kernel_timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// The status of a child that has been reaped, or that another thread or the kernel is just reaping.
+/// Returns the status of a child that has been reaped, or that another thread or the kernel is just
+/// reaping.
 ///
 /// The kernel keeps the exit code of the thread group leader. If the leader ended before other threads, their codes
 /// are lost.
@@ -146,7 +148,7 @@ fn status_of_reaped(pidfd: RawFd) -> Option<i32> {
         // The child has ended, and another thread's wait or the child's own exit is about to reap it.
         Ok(PidfdInfo { ppid, .. }) if call::getpid() == Ok(ppid as i32) => wait_until_reaped(pidfd),
         Err(Errno::ESRCH) => wait_until_reaped(pidfd),
-        // The child of another process, or a kernel without PIDFD_GET_INFO.
+        // The process is the child of another process, or the kernel lacks PIDFD_GET_INFO.
         _ => return None,
     }
     info(pidfd).ok().filter(|info| info.mask & PIDFD_INFO_EXIT != 0).map(|info| info.exit_code)
@@ -166,7 +168,8 @@ fn wait_until_reaped(pidfd: RawFd) {
     let (mut timeout, mask) = (REAPING, u64::MAX);
     // Block signals during the wait, which is short.
     let args = [&raw mut watched as usize, 1, &raw mut timeout as usize, &raw const mask as usize, size_of::<u64>(), 0];
-    // SAFETY: one pollfd, a timespec that the call may change, a signal set of the kernel's size.
+    // SAFETY: the call gets one pollfd, a timespec that it may change, and a signal set of the
+    // kernel's size.
     let _ = Errno::check(unsafe { arch::syscall(abi::__NR_ppoll, args) });
 }
 
@@ -175,7 +178,8 @@ mod tests {
     use super::*;
     use core::mem::offset_of;
 
-    /// include/uapi/linux/pidfd.h: PIDFD_INFO_SIZE_VER0, and the order of its fields.
+    /// The layout equals that in include/uapi/linux/pidfd.h: PIDFD_INFO_SIZE_VER0, and the order of
+    /// the fields.
     #[test]
     fn the_layout_equals_that_of_the_kernel() {
         assert_eq!((size_of::<PidfdInfo>(), align_of::<PidfdInfo>()), (64, 8));

@@ -41,15 +41,15 @@ pub struct Child {
     sent: AtomicU64,
     /// The handle's owner sent SIGTERM before the parked process began to start the program.
     withdrawn: bool,
-    /// The start, until its outcome is known; `None` if the caller has waited for exec.
+    /// The start, until the library knows its outcome. `None` if the caller has waited for exec.
     pending: Option<Box<dyn PendingStart>>,
-    /// Why the child did not become the program.
+    /// The reason why the child did not become the program.
     failure: Option<Error>,
     /// The writing end of standard input if that is [`Stdio::Piped`](crate::Stdio::Piped).
     pub stdin: Option<PipeWriter>,
-    /// The reading end of standard output if piped.
+    /// The reading end of standard output if that is piped.
     pub stdout: Option<PipeReader>,
-    /// The reading end of standard error if piped.
+    /// The reading end of standard error if that is piped.
     pub stderr: Option<PipeReader>,
 }
 
@@ -57,20 +57,22 @@ pub struct Child {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Started {
-    /// By clone and exec, from the calling thread.
+    /// The calling thread started the program by clone and exec.
     #[default]
     Clone,
-    /// By one system call of a patched kernel, from the calling thread.
+    /// The calling thread started the program by one system call of a patched kernel.
     Kernel,
-    /// From a process that a [`Warm`](crate::Warm) had parked for this program.
+    /// A process that a [`Warm`](crate::Warm) had parked for this program became the program.
     Reserve,
-    /// By a fork of a parked process of a [`Warm`](crate::Warm).
+    /// A fork of a parked process of a [`Warm`](crate::Warm) became the program.
     Fork,
-    /// By the zygote of a [`Warm`](crate::Warm), which execs any program in a new child of this process.
+    /// The zygote of a [`Warm`](crate::Warm) executed the program in a new child of this process.
     Zygote,
-    /// From the pool of a [`Warm`](crate::Warm): a process created in advance, which can exec any one program.
+    /// A process of the pool of a [`Warm`](crate::Warm) executed the program. Such a process is
+    /// created in advance and can exec any one program.
     Pool,
-    /// By clone and exec although the command uses a [`Warm`](crate::Warm); the text says why.
+    /// The calling thread started the program by clone and exec, although the command uses a
+    /// [`Warm`](crate::Warm). The text says why.
     Cold(&'static str),
 }
 
@@ -97,7 +99,7 @@ impl Started {
     }
 }
 
-/// Keeps a reason for the life of the process. There are few different reasons.
+/// Stores a reason until the process ends. There are few different reasons.
 pub(crate) fn interned(reason: &str) -> &'static str {
     const MAX_REASONS: usize = 512;
     static KNOWN: PerProcess<BTreeSet<&'static str>> = PerProcess::new(BTreeSet::new());
@@ -296,7 +298,7 @@ impl Child {
         }
     }
 
-    /// Notes whether a child that has ended had become the program.
+    /// Records whether a child that has ended had become the program.
     fn finish_start(&mut self) {
         let Some(pending) = self.pending.take() else { return };
         // If the handle's owner killed the child before exec, the owner's signal was meant for the program. Then the
@@ -332,7 +334,7 @@ impl Child {
     /// Reaps the program if it has ended; `None` while it runs.
     ///
     /// # Errors
-    /// As [`wait`](Child::wait).
+    /// The errors of [`wait`](Child::wait).
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
         self.reap_own(false)
     }
@@ -340,7 +342,7 @@ impl Child {
     /// Waits for at most `timeout`; `None` if the program still runs then. The timeout does not affect the program.
     ///
     /// # Errors
-    /// As [`wait`](Child::wait).
+    /// The errors of [`wait`](Child::wait).
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Option<ExitStatus>> {
         match Instant::now().checked_add(timeout) {
             Some(deadline) => self.wait_deadline(deadline),
@@ -351,7 +353,7 @@ impl Child {
     /// Waits until `deadline`; `None` if the program still runs then. The timeout does not affect the program.
     ///
     /// # Errors
-    /// As [`wait`](Child::wait).
+    /// The errors of [`wait`](Child::wait).
     pub fn wait_deadline(&mut self, deadline: Instant) -> Result<Option<ExitStatus>> {
         loop {
             if let Some(status) = self.reap_own(false)? {
@@ -412,7 +414,7 @@ impl Child {
         Some(Usage { cpu: Duration::from_micros(cpu_micros), max_rss: max_rss_kib * 1024 })
     }
 
-    /// Notes a signal that the child gets in another way than by [`signal`](Child::signal).
+    /// Records a signal that the child gets in another way than by [`signal`](Child::signal).
     pub(crate) fn note_signal(&self, signal: i32) {
         if let Some(set) = SignalSet::of(signal) {
             self.sent.fetch_or(set.bits(), Ordering::Relaxed);
@@ -430,13 +432,13 @@ impl Child {
     /// Sends SIGKILL.
     ///
     /// # Errors
-    /// As [`signal`](Child::signal).
+    /// The errors of [`signal`](Child::signal).
     pub fn kill(&self) -> Result<()> {
         self.signal(9)
     }
 
-    /// Sends a signal by the pidfd, so to this process and no other. Succeeds without effect if the process has
-    /// ended.
+    /// Sends a signal by the pidfd, so that only this process can get it. Succeeds without effect
+    /// if the process has ended.
     ///
     /// # Errors
     /// EINVAL: no such signal. EPERM: the program runs under other ids. EBADF: the application has put another file

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Environments as values: inherited, filtered and set variables, encoded once for all spawns.
+//! Environments as values. Variables are inherited, filtered or set, and encoded once for all
+//! spawns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -49,8 +50,8 @@ impl Variables {
 }
 
 impl Env {
-    /// The environment of this process as it is now. (A string without a name, such as `=x=1`, has the name `=x`,
-    /// as in std.)
+    /// Returns the environment of this process as it is now. (A string without a name, such as
+    /// `=x=1`, has the name `=x`, as in std.)
     ///
     /// If no variable has changed since the last call, the values of both calls share one encoding.
     pub fn inherit() -> Env {
@@ -72,16 +73,17 @@ impl Env {
         }
     }
 
-    /// No variables at all.
+    /// Creates an environment without variables.
     pub fn empty() -> Env {
         Env::default()
     }
 
-    /// Exactly these `name=value` strings, in this order. Repeated names, and names that [`Env::set`] would reject,
-    /// stay. A later `set`, `unset` or `deny` sorts the strings and keeps one per name.
+    /// Creates an environment from exactly these `name=value` strings, in this order. Repeated
+    /// names, and names that [`Env::set`] would reject, stay. A later `set`, `unset` or `deny`
+    /// sorts the strings and keeps one per name.
     ///
     /// # Errors
-    /// EINVAL: a string with a NUL.
+    /// EINVAL: a string contains a NUL.
     pub fn verbatim<S: AsRef<[u8]>>(strings: impl IntoIterator<Item = S>) -> Result<Env> {
         let mut block = ArgBlock::builder();
         let mut by_name = BTreeMap::new();
@@ -92,7 +94,7 @@ impl Env {
             }
             if let Some(end) = string.iter().position(|&byte| byte == b'=') {
                 let (name, value) = (OsStr::from_bytes(&string[..end]), OsStr::from_bytes(&string[end + 1..]));
-                // As for getenv(3), the first value counts.
+                // If a name occurs twice, the first value counts, as for getenv(3).
                 by_name.entry(name.to_owned()).or_insert_with(|| value.to_owned());
             }
         }
@@ -100,7 +102,8 @@ impl Env {
         Ok(Env(Arc::new(Variables { by_name, encoded, ..Variables::default() })))
     }
 
-    /// This process's variables whose names match one of `patterns` (`*` stands for any characters, `?` for one).
+    /// Returns this process's variables whose names match one of `patterns` (`*` stands for any
+    /// characters, `?` for one).
     pub fn only<S: AsRef<OsStr>>(patterns: impl IntoIterator<Item = S>) -> Env {
         Env::inherit().keep_only(patterns)
     }

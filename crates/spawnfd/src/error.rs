@@ -18,29 +18,29 @@ pub(crate) use message::{of_path, of_too_large, reason, shown, shown_c};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Stage {
-    /// An argument was rejected before anything was done.
+    /// The library rejected an argument before it did anything.
     Validate,
-    /// Finding, opening or reading the executable.
+    /// The library finds, opens or reads the executable.
     Template,
-    /// Comparing the executable with what the template recorded.
+    /// The caller or the child compares the executable with the file that the template recorded.
     Revalidate,
-    /// Comparing the caller's credentials with those of the template's creator.
+    /// The caller compares its credentials with those of the template's creator.
     Credentials,
-    /// Creating the child.
+    /// The caller creates the child.
     Clone,
-    /// Giving the child a descriptor table of its own.
+    /// The child gets a descriptor table of its own.
     Descriptors,
-    /// Connecting standard input, output or error (0, 1, 2).
+    /// The child connects standard input, output or error (0, 1, 2).
     Stdio(u8),
-    /// Changing to the working directory.
+    /// The child changes to the working directory.
     CurrentDir,
-    /// One of the caller's actions, counted from 0.
+    /// The child performs the caller's action with this index, counted from 0.
     Action(usize),
-    /// Resetting signals, or asking for the parent-death signal.
+    /// The child resets signals, or requests the parent-death signal.
     Signals,
-    /// Installing the seccomp filter in the child.
+    /// The child installs the seccomp filter.
     Filter,
-    /// execve.
+    /// The child calls execve.
     Exec,
     /// A signal killed the child before exec. Actions may have run.
     ///
@@ -51,17 +51,17 @@ pub enum Stage {
     /// A SIGSYS comes from a seccomp filter. Such a child is not reported as `Killed`: the error has the stage that
     /// the child was in, and ECANCELED.
     Killed,
-    /// Waiting for the child.
+    /// The caller waits for the child.
     Wait,
-    /// Reading the child's output or writing its input.
+    /// The library reads the child's output or writes its input.
     Capture,
-    /// Copying the executable into a snapshot.
+    /// The library copies the executable into a snapshot.
     Snapshot,
-    /// Setting up control of the program's process tree.
+    /// The library sets up control of the program's process tree.
     Tree,
-    /// Applying resource limits, or waiting for a limiter's permit.
+    /// The library applies resource limits, or waits for a limiter's permit.
     Limit,
-    /// Starting or keeping parked processes.
+    /// The library starts or keeps parked processes.
     Warm,
 }
 
@@ -118,8 +118,8 @@ pub enum ErrorKind {
 
 /// The error of a spawn, a template, a wait or a capture. A spawn that fails leaves no process behind.
 ///
-/// Displayed in one line: the [message](Error::message), then the [detail](Error::detail) in brackets, for example
-/// `no such working directory: /x [cwd: chdir("/x") = -1 ENOENT]`.
+/// Display prints one line: the [message](Error::message), then the [detail](Error::detail) in
+/// brackets. For example: `no such working directory: /x [cwd: chdir("/x") = -1 ENOENT]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error(Box<Fields>);
 
@@ -128,9 +128,9 @@ struct Fields {
     stage: Stage,
     errno: Errno,
     call: String,
-    /// The sentence for people; `None`: the default sentence for the stage and errno.
+    /// The sentence for the user. `None`: the default sentence for the stage and errno.
     message: Option<String>,
-    /// An argument was rejected before anything was done, whatever the stage.
+    /// True if the library rejected an argument before it did anything, whatever the stage.
     refused: bool,
     /// The child had performed actions of the caller before it failed, whatever the stage.
     actions_ran: bool,
@@ -151,13 +151,13 @@ impl Error {
         }))
     }
 
-    /// Sets the sentence for people.
+    /// Sets the sentence for the user.
     pub(crate) fn saying(mut self, message: impl Into<String>) -> Error {
         self.0.message = Some(message.into());
         self
     }
 
-    /// Sets the sentence for people, if there is one for this error.
+    /// Sets the sentence for the user, if there is one for this error.
     pub(crate) fn saying_if(self, message: Option<String>) -> Error {
         match message {
             Some(message) => self.saying(message),
@@ -165,7 +165,7 @@ impl Error {
         }
     }
 
-    /// An error found before the child exists.
+    /// Creates an error that the library found before the child existed.
     pub(crate) fn refused(stage: Stage, errno: Errno, call: impl Into<String>) -> Error {
         let mut error = Error::new(stage, errno, call);
         error.0.refused = true;
@@ -185,7 +185,7 @@ impl Error {
         self
     }
 
-    /// The error for an argument that is not valid. `call` says why.
+    /// Creates the error for an argument that is not valid. `call` says why.
     pub(crate) fn invalid(call: impl Into<String>) -> Error {
         Error::new(Stage::Validate, Errno::EINVAL, call)
     }

@@ -145,7 +145,8 @@ impl Limiter {
         Permit { limiter: self.clone(), generation: generation() }
     }
 
-    /// Calls `grant` with a permit: now if one is free, else when it is free. Returns the number in the queue.
+    /// Calls `grant` with a permit. If none is free now, calls it as soon as one is free. Returns
+    /// the number in the queue.
     fn enqueue(&self, grant: Grant) -> u64 {
         let mut state = self.0.state.lock();
         state.next += 1;
@@ -172,8 +173,8 @@ impl Limiter {
     fn return_permits(&self, freed: usize) {
         let mut state = self.0.state.lock();
         state.running -= freed;
-        // Only one thread grants, in a loop. With recursion, a grant that returns its permit at once would make the
-        // stack grow with each waiter.
+        // Only one thread grants permits, in a loop. With recursion, a grant that returns its
+        // permit at once would make the stack grow with each waiter.
         if std::mem::replace(&mut state.granting, true) {
             return;
         }

@@ -47,7 +47,7 @@ impl Sandbox {
     /// searched now in this process's PATH. The PATH of a command is for the confined program and is not searched.
     ///
     /// # Errors
-    /// EINVAL: `command` is empty. Otherwise as [`Template::search`].
+    /// EINVAL: `command` is empty. Otherwise the errors of [`Template::search`].
     pub fn new<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>) -> Result<Sandbox> {
         let mut words = command.into_iter().map(|word| word.as_ref().to_owned());
         let Some(name) = words.next() else {
@@ -83,7 +83,7 @@ impl Sandbox {
     }
 }
 
-/// A descriptor of the sandbox, and its number there.
+/// A descriptor of the sandbox, and its number in the sandbox command.
 #[derive(Clone, Debug)]
 pub(crate) struct SandboxDescriptor {
     pub(crate) number: RawFd,

@@ -26,9 +26,9 @@ pub enum Kind {
     Memfd,
 }
 
-/// A file's contents at one time. The descriptor belongs to the caller, who can read, map and execute it. Its
-/// position is the beginning of the file. All snapshots that a `SnapshotCache` returns for one version of a file
-/// share their position, so read them with pread(2).
+/// A file's contents at one time. The descriptor belongs to the caller, who can read, map and
+/// execute it. Its file offset is 0. All snapshots that a `SnapshotCache` returns for one version
+/// of a file share their offset, so read them with pread(2).
 #[derive(Debug)]
 pub struct Snapshot {
     fd: CheckedFd,
@@ -58,10 +58,10 @@ impl Snapshot {
         self.fd.get().map(AsFd::as_fd).ok_or_else(closed)
     }
 
-    /// The same snapshot with a duplicate of the descriptor.
+    /// Returns the same snapshot with a duplicate of the descriptor.
     ///
     /// # Errors
-    /// As [`descriptor`](Snapshot::descriptor), and EMFILE.
+    /// The errors of [`descriptor`](Snapshot::descriptor), and EMFILE.
     fn duplicate(&self) -> Result<Snapshot> {
         let copy = self.descriptor()?.try_clone_to_owned();
         let copy = copy.map_err(|e| failed(from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?;
@@ -70,7 +70,7 @@ impl Snapshot {
 }
 
 impl AsFd for Snapshot {
-    /// The descriptor without a check: see [`descriptor`](Snapshot::descriptor).
+    /// Returns the descriptor without a check; see [`descriptor`](Snapshot::descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -126,7 +126,7 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
 /// Takes a snapshot of the file at `path`.
 ///
 /// # Errors
-/// As open(2) and [`take`]. The call does not block on a FIFO or another special file.
+/// The errors of open(2) and [`take`]. The call does not block on a FIFO or another special file.
 pub fn open(path: impl AsRef<Path>) -> Result<Snapshot> {
     take(open_for_reading(path.as_ref())?)
 }
@@ -137,10 +137,10 @@ fn open_for_reading(path: &Path) -> Result<OwnedFd> {
     openat(CWD, path, flags, Mode::empty()).map(above_standard).map_err(|e| failed(errno(e), format!("open({path:?})")))
 }
 
-/// Shares the extents in an unnamed file in the same directory. `None` if that is impossible: the file system has
-/// no reflinks, or the caller may not write to the directory.
+/// Creates an unnamed file in the same directory that shares the file's extents. `None` if that is
+/// impossible: the file system has no reflinks, or the caller may not write to the directory.
 fn reflink(file: BorrowedFd<'_>) -> Option<OwnedFd> {
-    /// Magic numbers of statfs(2): btrfs, XFS, bcachefs, OCFS2.
+    /// The magic numbers that statfs(2) returns for btrfs, XFS, bcachefs and OCFS2.
     const REFLINK_FILE_SYSTEMS: [i64; 4] = [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x7461_636f];
     if !REFLINK_FILE_SYSTEMS.contains(&fstatfs(file).ok()?.f_type) {
         return None;
@@ -149,7 +149,8 @@ fn reflink(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let directory = path.parent().filter(|directory| directory.is_absolute())?;
     let copy = openat(CWD, directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from(0o500)).ok()?;
     ioctl_ficlone(&copy, file).ok()?;
-    // Reopen for reading only: exec of a file that is open for writing fails with ETXTBSY.
+    // Reopen the file for reading only, because exec of a file that is open for writing fails with
+    // ETXTBSY.
     read_only(&copy).ok()
 }
 
@@ -159,7 +160,7 @@ fn read_only(file: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Copies into a sealed memfd, inside the kernel.
+/// Copies the file into a sealed memfd, inside the kernel.
 fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
     let memfd = memfd::create("spawnfd-snapshot", true).map_err(|errno| failed(errno, "memfd_create()"))?;
     // Set the length first: a sendfile beyond RLIMIT_FSIZE sends SIGXFSZ even if it reports a partial copy.
@@ -169,8 +170,8 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
     while offset < size {
         let remaining = usize::try_from(size - offset).unwrap_or(usize::MAX);
         match sendfile(&memfd, file, Some(&mut offset), remaining) {
-            // The end of the file came early. Either the file was truncated during the copy, which `take` detects, or
-            // it is shorter than its reported size, as in /sys.
+            // The copy ended early. Either another process truncated the file during the copy,
+            // which `take` detects. Or the file is shorter than its reported size, as in /sys.
             Ok(0) => {
                 set_length(offset)?;
                 break;
@@ -198,7 +199,8 @@ pub struct SnapshotCache {
 
 #[derive(Debug, Default)]
 struct CacheState {
-    /// Most recently used last. A linear search of 64 entries is faster than hashing.
+    /// The snapshots, the most recently used last. A linear search of 64 entries is faster than
+    /// hashing.
     entries: Vec<Snapshot>,
     stats: SnapshotStats,
 }
@@ -228,18 +230,18 @@ impl SnapshotCache {
         SnapshotCache { capacity: capacity.max(1), state: PerProcess::for_reuse(CacheState::default()) }
     }
 
-    /// A snapshot of the file at `path`; the descriptor is the caller's own.
+    /// Returns a snapshot of the file at `path`. The descriptor is the caller's own.
     ///
     /// # Errors
-    /// As [`open`].
+    /// The errors of [`open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Snapshot> {
         self.get(open_for_reading(path.as_ref())?)
     }
 
-    /// A snapshot of an open file.
+    /// Returns a snapshot of an open file.
     ///
     /// # Errors
-    /// As [`take`].
+    /// The errors of [`take`].
     pub fn get(&self, file: impl AsFd) -> Result<Snapshot> {
         let now = identify(&file).map_err(|errno| failed(errno, "statx(fd)"))?;
         let mut state = self.lock();
@@ -302,7 +304,8 @@ fn same_file(one: &Identity, other: &Identity) -> bool {
     (one.device, one.inode) == (other.device, other.inode)
 }
 
-/// Mode and owner are not compared separately: a change of either also changes ctime.
+/// Whether both identities are of one version of the file. A change of mode or owner also changes
+/// ctime, so the function does not compare them separately.
 fn same_version(one: &Identity, other: &Identity) -> bool {
     (one.ctime, one.mtime, one.size) == (other.ctime, other.mtime, other.size)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel features with which this library starts programs in the calling thread. Used by `spawnfd doctor`, and
-//! by callers that want to know whether a feature is available before they rely on it.
+//! Reports the kernel features with which this library starts programs in the calling thread.
+//! `spawnfd doctor` uses it, and so can callers that want to know whether a feature is available.
 
 use std::path::PathBuf;
 
@@ -11,16 +11,18 @@ use crate::tree;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Support {
-    /// A patched kernel starts programs in one system call, if it supports the request; otherwise clone and exec.
+    /// True if a patched kernel starts programs in one system call, where it supports the request.
+    /// Otherwise clone and exec start them.
     pub kernel: bool,
-    /// clone3 creates children; otherwise clone.
+    /// True if clone3 creates children. Otherwise clone creates them.
     pub clone3: bool,
-    /// Children leave the caller's descriptor table by close_range; otherwise they list their descriptors and mark
-    /// them close-on-exec.
+    /// True if children leave the caller's descriptor table by close_range. Otherwise they list
+    /// their descriptors and mark them close-on-exec.
     pub close_range: bool,
-    /// Children copy their descriptors from the caller by pidfd_getfd; otherwise they receive them through a
-    /// socket, or get a copy of the caller's table. Only a child can find out that the kernel refuses pidfd_getfd.
-    /// Until a child with descriptors has tried, this value is a guess.
+    /// True if children copy their descriptors from the caller by pidfd_getfd. Otherwise they
+    /// receive them through a socket, or get a copy of the caller's table. Only a child can find
+    /// out that the kernel refuses pidfd_getfd. Until a child with descriptors has tried, this
+    /// value is a guess.
     pub pidfd_getfd: bool,
 }
 

@@ -21,7 +21,7 @@ impl Waker {
         }))
     }
 
-    /// Calls the function.
+    /// Calls the wrapped function.
     pub fn wake(&self) {
         catch_panic(|| (self.0)());
     }

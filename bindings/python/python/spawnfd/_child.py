@@ -141,7 +141,7 @@ class Child(NotPickled):
             if not ended.done():
                 ended.set_result(None)
 
-        # Each waiter duplicates the pidfd: a loop allows one reader per descriptor.
+        # Each waiter duplicates the pidfd, because a loop allows one reader per descriptor.
         fd = fcntl.fcntl(self._core.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
         try:
             loop.add_reader(fd, wake)

@@ -27,7 +27,7 @@ from spawnfd._warm import Warm, as_warm
 if TYPE_CHECKING:
     from spawnfd._warm import _Mode
 
-# Reentrant: a signal handler may call install() while its own thread holds the lock.
+# The lock is reentrant, because a signal handler may call install() in the thread that holds it.
 _lock = threading.RLock()
 _installed = False
 # The Warm that install() created; uninstall() closes it.

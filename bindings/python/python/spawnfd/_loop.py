@@ -298,7 +298,7 @@ def _set_none(future: asyncio.Future[Any]) -> None:
 
 def _anyio_shield() -> AbstractContextManager[object]:
     """Returns a shield from anyio's cancellation, which cancels an asyncio task repeatedly."""
-    # getattr with a default: another thread may be importing anyio.
+    # Use getattr() with a default, because another thread may be importing anyio.
     scope: Any = getattr(sys.modules.get("anyio"), "CancelScope", None)
     return nullcontext() if scope is None else scope(shield=True)
 

@@ -103,7 +103,7 @@ def _fork_exec() -> Any:
     return getattr(subprocess, "_fork_exec", None) or _posixsubprocess.fork_exec
 
 
-# CPython's function; None if a debugger had replaced it before this module was imported.
+# CPython's fork_exec(). None if a debugger had replaced it before this module was imported.
 _FORK_EXEC: Any = _fork_exec() if isinstance(_fork_exec(), BuiltinFunctionType) else None
 
 # Up to Python 3.12.0 subprocess reports every failure before exec as a failure of the chdir.

@@ -57,7 +57,7 @@ class Search:
 
     def attempt(self) -> OutputMatch | Literal[False] | None:
         """Searches the output so far. None: not found yet. False: the output has ended."""
-        # read() comes second: if the output has ended before, the call returns all of it.
+        # Call read() second. If the output has ended before, read() returns all of it.
         ended = self._core.output_has_ended() or self._core.result() is not None
         chunk = self._core.read(self._next)
         if chunk.lost:

@@ -54,7 +54,7 @@ class Transport(_Base):  # type: ignore[misc]
             self._loop.call_soon(self._check)
             return
         if _spawnfd.pidfd_calls_are_killed():
-            # A seccomp filter kills the process for pidfd calls: poll instead.
+            # A seccomp filter kills the process for pidfd calls, so poll instead.
             self._loop.call_soon(self._check)
             return
         try:
@@ -63,7 +63,7 @@ class Transport(_Base):  # type: ignore[misc]
             # Other code has reaped the program, SIGCHLD is ignored, or pidfds are unavailable.
             self._loop.call_soon(self._check)
             return
-        # Closes the pidfd also if the loop is closed before the program ends.
+        # This finalizer closes the pidfd even if the loop is closed before the program ends.
         self._close_pidfd = weakref.finalize(self, os.close, pidfd)
         self._close_pidfd.atexit = False
         self._loop.add_reader(pidfd, self._check)

@@ -26,7 +26,7 @@ class _TrioFuture:
     def done(self) -> bool:
         return self._done
 
-    # _done is set last: after an interruption done() is False, and the setter tries again.
+    # Set _done last. After an interruption done() is then False, and the setter tries again.
     def set_result(self, result: Any) -> None:
         self._result = result
         self._event.set()

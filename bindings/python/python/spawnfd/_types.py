@@ -42,7 +42,7 @@ def deadline(timeout: float | None, name: str = "timeout") -> float | None:
     try:
         return time.monotonic() + timeout
     except OverflowError:
-        # The int is too large for a float: no deadline.
+        # An int that is too large for a float means that there is no deadline.
         return None
 
 
@@ -62,7 +62,7 @@ class Deadline:
         left = remaining(self._end)
         if self._idle_timeout is None:
             return left
-        # Time before the wait does not count.
+        # Idle time before the wait does not count.
         idle = min(self._idle(), time.monotonic() - self._begin)
         left_idle = max(0.0, self._idle_timeout - idle)
         return left_idle if left is None else min(left, left_idle)

@@ -33,13 +33,13 @@ struct Feature {
 /// The consequence if the kernel lacks a feature, or a filter refuses it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum IfMissing {
-    /// No program can be started: the library requires the feature.
+    /// The library cannot start any program, because it requires the feature.
     Nothing,
     /// Only requests that need the feature fail, with the kernel's errno.
     Refused,
     /// The library automatically uses this fallback, at this cost.
     Instead(&'static str, &'static str),
-    /// Nothing: the library does not use the feature.
+    /// There is no consequence, because the library does not use the feature.
     Unused,
 }
 
@@ -59,7 +59,7 @@ const LIST: IfMissing = Instead("descriptors listed in /proc/self/fd", "grows wi
 const SOCKET: IfMissing =
     Instead("a socket pair (SCM_RIGHTS)", "two more system calls for each spawn that passes descriptors");
 
-/// In the order in which a spawn uses them.
+/// The features that `doctor` tests, in the order in which a spawn uses them.
 static FEATURES: [Feature; 23] = [
     feature(
         "pidfd_spawn_run",
@@ -177,7 +177,8 @@ pub struct Finding {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub purpose: &'static str,
     pub available: bool,
-    /// If the feature is available, its version, if it has one. Otherwise, the reason.
+    /// The version of an available feature, if it has one; or the reason why the feature is
+    /// missing.
     pub detail: Option<String>,
     /// The library's fallback, or the consequence, if the feature is missing.
     pub if_missing: &'static str,
@@ -261,7 +262,8 @@ fn named(errno: Errno) -> String {
     format!("{}{hint}", errno.name())
 }
 
-/// Tests in a short-lived thread, because the call gives its thread a separate descriptor table.
+/// Tests CLOSE_RANGE_UNSHARE in a short-lived thread, because the call gives its thread a separate
+/// descriptor table.
 fn unshare() -> Answer {
     let thread = std::thread::spawn(|| syscall(Probe::CloseRange(2)));
     thread.join().unwrap_or_else(|_| Err("the test failed".to_owned()))

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::os;
 
-/// The facts. A fact is absent if its system call fails, for example because a seccomp filter refuses the call.
+/// The facts about the machine. A fact is absent if its system call fails, for example because a
+/// seccomp filter refuses the call.
 #[derive(Debug, Serialize)]
 pub struct Machine {
     #[serde(flatten)]
@@ -20,7 +21,7 @@ pub struct Machine {
     pub euid: u32,
     pub gid: u32,
     pub egid: u32,
-    /// Effective capabilities, bit n for capability n.
+    /// The effective capabilities: bit n stands for capability n.
     pub capabilities: u64,
     /// How many capabilities this kernel has.
     pub capabilities_known: u32,
@@ -40,7 +41,7 @@ pub struct System {
     pub architecture: String,
 }
 
-/// RLIMIT_NOFILE; `None` means unlimited.
+/// The soft and hard RLIMIT_NOFILE. `None`: unlimited.
 #[derive(Debug, Serialize)]
 pub struct Nofile {
     pub nofile_soft: Option<u64>,

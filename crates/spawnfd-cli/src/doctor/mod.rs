@@ -62,7 +62,8 @@ struct Diagnosis {
 impl Doctor {
     pub fn run(&self) -> Result<(), Failure> {
         let features = features::probe();
-        // Read after the tests: from their spawns, the library learns which calls a seccomp filter refuses.
+        // Ask the library after the tests. From the spawns of the tests, it learns which calls a
+        // seccomp filter refuses.
         let support = spawnfd::support::support();
         let diagnosis = Diagnosis {
             machine: Machine::inspect(),

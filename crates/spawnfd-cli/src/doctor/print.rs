@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The diagnosis as text.
+//! Formats the diagnosis as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

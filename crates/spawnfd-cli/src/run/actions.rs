@@ -29,9 +29,10 @@ pub enum Step {
     Plain(fn(&mut spawnfd::Command<'_>)),
     Add(Arc<Add>),
     Foreground(i32),
-    /// The real, effective and saved user id. The change can clear capability sets.
+    /// Sets the real, effective and saved user id, which can clear capability sets.
     UserIds([u32; 3]),
-    /// The effective, permitted, inheritable, bounding and ambient set. `None`: not named.
+    /// Sets the effective, permitted, inheritable, bounding and ambient capabilities. `None`: the
+    /// user has not named the set.
     Capabilities([Option<u64>; 5]),
     LandlockRead(PathBuf),
     LandlockWrite(PathBuf),
@@ -112,7 +113,7 @@ fn join_namespace(command: &mut spawnfd::Command<'_>, source: &NamespaceSource, 
     Ok(())
 }
 
-/// A flag whose value is text.
+/// Defines a flag whose value is text.
 macro_rules! flag {
     ($name:literal, $value:literal, $help:expr, |$text:ident| $parse:expr) => {
         Flag {
@@ -126,14 +127,14 @@ macro_rules! flag {
     };
 }
 
-/// A flag whose value need not be UTF-8.
+/// Defines a flag whose value need not be UTF-8.
 macro_rules! path_flag {
     ($name:literal, $value:literal, $help:expr, |$path:ident| $parse:expr) => {
         Flag { name: $name, value: Value::Parsed($value, |$path| $parse), help: $help }
     };
 }
 
-/// A flag without a value.
+/// Defines a flag without a value.
 macro_rules! plain {
     ($name:literal, $help:expr, $method:ident) => {
         Flag {
@@ -350,7 +351,8 @@ impl Actions {
         self.steps.iter().any(sets)
     }
 
-    /// Adds the actions to a command. Returns the flag of each of its actions.
+    /// Adds the actions to a command. Returns the text of the flag for each action, in the same
+    /// order.
     pub fn apply(&self, command: &mut spawnfd::Command<'_>) -> Result<Vec<String>, Failure> {
         let mut ruleset = Ruleset::default();
         let is_path = |given: &Given<Step>| matches!(given.meaning, Step::LandlockRead(_) | Step::LandlockWrite(_));
@@ -367,7 +369,8 @@ impl Actions {
                     command.foreground(*fd);
                 }
                 Step::UserIds([real, effective, saved]) => {
-                    // The kernel clears these sets, and only an explicit flag restores capabilities.
+                    // The change of ids makes the kernel clear these sets. Only an explicit flag
+                    // restores them.
                     if let Some(sets) = &mut capabilities {
                         sets.ambient = 0;
                         if !matches!(*effective, 0 | values::KEEP) {

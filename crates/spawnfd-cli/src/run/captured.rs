@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs whose output is captured.
+//! Runs a program and captures its output (`--capture`).
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -147,12 +147,12 @@ enum Fate {
     Detach,
 }
 
-/// An ended captured run.
+/// The result of a captured run that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub output: Output,
     pub code: u8,
-    /// The signal to this command that ended the run.
+    /// The signal that this command received and that ended the run.
     pub ended_by: Option<i32>,
 }
 

@@ -55,8 +55,8 @@ impl Ruleset {
     }
 }
 
-/// Returns the capability sets to apply. A set that is not given keeps its value from `sets`, reduced to what the
-/// given sets permit.
+/// Returns the capability sets to apply. A set without a value in `given` keeps its value from
+/// `sets`, reduced to what the given sets permit.
 pub fn capability_sets(sets: CapabilitySets, given: [Option<u64>; 5]) -> CapabilitySets {
     let [effective, permitted, inheritable, bounding, ambient] = given;
     let permitted = permitted.unwrap_or(sets.permitted);

@@ -226,7 +226,7 @@ impl Run {
         &self.program[0]
     }
 
-    /// Adds all settings except the program. Returns the flag of each of the command's actions.
+    /// Adds all settings except the program to `command`. Returns the flag of each of its actions.
     fn attributes(&self, command: &mut Command<'_>) -> Result<Vec<String>, Failure> {
         if let Some(arg0) = &self.arg0 {
             command.arg0(arg0);

@@ -14,7 +14,7 @@ const SIGNALS: [&str; 31] = [
 const RTMIN: i32 = 34;
 const RTMAX: i32 = 64;
 
-/// A signal by name (`TERM`, `SIGTERM`, `RTMIN+3`) or number.
+/// Parses a signal: a name (`TERM`, `SIGTERM`, `RTMIN+3`) or a number.
 pub fn signal(text: &str) -> Result<i32, String> {
     let upper = text.to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
@@ -30,13 +30,13 @@ pub fn signal(text: &str) -> Result<i32, String> {
     number.filter(|number| (1..=64).contains(number)).ok_or_else(|| format!("unknown signal '{text}'"))
 }
 
-/// The name of a signal, without SIG; its number if it has no name.
+/// Returns the name of a signal without SIG, or its number if it has no name.
 pub fn signal_name(number: i32) -> String {
     let named = usize::try_from(number - 1).ok().and_then(|place| SIGNALS.get(place));
     named.map_or_else(|| number.to_string(), |name| (*name).to_owned())
 }
 
-/// Signals by a list of names, `all`, or `none`.
+/// Parses a set of signals: a list of names, `all`, or `none`.
 pub fn signals(text: &str) -> Result<SignalSet, String> {
     match text {
         "all" => Ok(SignalSet::ALL),
@@ -48,7 +48,7 @@ pub fn signals(text: &str) -> Result<SignalSet, String> {
     }
 }
 
-/// Capabilities by a list of names (`cap_` may be left out), or `none`, as bits.
+/// Parses capabilities into bits: a list of names (`cap_` may be left out), or `none`.
 pub fn capabilities(text: &str) -> Result<u64, String> {
     if text == "none" {
         return Ok(0);
@@ -60,10 +60,11 @@ pub fn capabilities(text: &str) -> Result<u64, String> {
     })
 }
 
-/// The names of the sets, in the order of `CapabilitySets`.
+/// The names of the capability sets, in the order of `CapabilitySets`.
 const SETS: [&str; 5] = ["effective", "permitted", "inheritable", "bounding", "ambient"];
 
-/// `LIST` for all sets, or several `SET=LIST` separated by colons. Returns `None` for a set that is not named.
+/// Parses capability sets: `LIST` for all sets, or several `SET=LIST` separated by colons. Returns
+/// `None` for a set that is not named.
 pub fn capability_sets(text: &str) -> Result<[Option<u64>; 5], String> {
     if !text.contains('=') {
         return capabilities(text).map(|list| [Some(list); 5]);
@@ -101,7 +102,7 @@ pub const LIMITS: [&str; 16] = [
     "rttime",
 ];
 
-/// A resource limit's number.
+/// Returns the RLIMIT_* number of a resource limit's name.
 pub fn limit(text: &str) -> Result<u32, String> {
     let place = LIMITS.iter().position(|known| *known == text);
     place
@@ -109,7 +110,7 @@ pub fn limit(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("unknown resource '{text}'; the resources are {}", LIMITS.join(", ")))
 }
 
-/// A scheduling policy's number.
+/// Returns the SCHED_* number of a scheduling policy's name.
 pub fn scheduler(text: &str) -> Result<u32, String> {
     match text {
         "other" => Ok(0),
@@ -121,7 +122,7 @@ pub fn scheduler(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Kinds of namespaces to create, by a list of names.
+/// Parses a list of names: the kinds of namespaces to create.
 pub fn namespaces(text: &str) -> Result<Namespaces, String> {
     text.split(',').try_fold(Namespaces::NONE, |set, name| {
         let one = match name {
@@ -149,7 +150,7 @@ const KINDS: [(&str, i32); 8] = [
     ("time", libc::CLONE_NEWTIME),
 ];
 
-/// Kinds of namespaces to enter, by a list of names, as CLONE_NEW* flags.
+/// Parses a list of names: the kinds of namespaces to enter. Returns CLONE_NEW* flags.
 pub fn namespace_kinds(text: &str) -> Result<u32, String> {
     text.split(',').try_fold(0, |set, name| {
         let kind = KINDS.iter().find(|(known, _)| *known == name);

@@ -9,9 +9,9 @@ use spawnfd::{Command, Env, Template, snapshot};
 
 use crate::failure::{FAILED, Failure, NOT_EXECUTABLE, reason};
 
-/// Returns the PATH to search: that of the program's environment, else that of this process.
+/// Returns the PATH to search: that of the program's environment, or else that of this process.
 ///
-/// The default is the C library's, which the library uses, too.
+/// If neither has a PATH, returns the C library's default, which `spawnfd` uses, too.
 pub fn search_path(environment: Option<&Env>) -> OsString {
     let path = environment.and_then(|env| env.get("PATH").map(OsStr::to_owned));
     path.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| OsString::from("/bin:/usr/bin"))

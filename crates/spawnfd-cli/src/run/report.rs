@@ -27,9 +27,9 @@ pub struct Report {
 /// The time that starting the program took.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Finding and recording the executable, and checking all arguments.
+    /// The time for finding and recording the executable, and for checking all arguments.
     pub prepare: Duration,
-    /// From the call of `spawn` to the program's exec. Unknown for a captured run.
+    /// The time from the call of `spawn` to the program's exec. `None` for a captured run.
     pub spawn: Option<Duration>,
 }
 
@@ -176,7 +176,7 @@ impl Report {
         self.write(&serde_json::json!({ "error": problem }))
     }
 
-    /// Writes one line of JSON to the stream that has no output of the program.
+    /// Writes one line of JSON: to standard output for a captured run, otherwise to standard error.
     fn write(self, value: &impl Serialize) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(value).map_err(|e| Failure::new(format!("--json: {e}")))?;
         line.push(b'\n');

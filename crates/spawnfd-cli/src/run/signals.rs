@@ -19,7 +19,7 @@ const WATCHED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 /// The signals that report that the program stopped, or that the shell continued this command.
 const JOB_CONTROL: [i32; 2] = [SIGCHLD, SIGCONT];
 
-/// Receives this command's signals. Each signal's handler writes a byte to a socket of its own.
+/// Receives this command's signals. Each signal has a socket, to which its handler writes a byte.
 #[derive(Debug)]
 pub struct Signals {
     sockets: Vec<(i32, UnixStream)>,
@@ -98,7 +98,8 @@ impl Signals {
                 }
                 Woken::Signal { number: SIGHUP | SIGINT | SIGQUIT, by_kernel: true } if shares_group(child) => {}
                 Woken::Signal { number, .. } => {
-                    // It fails if the program has ended or runs under other ids. No other call would help.
+                    // The call fails if the program has ended or runs under other ids. No other
+                    // call would help.
                     let _ = child.signal(number);
                 }
             }
@@ -112,7 +113,7 @@ fn shares_group(child: &Child) -> bool {
 }
 
 impl Drop for Signals {
-    /// Restores the default actions, as the program has ended.
+    /// Restores the default actions of the signals. By then the program has ended.
     fn drop(&mut self) {
         self.sockets.iter().for_each(|(signal, _)| make_default(*signal));
     }

@@ -19,7 +19,7 @@ use crate::os::{ignore, process_group, session};
 #[derive(Debug)]
 pub struct Terminal {
     file: File,
-    /// The foreground process group before the program started.
+    /// The terminal's foreground process group before the program started.
     before: Pid,
 }
 
@@ -39,8 +39,8 @@ impl Terminal {
             // The program stopped in the background. Since then, the shell has moved the job to the foreground.
             self.continue_child(child);
         } else if other_group(child).is_some() {
-            // Not SIGSTOP: no shell would continue an orphaned group, and the kernel discards SIGTSTP for such a
-            // group.
+            // Do not use SIGSTOP, because no shell would continue an orphaned group. The kernel
+            // discards SIGTSTP for such a group.
             let _ = kill_current_process_group(Signal::TSTP);
         }
     }
@@ -74,7 +74,8 @@ impl Terminal {
     }
 
     fn restore(&self) {
-        // This process is in a background group, which SIGTTOU from tcsetpgrp would stop.
+        // This process is in a background group, so the kernel would stop it by SIGTTOU for
+        // tcsetpgrp().
         ignore(libc::SIGTTOU);
         let _ = tcsetpgrp(&self.file, self.before);
     }

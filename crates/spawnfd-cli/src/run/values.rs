@@ -53,12 +53,12 @@ pub fn text(value: &OsStr) -> Result<&str, String> {
     value.to_str().ok_or_else(|| "must be valid UTF-8".to_owned())
 }
 
-/// A path, which need not be UTF-8.
+/// Parses a path, which need not be UTF-8.
 pub fn path(value: &OsStr) -> Result<PathBuf, String> {
     if value.is_empty() { Err("the path is empty".to_owned()) } else { Ok(PathBuf::from(value)) }
 }
 
-/// A descriptor number.
+/// Parses a descriptor number.
 pub fn fd(text: &str) -> Result<i32, String> {
     let number = text.parse::<i32>().ok().filter(|&number| number >= 0);
     number.ok_or_else(|| format!("'{text}' is not a descriptor number"))
@@ -68,18 +68,18 @@ pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("'{text}' is not a whole number in the accepted range"))
 }
 
-/// A whole number from `least` to `most`.
+/// Parses a whole number from `least` to `most`.
 pub fn number_between(text: &str, least: i32, most: i32) -> Result<i32, String> {
     let number = text.parse::<i32>().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
 }
 
-/// `FROM:TO`.
+/// Splits `FROM:TO` into its two parts.
 pub fn pair(text: &str) -> Result<(&str, &str), String> {
     text.split_once(':').ok_or_else(|| "must be two values separated by a colon".to_owned())
 }
 
-/// `FIRST-LAST`, `FIRST-`, or one number.
+/// Parses a range: `FIRST-LAST`, `FIRST-`, or one number.
 pub fn range(text: &str) -> Result<(u32, u32), String> {
     let (first, last) = match text.split_once('-') {
         Some((first, "")) => (number(first)?, u32::MAX),
@@ -89,7 +89,7 @@ pub fn range(text: &str) -> Result<(u32, u32), String> {
     if first > last { Err(format!("the first number, {first}, is above the last, {last}")) } else { Ok((first, last)) }
 }
 
-/// `MODE[,WORD...]`.
+/// Parses how to open a file: `MODE[,WORD...]`.
 fn how(text: &str) -> Result<OpenHow, String> {
     let (mode, words) = text.split_once(',').map_or((text, None), |(mode, words)| (mode, Some(words)));
     let mut how = match mode {
@@ -122,7 +122,7 @@ fn how(text: &str) -> Result<OpenHow, String> {
     Ok(how)
 }
 
-/// `MODE[,WORD...]:PATH:FD`; the path may contain colons.
+/// Parses the value of --open: `MODE[,WORD...]:PATH:FD`. The path may contain colons.
 pub fn open(value: &OsStr) -> Result<(PathBuf, OpenHow, i32), String> {
     let bytes = value.as_bytes();
     let malformed = || "must be MODE:PATH:FD, as in r:/etc/passwd:7".to_owned();
@@ -144,7 +144,8 @@ pub enum NamespaceSource {
     Descriptor(i32),
 }
 
-/// `PATH`, `pid=PID:KINDS` or `fd=FD[:KINDS]`. Without kinds, a namespace of any kind.
+/// Parses a source of namespaces, and kinds as CLONE_NEW* flags: `PATH`, `pid=PID:KINDS` or
+/// `fd=FD[:KINDS]`. Without kinds, a namespace of any kind is accepted.
 pub fn namespace(value: &OsStr) -> Result<(NamespaceSource, u32), String> {
     let text = value.to_str().unwrap_or_default();
     if let Some(text) = text.strip_prefix("pid=") {
@@ -159,13 +160,13 @@ pub fn namespace(value: &OsStr) -> Result<(NamespaceSource, u32), String> {
     Ok((NamespaceSource::File(path(value)?), 0))
 }
 
-/// An octal mode.
+/// Parses a umask in octal.
 pub fn umask(text: &str) -> Result<u32, String> {
     let mask = u32::from_str_radix(text, 8).ok().filter(|&mask| mask <= 0o777);
     mask.ok_or_else(|| "must be an octal number up to 777".to_owned())
 }
 
-/// `SOFT[:HARD]`; HARD defaults to SOFT.
+/// Parses the two values of a resource limit: `SOFT[:HARD]`. HARD defaults to SOFT.
 pub fn limits(text: &str) -> Result<(Option<u64>, Option<u64>), String> {
     let (soft, hard) = text.split_once(':').unwrap_or((text, text));
     let (soft, hard) = (amount(soft)?, amount(hard)?);
@@ -175,7 +176,7 @@ pub fn limits(text: &str) -> Result<(Option<u64>, Option<u64>), String> {
     Ok((soft, hard))
 }
 
-/// A number with K, M, G or T (powers of 1024), or `unlimited`.
+/// Parses a number with K, M, G or T (powers of 1024), or `unlimited`.
 fn amount(text: &str) -> Result<Option<u64>, String> {
     if text == "unlimited" {
         return Ok(None);
@@ -183,7 +184,7 @@ fn amount(text: &str) -> Result<Option<u64>, String> {
     size(text).map(Some)
 }
 
-/// A number of bytes, with K, M, G or T (powers of 1024).
+/// Parses a number of bytes, with K, M, G or T (powers of 1024).
 pub fn size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
         Some(b'K') => (&text[..text.len() - 1], 10),
@@ -196,7 +197,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     amount.ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// Processors: `0,2-3`.
+/// Parses a list of processors, such as `0,2-3`.
 pub fn cpus(text: &str) -> Result<Vec<usize>, String> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -215,13 +216,13 @@ pub fn cpus(text: &str) -> Result<Vec<usize>, String> {
 /// The value for an id that stays unchanged.
 pub const KEEP: u32 = u32::MAX;
 
-/// A numeric id. `KEEP` is not accepted: the kernel takes it to mean "unchanged".
+/// Parses a numeric id. `KEEP` is not accepted, because the kernel takes it to mean "unchanged".
 pub fn id(text: &str) -> Result<u32, String> {
     let id = text.parse::<u32>().ok().filter(|&id| id != KEEP);
     id.ok_or_else(|| format!("'{text}' is not a numeric id"))
 }
 
-/// `REAL:EFFECTIVE:SAVED`; `keep` leaves an id unchanged.
+/// Parses three ids: `REAL:EFFECTIVE:SAVED`. The word `keep` leaves an id unchanged.
 pub fn ids(text: &str) -> Result<[u32; 3], String> {
     let part = |text: &str| if text == "keep" { Ok(KEEP) } else { id(text) };
     match text.split(':').collect::<Vec<_>>()[..] {
@@ -230,12 +231,12 @@ pub fn ids(text: &str) -> Result<[u32; 3], String> {
     }
 }
 
-/// Ids separated by commas, or `none`.
+/// Parses ids separated by commas, or `none`.
 pub fn groups(text: &str) -> Result<Vec<u32>, String> {
     if text == "none" { Ok(Vec::new()) } else { text.split(',').map(number).collect() }
 }
 
-/// Seconds, or a number with ms, s, m or h.
+/// Parses a duration: seconds, or a number with ms, s, m or h.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let unit = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
@@ -248,36 +249,37 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "must be a number of seconds, or a number with ms, s, m or h".to_owned())
 }
 
-/// A duration above 0.
+/// Parses a duration above 0.
 pub fn positive_duration(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| if time.is_zero() { Err("must be > 0".to_owned()) } else { Ok(time) })
 }
 
-/// A number of bytes, at least 1.
+/// Parses a number of bytes, at least 1.
 pub fn positive_size(text: &str) -> Result<u64, String> {
     size(text).and_then(|size| if size == 0 { Err("must be > 0".to_owned()) } else { Ok(size) })
 }
 
-/// A whole number, at least 1.
+/// Parses a whole number, at least 1.
 pub fn count(text: &str) -> Result<u64, String> {
     let count = text.parse::<u64>().ok().filter(|&count| count > 0);
     count.ok_or_else(|| "must be a whole number > 0".to_owned())
 }
 
-/// A number of processors, in the library's range. The kernel's smallest quota is 1 ms in a period of 100 ms.
+/// Parses a number of processors, in the library's range. The kernel's smallest quota is 1 ms in a
+/// period of 100 ms.
 pub fn processors(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| (0.01..=1e6).contains(number));
     number.ok_or_else(|| "must be a number from 0.01 to 1000000".to_owned())
 }
 
-/// `HEAD[:TAIL]` in bytes; TAIL defaults to HEAD.
+/// Parses two sizes in bytes: `HEAD[:TAIL]`. TAIL defaults to HEAD.
 pub fn keep(text: &str) -> Result<(usize, usize), String> {
     let (head, tail) = text.split_once(':').unwrap_or((text, text));
     let bytes = |text| usize::try_from(size(text)?).map_err(|_| format!("'{text}' is too large"));
     Ok((bytes(head)?, bytes(tail)?))
 }
 
-/// `COLSxROWS`.
+/// Parses the size of a terminal: `COLSxROWS`.
 pub fn terminal(text: &str) -> Result<TerminalSize, String> {
     let size = text
         .split_once('x')
@@ -285,7 +287,7 @@ pub fn terminal(text: &str) -> Result<TerminalSize, String> {
     size.ok_or_else(|| "must be COLSxROWS, each up to 65535, as in 80x24".to_owned())
 }
 
-/// `UID:GID`.
+/// Parses a user id and a group id: `UID:GID`.
 pub fn user(text: &str) -> Result<(u32, u32), String> {
     let (uid, gid) = pair(text)?;
     Ok((number(uid)?, number(gid)?))

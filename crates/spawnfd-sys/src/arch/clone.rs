@@ -10,8 +10,8 @@ pub type Entry = unsafe extern "C" fn(*const ()) -> !;
 /// the parent only.
 ///
 /// # Safety
-/// As for `syscall`. The arguments must give the child a stack whose top is 16-byte aligned, and with CLONE_VM a
-/// stack of its own. Calling `entry(data)` there must be sound.
+/// The requirements of `syscall`. The arguments must give the child a stack whose top is 16-byte
+/// aligned, and with CLONE_VM a stack of its own. Calling `entry(data)` there must be sound.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) unsafe fn clone_call(number: u32, args: [usize; 5], entry: Entry, data: *const ()) -> isize {

@@ -21,19 +21,21 @@ pub fn descriptor_flags(fd: RawFd) -> Result<u32, Errno> {
 #[doc(alias = "keyctl")]
 pub fn session_keyring(killed: Calls) -> Result<usize, Errno> {
     killed.refuse(Call::Keyctl)?;
-    // KEYCTL_GET_KEYRING_ID of KEY_SPEC_SESSION_KEYRING, creating none.
+    // The arguments are KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, and 0 to create no
+    // keyring.
     enter!(__NR_keyctl, 0u32, -3i32, 0u32)
 }
 
-/// The keyring to which the kernel links requested keys (KEYCTL_SET_REQKEY_KEYRING with no change).
+/// The keyring to which the kernel links requested keys. Reads it by KEYCTL_SET_REQKEY_KEYRING with
+/// the argument that changes nothing.
 #[doc(alias = "keyctl")]
 pub fn request_key_destination(killed: Calls) -> Result<usize, Errno> {
     killed.refuse(Call::Keyctl)?;
     enter!(__NR_keyctl, 14u32, -1i32)
 }
 
-/// Policy, flags, nice value, priority, deadline parameters and utilisation clamps, in the layout of `struct
-/// sched_attr`.
+/// The thread's policy, flags, nice value, priority, deadline parameters and utilisation clamps, in
+/// the layout of `struct sched_attr`.
 #[doc(alias = "sched_getattr")]
 pub fn scheduling(killed: Calls) -> Result<[u64; 7], Errno> {
     killed.refuse(Call::SchedGetattr)?;
@@ -50,15 +52,15 @@ pub fn affinity() -> Result<[u64; 128], Errno> {
     Ok(mask)
 }
 
-/// The I/O priority.
+/// The I/O priority of the thread.
 #[doc(alias = "ioprio_get")]
 pub fn io_priority(killed: Calls) -> Result<usize, Errno> {
     killed.refuse(Call::IoprioGet)?;
-    // IOPRIO_WHO_PROCESS
+    // The first argument is IOPRIO_WHO_PROCESS.
     enter!(__NR_ioprio_get, 1u32, 0u32)
 }
 
-/// The NUMA policy, and its nodes, one bit each.
+/// The NUMA policy of the thread, and its nodes, one bit each.
 #[doc(alias = "get_mempolicy")]
 pub fn memory_policy(killed: Calls) -> Result<(i32, [u64; 16]), Errno> {
     killed.refuse(Call::GetMempolicy)?;
@@ -67,7 +69,7 @@ pub fn memory_policy(killed: Calls) -> Result<(i32, [u64; 16]), Errno> {
     Ok((mode, nodes))
 }
 
-/// The execution domain and its flags.
+/// The execution domain of the thread, and its flags (personality(2)).
 #[doc(alias = "personality")]
 pub fn persona(killed: Calls) -> Result<usize, Errno> {
     killed.refuse(Call::Personality)?;
@@ -82,7 +84,7 @@ pub fn time_stamp_counter() -> Result<i32, Errno> {
     Ok(mode)
 }
 
-/// The core scheduling cookie. Linux 5.14.
+/// The core scheduling cookie of the thread (Linux 5.14).
 #[doc(alias = "PR_SCHED_CORE_GET")]
 pub fn core_cookie() -> Result<u64, Errno> {
     let mut cookie = 0u64;

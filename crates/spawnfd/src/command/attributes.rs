@@ -27,17 +27,17 @@ pub struct OpenHow {
 }
 
 impl OpenHow {
-    /// For reading.
+    /// Opens the file for reading.
     pub const READ: OpenHow = OpenHow { flags: abi::O_RDONLY as u64, mode: 0, resolve: 0 };
-    /// For writing, created with mode 0666 less the umask, or truncated.
+    /// Opens the file for writing. Creates it with mode 0666 less the umask, or truncates it.
     pub const CREATE: OpenHow =
         OpenHow { flags: (abi::O_WRONLY | abi::O_CREAT | abi::O_TRUNC) as u64, mode: 0o666, resolve: 0 };
-    /// For writing at the end, created with mode 0666 less the umask.
+    /// Opens the file for writing at the end. Creates it with mode 0666 less the umask.
     pub const APPEND: OpenHow =
         OpenHow { flags: (abi::O_WRONLY | abi::O_CREAT | abi::O_APPEND) as u64, mode: 0o666, resolve: 0 };
 }
 
-/// Kinds of namespaces.
+/// A set of kinds of namespaces.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Namespaces(pub(crate) u32);
 
@@ -68,7 +68,8 @@ impl BitOr for Namespaces {
     }
 }
 
-/// Actions, performed by the child in the order they are added. At most [`MAX_ACTIONS`](crate::MAX_ACTIONS).
+/// Actions. The child performs them in the order in which they were added. A command has at most
+/// [`MAX_ACTIONS`](crate::MAX_ACTIONS).
 impl<'fd> Command<'fd> {
     fn action(&mut self, action: Op<'static>) -> &mut Self {
         self.actions.push(Ok(action));
@@ -90,7 +91,7 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Stores a descriptor for an action; returns its index.
+    /// Stores a descriptor for an action, and returns its index.
     fn source(&mut self, descriptor: impl Into<Descriptor<'fd>>) -> usize {
         self.descriptors.push(descriptor.into());
         self.descriptors.len() - 1
@@ -101,8 +102,8 @@ impl<'fd> Command<'fd> {
         self.actions.len()
     }
 
-    /// Excludes the last action from [`MAX_ACTIONS`](crate::MAX_ACTIONS). For a binding that uses an action to
-    /// implement another option.
+    /// Excludes the last action from [`MAX_ACTIONS`](crate::MAX_ACTIONS). A language binding uses
+    /// this for an action that implements another option.
     #[doc(hidden)]
     pub fn uncounted(&mut self) -> &mut Self {
         self.uncounted += 1;
@@ -330,27 +331,30 @@ impl<'fd> Command<'fd> {
 
 /// Attributes. They apply in a fixed order, whatever the order in which the caller sets them.
 impl Command<'_> {
-    /// Also gives the program all of the caller's descriptors that are not close-on-exec. The cost of a spawn then
-    /// grows with the caller's table.
+    /// Also gives the program all of the caller's descriptors that are not close-on-exec. The time
+    /// of a spawn then grows with the caller's table.
     pub fn inherit_descriptors(&mut self, inherit: bool) -> &mut Self {
         self.inherit_descriptors = inherit;
         self
     }
 
-    /// Whether [`spawn`](Command::spawn) sleeps until the child has become the program, as it does by default.
+    /// Sets whether [`spawn`](Command::spawn) sleeps until the child has become the program. The
+    /// default is true.
     ///
-    /// With `false`, it returns as soon as the child exists, which saves the caller about 40 us. If an action, the
-    /// template's check or exec fails, the [`Child`](crate::Child)'s waits report it.
+    /// With `false`, `spawn` returns as soon as the child exists, which saves the caller about 40
+    /// us. If an action, the template's check or exec fails, the [`Child`](crate::Child)'s waits
+    /// report it.
     ///
-    /// Some starts must wait all the same: a kernel without close_range, inherited streams or descriptors, changes
-    /// of ids, oom_score_adj, a parent-death signal. If such a child opens files, which may block forever, it gets
-    /// its own memory and the call does not wait.
+    /// Some starts must wait even then. The reasons are a kernel without close_range, inherited
+    /// streams or descriptors, changes of ids, oom_score_adj, or a parent-death signal. If such a
+    /// child opens files, which may block forever, it gets its own memory and the call does not
+    /// wait.
     pub fn wait_for_exec(&mut self, wait: bool) -> &mut Self {
         self.waits = wait;
         self
     }
 
-    /// Sets the program's signal mask; by default it is the calling thread's.
+    /// Sets the program's signal mask. The default is the calling thread's mask.
     pub fn signal_mask(&mut self, blocked: SignalSet) -> &mut Self {
         self.signal_mask = Some(blocked);
         self

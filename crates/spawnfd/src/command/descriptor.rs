@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors on the two sides of a spawn: the caller's, and the numbers of the child's table.
+//! Descriptors on the two sides of a spawn: those of the caller, and the numbers in the child's
+//! table.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -75,16 +76,16 @@ impl From<i32> for ChildFd {
 /// The source of one of the child's standard streams.
 #[derive(Debug, Default)]
 pub enum Stdio<'fd> {
-    /// The caller's descriptor of the same number.
+    /// The stream is the caller's descriptor of the same number.
     #[default]
     Inherit,
-    /// `/dev/null`.
+    /// The stream is `/dev/null`.
     Null,
-    /// A new pipe. The [`Child`](crate::Child) has the other end.
+    /// The stream is a new pipe. The [`Child`](crate::Child) has the other end.
     Piped,
-    /// Only for standard error: the same as standard output.
+    /// Standard error is the same as standard output. The other streams cannot have this value.
     SameAsStdout,
-    /// This descriptor.
+    /// The stream is this descriptor.
     Descriptor(Descriptor<'fd>),
 }
 

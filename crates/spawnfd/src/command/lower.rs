@@ -14,10 +14,10 @@ use crate::host::features::Features;
 use crate::host::thread;
 use crate::template::Template;
 
-/// How many actions one spawn may have.
+/// The maximum number of actions of one spawn.
 pub const MAX_ACTIONS: usize = 256;
 
-/// A validated command as the child's plan. Owns the pipe ends made for it.
+/// The plan of a validated command. This value owns the pipe ends that were made for the plan.
 #[derive(Debug)]
 pub(crate) struct Lowered {
     pub(crate) plan: Plan<'static>,
@@ -28,11 +28,11 @@ pub(crate) struct Lowered {
     pub(crate) cgroup: Option<(u16, RawFd)>,
     /// The child's ends of pipes, and files opened for it. They stay open until the child has them.
     pub(crate) child_ends: Vec<OwnedFd>,
-    /// The caller's ends, for 0, 1 and 2.
+    /// The caller's ends of the pipes for the streams 0, 1 and 2.
     pub(crate) pipes: [Option<OwnedFd>; 3],
 }
 
-/// Step indexes of steps that are not the caller's actions.
+/// The constants below are indexes of steps that are not the caller's actions.
 const LIMITS: u16 = u16::MAX - 32;
 /// Three consecutive indexes, one for each file: setgroups, uid_map and gid_map.
 const USER_MAP: u16 = u16::MAX - 13;
@@ -187,8 +187,9 @@ impl Numbers {
     fn note(&mut self, command: &Command<'_>, index: usize, action: &Op<'_>) -> Result<()> {
         if let Some(fd) = action.reads() {
             self.mention(fd);
-            // The program must have the number by now, unless it inherits the caller's descriptors. Other descriptors
-            // at that number, the caller's or the library's, differ between launchers.
+            // An earlier step must have provided the number, unless the program inherits the
+            // caller's descriptors. Other descriptors at that number, the caller's or the
+            // library's, differ between launchers.
             if fd > 2 && !self.inherits && !self.keep.contains(&fd) {
                 return Err(refused(command, index, action, Errno::EBADF));
             }
@@ -207,14 +208,14 @@ impl Numbers {
         Ok(())
     }
 
-    /// Notes that the program has, had or uses this number.
+    /// Records that the program has, had or uses this number.
     fn mention(&mut self, fd: RawFd) {
         if fd > 2 {
             self.mentioned.push(fd);
         }
     }
 
-    /// Notes that the program has this number from now on.
+    /// Records that the program has this number from now on.
     fn provide(&mut self, fd: RawFd) {
         self.mention(fd);
         if fd > 2 {
@@ -303,7 +304,7 @@ impl Lowering {
     }
 
     fn stdio(&mut self, command: &Command<'_>, streams: Option<[bool; 3]>) -> Result<()> {
-        // Check before pipes are created, because a pipe may get a closed stream's number.
+        // Check this before creating pipes, because a pipe may get a closed stream's number.
         let closed: [bool; 3] = match streams {
             Some(open) => open.map(|open| !open),
             // The child may put a copy of a source, or its own pidfd, at a closed stream's number. An action that

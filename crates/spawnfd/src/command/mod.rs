@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The builder: what to run, with what, and how.
+//! The builder of commands: the program, its arguments and environment, and the way to start it.
 
 mod attributes;
 mod descriptor;
@@ -59,7 +59,7 @@ pub struct Command<'fd> {
     args: Vec<OsString>,
     env: Option<Env>,
     current_dir: Option<Arc<CStr>>,
-    /// The descriptors that the sandbox's confining command gets.
+    /// The descriptors that the sandbox's confining command gets for this start.
     given: Vec<SandboxDescriptor>,
     /// The command is started through a sandbox.
     sandboxed: bool,
@@ -87,7 +87,7 @@ pub struct Command<'fd> {
     pub(crate) waits: bool,
     /// Parked processes from which the program may be started.
     pub(crate) parked: Option<Arc<dyn ParkedSource>>,
-    /// A child that a signal kills before exec is returned instead of an error.
+    /// True if a spawn returns a child that a signal kills before exec, instead of an error.
     pub(crate) takes_killed: bool,
     /// A parked process was killed before it began to start this command. So the next start uses no parked process.
     pub(crate) died: bool,
@@ -144,9 +144,9 @@ pub(crate) struct Order<'a> {
     pub(crate) template: &'a Template,
     /// The cgroup to join first, with the index of its step.
     pub(crate) cgroup: Option<(u16, RawFd)>,
-    /// Whether the caller waits until the process has begun to be the program.
+    /// Whether the caller waits until the parked process has begun to be the program.
     pub(crate) waits: bool,
-    /// An action may block forever, and the caller must not.
+    /// True if an action may block forever and the caller must not wait for it.
     pub(crate) may_block: bool,
 }
 
@@ -303,7 +303,8 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Sets one variable. The command starts from this process's environment as it is now, unless another was set.
+    /// Sets one variable. Unless the command has an environment already, it starts from this
+    /// process's environment as it is now.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
         let env = self.env.take().unwrap_or_else(Env::inherit);
         self.env = Some(env.set(name.as_ref(), value.as_ref()));
@@ -340,19 +341,19 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Connects standard input; inherited by default.
+    /// Connects standard input. By default the program inherits it.
     pub fn stdin(&mut self, stdin: impl Into<Stdio<'fd>>) -> &mut Self {
         self.stdio[0] = stdin.into();
         self
     }
 
-    /// Connects standard output; inherited by default.
+    /// Connects standard output. By default the program inherits it.
     pub fn stdout(&mut self, stdout: impl Into<Stdio<'fd>>) -> &mut Self {
         self.stdio[1] = stdout.into();
         self
     }
 
-    /// Connects standard error; inherited by default.
+    /// Connects standard error. By default the program inherits it.
     pub fn stderr(&mut self, stderr: impl Into<Stdio<'fd>>) -> &mut Self {
         self.stdio[2] = stderr.into();
         self
@@ -377,7 +378,8 @@ impl<'fd> Command<'fd> {
         }
     }
 
-    /// The template. If it came from a cache, also the key and the cache by which to renew it.
+    /// Returns the template. If it came from a cache, also returns the key and the cache by which
+    /// to renew it.
     pub(crate) fn template(&self) -> Result<(Template, Option<(CacheKey, &TemplateCache)>)> {
         match &self.program {
             Program::Template(template) => Ok((template.clone(), None)),
@@ -465,7 +467,7 @@ impl<'fd> Command<'fd> {
             || self.all_actions().any(|action| matches!(action, Op::JoinNamespace { .. }))
     }
 
-    /// Which of the caller's 0, 1 and 2 are open.
+    /// Returns which of the caller's descriptors 0, 1 and 2 are open.
     ///
     /// # Errors
     /// The program inherits a stream that is close-on-exec in the caller. A parked process's copy of that stream

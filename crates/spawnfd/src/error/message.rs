@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sentences that errors show to people.
+//! The sentences of error messages, in the user's terms.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr};
@@ -53,7 +53,7 @@ pub(crate) fn reason(errno: Errno) -> Cow<'static, str> {
         Errno::ECANCELED => "a signal killed the child".into(),
         _ => {
             let text = io::Error::from_raw_os_error(errno.raw()).to_string();
-            // Std appends " (os error N)"; cut it.
+            // Remove the suffix " (os error N)", which std appends.
             let text = text.split(" (os error").next().unwrap_or_default();
             let mut letters = text.chars();
             let first = letters.next().map(|letter| letter.to_ascii_lowercase());

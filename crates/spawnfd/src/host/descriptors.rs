@@ -20,8 +20,9 @@ pub(crate) fn above_standard(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, 3).unwrap_or(fd)
 }
 
-/// Whether 0, 1 and 2 are all open. If one is closed, the library's background threads open no descriptors: a new
-/// descriptor might get that number, which the application may be about to use.
+/// Whether descriptors 0, 1 and 2 are all open. If one is closed, the library's background threads
+/// open no descriptors: a new descriptor might get that number, which the application may be about
+/// to use.
 pub(crate) fn standard_streams_are_open() -> bool {
     (0..=2).all(|number| call::descriptor_flags(number).is_ok())
 }
@@ -74,14 +75,15 @@ impl CheckedFd {
 }
 
 impl AsFd for CheckedFd {
-    /// The descriptor without a check, for callers that check it themselves.
+    /// Returns the descriptor without checking that it refers to the same file. The caller checks
+    /// that itself.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("it is there until it is dropped").as_fd()
     }
 }
 
 impl From<CheckedFd> for OwnedFd {
-    /// The descriptor without a check.
+    /// Returns the descriptor without checking that it still refers to the same file.
     fn from(mut checked: CheckedFd) -> OwnedFd {
         checked.fd.take().expect("it is there until it is dropped")
     }

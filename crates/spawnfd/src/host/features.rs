@@ -137,7 +137,8 @@ pub(crate) fn inherit(InheritedFeatures(features, count): InheritedFeatures) {
     }
 }
 
-/// Forgets the calling thread's features if the thread had another number of filters than `count` at their probe.
+/// Forgets the calling thread's features if the thread had another number of filters than `count`
+/// when the library probed them.
 pub(crate) fn probe_again_if_not(count: Option<u32>) {
     let differs = |cached: &mut ThreadFeatures| cached.count.is_some() && count.is_some() && cached.count != count;
     let _ = FILTERED.try_with(|cached| cached.borrow_mut().take_if(differs));
@@ -227,7 +228,7 @@ impl Features {
         self.builder.or_probe(|| is_patched_version() && Builder::open(self.killed).is_ok())
     }
 
-    /// Notes that the kernel, or a filter added since, refuses the builder.
+    /// Records that the kernel, or a filter added since, refuses the builder.
     pub(crate) fn refuse_builder(&self) {
         self.builder.learn(false);
     }
@@ -237,7 +238,7 @@ impl Features {
         self.clone3.or_probe(|| has_clone3(self.killed))
     }
 
-    /// Probes clone3 again: the application may have added a filter since the last probe.
+    /// Probes clone3 again, because the application may have added a filter since the last probe.
     pub(crate) fn probe_clone3(&self) -> bool {
         let answer = has_clone3(self.killed);
         self.clone3.learn(answer);
@@ -288,7 +289,7 @@ impl Feature {
         Feature(AtomicU8::new(UNKNOWN))
     }
 
-    /// The answer, probed at the first call and remembered.
+    /// Returns the answer. The first call probes it, and later calls return the remembered answer.
     fn or_probe(&self, probe: impl FnOnce() -> bool) -> bool {
         self.known().unwrap_or_else(|| {
             let answer = probe();
@@ -317,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    /// A filter that kills the process for these calls.
+    /// Returns a filter that kills the process for these calls.
     fn filter(calls: &[u32]) -> Vec<FilterInstruction> {
         let instruction = |code, jt, jf, k| FilterInstruction { code, jt, jf, k };
         let (load, jump_if_equal, answer) = (0x20, 0x15, 0x06);

@@ -67,7 +67,7 @@ impl InheritedState {
 
     /// The scheduling policy, such as SCHED_OTHER.
     pub(crate) fn policy(&self) -> Option<u32> {
-        // struct sched_attr: size, then policy.
+        // The first word of struct sched_attr contains the size, and then the policy.
         self.scheduling.ok().map(|words| (words[0] >> 32) as u32)
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library's in-memory files. RLIMIT_FSIZE applies to them too. A write beyond that limit fails with EFBIG and
-//! also sends SIGXFSZ, which must not kill the host.
+//! The library's files in memory. RLIMIT_FSIZE applies to them too: a write beyond that limit fails
+//! with EFBIG and also sends SIGXFSZ, which must not kill the host.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -13,7 +13,7 @@ use crate::host::features;
 /// Creates an empty file that can be sealed.
 ///
 /// # Errors
-/// As memfd_create(2). EACCES: `executable` is set, and vm.memfd_noexec is 2.
+/// The errors of memfd_create(2). EACCES: `executable` is set, and vm.memfd_noexec is 2.
 pub(crate) fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
     features::killed().refuse(Call::MemfdCreate)?;
     let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -29,7 +29,7 @@ pub(crate) fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
 /// Creates an immutable, executable file with these bytes.
 ///
 /// # Errors
-/// As [`create`] and [`write_all`].
+/// The errors of [`create`] and [`write_all`].
 pub(crate) fn with_contents(name: &str, bytes: &[u8]) -> Result<OwnedFd, Errno> {
     let memfd = create(name, true)?;
     write_all(&memfd, bytes)?;
@@ -51,7 +51,7 @@ pub(crate) fn shared(name: &str, length: usize) -> Result<OwnedFd, (&'static str
 /// Writes all bytes to a file of the library.
 ///
 /// # Errors
-/// As write(2).
+/// The errors of write(2).
 pub(crate) fn write_all(file: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -63,7 +63,7 @@ pub(crate) fn write_all(file: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
 /// Sets the file's length.
 ///
 /// # Errors
-/// As ftruncate(2).
+/// The errors of ftruncate(2).
 pub(crate) fn set_length(file: &OwnedFd, length: u64) -> Result<(), Errno> {
     call::without_signal(|| ftruncate(file, length).map_err(errno))
 }
@@ -71,7 +71,7 @@ pub(crate) fn set_length(file: &OwnedFd, length: u64) -> Result<(), Errno> {
 /// Seals the file's length and its seals, and its contents unless `writable`.
 ///
 /// # Errors
-/// As fcntl(2).
+/// The errors of fcntl(2).
 pub(crate) fn seal(file: impl AsFd, writable: bool) -> Result<(), Errno> {
     let contents = if writable { SealFlags::empty() } else { SealFlags::WRITE };
     fcntl_add_seals(file, contents | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(errno)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calling thread's files in /proc, kept open between reads: opening one costs more than reading it.
+//! The calling thread's files in /proc. The library keeps them open between reads, because opening
+//! one costs more than reading it.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -18,8 +19,8 @@ use crate::host::descriptors::CheckedFd;
 pub(crate) enum ProcFile {
     Status,
     Label,
-    /// The label for the next exec; empty for the usual label. The next three are labels for new files, sockets and
-    /// keys.
+    /// The label for the next exec; empty for the usual label. The three files after this one are
+    /// the labels for new files, sockets and keys.
     ExecLabel,
     FileLabel,
     SocketLabel,
@@ -81,8 +82,8 @@ fn open(which: ProcFile) -> rustix::io::Result<OwnedFd> {
 fn open_parent() -> rustix::io::Result<OwnedFd> {
     let parent = || getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let pid = parent();
-    // 0 means that the parent is in another pid namespace. If /proc belongs to another pid namespace, this pid is
-    // another process's there.
+    // A parent pid of 0 means that the parent is in another pid namespace. If /proc belongs to
+    // another pid namespace, the parent's pid means another process there.
     if pid == 0 || is_proc_foreign() {
         return Err(rustix::io::Errno::SRCH);
     }
@@ -204,7 +205,8 @@ pub(crate) fn user_namespace_of_parent() -> Option<CString> {
 
 /// The calling thread's security label.
 pub(crate) fn label() -> rustix::io::Result<Vec<u8>> {
-    /// Set once the kernel has answered that no security module has labels, which does not change at run time.
+    /// True once the kernel has answered that no security module has labels. This does not change
+    /// at run time.
     static IS_ABSENT: AtomicBool = AtomicBool::new(false);
     if IS_ABSENT.load(Ordering::Relaxed) {
         return Err(rustix::io::Errno::INVAL);

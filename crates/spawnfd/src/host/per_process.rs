@@ -24,7 +24,8 @@ pub struct PerProcess<T> {
 }
 
 impl<T> PerProcess<T> {
-    /// State that belongs to the first process that locks it. A forked process starts with the default.
+    /// Creates state that belongs to the first process that locks it. A forked process starts with
+    /// the default.
     pub const fn new(value: T) -> PerProcess<T>
     where
         T: Default,
@@ -49,7 +50,8 @@ impl<T> PerProcess<T> {
         state
     }
 
-    /// State that belongs to the calling process. A forked process starts with the result of `in_fork`.
+    /// Creates state that belongs to the calling process. A forked process starts with the result
+    /// of `in_fork`.
     pub fn for_this_process(value: T, in_fork: fn() -> T) -> PerProcess<T> {
         let generation = current_generation().into();
         PerProcess { generation, value: Mutex::new(value), in_fork, on_fork: |_| (), fork_state: OnceLock::new() }

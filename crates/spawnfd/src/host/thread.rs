@@ -54,7 +54,8 @@ impl ExitingThread {
 pub(crate) const DEFAULT_STACK: usize = 2 << 20;
 
 thread_local! {
-    /// In the engine's thread: the signal mask of the thread that started the engine.
+    /// In the engine's thread, the signal mask of the thread that started the engine. Otherwise
+    /// `None`.
     static ENGINE: Cell<Option<SignalSet>> = const { Cell::new(None) };
 }
 

@@ -96,8 +96,8 @@ impl Command<'_> {
         }
     }
 
-    /// Makes the next start cold (by clone and exec). Called after the parked process for a start was killed before
-    /// it began the start (`Stage::Killed`, ESRCH).
+    /// Makes the next start cold (by clone and exec). The caller uses this if a signal killed the
+    /// parked process for a start before it began the start (`Stage::Killed`, ESRCH).
     #[doc(hidden)]
     pub fn died(&mut self) -> &mut Self {
         self.died = true;

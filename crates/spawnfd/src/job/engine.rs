@@ -24,7 +24,7 @@ use crate::host::thread::{self, ExitingThread};
 use crate::launch;
 use crate::waker::{Waker, catch_panic};
 
-/// How long an idle thread waits for another run before it ends.
+/// How long an idle engine thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
 
 /// The interval at which a thread checks whether the application has closed the descriptors that the thread watches.
@@ -46,8 +46,8 @@ type OnDone = Box<dyn FnOnce(Result<Output>) + Send>;
 /// The handle of a run that the engine drives.
 #[derive(Debug, Clone)]
 pub struct RunHandle {
-    /// A weak reference: a job's handle must not keep the engine's descriptors open after the engine's thread has
-    /// ended.
+    /// The reference is weak, because a job's handle must not keep the engine's descriptors open
+    /// after the engine's thread has ended.
     engine: Weak<Engine>,
     id: u64,
 }
@@ -130,8 +130,8 @@ struct Inbox {
     expected: usize,
     /// The number of runs that the thread has, except those whose results it is about to deliver.
     owned: usize,
-    /// The time until which the thread sleeps at most. A caller that adds a run with an earlier deadline wakes the
-    /// thread.
+    /// The latest time at which the sleeping thread wakes up. A caller that adds a run with an
+    /// earlier deadline wakes the thread.
     sleeps_until: Option<Instant>,
     /// The thread has ended or is about to end, so this engine accepts no new run.
     over: bool,
@@ -290,9 +290,9 @@ impl Engine {
         }
         for fd_kind in RunFd::ALL {
             let Some((fd, write)) = run.watched(fd_kind) else { continue };
-            // Edge-triggered: after this process has closed a pipe's end, the end stays in the epoll set while a
-            // starting child has a copy of the descriptor table. A level-triggered entry would report its hangup
-            // again and again.
+            // Use edge-triggered events. After this process has closed a pipe's end, the end stays
+            // in the epoll set while a starting child has a copy of the descriptor table. A
+            // level-triggered entry would report its hangup again and again.
             let flags = if write { epoll::EventFlags::OUT } else { epoll::EventFlags::IN } | epoll::EventFlags::ET;
             if let Err(e) = epoll::add(&self.poll, fd, epoll_data(id, fd_kind), flags) {
                 // Dropping the run closes its descriptors, which removes them from the set.
@@ -373,8 +373,10 @@ impl Engine {
             let left = Timespec::try_from(left.map_or(RECHECK_INTERVAL, |left| left.min(RECHECK_INTERVAL))).ok();
             events.clear();
             let waited = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), left.as_ref());
-            // EINTR comes from libc's internal signals. A descriptor that returns events is an epoll descriptor, and
-            // most likely this engine's. So the thread checks its descriptors only if no event has arrived.
+            // EINTR comes from libc's internal signals. Any other error means that the number is
+            // not an epoll descriptor any more. If events arrive, the number is an epoll
+            // descriptor, and most likely this engine's. So the thread compares its descriptors
+            // only if no event has arrived.
             let is_lost = matches!(waited, Err(error) if error != rustix::io::Errno::INTR);
             if is_lost || events.is_empty() && !self.has_own_descriptors() {
                 return;
@@ -403,7 +405,8 @@ impl Engine {
                         state.take_arrived(&mut inbox);
                         std::mem::take(&mut inbox.orders)
                     };
-                    // Release the lock first: a consumer that is notified of output may send the next order.
+                    // Release the lock first, because a consumer that is notified of output may
+                    // send the next order.
                     for (id, order) in orders {
                         state.abandon_if_replaced(self, id);
                         state.carry_out(id, order);
@@ -419,8 +422,8 @@ impl Engine {
             }
             state.tick(self, Instant::now());
             if !state.done.is_empty() {
-                // Update the number of runs first: a caller that receives a result may ask at once whether all runs
-                // are over.
+                // Update the number of runs first, because a caller that receives a result may ask
+                // at once whether all runs are over.
                 state.take_arrived(&mut self.inbox.lock());
             }
             state.deliver();
@@ -454,7 +457,7 @@ struct RunEvent {
 #[derive(Default)]
 struct EngineState {
     runs: HashMap<u64, EngineRun>,
-    /// The time of each run's next check, if no event comes before.
+    /// The time of each run's next check, if no event comes earlier.
     due: BTreeSet<(Instant, u64)>,
     /// Events of streams that have more data than one call reads.
     unfinished: Vec<RunEvent>,
@@ -473,9 +476,9 @@ impl EngineState {
         inbox.owned = self.runs.len();
     }
 
-    /// Handles an event, unless the application has replaced the run's descriptor. Events belong to the file that was
-    /// added. Any copy of this descriptor table keeps that file open: in a child before exec, or in a forked
-    /// process.
+    /// Handles an event, unless the application has replaced the run's descriptor. The epoll set
+    /// reports events of the file that was added. That file may stay open, because a child before
+    /// exec or a forked process has a copy of this descriptor table.
     fn on_event(&mut self, engine: &Engine, event: RunEvent) {
         let is_ours = |entry: &EngineRun| entry.run.watched(event.fd_kind).is_none_or(|(fd, _)| engine.watches(fd));
         if self.runs.get(&event.id).is_some_and(is_ours) {
@@ -485,7 +488,7 @@ impl EngineState {
         }
     }
 
-    /// Gives a run up if the application has closed or replaced one of its descriptors.
+    /// Abandons a run if the application has closed or replaced one of its descriptors.
     fn abandon_if_replaced(&mut self, engine: &Engine, id: u64) {
         if self.runs.get(&id).is_some_and(|entry| !engine.watches_all(&entry.run))
             && let Some(entry) = self.remove(id)
@@ -502,7 +505,7 @@ impl EngineState {
     }
 
     fn carry_out(&mut self, id: u64, order: EngineOrder) {
-        // The run is over; there is nothing to do.
+        // Without an entry, the run is over, and there is nothing to do.
         let Some(entry) = self.runs.get_mut(&id) else { return };
         let run = &mut entry.run;
         let mut outcome = Ok(());
@@ -546,7 +549,8 @@ impl EngineState {
         self.finish_if_done(id, outcome.map(drop));
     }
 
-    /// Handles deadlines. Each run gets one call, even if more is due then, so that other runs get theirs.
+    /// Handles deadlines. Each due run gets one call, even if it has more work to do, so that other
+    /// runs get theirs.
     fn tick(&mut self, engine: &Engine, now: Instant) {
         let due: Vec<u64> = self.due.range(..=(now, u64::MAX)).map(|&(_, id)| id).collect();
         for id in due {

@@ -13,7 +13,7 @@ use crate::host::per_process::PerProcess;
 use crate::host::thread;
 use crate::waker::Waker;
 
-/// How to treat new output when the event queue is full.
+/// The treatment of new output when the event queue is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WhenFull {
     /// The library stops reading, and the program blocks once its pipe is full.
@@ -58,7 +58,8 @@ pub enum Event {
     Line {
         /// The stream.
         stream: Stream,
-        /// The position of the line's first byte. For a piece of a split line: a position at or before that byte.
+        /// The position of the line's first byte. For a piece of a split line, it can be a position
+        /// before that byte.
         position: u64,
         /// The line, without its terminator.
         bytes: Vec<u8>,
@@ -165,7 +166,8 @@ impl SharedQueue {
                 }
             }
             match state.when_full {
-                // Stays set until the consumer has freed space and the queue calls `resume`.
+                // The flag `paused` stays set until the consumer has freed space and the queue
+                // calls `resume`.
                 WhenFull::Wait => state.paused |= state.size >= max_bytes,
                 WhenFull::DropOldest => state.drop_oldest(max_bytes),
             }
@@ -221,7 +223,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event, if there is one. After a wake-up, call this until it returns `None`.
+    /// Returns the next event, if there is one. After a wake-up, call this until it returns `None`.
     pub fn try_next(&mut self) -> Option<Event> {
         self.next_of(|shared| shared.state.lock())
     }
@@ -232,7 +234,8 @@ impl Events {
         !self.ready.is_empty() || !self.shared.state.lock().is_empty()
     }
 
-    /// The next event. Waits for at most `timeout`; in a run's [callback](crate::Command::run_then) it does not wait.
+    /// Returns the next event. Waits for at most `timeout`; in a run's
+    /// [callback](crate::Command::run_then) it does not wait.
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Event> {
         let timeout = if thread::is_engine() { Duration::ZERO } else { timeout };
         let deadline = Instant::now().checked_add(timeout);
@@ -281,7 +284,7 @@ impl Events {
         }
     }
 
-    /// The next event. `wait` locks the state, and may wait for events first.
+    /// Returns the next event. `wait` locks the state, and may wait for events first.
     fn next_of(&mut self, wait: impl Fn(&SharedQueue) -> MutexGuard<'_, QueueState>) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {

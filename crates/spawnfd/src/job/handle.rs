@@ -56,7 +56,8 @@ impl JobResult {
         (registration, self.wakers.insert(registration, waker))
     }
 
-    /// Returns an error in the engine's thread if there is no result yet: that thread itself produces the result.
+    /// Returns an error if there is no result yet and the caller is the engine's thread. That
+    /// thread produces the result, so it cannot wait for it.
     fn check_may_wait(&self) -> Result<()> {
         if self.outcome.is_none() && thread::is_engine() {
             let message = "a run's callback cannot wait for a run: the same thread delivers the result";

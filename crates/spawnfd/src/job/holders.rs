@@ -12,9 +12,10 @@ use rustix::pty::ptsname;
 use spawnfd_guard::process::is_proc_foreign;
 use spawnfd_sys::call;
 
-/// The other processes that have the opposite end of one of the descriptors `ours` open, as far as /proc shows them.
+/// Returns the other processes that have the opposite end of one of the descriptors `ours` open, as
+/// far as /proc shows them.
 pub(super) fn holders(ours: &[BorrowedFd<'_>]) -> Vec<u32> {
-    // The /proc of another pid namespace shows other pids.
+    // If /proc belongs to another pid namespace, its pids mean other processes here.
     if is_proc_foreign() {
         return Vec::new();
     }

@@ -137,9 +137,10 @@ struct InputQueue {
     bytes: VecDeque<u8>,
     /// The writer has closed the input.
     closed: bool,
-    /// The reading side is gone: the program has closed its input or ended.
+    /// True once the program has closed its input or ended.
     reader_gone: bool,
-    /// A write did not fit. Wake the writer when the queue has space.
+    /// True if a write did not fit completely. When the queue has space, the engine wakes the
+    /// writer.
     writer_waits: bool,
     writer: Option<Waker>,
     engine: Option<InputEngine>,

@@ -120,7 +120,7 @@ fn head_end(head: &[u8], range: usize) -> usize {
     let start = head.len().saturating_sub(range);
     match head[start..].iter().rposition(|&byte| byte == b'\n') {
         Some(line_feed) => start + line_feed + 1,
-        // The first omitted byte may be the line feed of a "\r\n".
+        // Exclude a final "\r", because the first omitted byte may be the line feed of a "\r\n".
         None => head.len() - usize::from(head.ends_with(b"\r")),
     }
 }
@@ -128,7 +128,8 @@ fn head_end(head: &[u8], range: usize) -> usize {
 /// Returns where to begin the tail in a ring whose first byte precedes the tail: after the first line feed in that
 /// byte and the next `range` bytes, otherwise after the first byte.
 fn tail_start(ring: &Ring, range: usize) -> usize {
-    // A line feed at the beginning of the tail may belong to a "\r\n", so the range has at least one byte.
+    // Search at least one byte, because a line feed at the beginning of the tail may belong to a
+    // "\r\n".
     let line_feed = ring.bytes.iter().take(1 + range.max(1)).position(|&byte| byte == b'\n');
     line_feed.map_or(1, |line_feed| line_feed + 1)
 }
@@ -210,7 +211,7 @@ impl Cut {
     }
 }
 
-/// The most bytes of a UTF-8 character after its first byte.
+/// The maximum number of bytes of a UTF-8 character after its first byte.
 pub(super) const LONGEST_CONTINUATION: usize = 3;
 
 /// The number of bytes at the beginning, at most `max`, that continue a UTF-8 character.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The processes that outlive a run's program: how the library kills them, and the fate of each.
+//! Kills the processes that outlive a run's program (leftovers), and determines the fate of each.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(super) fn why_not_ended(process: Process, killed: Option<u64>) -> Option<Fat
 /// Converts the program of a run that has given up to a leftover. `is_refused`: the kernel has refused the last
 /// SIGKILL.
 pub(super) fn unkilled_program(pid: u32, program: &str, is_refused: bool) -> Leftover {
-    // The pid still belongs to the program: the caller has not reaped it.
+    // The pid still belongs to the program, because the caller has not reaped it.
     let stat = Stat::read(pid as i32);
     let is_refused = match stat.map(|stat| stat.process.kill_effect()) {
         Some(KillEffect::Refused) => true,

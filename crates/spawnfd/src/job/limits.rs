@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The limits of a run: the mechanism that enforces each, and how the library detects that one was reached.
-//! docs/limits.md describes them.
+//! The limits of a run: chooses the mechanism that enforces each limit, and detects that the run
+//! has reached one. docs/limits.md describes them.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -18,7 +18,8 @@ use crate::tree::{Bounds, CgroupCounters, Tree, Want};
 const SIGKILL: i32 = 9;
 const SIGXCPU: i32 = 24;
 const EXIT_OF_SHELL_AFTER_SIGXCPU: i32 = 128 + SIGXCPU;
-/// The usage that the kernel reports can be lower than the CPU time limit by this much.
+/// The CPU time that the kernel reports for a run can be lower than the enforced limit by this
+/// much.
 const SKEW: Duration = Duration::from_secs(1);
 
 /// The first and the longest pause between two checks of the tree. Each pause is twice as long as the previous one.
@@ -27,7 +28,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// The shortest pause before a check of CPU time.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 
-/// Limits of a run. In a cgroup they apply to the whole process tree, else as rlimits do (docs/limits.md).
+/// Limits of a run. In a cgroup they apply to the whole process tree. Otherwise they apply as
+/// rlimits do (docs/limits.md).
 ///
 /// If a limit cannot be enforced as `enforce` requires, the call fails before it starts a program.
 ///
@@ -42,20 +44,22 @@ const LEAST_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes of memory. In a cgroup the limit covers the whole tree, including page cache, without swap; when the
-    /// tree exceeds it, the kernel kills the whole tree. Otherwise it limits the address space (RLIMIT_AS) of each
-    /// process: the kernel refuses the program more memory, and the run goes on.
+    /// The maximum memory in bytes. In a cgroup the limit covers the whole tree, including page
+    /// cache, without swap. When the tree exceeds the limit, the kernel kills the whole tree.
+    /// Otherwise it limits the address space (RLIMIT_AS) of each process: the kernel refuses the
+    /// program more memory, and the run goes on.
     pub memory: Option<u64>,
-    /// Processes and threads at once; the library kills the tree when it has, or tries to have, more. In a cgroup the
-    /// limit counts the tree. Otherwise the library counts the tree in /proc, and RLIMIT_NPROC stops a tree that
-    /// grows faster than the library counts. RLIMIT_NPROC counts all processes of the *user*, and has no effect on
-    /// root.
+    /// The maximum number of processes and threads at once. The library kills the tree when it has
+    /// more, or tries to have more. In a cgroup the limit counts the tree. Otherwise the library
+    /// counts the tree in /proc, and RLIMIT_NPROC stops a tree that grows faster than the library
+    /// counts. RLIMIT_NPROC counts all processes of the *user*, and has no effect on root.
     pub pids: Option<u64>,
-    /// CPU time, user and system. In a cgroup the limit applies to the tree together, else to each process separately
-    /// and in whole seconds (RLIMIT_CPU).
+    /// The maximum CPU time, user and system. In a cgroup the limit applies to all processes of the
+    /// tree together. Otherwise it applies to each process separately, in whole seconds
+    /// (RLIMIT_CPU).
     pub cpu_time: Option<Duration>,
-    /// The number of processors that the tree may use at once: 1.5 is one and a half. Needs a cgroup. The kernel
-    /// slows the run down and does not end it.
+    /// The number of processors that the tree may use at once; fractions such as 1.5 are allowed.
+    /// Needs a cgroup. The kernel slows the run down and does not end it.
     pub cpus: Option<f64>,
     /// Which mechanisms may enforce the limits.
     pub enforce: Enforce,
@@ -65,13 +69,13 @@ pub struct Limits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Enforce {
-    /// A cgroup, else an rlimit, else the call fails.
+    /// A cgroup enforces the limit, or else an rlimit. If neither is available, the call fails.
     #[default]
     Auto,
-    /// A cgroup, else the call fails.
+    /// A cgroup enforces the limit. If none is available, the call fails.
     Cgroup,
-    /// A cgroup, else an rlimit, else checks by the library at intervals, or no mechanism. The output names the
-    /// mechanism.
+    /// A cgroup enforces the limit, or else an rlimit, or else checks by the library at intervals.
+    /// If none is available, no mechanism enforces the limit. The output names the mechanism.
     BestEffort,
 }
 
@@ -79,13 +83,13 @@ pub enum Enforce {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Resource {
-    /// [`Limits::memory`]
+    /// Memory: [`Limits::memory`].
     Memory,
-    /// [`Limits::pids`]
+    /// Processes and threads: [`Limits::pids`].
     Pids,
-    /// [`Limits::cpu_time`]
+    /// CPU time: [`Limits::cpu_time`].
     CpuTime,
-    /// [`Limits::cpus`]
+    /// Processors: [`Limits::cpus`].
     Cpus,
 }
 
@@ -93,13 +97,13 @@ pub enum Resource {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Enforcer {
-    /// A cgroup: limits the whole tree; processes cannot escape by leaving the session.
+    /// A cgroup, which limits the whole tree. Processes cannot escape by leaving the session.
     Cgroup,
-    /// An rlimit: limits each process separately, or all processes of the user.
+    /// An rlimit, which limits each process separately, or all processes of the user.
     Rlimit,
     /// The library, which checks the tree at intervals.
     Watch,
-    /// No mechanism.
+    /// No mechanism enforces the limit.
     Unenforced,
 }
 
@@ -132,7 +136,7 @@ impl fmt::Display for Limit {
 }
 
 impl Limits {
-    /// No limits.
+    /// Creates a value without limits.
     pub fn new() -> Limits {
         Limits::default()
     }
@@ -163,13 +167,13 @@ impl Limits {
 }
 
 setters!(Limits {
-    /// Bytes of memory; see [`Limits::memory`](field@Limits::memory).
+    /// Sets the maximum memory in bytes; see [`Limits::memory`](field@Limits::memory).
     memory: u64 => Some(memory);
-    /// Processes and threads; see [`Limits::pids`](field@Limits::pids).
+    /// Sets the maximum number of processes and threads; see [`Limits::pids`](field@Limits::pids).
     pids: u64 => Some(pids);
-    /// CPU time; see [`Limits::cpu_time`](field@Limits::cpu_time).
+    /// Sets the maximum CPU time; see [`Limits::cpu_time`](field@Limits::cpu_time).
     cpu_time: Duration => Some(cpu_time);
-    /// Processors at once; see [`Limits::cpus`](field@Limits::cpus).
+    /// Sets the number of processors at once; see [`Limits::cpus`](field@Limits::cpus).
     cpus: f64 => Some(cpus);
     /// Which mechanisms may enforce the limits.
     enforce: Enforce => enforce;
@@ -190,8 +194,8 @@ fn tree_of(command: &Command<'_>, run: &Run, is_job: bool) -> Result<Option<Tree
 /// call.
 ///
 /// # Errors
-/// EINVAL: a limit that is too low for any program. EOPNOTSUPP: no allowed mechanism can enforce a limit here. And
-/// the errors of [`Tree::prepare`].
+/// EINVAL: a limit is too low for any program. EOPNOTSUPP: no allowed mechanism can enforce a limit
+/// here. Also the errors of [`Tree::prepare`].
 pub(super) fn prepare(
     command: &mut Command<'_>,
     run: &Run,
@@ -202,12 +206,13 @@ pub(super) fn prepare(
         return Ok((tree_of(command, run, is_job)?, None));
     }
     limits.validate()?;
-    // Every cgroup counts CPU time. A cgroup that the caller asked for is made even if it enforces no limit.
+    // Every cgroup counts CPU time, so a CPU time limit needs no controller. If the caller asked
+    // for a cgroup, create it even if it enforces no limit.
     let wants_cgroup = limits.cpu_time.is_some() || matches!(run.tree, Some(Want::Cgroup | Want::Auto));
     let bounded = match run.tree {
         Some(Want::Guard | Want::Pidns) => None,
-        // The command names a cgroup, and the program has to be in that one. `Enforce::Cgroup` needs a cgroup of the
-        // library, so the start fails then.
+        // The program must start in the cgroup that the command names, so the library creates none.
+        // With `Enforce::Cgroup`, which needs a cgroup of the library, the start fails later.
         None | Some(Want::Group | Want::Auto) if command.names_cgroup() && limits.enforce != Enforce::Cgroup => None,
         _ => Tree::bounded(&limits.bounds(), wants_cgroup).ok(),
     };
@@ -247,8 +252,9 @@ pub(super) fn prepare(
         let otherwise = if user.is_some() { Enforcer::Rlimit } else { Enforcer::Watch };
         let by = enforce(Resource::Pids, in_cgroup.pids, otherwise)?;
         if let (Enforcer::Rlimit, Some(user)) = (by, user) {
-            // The rlimit is higher than the limit: only a tree with more tasks than the limit shows that the limit is
-            // reached. The number of the user's other processes also changes meanwhile.
+            // Set the rlimit higher than the limit. The library detects a reached limit only if the
+            // tree can have more tasks than the limit. Also, the number of the user's other
+            // processes changes meanwhile.
             let all = tasks_of(user).saturating_add(pids).saturating_add(pids / 4 + 16);
             lower_rlimit(command, abi::RLIMIT_NPROC, all, all);
         }
@@ -283,16 +289,16 @@ fn lower_rlimit(command: &mut Command<'_>, resource: u32, soft: u64, hard: u64) 
     (soft, hard)
 }
 
-/// The CPU time that may be used.
+/// The CPU time that a run may use.
 #[derive(Clone, Copy, Debug)]
 enum CpuBudget {
-    /// By all processes of the tree together.
+    /// All processes of the tree together may use this time.
     OfAll(Duration),
-    /// By each process. It gets SIGXCPU after `soft`, and SIGKILL after `hard`.
+    /// Each process may use this time. It gets SIGXCPU after `soft`, and SIGKILL after `hard`.
     OfEach { soft: Duration, hard: Duration },
 }
 
-/// The earliest time at which the tree can have used the CPU time `left`.
+/// Returns the earliest time at which the tree can have used the remaining CPU time `left`.
 fn earliest_exhaustion(now: Instant, left: Duration, cpus: f64) -> Option<Instant> {
     let wait = Duration::try_from_secs_f64(left.as_secs_f64() / cpus).ok()?;
     now.checked_add(wait.max(LEAST_PAUSE))
@@ -302,18 +308,19 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
-/// The user whose processes RLIMIT_NPROC counts for the program; `None` if it has no effect.
+/// Returns the user whose processes RLIMIT_NPROC counts for the program; `None` if the rlimit has
+/// no effect.
 fn nproc_user(command: &Command<'_>) -> Option<u32> {
     let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
     let own = field(&status, "Uid:")?.parse().ok()?;
     let user = command.real_user().unwrap_or(own);
-    // Processes with CAP_SYS_ADMIN or CAP_SYS_RESOURCE are exempt. After exec, a program of another user than root
-    // has only its ambient ones.
+    // The kernel exempts processes with CAP_SYS_ADMIN or CAP_SYS_RESOURCE. After exec, a program of
+    // a user other than root has only ambient capabilities.
     let ambient = u64::from_str_radix(field(&status, "CapAmb:")?, 16).ok()?;
     (user != 0 && ambient & (1 << 21 | 1 << 24) == 0).then_some(user)
 }
 
-/// The number of processes and threads of a user in /proc.
+/// Counts the processes and threads of a user in /proc.
 fn tasks_of(user: u32) -> u64 {
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let tasks = |status: String| {
@@ -326,7 +333,7 @@ fn tasks_of(user: u32) -> u64 {
     processes.filter_map(|entry| tasks(std::fs::read_to_string(entry.path().join("status")).ok()?)).sum()
 }
 
-/// The first word after a name of /proc/PID/status.
+/// Returns the first word after this name in the text of /proc/PID/status.
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()
 }
@@ -336,12 +343,13 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 pub(super) struct LimitMonitor {
     pub(super) enforced: Vec<Limit>,
     ledger: Option<CgroupCounters>,
-    /// The most tasks that the tree may have, if the library counts them in /proc.
+    /// The maximum number of tasks of the tree, if the library counts them in /proc.
     max_tasks: Option<u64>,
     budget: Option<CpuBudget>,
-    /// The CPU seconds that the tree can use in one second, at most.
+    /// The maximum CPU time that the tree can use in one second, in seconds.
     cpus: f64,
-    /// The time of the next check of the number of tasks; `pause` is the time to the one after it.
+    /// The time of the next check of the number of tasks. `pause` is the time from that check to
+    /// the following one.
     tasks_due: Option<Instant>,
     pause: Duration,
     /// The time of the next check of CPU time.
@@ -368,7 +376,7 @@ impl LimitMonitor {
         LimitMonitor { enforced, ledger, max_tasks, budget, cpus, tasks_due, pause: PAUSES.0, cpu_due }
     }
 
-    /// The time of the next check.
+    /// Returns the time of the next check of any kind.
     pub(super) fn due(&self) -> Option<Instant> {
         self.tasks_due.into_iter().chain(self.cpu_due).min()
     }
@@ -390,7 +398,7 @@ impl LimitMonitor {
             && let (Some(CpuBudget::OfAll(budget)), Some(ledger)) = (self.budget, &self.ledger)
         {
             let Some(used) = ledger.cpu_time() else {
-                // For example, no descriptor is free to read the file.
+                // This happens, for example, if no descriptor is free to read the file.
                 self.cpu_due = now.checked_add(PAUSES.1);
                 return None;
             };
@@ -414,11 +422,11 @@ impl LimitMonitor {
             }
         }
         let Some(CpuBudget::OfEach { soft, hard }) = self.budget else { return None };
-        // The kernel enforces RLIMIT_CPU by counting whole ticks, but reports the precise usage. On a busy host,
-        // other programs can have had most of a tick.
+        // The kernel enforces RLIMIT_CPU by counting whole ticks, but reports the precise usage. On
+        // a busy host, other programs can have run during most of a counted tick.
         let used_most =
             |of: Duration| usage.is_some_and(|usage| usage.cpu >= (of / 10 * 8).min(of.saturating_sub(SKEW)));
-        // No other sender of SIGXCPU is known, so half of the limit is enough.
+        // Nothing else is known to send SIGXCPU, so half of the limit is enough.
         let used_half = |of: Duration| usage.is_none_or(|usage| usage.cpu >= of / 2);
         let reached = match (status?.code(), status?.signal()) {
             // A shell exits with 128 + SIGXCPU if its child got the signal.

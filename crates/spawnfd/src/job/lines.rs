@@ -5,12 +5,12 @@ use std::io::BufRead;
 
 use super::text::incomplete_len;
 
-/// How a line ends.
+/// The way in which a line ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum LineEnd {
-    /// With `\n`.
+    /// The line ends with `\n`.
     Lf,
-    /// With `\r\n`.
+    /// The line ends with `\r\n`.
     CrLf,
     /// The line exceeds the maximum length. The next line continues it.
     Split,

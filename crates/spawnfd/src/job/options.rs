@@ -14,40 +14,43 @@ use crate::tree::Want;
 pub struct Run {
     /// The time after which the library sends SIGTERM to the program's process tree. `None`: never.
     pub timeout: Option<Duration>,
-    /// The time without output, in either stream, after which the library ends the process tree as after a timeout.
-    /// `None`: never.
+    /// The time without output in either stream after which the library ends the process tree, in
+    /// the same way as after a timeout. `None`: never.
     pub idle_timeout: Option<Duration>,
     /// The time between SIGTERM and SIGKILL. Zero: SIGKILL at once. If the program still runs one second after
     /// SIGKILL, the run ends without it. [`Output::leftovers`](crate::Output::leftovers) then lists the program with
     /// [`Fate::NotPermitted`](crate::Fate::NotPermitted) or [`Fate::Uninterruptible`](crate::Fate::Uninterruptible).
     pub grace: Duration,
-    /// Bytes kept of each stream's beginning and end. The library reads and drops the rest.
+    /// The number of bytes to keep of each stream's beginning and end. The library reads and drops
+    /// the other bytes.
     pub keep: (usize, usize),
     /// The text of the line that replaces omitted bytes in [`Output::stdout`](crate::Output::stdout) and the like;
     /// `{omitted}` in it stands for their number: `12,345 bytes`. `None` or an empty text: no line.
     pub marker: Option<String>,
     /// Whether [`Output::pieces`](crate::Output::pieces) has both streams in order of arrival.
     pub combined: bool,
-    /// Bytes of the latest output that [`Job::read`](crate::Job::read) can still return: both streams, in order of
-    /// arrival.
+    /// The number of bytes of the latest output that [`Job::read`](crate::Job::read) can still
+    /// return: both streams, in order of arrival.
     pub window: usize,
-    /// The file that gets all output once there is more than is kept.
+    /// The file to which the library writes all output, once there is more output than `keep`
+    /// allows.
     pub spill: Option<Spill>,
     /// The library ends the program once it has written more than this many bytes to both streams together.
     pub output_limit: Option<u64>,
-    /// How long to read after the program has ended while other processes still hold its pipes open.
+    /// The time for which the library still reads after the program's end, if other processes hold
+    /// its pipes open.
     pub drain: Duration,
     /// The tier of control over the process tree. The output's `tree` field has the tier that was used. `None`: a job
     /// that is [started](crate::Command::start) uses [`Want::Guard`], or [`Want::Group`] if no guard can be started;
     /// other runs use [`Want::Group`].
     pub tree: Option<Want>,
-    /// How to treat processes that outlive the program.
+    /// The treatment of processes that outlive the program.
     pub leftovers: Leftovers,
-    /// The program's input. `None`: the program reads the command's own standard input if it sets one, else
-    /// `/dev/null` or the end of a terminal's input.
+    /// The program's input. `None`: the program reads the command's own standard input if the
+    /// command sets one. Otherwise it reads `/dev/null`, or the end of a terminal's input.
     pub input: Option<SharedBytes>,
-    /// Bytes that [`Job::write`](crate::Job::write) may queue once the pipe to the program is full. `None`: the job is
-    /// not writable.
+    /// The number of bytes that [`Job::write`](crate::Job::write) may queue once the pipe to the
+    /// program is full. `None`: the job is not writable.
     pub writable: Option<usize>,
     /// The program gets a terminal of this size as all three streams; all its output is standard output.
     pub terminal: Option<TerminalSize>,
@@ -57,24 +60,26 @@ pub struct Run {
     pub limiter: Option<Limiter>,
 }
 
-/// How to treat processes of the program's tree that outlive the program.
+/// The treatment of processes of the program's tree that outlive the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Leftovers {
-    /// The library kills them.
+    /// The library kills the processes.
     #[default]
     Kill,
-    /// They run on, the library still reads their output, and ending the [job](crate::Job) ends them. A run without a
-    /// job handle (blocking, with a callback, or as a future) kills them.
+    /// The processes run on, the library still reads their output, and ending the [job](crate::Job)
+    /// ends them. A run without a job handle (blocking, with a callback, or as a future) kills
+    /// them.
     Adopt,
-    /// The library leaves them alone.
+    /// The library leaves the processes alone.
     Detach,
 }
 
 names!(Leftovers { Kill = "kill", Adopt = "adopt", Detach = "detach", });
 
 impl Default for Run {
-    /// No timeout, 2 s of grace, 64 KB of head and of tail with the marker `[… {omitted} omitted …]` between, no
-    /// window, 100 ms of draining, no input; leftover processes are killed.
+    /// Returns the default options: no timeout, 2 s of grace, 64 KB of head and of tail with the
+    /// marker `[… {omitted} omitted …]` between, no window, 100 ms of draining, no input. The
+    /// library kills leftover processes.
     fn default() -> Run {
         let Keep { streams, marker, combined, window, spill } = Keep::default();
         Run {
@@ -100,7 +105,7 @@ impl Default for Run {
 }
 
 impl Run {
-    /// The defaults.
+    /// Returns the default options.
     pub fn new() -> Run {
         Run::default()
     }
@@ -142,7 +147,7 @@ setters!(Run {
     combined: bool => combined;
     /// Keeps this many bytes of the latest output for [`Job::read`](crate::Job::read).
     window: usize => window;
-    /// Also writes all output to a file once there is more than is kept.
+    /// Also writes all output to a file, once there is more output than `keep` allows.
     spill: Spill => Some(spill);
     /// Ends the program once it has written more than this many bytes.
     output_limit: u64 => Some(output_limit);

@@ -11,7 +11,7 @@ pub(super) struct ArrivalOrder {
     /// The lengths of runs of bytes from one stream. The runs alternate between the streams and begin with standard
     /// output.
     runs: Vec<u64>,
-    /// The number of runs after the last pruning.
+    /// The number of runs that remained after the last pruning.
     pruned: usize,
 }
 

@@ -149,7 +149,8 @@ pub struct Output {
     /// Captured standard output: its head, a line with the run's [marker](super::Run::marker) if bytes are omitted,
     /// and its tail.
     pub stdout: Vec<u8>,
-    /// Captured standard error, as [`stdout`](Output::stdout). Empty if the command merges it into standard output.
+    /// Captured standard error, in the same form as [`stdout`](Output::stdout). Empty if the
+    /// command merges it into standard output.
     pub stderr: Vec<u8>,
     /// The number of bytes, of both streams together, that the library did not keep.
     pub omitted_bytes: u64,
@@ -196,7 +197,8 @@ impl Leftover {
 }
 
 impl Output {
-    /// An empty output, to be filled with the fields that another process has sent.
+    /// Creates an empty output, which the caller fills with the fields that another process has
+    /// sent.
     #[doc(hidden)]
     pub fn empty() -> Output {
         Output::default()
@@ -303,7 +305,7 @@ impl Output {
             streams[stream.index()].take(length, &mut pieces);
         }
         for Unread { stream, mut decoder, .. } in streams {
-            // The stream ends with an incomplete character.
+            // If the stream ends with an incomplete character, add it to the stream's last piece.
             if let Some(last) = pieces.iter_mut().rfind(|piece| piece.stream == stream) {
                 decoder.finish(&mut last.text);
             }
@@ -391,7 +393,7 @@ pub struct ExitError {
     pub output: Output,
 }
 
-/// The most lines of standard error that an [`ExitError`] shows.
+/// The maximum number of lines of standard error that an [`ExitError`] shows.
 const SHOWN_LINES: usize = 5;
 
 impl fmt::Display for ExitError {
@@ -565,7 +567,7 @@ mod tests {
             keep in (0..60_usize, 0..60_usize),
             marker in prop_oneof![Just(None), Just(Some(MARKER)), Just(Some(""))],
         ) {
-            // Many small chunks, so that runs are pruned while bytes arrive.
+            // Use many small chunks, so that the record prunes its runs while bytes arrive.
             let chunks = chunks.iter().flat_map(|(error, bytes)| bytes.chunks(3).enumerate().map(move |(at, bytes)| {
                 (Stream::ALL[usize::from(*error != (at % 2 == 1))], bytes)
             }));

@@ -144,7 +144,7 @@ mod tests {
     use spawnfd_tests::deadline;
     use std::time::Duration;
 
-    /// Reads until the text so far is enough, or the other end is closed.
+    /// Reads until `enough` accepts the text so far, or until the other end is closed.
     fn read_until(mut pty: &Pty, so_far: &mut String, enough: impl Fn(&str) -> bool) {
         let mut buffer = [0; 4096];
         while !enough(so_far) {

@@ -108,7 +108,7 @@ impl OutputReader {
                 if read.is_some_and(|(length, ())| length == READ_SIZE)
                     && !std::mem::replace(&mut self.grown[stream.index()], true)
                 {
-                    // The kernel refuses it to users with many large pipes.
+                    // The kernel refuses a larger pipe to users that have many large pipes.
                     let _ = fcntl_setpipe_size(source.as_fd(), GROWN_SIZE);
                 }
                 if self.record.lock().seen() > self.output_limit {

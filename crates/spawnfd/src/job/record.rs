@@ -12,9 +12,9 @@ use crate::waker::Waker;
 
 /// One of a program's two output streams.
 ///
-/// A job that merges the streams gives its program one pipe or one terminal for both, and all output is
-/// [`Stream::Stdout`]. Only in this case is the order in which the program wrote known. With two pipes, the library
-/// knows only the order in which the bytes arrived.
+/// A job that merges the streams gives its program one pipe or one terminal for both, and all
+/// output is [`Stream::Stdout`]. Only in this case does the library know the order in which the
+/// program wrote. With two pipes, it knows only the order in which the bytes arrived.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stream {
     /// Standard output.
@@ -73,7 +73,7 @@ pub struct Record {
     closed: bool,
     /// The time of the latest output, or of the start.
     latest: Instant,
-    /// Called after each output, and at the end.
+    /// The waker that the run calls after each output, and at the end.
     pub(super) waker: Option<Waker>,
     /// The number of threads that wait for output.
     pub(super) waiting: usize,
@@ -111,7 +111,7 @@ impl Chunk {
 }
 
 impl Record {
-    /// An empty record. Creates no file yet.
+    /// Creates an empty record, and no file yet.
     pub fn new(keep: &Keep) -> Record {
         Record {
             seen: 0,

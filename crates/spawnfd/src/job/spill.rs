@@ -131,7 +131,7 @@ impl SpillFile {
         Ok(SpillFile(Arc::new(named)))
     }
 
-    /// The handle of a file that another process has created and will remove.
+    /// Creates the handle of a file that another process has created and will remove.
     #[doc(hidden)]
     pub fn of_other_process(path: PathBuf) -> SpillFile {
         SpillFile(Arc::new(NamedFile { path, file: None, owner: 0, persisted: AtomicBool::new(true) }))
@@ -264,7 +264,7 @@ impl SpillWriter {
         }
     }
 
-    /// The outcome; `None` if no file was needed.
+    /// Returns the outcome, or `None` if no file was needed.
     pub(super) fn finish(self) -> Option<Spilled> {
         let mut spilled = match self.state {
             SpillState::Waiting => return None,

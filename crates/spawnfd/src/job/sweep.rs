@@ -13,13 +13,14 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use super::spill::{PREFIX, TEMPORARY_BIT};
 use crate::host::per_process::PerProcess;
 
-/// The most directory entries to read, in case the directory is a large /tmp.
+/// The maximum number of directory entries to read, in case the directory is a large /tmp.
 const MAX_ENTRIES: usize = 10_000;
 
 /// The directories that this process has swept.
 static SWEPT: PerProcess<BTreeSet<PathBuf>> = PerProcess::new(BTreeSet::new());
 
-/// The most directories to remember. When the set is full, the library empties it and sweeps those directories again.
+/// The maximum number of directories to remember. When the set is full, the library empties it and
+/// sweeps those directories again.
 const MAX_SWEPT: usize = 64;
 
 /// Removes spill files whose owner process is dead from a directory. Only the first call for a directory does this.

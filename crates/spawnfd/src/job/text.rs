@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-/// The number of last bytes, 0 to 3, that begin a character and that later bytes may complete.
+/// Returns the number of bytes at the end, 0 to 3, that begin a character and that later bytes may
+/// complete.
 ///
 /// If the input is split before these bytes, decoding both parts separately gives the same text as decoding the
 /// whole.

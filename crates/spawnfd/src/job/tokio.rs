@@ -54,8 +54,8 @@ impl JobOutput {
         JobOutput { only: Some(stream), ..JobOutput::new(events) }
     }
 
-    /// Takes the next bytes from the queue; The caller must have read all of `rest` before. At the end of the output,
-    /// `rest` stays empty.
+    /// Takes the next bytes from the queue. The caller must have read all of `rest` before. At the
+    /// end of the output, `rest` stays empty.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.rest.clear();
         self.at = 0;

@@ -54,7 +54,7 @@ impl From<Launched> for Arrived {
     }
 }
 
-/// Why there is no child.
+/// The reason why there is no child.
 pub(super) enum NoChild {
     ClosedSource,
     Clone(Errno),
@@ -107,7 +107,8 @@ pub(super) fn with_copied_table<T>(
     })
 }
 
-/// Starts a child that performs the plan. `try_scm_rights`: as for [`Strategy::for_sleeping_caller`].
+/// Starts a child that performs the plan. `try_scm_rights` has the meaning that
+/// [`Strategy::for_sleeping_caller`] describes.
 pub(super) fn start(
     slot: &mut Slot,
     mut options: CloneOptions,

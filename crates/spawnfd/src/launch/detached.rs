@@ -18,8 +18,9 @@ use super::tables::Strategy;
 use super::{Attempt, Launch, Wait, handlers, reap};
 use crate::host::features::Features;
 
-/// The maximum number of detached children that have not reached exec. A start takes 0.1 ms. With more in progress
-/// the machine is overloaded, so the next start waits for its child's exec.
+/// The maximum number of detached children that have not reached exec. A start takes 0.1 ms, so
+/// more children in progress mean that the machine is overloaded. The next start then waits for its
+/// child's exec.
 const MOST: usize = 32;
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
@@ -67,7 +68,7 @@ fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Fea
             slots::lend(Taken { in_use, generation, channel, begun });
             Some((child, started))
         }
-        // The channel has descriptors for a child that does not exist, so close it.
+        // The channel contains descriptors for a child that does not exist, so close the channel.
         Err((_, memory)) => {
             slots::put(Slot { generation, memory, channel: None });
             None
@@ -89,7 +90,7 @@ fn probe_scm_rights(plan: &Plan<'_>, features: &Features) {
     }
 }
 
-/// A plan with the same sources that fails at exec: there is nothing to execute.
+/// Returns a plan with the same sources that fails at exec, because it has nothing to execute.
 fn without_program<'a>(plan: &Plan<'a>) -> Plan<'a> {
     Plan {
         sources: plan.sources.clone(),

@@ -16,12 +16,12 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use spawnfd_child::Handlers;
 
-/// How long a result is valid.
+/// How long a result of reading the handlers is valid.
 const FRESH: Duration = Duration::from_millis(10);
 
 /// All signals for which a child has found a handler.
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
-/// When a child last read the handlers, by [`now`]; 0: never.
+/// The time at which a child last read the handlers, as [`now`] returns it; 0: never.
 static READ: AtomicU64 = AtomicU64::new(0);
 
 /// Microseconds of the monotonic clock, plus one.
@@ -30,7 +30,8 @@ fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000 + 1
 }
 
-/// The known handlers for a child that is about to be cloned, and the time, for [`learn`].
+/// Returns the known handlers for a child that is about to be cloned, and the time that [`learn`]
+/// needs.
 pub(super) fn before_clone(clone3: bool) -> (Handlers, u64) {
     if clone3 {
         return (Handlers::Cleared, 0);
@@ -41,7 +42,8 @@ pub(super) fn before_clone(clone3: bool) -> (Handlers, u64) {
     (if fresh { Handlers::Known(CAUGHT.load(Ordering::Acquire)) } else { Handlers::Unknown }, now)
 }
 
-/// Records the handlers that a child found; `None` if it has not looked. The child was cloned at `begun`.
+/// Records the handlers that a child found. `None`: the child has not looked. The child was cloned
+/// at `begun`.
 pub(super) fn learn(caught: Option<u64>, begun: u64) {
     let Some(caught) = caught else { return };
     // A signal that was caught once may be caught again, so it stays in the set.

@@ -31,8 +31,8 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     }
 }
 
-/// Carries out a plan and returns pid and pidfd. `None`: the kernel does not support it or refuses; nothing has
-/// happened.
+/// Carries out a plan, and returns pid and pidfd. `None`: the kernel does not support the plan or
+/// refuses it, and no action has run.
 fn carry_out(
     plan: &Plan<'_>,
     template: &Template,
@@ -76,16 +76,17 @@ fn carry_out(
             None if plan.filter.is_some() && index + 1 == count => Stage::Filter,
             None => Stage::Signals,
         },
-        // ENOSYS: a seccomp filter passes execve to a supervisor process (user notification), so a child must make
-        // the system call itself.
+        // ENOSYS means that a seccomp filter passes execve to a supervisor process (user
+        // notification). So a child must make the system call itself.
         FailedAt::Exec if errno == Errno::ENOSYS => return None,
         FailedAt::Exec => Stage::Exec,
     };
     Some(Err(Failure { stage, errno }))
 }
 
-/// A plan as the kernel's actions. First come `moved` actions that move descriptors to spare numbers, then one for
-/// each step, then the rest of the plan. The filter is last. Returns the actions and `moved`.
+/// Converts a plan to the kernel's actions. First come `moved` actions that move descriptors to
+/// spare numbers, then one action for each step, then the rest of the plan. The filter is last.
+/// Returns the actions and `moved`.
 ///
 /// `None`: the kernel has no action for a step.
 fn prepare<'a>(plan: &'a Plan<'_>) -> Option<(BuilderActions<'a>, usize)> {
@@ -165,7 +166,7 @@ fn action<'a>(op: &'a Op<'_>, numbers: &Numbers<'_, '_>) -> Option<Action<'a>> {
     Some(match *op {
         Op::Place { source: from, to } => plain(DUP2, source(from)?, to),
         Op::Dup2 { from, to } => plain(DUP2, from, to),
-        // close_range succeeds even if the descriptor is not open.
+        // Use close_range, which succeeds even if the descriptor is not open.
         Op::Close { fd } => plain(CLOSE_RANGE, fd, fd),
         Op::CloseRange { first, last } => numbers.close_range(first, last)?,
         Op::Open { dir, ref path, how, to } => opened(dir.map_or(Some(abi::AT_FDCWD), source)?, to, Open(path, how)),

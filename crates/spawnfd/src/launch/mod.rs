@@ -43,8 +43,9 @@ enum Launch {
 const LAUNCHERS: [fn(&mut Attempt<'_, '_>) -> Launch; 5] =
     [parked::launch, pidns::launch, kernel::launch, detached::launch, vfork::launch];
 
-/// How often a start renews its cached template, after the file disappeared or the caller's credentials changed. (If
-/// another file replaced the old one, the child itself finds the new file by a search.)
+/// How many times a start renews its cached template, after the file disappeared or the caller's
+/// credentials changed. (If another file replaced the old one, the child itself finds the new file
+/// by a search.)
 const RENEWALS: usize = 8;
 
 /// The event that the caller waits for.
@@ -73,7 +74,7 @@ impl Command<'_> {
         spawn(self, if self.waits { Wait::Exec } else { Wait::Nothing })
     }
 
-    /// Finds the program and checks all arguments; starts nothing.
+    /// Finds the program and checks all arguments, but starts nothing.
     ///
     /// # Errors
     /// The errors that [`spawn`](Command::spawn) reports before a child exists.
@@ -116,8 +117,8 @@ fn spawn_renewing(command: &Command<'_>, wait: Wait) -> Result<Child> {
 
 /// Starts a command from one template: asks each launcher in turn.
 fn spawn_template(command: &Command<'_>, template: &Template, cached: Cached<'_>, wait: Wait) -> Result<Child> {
-    // All launchers decline only if clone3 has turned out not to work. Then try once more, with a plan that does not
-    // use clone3.
+    // If all launchers decline, clone3 has turned out not to work. Then try once more, with a plan
+    // that does not use clone3.
     let mut declined = "";
     for _ in 0..2 {
         let mut attempt = Attempt::prepare(command, template, cached, wait)?;
@@ -150,13 +151,14 @@ struct Attempt<'a, 'fd> {
     cgroup: Option<(u16, RawFd)>,
     /// The child must not share the parent's memory while the parent continues to run.
     must_wait: bool,
-    /// The child's ends of its pipes, open until the child has them.
+    /// The child's ends of its pipes. They stay open until the child has them.
     _child_ends: Vec<OwnedFd>,
-    /// The caller's ends.
+    /// The caller's ends of the pipes, for the streams 0, 1 and 2.
     pipes: [Option<OwnedFd>; 3],
     /// The reserved parked process, or why there is none; `None` if the command uses no parked processes.
     offer: Option<std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str>>,
-    /// Why the child is not started from a parked process.
+    /// The reason why no parked process can become the program, if the command uses parked
+    /// processes.
     cold: Option<&'static str>,
 }
 

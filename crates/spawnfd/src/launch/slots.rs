@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resources that spawns reuse: a stack, and a socket with a low number for the child's descriptors.
+//! Slots: resources that spawns reuse. A slot has a stack, and a socket with a low number for the
+//! child's descriptors.
 //!
 //! Spawns take slots from the pool and return them with `try_lock`, so threads never queue. If the host forks while
 //! an entry is locked, that entry stays unused in the forked process.
@@ -114,7 +115,7 @@ pub(super) struct Taken {
     pub(super) in_use: SlotInUse,
     pub(super) generation: u64,
     pub(super) channel: Option<Channel>,
-    /// When the child was cloned, as [`handlers::before_clone`] returns it.
+    /// The time at which the child was cloned, as [`handlers::before_clone`] returns it.
     pub(super) begun: u64,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cache that makes a template on demand, and makes it again when it is stale.
+//! A cache that makes a template on demand, and makes it again when the template is stale.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -107,7 +107,7 @@ pub(crate) struct CacheKey {
 }
 
 impl CacheKey {
-    /// `path` is used only for a name without a slash.
+    /// Creates a key. It uses `path` only for a name without a slash.
     pub(crate) fn new(program: &OsStr, path: Option<&OsStr>) -> CacheKey {
         use std::os::unix::ffi::OsStrExt;
         let plain = !program.as_bytes().contains(&b'/');
@@ -127,7 +127,7 @@ impl CacheKey {
 }
 
 impl TemplateCache {
-    /// How many templates the process-wide cache holds.
+    /// The number of templates that the process-wide cache can hold.
     pub const DEFAULT_CAPACITY: usize = 64;
 
     /// Makes an empty cache for `capacity` templates (at least one).
@@ -149,7 +149,7 @@ impl TemplateCache {
     /// The template for a program: an absolute path, or a name searched in `path` (by default this process's PATH).
     ///
     /// # Errors
-    /// As [`Template::open`] and [`Template::search`]. Failures are not cached.
+    /// The errors of [`Template::open`] and [`Template::search`]. Failures are not cached.
     pub fn get(&self, program: impl AsRef<OsStr>, path: Option<&OsStr>) -> Result<Template> {
         self.find(&CacheKey::new(program.as_ref(), path))
     }

@@ -4,7 +4,8 @@
 use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
-/// The sentence for a file that is no longer the recorded one. `now`: the file that the caller finds at the path.
+/// Returns the sentence for a file that is no longer the recorded one. `now`: the file that the
+/// caller finds at the path.
 pub(super) fn describe(path: &str, recorded: &Identity, now: Result<Identity, Errno>) -> String {
     let how = match now {
         Err(Errno::ENOENT | Errno::ENOTDIR) => "it no longer exists".to_owned(),
@@ -18,7 +19,7 @@ pub(super) fn describe(path: &str, recorded: &Identity, now: Result<Identity, Er
     format!("{path} changed since the template was created ({how})")
 }
 
-/// The values that differ, as stat(1) prints them.
+/// Lists the values that differ, in the form of stat(1).
 fn differences(recorded: &Identity, now: &Identity) -> String {
     let time = |(seconds, nanoseconds): (i64, u32)| format!("{seconds}.{nanoseconds:09}");
     let values = |file: &Identity| {

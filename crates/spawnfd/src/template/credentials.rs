@@ -35,8 +35,8 @@ impl Credentials {
         permitted == Some(0) && uid == euid && euid == suid && gid == egid && egid == sgid
     }
 
-    /// Whether the calling thread still has these credentials. One system call for an ordinary user, four for a
-    /// privileged one.
+    /// Whether the calling thread still has these credentials. The check takes one system call for
+    /// an ordinary user, four for a privileged one.
     pub(crate) fn are_current(&self) -> bool {
         if call::capabilities().ok() != self.capabilities {
             return false;

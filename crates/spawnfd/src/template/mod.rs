@@ -55,7 +55,7 @@ struct TemplateData {
     name: OsString,
     /// The executable, then the interpreters if it is a script.
     files: Vec<RecordedFile>,
-    /// The part that children use: the path and the checks before exec.
+    /// The part that children use: the path, and the checks that they make before exec.
     pinned: Arc<Pinned<'static>>,
     /// The template was made from a descriptor, so there is no path to execute.
     anonymous: bool,
@@ -67,8 +67,8 @@ impl Template {
     ///
     /// # Errors
     /// - EINVAL: the path is relative or has a NUL, or a script names its interpreter by a relative path.
-    /// - ENOENT, ENOTDIR, ELOOP, EACCES: as execve(2).
-    /// - ENOEXEC: a script without an interpreter.
+    /// - ENOENT, ENOTDIR, ELOOP, EACCES: see execve(2).
+    /// - ENOEXEC: a script names no interpreter.
     ///
     /// # Examples
     /// ```
@@ -273,7 +273,7 @@ impl Template {
         self.inner.files.len() > 1
     }
 
-    /// The interpreters of a script, outermost last; empty for a binary.
+    /// The interpreters of a script, the outermost last. Empty for a binary.
     pub fn interpreters(&self) -> impl Iterator<Item = &Path> {
         self.inner.files[1..].iter().map(|file| Path::new(OsStr::from_bytes(file.path.as_bytes())))
     }
@@ -282,7 +282,8 @@ impl Template {
         self.by_descriptor
     }
 
-    /// Does the checks that the caller makes: credentials, and the contents while timestamps cannot show a change.
+    /// Makes the caller's checks. Compares the credentials, and the contents as long as timestamps
+    /// cannot show a change.
     pub(crate) fn check_in_caller(&self) -> Result<()> {
         if !self.inner.creator.are_current() {
             let message = format!(

@@ -73,7 +73,7 @@ impl RecordedFile {
                         return Err(Error::new(Stage::Template, Errno::ESTALE, call).saying(message));
                     }
                 }
-                // The file is executable but not readable: wait until timestamps show changes.
+                // The file is executable but not readable, so wait until timestamps show a change.
                 Err(_) => std::thread::sleep(granularity(&identity)),
             }
         }
@@ -112,8 +112,8 @@ impl RecordedFile {
     /// Opens the file for reading through its descriptor. Without /proc, or if the application has put another file
     /// at the descriptor's number, opens the path instead. The file must still be the recorded one.
     pub(crate) fn reopen(&self) -> std::io::Result<File> {
-        // O_NONBLOCK: do not block on a FIFO that has replaced the file at the path, or that the application has put
-        // at the descriptor's number.
+        // O_NONBLOCK keeps this call from blocking on a FIFO. A FIFO may have replaced the file at
+        // the path, or the application may have put one at the descriptor's number.
         let open = |path: &Path| File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
         let only = |file: File, is_recorded: bool| match is_recorded {
             true => Ok(file),
@@ -178,8 +178,9 @@ pub(crate) fn is_recent(identity: &Identity) -> bool {
     age(identity.ctime) < granularity || (-granularity..granularity).contains(&age(identity.mtime))
 }
 
-/// How far apart two changes must be to get different timestamps: two ticks of the slowest kernel clock (100 Hz),
-/// or the two seconds of FAT if no fraction of a second is stored.
+/// Returns how far apart two changes must be to get different timestamps. These are two ticks of
+/// the slowest kernel clock (100 Hz), or the two seconds of FAT if no fraction of a second is
+/// stored.
 fn granularity(identity: &Identity) -> Duration {
     if identity.ctime.1 == 0 { Duration::from_secs(2) } else { Duration::from_millis(20) }
 }

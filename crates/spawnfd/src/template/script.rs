@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The `#!` line, by the kernel's own rules (fs/binfmt_script.c, Linux 6.12).
+//! Parses the `#!` line by the kernel's own rules (fs/binfmt_script.c, Linux 6.12).
 
 use std::ffi::CString;
 
 use spawnfd_sys::Errno;
 
-/// How many bytes of a file the kernel reads (BINPRM_BUF_SIZE, 256 since Linux 5.1).
+/// The number of bytes of a file that the kernel reads (BINPRM_BUF_SIZE, 256 since Linux 5.1).
 pub(crate) const HEAD: usize = 256;
 
-/// How many interpreters may themselves be scripts before exec fails with ELOOP (fs/exec.c, exec_binprm).
+/// The number of interpreters that may themselves be scripts before exec fails with ELOOP
+/// (fs/exec.c, exec_binprm).
 pub(crate) const NESTING: usize = 5;
 
-/// The interpreter that the `#!` line names, from the first bytes of a file. `None`: not a script.
+/// Returns the interpreter that the `#!` line in the first bytes of a file names. `None`: the file
+/// is not a script.
 ///
 /// # Errors
 /// ENOEXEC: the line names no interpreter, or the name is cut off at [`HEAD`] bytes.

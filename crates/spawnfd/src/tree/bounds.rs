@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits that a cgroup enforces on a tree: where the controllers are, how to set the limits, and what the kernel
-//! reports.
+//! Limits that a cgroup enforces on a tree. Finds a directory with the needed controllers, sets the
+//! limits, and reads what the kernel reports.
 
 use std::ffi::CString;
 use std::io::Write as _;
@@ -23,11 +23,11 @@ const PERIOD: f64 = 100_000.0;
 /// The limits of a tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
-    /// Bytes.
+    /// The maximum memory in bytes.
     pub(crate) memory: Option<u64>,
-    /// Processes and threads.
+    /// The maximum number of processes and threads.
     pub(crate) pids: Option<u64>,
-    /// Processors.
+    /// The number of processors that the tree may use at once.
     pub(crate) cpus: Option<f64>,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn enabled(dir: &Path, controllers: &[&str]) -> usize {
 fn enable(dir: &Path, controllers: &[&str]) -> usize {
     let file = dir.join("cgroup.subtree_control");
     if enabled(dir, controllers) < controllers.len() && !dir.join("cgroup.type").exists() {
-        // One by one, because each of them may be absent.
+        // Enable each controller on its own, because any of them may be absent.
         for name in controllers {
             let opened = std::fs::OpenOptions::new().write(true).open(&file);
             let _ = opened.and_then(|mut file| file.write_all(format!("+{name}").as_bytes()));
@@ -97,7 +97,7 @@ fn enable(dir: &Path, controllers: &[&str]) -> usize {
 fn has_no_limits(dir: &Path) -> bool {
     let text_of = |name: &Path| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
     let max_files = ["memory.max", "memory.high", "memory.swap.max", "memory.zswap.max", "pids.max", "cpu.max"];
-    // Limits on huge pages: one hugetlb.SIZE.max file for each page size.
+    // Each page size has a file hugetlb.SIZE.max with a limit on huge pages.
     let of_pages = |entry: &std::fs::DirEntry| {
         let name = entry.file_name();
         name.as_bytes().starts_with(b"hugetlb.") && name.as_bytes().ends_with(b".max")

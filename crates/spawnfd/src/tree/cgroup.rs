@@ -77,7 +77,7 @@ fn exists(path: &Path) -> bool {
 }
 
 fn own_cgroup() -> Result<OwnCgroup> {
-    // Read as bytes: names of cgroups and mount points need not be UTF-8.
+    // Read the file as bytes, because names of cgroups and mount points need not be UTF-8.
     let groups = read("/proc/self/cgroup".as_ref()).unwrap_or_default();
     let line = lines(&groups).find_map(|line| line.strip_prefix(b"0::"));
     let absent = || failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted");
@@ -90,8 +90,8 @@ fn own_cgroup() -> Result<OwnCgroup> {
     own.clone().ok_or_else(absent)
 }
 
-/// A new path. It must be unique, because the guard gets it before the cgroup exists. The pid is not enough: in
-/// another pid namespace, a process may have the same pid.
+/// Returns a new path. It must be unique, because the guard gets it before the cgroup exists. The
+/// pid is not enough: in another pid namespace, a process may have the same pid.
 fn new_path(base: &Path) -> Result<CString> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (pid, number) = (call::getpid().unwrap_or_default(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -109,8 +109,8 @@ fn lines(text: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n')
 }
 
-/// The directory of the cgroup that /proc/self/cgroup calls `own`, according to /proc/self/mountinfo. Prefers a mount
-/// that is writable.
+/// Returns the directory of the cgroup that /proc/self/cgroup calls `own`, according to
+/// /proc/self/mountinfo. Prefers a mount that is writable.
 fn directory(mounts: &[u8], own: &[u8]) -> Option<PathBuf> {
     let (mut points, mut read_only): (Vec<PathBuf>, Option<PathBuf>) = Default::default();
     for line in lines(mounts).rev() {
@@ -129,10 +129,11 @@ fn directory(mounts: &[u8], own: &[u8]) -> Option<PathBuf> {
     read_only
 }
 
-/// The mount point in a line of /proc/self/mountinfo. If the mount is of cgroup v2 and contains the cgroup `own`,
-/// also that cgroup's directory, and whether the mount is writable.
+/// Returns the mount point in a line of /proc/self/mountinfo. If the mount is of cgroup v2 and
+/// contains the cgroup `own`, also returns that cgroup's directory, and whether the mount is
+/// writable.
 fn mounted(line: &[u8], own: &[u8]) -> Option<(PathBuf, Option<(PathBuf, bool)>)> {
-    // ID PARENT DEVICE ROOT POINT OPTIONS [OPTIONAL…] - TYPE SOURCE OPTIONS
+    // The fields of a line: ID PARENT DEVICE ROOT POINT OPTIONS [OPTIONAL…] - TYPE SOURCE OPTIONS
     let mut fields = line.split(|&byte| byte == b' ').skip(3);
     let (root, point, options) = (unescape(fields.next()?), unescape(fields.next()?), fields.next()?);
     let kind = fields.skip_while(|field| *field != b"-").nth(1)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The guard of this process: a helper process for all its trees. It starts with the first tree, and exits some time
-//! after the last.
+//! The guard of this process: a helper process for all trees of this process. The guard starts with
+//! the first tree, and exits some time after the last.
 //!
 //! A guard serves only callers with the same [`Reach`] (what the kernel permits a thread to do to processes, and its
 //! scheduling). Threads with another reach use another guard.
@@ -122,7 +122,7 @@ impl Guard {
     }
 
     /// Starts another helper for the same table, unless the last one has exited by itself and closed the table.
-    /// `false`: the application has closed the table's file, so no helper can map it.
+    /// Returns false if the application has closed the table's file, so that no helper can map it.
     fn restart(&mut self) -> Result<bool> {
         if self.table.is_closed() {
             return Ok(true);
@@ -208,8 +208,8 @@ impl Drop for GuardHelper {
 
 /// Starts the helper with the settings of `configure`. Returns once the helper is ready.
 pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> Result<Child> {
-    // The helper makes both calls. A seccomp filter that kills the process for one of them would kill the helper just
-    // when the owner has died.
+    // The helper makes both calls once the owner has died. A seccomp filter that kills the process
+    // for one of them would kill the helper at that time.
     let killed = features::killed();
     killed.refuse(Call::PidfdOpen).map_err(|errno| failed(errno, "pidfd_open()"))?;
     killed.refuse(Call::PidfdSendSignal).map_err(|errno| failed(errno, "pidfd_send_signal()"))?;

@@ -33,8 +33,8 @@ pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], configure: impl Fn(&mu
         memfd::with_contents("spawnfd-guard", IMAGE).map_err(|errno| failed(errno, "memfd_create()")).and_then(attempt);
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     for dir in runtime.into_iter().chain(["/tmp".into(), "/var/tmp".into(), "/dev/shm".into()]) {
-        // EACCES: vm.memfd_noexec, or a file system mounted noexec. EPERM: a security module. For any other error,
-        // another file would not help.
+        // EACCES comes from vm.memfd_noexec, or from a file system mounted noexec. EPERM comes from
+        // a security module. For any other error, another file would not help.
         if !outcome.as_ref().is_err_and(|error| matches!(error.errno(), Errno::EACCES | Errno::EPERM)) {
             break;
         }
@@ -50,7 +50,8 @@ fn in_directory(dir: &std::ffi::OsStr) -> std::result::Result<OwnedFd, Errno> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = openat(CWD, dir, flags, Mode::from(0o500)).map_err(errno)?;
     memfd::write_all(&file, IMAGE)?;
-    // Reopens it read-only: executing a file that is open for writing fails with ETXTBSY.
+    // Reopen the file read-only, because executing a file that is open for writing fails with
+    // ETXTBSY.
     let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(errno)
 }

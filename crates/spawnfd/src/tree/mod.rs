@@ -64,13 +64,14 @@ pub enum Want {
     Group,
     /// The first available tier: cgroup, then guard, then group.
     Auto,
-    /// [`Tier::Cgroup`] or an error.
+    /// Only [`Tier::Cgroup`]. If it is not available, preparing the tree fails.
     Cgroup,
-    /// [`Tier::Pidns`] or an error. The program is process 2 of its namespace, and `getppid` returns 0. If the caller
-    /// may not create a pid namespace, the library also creates a user namespace with the caller's effective ids and
+    /// Only [`Tier::Pidns`]. If it is not available, preparing the tree fails. The program is
+    /// process 2 of its namespace, and `getppid` returns 0. If the caller may not create a pid
+    /// namespace, the library also creates a user namespace with the caller's effective ids and
     /// without capabilities.
     Pidns,
-    /// [`Tier::Guard`] or an error.
+    /// Only [`Tier::Guard`]. If it is not available, preparing the tree fails.
     Guard,
 }
 
@@ -79,11 +80,12 @@ pub enum Want {
 pub struct Survivor {
     /// The process id.
     pub pid: u32,
-    /// The process's name (comm), as `ps` shows it: by default the program's name, cut after 15 bytes.
+    /// The process's name (comm), as `ps` shows it. By default it is the program's name, truncated
+    /// to 15 bytes.
     pub name: String,
 }
 
-/// The longest time that the drop of a tree waits for the killed processes to end.
+/// The longest time for which the drop of a tree waits for the killed processes to end.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The number of names to try for a new cgroup.
@@ -127,7 +129,7 @@ pub struct Tree {
     generation: u64,
 }
 
-/// The means of control.
+/// The means of control over the tree's processes.
 #[derive(Debug)]
 enum TreeControl {
     /// No program has started yet, or the tree has been released.
@@ -169,19 +171,20 @@ impl Tree {
         }
     }
 
-    /// A tree with a guard, or without one if none can be started.
+    /// Creates a tree with a guard, or without one if none can be started.
     pub(crate) fn without_cgroup() -> Tree {
         Tree::guarded().unwrap_or_else(|_| Tree::of_group())
     }
 
-    /// A tree that needs no helper and no preparation.
+    /// Creates a tree that needs no helper and no preparation.
     pub(crate) fn of_group() -> Tree {
         Tree::of(Tier::Group, TreeControl::Empty, None)
     }
 
-    /// A tree for a program that has started already. `start_session` is the result of
-    /// [`own_session`](Tree::own_session) at the start. If the program has been reaped, `seen` is the last time at
-    /// which the program certainly had its pid, in the clock ticks of `spawnfd_guard::process::ticks_now`.
+    /// Creates a tree for a program that has started already. `start_session` is the result of
+    /// [`own_session`](Tree::own_session) at the start. If the program has been reaped, `seen` is
+    /// the last time at which the program certainly had its pid, in the clock ticks of
+    /// `spawnfd_guard::process::ticks_now`.
     pub(crate) fn of_started(pid: u32, pidfd: BorrowedFd<'_>, start_session: i32, seen: u64) -> Tree {
         let mut members = members_of(pid as i32, start_session, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         members.set_root_seen(seen);
@@ -202,11 +205,11 @@ impl Tree {
         guard::register(b"").map(|registration| Tree::of(Tier::Guard, TreeControl::Empty, Some(registration)))
     }
 
-    /// A tree in a cgroup that enforces some or all of these limits. The returned counters say which. `allow_none`:
-    /// succeed even if the cgroup enforces none.
+    /// Creates a tree in a cgroup that enforces some or all of these limits. The returned counters
+    /// say which. `allow_none`: succeed even if the cgroup enforces none.
     ///
     /// # Errors
-    /// As for [`Want::Cgroup`]. EOPNOTSUPP: no limit would be enforced.
+    /// The errors of [`Want::Cgroup`]. EOPNOTSUPP: no limit would be enforced.
     pub(crate) fn bounded(limits: &Bounds, allow_none: bool) -> Result<(Tree, CgroupCounters)> {
         let tree = Tree::in_cgroup(cgroup::prepare_with_limits(limits, allow_none)?)?;
         match &tree.control {
@@ -332,15 +335,17 @@ impl Tree {
         }
     }
 
-    /// Supplies the program's pidfd again. If no descriptor was free for a copy at the start, the tree copies it now.
-    /// `seen`: as for [`of_started`](Tree::of_started).
+    /// Supplies the program's pidfd again. If no descriptor was free for a copy at the start, the
+    /// tree copies it now. `seen` is the last time at which the program certainly had its pid; see
+    /// [`of_started`](Tree::of_started).
     pub(crate) fn supply_pidfd(&mut self, pidfd: BorrowedFd<'_>, seen: u64) {
         if let TreeControl::Members(members) = &mut self.control {
             members.set_pidfd_if_missing(|| sys::Fd::duplicate(pidfd.as_raw_fd()).ok(), seen);
         }
     }
 
-    /// Kills the tree as far as its tier reaches, and waits at most `timeout` for it to end. `true` if it has ended.
+    /// Kills the tree as far as its tier reaches, and waits at most `timeout` for it to end.
+    /// Returns whether the tree has ended.
     ///
     /// A zombie program counts as ended. If the library has to search /proc for members and finds several, it stops
     /// all of them before it kills any. Stopping takes a few milliseconds, and at most 250 ms on a busy machine,
@@ -488,7 +493,7 @@ impl Drop for Tree {
             TreeControl::Empty => false,
         };
         if may_have_processes {
-            // A process that does not end in time keeps running.
+            // If a process does not end in time, it keeps running.
             let _ = self.kill(DROP_TIMEOUT);
         }
         self.reap_orphans();

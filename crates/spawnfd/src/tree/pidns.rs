@@ -14,7 +14,7 @@ use crate::command::{Command, Namespaces};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::above_standard;
 
-/// How long to wait for the end of the first process once its namespace has no other process.
+/// How long to wait for the end of a namespace's first process, once it is the only process.
 const INIT_EXIT_MS: u64 = 100;
 
 /// A pid namespace and its first process.
@@ -66,7 +66,7 @@ impl PidNamespace {
 
     /// Lets the namespace outlive this process, until the namespace has no other process than its first.
     pub(super) fn release(&self) {
-        // This cannot fail: the counter starts at 0.
+        // This write cannot fail, because the eventfd's counter starts at 0.
         let _ = rustix::io::write(&self.release_event, &1u64.to_ne_bytes());
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Forking children from a parked process.
+//! Forks children from a parked process.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;

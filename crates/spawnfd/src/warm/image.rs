@@ -16,7 +16,7 @@ use crate::template::Template;
 /// Creates a sealed memory file with `object`, a shared object of `spawnfd-parked`.
 ///
 /// # Errors
-/// As memfd_create(2).
+/// The errors of memfd_create(2).
 pub(super) fn object_file(object: &[u8]) -> Result<OwnedFd, CallError> {
     memfd::with_contents("spawnfd-warm", object).map_err(|errno| ("memfd_create()", errno))
 }
@@ -24,7 +24,7 @@ pub(super) fn object_file(object: &[u8]) -> Result<OwnedFd, CallError> {
 /// Creates a sealed memory file with the zygote.
 ///
 /// # Errors
-/// As memfd_create(2).
+/// The errors of memfd_create(2).
 pub(super) fn zygote_file() -> Result<OwnedFd, CallError> {
     memfd::with_contents("spawnfd-zygote", spawnfd_parked::ZYGOTE).map_err(|errno| ("memfd_create()", errno))
 }

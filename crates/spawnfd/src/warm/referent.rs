@@ -28,7 +28,7 @@ struct Contents {
 }
 
 impl Referent {
-    /// `None`: the descriptor is not open.
+    /// Identifies the file behind a descriptor. `None`: the descriptor is not open.
     pub(super) fn of(fd: RawFd) -> Option<Referent> {
         let found = call::statx(features::killed(), fd, c"").ok()?;
         let time = |time: abi::statx_timestamp| (time.tv_sec, time.tv_nsec);

@@ -15,7 +15,7 @@ const MAX_SIZE: u64 = 4096;
 /// Managers whose shims are scripts that run `TOOL exec`.
 const MANAGERS: [&str; 5] = ["pyenv", "rbenv", "nodenv", "asdf", "mise"];
 
-/// Returns every shim that a search in PATH for the shim's name finds first.
+/// Returns the shims in PATH that a user can start by name: each is the first file of its name.
 pub fn in_path() -> Vec<Shim> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories = HashSet::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shims, programs in PATH that only start another program: their targets and their cost.
+//! Finds shims and measures their cost. A shim is a program in PATH that only starts another
+//! program, its target.
 
 mod find;
 mod resolve;

@@ -22,7 +22,7 @@ impl Marker {
     /// Creates a zombie child of the calling thread.
     ///
     /// # Errors
-    /// As clone(2).
+    /// The errors of clone(2).
     pub(crate) fn create() -> Result<Marker, Errno> {
         let clone3 = features::of_calling_thread().has_clone3();
         let marker = leave_marker(&mut ChildMemory::new()?, clone3)?;

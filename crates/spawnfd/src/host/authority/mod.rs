@@ -170,7 +170,7 @@ struct ThreadStatus {
     filters: Option<u32>,
     umask: String,
     ignored: u64,
-    /// CAP_SYS_ADMIN is permitted, or the status file does not show it.
+    /// True if CAP_SYS_ADMIN is permitted, or if the status file does not show capabilities.
     has_sys_admin: bool,
     /// The process has one thread.
     single_threaded: bool,
@@ -251,7 +251,7 @@ pub(crate) struct Reported<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddedConfinement {
     pub(crate) no_new_privs: bool,
-    /// Seccomp filters.
+    /// The number of additional seccomp filters.
     pub(crate) filters: u32,
 }
 
@@ -302,11 +302,11 @@ impl Authority {
         Authority::of_thread_started_by(&reach)
     }
 
-    /// The calling thread's authority. A thread with the reach `starter` started the calling thread, which has not
-    /// confined itself since.
+    /// Reads the calling thread's authority. A thread with the reach `starter` has started the
+    /// calling thread, which has not confined itself since.
     ///
     /// # Errors
-    /// As for [`of_calling_thread`](Authority::of_calling_thread).
+    /// The errors of [`of_calling_thread`](Authority::of_calling_thread).
     pub(crate) fn of_thread_started_by(starter: &Arc<Reach>) -> rustix::io::Result<Authority> {
         let reach = starter.clone();
         let status = read_status()?;
@@ -329,8 +329,8 @@ impl Authority {
         })
     }
 
-    /// The first difference from `other`, or the first part whose equality is not proven. `other` was read later,
-    /// from the calling thread.
+    /// Returns the first difference from `other`, or the first part whose equality is not proven.
+    /// `other` was read later, from the calling thread.
     pub(crate) fn first_difference(&self, other: &Authority) -> Option<&'static str> {
         if self.status != other.status {
             let mut pairs = self.status.lines().zip(other.status.lines());
@@ -352,8 +352,8 @@ impl Authority {
             .or((self.keyrings != other.keyrings).then_some("keyrings"))
     }
 
-    /// The first difference between this thread's authority and that of a process after exec. This thread started
-    /// the process with the confinement `added`.
+    /// Returns the first difference between this thread's authority and that of a process after
+    /// exec. This thread started the process with the confinement `added`.
     ///
     /// `None` means that exec changes no authority. The process then has the authority of a child of this thread, and
     /// keeps it across another exec.
@@ -408,7 +408,7 @@ mod tests {
         let label = || Ok(b"system_u:system_r:unconfined_t:s0\n".to_vec());
         let unset = |_| Ok(Vec::new());
         let absent = AtomicU8::new(0);
-        // SELinux supports all four labels; none is set.
+        // SELinux supports all four labels. In this case, none of them is set.
         assert!(!has_pending_label(&label(), &absent, unset));
         for pending in PENDING_LABELS {
             assert!(has_pending_label(&label(), &absent, |which| if which == pending {
@@ -427,9 +427,9 @@ mod tests {
         };
         assert!(has_pending_label(&label(), &absent, only_exec));
         assert_eq!(asked.get(), 1);
-        // No security module has labels.
+        // In this case, no security module has labels.
         assert!(!has_pending_label(&Err(Errno::INVAL), &absent, |_| unreachable!()));
-        // The labels cannot be read, so the thread may have set one.
+        // In this case, the labels cannot be read, so the thread may have set one.
         assert!(has_pending_label(&label(), &AtomicU8::new(0), |_| Err(Errno::ACCESS)));
     }
 

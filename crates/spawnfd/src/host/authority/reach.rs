@@ -35,9 +35,9 @@ pub(crate) struct Reach {
 /// The part of the reach that a thread can read with a few cheap system calls.
 #[derive(PartialEq, Debug)]
 struct Readable {
-    /// Real, effective and saved ids of users and groups; then the ids for file access.
+    /// The real, effective and saved ids of users and groups, and then the ids for file access.
     ids: ([u32; 6], [u32; 2]),
-    /// Effective, permitted and inheritable.
+    /// The effective, permitted and inheritable capability sets.
     capabilities: Result<[u64; 3], Errno>,
     no_new_privs: bool,
     is_filtered: bool,
@@ -77,10 +77,10 @@ impl Reach {
         Reach::read().map_err(|errno| Error::new(stage, errno, "clone()"))
     }
 
-    /// Like `of_calling_thread`, with a plain errno.
+    /// Reads the calling thread's reach, like `of_calling_thread`, but returns a plain errno.
     ///
     /// # Errors
-    /// As clone(2).
+    /// The errors of clone(2).
     pub(crate) fn read() -> Result<Arc<Reach>, Errno> {
         let generation = fork_generation()?;
         super::remember_if_single_threaded();

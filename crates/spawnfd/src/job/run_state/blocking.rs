@@ -11,7 +11,8 @@ use crate::error::{Error, Result, Stage};
 use crate::job::engine::{RECHECK_INTERVAL, REPLACED};
 use crate::job::{Output, Stop};
 
-/// How long to watch only the process after a stream has hung up. poll(2) would return at once for that stream.
+/// How long to watch only the process after a stream has hung up. Meanwhile poll(2) would return at
+/// once for that stream.
 const HANGUP_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long the thread works between two calls of `interrupted`. A signal that arrives during this work interrupts no
@@ -32,7 +33,8 @@ impl RunState {
         let mut busy_since: Option<Instant> = None;
         // The files that the run's descriptors refer to, for comparison after each sleep.
         let recorded = self.identities();
-        // Set after a stream has hung up (another process may open it again). Until this time, poll only the process.
+        // Set after a stream has hung up. (Another process may open the stream again.) Until this
+        // time, poll only the process.
         let mut ignored_until: Option<Instant> = None;
         while !self.is_done() {
             ignored_until.take_if(|until| self.status.is_some() || *until <= Instant::now());

@@ -43,7 +43,7 @@ impl RunState {
         if let Some(status) = reaped {
             self.status = Some(status);
             if self.given_up {
-                // The run has given up: everything but the status is decided.
+                // The run has given up, so only the status was still missing.
                 return Ok(());
             }
             self.begin_draining();
@@ -70,7 +70,7 @@ impl RunState {
     /// Ends a program that has written no output for its idle timeout.
     pub(super) fn check_idle(&mut self, now: Instant) {
         let Some((timeout, _)) = self.idle.filter(|(_, check)| *check <= now) else { return };
-        // Output since the last check postpones the end.
+        // Output since the last check postpones the end of the program.
         let due = self.record.lock().latest().checked_add(timeout);
         self.idle = due.filter(|due| now < *due).map(|due| (timeout, due));
         if self.idle.is_none() && due.is_some() && matches!(self.phase, Phase::Running(_)) {
@@ -159,7 +159,7 @@ impl RunState {
                 self.begin_draining();
             }
             Ok(()) => {}
-            // The next event reports this error.
+            // The next call of `reap` returns this error again, and its caller reports the error.
             Err(_) => self.phase = Phase::Ending(Instant::now().checked_add(KILL_INTERVAL)),
         }
     }

@@ -68,7 +68,7 @@ impl SharedRecord {
         }
     }
 
-    /// Unlocks the record, and then wakes those who wait for output.
+    /// Unlocks the record, and then wakes the threads and the waker that wait for output.
     fn announce(&self, record: MutexGuard<'_, Record>) {
         let waker = record.waker.clone();
         if record.waiting > 0 {
@@ -99,7 +99,8 @@ enum Phase {
     Running(Option<Instant>),
     /// The run has sent SIGTERM to the tree. At this time it sends SIGKILL.
     Ending(Option<Instant>),
-    /// SIGKILL was sent. The next one follows at `next_kill`. At `give_up_at` the run ends without the program.
+    /// The run has sent SIGKILL. It sends the next one at `next_kill`. At `give_up_at` the run ends
+    /// without the program.
     Killing { next_kill: Instant, give_up_at: Instant },
     /// The program has ended. The run reads its pipes until this time.
     Draining(Option<Instant>),
@@ -111,9 +112,10 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct RunState {
     child: Child,
-    /// The process tree. If none was prepared, it is made with the first use.
+    /// The process tree. If the caller prepared none, the first use creates it.
     tree: Option<Tree>,
-    /// The last time at which the program certainly had its pid, as of [`ticks_now`](spawnfd_guard::process::ticks_now).
+    /// The last time at which the program certainly had its pid, in the unit of
+    /// [`ticks_now`](spawnfd_guard::process::ticks_now).
     alive_at: u64,
     /// The session of this process when the program was started, as [`Tree::own_session`] returns it.
     home: i32,
@@ -135,7 +137,8 @@ pub(super) struct RunState {
     limit: Option<Limit>,
     /// This run has sent SIGTERM to the program.
     sigterm_sent: bool,
-    /// The time of this run's first SIGKILL, as of [`ticks_now`](spawnfd_guard::process::ticks_now).
+    /// The time of this run's first SIGKILL, in the unit of
+    /// [`ticks_now`](spawnfd_guard::process::ticks_now).
     killed_at: Option<u64>,
     /// The kernel refused the last SIGKILL (EPERM).
     kill_refused: bool,
@@ -164,7 +167,7 @@ pub(super) struct Connections {
     /// The run has a job handle. Such a run may outlive the call that starts it, and may adopt processes that outlive
     /// the program.
     pub(super) is_job: bool,
-    /// The process tree that was prepared before the program was started.
+    /// The process tree that the library prepared before it started the program.
     pub(super) tree: Option<Tree>,
     pub(super) terminal: Option<Pty>,
     pub(super) source: Option<Source>,
@@ -227,7 +230,7 @@ impl RunState {
             adopted: false,
             next_check: None,
         };
-        // A failure from here on drops `state`, which ends the program.
+        // From here on, a failure drops `state`, and that ends the program.
         state.outputs.iter().flatten().try_for_each(|source| source.stop_blocking())?;
         state.feed = match (source, stdin, state.outputs[0].as_deref()) {
             (Some(source), _, Some(OutputSource::Terminal(terminal))) => {
@@ -376,7 +379,7 @@ impl RunState {
         std::mem::forget(self);
     }
 
-    /// The result, once it [is available](RunState::is_done).
+    /// Returns the result. Call this once the result [is available](RunState::is_done).
     pub(super) fn finish(&mut self) -> Output {
         let open: Vec<BorrowedFd<'_>> = self.outputs.iter().flatten().map(|source| source.as_fd()).collect();
         let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };

@@ -73,7 +73,7 @@ impl OutputSource {
     /// Makes reads of a pipe non-blocking. A terminal is non-blocking from the start.
     ///
     /// # Errors
-    /// EBADF only.
+    /// EBADF: the descriptor is closed. No other error is possible.
     pub(super) fn stop_blocking(&self) -> Result<()> {
         let OutputSource::Pipe(pipe) = self else { return Ok(()) };
         fcntl_setfl(pipe, OFlags::NONBLOCK)

@@ -147,8 +147,8 @@ fn a_limit_on_file_sizes_does_not_end_the_host() {
 fn a_full_disk_ends_the_file_and_nothing_else() {
     deadline(Duration::from_secs(60), || {
         let dir = scratch();
-        // Mounts a small file system in another mount namespace. The test reaches it through /proc/PID/root of a
-        // process in that namespace.
+        // The script mounts a small file system in another mount namespace. The test reaches it
+        // through /proc/PID/root of a process in that namespace.
         let script = r#"mount -t tmpfs -o size=64k none "$1" && echo $$ && read -r end"#;
         let mut holder = Command::new("unshare")
             .args(["-rm", "sh", "-c", script, "sh"])

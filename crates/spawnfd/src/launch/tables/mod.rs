@@ -106,7 +106,8 @@ impl Strategy {
             (PidfdGetfd, Errno::ENOTSOCK) => Refusal::StalePidfd,
             (PidfdGetfd, Errno::EACCES) => Refusal::Unavailable,
             (TrimTable | PidfdGetfd | ScmRights, Errno::EPERM | Errno::ENOSYS | Errno::EINVAL) => Refusal::Unavailable,
-            // For example ESRCH: in a new pid namespace, the child cannot name the caller's thread by its id.
+            // One example is ESRCH: in a new pid namespace, the child cannot name the caller's
+            // thread by its id.
             (TrimTable | PidfdGetfd | ScmRights | CopyTable, _) => Refusal::Failed,
         }
     }
@@ -136,8 +137,8 @@ impl Strategy {
 /// notice, and the kernel copies up to 64 in any case.
 fn can_trim_table(plan: &Plan<'_>, features: &Features) -> bool {
     const COPIED_AT_ONCE: RawFd = 64;
-    // Without sources, this strategy gains nothing. If an action blocked, the child would keep the copies open for
-    // that time.
+    // Without sources, this strategy gains nothing. If an action may block, the child would keep
+    // the copies open for that time.
     features.can_trim_table()
         && !plan.sources.is_empty()
         && plan.sources.iter().all(|&source| source < COPIED_AT_ONCE)
@@ -148,8 +149,9 @@ fn can_trim_table(plan: &Plan<'_>, features: &Features) -> bool {
 
 /// Whether the calling thread is the only one of its process: the main thread, and there is no other.
 ///
-/// `false` at the first call in a process, so that the first spawn uses another strategy. Its pidfd or socket then
-/// gets a low number while one is free, in case the process starts threads later.
+/// Returns false at the first call in a process, so that the first spawn uses another strategy. Its
+/// pidfd or socket then gets a low number while one is free, in case the process starts threads
+/// later.
 fn is_alone() -> bool {
     thread_local! {
         /// The process of the first call (see [`fork_generation`]), and whether this is its main thread.
