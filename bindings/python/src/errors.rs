@@ -105,7 +105,7 @@ impl ErrorContext {
     }
 }
 
-/// What to write in place of a program or a directory that does not exist.
+/// Returns advice for a program or a directory that does not exist.
 fn advice(stage: Stage, file: &OsStr) -> Option<String> {
     let is_program = !matches!(stage, Stage::CurrentDir | Stage::Action(_));
     let has_space = is_program && file.as_bytes().contains(&b' ');
