@@ -421,8 +421,21 @@ def test_wait_for_timeout_kills_the_program() -> None:
             await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.1)
         # Before 3.11, an awaited task raises a new exception.
         if sys.version_info >= (3, 11):
-            assert caught.value.__cause__ is not None
-            assert result_of(caught.value.__cause__).stop == "cancelled"
+            assert caught.value.__context__ is not None
+            assert result_of(caught.value.__context__).stop == "cancelled"
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout() is new in Python 3.11")
+def test_asyncio_timeout_kills_the_program() -> None:
+    async def main() -> None:
+        with pytest.raises(asyncio.TimeoutError) as caught:
+            async with asyncio.timeout(0.1):  # pyright: ignore
+                await sf.run_async(["sleep", "60"])
+        # In 3.11.2 __cause__ is None.
+        assert caught.value.__context__ is not None
+        assert result_of(caught.value.__context__).stop == "cancelled"
 
     asyncio.run(main())
 

@@ -221,7 +221,8 @@ def spawn(
 ) -> Child:
     """Starts a program, and returns once the child has executed it.
 
-    The program gets the three standard descriptors. Actions can give it others.
+    The program gets the three standard descriptors. Actions can give it others. The call raises an
+    auditing event: see run().
 
     Args:
         argv: The program and its arguments, as for run().
@@ -229,9 +230,11 @@ def spawn(
             not pass /proc/self/fd/N: the child resolves paths, with its own descriptor numbers.
         env: The program's environment: an Env, a mapping, or None for a copy of this process's
             current one.
-        stdin: "inherit" (default), "null", "pipe", a descriptor or a file.
+        stdin: "inherit" (default), "null", "pipe", a descriptor or a file. subprocess.DEVNULL is
+            "null", and subprocess.PIPE is "pipe".
         stdout: The same choices as for stdin.
-        stderr: The same choices as for stdin, or "merge": the same file as stdout.
+        stderr: The same choices as for stdin, or "merge" (subprocess.STDOUT): the same file as
+            stdout.
         actions: Further steps of the child before exec, in this order: see spawnfd.actions.
         arg0: The program's argv[0]; by default the name in `argv`.
         sandbox: A Sandbox that starts the program; see run().

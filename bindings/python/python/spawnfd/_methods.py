@@ -67,7 +67,7 @@ class StartMethods(NotPickled):
         warm: Warm | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Result:
-        """Runs a program like spawnfd.run()."""
+        """Runs a program like spawnfd.run(), through this cache or Warm."""
         return _spawnfd.run(self._core, argv, locals())
 
     async def run_async(
@@ -135,7 +135,7 @@ class StartMethods(NotPickled):
         warm: Warm | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Starting:
-        """Starts a job like spawnfd.start()."""
+        """Starts a job like spawnfd.start(), through this cache or Warm."""
         return Starting(self._core, argv, locals())
 
     def start_sync(
@@ -188,7 +188,7 @@ class StartMethods(NotPickled):
         warm: Warm | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Child:
-        """Starts a program like spawnfd.spawn()."""
+        """Starts a program like spawnfd.spawn(), through this cache or Warm."""
         return Child._spawn(self._core, argv, locals())
 
 
@@ -269,8 +269,6 @@ class TemplateMethods(NotPickled):
     ) -> Result:
         """The awaitable form of run()."""
         return await complete(self._core, args, locals())
-
-    run_async.__doc__ = run.__doc__
 
     def start(
         self,
@@ -391,3 +389,5 @@ class TemplateMethods(NotPickled):
 
 for _class in (StartMethods, TemplateMethods):
     hide_unknown(_class.run, _class.run_async, _class.start, _class.start_sync, _class.spawn)
+    _class.run_async.__doc__ = _class.run.__doc__
+    _class.start_sync.__doc__ = _class.start.__doc__

@@ -66,10 +66,10 @@ def run(
     timeout and truncated output are results; Result.check() raises for them.
 
     Args:
-        argv: The program and its arguments: str, bytes or paths. The program is an absolute path,
-            or a name that is searched in PATH: the PATH of `env` if it has one, else this
-            process's. A relative path with a slash starts at `cwd`. For a shell command line see
-            sh().
+        argv: The program and its arguments: str, bytes or paths. The program is a path, or a name
+            without a slash, which is searched in PATH: the PATH of `env` if it has one, else this
+            process's. A relative path such as "./configure" starts at `cwd`, or at this process's
+            directory. "~" is not expanded. For a shell command line see sh().
         cwd: The program's working directory: a path, or the descriptor of an open directory. Do
             not pass /proc/self/fd/N: the child resolves paths, with its own descriptor numbers.
         env: The program's environment: an Env, a mapping, or None for a copy of this process's
@@ -84,10 +84,11 @@ def run(
             root, say) or "uninterruptible" (in a read from a dead network file system, say).
         input: Data for the program's standard input: bytes-like, or a str encoded as UTF-8.
         stdin: Instead of `input`: "null" (default), "inherit", a descriptor or a file.
-        stdout: "capture" (default), "null", "inherit", a descriptor or a file.
+            subprocess.DEVNULL is "null".
+        stdout: "capture" (default), "null", "inherit", a descriptor or a file. subprocess.PIPE is
+            "capture".
         stderr: "separate" (default: captured), "merge" (into stdout), "null", "inherit", a
-            descriptor or a file. The streams also accept subprocess.PIPE, DEVNULL and STDOUT where
-            these have a meaning.
+            descriptor or a file. subprocess.PIPE is "separate", and subprocess.STDOUT is "merge".
         keep: How many bytes of each stream's beginning and end are kept, (64_000, 64_000) by
             default. The rest is read and dropped; `omitted` of the Result counts it. A cut moves to
             a line end that is near: within a fifth of the head's or tail's size.
@@ -103,8 +104,8 @@ def run(
             pipes open, 0.1 by default. `drain` of the Result names those processes.
         tree: How the program's process tree is controlled.
             "group" (default of run): its session, process group and known descendants.
-            "guard" (default of start, where available): as "group", and the tree ends with this
-            process, however this process ends.
+            "guard": as "group", and the tree ends with this process, however this process ends.
+            None (default of start): "guard" where it is available, else "group".
             "cgroup": every process that does not leave the cgroup; an error if none can be created.
             "pidns": every process, by a pid namespace; an error if none can be created.
             "auto": the most complete tier available, but never "pidns".
@@ -131,11 +132,12 @@ def run(
     program's process tree as a timeout does. The call waits for the end of the tree before the
     exception propagates (run_async: at most 5 s longer than `grace`). The exception
     (CancelledError, trio.Cancelled, KeyboardInterrupt) has the Result with the output so far as its
-    `result`. It has no `result` if the program was not started or has not ended by then. asyncio's
-    TimeoutError has such an exception as its `__context__`, and in most cases as its `__cause__`.
+    `result`. It has no `result` if the program was not started or has not ended by then. From
+    Python 3.11 on, the TimeoutError of asyncio.timeout() and asyncio.wait_for() has such an
+    exception as its `__context__`; the `__cause__` is None in asyncio.timeout() of Python 3.11.2.
 
-    Each call raises the audit event "subprocess.Popen" with executable, argv, cwd and env, as
-    subprocess does.
+    Each start raises the auditing event "subprocess.Popen" with the arguments executable, args, cwd
+    and env, as subprocess does. A hook that raises prevents the start.
 
     run_async and start() use a thread of the library; run uses no thread. The thread ends before
     os.fork() if no run or job is active. A fork while the thread runs is safe, but from Python 3.12

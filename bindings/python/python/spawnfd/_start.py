@@ -107,7 +107,7 @@ def start(
     Args:
         argv: The program and its arguments, as for run().
         options: The options of run(), with these additions.
-            stdin: "stream", too: the program reads the data passed to write().
+            stdin: "stream", too, or subprocess.PIPE: the program reads the data passed to write().
             window: Bytes of the latest output, of both streams, that read() can return and that may
             be pending for events(); 1 << 20 by default. At least 64 KiB may be pending for
             events().
