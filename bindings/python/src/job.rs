@@ -42,6 +42,8 @@ pub struct Job {
     result: OnceLock<Py<RunResult>>,
     output: Mutex<PendingOutput>,
     detached: AtomicBool,
+    /// Whether a watcher's event loop reads the output.
+    is_read_by_loop: AtomicBool,
     grace: Duration,
     has_terminal: bool,
     /// Fires when the result is available.
@@ -183,6 +185,7 @@ impl Job {
             result: OnceLock::new(),
             output: Mutex::new(output),
             detached: false.into(),
+            is_read_by_loop: false.into(),
             grace: run.grace,
             has_terminal: run.terminal.is_some(),
             done,
@@ -342,11 +345,15 @@ impl Watcher {
 
 #[pymethods]
 impl Watcher {
-    /// Takes over reading from the engine. Returns the descriptors of stdout and stderr, to be watched for input; None
-    /// for a stream that the engine continues to read.
+    /// Takes over reading from the engine, unless another watcher has done so. Returns the descriptors of stdout and
+    /// stderr, to be watched for input; None for a stream that this watcher does not read.
     fn begin_reading(&self, py: Python<'_>) -> [Option<i32>; 2] {
-        let mut reader = self.reader(py);
-        *reader = self.job.get().job().reader();
+        let (job, mut reader) = (self.job.get(), self.reader(py));
+        if job.is_read_by_loop.swap(true, Ordering::Relaxed) {
+            return [None; 2];
+        }
+        *reader = job.job().reader();
+        job.is_read_by_loop.store(reader.is_some(), Ordering::Relaxed);
         let fd = |stream| Some(reader.as_ref()?.fd(stream)?.as_raw_fd());
         Stream::ALL.map(fd)
     }
@@ -354,11 +361,16 @@ impl Watcher {
     /// Reads once from stdout (0) or stderr (1). Returns "watch" if the loop shall continue to watch the descriptor,
     /// "full" if it shall watch again after all events are taken, or "end".
     fn read(&self, py: Python<'_>, stream: usize) -> &'static str {
-        let mut output = self.job.get().output(py);
+        let job = self.job.get();
+        let mut output = job.output(py);
         let status = match (&mut *self.reader(py), Stream::ALL.get(stream)) {
             (Some(reader), Some(stream)) => reader.read(*stream, &mut output.events),
             _ => ReadStatus::End,
         };
+        if output.watchers > 1 {
+            drop(output);
+            job.readable.waker().wake();
+        }
         match status {
             ReadStatus::Watch => "watch",
             ReadStatus::Full => "full",
@@ -379,13 +391,18 @@ impl Watcher {
 
     /// Gives reading back to the engine. The descriptors may be closed after this call.
     fn end_reading(&self, py: Python<'_>) {
-        drop(self.reader(py).take());
+        if self.reader(py).take().is_some() {
+            self.job.get().is_read_by_loop.store(false, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        Python::attach(|py| self.job.get().output(py).watch(-1));
+        Python::attach(|py| {
+            self.end_reading(py);
+            self.job.get().output(py).watch(-1);
+        });
     }
 }
 

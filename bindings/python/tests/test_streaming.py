@@ -157,6 +157,54 @@ def test_two_loops_can_read_one_job_by_turns() -> None:
     asyncio.run(job.stop(0))  # type: ignore[arg-type]
 
 
+def test_two_iterators_of_one_job_both_continue(run_loop: RunLoop) -> None:
+    async def main() -> None:
+        async with sf.start(["cat"], stdin="stream") as job:
+            first, second = job.events(lines=True), job.events(lines=True)
+            await job.write("1\n")
+            assert (await anext(first)).text == "1\n"
+            found: list[str] = []
+
+            async def take() -> None:
+                found.append((await anext(second)).text)
+
+            for number in range(2, 5):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(take)
+                    await anyio.sleep(0.02)
+                    await job.write(f"{number}\n")
+            del first
+            gc.collect()
+            for number in range(5, 8):
+                await job.write(f"{number}\n")
+                await take()
+            assert found == [f"{number}\n" for number in range(2, 8)]
+
+    run_loop(main)
+
+
+def test_a_stopped_loop_does_not_block_the_program() -> None:
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def begin() -> tuple[sf.Job, Any]:
+        job = await sf.start(sf.sh("echo one; read x; seq 1 100000"), stdin="stream")
+        events = job.events(lines=True)
+        assert (await anext(events)).text == "one\n"
+        return job, events
+
+    async def end(job: sf.Job) -> None:
+        await job.write("\n")
+        result = await job.wait(TIMEOUT_S)
+        assert result is not None
+        assert result.ok
+
+    job, events = first.run_until_complete(begin())
+    del events
+    second.run_until_complete(end(job))
+    first.close()
+    second.close()
+
+
 def test_pipes_are_closed_after_the_end_of_an_unfinished_iteration() -> None:
     before = read_pipes()
 

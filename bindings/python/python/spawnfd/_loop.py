@@ -205,8 +205,8 @@ class _AsyncioReading(OutputReading):
         self._key = 0
         self._watcher = watcher
         self._readable = readable
-        # The future of the task that waits.
-        self._waiter: asyncio.Future[None] | None = None
+        # The futures of the tasks that wait.
+        self._waiters: set[asyncio.Future[None]] = set()
         # The descriptor of each stream that the loop watches, and of each that it shall watch again
         # once all events are taken.
         self._watched: dict[int, int] = {}
@@ -214,8 +214,6 @@ class _AsyncioReading(OutputReading):
         self._paused = {stream: fd for stream, fd in fds if fd is not None}
 
     def is_current(self) -> bool:
-        # The loop runs this code unless trio runs it inside the loop. Code in trio never gets here,
-        # because trio has no reading.
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -228,11 +226,12 @@ class _AsyncioReading(OutputReading):
             self._loop.add_reader(fd, self._read, stream)
         if not self._key:
             self._listen()
-        self._waiter = waiter = self._loop.create_future()
+        waiter = self._loop.create_future()
+        self._waiters.add(waiter)
         try:
             await waiter
         finally:
-            self._waiter = None
+            self._waiters.discard(waiter)
 
     def _listen(self) -> None:
         self._adapter = current_adapter()
@@ -248,12 +247,13 @@ class _AsyncioReading(OutputReading):
         self._wake(None if notified.cancelled() else notified.exception())
 
     def _wake(self, error: BaseException | None) -> None:
-        if self._waiter is None or self._waiter.done():
-            return
-        if error is None:
-            self._waiter.set_result(None)
-        else:
-            self._waiter.set_exception(error)
+        for waiter in self._waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
 
     def _read(self, stream: int) -> None:
         status = self._watcher.read(stream)
@@ -265,10 +265,10 @@ class _AsyncioReading(OutputReading):
         self._wake(None)
 
     def close(self) -> None:
-        if self.is_current():
+        if self.is_current() or not (self._loop.is_running() or self._loop.is_closed()):
             self._close()
         else:
-            # Only the loop's own thread may change its readers. A closed loop has none.
+            # Only the thread that runs the loop may change its readers. A closed loop has none.
             try:
                 self._loop.call_soon_threadsafe(self._close)
             except RuntimeError:
