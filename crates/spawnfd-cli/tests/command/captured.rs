@@ -431,7 +431,9 @@ fn a_controlled_run_without_capture_keeps_the_streams_and_the_session() {
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         let lines: Vec<&str> = stdout.lines().map(str::trim).collect();
         let [typed, groups, pid] = lines[..] else { panic!("{stdout}") };
-        let session = rustix::process::getsid(None).unwrap().as_raw_pid().to_string();
+        let id = std::process::id().to_string();
+        let own = std::process::Command::new("ps").args(["-o", "sid=", "-p", &id]).output().unwrap();
+        let session = String::from_utf8_lossy(&own.stdout).trim().to_owned();
         assert_eq!((typed, groups), ("typed", format!("{pid} {session}").as_str()));
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let (error, json) = stderr.split_once('\n').unwrap();

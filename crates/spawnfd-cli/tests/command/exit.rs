@@ -101,7 +101,7 @@ fn usage_errors_name_the_argument_in_one_line() {
             (&["--signal-mask", "FOO", "true"], "unknown signal 'FOO'"),
             (&["--scheduler", "fast", "true"], "unknown policy 'fast'"),
             (&["--env", "=x", "true"], "NAME=VALUE"),
-            (&["--timeout", "1", "true"], "--capture"),
+            (&["--keep", "1", "true"], "--capture"),
             (&["--env-clear", "--env-only", "X", "true"], "--env-only"),
             (
                 &["--capture", "--terminal=80", "true"],
@@ -235,7 +235,7 @@ fn json_reports_usage_errors() {
             // --json is after the wrong argument here, and before it above.
             (&["--open", "q:/x:5", "--json", "true"], Some("--open q:/x:5"), "the mode must be"),
             (&["--no-such-flag", "--json", "true"], Some("--no-such-flag"), "--no-such-flag"),
-            (&["--timeout=1", "--json", "true"], Some("--timeout"), "--timeout requires --capture"),
+            (&["--keep=1", "--json", "true"], Some("--keep"), "--keep requires --capture"),
             (&["--env-clear", "--env-only", "X", "--json", "true"], Some("--env-clear"), "--env-only"),
             (&["--json"], None, "PROGRAM"),
         ] {
@@ -383,8 +383,8 @@ fn the_program_inherits_standard_input() {
 fn a_missing_argument_is_named() {
     isolated!(|| {
         for (args, message) in [
-            (&["--timeout", "5", "true"][..], "spawnfd: --timeout requires --capture\n"),
-            (&["--umask=022", "--pids=5", "true"], "spawnfd: --pids requires --capture\n"),
+            (&["--idle-timeout", "5", "true"][..], "spawnfd: --idle-timeout requires --capture\n"),
+            (&["--umask=022", "--output-limit=5", "true"], "spawnfd: --output-limit requires --capture\n"),
             (&["--terminal", "true"], "spawnfd: --terminal requires --capture\n"),
             (&["--capture", "--spill-limit", "5", "true"], "spawnfd: --spill-limit requires --spill <DIR>\n"),
             (&[], "spawnfd: PROGRAM is missing; see --help\n"),
