@@ -418,7 +418,7 @@ fn timeout_without_capture_ends_the_tree() {
 fn a_controlled_run_without_capture_keeps_the_streams_and_the_session() {
     isolated!(|| {
         let mut command = crate::common::command();
-        let script = "cat; ps -o pgid=,sid= -p $$ | tr -s ' '; echo $$; echo err >&2; exit 7";
+        let script = "cat; cut -d ' ' -f 5,6 /proc/$$/stat; echo $$; echo err >&2; exit 7";
         let mut child = command
             .args(["run", "--timeout", "300", "--json", "--", "sh", "-c", script])
             .stdin(std::process::Stdio::piped())
@@ -431,9 +431,9 @@ fn a_controlled_run_without_capture_keeps_the_streams_and_the_session() {
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         let lines: Vec<&str> = stdout.lines().map(str::trim).collect();
         let [typed, groups, pid] = lines[..] else { panic!("{stdout}") };
-        let id = std::process::id().to_string();
-        let own = std::process::Command::new("ps").args(["-o", "sid=", "-p", &id]).output().unwrap();
-        let session = String::from_utf8_lossy(&own.stdout).trim().to_owned();
+        // The session is the fourth field after the name.
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let session = stat.rsplit(')').next().unwrap().split_whitespace().nth(3).unwrap().to_owned();
         assert_eq!((typed, groups), ("typed", format!("{pid} {session}").as_str()));
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let (error, json) = stderr.split_once('\n').unwrap();
