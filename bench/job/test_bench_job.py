@@ -21,7 +21,7 @@ from common.errors import BenchError
 from common.pipe import Worker
 from common.session import Setting, make_setting
 from common.stats import quantile, tail_ratio
-from jobbench import cli, definitions, measure, results, tables
+from jobbench import cli, definitions, measure, results, streams, tables
 from jobbench.heartbeat import Heartbeat
 from jobbench.measure import Block, Measured, Task
 
@@ -57,10 +57,10 @@ def _task(cell_name: str, *methods: str, members: tuple[str, ...] = ("true",)) -
 
 def test_every_bar_has_a_measured_ratio() -> None:
     calls = presets.load()
-    members = {cell.name: calls.members(cell.calls) for cell in FOUND.cells}
+    members = {cell.name: cell.members(calls) for cell in FOUND.cells}
     ids = {rule.id.format(call=name) for rule in FOUND.rules for name in members[rule.cell]}
     barred = {bar["id"] for bar in bars.load() if bar["id"].startswith("job.")}
-    assert len(barred) == 7
+    assert len(barred) == 10
     assert barred <= ids
 
 
@@ -212,7 +212,12 @@ def worker(setting: Setting, request: pytest.FixtureRequest) -> Iterator[Worker]
         yield workers[task.methods[0].name]
 
 
-ALL = tuple(method.name for method in FOUND.methods.values() if method.exists())
+ALL = tuple(
+    method.name
+    for method in FOUND.methods.values()
+    if method.exists() and method.way not in streams.WAYS
+)
+STREAMS = [(cell.name, name) for cell in FOUND.cells if cell.stream for name in cell.methods]
 
 
 @pytest.mark.parametrize("worker", [_task("16", name) for name in ALL], indirect=True, ids=ALL)
@@ -222,6 +227,27 @@ def test_every_method_has_the_right_answers(worker: Worker) -> None:
         assert block.calls == 20
         assert 0 < block.seconds < 60
         assert block.late_us == []
+
+
+@pytest.mark.parametrize(("cell", "name"), STREAMS)
+def test_every_stream_arrives_whole(setting: Setting, cell: str, name: str) -> None:
+    task = _task(cell, name)
+    with measure.workers(setting, task) as workers:
+        block = measure.run_block(workers[name], task.cell.stream, 1)
+    assert block.calls == 1
+    assert 0 < block.seconds < 60
+
+
+@pytest.mark.parametrize("way", streams.WAYS)
+@pytest.mark.parametrize("kind", ["bulk", "lines"])
+def test_changed_stream_ends_the_run(way: str, kind: str, tmp_path: Path) -> None:
+    runner = streams.Streams(way, kind, str(tmp_path), dict(os.environ))
+    try:
+        os.pwrite(runner.data.file.fileno(), b"?", streams.LINE * 1000)
+        with pytest.raises(BenchError, match=f"stream {kind}"):
+            runner.run([kind])
+    finally:
+        runner.close()
 
 
 @pytest.mark.parametrize("worker", [_task("loop_stall", "ours_asyncio")], indirect=True)

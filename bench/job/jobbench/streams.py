@@ -130,8 +130,8 @@ class Streams:
     """Calls of one kind on one event loop, one after another."""
 
     def __init__(self, way: str, kind: str, cwd: str, env: dict[str, str]) -> None:
-        self._data = Data(kind)
-        self._streams = WAYS[way](self._data, cwd, env)
+        self.data = Data(kind)
+        self._streams = WAYS[way](self.data, cwd, env)
         self._runner = asyncio.Runner()
 
     def run(self, kinds: Sequence[str]) -> int:
@@ -146,4 +146,4 @@ class Streams:
     def close(self) -> None:
         """Closes the loop, and removes the file."""
         self._runner.close()
-        self._data.file.close()
+        self.data.file.close()
