@@ -81,7 +81,7 @@ async def over_job(job: sf.Job) -> AsyncGenerator[Any]:
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=pytest.mark.full)])
 def test_client_talks_to_a_server_over_a_job(server: Path, backend: str) -> None:
     async def main() -> None:
         command = [sys.executable, str(server)]
