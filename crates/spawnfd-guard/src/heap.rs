@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Heap {
         if chunk.is_null() || size >= CHUNK {
             return chunk;
         }
-        // The caller gets the first block; the others go to the free list.
+        // The caller gets the first block. The loop adds the other blocks to the free list.
         for at in (size..CHUNK).step_by(size) {
             let block = chunk.wrapping_add(at);
             // SAFETY: the block is within the chunk just mapped, and 16-byte aligned.
