@@ -375,9 +375,10 @@ MAX_FIRST = 24
 @dataclass
 class Page:
     """
-    The owner sends a request before it has finished comparing itself with the parked process.
-    The parked process prepares meanwhile, without visible effect. The owner then writes the
-    result of the comparison into the page and sets the claim to CLAIM_GO.
+    The page that owner and parked process share. The owner sends a request before it has
+    finished comparing itself with the parked process. During the comparison the parked
+    process prepares, without visible effect. The owner then writes the result of the
+    comparison into the page and sets the claim to CLAIM_GO.
     """
 
     FORMAT: ClassVar[str] = "=QiiQQQQQQ"

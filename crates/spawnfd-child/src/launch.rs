@@ -72,8 +72,8 @@ pub(crate) fn with_signals_blocked<T>(
 
 /// Starts a child that performs `plan`; returns when the child has become the program or has failed.
 ///
-/// The function sets `options.share_descriptors` from the table. Without `options.clone3` the child inherits handlers, so
-/// the calling thread blocks all signals until the function returns. [`Handlers::Cleared`] is valid only with
+/// The function sets `options.share_descriptors` from the table. Without `options.clone3` the child inherits handlers,
+/// so the calling thread blocks all signals until the function returns. [`Handlers::Cleared`] is valid only with
 /// `options.clone3`.
 ///
 /// # Errors
@@ -269,8 +269,8 @@ pub fn detach(
         let (report, caught, clear_tid) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(1));
         let shared = Arc::new(Shared { plan, table, handlers, mask, report, caught, clear_tid, words: None });
         // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes only to `stack` and to
-        // words of `shared`. `memory` and `shared` go into a `SlotInUse`, which frees neither before the kernel has cleared
-        // `clear_tid`. Signals are blocked if the child may have handlers.
+        // words of `shared`. `memory` and `shared` go into a `SlotInUse`, which frees neither before the kernel has
+        // cleared `clear_tid`. Signals are blocked if the child may have handlers.
         let child = unsafe {
             clone_child(&options, &memory.stack, enter_detached, Arc::as_ptr(&shared).cast(), Some(&shared.clear_tid))
         }?;

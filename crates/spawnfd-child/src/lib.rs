@@ -2,9 +2,9 @@
 //! Both halves of one spawn: the parent, and the child that runs until exec.
 //!
 //! The parent builds a complete [`Plan`] before the child exists, and the child performs it in `enter`.
-//! [`launch`] creates the child and sleeps until the child has exec'd or failed. [`detach`] and [`detach_with_own_memory`]
-//! return without waiting for exec. [`leave_marker`] creates a child that exits at once. [`killed_calls`] creates
-//! children that probe for which system calls a seccomp filter kills the process.
+//! [`launch`] creates the child and sleeps until the child has exec'd or failed. [`detach`] and
+//! [`detach_with_own_memory`] return without waiting for exec. [`leave_marker`] creates a child that exits at once.
+//! [`killed_calls`] creates children that probe for which system calls a seccomp filter kills the process.
 //!
 //! # Contract of the child's half
 //! The child may share its parent's memory while other threads of the parent run. So between clone and exec the child

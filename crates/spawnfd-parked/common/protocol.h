@@ -249,9 +249,10 @@ enum spawnfd_claim {
 #define SPAWNFD_MAX_FIRST 24
 
 /*
- * The owner sends a request before it has finished comparing itself with the parked process. The
- * parked process prepares meanwhile, without visible effect. The owner then writes the result of
- * the comparison into the page and sets the claim to SPAWNFD_CLAIM_GO.
+ * The page that owner and parked process share. The owner sends a request before it has finished
+ * comparing itself with the parked process. During the comparison the parked process prepares,
+ * without visible effect. The owner then writes the result of the comparison into the page and sets
+ * the claim to SPAWNFD_CLAIM_GO.
  */
 struct spawnfd_page {
 	uint64_t claim; /* serial number and enum spawnfd_claim */

@@ -348,9 +348,10 @@ pub const CLAIM_STATES: usize = 8;
 /// The maximum number of steps in the page.
 pub const MAX_FIRST: usize = 24;
 
-/// The owner sends a request before it has finished comparing itself with the parked process. The
-/// parked process prepares meanwhile, without visible effect. The owner then writes the result of
-/// the comparison into the page and sets the claim to `CLAIM_GO`.
+/// The page that owner and parked process share. The owner sends a request before it has finished
+/// comparing itself with the parked process. During the comparison the parked process prepares,
+/// without visible effect. The owner then writes the result of the comparison into the page and
+/// sets the claim to `CLAIM_GO`.
 #[derive(Debug)]
 pub struct Page;
 

@@ -69,9 +69,9 @@ impl From<FreshFd> for OwnedFd {
 
 /// Starts a child at `entry(data)`.
 ///
-/// Without `clear_tid` the function returns when the child has exec'd or exited (CLONE_VFORK). With `clear_tid` it returns at
-/// once, and the kernel sets the word to 0 when the child has left the caller's memory by exec or exit
-/// (CLONE_CHILD_CLEARTID). If the child has memory of its own, the word does not change.
+/// Without `clear_tid` the function returns when the child has exec'd or exited (CLONE_VFORK). With `clear_tid` the
+/// function returns at once, and the kernel sets the word to 0 when the child has left the caller's memory by exec or
+/// exit (CLONE_CHILD_CLEARTID). If the child has memory of its own, the word does not change.
 ///
 /// The child's exit signal is 0, and exec sets it to SIGCHLD. So a child that fails before exec sends no signal, and
 /// only a wait with `__WALL` finds it.

@@ -94,7 +94,7 @@ impl Claim {
     }
 
     /// The action that failed, once the state is [`State::Failed`]: the action's index, and the
-    /// errno. `None`: a step of the context failed.
+    /// errno. `None` if a step of the context (the calling thread's state) failed.
     pub(super) fn failed_action(&self) -> Option<(u16, Errno)> {
         let index = self.page.get()[INDEX].load(Ordering::Acquire) as u32;
         let index = u16::try_from(index).ok().filter(|index| *index < CONTEXT)?;

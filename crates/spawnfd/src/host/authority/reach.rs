@@ -109,7 +109,8 @@ impl Reach {
         Ok(reach)
     }
 
-    /// Whether the part that is not [`Readable`] is unchanged. Only the thread with this reach may call the function.
+    /// Whether the part that is not [`Readable`] is unchanged. Call this function only in the thread from which the
+    /// library has read this reach.
     fn is_unchanged(&self) -> bool {
         let shows_every_change = self.readable.shows_every_change();
         let same_filters = !self.readable.is_filtered
