@@ -278,7 +278,7 @@ static void park(void)
 		missing = spawnfd_node_find_generators();
 	if (missing)
 		spawnfd_cannot_park(missing);
-	/* The descriptors of the owner, such as the socket, have numbers from 40 on. */
+	/* The descriptors that the owner passes, such as the socket, have numbers from 40 on. */
 	if (spawnfd_in_fork_mode() && !spawnfd_descriptors_record(40))
 		spawnfd_cannot_park("descriptors");
 	if (!spawnfd_threads_end())
