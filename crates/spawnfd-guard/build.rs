@@ -2,8 +2,8 @@
 //! Compiles the helper, a static program without libc, from this crate's sources with the compiler that builds the
 //! crate.
 //!
-//! Cargo has no stable way to embed a built program in a library. The helper needs only `core` and `alloc`, so a
-//! plain call of the compiler is enough: it needs no other crate, target or network access.
+//! Cargo has no stable way to embed a built program in a library. The helper needs only `core` and `alloc`, so this
+//! script calls the compiler directly. The call needs no other crate, target or network access.
 
 use std::env;
 use std::path::PathBuf;

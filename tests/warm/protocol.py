@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar
 
-# The first field of every message.
+# The version of the protocol: the first field of every message.
 VERSION = 1
 # The maximum size of a message, in bytes. The owner starts a program cold if its request is longer.
 MAX_MESSAGE = 131072
@@ -19,60 +19,67 @@ MAX_MESSAGE = 131072
 MAX_DESCRIPTORS = 253
 # The lowest descriptor number that a request can keep. Every program has descriptors 0 to 2.
 FIRST_DESCRIPTOR = 3
-# Environment variable by which the owner tells a program to park: the fields of ParkField,
-# separated by colons. Descriptors, device and inode are decimal numbers.
+# The environment variable by which the owner tells a program to park. Its value has the fields of
+# ParkField, separated by colons. Descriptors, device and inode are decimal.
 PARK_VARIABLE = "SPAWNFD_PARK"
-# Environment variable that lists the modules to import before parking, separated by commas.
+# The environment variable with the modules that the program imports before it parks. Commas
+# separate the names.
 PRELOAD_VARIABLE = "SPAWNFD_PRELOAD"
 
 
 class ParkField(enum.IntEnum):
-    # The parked process's end of the pair.
+    """The fields of the value of PARK_VARIABLE, in their order."""
+
+    # Descriptor of the parked process's end of the socket pair.
     SOCKET = 0
-    # A pidfd of the owner.
+    # Descriptor of a pidfd that refers to the owner.
     OWNER = 1
-    # The shared object that LD_PRELOAD loads.
+    # Descriptor of the shared object that LD_PRELOAD loads.
     OBJECT = 2
-    # The shared page.
+    # Descriptor of the shared page.
     PAGE = 3
-    # The executable to park in. Any other executable runs unchanged.
+    # Device of the executable that parks. Any other executable runs unchanged.
     DEVICE = 4
+    # Inode of the executable that parks.
     INODE = 5
-    # Kind.
+    # Kind: the point at which the program parks.
     KIND = 6
-    # Mode.
+    # Mode: how the owner uses the parked process.
     MODE = 7
-    # A file for output before parking; this field may be absent.
+    # Descriptor of a file for output before parking; may be absent.
     OUTPUT = 8
 
 
 class Kind(enum.IntEnum):
     """The point at which a program parks."""
 
-    # main().
+    # The program parks at the start of main().
     MAIN = 109
-    # After CPython has initialized.
+    # The program parks after CPython has initialized.
     PYTHON = 112
-    # After Node.js has initialized.
+    # The program parks after Node.js has initialized.
     NODE = 110
 
 
 class Mode(enum.IntEnum):
-    """How a parked process is used."""
+    """How the owner uses a parked process."""
 
-    # The process itself becomes the program.
+    # The parked process itself becomes the program.
     RESERVE = 114
-    # As reserve, but a sandbox program starts the process.
+    # As RESERVE, but a sandbox program starts the process.
     SANDBOX = 115
-    # Children of the process become programs.
+    # The parked process forks, and a child becomes the program.
     FORK = 102
-    # Only for the zygote. It reports whether ld.so would preload the object into a program that is
-    # started in its place.
+    # Only the zygote has this mode. It reports whether ld.so would preload the shared object into a
+    # program that the owner starts in place of the zygote.
     PROBE = 112
 
 
 class Zygote(enum.IntEnum):
-    """Descriptors that the zygote inherits."""
+    """
+    The numbers of the descriptors that the zygote inherits. The zygote is a parked process
+    without libc that can execute any program.
+    """
 
     SOCKET = 3
     OWNER = 4
@@ -80,28 +87,31 @@ class Zygote(enum.IntEnum):
 
 
 class ReplyKind(enum.IntEnum):
-    # The process is parked. Text: names of variables, an empty string, names of files, an empty
-    # string, /proc/thread-self/status, and the security label (empty: none). A forked child sends
-    # its pidfd and no text.
+    """The content of a reply."""
+
+    # The process is parked. The text has names of variables, an empty string, names of files, an
+    # empty string, /proc/thread-self/status, and the security label, which may be empty. A forked
+    # child sends its pidfd and no text.
     PARKED = 0
-    # The process cannot park. Text: the reason.
+    # The process cannot park. The text is the reason.
     CANNOT = 1
 
 
 @dataclass
 class Reply:
-    """The only message from a parked process to its owner. Text follows."""
+    """The only message from a parked process to its owner. A text follows this struct."""
 
     FORMAT: ClassVar[str] = "=IIiIQ"
     SIZE: ClassVar[int] = 24
 
     version: int = 0
-    # ReplyKind.
+    # ReplyKind: whether the process is parked.
     kind: int = 0
+    # Pid of the parked process.
     pid: int = 0
-    # capabilities(7).
+    # Secure bits of the parked process; see capabilities(7).
     securebits: int = 0
-    # Memory that the process shares with no other.
+    # Size of the parked process's private memory, in bytes.
     private_bytes: int = 0
 
     def pack(self) -> bytes:
@@ -115,9 +125,9 @@ class Reply:
 @dataclass
 class Request:
     """
-    A message from the owner to a parked process. The steps, the checks, `keep` descriptor
-    numbers (int32_t), and the strings follow. The strings are argv, environ, and paths, each
-    with its NUL, and the bytes that some steps need.
+    A message from the owner to a parked process. After this struct, the message has the
+    steps, the checks, `keep` descriptor numbers (int32_t), and the strings. The strings are
+    argv, environ, and paths, each with its NUL, and the bytes that some steps need.
     """
 
     FORMAT: ClassVar[str] = "=IIIIIIIIIIiIiIII"
@@ -126,7 +136,7 @@ class Request:
     version: int = 0
     # The request's number; see Page.
     serial: int = 0
-    # Number of steps.
+    # Number of steps in the message.
     steps: int = 0
     # Number of descriptors that come with the message.
     sources: int = 0
@@ -144,14 +154,15 @@ class Request:
     strings: int = 0
     # No step names this descriptor number or a higher one.
     above: int = 0
-    # FLAG_*.
+    # Bits of FLAGS.
     flags: int = 0
     # The source to execute, or NO_SOURCE.
     program: int = 0
     # Path of the program to execute: an offset into the strings.
     path: int = 0
-    # Number of checks.
+    # Number of checks in the message.
     checks: int = 0
+    # Aligns the steps, which follow this struct, to 8 bytes.
     unused: int = 0
 
     def pack(self) -> bytes:
@@ -164,17 +175,18 @@ class Request:
 
 # The program gets the environment of the parked process.
 FLAG_OWN_ENVIRONMENT = 1
-# The parked process forks a child that waits. The message carries the sources of ForkSource and has
-# no other content.
+# The parked process forks a child, and the child waits for a request of its own. The message
+# carries the sources of ForkSource and has no other content.
 FLAG_FORK = 2
-# The forked child reports its private memory.
+# The forked child reports the size of its private memory to the owner.
 FLAG_MEASURE = 4
 FLAGS = 7
+# Stands for a missing source.
 NO_SOURCE = -1
 
 
 class ForkSource(enum.IntEnum):
-    """A forked child's own connection to the owner."""
+    """The descriptors in a fork request: the new child's own connection to the owner."""
 
     SOCKET = 0
     PAGE = 1
@@ -182,54 +194,55 @@ class ForkSource(enum.IntEnum):
 
 class Op(enum.IntEnum):
     """
-    The operation of one step. Each comment tells which fields of Step the operation uses. A
-    source is an index of the message's descriptors; `text` is an offset into the strings.
+    The operation of one step. `a`, `b`, `text` and `x` to `z` are fields of Step. A source is
+    an index of the message's descriptors. `text` is an offset into the strings.
     """
 
-    # a: source, b: number.
+    # Duplicates source `a` to descriptor `b`.
     PLACE = 0
-    # a: from, b: to; equal numbers: clear close-on-exec.
+    # Duplicates descriptor `a` to `b`, without close-on-exec.
     DUP2 = 1
-    # a: number.
+    # Closes descriptor `a`.
     CLOSE = 2
-    # x: first, y: last.
+    # Closes descriptors `x` to `y`.
     CLOSE_RANGE = 3
-    # a: source of the directory or NO_SOURCE, b: number, text: path, x y z: flags, mode and resolve
-    # of struct open_how.
+    # Opens the path at `text` as descriptor `b`. `a` is the source of the directory, or NO_SOURCE.
+    # `x`, `y` and `z` are flags, mode and resolve of struct open_how.
     OPEN = 4
-    # b: number.
+    # Opens /dev/null as descriptor `b`.
     OPEN_NULL = 5
-    # a: number.
+    # Puts the process group in the foreground of terminal `a`.
     TCSETPGRP = 6
-    # a: value.
+    # Writes `a` to /proc/self/oom_score_adj.
     OOM_SCORE_ADJ = 7
-    # a: source, the directory of the cgroup.
+    # Enters the cgroup whose directory is source `a`.
     CGROUP = 8
-    # a: source, b: number; only if both are the same file.
+    # Duplicates source `a` to `b` if both are the same file.
     REPLACE = 9
-    # text: a Capabilities.
+    # Limits the sets to the Capabilities at `text`.
     CAPABILITIES = 10
-    # a: number of the system call, x y z: its arguments, b: the kind of each, `text`: bytes at the
-    # address of a ARGUMENT_TEXT. Further arguments are 0.
+    # Makes system call `a` with the arguments `x`, `y`, `z`, 0, 0 and 0. `b` has the kind of each
+    # argument. `text` is the size of the data of a ARGUMENT_TEXT, in bytes.
     CALL = 11
 
 
 class Argument(enum.IntEnum):
     """
-    The kind of one argument of a system call, in two bits of `b`. The lowest bits are for the
-    first argument.
+    The kind of one argument of a system call: two bits of the step's `b`. The lowest two bits
+    are for the first argument.
     """
 
-    # The number itself.
+    # The argument is this number itself.
     NUMBER = 0
-    # The descriptor of this source.
+    # The argument is the descriptor of this source.
     SOURCE = 1
-    # The address of the string at this offset.
+    # The argument is the address of the string at this offset.
     TEXT = 2
-    # The last argument only: the address of `z`; `w` follows.
+    # The last argument is the address of the step's `z` and `w`.
     DATA = 3
 
 
+# The number of arguments in a step, and the size of an argument's kind in bits.
 ARGUMENTS = 3
 ARGUMENT_BITS = 2
 
@@ -239,7 +252,7 @@ class Step:
     FORMAT: ClassVar[str] = "=HHiiIQQQQ"
     SIZE: ClassVar[int] = 48
 
-    # Op.
+    # Op: says which of the other fields the step uses.
     op: int = 0
     # Index of the caller's action, for an error; or CONTEXT.
     index: int = 0
@@ -285,7 +298,7 @@ class Capabilities:
 
 
 class CheckKind(enum.IntEnum):
-    """The conditions that must hold immediately before exec."""
+    """A condition that must hold immediately before exec."""
 
     # The path names this file, unchanged.
     SAME = 0
@@ -297,14 +310,17 @@ class CheckKind(enum.IntEnum):
 
 @dataclass
 class Check:
-    """A condition, and the identity of the file that it requires, in the units of struct statx."""
+    """
+    A condition, and the identity of the file that the condition requires. The fields have the
+    units of struct statx.
+    """
 
     FORMAT: ClassVar[str] = "=IIIIIIIIIIQQqq"
     SIZE: ClassVar[int] = 72
 
-    # CheckKind.
+    # CheckKind: the condition.
     kind: int = 0
-    # An offset into the strings.
+    # The file's path: an offset into the strings.
     path: int = 0
     device_major: int = 0
     device_minor: int = 0
@@ -313,6 +329,7 @@ class Check:
     group: int = 0
     ctime_nanoseconds: int = 0
     mtime_nanoseconds: int = 0
+    # Keeps the struct free of padding.
     unused: int = 0
     inode: int = 0
     size: int = 0
@@ -349,7 +366,7 @@ class Claim(enum.IntEnum):
     REFUSED = 6
 
 
-# The factor of the claim word: serial number of the request * CLAIM_STATES + state.
+# The claim word is the serial number of the request * CLAIM_STATES + the state.
 CLAIM_STATES = 8
 # The maximum number of steps in the page.
 MAX_FIRST = 24
@@ -358,9 +375,10 @@ MAX_FIRST = 24
 @dataclass
 class Page:
     """
-    The owner sends a request before it has finished comparing itself with the parked process.
-    The parked process prepares meanwhile, without visible effect. The owner then writes the
-    result of the comparison into the page and sets the claim to CLAIM_GO.
+    The page that owner and parked process share. The owner sends a request before it has
+    finished comparing itself with the parked process. During the comparison the parked
+    process prepares, without visible effect. The owner then writes the result of the
+    comparison into the page and sets the claim to CLAIM_GO.
     """
 
     FORMAT: ClassVar[str] = "=QiiQQQQQQ"
@@ -383,7 +401,7 @@ class Page:
     make_ignored: int = 0
     # Signals to block.
     mask: int = 0
-    # REPORT_*, in the page of a zygote.
+    # Progress of a zygote: REPORT_*.
     report: int = 0
 
     def pack(self) -> bytes:
@@ -394,11 +412,11 @@ class Page:
         return cls(*struct.unpack_from(cls.FORMAT, data))
 
 
-# The request failed before its first step.
+# The index of the failed step if the request failed before its first step.
 NO_STEP = 0xFFFFFFFF
-# The zygote reports its progress like the children of the clone launcher: report.rs of
-# spawnfd-child. The owner writes PENDING. The zygote writes EXEC before exec; after a failure it
-# writes the stage, the index and the errno, shifted.
+# The values of `report` in Page. The owner writes PENDING. The zygote writes EXEC before exec.
+# After a failure the zygote writes the stage, the index and the errno, shifted. A child of a cold
+# start reports in the same way: report.rs of spawnfd-child.
 REPORT_PENDING = 0x8000000000000000
 REPORT_EXEC = 0
 REPORT_STAGE_SHIFT = 48

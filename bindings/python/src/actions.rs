@@ -13,7 +13,7 @@ use crate::arguments::{descriptor, descriptor_number, integer, os_string, sequen
 use crate::classes::PythonClass;
 use crate::errors::Origin;
 
-/// The action that is being translated: its fields by name, and the names that errors use.
+/// One action during its translation: the action's fields by name, and the names for errors.
 struct ActionFields<'a, 'py> {
     action: &'a Bound<'py, PyAny>,
     index: usize,
@@ -111,8 +111,8 @@ pub fn filter_of(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Vec<F
 /// index in that list.
 ///
 /// # Errors
-/// TypeError, ValueError: a field has an invalid value. The core checks more when it starts the command; its errors
-/// have the action's index.
+/// TypeError, ValueError: a field has an invalid value. The core makes further checks when it starts the command, and
+/// its errors have the action's index.
 pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mut Vec<Origin>) -> PyResult<()> {
     static ACTION: PythonClass = PythonClass::of("spawnfd.actions", "Action");
     let expected = "a sequence of spawnfd.actions";

@@ -15,7 +15,7 @@ use spawnfd::{Errno, Stage};
 
 use crate::errors::{Failure, home_advice};
 
-/// Returns a TypeError: the argument's name, the expected type and the actual one.
+/// Returns a TypeError with the argument's name, the expected type and the actual type.
 pub fn wrong_type(name: &dyn Display, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
     match value.get_type().qualname() {
         Ok(found) => PyTypeError::new_err(format!("{name}: expected {expected}, not {}", found.to_string_lossy())),
@@ -23,12 +23,12 @@ pub fn wrong_type(name: &dyn Display, expected: &str, value: &Bound<'_, PyAny>) 
     }
 }
 
-/// Returns a ValueError: the argument's name and the reason.
+/// Returns a ValueError with the argument's name and the reason.
 pub fn wrong_value(name: &dyn Display, reason: impl Display) -> PyErr {
     PyValueError::new_err(format!("{name}: {reason}"))
 }
 
-/// Converts a str (by the file system encoding), bytes or os.PathLike; refuses a NUL.
+/// Converts a str (by the file system encoding), bytes or an os.PathLike. Refuses a value with a NUL.
 pub fn os_string(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<OsString> {
     let string = if let Ok(string) = value.cast::<PyString>() {
         from_str(string, name)?
@@ -176,9 +176,9 @@ pub fn descriptor(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<Borr
 /// Borrows a descriptor by its number, which must not be negative.
 pub fn borrow(number: i32) -> BorrowedFd<'static> {
     assert!(number >= 0);
-    // SAFETY: `number` is not -1. The core checks before a child exists that it is open (EBADF). The core uses it
-    // only until the current call returns, while the caller keeps it open. If another thread closes it during the
-    // call, the effect is the same as for os.read().
+    // SAFETY: `number` is not -1. Before a child exists, the core checks that the descriptor is open (EBADF). The core
+    // uses it only until the current call returns, and the caller keeps it open during the call. If another thread
+    // closes the descriptor during the call, the effect is the same as for os.read().
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 

@@ -110,8 +110,8 @@ impl Child {
             if let Some(code) = self.poll(py)? {
                 return Ok(Some(code));
             }
-            // Wait without the lock: the pidfd is open as long as this object exists. The sleep is bounded because
-            // the application may have replaced the descriptor by another file, which would not wake this thread.
+            // Wait without the lock, because the pidfd is open as long as this object exists. Limit the sleep, because
+            // the application may have put another file at this number, and that file would not wake this thread.
             let next_check = Instant::now() + CHECK_INTERVAL;
             let until = deadline.map_or(next_check, |deadline| deadline.min(next_check));
             if !wait_readable(py, &borrow(self.pidfd), Some(until))? && deadline == Some(until) {

@@ -191,7 +191,7 @@ pub fn restore_env(variables: Vec<(Vec<u8>, Vec<u8>)>) -> Env {
 
 /// Returns the environment for an Env or a mapping; for None, this process's current environment.
 ///
-/// The caller holds the GIL, so that no assignment to `os.environ` changes the C library's `environ` during the copy.
+/// The caller holds the GIL. So no assignment to `os.environ` changes the C library's `environ` during the copy.
 pub fn environment(value: Option<&Bound<'_, PyAny>>) -> PyResult<spawnfd::Env> {
     let Some(value) = value else { return Ok(spawnfd::Env::inherit()) };
     if let Ok(env) = value.cast::<Env>() {

@@ -19,7 +19,7 @@ pub struct Failure<'a> {
     /// The program, the directory or the action's path that the error concerns.
     pub file: Option<&'a OsStr>,
     pub call: &'a str,
-    /// One sentence that says what happened. If it is empty, the text of strerror(3) is used.
+    /// One sentence that says what happened. If it is empty, the exception has the text of strerror(3).
     pub message: Cow<'a, str>,
     /// The text that replaces the text of strerror(3).
     pub reason: Option<&'a str>,
@@ -54,7 +54,7 @@ pub fn exception(py: Python<'_>, error: &spawnfd::Error, file: Option<&OsStr>) -
     Failure { file, ..Failure::of(error) }.exception(py)
 }
 
-/// The caller's argument that an action of the command was made from.
+/// The caller's argument from which an action of the command was made.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// The argument `cwd`, given as a descriptor.

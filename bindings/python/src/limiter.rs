@@ -63,13 +63,13 @@ impl Limiter {
     }
 }
 
-/// A request for a limiter's permit; once granted, the request holds the permit. Dropping the
+/// A request for a limiter's permit. Once granted, the request holds the permit. Dropping the
 /// request passes the permit to the next waiting run.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct PermitRequest {
     state: Mutex<PermitState>,
-    /// Fires when the run may start.
+    /// The wakeup that fires when the run may start.
     #[pyo3(get)]
     ready: Wakeup,
 }

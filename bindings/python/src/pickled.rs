@@ -28,7 +28,7 @@ fn value_named<T: Copy>(all: &[T], name: fn(T) -> &'static str, word: &str) -> P
     found.copied().ok_or_else(|| unknown(word))
 }
 
-/// The spill file's path and length, and how writing ended: "whole", "capped", or None and an errno.
+/// The spill file's path and length, and the end of the writing: "whole", "capped", or None and an errno.
 type Spill = (Option<OsString>, u64, Option<&'static str>, i32);
 
 fn limit_names(limit: &Limit) -> (String, String) {

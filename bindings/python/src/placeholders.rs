@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags, fstat, open};
 
 use crate::arguments::borrow;
 
-/// Descriptors at those numbers of 0, 1 and 2 that were closed. Dropping the value closes the descriptors.
+/// Descriptors at the numbers 0, 1 and 2, as far as these were closed. Dropping the value closes the descriptors.
 ///
 /// Without placeholders, a descriptor that the core keeps could get one of these numbers. The application would then
 /// overwrite that descriptor when it reopens its streams.
@@ -18,10 +18,11 @@ pub struct Placeholders {
     lock: Option<SequenceLock>,
 }
 
-/// A lock that a thread holds while it has placeholders. Without the lock, another thread would take the placeholders
-/// for open standard streams.
+/// A lock that a thread holds while it has placeholders. Without the lock, another thread would mistake the
+/// placeholders for open standard streams.
 ///
-/// No thread waits for this lock: in a forked child the lock may belong to a thread that exists only in the parent.
+/// No thread waits for this lock, because in a forked child the lock may belong to a thread that exists only in the
+/// parent.
 struct SequenceLock(u64);
 
 /// The lock's sequence count: odd while a thread holds the lock, and larger after each use.
@@ -72,7 +73,7 @@ impl Placeholders {
 impl Drop for Placeholders {
     fn drop(&mut self) {
         for (file, opened) in self.files.drain(..) {
-            // The application may have opened a stream at this number since. Do not close that stream.
+            // The application may have opened a stream at this number after that. Do not close that stream.
             if identity(&file) != Some(opened) {
                 std::mem::forget(file);
             }

@@ -49,7 +49,7 @@ struct PopenCall<'py> {
 enum ArgumentError {
     /// An argument is invalid or unsupported. CPython's own code starts the program or reports the error.
     Unsupported,
-    /// The caller's code raised this: a method of an argument, or a signal handler during it.
+    /// The exception that the caller's code raised: a method of an argument, or a signal handler during that method.
     Raised(PyErr),
 }
 
@@ -63,7 +63,7 @@ type ArgumentResult<T> = Result<T, ArgumentError>;
 
 /// The outcome of a start.
 enum StartOutcome {
-    /// The pid, and the signal that ended the child before exec (then the child is reaped), or 0.
+    /// The pid, and 0 or the signal that ended the child before exec. In the second case the core has reaped the child.
     Started(u32, i32, Started),
     /// The errno, and the subject of the error: "program", "cwd", or "" for anything else.
     Failed(Errno, &'static str),
@@ -73,8 +73,9 @@ enum StartOutcome {
 
 /// Calls `audit`, then starts the first candidate that can be executed.
 ///
-/// Returns `(pid, 0 or -signal, how it was started)`, where the signal is the one that ended the child before exec;
-/// or `(0, errno, subject of the error)`; or `(0, 0, reason to use CPython's code)`.
+/// Returns `(pid, 0, kind of start)`, or `(pid, -signal, kind of start)` if a signal ended the child before exec. After
+/// a failure returns `(0, errno, subject of the error)`. If CPython's code has to start the program, returns
+/// `(0, 0, reason)`.
 ///
 /// # Errors
 /// The exceptions of `audit` and of the arguments' methods. For an invalid argument this returns a reason and raises
@@ -163,14 +164,14 @@ struct PopenSpawn {
     cwd: Option<OsString>,
     /// The caller's descriptors that the child gets.
     sources: Vec<i32>,
-    /// Whether the number of a source was closed when Popen was called, and one of Popen's new pipes then got this
+    /// True if the number of a source was closed when Popen was called, and one of Popen's new pipes then got this
     /// number.
     reused_number: bool,
     /// The index of the action that changes the directory.
     chdir: Option<usize>,
     /// The index of the action that keeps root's supplementary groups.
     keep_groups: Option<usize>,
-    /// Whether there are actions on the session, process group or ids, which can fail only in a child.
+    /// True if there are actions on the session, process group or ids, which can fail only in a child.
     has_id_or_session_actions: bool,
 }
 
@@ -216,8 +217,8 @@ impl PopenSpawn {
         command.inherit_descriptors(!call.close_fds.is_truthy()?);
 
         let cwd = call.cwd.as_ref().map(string).transpose()?;
-        // A cwd such as /proc/self/fd/5 could lead elsewhere in the child, which does not have all of the caller's
-        // descriptors.
+        // A cwd such as /proc/self/fd/5 could lead to another directory in the child, because the child does not have
+        // all of the caller's descriptors.
         if cwd.as_ref().is_some_and(|cwd| is_process_specific(Path::new(cwd))) {
             return Err(ArgumentError::Unsupported);
         }
@@ -254,8 +255,8 @@ impl PopenSpawn {
     /// Starts one candidate.
     ///
     /// The meaning of a relative path, also of a script's interpreter, depends on the child's directory at exec. The
-    /// meaning of a path such as /proc/self depends on the process. The child resolves these paths, without a
-    /// template.
+    /// meaning of a path such as /proc/self depends on the process. So the child resolves these paths, and the core
+    /// makes no template.
     fn start(&mut self, program: &Path) -> spawnfd::Result<Child> {
         if program.is_relative() || is_process_specific(program) {
             return self.command.unpinned(program).spawn();

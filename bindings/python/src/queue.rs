@@ -20,7 +20,7 @@ use crate::errors::ErrorContext;
 use crate::reported::ReportedArguments;
 use crate::result::RunResult;
 
-/// While a thread polls a descriptor, it checks at this interval whether the application has closed the descriptor.
+/// The interval at which a thread that polls a descriptor checks whether the application has closed it.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The notifications for one event loop or one blocking call, and the eventfd that signals them.
@@ -103,14 +103,15 @@ impl Queue {
 
     /// Takes all notifications. For each one, sets the result or exception of its future in `pending`.
     fn drain(&self, py: Python<'_>, pending: &Bound<'_, PyDict>) -> PyResult<()> {
-        // Read the eventfd before emptying the queue: a push in between causes a spurious wakeup, not a lost one.
+        // Read the eventfd before emptying the queue. Then a push in between causes a spurious wakeup, not a lost
+        // wakeup.
         if let Some(wake) = self.0.wake.get() {
             let _ = rustix::io::read(wake, &mut [0; 8]);
         }
         let mut notifications = VecDeque::from(std::mem::take(&mut *self.0.notifications.lock()));
         while !notifications.is_empty() {
             if let Err(raised) = deliver(py, pending, &mut notifications) {
-                // A signal handler raised. Keep the other notifications for the next call.
+                // A signal handler raised an exception. Keep the other notifications for the next call.
                 self.0.put_back(notifications);
                 return Err(raised);
             }
@@ -156,7 +157,7 @@ fn deliver(py: Python<'_>, pending: &Bound<'_, PyDict>, notifications: &mut VecD
     let (Some(notification), Some(future)) = (notifications.pop_front(), future) else { return Ok(()) };
     pending.del_item(key)?;
     if !is_pending {
-        // The future was cancelled, but its task has not run since. Store the result in a new future for that task.
+        // The future was cancelled, but its task has not run yet. Store the result in a new future for that task.
         if let Notification::Finished(_, finished) = notification
             && let FinishedRun { outcome: Ok(output), reported, .. } = *finished
             && future.call_method0(intern!(py, "cancelled"))?.is_truthy()?

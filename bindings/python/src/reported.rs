@@ -12,6 +12,6 @@ pub struct ReportedArguments {
     pub timeout: Option<Duration>,
     pub idle_timeout: Option<Duration>,
     pub output_limit: Option<u64>,
-    /// Whether the program's standard error is part of the captured standard output.
+    /// True if the program's standard error is part of the captured standard output.
     pub stderr_merged: bool,
 }

@@ -15,7 +15,7 @@ use crate::request::Request;
 use crate::result::RunResult;
 use crate::stdio::CallKind;
 
-/// Converts the arguments of a run or job. `repeated`: see [`Request::new`].
+/// Converts the arguments of a run or job. [`Request::new`] explains `repeated`.
 pub fn prepare(
     program: Option<&Bound<'_, PyAny>>,
     args: &Bound<'_, PyAny>,
@@ -73,8 +73,8 @@ pub fn run(
 
 /// Starts a program in the calling thread. Once it has ended, `queue` gets the outcome under `key`.
 ///
-/// `permit` holds the limiter's permit for this run. `repeated`: this call repeats a start whose parked process was
-/// killed before it executed the program.
+/// `permit` holds the limiter's permit for this run. `repeated` is true if this call repeats a start whose parked
+/// process a signal killed before that process executed the program.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "one call from Python for each run")]
 pub fn begin(

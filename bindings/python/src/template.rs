@@ -33,14 +33,14 @@ fn with_warm<'fd>(mut command: spawnfd::Command<'fd>, warm: Option<&spawnfd::War
     command
 }
 
-/// Converts a program's name or absolute path; refuses a descriptor.
+/// Converts a program's name or absolute path. Refuses a descriptor.
 fn program_name(value: &Bound<'_, PyAny>) -> PyResult<OsString> {
     let program = os_string(value, &"program")?;
     check_program(value.py(), &program, "program")?;
     Ok(program)
 }
 
-/// Returns the PATH to search: the given one, or this process's.
+/// Returns the PATH to search: the value of `path`, or the PATH of this process.
 fn search_path(path: Option<&Bound<'_, PyAny>>) -> PyResult<OsString> {
     match path {
         Some(path) if path.is_instance_of::<PyString>() || path.is_instance_of::<PyBytes>() => os_string(path, &"path"),

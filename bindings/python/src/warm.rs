@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Rust half of the Python class `Warm`: pools of parked processes that programs start from.
+//! The Rust half of the Python class `Warm`: pools of parked processes from which programs start.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -23,7 +23,7 @@ use crate::template::{Template, TemplateCache};
 /// The interval at which fill() runs pending signal handlers.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Keeps programs warm, by processes that are parked for them, until it is closed.
+/// Keeps programs warm: until close(), processes that are parked for these programs wait for starts.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Warm {
@@ -174,7 +174,7 @@ impl Warm {
                 return Ok(true);
             }
             py.check_signals()?;
-            // If fill() returns before the slice ends, the programs cannot be parked at present: do not retry.
+            // If fill() returns before the slice ends, the keeper cannot park the programs at present. Do not retry.
             if began.elapsed() < slice || begin.elapsed() >= timeout {
                 return Ok(false);
             }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One action of a child: what it needs, how it is checked and printed, and how the child performs it.
+//! The actions of a child: their arguments, the checks of these arguments, their text for errors, and the code by
+//! which the child performs an action.
 //!
 //! Most actions are one system call with at most three arguments. [`Op::call`] describes that call; the child and
 //! parked processes make it from the description.
@@ -21,18 +22,18 @@ use crate::announce::Announcement;
 use crate::data::Data;
 use crate::descriptors::{self, Sources};
 
-/// An action. A `usize` is a descriptor of the caller, by index into a list; a [`RawFd`] is a number in the child's
-/// table.
+/// An action. A `usize` is a source: an index into the plan's list of the caller's descriptors. A [`RawFd`] is a
+/// descriptor number of the child.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Op<'a> {
     // Makes `to` a copy of a descriptor of the caller.
     Place { source: usize, to: RawFd },
-    // Makes `to` a copy of `from`; when they are the same, keeps it open across exec.
+    // Makes `to` a copy of `from`, without close-on-exec. If both are the same number, clears close-on-exec.
     Dup2 { from: RawFd, to: RawFd },
-    // Closes a number; it need not be open.
+    // Closes a descriptor of the child. The descriptor need not be open.
     Close { fd: RawFd },
-    // Closes all numbers in a range.
+    // Closes all descriptors of the child in a range of numbers.
     CloseRange { first: u32, last: u32 },
     // Opens a file as `to`, relative to a source or the working directory.
     Open { dir: Option<usize>, path: Data<'a, CStr>, how: abi::open_how, to: RawFd },
@@ -44,7 +45,7 @@ pub enum Op<'a> {
     Umask { mask: u32 },
     Setsid,
     Setpgid { group: i32 },
-    // Makes the child's process group the foreground group of a terminal, with SIGTTOU blocked meanwhile.
+    // Makes the child's process group the foreground group of a terminal. The child blocks SIGTTOU during the call.
     Tcsetpgrp { fd: RawFd },
     ControllingTerminal { fd: RawFd },
     // `limit` has the soft limit, then the hard limit.
@@ -74,7 +75,7 @@ pub enum Op<'a> {
     Landlock { ruleset: usize },
 }
 
-/// Capabilities by set, bit n for capability n.
+/// The five capability sets of a process. Bit n of a set stands for capability n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct CapabilitySets {
@@ -117,7 +118,7 @@ pub enum Arg<'a> {
     Ints(&'a [u32]),
 }
 
-/// Which parked processes can perform an action.
+/// The parked processes that can perform an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parked {
     /// All parked processes can perform the action.
@@ -218,7 +219,7 @@ impl Op<'_> {
 
     /// Whether the action may block forever.
     ///
-    /// Examples: a FIFO without a peer, a directory on a file system that does not answer, a frozen cgroup.
+    /// Examples are a FIFO without a peer, a directory on a file system that does not answer, and a frozen cgroup.
     #[inline]
     pub fn may_block_forever(&self) -> bool {
         matches!(self, Op::Open { .. } | Op::Chroot { .. } | Op::Cgroup { .. })
@@ -226,9 +227,9 @@ impl Op<'_> {
 
     /// Whether the action must not run in a child that shares the caller's memory.
     ///
-    /// Changes of credentials clear the dumpable flag, which the kernel keeps with the memory (commit_creds). In
-    /// another cgroup the kernel may kill the child when the group runs out of memory, and with it every process that
-    /// shares its memory (mm/oom_kill.c, __oom_kill_process).
+    /// Changes of credentials clear the dumpable flag, which the kernel keeps with the memory (commit_creds). If the
+    /// child enters another cgroup and that cgroup runs out of memory, the kernel may kill the child. It then also
+    /// kills every process that shares the child's memory (mm/oom_kill.c, __oom_kill_process).
     pub fn needs_own_memory(&self) -> bool {
         matches!(
             self,
@@ -241,7 +242,7 @@ impl Op<'_> {
         )
     }
 
-    /// Which parked processes can perform the action.
+    /// The parked processes that can perform the action.
     pub fn parked(&self) -> Parked {
         match self {
             // If a later action of the parked process fails, a cold start repeats this action. Then
@@ -267,7 +268,7 @@ impl Op<'_> {
     /// Checks the arguments.
     ///
     /// # Errors
-    /// The kernel's errno for such an argument: EBADF, EINVAL.
+    /// The kernel's errno for an invalid argument: EBADF or EINVAL.
     pub fn validate(&self) -> Result<(), Errno> {
         let number = |fd: &RawFd| if *fd < 0 { Err(Errno::EBADF) } else { Ok(()) };
         let valid = |condition: bool| if condition { Ok(()) } else { Err(Errno::EINVAL) };
@@ -364,7 +365,7 @@ impl SystemCall<'_> {
     }
 }
 
-/// Performs an action in the child. `callers`: the descriptor numbers of the sources in the caller.
+/// Performs an action in the child. `callers` has the descriptor numbers of the sources in the caller.
 pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Result<(), Errno> {
     if let Some(call) = op.call() {
         return call.make(sources);
@@ -403,7 +404,7 @@ pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Resu
 /// Places a descriptor at a number at or above RLIMIT_NOFILE. This happens if the caller has
 /// lowered the limit while the number was open.
 ///
-/// A forked child would inherit that number. So this child raises its soft limit for the dup3.
+/// A child of fork(2) would inherit the descriptor at that number. So this child raises its soft limit for the dup3.
 #[cold]
 fn place_beyond_limit(fd: RawFd, to: RawFd) -> Result<(), Errno> {
     let limit = call::limit(abi::RLIMIT_NOFILE)?;
@@ -439,8 +440,8 @@ fn write_file(dir: RawFd, path: &CStr, bytes: &[u8]) -> Result<(), Errno> {
     if written? == bytes.len() { Ok(()) } else { Err(Errno::EIO) }
 }
 
-/// Blocks signals around tcsetpgrp: from a background group, tcsetpgrp stops the group with SIGTTOU unless it is
-/// blocked.
+/// Calls tcsetpgrp with all signals blocked. If SIGTTOU were not blocked, a call from a background group would stop
+/// that group.
 fn take_foreground(terminal: RawFd) -> Result<(), Errno> {
     let group = call::getpgid()?;
     let mask = call::set_signal_mask(u64::MAX)?;

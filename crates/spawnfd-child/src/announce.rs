@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Registers a child with the guard, a helper process that kills the trees of a dead owner, in case the parent is
-//! killed right after clone.
+//! Registers a child with the guard, a helper process that kills the trees of a dead owner. So the guard knows the
+//! child even if a signal kills the parent right after clone.
 
 use alloc::sync::Arc;
 use core::any::Any;
@@ -12,8 +12,8 @@ use spawnfd_sys::{Errno, call};
 
 /// A word in shared memory in which the child replaces a ticket by its pid.
 ///
-/// The guard reads the word after the parent's death. After writing, the child checks its parent: if the parent is
-/// alive, the guard will see the pid; if the parent has died, the child exits.
+/// The guard reads the word after the parent's death. After the write, the child checks its parent. If the parent is
+/// alive, the guard will see the pid. If the parent has died, the child exits.
 #[derive(Clone)]
 pub struct Announcement {
     word: NonNull<AtomicU64>,
@@ -65,8 +65,8 @@ impl Announcement {
     /// # Errors
     /// ESRCH: the parent has died.
     pub(crate) fn make(&self) -> Result<(), Errno> {
-        // A parent pid of 0 means that this process is in a new pid namespace. The guard knows it
-        // by another pid, and the parent's pid is not visible here.
+        // A parent pid of 0 means that this process is in a new pid namespace. The guard knows this
+        // process by another pid, and the parent's pid is not visible here.
         if call::getppid()? == 0 {
             return Ok(());
         }

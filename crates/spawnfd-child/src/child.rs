@@ -19,12 +19,12 @@ pub(crate) struct Start<'a, 'p> {
     pub plan: &'a Plan<'p>,
     pub table: Table,
     pub report: &'a AtomicU64,
-    /// The handlers that the child may have. Unless these are `Cleared`, it starts with all signals
-    /// blocked.
+    /// The signal handlers that the child may have. Unless they are `Cleared`, the child starts with
+    /// all signals blocked.
     pub handlers: Handlers,
-    /// The child stores the set of signals that had a handler here.
+    /// The word in which the child stores the set of signals that had a handler.
     pub caught: &'a AtomicU64,
-    /// The program's signal mask; `None` if the child already has the right mask.
+    /// The program's signal mask. `None` if the child already has this mask.
     pub mask: Option<SignalSet>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
 /// Entry point of a detached child.
 ///
 /// # Safety
-/// `shared` points to a [`Shared`] that stays allocated until the child has exec'd or exited. Meanwhile other threads
+/// `shared` points to a [`Shared`] that stays allocated until the child has exec'd or exited. Until then other threads
 /// only read it.
 pub(crate) unsafe extern "C" fn enter_detached(shared: *const ()) -> ! {
     // SAFETY: the caller keeps this function's contract.
@@ -82,11 +82,11 @@ pub(crate) unsafe extern "C" fn enter_and_end(_: *const ()) -> ! {
 
 /// The arguments of a probe child.
 pub(crate) struct Probe<'a> {
-    /// The calls to make.
+    /// The system calls that the child makes.
     pub calls: Calls,
-    /// The child has memory of its own.
+    /// True if the child has memory of its own.
     pub own_memory: bool,
-    /// The child stores the number of the call in progress here, and [`PROBED`] at the end.
+    /// The word in which the child stores the number of the call in progress, and [`PROBED`] at the end.
     pub progress: &'a AtomicU64,
 }
 
@@ -95,7 +95,7 @@ pub(crate) const UNPROBED: u64 = u64::MAX;
 /// The word of a probe child after its last call.
 pub(crate) const PROBED: u64 = u64::MAX - 1;
 
-/// Entry point of a probe child, which makes each call once so that the parent sees which ones a filter kills.
+/// Entry point of a probe child. It makes each call once, so that the parent learns for which calls a filter kills.
 ///
 /// # Safety
 /// `probe` points to a [`Probe`] that does not change until the child has exited.
@@ -104,7 +104,8 @@ pub(crate) unsafe extern "C" fn enter_probe(probe: *const ()) -> ! {
     let probe = unsafe { &*probe.cast::<Probe<'_>>() };
     // Avoid a core dump if the filter kills this child, because the kill is expected. In the
     // parent's memory the child sets RLIMIT_CORE to 1 instead. With that limit the kernel writes no
-    // file (too small) and starts no pipe helper (fs/coredump.c, coredump_pipe).
+    // core file, because 1 byte is too small. It also starts no pipe helper (fs/coredump.c,
+    // coredump_pipe).
     let _ = match probe.own_memory {
         true => call::leave_no_core(),
         false => call::limit(abi::RLIMIT_CORE)
@@ -131,7 +132,7 @@ impl<T> At<T> for Result<T, Errno> {
     }
 }
 
-/// Does all work before exec. Returns the sources, and the path to execute.
+/// Performs the plan up to exec. Returns the sources (the caller's descriptors in the child), and the path to execute.
 #[inline]
 fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
     let plan = start.plan;
@@ -168,12 +169,12 @@ fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
     Ok((sources, path))
 }
 
-/// Makes the kernel send `signal` to this child when the creating thread ends. Sends it now if the
-/// parent has already ended.
+/// Makes the kernel send `signal` to this child when the creating thread ends. If the parent has
+/// already ended, sends the signal now.
 fn die_with_parent(signal: u32, parent: i32) -> Result<(), Errno> {
     call::prctl(prctl::PR_SET_PDEATHSIG, signal as usize, 0)?;
-    // A parent pid of 0 means that the parent is in another pid namespace. Its pid is not visible
-    // here.
+    // A parent pid of 0 means that the parent is in another pid namespace. The parent's pid is not
+    // visible here.
     let now = call::getppid()?;
     if now != parent && now != 0 {
         call::kill(call::getpid()?, signal)?;
@@ -195,7 +196,8 @@ fn reset_handlers(start: &Start<'_, '_>) -> Result<(), Errno> {
 
 /// Sets the program's signal mask, after the handlers have been reset: a handler would run on the parent's memory.
 ///
-/// Runs as late as possible before exec, because another thread may install a handler that the child does not know of.
+/// The child calls this function as late as possible before exec, because another thread may install a handler that
+/// the child does not know.
 #[inline]
 fn let_signals_in(start: &Start<'_, '_>) -> Result<(), Errno> {
     // If a signal is pending, another thread may have installed a handler for it since the parent
@@ -221,8 +223,8 @@ fn reset(mut signals: SignalSet) {
     }
 }
 
-/// Resets those signals that have a handler to their default disposition, and returns them. A
-/// signal that is ignored by now stays ignored.
+/// Resets the signals in `signals` that have a handler to their default disposition, and returns
+/// the reset signals. An ignored signal stays ignored.
 fn reset_caught(mut signals: SignalSet) -> Result<SignalSet, Errno> {
     let mut found = 0;
     while signals != 0 {
@@ -237,7 +239,7 @@ fn reset_caught(mut signals: SignalSet) -> Result<SignalSet, Errno> {
 }
 
 /// Resets every signal that has a handler to its default disposition. Records these signals
-/// together with those of `before`, which the child has reset already.
+/// together with the signals in `before`, which the child has reset already.
 ///
 /// This function is out of line, because its slow path makes a system call for each signal.
 #[cold]
@@ -276,7 +278,7 @@ fn verify_one(check: &Check<'_>, plan: &Plan<'_>, sources: &Sources) -> Result<(
     }
 }
 
-/// Repeats the PATH search if the plan allows that (`renew`); otherwise returns the failure.
+/// Repeats the PATH search if the plan's `renew` is true and a check failed. Otherwise returns the failure.
 #[cold]
 fn search_again<'a>(plan: &'a Plan<'_>, failure: Failure) -> Result<&'a CStr, Failure> {
     let Program { pinned, renew, .. } = &plan.program;

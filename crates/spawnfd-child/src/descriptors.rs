@@ -13,9 +13,9 @@ const CLOSE_RANGE_CLOEXEC: u32 = 4;
 /// The caller's descriptors that the plan uses (sources), by their numbers in the child.
 pub(crate) struct Sources {
     pub(crate) fds: [RawFd; MAX_SOURCES],
-    /// No number above this one is open, or becomes open by a step.
+    /// An upper bound: no descriptor above this number is open, and no step opens a higher number.
     pub(crate) highest: RawFd,
-    /// The sources are at or above this number; the steps name only lower numbers.
+    /// The sources have this number or higher numbers. The steps name only lower numbers.
     pub(crate) above: RawFd,
     pub(crate) killed: Calls,
 }
@@ -31,8 +31,8 @@ impl Sources {
     }
 }
 
-/// Closes a range of numbers. The child closes those below the sources now. It closes the sources
-/// and higher numbers at exec.
+/// Closes a range of descriptors. The child closes the descriptors below the sources now. Exec
+/// closes the sources and higher numbers.
 pub(crate) fn close_range(sources: &Sources, first: u32, last: u32) -> Result<(), Errno> {
     let (killed, above) = (sources.killed, sources.above as u32);
     if first < above {
@@ -51,9 +51,9 @@ pub(crate) fn close_range(sources: &Sources, first: u32, last: u32) -> Result<()
 /// Closes all descriptors up to `last` except 0, 1, 2 and `keep` (ascending). Closes them now if
 /// `now` is true, or else at exec by close-on-exec.
 ///
-/// Closing now is better, because exec wakes the parent first and closes descriptors afterwards. If
-/// the parent then closes a file that it wrote and executes it, the file is still open for writing
-/// here, and exec fails with ETXTBSY.
+/// Closing now is better, because exec wakes the parent first and closes descriptors afterwards.
+/// The parent may then close a file that it has written, and execute that file. If this child still
+/// has the file open for writing, that exec fails with ETXTBSY.
 #[inline]
 pub(crate) fn keep_only(killed: Calls, keep: &[RawFd], last: u32, now: bool) -> Result<(), Errno> {
     let close = |first, last| match now && call::close_range(killed, first, last, 0).is_ok() {

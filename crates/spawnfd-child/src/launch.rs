@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parent's half of a launch: creates the child, and learns whether it exec'd or failed.
+//! The parent's half of a launch: creates the child, and finds out whether the child exec'd or failed.
 
 use alloc::sync::Arc;
 use core::mem::ManuallyDrop;
@@ -12,10 +12,11 @@ use crate::child::{PROBED, Probe, Shared, Start, UNPROBED, enter, enter_and_end,
 use crate::plan::{Handlers, Plan, Table};
 use crate::report::{Outcome, PENDING, is_pending};
 
-/// Marks a set of caught signals as not read: no real set contains SIGKILL.
+/// Means that the child has not read the set of caught signals. No real set equals it, because no real set contains
+/// SIGKILL.
 pub(crate) const NOT_READ: SignalSet = u64::MAX;
 
-/// The memory that one launch uses at a time. Later launches reuse it.
+/// The memory of a launch: a stack and shared words. One launch at a time uses it, and later launches reuse it.
 #[derive(Debug)]
 pub struct ChildMemory {
     pub(crate) stack: Stack,
@@ -54,8 +55,8 @@ pub(crate) fn settled(options: CloneOptions, handlers: Handlers) -> Handlers {
     }
 }
 
-/// Calls `clone`. If `block` is true, blocks all signals meanwhile, and passes the previous mask to
-/// `clone`.
+/// Calls `clone`. If `block` is true, blocks all signals during the call, and passes the previous
+/// mask to `clone`.
 pub(crate) fn with_signals_blocked<T>(
     block: bool,
     clone: impl FnOnce(Option<SignalSet>) -> Result<T, Errno>,
@@ -71,8 +72,8 @@ pub(crate) fn with_signals_blocked<T>(
 
 /// Starts a child that performs `plan`; returns when the child has become the program or has failed.
 ///
-/// The function sets `options.share_descriptors` from the table. Without `options.clone3` the child inherits handlers, so
-/// the calling thread blocks all signals until the function returns. [`Handlers::Cleared`] is valid only with
+/// The function sets `options.share_descriptors` from the table. Without `options.clone3` the child inherits handlers,
+/// so the calling thread blocks all signals until the function returns. [`Handlers::Cleared`] is valid only with
 /// `options.clone3`.
 ///
 /// # Errors
@@ -105,7 +106,8 @@ pub fn launch(
     Ok(Launched { child, outcome, caught: found(caught) })
 }
 
-/// Creates a child that exits at once. Until the caller reaps it, the zombie keeps the credentials it started with.
+/// Creates a child that exits at once. Until the caller reaps it, the zombie keeps the credentials of the calling
+/// thread.
 ///
 /// The zombie has no memory and no descriptors, and only a wait with `__WALL` finds it.
 ///
@@ -125,8 +127,8 @@ pub fn leave_marker(memory: &mut ChildMemory, clone3: bool) -> Result<Cloned, Er
 /// A probe child makes each call once, with arguments that change nothing. If the filter kills the child, the next
 /// probe child continues with the call after that one.
 ///
-/// `share_memory`: the child runs in the caller's memory. Before Linux 5.16 a core dump kills all processes that share
-/// the memory. A kill by a filter counts as a core dump, whatever RLIMIT_CORE says.
+/// If `share_memory` is true, the child runs in the caller's memory. Before Linux 5.16 a core dump kills all processes
+/// that share the memory. A kill by a filter counts as a core dump for any value of RLIMIT_CORE.
 ///
 /// # Errors
 /// No child was created (see [`spawnfd_sys::clone_child`]), or the child ended in another way than by SIGSYS
@@ -136,7 +138,7 @@ pub fn leave_marker(memory: &mut ChildMemory, clone3: bool) -> Result<Cloned, Er
 /// Linux 5.16, commit 0258b5fd7c71: "coredump: Limit coredumps to a single thread group".
 pub fn killed_calls(memory: &mut ChildMemory, mut calls: Calls, share_memory: bool) -> Result<Calls, Errno> {
     const SIGSYS: i32 = 31;
-    // The filter may kill clone3 as well.
+    // Use clone, because the filter may kill for clone3.
     let options = CloneOptions { share_memory, share_descriptors: true, ..CloneOptions::default() };
     let [progress, ..] = memory.words.get();
     let mut killed = Calls::NONE;
@@ -191,10 +193,10 @@ impl Detached {
         Outcome::of(report.load(Ordering::Acquire))
     }
 
-    /// The outcome of the child; `None` while the child is between clone and exec.
+    /// The outcome of the child. `None` while the child is between clone and exec.
     ///
-    /// For a child with [memory of its own](detach_with_own_memory), call this after the child has ended. `None` then means
-    /// that a signal killed it before exec.
+    /// For a child with [memory of its own](detach_with_own_memory), call this function after the child has ended.
+    /// `None` then means that a signal killed the child before exec.
     pub fn outcome(&self) -> Option<Outcome> {
         if let Some(words) = &self.0.words {
             let [report, ..] = words.get();
@@ -267,8 +269,8 @@ pub fn detach(
         let (report, caught, clear_tid) = (AtomicU64::new(PENDING), AtomicU64::new(NOT_READ), AtomicU32::new(1));
         let shared = Arc::new(Shared { plan, table, handlers, mask, report, caught, clear_tid, words: None });
         // SAFETY: `enter_detached` keeps the contract of this crate's documentation, and writes only to `stack` and to
-        // words of `shared`. `memory` and `shared` go into a `SlotInUse`, which frees neither before the kernel has cleared
-        // `clear_tid`. Signals are blocked if the child may have handlers.
+        // words of `shared`. `memory` and `shared` go into a `SlotInUse`, which frees neither before the kernel has
+        // cleared `clear_tid`. Signals are blocked if the child may have handlers.
         let child = unsafe {
             clone_child(&options, &memory.stack, enter_detached, Arc::as_ptr(&shared).cast(), Some(&shared.clear_tid))
         }?;

@@ -2,14 +2,14 @@
 //! Both halves of one spawn: the parent, and the child that runs until exec.
 //!
 //! The parent builds a complete [`Plan`] before the child exists, and the child performs it in `enter`.
-//! [`launch`] creates the child and sleeps until the child has exec'd or failed. [`detach`] and [`detach_with_own_memory`]
-//! return without waiting for exec. [`leave_marker`] creates a child that exits at once. [`killed_calls`] creates
-//! children that probe which system calls a seccomp filter kills.
+//! [`launch`] creates the child and sleeps until the child has exec'd or failed. [`detach`] and
+//! [`detach_with_own_memory`] return without waiting for exec. [`leave_marker`] creates a child that exits at once.
+//! [`killed_calls`] creates children that probe for which system calls a seccomp filter kills the process.
 //!
 //! # Contract of the child's half
 //! The child may share its parent's memory while other threads of the parent run. So between clone and exec the child
 //! does not allocate, lock, panic, drop, call libc or use thread-local storage. It writes only to its own stack, to
-//! the two words of its report, and to its `Announcement`. It reads the plan, which does not change meanwhile.
+//! the two words of its report, and to its `Announcement`. It reads the plan, which does not change until exec.
 #![no_std]
 
 extern crate alloc;
@@ -37,7 +37,7 @@ pub use report::{Failure, Outcome, PENDING, Stage};
 
 /// The maximum number of descriptors that a plan may name as sources.
 ///
-/// These are one for each of 256 actions, and six more: 0 to 2, the executable, the cgroup of a
-/// tree, the working directory. One message carries up to [`spawnfd_sys::MAX_PASSED`] of them. A
-/// plan with more needs `Table::Copied`.
+/// The sources are one descriptor for each of 256 actions, and six more: 0 to 2, the executable,
+/// the cgroup of a tree, and the working directory. One message carries up to
+/// [`spawnfd_sys::MAX_PASSED`] descriptors. A plan with more sources needs `Table::Copied`.
 pub const MAX_SOURCES: usize = 262;

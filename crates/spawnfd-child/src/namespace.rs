@@ -21,8 +21,8 @@ use crate::report::{Failure, Outcome, Stage};
 pub struct Namespace {
     /// The caller's pidfd of the namespace's first process.
     pub init: RawFd,
-    /// The namespace belongs to a user namespace of its own. The program enters that one too, without capabilities in
-    /// it.
+    /// True if the namespace belongs to a user namespace of its own. The program enters that user namespace too,
+    /// without capabilities in it.
     pub user: bool,
 }
 
@@ -75,8 +75,8 @@ fn start(
     caught.store(NOT_READ, Ordering::Release);
     pid.store(0, Ordering::Release);
     // The intermediate process shares the caller's descriptor table, so the child's pidfd appears
-    // there. Signals stay blocked, so that none kills the intermediate process between clone and
-    // its report.
+    // in that table. Signals stay blocked, so that no signal kills the intermediate process between
+    // clone and its report.
     let intermediate = CloneOptions { share_memory: false, share_descriptors: true, namespaces: 0, ..options };
     let options =
         CloneOptions { share_memory: false, share_descriptors: false, cgroup: None, clone_parent: true, ..options };
@@ -96,7 +96,7 @@ fn start(
         }
         0 => Ok(Launched { child: outer, outcome, caught }),
         pid => {
-            // The intermediate process has exited or is about to. It sends no SIGCHLD.
+            // The intermediate process has exited, or exits soon. It sends no SIGCHLD.
             let number = outer.pidfd.into_number();
             let _ = wait_pidfd(number, true);
             let _ = call::close(number);
@@ -112,12 +112,12 @@ struct Intermediate<'a, 'p> {
     /// The child's input.
     start: Start<'a, 'p>,
     namespace: Namespace,
-    /// The options of the child. It has memory of its own, so it can use the same stack.
+    /// The options of the child. The child has memory of its own, so it can use the same stack.
     options: CloneOptions,
     stack: &'a Stack,
     /// If this is `Some`, the intermediate process does not wait for the child's exec.
     clear_tid: Option<&'a AtomicU32>,
-    /// The intermediate process stores the child's pid and pidfd here.
+    /// The words in which the intermediate process stores the child's pid and pidfd.
     launched: [&'a AtomicU64; 2],
 }
 

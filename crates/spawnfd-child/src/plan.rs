@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The plan of a child: everything it does before exec, validated before the child exists.
+//! The plan of a child: all its work before exec. The parent validates the plan before the child exists.
 
 use alloc::borrow::Cow;
 use core::ffi::CStr;
@@ -13,9 +13,10 @@ use spawnfd_sys::{ArgBlock, Calls, Errno, RawFd};
 /// All work of one spawn in the child. The plan borrows or owns all its data except descriptors.
 #[derive(Debug)]
 pub struct Plan<'a> {
-    /// The calls that the calling thread's seccomp filter kills: the child makes none of them.
+    /// The calls for which the calling thread's seccomp filter kills the process. The child makes none of these calls.
     pub killed: Calls,
-    /// The caller's descriptors that steps and program name by index; at most [`MAX_SOURCES`](crate::MAX_SOURCES).
+    /// The sources: the caller's descriptors to which steps and program refer by index. There are at most
+    /// [`MAX_SOURCES`](crate::MAX_SOURCES).
     pub sources: Cow<'a, [RawFd]>,
     /// The child keeps its sources at this number or higher, above every number that a step or `keep` names.
     pub above: RawFd,
@@ -25,18 +26,19 @@ pub struct Plan<'a> {
     pub highest: RawFd,
     /// The actions, in order.
     pub steps: Cow<'a, [Step<'a>]>,
-    /// The child's descriptors above 2 that the program inherits, ascending. `None`: it inherits
-    /// all descriptors without close-on-exec.
+    /// The child's descriptors above 2 that the program inherits, ascending. If it is `None`, the
+    /// program inherits all descriptors without close-on-exec.
     pub keep: Option<Cow<'a, [RawFd]>>,
     /// Signals that the child sets to their default disposition, even if they are ignored.
     pub default_signals: SignalSet,
-    /// The program's signal mask. `None`: the calling thread's mask.
+    /// The program's signal mask. `None` means the calling thread's mask.
     pub signal_mask: Option<SignalSet>,
     /// The signal that the child gets when the creating thread ends, and the process of that thread.
     pub parent_death: Option<(u32, i32)>,
     /// The program to execute.
     pub program: Program<'a>,
-    /// The child sees files' owner and group through another user namespace, so the checks ignore them.
+    /// True if the child sees the owner and group of files through another user namespace. Then the checks ignore owner
+    /// and group.
     pub owners_mapped: bool,
     /// A seccomp filter that the child sets last. It must allow execve, and exit_group in case execve fails.
     pub filter: Option<Data<'a, [FilterInstruction]>>,
@@ -61,19 +63,19 @@ pub struct Program<'a> {
     pub pinned: Data<'a, Pinned<'a>>,
     /// If this is `Some`, the child executes this source by execveat instead of the path.
     pub source: Option<usize>,
-    /// If a check fails, the child searches again and executes the file that the search finds.
+    /// True if the child, after a failed check, searches again and executes the file that the search finds.
     pub renew: bool,
 }
 
 /// A recorded executable, with the checks that the child makes right before exec.
 #[derive(Debug, Default)]
 pub struct Pinned<'a> {
-    /// The file to execute; empty if the executable is known only by descriptor.
+    /// The path of the file to execute. It is empty if the plan has only a descriptor of the file.
     pub path: Cow<'a, CStr>,
     /// The checks, which must all pass.
     pub checks: Cow<'a, [Check<'a>]>,
-    /// The candidate paths of a PATH search, in order; the first match wins. Without a search, only
-    /// the path itself.
+    /// The candidate paths of a PATH search, in order. The first path with an executable wins.
+    /// Without a search, the list has only the path itself.
     pub places: Cow<'a, [Cow<'a, CStr>]>,
 }
 
@@ -115,10 +117,11 @@ pub enum Table {
     },
     /// `PidfdGetfd`: the child copies the caller's table up to the pidfd, and copies its sources by pidfd_getfd.
     ///
-    /// The calling thread must sleep meanwhile. The cost does not depend on the number of the caller's descriptors.
+    /// The calling thread must sleep until the child has the sources. The cost does not depend on the number of the
+    /// caller's descriptors.
     Fetched {
-        /// A low descriptor of the caller that is a pidfd of the calling thread, and its device and inode.
-        /// Without it the child keeps only 0, 1 and 2, and opens a pidfd itself.
+        /// A low descriptor of the caller that is a pidfd of the calling thread, and the pidfd's device and inode.
+        /// If it is `None`, the child keeps only descriptors 0, 1 and 2, and opens a pidfd itself.
         pidfd: Option<(RawFd, (u64, u64))>,
         /// The calling thread.
         thread: i32,
@@ -126,8 +129,8 @@ pub enum Table {
     /// `TrimTable`: the child copies the caller's table below `above`. The sources keep their numbers.
     ///
     /// The child closes the other descriptors before exec. The cost does not depend on the number of the caller's
-    /// descriptors. Requires a caller with one thread: otherwise another thread could close a file that this child
-    /// still holds open.
+    /// descriptors. The caller must have only one thread. Otherwise another thread could close a file that this child
+    /// still has open.
     Trimmed {
         /// The highest number of a source, plus one.
         above: RawFd,
@@ -141,7 +144,7 @@ pub enum Table {
 pub enum Handlers {
     /// The child has no handlers, because clone3 has cleared them (CLONE_CLEAR_SIGHAND).
     Cleared,
-    /// These signals have a handler, as an earlier child found shortly before.
+    /// These signals had a handler when an earlier child read the handlers, shortly before.
     Known(SignalSet),
     /// Any signal may have a handler.
     Unknown,

@@ -17,8 +17,8 @@ pub enum Stage {
     Namespace,
     /// The child resets signals.
     Signals,
-    /// The child makes the check with this index. ESTALE: the check failed. Another errno: the
-    /// child could not make the check.
+    /// The child makes the check with this index. The errno ESTALE means that the check failed.
+    /// Another errno means that the child could not make the check.
     Check(u16),
     /// The child installs the seccomp filter.
     Filter,
@@ -48,7 +48,7 @@ pub(crate) const EXEC_RENEWED: u64 = 1;
 pub enum Outcome {
     /// The child exec'd.
     Program {
-        /// The recorded file had changed, and the child executed the file that a new search found.
+        /// True if the recorded file had changed, and the child executed the file that a new search found.
         renewed: bool,
     },
     /// The child failed and exited.

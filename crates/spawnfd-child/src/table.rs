@@ -97,13 +97,13 @@ fn copy(sources: &[RawFd], fds: &mut [RawFd]) {
 
 /// Checks that a number still refers to the recorded file.
 ///
-/// The child checks after it has got its own table. From then on no other thread can replace the
-/// file.
+/// The child makes this check after it has its own descriptor table. From then on no other thread
+/// can replace the file.
 fn check_identity(fd: RawFd, identity: (u64, u64)) -> Result<(), Errno> {
     if call::identify(fd) == Ok(identity) { Ok(()) } else { Err(Errno::ENOTSOCK) }
 }
 
-/// Copies the caller's descriptors through a pidfd of the calling thread, which is asleep.
+/// Copies the caller's descriptors through a pidfd of the calling thread. That thread sleeps.
 fn copy_by_pidfd_getfd(plan: &Plan<'_>, pidfd: RawFd, fds: &mut [RawFd]) -> Result<(), Errno> {
     for (fd, &source) in fds.iter_mut().zip(&*plan.sources) {
         *fd = call::pidfd_getfd(plan.killed, pidfd, source)?;

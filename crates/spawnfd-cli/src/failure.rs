@@ -80,7 +80,7 @@ impl Failure {
 
     /// Prints the line on standard error.
     pub fn print(&self) {
-        // If standard error fails, there is no other place to report that.
+        // Ignore a failure of standard error, because this command has no other stream to report it.
         let _ = eprint(format!("spawnfd: {}\n", self.message).as_bytes());
     }
 }

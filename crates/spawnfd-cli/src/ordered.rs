@@ -43,7 +43,7 @@ where
         command = command.arg(match flag.value {
             Value::Plain(_) => arg.action(ArgAction::SetTrue),
             Value::Parsed(name, parse) => {
-                // A negative number is a value; a word that looks like a flag is not.
+                // Accept a negative number as a value, but not a word that looks like a flag.
                 arg.action(ArgAction::Append).value_name(name).allow_negative_numbers(true).value_parser(
                     OsStringValueParser::new()
                         .try_map(move |value: OsString| parse(&value).map(|meaning| (meaning, value))),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rustix::net::{SendFlags, send};
 
-/// Borrows a descriptor that this process was started with.
+/// Borrows a descriptor that this process inherited.
 ///
 /// # Errors
 /// EBADF: the descriptor is closed, or this process itself opened it.
@@ -174,7 +174,7 @@ pub fn probe(probe: Probe) -> io::Result<i64> {
     let mut request = [0u64; 11];
     request[0] = 0x2_0000_0000;
     request[10] = i32::MAX as u64;
-    // The action SECCOMP_RET_ERRNO, about which seccomp(2) is asked.
+    // The action SECCOMP_RET_ERRNO. The probe asks seccomp(2) whether filters may return it.
     let action: u32 = 0x0005_0000;
     // SAFETY: each call has invalid or empty arguments, so it changes nothing. Pointers are null, or valid until the
     // call returns. An old kernel may fork for CloneIntoCgroup, which is handled below.

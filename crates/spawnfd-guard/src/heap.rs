@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Heap {
         if chunk.is_null() || size >= CHUNK {
             return chunk;
         }
-        // The caller gets the first block; the others go to the free list.
+        // The caller gets the first block. The loop adds the other blocks to the free list.
         for at in (size..CHUNK).step_by(size) {
             let block = chunk.wrapping_add(at);
             // SAFETY: the block is within the chunk just mapped, and 16-byte aligned.
@@ -77,8 +77,8 @@ unsafe impl GlobalAlloc for Heap {
 /// The requirements of memcpy(3) in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller keeps this function's contract. This is assembly, because the compiler would turn a loop into a call of
-    // memcpy.
+    // SAFETY: the caller keeps this function's contract. The function uses assembly, because the compiler would turn a
+    // loop into a call of memcpy.
     unsafe {
         asm!("rep movsb", inout("rcx") length => _, inout("rdi") to => _, inout("rsi") from => _,
             options(nostack, preserves_flags));
@@ -97,7 +97,8 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, length: usize) ->
         // the source.
         return unsafe { memcpy(to, from, length) };
     }
-    // SAFETY: the caller keeps this function's contract. Copies downward from the last byte, and restores the direction flag.
+    // SAFETY: the caller keeps this function's contract. The assembly copies downward from the last byte, and restores
+    // the direction flag.
     unsafe {
         asm!("std", "rep movsb", "cld", inout("rcx") length => _, inout("rdi") to.wrapping_add(length).wrapping_sub(1) => _,
             inout("rsi") from.wrapping_add(length).wrapping_sub(1) => _, options(nostack));
@@ -126,8 +127,8 @@ pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, length: usize) -> *mut u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, length: usize) -> i32 {
     for at in 0..length {
-        // SAFETY: the caller keeps this function's contract. The reads are volatile, because the compiler would otherwise turn the
-        // loop into a call of memcmp.
+        // SAFETY: the caller keeps this function's contract. The reads are volatile, because the compiler would
+        // otherwise turn the loop into a call of memcmp.
         let (a, b) = unsafe { (one.wrapping_add(at).read_volatile(), other.wrapping_add(at).read_volatile()) };
         if a != b {
             return i32::from(a) - i32::from(b);

@@ -48,8 +48,8 @@ unsafe extern "C" fn main(arguments: *const usize) -> ! {
         sys::exit(0)
     }
     sys::set_name(c"spawnfd-guard");
-    // A parent pid of 0 means that the owner is in another pid namespace. There the owner's pids
-    // mean other processes than here, so this helper cannot find the owner's trees.
+    // A parent pid of 0 means that the owner is in another pid namespace. In that namespace a pid
+    // means another process than here, so this helper cannot find the owner's trees.
     if sys::getppid() == 0 {
         sys::exit(2);
     }

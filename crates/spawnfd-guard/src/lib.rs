@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Process trees: finding and killing their members, and the helper that does so when the owner has died.
+//! Process trees: finds and kills their members. Also contains the helper program that does this when the owner of the
+//! trees has died.
 //!
 //! `build.rs` builds the helper (`helper.rs`, [`IMAGE`]) as a separate program, from the same modules that the core
 //! uses in the host. So the helper and the host agree about the members of a tree. The modules use only `core`,

@@ -26,8 +26,8 @@ const SIGSTOP: i32 = 19;
 /// The tree signals members one by one, each through a pidfd whose start time it has compared, and never by pid.
 #[derive(Debug)]
 pub struct Members {
-    /// The process that the tree started with. Its start time is 0 until a search reads it from
-    /// /proc, which is possible until the root is reaped.
+    /// The first process of the tree. Its start time is 0 until a search reads the start time from
+    /// /proc. A search can do so until the root is reaped.
     root: Process,
     /// The session in which the root started. It does not belong to the tree.
     start_session: i32,
@@ -57,7 +57,7 @@ impl Members {
         self.pidfd.as_ref().is_some_and(sys::has_pid)
     }
 
-    /// Whether the root has ended; it may have been reaped. `false` if the tree has no pidfd of the root.
+    /// Whether the root has ended, and may have been reaped. `false` if the tree has no pidfd of the root.
     pub fn root_has_ended(&self) -> bool {
         self.pidfd.as_ref().is_some_and(|pidfd| sys::wait_for_end(pidfd.number(), 0))
     }
@@ -75,7 +75,7 @@ impl Members {
         self.root_seen = self.root_seen.max(at);
     }
 
-    /// The process that the tree started with.
+    /// The first process of the tree.
     pub fn root(&self) -> Process {
         self.root
     }
@@ -180,9 +180,9 @@ impl Members {
     /// Returns pidfds of the ended members that the kernel has made children of the calling
     /// process, so that the caller can reap them.
     ///
-    /// The kernel makes orphans children of pid 1 or of a subreaper. If the host is such a process, none of its other
-    /// code reaps the orphans. The result leaves out members in the session in which the root started: such a process
-    /// may be another child of the root's creator.
+    /// The kernel makes orphans children of pid 1 or of a subreaper. If the host is such a process, no other code of
+    /// the host reaps the orphans. The result leaves out members in the session in which the root started, because
+    /// such a process may be another child of the root's creator.
     pub fn reapable_orphans(&self) -> impl Iterator<Item = sys::Fd> + '_ {
         let own = sys::getpid();
         let is_orphan = move |stat: &Stat| {
@@ -207,7 +207,7 @@ impl Members {
         self.signal_group_without_proc(signal) || root
     }
 
-    /// Sends a signal to one process. Uses the existing pidfd for the root, because opening another may fail.
+    /// Sends a signal to one process. Uses the existing pidfd for the root, because opening another pidfd may fail.
     fn send(&self, process: Process, signal: i32) -> bool {
         match &self.pidfd {
             Some(pidfd) if process == self.root => sys::signal(pidfd, signal).is_ok(),
@@ -245,7 +245,7 @@ pub(crate) fn needs_continue(signal: i32) -> bool {
 /// be read.
 ///
 /// Reads the session of every process. Reads /proc/PID/stat only of known members, of processes that share a session
-/// or group with one, and of descendants. Reading it for all processes would cost eight times as much.
+/// or group with a member, and of descendants. Reading this file of all processes would cost eight times as much.
 fn candidates(trees: &[Members]) -> Option<Vec<Stat>> {
     if !has_children_file() {
         return all_processes();
@@ -282,11 +282,11 @@ fn find(list: &[Stat], process: Process) -> Option<&Stat> {
 /// Kills trees, and waits at most `milliseconds` until they have ended. Returns whether /proc shows no member except
 /// zombies.
 ///
-/// A member may fork between the search and the kill, and its child would lose the parent by which a search finds it.
-/// So the function stops all members first. A stopped process does not fork, and keeps its session, its group and the
-/// parentage of its children.
+/// A member may fork between the search and the kill. A later search would not find the child, because the child has
+/// lost its parent. So the function stops all members first. A stopped process does not fork, and it keeps its session,
+/// its group and its children.
 pub fn kill_trees(trees: &mut [Members], milliseconds: u64) -> bool {
-    /// After this time the function kills, even if members have not stopped or new ones still appear.
+    /// After this time the function kills the members, even if some have not stopped or new members still appear.
     const STOPPING_MS: u64 = 250;
     let started_at = sys::now();
     let deadline = started_at.saturating_add(milliseconds);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process tree in a pid namespace. No process can leave the namespace. When the namespace's first process ends,
-//! the kernel kills all others.
+//! the kernel kills all other processes in it.
 
 use alloc::vec::Vec;
 
@@ -31,7 +31,7 @@ impl Namespace {
         &self.init.1
     }
 
-    /// Whether the namespace has ended. Its first process ends after all others have been reaped.
+    /// Whether the namespace has ended. Its first process ends after all other processes have been reaped.
     pub fn has_ended(&self) -> bool {
         sys::wait_for_end(self.init.1.number(), 0)
     }
@@ -85,7 +85,7 @@ impl Namespace {
         found
     }
 
-    /// Sends a signal once to the program and to all others. Returns whether the program got the signal.
+    /// Sends a signal once to each process except the first process. Returns whether the program got the signal.
     ///
     /// A stopped process also gets SIGCONT, because it would not handle the signal otherwise.
     pub fn signal(&self, signal: i32) -> bool {
@@ -101,7 +101,8 @@ impl Namespace {
         reached
     }
 
-    /// Kills all processes, and waits at most `milliseconds` until they have ended. Returns whether all have ended.
+    /// Kills all processes, and waits at most `milliseconds` until they have ended. Returns whether all processes have
+    /// ended.
     ///
     /// A zombie program counts as ended.
     pub fn kill(&self, milliseconds: u64) -> bool {

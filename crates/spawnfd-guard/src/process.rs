@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads the entry of one process in /proc, and distinguishes the process from others with its pid.
+//! Reads the entry of one process in /proc, and distinguishes the process from other processes with the same pid.
 
 use alloc::vec::Vec;
 use core::ffi::CStr;
 
 use crate::sys;
 
-/// A process, distinguished by its start time from a later one with the same pid.
+/// A process. Its start time distinguishes it from a later process with the same pid.
 ///
 /// The kernel assigns pids in a cycle. This type assumes that no pid is reused within one clock tick (10 ms).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -30,15 +30,15 @@ impl Process {
         Process { pid: (word & ((1 << Self::PID_BITS) - 1)) as i32, start: word >> Self::PID_BITS }
     }
 
-    /// Opens a pidfd by the process's pid, then compares the start time. `None`: the process has ended, or another
-    /// process has the pid.
+    /// Opens a pidfd by the process's pid, then compares the start time. Returns `None` if the process has ended, or if
+    /// another process has the pid.
     pub fn open(self) -> Option<sys::Fd> {
         let pidfd = sys::pidfd_open(self.pid).ok()?;
         let now = Stat::read(self.pid)?;
         (now.process == self).then_some(pidfd)
     }
 
-    /// Sends a signal to this process. `false` if it has ended, or the caller may not signal it.
+    /// Sends a signal to this process. Returns `false` if the process has ended, or if the caller may not signal it.
     pub fn signal(self, signal: i32) -> bool {
         self.open().is_some_and(|pidfd| sys::signal(&pidfd, signal).is_ok())
     }
@@ -48,8 +48,8 @@ impl Process {
         let Ok(pidfd) = sys::pidfd_open(self.pid) else { return KillEffect::Ended };
         match Stat::read(self.pid).filter(|now| now.process == self && now.is_alive()) {
             None => KillEffect::Ended,
-            // Check this before signal 0, which the kernel may refuse: the kernel itself can have killed the process,
-            // by its cgroup or by the end of its pid namespace.
+            // Check the process's state before sending signal 0. The kernel may refuse the caller's signal and yet have
+            // killed the process itself, by its cgroup or by the end of its pid namespace.
             Some(now) if now.is_killed() || now.is_ending() => KillEffect::Pending,
             Some(_) => match sys::signal(&pidfd, 0) {
                 Ok(()) => KillEffect::Pending,
@@ -60,7 +60,7 @@ impl Process {
     }
 }
 
-/// The effect of a SIGKILL on a process; see [`Process::kill_effect`].
+/// The effect of a SIGKILL on a process, as [`Process::kill_effect`] returns it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KillEffect {
     /// The process has ended.
@@ -71,11 +71,11 @@ pub enum KillEffect {
     Refused,
 }
 
-/// Distinguishes a process from a later one with the same pid. An identity is cheaper to read than
-/// /proc.
+/// Distinguishes a process from a later process with the same pid. An identity is cheaper to read
+/// than /proc.
 ///
-/// From Linux 6.9 on, this is the inode number of the process's pidfd, which no other process ever has. On older
-/// kernels it is the process's start time.
+/// From Linux 6.9 on, the identity is the inode number of the process's pidfd, which no other process ever has. On
+/// older kernels the identity is the process's start time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessIdentity(u64);
 
@@ -129,26 +129,26 @@ pub fn ticks_now() -> u64 {
 pub struct Stat {
     /// The process.
     pub process: Process,
-    /// The pid of its parent.
+    /// The pid of the process's parent.
     pub parent: i32,
-    /// Its process group.
+    /// The process group of the process.
     pub group: i32,
-    /// Its session; 0 if the session comes from another pid namespace.
+    /// The session of the process; 0 if the session comes from another pid namespace.
     pub session: i32,
-    /// The state of its first thread, as a letter: `S` is sleeping.
+    /// The state of the process's first thread, as a letter: `S` means sleeping.
     state: u8,
-    /// The PF_* flags of its first thread.
+    /// The PF_* flags of the process's first thread.
     flags: u64,
     threads: u64,
-    /// The signals that are pending for its first thread, as a set. Covers only the first 31 signals.
+    /// The signals that are pending for the process's first thread, as a set. Covers only the first 31 signals.
     pending: u64,
     name: [u8; 16],
     name_length: u8,
 }
 
 impl Stat {
-    /// Reads the entry of a process; `None` if no process has the pid, or if /proc belongs to another pid namespace
-    /// ([`is_proc_foreign`]).
+    /// Reads the entry of a process. Returns `None` if no process has the pid, or if /proc belongs to another pid
+    /// namespace ([`is_proc_foreign`]).
     pub fn read(pid: i32) -> Option<Stat> {
         let mut path = [0; 24];
         if is_proc_foreign() {
@@ -313,8 +313,8 @@ pub fn has_children_file() -> bool {
 }
 
 impl Stat {
-    /// Calls `child` with the pid of each child. If a child starts or ends meanwhile, the list may lack that child or
-    /// another child.
+    /// Calls `child` with the pid of each child. If a child starts or ends during the call, the kernel's list may lack
+    /// that child or another child.
     ///
     /// # References
     /// proc_pid_task(5).

@@ -199,8 +199,8 @@ pub fn pidfd_inode(pidfd: &Fd) -> Option<u64> {
     (system[0] == PID_FS_MAGIC).then_some(status[1])
 }
 
-/// Whether the process group that the process behind a pidfd leads, or led, has a member. Linux 6.9; older kernels:
-/// EINVAL.
+/// Whether the process group that the process behind a pidfd leads, or led, has a member. Kernels before Linux 6.9
+/// return EINVAL.
 ///
 /// The pidfd identifies the group by the kernel's own object, so the call never reports on a later group with the
 /// same number.
@@ -242,8 +242,8 @@ pub fn wait_for_end(pidfd: i32, milliseconds: u64) -> bool {
     matches!(answer, Ok(1)) && watched.returned & 1 != 0
 }
 
-/// Waits until one of two descriptors is readable, and returns which are. A pidfd is readable once its process has
-/// ended.
+/// Waits until one of two descriptors is readable, and returns which descriptors are readable. A pidfd is readable once
+/// its process has ended.
 pub fn wait_for_either(fds: [i32; 2]) -> [bool; 2] {
     // Two structs pollfd, each as two words: the descriptor, then `events` (POLLIN) in the low half and `revents` in
     // the high half.
@@ -263,8 +263,8 @@ pub fn autoreap_children() {
     let _ = unsafe { enter(number::RT_SIGACTION, [SIGCHLD, action.as_ptr() as usize, 0, 8, 0, 0]) };
 }
 
-/// Whether there is no other process that the caller could signal. In the first process of a pid namespace: whether
-/// the namespace has no other process.
+/// Whether there is no other process that the caller could signal. For the first process of a pid namespace, this
+/// means that the namespace has no other process.
 pub fn is_alone() -> bool {
     // SAFETY: all arguments are numbers, and signal 0 has no effect.
     let answer = unsafe { enter(number::KILL, [usize::MAX, 0, 0, 0, 0, 0]) };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of trees, in memory that owner and guard share, with one slot for each tree.
 //!
-//! The owner writes the table, and the guard reads it when the owner has died. So there is no message that could be
-//! lost, and the guard sleeps while trees start and end. Only the owner and its forks can access the table.
+//! The owner writes the table, and the guard reads it when the owner has died. So no message can be lost, and the guard
+//! sleeps while trees start and end. Only the owner and its forks can access the table.
 //!
 //! The first word counts the trees. To exit, the guard changes the word from 0 to `CLOSED`. To register a tree, the
 //! owner increments the word unless it is `CLOSED`. Both operations are atomic, so each side sees the other's change.
@@ -21,7 +21,7 @@ pub const SLOTS: usize = 4096;
 /// The count of a closed table, which has no guard.
 const CLOSED: u64 = u64::MAX;
 
-/// The number of members that a slot lists individually. A further member replaces the oldest.
+/// The number of members that a slot lists individually. A further member replaces the oldest member in the list.
 const MAX_MEMBERS: usize = 16;
 
 /// The maximum length of a path of a cgroup's directory, in bytes.
@@ -58,11 +58,11 @@ pub const SIZE: usize = WORDS * 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum SlotState {
-    /// Not in use.
+    /// The slot is not in use.
     Free = 0,
-    /// The slot of a tree, which the guard kills when the owner dies.
+    /// The slot belongs to a tree, which the guard kills when the owner dies.
     Used = 1,
-    /// The slot of a cgroup that the guard removes once the cgroup is empty.
+    /// The slot belongs to a cgroup that the guard removes once the cgroup is empty.
     AwaitsRemoval = 2,
 }
 
@@ -116,7 +116,7 @@ impl TreeTable {
         self.head(COUNT).compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whether the table is closed, by the guard or by the owner.
+    /// Whether the guard or the owner has closed the table.
     pub fn is_closed(&self) -> bool {
         self.head(COUNT).load(Ordering::Acquire) == CLOSED
     }

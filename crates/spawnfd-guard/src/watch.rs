@@ -8,8 +8,8 @@ use crate::members::Members;
 use crate::table::{SLOTS, SlotState, TreeTable};
 use crate::{cgroup, members, sys};
 
-/// The interval at which the guard checks whether the table is unused. It exits one to two intervals after the last
-/// tree.
+/// The interval at which the guard checks whether the table is unused. The guard exits one to two intervals after the
+/// last tree.
 pub const CHECK_INTERVAL_MS: u64 = 500;
 
 /// The time after which the guard stops trying to kill trees, or to remove cgroups.
@@ -35,7 +35,7 @@ pub fn watch(table: &TreeTable, owner: i32) {
     }
 }
 
-/// Removes those cgroups that the owner left to the guard and that have become empty.
+/// Removes the empty cgroups among those that the owner left to the guard.
 fn remove_empty_cgroups(table: &TreeTable) {
     for slot in (0..SLOTS).filter(|&slot| table.state(slot) == SlotState::AwaitsRemoval) {
         if table.cgroup(slot).is_none_or(|path| cgroup::remove(&path).is_ok()) {

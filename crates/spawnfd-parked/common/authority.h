@@ -7,7 +7,7 @@
 
 #include "protocol.h"
 
-/* Bytes for the report; enough for 1,000 supplementary groups. */
+/* The size of the report's buffer in bytes. It is enough for 1,000 supplementary groups. */
 #define SPAWNFD_AUTHORITY_SIZE (12 << 10)
 
 /*

@@ -38,7 +38,7 @@ void spawnfd_wake_owner(const struct spawnfd_connection *connection);
 void spawnfd_report_became(const struct spawnfd_connection *connection);
 
 /*
- * Reports a failed step and exits. `index` is SPAWNFD_NO_STEP if no step of the caller failed.
+ * Reports a failed step to the owner, and exits. `index` is the step's index, or SPAWNFD_NO_STEP.
  */
 _Noreturn void spawnfd_fail(const struct spawnfd_connection *connection, uint32_t index, int error);
 
@@ -54,7 +54,8 @@ struct spawnfd_page *spawnfd_map_page(int file);
 /* Excludes the page from forked children (MADV_DONTFORK); false on failure. */
 bool spawnfd_exclude_page_from_forks(const struct spawnfd_connection *connection);
 
-/* In a forked child: switches to the child's own socket and page, and reports to the owner. */
+/* Switches a forked child to the child's own socket and page. Then reports the child to the owner.
+ */
 void spawnfd_use_own_connection(struct spawnfd_connection *connection, struct spawnfd_page *page,
 				int socket, uint64_t private_bytes);
 

@@ -13,8 +13,8 @@ struct names {
 	char text[SPAWNFD_DEPENDENCIES_SIZE / 2 - 1];
 };
 static struct names variables, files;
-/* The process has sent the names to the owner. It does not record later lookups, because they are
- * the program's own. */
+/* True once the parked process has sent the names to the owner. It does not record later lookups,
+ * because the program makes them. */
 static bool reported;
 
 /* Adds a string. False if the list has the string already, or has no space for it. */

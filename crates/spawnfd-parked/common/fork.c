@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 /*
- * The handlers that pthread_atfork(3) registers: it calls __register_atfork(). The entry of an
- * unloaded library is empty. There is no lock: start-up code that registers handlers runs in one
- * thread, and a program that has started does not use the list.
+ * The fork handlers of this process. pthread_atfork(3) registers them by __register_atfork(). The
+ * entry of an unloaded library is empty. The list needs no lock: start-up code that registers
+ * handlers runs in one thread, and a program that has started does not use the list.
  */
 struct handlers {
 	void (*prepare)(void);
@@ -45,7 +45,8 @@ PUBLIC int __register_atfork(void (*prepare)(void), void (*parent)(void), void (
 
 static void (*finalize)(void *);
 
-/* Looks up the function at load time, because an exiting program may call __cxa_finalize(). */
+/* Looks up libc's __cxa_finalize() at load time, so that an exiting program does not call dlsym().
+ */
 __attribute__((constructor)) static void find_finalize(void)
 {
 	finalize = (__typeof__(finalize))dlsym(RTLD_NEXT, "__cxa_finalize");
@@ -58,9 +59,8 @@ static bool is_empty(const struct handlers *entry)
 
 /*
  * The destructor of each library calls this function with the library's __dso_handle, in dlclose()
- * and at exit. libc then drops the fork handlers that were registered with that handle. This object
- * does the same: the code of the handlers is about to be unmapped, and another library may be
- * mapped there.
+ * and at exit. libc then drops the fork handlers that were registered with that handle. This
+ * function drops them from `handlers` too, because dlclose() unmaps the code of the handlers.
  */
 PUBLIC void __cxa_finalize(void *dso)
 {
@@ -88,7 +88,8 @@ bool spawnfd_can_fork(void)
 
 int spawnfd_fork(const struct spawnfd_fork_hooks *hooks, int32_t *child)
 {
-	/* As in libc's fork(), the kernel writes the child's thread id to libc's field. */
+	/* These flags make the kernel write the child's thread id to libc's field, as libc's fork()
+	 * does. */
 	const unsigned long flags =
 		CLONE_PARENT | CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
 	long pid;

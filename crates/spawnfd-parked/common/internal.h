@@ -8,11 +8,11 @@
 
 /* The contents of the environment variable SPAWNFD_PARK. */
 struct parking {
-	/* The owner asked to park this program, and no request has replaced it yet. */
+	/* True from the owner's demand to park this program until a request starts a program. */
 	bool active;
-	/* enum spawnfd_kind, enum spawnfd_mode */
+	/* Members of enum spawnfd_kind and enum spawnfd_mode. */
 	char kind, mode;
-	/* The descriptor of this object. */
+	/* The descriptor of this shared object, which LD_PRELOAD loads. */
 	int object;
 	struct spawnfd_connection connection;
 };
@@ -20,8 +20,8 @@ extern struct parking parking;
 
 /*
  * Calls `each` with every line of a file, without its newline. False if the file cannot be read.
- * It does not use stdio, which would start the program's heap and touch pages of libc. Each such
- * page costs time again when the process exits.
+ * The function does not use stdio, because stdio would start the program's heap and touch pages of
+ * libc. Each such page costs time again when the process exits.
  */
 bool spawnfd_each_line(const char *path, void (*each)(const char *line));
 
@@ -77,7 +77,8 @@ void spawnfd_preload_locale(void);
 /* Populates the pages that the program will use first. */
 void spawnfd_prefault_program(void);
 
-/* Reads the addresses that PR_SET_MM_MAP must be given; false if this process may not use it. */
+/* Reads the addresses that prctl(PR_SET_MM_MAP) needs. False if this process may not make the call.
+ */
 bool spawnfd_read_memory_map(void);
 
 /* The start address of the heap. Call spawnfd_read_memory_map() first. */

@@ -20,8 +20,8 @@
 /* libc's directory of locales. */
 static const char directory[] = "/usr/lib/locale";
 
-/* Records every directory that `name` may refer to, such as C.utf8 for C.UTF-8. The caller also
- * records their parent, so a locale that is installed later is noticed. */
+/* Records every directory that `name` may refer to, such as C.utf8 for C.UTF-8. The caller records
+ * /usr/lib/locale itself, so the owner notices a locale that is installed later. */
 static void record_candidates(const char *name)
 {
 	size_t language = strcspn(name, "_.@");
@@ -44,8 +44,8 @@ enum { MAX_COPIED = 16 << 10 };
 /*
  * Replaces the mapping of a small file by anonymous memory with the same contents at the same
  * address. For each mapping, a forked child spends time at fork and at exit, more than for the
- * pages in it. Each page of a file is also a page fault in each child. The kernel merges adjacent
- * anonymous mappings, so fewer mappings remain.
+ * pages of the mapping. Each page of a file is also a page fault in each child. The kernel merges
+ * adjacent anonymous mappings, so fewer mappings remain.
  */
 static void copy_small_file(const char *line)
 {

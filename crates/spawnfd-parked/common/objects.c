@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The dynamic string table of an object, and the object's entry for one tag, or NULL. */
+/* The dynamic string table of an object, and the object's dynamic entry for one tag or NULL. */
 struct dynamic {
 	const char *strings;
 	size_t length;

@@ -14,10 +14,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* True in a forked child of a parked process in fork mode. The child waits for a program to become.
- */
+/* True in a forked child of a parked process. The child waits for a request to become a program. */
 static bool is_forked_child;
-/* The value of PR_GET_DUMPABLE before parking. A program gets this value back. */
+/* The value of PR_GET_DUMPABLE before parking. The process restores it for the program. */
 static int dumpable;
 
 /* --- the report to the owner --------------------------------------------------------------------
@@ -31,7 +30,7 @@ static void add_private(const char *line)
 		private_kib += strtoull(line + 14, NULL, 10);
 }
 
-/* The bytes of memory that this process shares with no other. */
+/* The size of this process's private memory, in bytes. */
 static uint64_t private_memory(void)
 {
 	private_kib = 0;
@@ -61,8 +60,8 @@ static void report(void)
  */
 
 /*
- * A received message. The program's arguments and environment stay in this buffer. It is static
- * because in fork mode each additional mapping makes every fork slower.
+ * The buffer of a received message. The program's arguments and environment stay in this buffer. It
+ * is static, because in fork mode each additional mapping makes every fork slower.
  */
 static _Alignas(16) char message[SPAWNFD_REQUEST_SIZE];
 
@@ -74,7 +73,7 @@ static struct {
 } environment_copy;
 
 /* Copies the arguments of `program` and this process's environment to a new mapping. Returns the
- * bytes of the environment. */
+ * size of the environment in bytes. */
 static size_t copy_environment(struct program *program, size_t argv_length)
 {
 	size_t length = 0, count = 0, pointer_count;
@@ -119,8 +118,8 @@ static bool become_program(struct request *request, struct program *program)
 		env_length = copy_environment(program, head->argv_length);
 	environ = program->envp;
 	spawnfd_set_shown_arguments(program, head->argv_length, env_length);
-	/* Signals sent until now were meant for the parked process. Later ones are for the
-	 * program. */
+	/* Signals that arrived until now were meant for the parked process. Later signals are meant
+	 * for the program. */
 	spawnfd_discard_signals();
 	if (!spawnfd_wait_for_go(&parking.connection, head->serial)) {
 		environ = old_environ;

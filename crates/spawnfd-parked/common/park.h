@@ -48,8 +48,8 @@ void spawnfd_record_variable(const char *name);
 /* Removes a recorded variable, because its value has no effect. */
 void spawnfd_forget_variable(const char *name);
 
-/* Whether a colon-separated list has a directory that depends on the working directory.
- * `has_origin`: $ORIGIN is an absolute directory, as in ld.so(8). */
+/* Whether a colon-separated list has a directory that depends on the working directory. If
+ * `has_origin` is true, $ORIGIN counts as an absolute directory, as in ld.so(8). */
 bool spawnfd_has_relative_part(const char *list, bool has_origin);
 
 /* The value of the variable whose name has `length` bytes. NULL if `environment` lacks it. */
@@ -61,17 +61,17 @@ char *spawnfd_take_preload(void);
 /* The number of threads of this process; 0 if /proc cannot be read. */
 nlink_t spawnfd_count_threads(void);
 
-/* Records a file or directory. If it changes, the parked process is stale. */
+/* Records a file or directory. If that file changes, the owner discards the parked process. */
 void spawnfd_record_file(const char *path);
 
 /* Reports to the owner why this program cannot park, and exits. */
 _Noreturn void spawnfd_cannot_park(const char *why);
 
-/* main() of a program that parks after CPython's initialisation. */
+/* Replaces main() of a CPython interpreter, which parks after its initialisation. */
 __attribute__((weak)) int spawnfd_python_main(int argc, char **argv, char **envp,
 					      int (*original)(int, char **, char **));
 
-/* main() of Node.js, which parks later, when it reads NODE_V8_COVERAGE. */
+/* Replaces main() of Node.js, which parks when it reads the variable NODE_V8_COVERAGE. */
 int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, char **, char **));
 
 /* Notifies the Node adapter that the program calls getenv(name). */
@@ -100,9 +100,9 @@ struct request {
 #define SPAWNFD_REQUEST_SIZE (SPAWNFD_MAX_MESSAGE * (1 + sizeof(char *)))
 
 /*
- * Validates a message of `length` bytes and sets pointers to its parts. The buffer has `size`
- * bytes. Behind the message in the buffer, the function writes the arrays argv and envp of
- * `program`. False if the message is not a valid request.
+ * Validates a message of `length` bytes, and sets pointers to its parts in `request`. The buffer
+ * `message` has `size` bytes. Behind the message, the function writes the arrays argv and envp of
+ * `program` to the buffer. False if the message is not a valid request.
  */
 bool spawnfd_read_request(char *message, size_t length, size_t size, size_t descriptors,
 			  struct request *request, struct program *program);
@@ -119,8 +119,8 @@ int spawnfd_perform_steps(struct request *request, int *socket, uint32_t *index)
 /* Closes the `count` descriptors of a list. */
 void spawnfd_close_all(const int *list, size_t count);
 
-/* Closes all descriptors except 0 to 2, those that the request keeps, and `except`. `except` must
- * be higher than all of these. */
+/* Closes all descriptors except 0 to 2, the descriptors that the request keeps, and `except`.
+ * `except` must be higher than the descriptors that the request keeps. */
 void spawnfd_close_others(const struct request *request, int except);
 
 /*
@@ -145,7 +145,7 @@ void spawnfd_discard_signals(void);
 /* Sets the signal mask, including the signals that libc reserves. */
 void spawnfd_set_mask(uint64_t mask);
 
-/* Sets the signal dispositions that the shared page asks for. The caller sets the mask. */
+/* Sets the signal dispositions that the shared page asks for. Does not set the signal mask. */
 void spawnfd_set_dispositions(const struct request *request);
 
 #endif

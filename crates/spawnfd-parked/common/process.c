@@ -43,7 +43,7 @@ static struct prctl_mm_map memory;
 
 static void read_fields(const char *line)
 {
-	/* Fields of /proc/self/stat, counted from 1: proc_pid_stat(5). */
+	/* The fields of /proc/self/stat, counted from 1 as in proc_pid_stat(5). */
 	unsigned long long field[52];
 	/* Field 2, the name in parentheses, may contain any character, even newlines. Field 3 is a
 	 * letter. */

@@ -19,7 +19,7 @@
 
 #include <stdint.h>
 
-/* The first field of every message. */
+/* The version of the protocol: the first field of every message. */
 #define SPAWNFD_VERSION UINT32_C(1)
 /* The maximum size of a message, in bytes. The owner starts a program cold if its request is
  * longer. */
@@ -32,80 +32,84 @@
 /* --- parking ------------------------------------------------------------------------------------
  */
 
-/* Environment variable by which the owner tells a program to park: the fields of enum
- * spawnfd_park_field, separated by colons. Descriptors, device and inode are decimal numbers. */
+/* The environment variable by which the owner tells a program to park. Its value has the fields of
+ * enum spawnfd_park_field, separated by colons. Descriptors, device and inode are decimal. */
 #define SPAWNFD_PARK_VARIABLE "SPAWNFD_PARK"
-/* Environment variable that lists the modules to import before parking, separated by commas. */
+/* The environment variable with the modules that the program imports before it parks. Commas
+ * separate the names. */
 #define SPAWNFD_PRELOAD_VARIABLE "SPAWNFD_PRELOAD"
 
+/* The fields of the value of SPAWNFD_PARK_VARIABLE, in their order. */
 enum spawnfd_park_field {
-	SPAWNFD_PARK_SOCKET, /* the parked process's end of the pair */
-	SPAWNFD_PARK_OWNER,  /* a pidfd of the owner */
-	SPAWNFD_PARK_OBJECT, /* the shared object that LD_PRELOAD loads */
-	SPAWNFD_PARK_PAGE,   /* the shared page */
-	/* The executable to park in. Any other executable runs unchanged. */
+	SPAWNFD_PARK_SOCKET, /* descriptor of the parked process's end of the socket pair */
+	SPAWNFD_PARK_OWNER,  /* descriptor of a pidfd that refers to the owner */
+	SPAWNFD_PARK_OBJECT, /* descriptor of the shared object that LD_PRELOAD loads */
+	SPAWNFD_PARK_PAGE,   /* descriptor of the shared page */
+	/* Device of the executable that parks. Any other executable runs unchanged. */
 	SPAWNFD_PARK_DEVICE,
-	SPAWNFD_PARK_INODE,
-	SPAWNFD_PARK_KIND,   /* enum spawnfd_kind */
-	SPAWNFD_PARK_MODE,   /* enum spawnfd_mode */
-	SPAWNFD_PARK_OUTPUT, /* a file for output before parking; this field may be absent */
+	SPAWNFD_PARK_INODE,  /* inode of the executable that parks */
+	SPAWNFD_PARK_KIND,   /* enum spawnfd_kind: the point at which the program parks */
+	SPAWNFD_PARK_MODE,   /* enum spawnfd_mode: how the owner uses the parked process */
+	SPAWNFD_PARK_OUTPUT, /* descriptor of a file for output before parking; may be absent */
 	SPAWNFD_PARK_COUNT
 };
 
 /* The point at which a program parks. */
 enum spawnfd_kind {
-	SPAWNFD_KIND_MAIN = 'm',   /* main() */
-	SPAWNFD_KIND_PYTHON = 'p', /* after CPython has initialized */
-	SPAWNFD_KIND_NODE = 'n'	   /* after Node.js has initialized */
+	SPAWNFD_KIND_MAIN = 'm',   /* the program parks at the start of main() */
+	SPAWNFD_KIND_PYTHON = 'p', /* the program parks after CPython has initialized */
+	SPAWNFD_KIND_NODE = 'n'	   /* the program parks after Node.js has initialized */
 };
 
-/* How a parked process is used. */
+/* How the owner uses a parked process. */
 enum spawnfd_mode {
-	SPAWNFD_MODE_RESERVE = 'r', /* the process itself becomes the program */
-	SPAWNFD_MODE_SANDBOX = 's', /* as reserve, but a sandbox program starts the process */
-	SPAWNFD_MODE_FORK = 'f',    /* children of the process become programs */
-	/* Only for the zygote. It reports whether ld.so would preload the object into a program
-	 * that is started in its place. */
+	SPAWNFD_MODE_RESERVE = 'r', /* the parked process itself becomes the program */
+	SPAWNFD_MODE_SANDBOX = 's', /* as RESERVE, but a sandbox program starts the process */
+	SPAWNFD_MODE_FORK = 'f',    /* the parked process forks, and a child becomes the program */
+	/* Only the zygote has this mode. It reports whether ld.so would preload the shared object
+	 * into a program that the owner starts in place of the zygote. */
 	SPAWNFD_MODE_PROBE = 'p'
 };
 
-/* Descriptors that the zygote inherits. */
+/* The numbers of the descriptors that the zygote inherits. The zygote is a parked process without
+ * libc that can execute any program. */
 enum spawnfd_zygote {
 	SPAWNFD_ZYGOTE_SOCKET = 3,
 	SPAWNFD_ZYGOTE_OWNER = 4,
 	SPAWNFD_ZYGOTE_PAGE = 5
 };
 
+/* The content of a reply. */
 enum spawnfd_reply_kind {
-	/* The process is parked. Text: names of variables, an empty string, names of files, an
-	 * empty string, /proc/thread-self/status, and the security label (empty: none). A forked
-	 * child sends its pidfd and no text. */
+	/* The process is parked. The text has names of variables, an empty string, names of files,
+	 * an empty string, /proc/thread-self/status, and the security label, which may be empty. A
+	 * forked child sends its pidfd and no text. */
 	SPAWNFD_REPLY_PARKED,
-	/* The process cannot park. Text: the reason. */
+	/* The process cannot park. The text is the reason. */
 	SPAWNFD_REPLY_CANNOT
 };
 
-/* The only message from a parked process to its owner. Text follows. */
+/* The only message from a parked process to its owner. A text follows this struct. */
 struct spawnfd_reply {
 	uint32_t version;
-	uint32_t kind; /* enum spawnfd_reply_kind */
-	int32_t pid;
-	uint32_t securebits;	/* capabilities(7) */
-	uint64_t private_bytes; /* memory that the process shares with no other */
+	uint32_t kind;		/* enum spawnfd_reply_kind: whether the process is parked */
+	int32_t pid;		/* pid of the parked process */
+	uint32_t securebits;	/* secure bits of the parked process; see capabilities(7) */
+	uint64_t private_bytes; /* size of the parked process's private memory, in bytes */
 };
 
 /* --- requests -----------------------------------------------------------------------------------
  */
 
 /*
- * A message from the owner to a parked process. The steps, the checks, `keep` descriptor numbers
- * (int32_t), and the strings follow. The strings are argv, environ, and paths, each with its NUL,
- * and the bytes that some steps need.
+ * A message from the owner to a parked process. After this struct, the message has the steps, the
+ * checks, `keep` descriptor numbers (int32_t), and the strings. The strings are argv, environ, and
+ * paths, each with its NUL, and the bytes that some steps need.
  */
 struct spawnfd_request {
 	uint32_t version;
 	uint32_t serial;      /* the request's number; see struct spawnfd_page */
-	uint32_t steps;	      /* number of steps */
+	uint32_t steps;	      /* number of steps in the message */
 	uint32_t sources;     /* number of descriptors that come with the message */
 	uint32_t keep;	      /* number of descriptors above 2 that stay open */
 	uint32_t argc;	      /* number of arguments */
@@ -114,63 +118,65 @@ struct spawnfd_request {
 	uint32_t env_length;  /* size of environ, in bytes */
 	uint32_t strings;     /* size of all strings, in bytes */
 	int32_t above;	      /* no step names this descriptor number or a higher one */
-	uint32_t flags;	      /* SPAWNFD_FLAG_* */
+	uint32_t flags;	      /* bits of SPAWNFD_FLAGS */
 	int32_t program;      /* the source to execute, or SPAWNFD_NO_SOURCE */
 	uint32_t path;	      /* path of the program to execute: an offset into the strings */
-	uint32_t checks;      /* number of checks */
-	uint32_t unused;
+	uint32_t checks;      /* number of checks in the message */
+	uint32_t unused;      /* aligns the steps, which follow this struct, to 8 bytes */
 };
 
 /* The program gets the environment of the parked process. */
 #define SPAWNFD_FLAG_OWN_ENVIRONMENT UINT32_C(1)
-/* The parked process forks a child that waits. The message carries the sources of enum
- * spawnfd_fork_source and has no other content. */
+/* The parked process forks a child, and the child waits for a request of its own. The message
+ * carries the sources of enum spawnfd_fork_source and has no other content. */
 #define SPAWNFD_FLAG_FORK UINT32_C(2)
-/* The forked child reports its private memory. */
+/* The forked child reports the size of its private memory to the owner. */
 #define SPAWNFD_FLAG_MEASURE UINT32_C(4)
 #define SPAWNFD_FLAGS (SPAWNFD_FLAG_OWN_ENVIRONMENT | SPAWNFD_FLAG_FORK | SPAWNFD_FLAG_MEASURE)
 
+/* Stands for a missing source. */
 #define SPAWNFD_NO_SOURCE INT32_C(-1)
 
-/* A forked child's own connection to the owner. */
+/* The descriptors in a fork request: the new child's own connection to the owner. */
 enum spawnfd_fork_source { SPAWNFD_FORK_SOCKET, SPAWNFD_FORK_PAGE, SPAWNFD_FORK_COUNT };
 
-/* The operation of one step. Each comment tells which fields of struct spawnfd_step the operation
- * uses. A source is an index of the message's descriptors; `text` is an offset into the strings. */
+/* The operation of one step. `a`, `b`, `text` and `x` to `z` are fields of struct spawnfd_step. A
+ * source is an index of the message's descriptors. `text` is an offset into the strings. */
 enum spawnfd_op {
-	SPAWNFD_OP_PLACE,	/* a: source, b: number */
-	SPAWNFD_OP_DUP2,	/* a: from, b: to; equal numbers: clear close-on-exec */
-	SPAWNFD_OP_CLOSE,	/* a: number */
-	SPAWNFD_OP_CLOSE_RANGE, /* x: first, y: last */
-	/* a: source of the directory or SPAWNFD_NO_SOURCE, b: number, text: path, x y z: flags,
-	 * mode and resolve of struct open_how */
+	SPAWNFD_OP_PLACE,	/* duplicates source `a` to descriptor `b` */
+	SPAWNFD_OP_DUP2,	/* duplicates descriptor `a` to `b`, without close-on-exec */
+	SPAWNFD_OP_CLOSE,	/* closes descriptor `a` */
+	SPAWNFD_OP_CLOSE_RANGE, /* closes descriptors `x` to `y` */
+	/* Opens the path at `text` as descriptor `b`. `a` is the source of the directory, or
+	 * SPAWNFD_NO_SOURCE. `x`, `y` and `z` are flags, mode and resolve of struct open_how. */
 	SPAWNFD_OP_OPEN,
-	SPAWNFD_OP_OPEN_NULL,	  /* b: number */
-	SPAWNFD_OP_TCSETPGRP,	  /* a: number */
-	SPAWNFD_OP_OOM_SCORE_ADJ, /* a: value */
-	SPAWNFD_OP_CGROUP,	  /* a: source, the directory of the cgroup */
-	SPAWNFD_OP_REPLACE,	  /* a: source, b: number; only if both are the same file */
-	SPAWNFD_OP_CAPABILITIES,  /* text: a struct spawnfd_capabilities */
-	/* a: number of the system call, x y z: its arguments, b: the kind of each, `text`: bytes at
-	 * the address of a SPAWNFD_ARGUMENT_TEXT. Further arguments are 0. */
+	SPAWNFD_OP_OPEN_NULL,	  /* opens /dev/null as descriptor `b` */
+	SPAWNFD_OP_TCSETPGRP,	  /* puts the process group in the foreground of terminal `a` */
+	SPAWNFD_OP_OOM_SCORE_ADJ, /* writes `a` to /proc/self/oom_score_adj */
+	SPAWNFD_OP_CGROUP,	  /* enters the cgroup whose directory is source `a` */
+	SPAWNFD_OP_REPLACE,	  /* duplicates source `a` to `b` if both are the same file */
+	SPAWNFD_OP_CAPABILITIES,  /* limits the sets to the struct spawnfd_capabilities at `text` */
+	/* Makes system call `a` with the arguments `x`, `y`, `z`, 0, 0 and 0. `b` has the kind of
+	 * each argument. `text` is the size of the data of a SPAWNFD_ARGUMENT_TEXT, in bytes. */
 	SPAWNFD_OP_CALL,
 	SPAWNFD_OP_COUNT
 };
 
-/* The kind of one argument of a system call, in two bits of `b`. The lowest bits are for the first
- * argument. */
+/* The kind of one argument of a system call: two bits of the step's `b`. The lowest two bits are
+ * for the first argument. */
 enum spawnfd_argument {
-	SPAWNFD_ARGUMENT_NUMBER, /* the number itself */
-	SPAWNFD_ARGUMENT_SOURCE, /* the descriptor of this source */
-	SPAWNFD_ARGUMENT_TEXT,	 /* the address of the string at this offset */
-	SPAWNFD_ARGUMENT_DATA	 /* the last argument only: the address of `z`; `w` follows */
+	SPAWNFD_ARGUMENT_NUMBER, /* the argument is this number itself */
+	SPAWNFD_ARGUMENT_SOURCE, /* the argument is the descriptor of this source */
+	SPAWNFD_ARGUMENT_TEXT,	 /* the argument is the address of the string at this offset */
+	SPAWNFD_ARGUMENT_DATA	 /* the last argument is the address of the step's `z` and `w` */
 };
 
+/* The number of arguments in a step, and the size of an argument's kind in bits. */
 #define SPAWNFD_ARGUMENTS 3
 #define SPAWNFD_ARGUMENT_BITS 2
 
 struct spawnfd_step {
-	uint16_t op;	/* enum spawnfd_op */
+	uint16_t op;	/* enum spawnfd_op: says which of the other fields the step uses */
 	uint16_t index; /* index of the caller's action, for an error; or SPAWNFD_CONTEXT */
 	int32_t a;
 	int32_t b;
@@ -193,7 +199,7 @@ struct spawnfd_capabilities {
 	uint64_t ambient;
 };
 
-/* The conditions that must hold immediately before exec. */
+/* A condition that must hold immediately before exec. */
 enum spawnfd_check_kind {
 	SPAWNFD_CHECK_SAME,	   /* the path names this file, unchanged */
 	SPAWNFD_CHECK_SAME_SOURCE, /* the source to execute is this file, unchanged */
@@ -201,10 +207,11 @@ enum spawnfd_check_kind {
 	SPAWNFD_CHECK_COUNT
 };
 
-/* A condition, and the identity of the file that it requires, in the units of struct statx. */
+/* A condition, and the identity of the file that the condition requires. The fields have the units
+ * of struct statx. */
 struct spawnfd_check {
-	uint32_t kind; /* enum spawnfd_check_kind */
-	uint32_t path; /* an offset into the strings */
+	uint32_t kind; /* enum spawnfd_check_kind: the condition */
+	uint32_t path; /* the file's path: an offset into the strings */
 	uint32_t device_major;
 	uint32_t device_minor;
 	uint32_t mode;
@@ -212,7 +219,7 @@ struct spawnfd_check {
 	uint32_t group;
 	uint32_t ctime_nanoseconds;
 	uint32_t mtime_nanoseconds;
-	uint32_t unused;
+	uint32_t unused; /* keeps the struct free of padding */
 	uint64_t inode;
 	uint64_t size;
 	int64_t ctime;
@@ -235,16 +242,17 @@ enum spawnfd_claim {
 	SPAWNFD_CLAIM_REFUSED	 /* the request is invalid; the parked process did nothing */
 };
 
-/* The factor of the claim word: serial number of the request * SPAWNFD_CLAIM_STATES + state. */
+/* The claim word is the serial number of the request * SPAWNFD_CLAIM_STATES + the state. */
 #define SPAWNFD_CLAIM_STATES 8
 
 /* The maximum number of steps in the page. */
 #define SPAWNFD_MAX_FIRST 24
 
 /*
- * The owner sends a request before it has finished comparing itself with the parked process. The
- * parked process prepares meanwhile, without visible effect. The owner then writes the result of
- * the comparison into the page and sets the claim to SPAWNFD_CLAIM_GO.
+ * The page that owner and parked process share. The owner sends a request before it has finished
+ * comparing itself with the parked process. During the comparison the parked process prepares,
+ * without visible effect. The owner then writes the result of the comparison into the page and sets
+ * the claim to SPAWNFD_CLAIM_GO.
  */
 struct spawnfd_page {
 	uint64_t claim; /* serial number and enum spawnfd_claim */
@@ -255,16 +263,16 @@ struct spawnfd_page {
 	uint64_t make_default; /* signals to reset to the default action; bit n-1 for signal n */
 	uint64_t make_ignored; /* signals to ignore */
 	uint64_t mask;	       /* signals to block */
-	uint64_t report;       /* SPAWNFD_REPORT_*, in the page of a zygote */
+	uint64_t report;       /* progress of a zygote: SPAWNFD_REPORT_* */
 	struct spawnfd_step steps[SPAWNFD_MAX_FIRST];
 };
 
-/* The request failed before its first step. */
+/* The index of the failed step if the request failed before its first step. */
 #define SPAWNFD_NO_STEP UINT32_C(0xffffffff)
 
-/* The zygote reports its progress like the children of the clone launcher: report.rs of
- * spawnfd-child. The owner writes PENDING. The zygote writes EXEC before exec; after a failure it
- * writes the stage, the index and the errno, shifted. */
+/* The values of `report` in struct spawnfd_page. The owner writes PENDING. The zygote writes EXEC
+ * before exec. After a failure the zygote writes the stage, the index and the errno, shifted. A
+ * child of a cold start reports in the same way: report.rs of spawnfd-child. */
 #define SPAWNFD_REPORT_PENDING (UINT64_C(1) << 63)
 #define SPAWNFD_REPORT_EXEC UINT64_C(0)
 #define SPAWNFD_REPORT_STAGE_SHIFT 48

@@ -41,9 +41,9 @@ static void remove_variable(const char *name)
 		*entry = entry[1];
 }
 
-/* On its first call, reads from the environment whether the owner wants this program to park.
- * Constructors and interposed functions call it, so that the first call precedes all code of the
- * program if possible. */
+/* On its first call, reads from the environment whether the owner wants this program to park. All
+ * constructors and interposed functions call this function, so that the first call precedes the
+ * code of the program if possible. */
 static void detect_parking(void)
 {
 	static bool detected;
@@ -67,7 +67,7 @@ static void detect_parking(void)
 		return;
 	output = position[3] == ':' ? atoi(position + 4) : 0;
 	/* Without the executable's identity, this code cannot tell whether this program must park.
-	 * If it must, it must not run, so exit. */
+	 * A program that must park must not run, so exit. */
 	if (stat("/proc/self/exe", &executable))
 		_exit(126);
 	if (executable.st_dev != numbers[SPAWNFD_PARK_DEVICE] ||
@@ -178,8 +178,8 @@ PUBLIC int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
 	if (parking.active && parking.kind != SPAWNFD_KIND_MAIN)
 		main = parked_main;
 	if (parking.active && parking.kind == SPAWNFD_KIND_MAIN) {
-		/* Park before the executable's own constructors, because they receive the
-		 * arguments. Rust's standard library keeps these. */
+		/* Park before the executable's own constructors, because they receive argc and
+		 * argv. A constructor of Rust's standard library keeps these arguments. */
 		const struct program *program = spawnfd_park(NULL);
 
 		argc = program->argc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Compares environment, descriptors, threads and children of this process with those before
- * start-up code ran. A process in which one of them differs cannot park. */
+/* Compares environment, descriptors, threads and children of this process with the state before
+ * start-up code ran. If start-up code has changed one of them, the process cannot park. */
 #define _GNU_SOURCE
 #include "internal.h"
 

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The errno of a call with this result, or 0. */
+/* The errno of a call with this result, or 0 if the call succeeded. */
 static int error_of(long result)
 {
 	return result < 0 ? errno : 0;
@@ -249,8 +249,8 @@ void spawnfd_close_others(const struct request *request, int except)
 	const struct spawnfd_request *head = request->head;
 	unsigned first = SPAWNFD_FIRST_DESCRIPTOR;
 
-	/* Close all descriptors between the kept ones, and at last those above, except `except`.
-	 * That is higher than all kept numbers. */
+	/* Close the descriptors between the kept numbers. Then close all higher descriptors except
+	 * `except`, which is higher than the kept numbers. */
 	for (uint32_t i = 0; i < head->keep; i++) {
 		close_range_now(first, (unsigned)request->keep[i] - 1);
 		first = (unsigned)request->keep[i] + 1;
@@ -308,8 +308,8 @@ bool spawnfd_required_calls_work(void)
 	struct spawnfd_disposition old;
 	uint64_t set = 0;
 
-	/* All signals are blocked. So an empty mask means that a filter returns 0 without making
-	 * the call. */
+	/* All signals are blocked. An empty mask therefore means that a seccomp filter returned 0
+	 * instead of making the call. */
 	if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, NULL, &set, sizeof(set)) || !set ||
 	    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &set, NULL, sizeof(set)) ||
 	    syscall(SYS_rt_sigpending, &set, sizeof(set)))

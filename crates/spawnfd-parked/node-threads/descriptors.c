@@ -2,7 +2,7 @@
 /*
  * Replaces the descriptors of an event loop in a forked child. After a fork, parent and child share
  * the epolls, eventfds and pipes. So the child replaces each by a new object of the same kind at
- * the same number. libuv does not notice.
+ * the same number. libuv needs no change, because it knows only the numbers.
  */
 #define _GNU_SOURCE
 #include "threads.h"
@@ -31,11 +31,11 @@ static struct {
 	enum kind kind;
 	int flags;
 	bool close_on_exec;
-	/* For a pipe's write end, the descriptor of the read end. Otherwise -1. */
+	/* The descriptor of the read end if this is a pipe's write end. Otherwise -1. */
 	int reader;
-	/* For a pipe, the number of unread bytes. */
+	/* The number of unread bytes of a pipe. */
 	int content;
-	/* For an eventfd, its counter. */
+	/* The counter of an eventfd. */
 	uint64_t count;
 } descriptors[MAX_DESCRIPTORS];
 
@@ -177,7 +177,7 @@ uint64_t spawnfd_descriptors_watched_by(int epoll)
 /* --- resources that cannot be recreated ---------------------------------------------------------
  */
 
-/* Ignores MADV_DONTFORK in fork mode: V8 uses it, but the child needs this memory. */
+/* Ignores MADV_DONTFORK in fork mode. V8 excludes memory from forks, but the child needs it. */
 PUBLIC int madvise(void *address, size_t length, int advice)
 {
 	if (advice == MADV_DONTFORK && spawnfd_in_fork_mode())

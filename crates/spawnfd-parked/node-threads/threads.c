@@ -26,7 +26,7 @@ struct thread {
 	/* libc's field for the thread id. */
 	int *tid;
 	pthread_t id;
-	/* The object that the thread waits for: spawnfd_interruptible_wait(). */
+	/* The object for which the thread waits, from spawnfd_interruptible_wait(). */
 	const void *object;
 	/* The thread pointer, which points to the thread-local storage. */
 	void *storage;
@@ -43,11 +43,11 @@ struct thread {
 enum { MAX_THREADS = 64 };
 static struct thread threads[MAX_THREADS];
 static atomic_uint thread_count;
-/* A futex: while it is 1, threads that wake up wait until they are ended. */
+/* A futex. While it is 1, a thread that wakes up waits on this futex until a signal ends it. */
 static _Atomic uint32_t frozen;
 /* True once spawnfd_threads_end() has run. Threads that are created later belong to the program. */
 static bool ended;
-/* True from the end of the threads until their recreation. */
+/* True while the recorded threads do not exist: from their end until their recreation. */
 static atomic_bool suspended;
 /* A bit for each descriptor whose readiness wakes one of the threads. */
 static uint64_t wake_descriptors;
@@ -242,7 +242,7 @@ static void recreate_threads(void)
 		if (!thread->alive)
 			continue;
 		/* The new thread inherits name and signal mask from this thread, so set them first.
-		 * This thread's own are restored below. */
+		 * The code after the loop restores this thread's name and mask. */
 		prctl(PR_SET_NAME, thread->name);
 		pthread_sigmask(SIG_SETMASK, &thread->context[0].__saved_mask, NULL);
 		/* The thread's stack below the saved frame is free. Node cannot run without its

@@ -3,11 +3,11 @@
  * Ends the threads of a process while they wait, and recreates them when they are needed.
  *
  * Each thread waits in spawnfd_interruptible_wait(), which has saved the thread's registers. So a
- * signal can end the thread during the wait. Later the thread is recreated by clone(2) on its own
- * stack with its own thread-local storage. To the thread this looks like a spurious wakeup. libc's
- * record of the thread stays unchanged, so the thread can be joined. Without other threads, the
- * process can become another program or be forked. All threads are recreated before another thread
- * wakes one of them, and before another thread waits.
+ * signal can end the thread during the wait. Later this code recreates the thread by clone(2) on
+ * the same stack, with the same thread-local storage. To the thread this looks like a spurious
+ * wakeup. libc's record of the thread stays unchanged, so a program can join the thread. Without
+ * other threads, the process can become another program, or can fork. This code recreates all
+ * threads before another thread wakes one of them, and before another thread waits.
  *
  * Only the object for Node.js has this code: it replaces libc's condition variables. Those count
  * their waiters, and an ended thread would remain counted.
@@ -20,9 +20,10 @@
 
 #include "../common/park.h"
 
-/* Waits by calling `block(argument)`, and returns its result. If the thread was ended and recreated
- * meanwhile, returns `interrupted` with errno EINTR. `object` identifies the object of the wait:
- * the address of a condition variable or semaphore, or the number of an epoll descriptor. */
+/* Waits by calling `block(argument)`, and returns its result. If this code has ended and recreated
+ * the thread during the wait, returns `interrupted` with errno EINTR. `object` identifies the
+ * object of the wait: the address of a condition variable or semaphore, or the number of an epoll
+ * descriptor. */
 int spawnfd_interruptible_wait(const void *object, int (*block)(void *), void *argument,
 			       int interrupted);
 
@@ -45,15 +46,15 @@ uint64_t spawnfd_descriptors_watched_by(int epoll);
  * threads do. */
 bool spawnfd_threads_end(void);
 
-/* Whether the program has created no threads, compared with the time of spawnfd_threads_end(). The
- * recorded threads count only after their recreation. */
+/* Whether the program has created no threads since spawnfd_threads_end(). The threads that
+ * spawnfd_threads_end() recorded do not count as new after their recreation. */
 bool spawnfd_threads_are_unchanged(void);
 
 /* Records the epoll, eventfd and pipe descriptors from 3 to limit - 1. False if there is a
  * descriptor of another kind. */
 bool spawnfd_descriptors_record(int limit);
 
-/* In a forked child: replaces the recorded descriptors by new objects. False on failure. */
+/* Replaces the recorded descriptors of a forked child by new objects. False on failure. */
 bool spawnfd_descriptors_recreate(void);
 
 #endif

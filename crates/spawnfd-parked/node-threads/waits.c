@@ -16,9 +16,10 @@
 #include <unistd.h>
 
 /* --- condition variables ------------------------------------------------------------------------
- * A condition variable here is a number that each signal increments. Unlike libc's, it does not
- * count its waiters, so a copy in a forked child is valid without them. These functions replace all
- * of libc's, so no variable is used by both implementations.
+ * A condition variable here is a number that each signal increments. Unlike a condition variable of
+ * libc, it does not count its waiters. So its copy in a forked child is valid without the waiters.
+ * These functions replace all of libc's functions for condition variables, so a variable never has
+ * both layouts.
  */
 
 struct condition {
@@ -64,7 +65,7 @@ static int wait_on(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct ti
 	error = pthread_mutex_unlock(mutex);
 	if (error)
 		return error;
-	/* The kernel refuses a time before the epoch. That time has passed. */
+	/* The kernel refuses a deadline before 1970, so report the timeout here. */
 	if (deadline && deadline->tv_sec < 0)
 		error = ETIMEDOUT;
 	else
@@ -144,7 +145,7 @@ PUBLIC int pthread_cond_broadcast(pthread_cond_t *cond)
 }
 
 /* --- semaphores and event loops -----------------------------------------------------------------
- * These functions call the originals of libc and the kernel, because their waits can be repeated.
+ * These functions call libc's originals or the kernel, because a thread can repeat such a wait.
  */
 
 static int (*libc_sem_wait)(sem_t *), (*libc_sem_post)(sem_t *);

@@ -3,10 +3,10 @@
  * Finds Node's copies of its arguments, and replaces them.
  *
  * The search covers all private memory in use. Most copies are in the heap of brk(2). But V8 may
- * reserve the addresses behind this heap, and then malloc() uses other mappings. The markers are
- * random, so an equal string is a copy. Recorded times are recognized by their values: nanoseconds
- * since boot, between the start of this process and now. If addresses of this process can have such
- * values, no times are changed.
+ * reserve the addresses behind this heap, and then malloc() uses other mappings. Node has random
+ * markers as arguments, so a string that equals a marker is a copy. The search recognizes a
+ * recorded time by its value: nanoseconds since boot, between the start of this process and now. If
+ * addresses of this process can have such values, this code changes no times.
  */
 #define _GNU_SOURCE
 #include "node.h"
@@ -68,8 +68,8 @@ bool spawnfd_node_region(size_t number, uint64_t **begin, uint64_t **end)
 	return true;
 }
 
-/* Adds the pages of a mapping that are in memory or swapped out, which bits 63 and 62 of an entry
- * of /proc/self/pagemap tell. */
+/* Adds the pages of a mapping that are in memory or swapped out. Bits 63 and 62 of a page's entry
+ * in /proc/self/pagemap show this state. */
 static bool add_used_pages(int pagemap, uintptr_t begin, uintptr_t end)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), run_start = 0;
@@ -146,8 +146,8 @@ static bool is_copy(const uintptr_t *word, const char *marker, size_t length)
 	       !memcmp((void *)word[0], marker, length + 1);
 }
 
-/* Whether a value can be a recorded time. The search checks this, and so does the replacement: Node
- * may have written another value to the same address meanwhile. */
+/* Whether a value can be a recorded time. The replacement checks each value again, because Node may
+ * have written another value to the same address since the search. */
 static bool is_tick(uint64_t value, const struct node_locations *locations)
 {
 	return value >= tick_at_start && value <= locations->tick;
@@ -284,8 +284,8 @@ const char *spawnfd_node_find_times(struct node_locations *locations)
 			double number;
 
 			/* Skip V8's small integers: their value is in the upper half of a word, and
-			 * the lower half is 0. The current time has such a value only every four
-			 * seconds. */
+			 * the lower half is 0. The lower half of the current time is 0 only once in
+			 * four seconds. */
 			if (!(uint32_t)*word)
 				continue;
 			memcpy(&number, word, sizeof(number));

@@ -16,7 +16,7 @@ bool spawnfd_node_takes_code(const char *flag)
 	return false;
 }
 
-/* Whether the flag already has effects before Node parks. Such a flag is unsupported. */
+/* Whether the flag has effects before Node parks. Node cannot park with such a flag. */
 static bool is_unsupported(const char *flag)
 {
 	static const char *const all[] = {
@@ -103,7 +103,8 @@ const char *spawnfd_node_check_flags(char **flags, int count, bool late)
 		return "NODE_OPTIONS";
 	if (has_relative_path())
 		return "a relative path";
-	/* Node writes the coverage files in an exit hook. exit_early() in late.c would skip it. */
+	/* Node writes the coverage files in an exit hook. exit_early() in late.c would skip that
+	 * hook. */
 	if (late && getenv("NODE_V8_COVERAGE"))
 		return "NODE_V8_COVERAGE";
 	for (int i = 0; i < count - code; i++) {

@@ -28,7 +28,7 @@ __asm__(".pushsection .rodata\n"
  * handle is empty. */
 typedef void *local;
 
-/* Functions of V8, Node and libuv, and a table of Node, by their symbols. */
+/* Functions of V8, Node and libuv, and a vtable of Node, with their symbol names. */
 #define SYMBOLS(X)                                                                                 \
 	X(void *, isolate, (void), "_ZN2v87Isolate10GetCurrentEv")                                 \
 	X(local, context, (void *isolate), "_ZN2v87Isolate17GetCurrentContextEv")                  \
@@ -67,8 +67,8 @@ static struct {
 	/* v8::Function::New, which has another symbol name since Node 26. */
 	local (*function)(local context, void (*callback)(const void *), local data, int length,
 			  int constructor, int side_effects);
-	/* Constructor and destructor of v8::HandleScope, or NULL. In Node 24 and older, the calls
-	 * below create a handle even if they find nothing. */
+	/* Constructor and destructor of v8::HandleScope, or NULL. In Node 24 and older,
+	 * is_script_running() creates a handle even if it finds nothing. */
 	void (*open_handles)(void *scope, void *isolate);
 	void (*close_handles)(void *scope);
 } api;

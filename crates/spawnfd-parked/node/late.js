@@ -10,8 +10,8 @@
   const property = forCode ? 'builtinModules' : 'runMain';
   const visible = { __proto__: null, configurable: true, enumerable: true };
 
-  // The main script reads options by this function. It returns the code of the request without making Node read all
-  // options again, which takes 0.3 ms.
+  // The main script reads options by getOptionValue(). This replacement returns the code of the request. Otherwise
+  // Node would have to read all options again, which takes 0.3 ms.
   const options = require('internal/options');
   const { getOptionValue } = options;
   let code;
@@ -41,8 +41,8 @@
   };
 
   // Runs the functions that console.log uses for a standard output that is a pipe. First the global console fails to
-  // create its stream, because Node would keep that stream. Then another Console writes to a temporary stream.
-  // process.stderr is replaced meanwhile: the check for colors would create it, and Node would keep it.
+  // create its stream, because Node would keep that stream. Then another Console writes to a temporary stream. An empty
+  // object replaces process.stderr, because the check for colors would create the real stream, and Node would keep it.
   const exerciseConsole = () => {
     const net = require('net');
     const stderr = Object.getOwnPropertyDescriptor(process, 'stderr');
@@ -54,7 +54,7 @@
     try {
       require('internal/console/global').log();
     } catch {
-      // net.Socket is undefined, so log() throws after it has run all that comes before.
+      // net.Socket is undefined, so log() throws. Until then it has run the functions that come before net.Socket.
     }
     net.Socket = Socket;
     const stdout = new Socket({ fd: 1, readable: false, writable: true });

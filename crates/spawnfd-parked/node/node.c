@@ -9,9 +9,9 @@
  * this call in the last step of node::CreateEnvironment. JavaScript makes the second call, which is
  * too late.
  *
- * Node copies its arguments before the process parks. So Node gets markers instead of arguments:
- * random strings that occur nowhere else. find.c finds each copy. If it does not find all copies
- * where it expects them, Node does not park.
+ * Node copies its arguments before the process parks. So this adapter starts Node with markers
+ * instead of arguments: random strings that occur nowhere else. find.c finds each copy of a marker.
+ * If find.c does not find all copies where it expects them, Node does not park.
  */
 #define _GNU_SOURCE
 #include "node.h"
@@ -37,7 +37,7 @@ static struct {
 	/* The flags with which every request must begin: argv[1] to argv[flags]. */
 	int flags;
 	char **argv;
-	/* The arguments with markers that Node was started with. */
+	/* The arguments with markers, with which this adapter started Node. */
 	char *marked_argv[64];
 	/* True if the last flag takes code as its argument, such as -e. */
 	bool code;
@@ -251,7 +251,7 @@ static void become_program(const struct program *program)
 	update_time(default_loop());
 }
 
-/* Records the files that Node has read and closed. Mapped files are recorded elsewhere. */
+/* Records the files that Node has read and closed. spawnfd_park() records the mapped files. */
 static void record_files(void)
 {
 	const char *(*version)(int) = (__typeof__(version))dlsym(RTLD_DEFAULT, "OpenSSL_version");
@@ -278,7 +278,7 @@ static void park(void)
 		missing = spawnfd_node_find_generators();
 	if (missing)
 		spawnfd_cannot_park(missing);
-	/* The owner's own descriptors have numbers from 40 on. */
+	/* The descriptors that the owner passes, such as the socket, have numbers from 40 on. */
 	if (spawnfd_in_fork_mode() && !spawnfd_descriptors_record(40))
 		spawnfd_cannot_park("descriptors");
 	if (!spawnfd_threads_end())
@@ -309,8 +309,8 @@ void spawnfd_node_on_getenv(const char *name)
 
 	if (!node.starting)
 		return;
-	/* A Node without an inspector reads NODE_V8_COVERAGE only in JavaScript. There it reads
-	 * NODE_NO_WARNINGS first. */
+	/* A Node without an inspector reads NODE_V8_COVERAGE only in JavaScript, which is too late.
+	 * Before that, such a Node reads NODE_NO_WARNINGS. */
 	if (!strcmp(name, "NODE_NO_WARNINGS"))
 		spawnfd_cannot_park("not a Node.js with an inspector");
 	if (strcmp(name, "NODE_V8_COVERAGE"))

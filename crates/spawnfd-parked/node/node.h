@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <termios.h>
 
-/* Unique strings that Node gets instead of its real arguments, so that find.c finds all copies. */
+/* Unique strings that Node gets instead of its real arguments. find.c finds all copies of them. */
 struct node_markers {
 	/* These strings replace argv[0], the code after -e, and the path of the script. */
 	char name[64], code[64], script[64];
@@ -71,8 +71,8 @@ struct node_locations {
 /* Whether the argument after this flag is code. */
 bool spawnfd_node_takes_code(const char *flag);
 
-/* Why Node cannot park with these flags and the current environment, or NULL. `late`: it would park
- * at the end of its bootstrap (late.c). */
+/* The reason why Node cannot park with these flags and the current environment, or NULL. `late` is
+ * true if Node would park at the end of its bootstrap (late.c). */
 const char *spawnfd_node_check_flags(char **flags, int count, bool late);
 
 /* Finds all locations except those of recorded times. Returns NULL, or what is missing. */
@@ -95,9 +95,9 @@ void *spawnfd_node_find_object(const void *first_word);
 
 /*
  * Arranges a call of `park` at the end of Node's bootstrap. Before that call, Node loads the
- * builtin modules that `preload` lists, separated by commas. After it, Node reads its command line
- * again. `code`: Node runs code, not a script. Call this function after spawnfd_node_find(). False
- * if this Node lacks a function or object that late.c needs.
+ * builtin modules that `preload` lists, separated by commas. After the call, Node reads its command
+ * line again. `code` is true if Node runs code, not a script. Call this function after
+ * spawnfd_node_find(). False if this Node lacks a function or object that late.c needs.
  */
 bool spawnfd_node_park_late(bool code, const char *preload, void (*park)(void));
 
@@ -106,7 +106,8 @@ void spawnfd_node_unmap_files(void);
 
 /*
  * Writes the program's arguments to all locations, and adds the time since the search to recorded
- * times. `first`: the first argument after the flags, which is code if there is code.
+ * times. `first` is the index of the first argument after the flags. This argument is code if
+ * `has_code` is true.
  */
 void spawnfd_node_replace(const struct node_locations *locations, const struct program *program,
 			  int first, bool has_code);

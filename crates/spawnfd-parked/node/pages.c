@@ -13,10 +13,10 @@
 enum { LARGE = 256 << 10 };
 
 /*
- * Makes fork() copy the page tables of a private file mapping. It copies them only if the parent
- * has a private page there; otherwise each page of the mapping is a page fault in the child. A
- * write through /proc/self/mem makes a private page even in a read-only mapping. It does not change
- * the contents.
+ * Makes fork() copy the page tables of a private file mapping. The kernel copies them only if the
+ * parent has a private page in the mapping. Otherwise each page of the mapping is a page fault in
+ * the child. A write through /proc/self/mem makes a private page even in a read-only mapping. This
+ * write does not change the contents.
  */
 static void make_private_page(int memory, uintptr_t begin)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * V8's random number generators, which seed Math.random(). Without a new state, all forks would
- * return the same numbers.
+ * Gives V8's random number generators a new state. They seed Math.random(). Without a new state,
+ * Math.random() would return the same numbers in all forked children.
  *
  * A generator has three words: its initial seed, and two words of state. The seed and the number of
  * steps determine the state, so the words of a generator are recognizable in memory.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The Python half of the CPython adapter, for CPython 3.8 and later.
 
-It runs in a separate namespace, because a module would be visible in sys.modules. For the same
-reason it imports only modules that every start-up imports. `record` runs before site,
-`finish_recording` before the process parks, `resume` before the program.
+This code runs in a separate namespace, because a module would be visible in sys.modules. For the
+same reason it imports only modules that every start-up imports. The C code calls `record` before
+the import of site, `finish_recording` before the process parks, and `resume` before the program.
 """
 
 import sys
@@ -15,7 +15,7 @@ import posix
 
 looked_up = set()  # names of environment variables, as bytes, and ALL
 ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
-ALL = object()  # start-up code has enumerated the variables
+ALL = object()  # an element of looked_up: start-up code has enumerated the variables
 
 
 class Recorder(dict):
@@ -91,7 +91,10 @@ def refusal():
 
 
 def files():
-    """The paths on which start-up depended, as lines. They need not exist. Directories end in "/"."""
+    """The paths on which start-up depended, as lines.
+
+    A path need not exist. The path of a directory ends in "/".
+    """
     found = set()
     for module in list(sys.modules.values()):
         spec = getattr(module, "__spec__", None)
@@ -122,10 +125,11 @@ def joined(lines):
 
 
 def finish_recording():
-    """Ends the recording and returns the following.
+    """Ends the recording, and returns a tuple.
 
-    The reason not to park, or None; variables looked up; files; paths that did not exist; whether
-    `resume` must run even if nothing has changed; its argument `state`.
+    The tuple has the reason not to park, or None; the names of the variables that start-up code
+    looked up; the paths of files; the paths that did not exist; whether `resume` must run even if
+    nothing has changed; and the argument `state` of `resume`.
     """
     why = refusal()
     names = joined(name for name in looked_up if isinstance(name, bytes))
@@ -168,7 +172,7 @@ def reopen(name, fd):
         setattr(sys, f"__{name}__", None)
         return
     # Keep the stream and its buffer, because modules may refer to them. But make a new FileIO,
-    # because it caches whether its file is seekable.
+    # because a FileIO caches whether its file is seekable.
     encoding, errors = stream.encoding, stream.errors
     write_through, line_buffering = stream.write_through, stream.line_buffering
     buffer = stream.buffer
@@ -192,8 +196,8 @@ def reopen(name, fd):
 def resume(state, parts, new_environment, ignored):
     """Updates the state that start-up read from the process and that has changed since.
 
-    `parts`: bits for the changed parts, see resume.c. `new_environment`: the environment of the
-    program. `ignored`: the numbers of the ignored signals.
+    `parts` has a bit for each changed part; resume.c names the bits. `new_environment` is the
+    environment of the program. `ignored` has the numbers of the ignored signals.
     """
     environment, caches, absent = state
     if parts & 1:
@@ -209,7 +213,7 @@ def resume(state, parts, new_environment, ignored):
         sys.path_importer_cache.pop(path, None)
     if parts & 2 and "time" in sys.modules:
         sys.modules["time"].tzset()
-    if "threading" in sys.modules:  # preloaded; CPython does not update the id after a fork
+    if "threading" in sys.modules:  # CPython does not update this thread id after a fork
         sys.modules["threading"].main_thread()._set_native_id()
     if parts & 4:
         set_handlers(ignored)

@@ -47,7 +47,7 @@ bool spawnfd_python_resolve(void)
 	return layout != NULL;
 }
 
-/* The address of the function Py_GetArgcArgv(), and the list that it returns. */
+/* The address of the function Py_GetArgcArgv(), and the list that the function returns. */
 struct result {
 	const char *function;
 	struct wide_list list;
@@ -95,8 +95,8 @@ static bool find_original_argv_list(int argc)
 	struct result result = {.function = (const char *)get};
 	int count = 0;
 
-	/* No program can call a function that is not exported. A debug build is left alone, because
-	 * it frees the list with another allocator. */
+	/* If CPython does not export the function, no program can call it. Do not replace the list
+	 * in a debug build, because a debug build frees the list with another allocator. */
 	if (!get || dlsym(RTLD_DEFAULT, "_Py_NegativeRefcount"))
 		return true;
 	get(&count, &result.list.items);

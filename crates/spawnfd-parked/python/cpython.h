@@ -12,8 +12,8 @@
 
 #include "../common/park.h"
 
-/* The argument of -c until a request replaces it. spawnfd_python_find_config() looks for the copy
- * in the configuration, which confirms the layout. */
+/* A placeholder for the argument of -c, until a request replaces it. If
+ * spawnfd_python_find_config() finds its copy in the configuration, the layout is right. */
 #define MARKER "spawnfd: parked"
 
 typedef void object;
@@ -36,8 +36,8 @@ struct module {
 	void *initialise;
 };
 
-/* Functions and objects that all supported versions of CPython export. An object has no argument
- * list. */
+/* Functions and objects that all supported versions of CPython export. An entry without an argument
+ * list is an object. */
 #define SYMBOLS(X)                                                                                 \
 	X(const char *, Py_GetVersion, (void))                                                     \
 	X(void, PyConfig_InitPythonConfig, (void *))                                               \
@@ -112,8 +112,9 @@ struct symbols {
 extern struct symbols py;
 
 /*
- * Offsets of PyConfig's fields in bytes, if pointers have 8 bytes. run_command, run_module and
- * run_filename are contiguous. `orig_argv` is 0 in versions without this field.
+ * The offsets of PyConfig's fields in bytes, on a machine with 8-byte pointers. PyConfig's fields
+ * run_command, run_module and run_filename are contiguous. `orig_argv` is 0 in versions of CPython
+ * without this field.
  */
 struct layout {
 	int minor;
@@ -144,7 +145,7 @@ bool spawnfd_python_find_config(int argc);
 struct startup {
 	/* The namespace of adapter.py, and the argument `state` of its function resume(). */
 	object *namespace, *state;
-	/* The number of arguments: argv[0] and the flags. */
+	/* The number of arguments before the program: argv[0] and the interpreter's flags. */
 	int flags;
 	/* argv[0], the path of the interpreter. */
 	const char *name;
@@ -162,17 +163,18 @@ struct startup {
 	/* The files of descriptors 0 to 2 when CPython created sys.stdin, sys.stdout and
 	 * sys.stderr. */
 	struct stat streams[3];
-	/* TZ, and the identity of /etc/localtime. */
+	/* The value of TZ, and the identity of /etc/localtime, at start-up. */
 	const char *zone;
 	struct stat local_time;
-	/* resume() must be called even if nothing has changed. */
+	/* True if resume() of adapter.py must run even if nothing has changed. */
 	int needs_resume;
 };
 
-/* Initialises CPython. Does not return if it cannot park. */
+/* Initialises CPython. If this interpreter cannot park, the process exits. */
 void spawnfd_python_initialise(struct startup *startup, int argc, char **argv);
 
-/* The status of /etc/localtime, on which local time depends besides TZ. Zeros if there is none. */
+/* The status of /etc/localtime, on which local time depends besides TZ. If this file does not
+ * exist, all fields are 0. */
 struct stat spawnfd_python_local_time(void);
 
 /* Reads the dispositions of signals 1 to 64 to actions[1] to actions[64]. */
@@ -186,8 +188,8 @@ static inline bool spawnfd_python_sets_signal(const struct startup *startup, int
 	       number == SIGPIPE || number == SIGXFSZ;
 }
 
-/* Makes the interpreter run `program`. False if this interpreter would not be used for `program`.
- */
+/* Prepares the interpreter for `program`. False if a cold start of `program` would use another
+ * interpreter, or if this parked interpreter cannot run `program`. */
 bool spawnfd_python_resume(struct startup *startup, const struct program *program);
 
 #endif

@@ -4,10 +4,11 @@
  *
  * Py_FinalizeEx() first does the visible work: it waits for threads, calls the functions of atexit
  * and flushes the standard streams. Then it restores the handler of SIGINT. Last it destroys all
- * objects. That takes 3 of a short program's 4 ms, and in a fork it copies nearly every page. This
- * file replaces sigaction(), which Py_FinalizeEx() calls for SIGINT. If no remaining object has a
- * visible destruction, sigaction() returns to the caller of Py_FinalizeEx(), with 0. In case of
- * doubt it returns normally, and CPython destroys the objects (adr/0017).
+ * objects. The destruction takes 3 of a short program's 4 ms, and in a forked process it copies
+ * nearly every page. This file replaces sigaction(), which Py_FinalizeEx() calls for SIGINT. If no
+ * remaining object has a visible destruction, sigaction() returns 0 directly to the caller of
+ * Py_FinalizeEx(). In case of doubt sigaction() returns normally, and CPython destroys the objects
+ * (adr/0017).
  */
 #define _GNU_SOURCE
 #include "finish.h"
@@ -23,7 +24,7 @@ static bool can_skip;
 static volatile bool must_finalize;
 
 static struct {
-	/* CPython's Py_IsFinalizing(). */
+	/* Py_IsFinalizing() of CPython. */
 	int (*is_finalizing)(void);
 	/* Functions of libgcc. */
 	_Unwind_Reason_Code (*unwind)(_Unwind_Trace_Fn, void *);
@@ -48,8 +49,8 @@ bool spawnfd_is_harmless(const char *name)
 {
 	size_t length = name ? strlen(name) : 0;
 
-	/* A module's definition may have no name. In the list, spaces separate the names, so a name
-	 * with a space is not in it. */
+	/* A module's definition may have no name. Spaces separate the names in the list `harmless`,
+	 * so the list has no name with a space. */
 	if (!length || strchr(name, ' '))
 		return false;
 	for (const char *found = strstr(harmless, name); found; found = strstr(found + 1, name))
@@ -66,8 +67,8 @@ static bool is_built_in(const char *name)
 	return false;
 }
 
-/* Requires finalization after the import of a C module that is not known to be harmless, or is not
- * the interpreter's own. */
+/* Requires finalization if this event imports a C module that is not known to be harmless, or that
+ * does not belong to the interpreter. */
 static void check_import(object *arguments)
 {
 	object *file = py.PyTuple_GetItem(arguments, 1);
@@ -86,9 +87,9 @@ static void check_import(object *arguments)
 /* The audit hook. It never refuses an event. */
 static int audit(const char *event, object *arguments, void *unused)
 {
-	/* Audit hooks, tracing and monitoring could observe the destruction. A scandir iterator or
-	 * a socket warns when it is destroyed. sys.unraisablehook reports a failed flush. The
-	 * others are uses of gc, threads and interpreters. */
+	/* Audit hooks, tracing and monitoring could observe the destruction of objects. A scandir
+	 * iterator or a socket warns when CPython destroys it. sys.unraisablehook reports a failed
+	 * flush. The other events are uses of gc, threads and interpreters. */
 	static const char *const prefixes[] = {
 		"sys.addaudithook",
 		"sys.set",
@@ -174,8 +175,8 @@ static _Unwind_Reason_Code find_caller(struct _Unwind_Context *context, void *in
 	_Unwind_Ptr address = symbols.address(context);
 	void *function = symbols.enclosing((void *)address);
 
-	/* At most five frames precede the caller's: two of this file, two signal functions of
-	 * CPython, and Py_FinalizeEx(). */
+	/* At most five frames precede the frame of Py_FinalizeEx()'s caller: two of this file, two
+	 * signal functions of CPython, and Py_FinalizeEx(). */
 	if (search->depth++ > 6)
 		return _URC_END_OF_STACK;
 	if (function != (void *)py.Py_RunMain && function != (void *)py.Py_Exit)
@@ -194,7 +195,8 @@ static _Unwind_Reason_Code find_caller(struct _Unwind_Context *context, void *in
 }
 
 int __sigaction(int number, const struct sigaction *action, struct sigaction *old);
-/* The next sigaction() in symbol order: libc's, or that of another library that replaces it. */
+/* The next sigaction() in symbol order: the function of libc, or of another library that replaces
+ * it. */
 static int (*original)(int, const struct sigaction *, struct sigaction *) = __sigaction;
 
 /* Looks up the function at load time, because a signal handler may call sigaction(). */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Skips CPython's finalization at the end of a program if it has no visible effect: finish.c. */
+/* Skips CPython's finalization at the end of a program if the finalization has no visible effect:
+ * finish.c. */
 #ifndef SPAWNFD_FINISH_H
 #define SPAWNFD_FINISH_H
 
@@ -20,8 +21,8 @@ void spawnfd_finish_enable(void);
 /* Finds CPython's lists of objects; false if their layout is not as expected. */
 bool spawnfd_objects_find(void);
 
-/* Whether the objects of this C module own only memory and descriptors, or have finalizers as
- * Python objects do. */
+/* Whether this C module is harmless: its objects own only memory and descriptors, or have
+ * finalizers of the kind that Python objects have. */
 bool spawnfd_is_harmless(const char *module);
 
 /* Whether no object has a visible destruction, except the standard streams, which are flushed. */
@@ -32,12 +33,12 @@ struct caller {
 	unsigned long return_address, stack, rbx, rbp, r12, r13, r14, r15;
 };
 
-/* Makes the function of this frame continue as if its call had returned 0. Drops all frames above,
- * like longjmp(). */
+/* Makes the function `caller` continue as if its call had returned 0. Drops all frames of deeper
+ * calls, like longjmp(). */
 _Noreturn void spawnfd_return_to(const struct caller *caller);
 
 /* Whether the CPU compares return addresses with a shadow stack. spawnfd_return_to() does not
- * unwind it. */
+ * unwind a shadow stack. */
 bool spawnfd_has_shadow_stack(void);
 
 #endif

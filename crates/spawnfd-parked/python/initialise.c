@@ -81,9 +81,10 @@ static void compare_environ(struct startup *startup)
 }
 
 /*
- * Start-up code's output to descriptors 1 and 2 would be lost. So both refer to a pipe meanwhile,
- * and if the pipe has any content, the process cannot park. It is a pipe because most programs have
- * pipes there. Then the program can keep the stream objects that CPython makes for the pipe.
+ * Start-up code's output to descriptors 1 and 2 would be lost. So both refer to a pipe during
+ * start-up, and if the pipe has any content, the process cannot park. A file would also do. But for
+ * most programs descriptors 1 and 2 are pipes, and such a program can keep the stream objects that
+ * CPython has made for the pipe.
  */
 static int read_end, saved[2];
 
@@ -134,7 +135,7 @@ static void each_line(char *text, void (*each)(const char *))
 static void check_arguments(int argc, char **argv)
 {
 	const char *path = getenv("PATH");
-	/* The initialisation writes bytecode below this directory. */
+	/* CPython's initialisation writes bytecode below this directory. */
 	const char *bytecode = spawnfd_value_in(environ, "PYTHONPYCACHEPREFIX", 19);
 
 	for (int i = 1; i < argc; i++) {

@@ -3,9 +3,9 @@
  * Checks whether the destruction of an object would be visible: by a __del__ method, by the
  * callback of a weak reference, by the release of a buffer, or by code of a C module.
  *
- * All objects that can have these are in the lists of CPython's garbage collector, one list for
- * each of its three generations. This code reads every object and writes to none: a changed
- * reference count would make a fork copy the page.
+ * All objects with a visible destruction are in the lists of CPython's garbage collector, one list
+ * for each of its three generations. This code reads every object and writes to none: in a forked
+ * process, a changed reference count would make the kernel copy the page.
  */
 #define _GNU_SOURCE
 #include "finish.h"
@@ -71,8 +71,8 @@ static inline unsigned long flags(const object *type)
 	return (unsigned long)read_word(type, TYPE_FLAGS);
 }
 
-/* Whether the reference is a KeyedRef of a WeakValueDictionary with a key of type str or int. Its
- * callback hashes the key. For these types that runs no code of the program. */
+/* Whether the reference is a KeyedRef of a WeakValueDictionary with a key of type str or int. The
+ * reference's callback hashes the key. Hashing a str or an int runs no code of the program. */
 static bool has_plain_key(const object *reference, const object *type)
 {
 	size_t key_offset = (size_t)read_word(py._PyWeakref_RefType, TYPE_SIZE);
@@ -196,7 +196,7 @@ bool spawnfd_objects_find(void)
 }
 
 /* Adds an object to the parts of streams. False if its type is not `type`, or if it has an
- * attribute besides `allowed`: such an attribute might be called instead of a method. */
+ * attribute besides `allowed`: CPython might call such an attribute instead of a method. */
 static bool add_part(object *part, const char *type, const char *allowed)
 {
 	object *attributes, *value = NULL;
@@ -229,8 +229,8 @@ static bool add_stream(const char *name, const char *buffer_type)
 {
 	object *stream = py.PySys_GetObject(name), *buffer, *raw;
 
-	/* If sys.stdout is None, sys.__stdout__ may still refer to a stream. That stream is then
-	 * not a known part. */
+	/* If sys.stdout is None, sys.__stdout__ may still refer to a stream. That stream does not
+	 * become a known part, so its destruction counts as visible. */
 	if (!stream || stream == py._Py_NoneStruct)
 		return true;
 	if (!add_part(stream, "_io.TextIOWrapper", "mode") || !(buffer = part_of(stream, "buffer")))
@@ -259,10 +259,11 @@ static bool is_stream_part(const object *candidate)
 }
 
 /*
- * Prefetches an object that comes some steps after `link`. Each object has the address of the next,
- * and hardly any is in a cache, so the loop mostly waits for memory. `listed` has the addresses
- * from the time of parking, so several objects can be fetched at once. `position` is the index in
- * `listed`. An object may have been freed since. Prefetching its address does no harm.
+ * Prefetches an object that comes some steps after `link`. Each object has the address of the next
+ * object, and few objects are in a cache, so the loop mostly waits for memory. `listed` has the
+ * addresses from the time of parking, so the CPU can fetch several objects at once. `position` is
+ * the index in `listed`. CPython may have freed an object since then. Prefetching the address of a
+ * freed object does no harm.
  */
 static void fetch_ahead(const struct gc_head *link, size_t *position)
 {
@@ -296,8 +297,8 @@ static bool only_streams_are_visible(void)
 	return true;
 }
 
-/* Flushes a stream again; false on failure. Py_FinalizeEx() has flushed it, but does not report a
- * failure of standard error, and a signal handler may have written since. */
+/* Flushes a stream again; false on failure. Py_FinalizeEx() has flushed the stream, but it does not
+ * report a failure of standard error. A signal handler may also have written since then. */
 static bool flush_again(const char *name)
 {
 	object *stream = py.PySys_GetObject(name), *closed, *done;

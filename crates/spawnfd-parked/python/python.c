@@ -6,7 +6,7 @@
  * placeholder for the code after -c. The process then parks. resume.c replaces the command line in
  * the interpreter's configuration by that of the request. adapter.py updates everything else that
  * start-up read from the process: os.environ, the standard streams, signal handlers. Py_RunMain()
- * runs the program. CPython's functions are looked up by name.
+ * runs the program. cpython.c looks up CPython's functions by name.
  */
 #define _GNU_SOURCE
 #include "cpython.h"

@@ -80,8 +80,8 @@ static bool set_original_argv(wchar_t **items, int count)
 
 /*
  * Sets the command line in the configuration as CPython's config_read_cmdline() does. The first
- * `flags` arguments are already known. The others are the program and its arguments. False if the
- * parked interpreter cannot run this command line.
+ * `flags` arguments are those with which the interpreter parked. The others are the program and its
+ * arguments. False if the parked interpreter cannot run this command line.
  */
 static bool set_command_line(const struct program *program, int flags, object **argv,
 			     object **orig_argv)
@@ -142,7 +142,8 @@ static object *environment(void)
 			continue;
 		name = py.PyBytes_FromStringAndSize(*entry, equals - *entry);
 		value = py.PyBytes_FromStringAndSize(equals + 1, (ssize_t)strlen(equals + 1));
-		/* The first of two values counts, as in os.environ at a cold start. */
+		/* If a name occurs twice, its first value counts, as in os.environ after a cold
+		 * start. */
 		if (!name || !value || !py.PyDict_SetDefault(new_environment, name, value))
 			return NULL;
 		py.Py_DecRef(name);
@@ -162,8 +163,8 @@ static object *ignored_signals(const struct sigaction *dispositions)
 	return list;
 }
 
-/* The parts of the state that resume() of adapter.py updates, as bits. STDIN << 1 is stdout, STDIN
- * << 2 is stderr. */
+/* The parts of the state that resume() of adapter.py updates, as bits. STDIN << 1 stands for
+ * stdout, and STDIN << 2 for stderr. */
 enum { ENVIRONMENT = 1, ZONE = 2, SIGNALS = 4, STDIN = 8, IMPORTERS = 64 };
 
 static bool same_environment(const struct startup *startup)
@@ -192,9 +193,9 @@ static bool same_zone(const struct startup *startup)
 	       now.st_ctim.tv_nsec == old->st_ctim.tv_nsec;
 }
 
-/* Whether the stream object made for the earlier file `old` is valid for `fd`: both are pipes, or
- * both are /dev/null. For terminals and regular files, CPython asks the file for more properties.
- */
+/* Whether the stream object that CPython made for the earlier file `old` is valid for `fd`. It is
+ * valid if both are pipes, or both are /dev/null. The stream object of a terminal or a regular file
+ * depends on more properties of the file. */
 static bool same_kind(const struct stat *old, int fd)
 {
 	struct stat now;
@@ -306,8 +307,8 @@ bool spawnfd_python_resume(struct startup *startup, const struct program *progra
 	py.Py_DecRef(startup->state);
 	py.PyDict_Clear(startup->namespace);
 	py.Py_DecRef(startup->namespace);
-	/* Set the handlers last. Until then SIGINT kills the process, as it does early in a cold
-	 * start. */
+	/* Set the handlers last. Until then SIGINT kills the process, as SIGINT does early in a
+	 * cold start. */
 	for (int number = 1; number <= 64; number++)
 		if (spawnfd_python_sets_signal(startup, number) &&
 		    (number != SIGINT || dispositions[SIGINT].sa_handler != SIG_IGN))

@@ -5,7 +5,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The first field of every message.
+/// The version of the protocol: the first field of every message.
 pub const VERSION: u32 = 1;
 
 /// The maximum size of a message, in bytes. The owner starts a program cold if its request is
@@ -18,32 +18,35 @@ pub const MAX_DESCRIPTORS: usize = 253;
 /// The lowest descriptor number that a request can keep. Every program has descriptors 0 to 2.
 pub const FIRST_DESCRIPTOR: usize = 3;
 
-/// Environment variable by which the owner tells a program to park: the fields of `ParkField`,
-/// separated by colons. Descriptors, device and inode are decimal numbers.
+/// The environment variable by which the owner tells a program to park. Its value has the fields of
+/// `ParkField`, separated by colons. Descriptors, device and inode are decimal.
 pub const PARK_VARIABLE: &str = "SPAWNFD_PARK";
 
-/// Environment variable that lists the modules to import before parking, separated by commas.
+/// The environment variable with the modules that the program imports before it parks. Commas
+/// separate the names.
 pub const PRELOAD_VARIABLE: &str = "SPAWNFD_PRELOAD";
 
+/// The fields of the value of `PARK_VARIABLE`, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ParkField {
-    /// The parked process's end of the pair.
+    /// Descriptor of the parked process's end of the socket pair.
     Socket = 0,
-    /// A pidfd of the owner.
+    /// Descriptor of a pidfd that refers to the owner.
     Owner = 1,
-    /// The shared object that LD_PRELOAD loads.
+    /// Descriptor of the shared object that LD_PRELOAD loads.
     Object = 2,
-    /// The shared page.
+    /// Descriptor of the shared page.
     Page = 3,
-    /// The executable to park in. Any other executable runs unchanged.
+    /// Device of the executable that parks. Any other executable runs unchanged.
     Device = 4,
+    /// Inode of the executable that parks.
     Inode = 5,
-    /// `Kind`.
+    /// `Kind`: the point at which the program parks.
     Kind = 6,
-    /// `Mode`.
+    /// `Mode`: how the owner uses the parked process.
     Mode = 7,
-    /// A file for output before parking; this field may be absent.
+    /// Descriptor of a file for output before parking; may be absent.
     Output = 8,
 }
 
@@ -69,30 +72,31 @@ impl ParkField {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Kind {
-    /// main().
+    /// The program parks at the start of main().
     Main = 109,
-    /// After CPython has initialized.
+    /// The program parks after CPython has initialized.
     Python = 112,
-    /// After Node.js has initialized.
+    /// The program parks after Node.js has initialized.
     Node = 110,
 }
 
-/// How a parked process is used.
+/// How the owner uses a parked process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Mode {
-    /// The process itself becomes the program.
+    /// The parked process itself becomes the program.
     Reserve = 114,
-    /// As reserve, but a sandbox program starts the process.
+    /// As RESERVE, but a sandbox program starts the process.
     Sandbox = 115,
-    /// Children of the process become programs.
+    /// The parked process forks, and a child becomes the program.
     Fork = 102,
-    /// Only for the zygote. It reports whether ld.so would preload the object into a program that
-    /// is started in its place.
+    /// Only the zygote has this mode. It reports whether ld.so would preload the shared object into
+    /// a program that the owner starts in place of the zygote.
     Probe = 112,
 }
 
-/// Descriptors that the zygote inherits.
+/// The numbers of the descriptors that the zygote inherits. The zygote is a parked process without
+/// libc that can execute any program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Zygote {
@@ -101,41 +105,43 @@ pub enum Zygote {
     Page = 5,
 }
 
+/// The content of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ReplyKind {
-    /// The process is parked. Text: names of variables, an empty string, names of files, an empty
-    /// string, /proc/thread-self/status, and the security label (empty: none). A forked child sends
-    /// its pidfd and no text.
+    /// The process is parked. The text has names of variables, an empty string, names of files, an
+    /// empty string, /proc/thread-self/status, and the security label, which may be empty. A forked
+    /// child sends its pidfd and no text.
     Parked = 0,
-    /// The process cannot park. Text: the reason.
+    /// The process cannot park. The text is the reason.
     Cannot = 1,
 }
 
-/// The only message from a parked process to its owner. Text follows.
+/// The only message from a parked process to its owner. A text follows this struct.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Reply {
     pub version: u32,
-    /// `ReplyKind`.
+    /// `ReplyKind`: whether the process is parked.
     pub kind: u32,
+    /// Pid of the parked process.
     pub pid: i32,
-    /// capabilities(7).
+    /// Secure bits of the parked process; see capabilities(7).
     pub securebits: u32,
-    /// Memory that the process shares with no other.
+    /// Size of the parked process's private memory, in bytes.
     pub private_bytes: u64,
 }
 
-/// A message from the owner to a parked process. The steps, the checks, `keep` descriptor numbers
-/// (int32_t), and the strings follow. The strings are argv, environ, and paths, each with its NUL,
-/// and the bytes that some steps need.
+/// A message from the owner to a parked process. After this struct, the message has the steps, the
+/// checks, `keep` descriptor numbers (int32_t), and the strings. The strings are argv, environ, and
+/// paths, each with its NUL, and the bytes that some steps need.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Request {
     pub version: u32,
     /// The request's number; see `Page`.
     pub serial: u32,
-    /// Number of steps.
+    /// Number of steps in the message.
     pub steps: u32,
     /// Number of descriptors that come with the message.
     pub sources: u32,
@@ -153,30 +159,33 @@ pub struct Request {
     pub strings: u32,
     /// No step names this descriptor number or a higher one.
     pub above: i32,
-    /// `FLAG_*`.
+    /// Bits of `FLAGS`.
     pub flags: u32,
     /// The source to execute, or `NO_SOURCE`.
     pub program: i32,
     /// Path of the program to execute: an offset into the strings.
     pub path: u32,
-    /// Number of checks.
+    /// Number of checks in the message.
     pub checks: u32,
+    /// Aligns the steps, which follow this struct, to 8 bytes.
     pub unused: u32,
 }
 
 /// The program gets the environment of the parked process.
 pub const FLAG_OWN_ENVIRONMENT: u32 = 1;
 
-/// The parked process forks a child that waits. The message carries the sources of `ForkSource` and
-/// has no other content.
+/// The parked process forks a child, and the child waits for a request of its own. The message
+/// carries the sources of `ForkSource` and has no other content.
 pub const FLAG_FORK: u32 = 2;
 
-/// The forked child reports its private memory.
+/// The forked child reports the size of its private memory to the owner.
 pub const FLAG_MEASURE: u32 = 4;
 pub const FLAGS: u32 = 7;
+
+/// Stands for a missing source.
 pub const NO_SOURCE: i32 = -1;
 
-/// A forked child's own connection to the owner.
+/// The descriptors in a fork request: the new child's own connection to the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ForkSource {
@@ -187,64 +196,65 @@ pub enum ForkSource {
 /// The number of values of [`ForkSource`].
 pub const FORK_COUNT: usize = 2;
 
-/// The operation of one step. Each comment tells which fields of `Step` the operation uses. A
-/// source is an index of the message's descriptors; `text` is an offset into the strings.
+/// The operation of one step. `a`, `b`, `text` and `x` to `z` are fields of `Step`. A source is an
+/// index of the message's descriptors. `text` is an offset into the strings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Op {
-    /// a: source, b: number.
+    /// Duplicates source `a` to descriptor `b`.
     Place = 0,
-    /// a: from, b: to; equal numbers: clear close-on-exec.
+    /// Duplicates descriptor `a` to `b`, without close-on-exec.
     Dup2 = 1,
-    /// a: number.
+    /// Closes descriptor `a`.
     Close = 2,
-    /// x: first, y: last.
+    /// Closes descriptors `x` to `y`.
     CloseRange = 3,
-    /// a: source of the directory or `NO_SOURCE`, b: number, text: path, x y z: flags, mode and
-    /// resolve of struct open_how.
+    /// Opens the path at `text` as descriptor `b`. `a` is the source of the directory, or
+    /// `NO_SOURCE`. `x`, `y` and `z` are flags, mode and resolve of struct open_how.
     Open = 4,
-    /// b: number.
+    /// Opens /dev/null as descriptor `b`.
     OpenNull = 5,
-    /// a: number.
+    /// Puts the process group in the foreground of terminal `a`.
     Tcsetpgrp = 6,
-    /// a: value.
+    /// Writes `a` to /proc/self/oom_score_adj.
     OomScoreAdj = 7,
-    /// a: source, the directory of the cgroup.
+    /// Enters the cgroup whose directory is source `a`.
     Cgroup = 8,
-    /// a: source, b: number; only if both are the same file.
+    /// Duplicates source `a` to `b` if both are the same file.
     Replace = 9,
-    /// text: a `Capabilities`.
+    /// Limits the sets to the `Capabilities` at `text`.
     Capabilities = 10,
-    /// a: number of the system call, x y z: its arguments, b: the kind of each, `text`: bytes at
-    /// the address of a `ARGUMENT_TEXT`. Further arguments are 0.
+    /// Makes system call `a` with the arguments `x`, `y`, `z`, 0, 0 and 0. `b` has the kind of each
+    /// argument. `text` is the size of the data of a `ARGUMENT_TEXT`, in bytes.
     Call = 11,
 }
 
 /// The number of values of [`Op`].
 pub const OP_COUNT: usize = 12;
 
-/// The kind of one argument of a system call, in two bits of `b`. The lowest bits are for the first
-/// argument.
+/// The kind of one argument of a system call: two bits of the step's `b`. The lowest two bits are
+/// for the first argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Argument {
-    /// The number itself.
+    /// The argument is this number itself.
     Number = 0,
-    /// The descriptor of this source.
+    /// The argument is the descriptor of this source.
     Source = 1,
-    /// The address of the string at this offset.
+    /// The argument is the address of the string at this offset.
     Text = 2,
-    /// The last argument only: the address of `z`; `w` follows.
+    /// The last argument is the address of the step's `z` and `w`.
     Data = 3,
 }
 
+/// The number of arguments in a step, and the size of an argument's kind in bits.
 pub const ARGUMENTS: usize = 3;
 pub const ARGUMENT_BITS: usize = 2;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Step {
-    /// `Op`.
+    /// `Op`: says which of the other fields the step uses.
     pub op: u16,
     /// Index of the caller's action, for an error; or `CONTEXT`.
     pub index: u16,
@@ -271,7 +281,7 @@ pub struct Capabilities {
     pub ambient: u64,
 }
 
-/// The conditions that must hold immediately before exec.
+/// A condition that must hold immediately before exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum CheckKind {
@@ -286,13 +296,14 @@ pub enum CheckKind {
 /// The number of values of [`CheckKind`].
 pub const CHECK_COUNT: usize = 3;
 
-/// A condition, and the identity of the file that it requires, in the units of struct statx.
+/// A condition, and the identity of the file that the condition requires. The fields have the units
+/// of struct statx.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct Check {
-    /// `CheckKind`.
+    /// `CheckKind`: the condition.
     pub kind: u32,
-    /// An offset into the strings.
+    /// The file's path: an offset into the strings.
     pub path: u32,
     pub device_major: u32,
     pub device_minor: u32,
@@ -301,6 +312,7 @@ pub struct Check {
     pub group: u32,
     pub ctime_nanoseconds: u32,
     pub mtime_nanoseconds: u32,
+    /// Keeps the struct free of padding.
     pub unused: u32,
     pub inode: u64,
     pub size: u64,
@@ -330,15 +342,16 @@ pub enum Claim {
     Refused = 6,
 }
 
-/// The factor of the claim word: serial number of the request * `CLAIM_STATES` + state.
+/// The claim word is the serial number of the request * `CLAIM_STATES` + the state.
 pub const CLAIM_STATES: usize = 8;
 
 /// The maximum number of steps in the page.
 pub const MAX_FIRST: usize = 24;
 
-/// The owner sends a request before it has finished comparing itself with the parked process. The
-/// parked process prepares meanwhile, without visible effect. The owner then writes the result of
-/// the comparison into the page and sets the claim to `CLAIM_GO`.
+/// The page that owner and parked process share. The owner sends a request before it has finished
+/// comparing itself with the parked process. During the comparison the parked process prepares,
+/// without visible effect. The owner then writes the result of the comparison into the page and
+/// sets the claim to `CLAIM_GO`.
 #[derive(Debug)]
 pub struct Page;
 
@@ -363,17 +376,17 @@ impl Page {
     pub const MAKE_IGNORED: usize = 40;
     /// Signals to block.
     pub const MASK: usize = 48;
-    /// `REPORT_*`, in the page of a zygote.
+    /// Progress of a zygote: `REPORT_*`.
     pub const REPORT: usize = 56;
     pub const STEPS: usize = 64;
 }
 
-/// The request failed before its first step.
+/// The index of the failed step if the request failed before its first step.
 pub const NO_STEP: u32 = 0xFFFFFFFF;
 
-/// The zygote reports its progress like the children of the clone launcher: report.rs of
-/// spawnfd-child. The owner writes PENDING. The zygote writes EXEC before exec; after a failure it
-/// writes the stage, the index and the errno, shifted.
+/// The values of `report` in `Page`. The owner writes PENDING. The zygote writes EXEC before exec.
+/// After a failure the zygote writes the stage, the index and the errno, shifted. A child of a cold
+/// start reports in the same way: report.rs of spawnfd-child.
 pub const REPORT_PENDING: u64 = 0x8000000000000000;
 pub const REPORT_EXEC: u64 = 0;
 pub const REPORT_STAGE_SHIFT: usize = 48;

@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Declared here, because the <sys/prctl.h> of different libcs declare it with different types. */
+/* This file declares prctl(), because libcs declare it with different types in <sys/prctl.h>. */
 int prctl(int option, ...);
 
 static int error_number;

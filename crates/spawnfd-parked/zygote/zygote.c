@@ -2,14 +2,15 @@
 /*
  * The zygote: a parked program that executes other programs. Like every parked process (common/),
  * it waits for a request and performs the steps. It then executes the program that the request
- * names. In fork mode, forks of the zygote do so. They are children of its parent (CLONE_PARENT).
+ * names. In fork mode, the zygote forks, and each fork executes a program. The forks are children
+ * of the zygote's parent (CLONE_PARENT).
  *
  *     spawnfd-zygote MODE          r: reserve, f: fork
  *     spawnfd-zygote pSOCKET:PATH  only reports, to descriptor SOCKET, whether ld.so would preload
  *                                  the object at PATH into a program started in its place
  *
- * It inherits the descriptors of enum spawnfd_zygote. It has no libc, whose start-up would cost
- * more than the exec.
+ * The zygote inherits the descriptors of enum spawnfd_zygote. It has no libc, because libc's
+ * start-up would cost more than the exec.
  */
 #define _GNU_SOURCE
 #include "authority.h"
@@ -56,8 +57,8 @@ static bool is_candidate(const char *path, const struct statx *file)
 	return !error && S_ISREG(file->stx_mode);
 }
 
-/* Returns 0 if the condition holds, ESTALE if it does not, or the errno of a failed statx(). Same
- * as verify_one in crates/spawnfd-child/src/child.rs. */
+/* Returns 0 if the condition holds, ESTALE if it does not, or the errno of a failed statx(). Must
+ * behave like verify_one in crates/spawnfd-child/src/child.rs. */
 static int verify(const struct spawnfd_check *check)
 {
 	const struct spawnfd_request *head = request.head;
@@ -94,8 +95,8 @@ static void execute(void)
 	spawnfd_discard_signals();
 	if (!spawnfd_wait_for_go(&connection, head->serial))
 		return;
-	/* Wake an owner that waits on the claim. Afterwards, the closing of the socket tells the
-	 * owner of exec or exit. */
+	/* Wake an owner that waits on the claim. The owner then waits for the end of the socket,
+	 * which exec or exit closes. */
 	spawnfd_wake_owner(&connection);
 	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 	error = spawnfd_perform_steps(&request, &socket, &index);
@@ -120,7 +121,8 @@ static void execute(void)
 }
 
 /* Forks a child of this process's parent. The child waits on the socket and the page of the
- * request. The kernel writes the child's pid to that page before the child runs. True in the child.
+ * request. The kernel writes the child's pid to that page before the child runs. Returns true in
+ * the child.
  */
 static bool fork_one(const int *sources)
 {
@@ -145,8 +147,8 @@ static bool starts_with(const char *string, const char *prefix)
 	return true;
 }
 
-/* Checks what ld.so needs to preload the object: the environment variables, and a /proc that
- * resolves LD_PRELOAD's path. */
+/* Checks the conditions under which ld.so preloads the object: the environment variables, and a
+ * /proc that resolves LD_PRELOAD's path. Reports the result to the owner. */
 static _Noreturn void probe(const char *target, char **envp)
 {
 	struct spawnfd_connection owner = {.socket = 0};

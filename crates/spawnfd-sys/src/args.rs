@@ -53,7 +53,7 @@ impl<'a> ArgBlock<'a> {
     /// Borrows a caller's array. Allocates nothing.
     ///
     /// # Safety
-    /// The last pointer is NULL. Each other one points to a C string that outlives the block and does not change.
+    /// The last pointer is NULL. Each other pointer points to a C string that outlives the block and does not change.
     pub unsafe fn borrowed(pointers: &'a [*const c_char]) -> ArgBlock<'a> {
         ArgBlock { _bytes: Vec::new(), pointers: Cow::Borrowed(pointers) }
     }

@@ -261,13 +261,14 @@ impl Builder {
     ///
     /// The calling thread sleeps until the child has exec'd or failed. The kernel has reaped a failed child.
     ///
-    /// `path`: the file to execute, unless the caller has given a [`Given::Program`]. `inherit`: the child starts
-    /// with all descriptors of the caller, not only with 0 to 2 and those that actions name.
+    /// `path` is the file to execute, unless the caller has given a [`Given::Program`]. If `inherit` is true, the child
+    /// starts with all descriptors of the caller. Otherwise it starts with 0 to 2 and the descriptors that actions
+    /// name.
     ///
     /// # Errors
-    /// The failed step and its errno, which is that of execve(2) or of the action. EAGAIN, ENOMEM,
-    /// EMFILE, EPERM: creating the child failed. E2BIG: the arguments are too long for execve(2),
-    /// or there are more actions than [`Actions::MOST`].
+    /// The failed step, and the errno of execve(2) or of the action. EAGAIN, ENOMEM, EMFILE, EPERM:
+    /// the kernel could not create the child. E2BIG: the arguments are too long for execve(2), or
+    /// there are more actions than [`Actions::MOST`].
     ///
     /// # References
     /// `Documentation/userspace-api/spawn.rst` of a kernel with the patches.

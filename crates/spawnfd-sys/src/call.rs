@@ -78,7 +78,7 @@ pub(crate) fn probe(number: u32) -> Errno {
     failure(Errno::check(unsafe { arch::syscall(number, [0; 6]) }))
 }
 
-/// Returns the errno of a call that returns only on failure.
+/// Returns the errno of a system call that returns only on failure, such as execve.
 fn failure(result: Result<usize, Errno>) -> Errno {
     result.err().unwrap_or(Errno::EIO)
 }
@@ -179,7 +179,7 @@ pub fn openat(dir: RawFd, path: &CStr, flags: u32, mode: u32) -> Result<RawFd, E
     enter!(__NR_openat, dir, path, flags, mode).map(|fd| fd as RawFd)
 }
 
-/// Writes bytes, and returns how many the kernel has written.
+/// Writes bytes, and returns the number of bytes that the kernel has written.
 pub fn write(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
     enter!(__NR_write, fd, bytes.as_ptr(), bytes.len())
 }
@@ -292,8 +292,8 @@ pub fn prctl(option: u32, second: usize, third: usize) -> Result<usize, Errno> {
     enter!(__NR_prctl, option, second, third, 0usize, 0usize)
 }
 
-/// The calling task's seccomp mode: 0 without a filter, 2 with one. The call takes 0.1 us. A kernel
-/// without seccomp also gives 0.
+/// The calling task's seccomp mode: 0 without a filter, 2 with a filter. The call takes 0.1 us. On a
+/// kernel without seccomp the result is also 0.
 #[doc(alias = "PR_GET_SECCOMP")]
 pub fn seccomp_mode() -> usize {
     prctl(linux_raw_sys::prctl::PR_GET_SECCOMP, 0, 0).unwrap_or(0)
@@ -433,8 +433,8 @@ pub fn write_without_signal(fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
 /// Makes a system call, and discards the SIGPIPE or SIGXFSZ that the kernel sends with EPIPE or EFBIG.
 ///
 /// EPIPE means a pipe without readers, EFBIG a file beyond RLIMIT_FSIZE. By default the signals would kill the host.
-/// The function does not discard a signal that was pending before, or one sent to the process. The kernel sends its
-/// signal to the calling thread, and sigtimedwait takes the signals of the thread before those of the process.
+/// The function does not discard a signal that was pending before, or a signal sent to the process. The kernel sends
+/// its signal to the calling thread, and sigtimedwait takes the thread's signals before the process's signals.
 pub fn without_signal<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     const SIGPIPE: SignalSet = 1 << (abi::SIGPIPE - 1);
     const SIGXFSZ: SignalSet = 1 << (abi::SIGXFSZ - 1);

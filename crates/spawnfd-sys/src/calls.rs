@@ -13,7 +13,7 @@ use crate::errno::Errno;
 
 macro_rules! calls {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// A system call that a filter may kill.
+        /// A system call for which a filter may kill the process.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub enum Call {
@@ -68,14 +68,14 @@ calls! {
     IoprioGet,
     /// personality, with the argument that changes nothing.
     Personality,
-    /// setfsuid and setfsgid, with the id that changes nothing: in systemd's @privileged.
+    /// setfsuid and setfsgid, with the id that changes nothing. systemd's set @privileged has them.
     FileIds,
     /// The two calls of kernels with this project's patches. On other kernels the numbers may mean
     /// other calls.
     Builder,
 }
 
-/// A set of calls that a filter may kill.
+/// A set of system calls for which a filter may kill the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Calls(u32);
 

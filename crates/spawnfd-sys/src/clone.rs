@@ -14,18 +14,18 @@ use crate::{RawFd, call};
 /// The options of one clone call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CloneOptions {
-    /// The child shares the caller's memory (CLONE_VM). Otherwise the kernel copies the page tables.
+    /// True if the child shares the caller's memory (CLONE_VM). Otherwise the kernel copies the page tables.
     pub share_memory: bool,
-    /// The child shares the caller's descriptor table (CLONE_FILES) and must unshare it itself.
+    /// True if the child shares the caller's descriptor table (CLONE_FILES) and must unshare it itself.
     pub share_descriptors: bool,
     /// CLONE_NEW* flags of the namespaces in which the child is the first process.
     pub namespaces: u32,
-    /// The cgroup v2 directory to create the child in. Requires clone3.
+    /// The directory of the cgroup (v2) in which the kernel creates the child. Requires clone3.
     pub cgroup: Option<RawFd>,
-    /// The child becomes a child of the caller's parent (CLONE_PARENT).
+    /// True if the child becomes a child of the caller's parent (CLONE_PARENT).
     pub clone_parent: bool,
-    /// Makes clone_child use clone3, which also clears signal handlers (CLONE_CLEAR_SIGHAND, Linux
-    /// 5.5). Otherwise it uses clone.
+    /// True if clone_child uses clone3, which also clears signal handlers (CLONE_CLEAR_SIGHAND,
+    /// Linux 5.5). Otherwise clone_child uses clone.
     pub clone3: bool,
 }
 
@@ -69,9 +69,9 @@ impl From<FreshFd> for OwnedFd {
 
 /// Starts a child at `entry(data)`.
 ///
-/// Without `clear_tid` the function returns when the child has exec'd or exited (CLONE_VFORK). With `clear_tid` it returns at
-/// once, and the kernel sets the word to 0 when the child has left the caller's memory by exec or exit
-/// (CLONE_CHILD_CLEARTID). If the child has memory of its own, the word does not change.
+/// Without `clear_tid` the function returns when the child has exec'd or exited (CLONE_VFORK). With `clear_tid` the
+/// function returns at once, and the kernel sets the word to 0 when the child has left the caller's memory by exec or
+/// exit (CLONE_CHILD_CLEARTID). If the child has memory of its own, the word does not change.
 ///
 /// The child's exit signal is 0, and exec sets it to SIGCHLD. So a child that fails before exec sends no signal, and
 /// only a wait with `__WALL` finds it.
@@ -81,8 +81,8 @@ impl From<FreshFd> for OwnedFd {
 /// EUSERS, ENOSPC, EBUSY, EOPNOTSUPP.
 ///
 /// # Safety
-/// - `entry(data)` must be sound in a child that shares the caller's memory. The caller's other threads run
-///   meanwhile; without `clear_tid` the calling thread sleeps.
+/// - `entry(data)` must be sound in a child that shares the caller's memory. The caller's other threads run at the
+///   same time. Without `clear_tid` the calling thread sleeps.
 /// - No other child uses `stack`.
 /// - With `clear_tid`, and unless the child has memory of its own, the stack, the word and everything that the child
 ///   reads must stay valid until the word is 0.

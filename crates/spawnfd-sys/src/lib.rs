@@ -7,7 +7,7 @@
 #![no_std]
 
 extern crate alloc;
-// Only for `OwnedFd`: the code between clone and exec does not call std.
+// This crate needs std only for `OwnedFd`. The code between clone and exec does not call std.
 extern crate std;
 
 mod arch;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The mappings of a launch: a child's stack, the words it reports in, and a page that detects a fork.
+//! The mappings of a launch: a child's stack, the words in which the child reports, and a page that detects a fork.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -149,8 +149,8 @@ impl<const N: usize> Drop for SharedWords<N> {
 
 /// A number that differs between a process and the processes forked from it, without a fork handler.
 ///
-/// The number is in a page that the kernel zeroes in a forked child (MADV_WIPEONFORK); the child then chooses a new
-/// one. After the first call the function costs two loads.
+/// The number is in a page that the kernel zeroes in a forked child (MADV_WIPEONFORK). The child then chooses a new
+/// number. After the first call, a call of the function takes two loads.
 ///
 /// # Errors
 /// ENOMEM: the page could not be mapped.

@@ -88,8 +88,8 @@ pub fn send(socket: RawFd, bytes: &mut [u8], fds: &[RawFd]) -> Result<(), Errno>
 
 /// Receives `fds.len()` descriptors, close-on-exec, and the tag of their message, without blocking.
 ///
-/// A child can call this function between clone and exec, because it does not allocate or panic. On
-/// an error the received descriptors stay open: the child is about to exit.
+/// A child can call this function between clone and exec, because the function does not allocate or
+/// panic. On an error the received descriptors stay open until the child exits.
 ///
 /// # Errors
 /// EAGAIN: no message has arrived. EMFILE: fewer descriptors arrived, as happens if RLIMIT_NOFILE leaves no number.
@@ -127,7 +127,7 @@ pub fn receive_descriptors(socket: RawFd, fds: &mut [RawFd]) -> Result<u64, Errn
 #[doc(alias = "recvmsg")]
 pub fn receive(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut control = Control::empty();
-    // Give the kernel space for one descriptor. It closes those that do not fit.
+    // Give the kernel space for one descriptor. The kernel closes the descriptors that do not fit.
     let memory = (HEADER + size_of::<RawFd>()).next_multiple_of(8);
     let flags = net::MSG_CMSG_CLOEXEC;
     let (length, used, flags) = call(abi::__NR_recvmsg, socket, bytes, &mut control, memory, flags)?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waits for a child by its pidfd and reads its resource usage; also reads the status of a child already reaped.
+//! Waits for a child by its pidfd, and reads the child's resource usage. Also reads the status of a child that other
+//! code has reaped.
 
 use core::mem::MaybeUninit;
 
@@ -20,13 +21,13 @@ pub struct Ended {
 /// The resource usage of a child.
 #[derive(Clone, Copy, Debug)]
 pub struct Used {
-    /// User and system time of the child and the descendants it has waited for, in microseconds.
+    /// User and system time of the child and of the descendants for which it has waited, in microseconds.
     pub cpu_micros: u64,
-    /// The largest resident set among them, in KiB.
+    /// The largest resident set of these processes, in KiB.
     pub max_rss_kib: u64,
 }
 
-/// Reaps the child behind a pidfd if the child has ended. `None`: the child still runs and `block` is false.
+/// Reaps the child behind a pidfd if the child has ended. Returns `None` if the child still runs and `block` is false.
 ///
 /// With `block` the function waits until the child ends, and continues after EINTR. From Linux 6.15 on it also
 /// returns the status of a child that other code has reaped, or that the kernel has reaped because SIGCHLD is
@@ -50,10 +51,11 @@ pub fn wait_pidfd(pidfd: RawFd, block: bool) -> Result<Option<Ended>, Errno> {
     }
 }
 
-/// Reaps the child behind a pidfd if the child has no exit signal, that is, if it never exec'd. Otherwise `None`.
+/// Reaps the child behind a pidfd if the child has no exit signal, that is, if it never exec'd. Otherwise returns
+/// `None`.
 ///
-/// Call this only after the child has left its parent's memory: then the child has exec'd and has an exit signal, or
-/// it is about to end.
+/// Call this function only after the child has left its parent's memory. Then either the child has exec'd and has an
+/// exit signal, or the child ends soon.
 ///
 /// # References
 /// `__WCLONE` in wait(2); fs/exec.c, de_thread().
@@ -67,7 +69,7 @@ pub fn reap_unsignalled(pidfd: RawFd) -> Option<Ended> {
 
 /// Waits until the child behind a pidfd has ended, without reaping it, and returns the signal that killed it.
 ///
-/// `None`: the child exited, or other code has reaped it.
+/// Returns `None` if the child exited, or if other code has reaped it.
 ///
 /// # References
 /// `WNOWAIT` in waitid(2).

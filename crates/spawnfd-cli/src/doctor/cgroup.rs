@@ -11,10 +11,10 @@ use spawnfd::{Errno, support};
 pub struct Cgroup {
     /// The directory of this process's cgroup.
     pub directory: Option<PathBuf>,
-    /// Whether a directory below it could be created and removed.
+    /// True if this user may create and remove a cgroup below `directory`.
     pub writable: bool,
     pub controllers: Vec<String>,
-    /// Why cgroups are not available.
+    /// The reason why cgroups are not available.
     pub problem: Option<String>,
 }
 

@@ -188,7 +188,7 @@ pub struct Finding {
     pub used: bool,
 }
 
-/// The detail of an available feature, possibly empty; or the reason why it is missing.
+/// The detail of an available feature, possibly empty; or the reason why the feature is missing.
 type Answer = Result<String, String>;
 
 /// Tests all features.

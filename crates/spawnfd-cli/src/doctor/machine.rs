@@ -23,13 +23,13 @@ pub struct Machine {
     pub egid: u32,
     /// The effective capabilities: bit n stands for capability n.
     pub capabilities: u64,
-    /// How many capabilities this kernel has.
+    /// The number of capabilities that this kernel has.
     pub capabilities_known: u32,
-    /// `none`, `strict` or `filter`.
+    /// The seccomp mode of this process: `none`, `strict` or `filter`.
     pub seccomp: &'static str,
     pub seccomp_filters: u32,
     pub no_new_privs: bool,
-    /// Whether this is not the initial user namespace.
+    /// True if this process is in another user namespace than the initial one.
     pub in_user_namespace: bool,
     #[serde(flatten)]
     pub nofile: Option<Nofile>,
@@ -41,7 +41,7 @@ pub struct System {
     pub architecture: String,
 }
 
-/// The soft and hard RLIMIT_NOFILE. `None`: unlimited.
+/// The soft and hard RLIMIT_NOFILE. `None` means unlimited.
 #[derive(Debug, Serialize)]
 pub struct Nofile {
     pub nofile_soft: Option<u64>,
@@ -100,7 +100,7 @@ fn container() -> Option<String> {
     known.iter().find(|(part, _)| groups.contains(part)).map(|(_, name)| (*name).to_owned())
 }
 
-/// Whether this is not the initial user namespace. The initial one maps all ids to themselves.
+/// Whether this process is in another user namespace than the initial one, which maps all ids to themselves.
 fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let mut numbers = map.split_whitespace();

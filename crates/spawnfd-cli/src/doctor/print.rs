@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Cgroup, Diagnosis, Finding, Machine, Shim};
 use crate::table::{align, duration};
 
-/// Formats the diagnosis. `all`: also shows the fallbacks of features that are available.
+/// Formats the diagnosis. If `all` is true, also shows the fallbacks of features that are available.
 pub fn text(diagnosis: &Diagnosis, all: bool, timed: bool) -> String {
     let mut text = section("This machine", machine(diagnosis));
     text.push('\n');

@@ -31,8 +31,8 @@ pub enum Step {
     Foreground(i32),
     /// Sets the real, effective and saved user id, which can clear capability sets.
     UserIds([u32; 3]),
-    /// Sets the effective, permitted, inheritable, bounding and ambient capabilities. `None`: the
-    /// user has not named the set.
+    /// Sets the effective, permitted, inheritable, bounding and ambient capabilities. `None` for a
+    /// set that the user has not named.
     Capabilities([Option<u64>; 5]),
     LandlockRead(PathBuf),
     LandlockWrite(PathBuf),

@@ -302,7 +302,8 @@ impl Capture {
         let mut ended_by = None;
         let mut printed = Ok(true);
         let outcome = loop {
-            // A result that exists before the loop takes the events comes after the last event.
+            // Check for the outcome before taking the events. If the run has ended, the loop below then takes all its
+            // events.
             let outcome = job.try_wait().map_err(&failed)?;
             while let Some(event) = events.as_mut().and_then(Events::try_next)
                 && event != Event::End

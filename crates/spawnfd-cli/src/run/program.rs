@@ -9,9 +9,9 @@ use spawnfd::{Command, Env, Template, snapshot};
 
 use crate::failure::{FAILED, Failure, NOT_EXECUTABLE, reason};
 
-/// Returns the PATH to search: that of the program's environment, or else that of this process.
+/// Returns the PATH to search: the PATH of the program's environment, or else the PATH of this process.
 ///
-/// If neither has a PATH, returns the C library's default, which `spawnfd` uses, too.
+/// If neither has a PATH, returns the C library's default, which the library `spawnfd` also uses.
 pub fn search_path(environment: Option<&Env>) -> OsString {
     let path = environment.and_then(|env| env.get("PATH").map(OsStr::to_owned));
     path.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| OsString::from("/bin:/usr/bin"))

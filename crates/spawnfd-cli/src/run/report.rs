@@ -20,7 +20,7 @@ use crate::table;
 pub struct Report {
     pub time: bool,
     pub json: bool,
-    /// The output is captured and not printed yet.
+    /// True if this command has captured the output and has not printed it yet.
     pub has_output: bool,
 }
 
@@ -134,7 +134,7 @@ impl Report {
     pub fn supervised(self, argv: &[OsString], flags: &Capture, run: &Ended, timing: Timing) -> Result<(), Failure> {
         let output = &run.output;
         let mut err = Vec::new();
-        // If writing one stream fails, still write the other one.
+        // If writing one stream fails, still write the other stream.
         let mut printed = Ok(());
         if self.json {
             printed = self.write(&Supervised { begun: Begun::of(argv, timing), output });

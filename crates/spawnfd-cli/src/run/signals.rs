@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waits for the program, and forwards the signals that this command receives meanwhile.
+//! Waits for the program, and forwards the signals that this command receives during the wait.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,7 +23,7 @@ const JOB_CONTROL: [i32; 2] = [SIGCHLD, SIGCONT];
 #[derive(Debug)]
 pub struct Signals {
     sockets: Vec<(i32, UnixStream)>,
-    /// The terminal, if the program's group becomes its foreground group.
+    /// The terminal, if the program's group becomes the terminal's foreground group.
     terminal: Option<Terminal>,
 }
 
@@ -31,7 +31,7 @@ pub struct Signals {
 pub enum Woken {
     /// The descriptor is readable.
     Ready,
-    /// A signal, and whether the kernel generated it or a process sent it.
+    /// A signal has arrived. `by_kernel` is true if the kernel generated it, and false if a process sent it.
     Signal { number: i32, by_kernel: bool },
 }
 

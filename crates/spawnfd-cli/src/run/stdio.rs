@@ -45,9 +45,10 @@ pub struct Standard {
 /// The treatment of streams without a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
-    /// The program inherits this command's own.
+    /// The program inherits this command's streams.
     Inherited,
-    /// Like `Inherited`, in a run that captures streams by default, so this command's own are passed explicitly.
+    /// The program gets this command's streams, but the library would capture streams by default. So this command
+    /// passes its streams explicitly.
     Passed,
     /// The library collects the output, and standard input is empty.
     Captured,

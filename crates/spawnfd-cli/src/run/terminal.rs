@@ -81,7 +81,7 @@ impl Terminal {
     }
 }
 
-/// Returns the program's process group, if it is not this command's, but in the same session.
+/// Returns the program's process group, if it differs from this command's group but is in the same session.
 fn other_group(child: &Child) -> Option<Pid> {
     let pid = child.id().try_into().ok()?;
     let group = process_group(pid).filter(|group| Some(*group) != process_group(0))?;

@@ -216,7 +216,7 @@ pub fn cpus(text: &str) -> Result<Vec<usize>, String> {
 /// The value for an id that stays unchanged.
 pub const KEEP: u32 = u32::MAX;
 
-/// Parses a numeric id. `KEEP` is not accepted, because the kernel takes it to mean "unchanged".
+/// Parses a numeric id. Refuses `KEEP`, because for the kernel this value means "unchanged".
 pub fn id(text: &str) -> Result<u32, String> {
     let id = text.parse::<u32>().ok().filter(|&id| id != KEEP);
     id.ok_or_else(|| format!("'{text}' is not a numeric id"))

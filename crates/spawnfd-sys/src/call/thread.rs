@@ -16,8 +16,8 @@ pub fn descriptor_flags(fd: RawFd) -> Result<u32, Errno> {
 
 /// The serial number of the session keyring.
 ///
-/// The kernel joins a thread without a session keyring to its user's default keyring, which the thread would use
-/// anyway.
+/// If the thread has no session keyring, the kernel joins it to its user's default keyring, which the thread would also
+/// use without this call.
 #[doc(alias = "keyctl")]
 pub fn session_keyring(killed: Calls) -> Result<usize, Errno> {
     killed.refuse(Call::Keyctl)?;

@@ -20,9 +20,9 @@ use crate::signals::SignalSet;
 pub struct OpenHow {
     /// `O_*` flags. O_CLOEXEC has no effect: the program gets the descriptor.
     pub flags: u64,
-    /// Permissions of a file that is created.
+    /// The permissions of a new file.
     pub mode: u64,
-    /// `RESOLVE_*` flags, Linux 5.6.
+    /// `RESOLVE_*` flags. They need Linux 5.6.
     pub resolve: u64,
 }
 
@@ -110,8 +110,8 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Treats the actions added from now on as the run's own, until `forget_actions_from` removes them. Returns the
-    /// number of actions so far.
+    /// Counts the actions added from now on as actions of the run, not of the caller, until `forget_actions_from`
+    /// removes them. Returns the number of actions so far.
     pub(crate) fn begin_own_actions(&mut self) -> usize {
         *self.run_actions_from.insert(self.actions.len())
     }
@@ -122,7 +122,7 @@ impl<'fd> Command<'fd> {
         self.run_actions_from = None;
     }
 
-    /// Gives the program `source` as its descriptor `to`.
+    /// Gives the caller's descriptor `source` to the program as its descriptor `to`.
     #[doc(alias = "dup2")]
     pub fn descriptor(&mut self, source: impl Into<Descriptor<'fd>>, to: impl Into<ChildFd>) -> &mut Self {
         let source = self.source(source);
@@ -245,8 +245,8 @@ impl<'fd> Command<'fd> {
     }
 
     /// Sets the real, effective and saved user ids to `uid`. If the caller is root and the command has no
-    /// [`groups`](Command::groups) action, the child first clears the supplementary groups, because they are
-    /// root's.
+    /// [`groups`](Command::groups) action, the child first clears the supplementary groups, because they belong to
+    /// root.
     pub fn uid(&mut self, uid: u32) -> &mut Self {
         // `u32::MAX` would leave the ids unchanged.
         if uid == u32::MAX {
@@ -329,7 +329,7 @@ impl<'fd> Command<'fd> {
     }
 }
 
-/// Attributes. They apply in a fixed order, whatever the order in which the caller sets them.
+/// Attributes. The child applies them in a fixed order, which does not depend on the order of the calls.
 impl Command<'_> {
     /// Also gives the program all of the caller's descriptors that are not close-on-exec. The time
     /// of a spawn then grows with the caller's table.
@@ -345,10 +345,10 @@ impl Command<'_> {
     /// us. If an action, the template's check or exec fails, the [`Child`](crate::Child)'s waits
     /// report it.
     ///
-    /// Some starts must wait even then. The reasons are a kernel without close_range, inherited
+    /// Some starts wait even with `false`. The reasons are a kernel without close_range, inherited
     /// streams or descriptors, changes of ids, oom_score_adj, or a parent-death signal. If such a
-    /// child opens files, which may block forever, it gets its own memory and the call does not
-    /// wait.
+    /// child opens files, which may block forever, the child gets its own memory and the call does
+    /// not wait.
     pub fn wait_for_exec(&mut self, wait: bool) -> &mut Self {
         self.waits = wait;
         self
@@ -368,7 +368,8 @@ impl Command<'_> {
     }
 
     /// Keeps the calling thread's signal mask, and leaves every ignored signal ignored, as posix_spawn does.
-    /// Overrides all earlier settings of both.
+    /// Overrides earlier calls of [`signal_mask`](Command::signal_mask) and
+    /// [`default_signals`](Command::default_signals).
     pub fn inherit_signals(&mut self) -> &mut Self {
         self.signal_mask = None;
         self.default_signals(SignalSet::EMPTY)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors on the two sides of a spawn: those of the caller, and the numbers in the child's
-//! table.
+//! Descriptors on the two sides of a spawn: the caller's descriptors, and the numbers in the
+//! child's table.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -99,8 +99,8 @@ impl Command<'_> {
     /// Checks that all descriptors of the command are open. Call this before a start: a start may open a file at
     /// the number of a closed descriptor.
     ///
-    /// This is for callers that have only numbers, such as bindings for other languages. A Rust caller need not
-    /// check: Rust's types keep its borrowed and owned descriptors open.
+    /// This function is for callers that have only numbers, such as bindings for other languages. A Rust caller does
+    /// not need it, because Rust's types keep borrowed and owned descriptors open.
     ///
     /// # Errors
     /// EBADF, with the stage of the stream or action that names the descriptor. Numbers in the child's table are

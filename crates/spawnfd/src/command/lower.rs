@@ -22,11 +22,11 @@ pub const MAX_ACTIONS: usize = 256;
 pub(crate) struct Lowered {
     pub(crate) plan: Plan<'static>,
     pub(crate) own_memory: bool,
-    /// The child must not run at the same time as its parent.
+    /// True if the child must not run at the same time as its parent.
     pub(crate) must_wait: bool,
-    /// The cgroup to create the child in, with the index of the action.
+    /// The cgroup in which the kernel creates the child, with the index of the action.
     pub(crate) cgroup: Option<(u16, RawFd)>,
-    /// The child's ends of pipes, and files opened for it. They stay open until the child has them.
+    /// The child's ends of pipes, and files opened for the child. They stay open until the child has them.
     pub(crate) child_ends: Vec<OwnedFd>,
     /// The caller's ends of the pipes for the streams 0, 1 and 2.
     pub(crate) pipes: [Option<OwnedFd>; 3],
@@ -51,9 +51,9 @@ impl Lowered {
     /// Validates the whole command in this order: number of actions, arguments that the builder rejected, each
     /// action, arguments, environment.
     ///
-    /// `renew`: the child may run the file that a search finds now, not only the one that the template recorded.
-    /// `streams`: the child is a parked process. The plan gives it the caller's open streams among 0, 1 and 2, and
-    /// the calling thread's signal mask.
+    /// If `renew` is true, the child may run a file that a new search finds, not only the recorded file. If there is a
+    /// value of `streams`, a parked process carries out the plan. The plan gives that process the caller's open
+    /// streams among 0, 1 and 2, and the calling thread's signal mask.
     pub(crate) fn new(
         command: &Command<'_>,
         template: &Template,
@@ -82,7 +82,8 @@ impl Lowered {
             // The new namespaces would be created with the capabilities of the intermediate process (which enters the
             // tree's namespaces), and the program must not have these capabilities.
             Some((_, true)) if namespaces != 0 => Some("namespaces beside a tree's user namespace"),
-            // The kernel creates no pid namespace in a process that has entered one only for its children.
+            // The kernel refuses a new pid namespace to a process that has entered another pid namespace only for its
+            // children.
             Some((_, false)) if namespaces & abi::CLONE_NEWPID != 0 => {
                 Some("a pid namespace beside a tree's pid namespace")
             }

@@ -61,12 +61,12 @@ pub struct Command<'fd> {
     current_dir: Option<Arc<CStr>>,
     /// The descriptors that the sandbox's confining command gets for this start.
     given: Vec<SandboxDescriptor>,
-    /// The command is started through a sandbox.
+    /// True if the program starts through a sandbox command.
     sandboxed: bool,
     pub(crate) stdio: [Stdio<'fd>; 3],
-    /// The actions. An action that could not be accepted is represented by its error text.
+    /// The actions. In place of a rejected action, the list has the error text.
     actions: Vec<std::result::Result<Op<'static>, String>>,
-    /// The descriptors that actions name by index.
+    /// The descriptors to which actions refer by index.
     descriptors: Vec<Descriptor<'fd>>,
     /// The number of actions that a language binding has added for itself.
     uncounted: usize,
@@ -74,22 +74,23 @@ pub struct Command<'fd> {
     run_actions_from: Option<usize>,
     inherit_descriptors: bool,
     pub(crate) new_session: bool,
-    /// The cgroup of the program's tree: the child is created in it.
+    /// The cgroup of the program's tree. The kernel creates the child in this cgroup.
     pub(crate) tree_cgroup: Option<OwnedFd>,
-    /// How the program registers with the guard of its tree.
+    /// The data with which the program registers with the guard of its tree.
     pub(crate) announcement: Option<Announcement>,
     /// The limiter permit that the next supervised run uses.
     pub(crate) permit: Option<Permit>,
-    /// The pid namespace of the program's tree: the pidfd of its first process, and whether it has its own user
-    /// namespace.
+    /// The pid namespace of the program's tree: the pidfd of its first process, and whether the pid namespace has its
+    /// own user namespace.
     pub(crate) namespace: Option<(OwnedFd, bool)>,
     /// Whether [`spawn`](Command::spawn) waits for exec.
     pub(crate) waits: bool,
-    /// Parked processes from which the program may be started.
+    /// The parked processes from which the program may start.
     pub(crate) parked: Option<Arc<dyn ParkedSource>>,
     /// True if a spawn returns a child that a signal kills before exec, instead of an error.
     pub(crate) takes_killed: bool,
-    /// A parked process was killed before it began to start this command. So the next start uses no parked process.
+    /// True if a signal killed a parked process before it began to start this command. Then the next start uses no
+    /// parked process.
     pub(crate) died: bool,
     signal_mask: Option<SignalSet>,
     default_signals: SignalSet,
@@ -129,20 +130,20 @@ pub(crate) trait ParkedOffer {
     /// Which of the caller's descriptors 0, 1 and 2 are open. The plan passes the open ones to the parked process.
     fn streams(&self) -> [bool; 3];
 
-    /// Makes the process carry out the plan. An outer error means that nothing has happened, and says why. Then
-    /// another launcher may start the command.
+    /// Makes the process carry out the plan. The outer error is the reason why the process has done nothing. Another
+    /// launcher may then start the command.
     fn start(self: Box<Self>, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str>;
 }
 
-/// The program, or the failure of an action or of exec in the parked process. `None`: a signal killed that process
-/// before exec.
+/// The program, or the failure of an action or of exec in the parked process. The failure is `None` if a signal killed
+/// that process before exec.
 pub(crate) type ParkedOutcome = std::result::Result<Child, Option<Failure>>;
 
 /// The work for a parked process.
 pub(crate) struct Order<'a> {
     pub(crate) plan: &'a Arc<Plan<'static>>,
     pub(crate) template: &'a Template,
-    /// The cgroup to join first, with the index of its step.
+    /// The cgroup that the process joins first, with the index of its step.
     pub(crate) cgroup: Option<(u16, RawFd)>,
     /// Whether the caller waits until the parked process has begun to be the program.
     pub(crate) waits: bool,
@@ -232,9 +233,9 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Runs whatever file `path` names when the child calls execve(2), and keeps everything else. A relative path
-    /// is relative to the child's directory at that time. No template is made, so nothing is pinned or compared.
-    /// For drop-in replacements whose callers expect this behaviour.
+    /// Runs the file that `path` names when the child calls execve(2), and keeps everything else. A relative path
+    /// starts at the child's directory at that time. The library makes no template, so it pins and compares nothing.
+    /// Drop-in replacements for other libraries use this function, because their callers expect this behaviour.
     #[doc(hidden)]
     pub fn unpinned(&mut self, path: impl AsRef<OsStr>) -> &mut Self {
         self.refuse_beside_a_sandbox(path.as_ref());
@@ -245,8 +246,9 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Returns a child that a signal kills before exec instead of an error; [`Child::ended_in_exec`] reports it.
-    /// For drop-in replacements whose callers see such an end as the program's.
+    /// If a signal kills the child before exec, spawns return the child instead of an error.
+    /// [`Child::ended_in_exec`] reports this end. Drop-in replacements for other libraries use this function, because
+    /// their callers regard this end as the end of the program.
     #[doc(hidden)]
     pub fn take_killed(&mut self) -> &mut Self {
         self.takes_killed = true;
@@ -421,7 +423,7 @@ impl<'fd> Command<'fd> {
         Some(error.saying_if(of_path("working directory", path, errno)))
     }
 
-    /// Makes the cache drop its other templates. Returns whether there were any.
+    /// Makes the cache drop all templates except this command's. Returns whether the cache dropped any.
     pub(crate) fn has_others_given_up(&self) -> bool {
         match &self.program {
             Program::Named(name, cache) => self.key(name).is_ok_and(|key| cache.drop_others(&key)),
@@ -557,13 +559,13 @@ impl<'fd> Command<'fd> {
     }
 }
 
-/// Whether a program is given by a path that does not start at the root.
+/// Whether the name of a program is a relative path: it has a slash, but does not begin with one.
 fn is_relative_path(name: &OsStr) -> bool {
     name.as_bytes().contains(&b'/') && !name.as_bytes().starts_with(b"/")
 }
 
 impl Template {
-    /// Creates a command that runs this template. argv\[0\] is the name that the template was made with.
+    /// Creates a command that runs this template. argv\[0\] is the name from which the template was made.
     pub fn command<'fd>(&self) -> Command<'fd> {
         Command::of(Program::Template(self.clone()))
     }

@@ -8,11 +8,11 @@ use spawnfd_sys::{abi, call};
 
 /// Moves a descriptor to a number above 2.
 ///
-/// If the application has closed 0, 1 or 2, a new descriptor of the library gets that number. A child would use it as
-/// a standard stream. If the application then opened a stream at that number, the library would later close that
-/// stream.
+/// If the application has closed descriptor 0, 1 or 2, a new descriptor of the library gets that number. A child would
+/// use the descriptor as a standard stream. If the application then opened a stream at that number, the library would
+/// later close that stream.
 ///
-/// The descriptor keeps its number if no other is free.
+/// The descriptor keeps its number if no other number is free.
 pub(crate) fn above_standard(fd: OwnedFd) -> OwnedFd {
     if fd.as_raw_fd() > 2 {
         return fd;
@@ -36,8 +36,8 @@ pub struct CheckedFd {
     /// `None` only during a drop that must not close the number, because the number belongs to the application.
     fd: Option<OwnedFd>,
     identity: (u64, u64),
-    /// The library opened the descriptor with O_PATH. A descriptor of the same file without O_PATH belongs to the
-    /// application.
+    /// True if the library opened the descriptor with O_PATH. A descriptor of the same file without O_PATH belongs to
+    /// the application.
     is_path: bool,
 }
 
@@ -75,8 +75,8 @@ impl CheckedFd {
 }
 
 impl AsFd for CheckedFd {
-    /// Returns the descriptor without checking that it refers to the same file. The caller checks
-    /// that itself.
+    /// Returns the descriptor without a check that it refers to the same file. The caller makes this
+    /// check itself.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("it is there until it is dropped").as_fd()
     }

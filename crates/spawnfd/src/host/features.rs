@@ -3,7 +3,7 @@
 //! remembers the answers.
 //!
 //! A filter may kill the process for a call (SECCOMP_RET_KILL_PROCESS), so the host cannot try the call.
-//! In a thread with a filter, a probe child tries all calls of [`Call::ALL`] first.
+//! In a thread with a filter, a probe child tries all calls of [`Call::ALL`].
 //! See docs/adr/0021-filters-that-kill.md.
 
 use std::cell::RefCell;
@@ -105,7 +105,7 @@ impl ThreadFeatures {
     }
 }
 
-/// Whether the calling thread can no longer add a filter. To add one, it needs CAP_SYS_ADMIN or no_new_privs.
+/// Whether the calling thread cannot add a filter: it has neither CAP_SYS_ADMIN nor no_new_privs.
 fn cannot_add_filter() -> bool {
     call::prctl(prctl::PR_GET_NO_NEW_PRIVS, 0, 0) == Ok(0)
         && call::capabilities().is_ok_and(|[_, permitted, _]| permitted >> authority::CAP_SYS_ADMIN & 1 == 0)
@@ -172,8 +172,8 @@ fn find_filtered() -> Arc<Features> {
     features
 }
 
-/// The number of seccomp filters of the calling thread. `None`: the kernel does not count them (before Linux 5.9),
-/// or there is no /proc.
+/// The number of seccomp filters of the calling thread. `None` if the kernel does not count them (before Linux 5.9),
+/// or if there is no /proc.
 fn count_filters() -> Option<u32> {
     let status = own_proc::read(ProcFile::Status).ok()?;
     let count = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Seccomp_filters:"))?;
@@ -245,7 +245,8 @@ impl Features {
         answer
     }
 
-    /// Whether the library may call clone with namespace flags. (A filter cannot read the flags of clone3.)
+    /// Whether the library may call clone with namespace flags. A filter can read the flags of clone, but not the
+    /// flags of clone3.
     pub(crate) fn can_clone_namespaces(&self) -> bool {
         !self.killed.contains(Call::CloneNamespaces)
     }
@@ -277,8 +278,8 @@ impl Features {
 
     /// Whether a child can receive these descriptors over a socket. The answer is unknown until a child has tried.
     ///
-    /// The caller waits for the child that tries, so it can start another one after a failure. If a child without
-    /// sources succeeds, that shows only that a child can leave the caller's table.
+    /// The caller waits for the child that tries, so it can start another child after a failure. The success of a
+    /// child without sources shows only that a child can leave the caller's table.
     pub(crate) fn scm_rights(&self, sources: &[RawFd]) -> &Feature {
         &self.scm_rights[usize::from(!sources.is_empty())]
     }

@@ -14,8 +14,8 @@
 //! | cgroup, which belongs to the thread in threaded mode and in version 1 | /proc/thread-self/cgroup |
 //!
 //! The library does not change a parked process so that its state equals the caller's: lowering a nice value or
-//! widening a mask can need rights that a fork does not need. If the kernel refuses the query for both states, they
-//! count as equal, because the same seccomp filter refuses both.
+//! widening a mask can need rights that a fork does not need. If the kernel refuses a query for both threads, the two
+//! states count as equal, because the same seccomp filter refuses both queries.
 
 use std::ffi::CStr;
 
@@ -92,7 +92,7 @@ pub(crate) struct FileId(u32, u32, u64, u64);
 
 impl FileId {
     /// The file that `path` names for the calling thread. An empty path names the working directory, and needs no
-    /// search permission. `None`: statx failed.
+    /// search permission. `None` if statx fails.
     pub(crate) fn of(path: &CStr) -> Option<FileId> {
         call::statx(features::killed(), abi::AT_FDCWD, path).ok().map(|found| FileId::from(&found))
     }

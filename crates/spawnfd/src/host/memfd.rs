@@ -13,7 +13,7 @@ use crate::host::features;
 /// Creates an empty file that can be sealed.
 ///
 /// # Errors
-/// The errors of memfd_create(2). EACCES: `executable` is set, and vm.memfd_noexec is 2.
+/// The errors of memfd_create(2). EACCES: `executable` is true, and the sysctl vm.memfd_noexec is 2.
 pub(crate) fn create(name: &str, executable: bool) -> Result<OwnedFd, Errno> {
     features::killed().refuse(Call::MemfdCreate)?;
     let wanted = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The calling thread's files in /proc. The library keeps them open between reads, because opening
-//! one costs more than reading it.
+//! a file costs more than reading it.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -97,7 +97,7 @@ fn open_parent() -> rustix::io::Result<OwnedFd> {
     if parent() == pid { Ok(directory) } else { Err(rustix::io::Errno::SRCH) }
 }
 
-/// The open files of one thread in one process; see [`fork_generation`].
+/// The open files of one thread in one process. [`fork_generation`] identifies the process.
 #[derive(Default)]
 struct OpenFiles {
     generation: Option<u64>,

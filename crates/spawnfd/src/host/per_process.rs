@@ -9,8 +9,8 @@ use spawnfd_sys::fork_generation;
 /// A lock that never stays locked in a forked process.
 ///
 /// A host can fork while another of its threads holds one of the library's locks. In the forked process, no thread
-/// would ever release the lock. So the forked process starts with a new value and a new lock. It does not touch the
-/// old value, unless the value was created by [`for_reuse`](PerProcess::for_reuse).
+/// would ever release the lock. So the forked process starts with a new value and a new lock. It does not access the
+/// old value, unless [`for_reuse`](PerProcess::for_reuse) created the value.
 #[derive(Debug)]
 pub struct PerProcess<T> {
     /// The process that owns this value: a generation of [`fork_generation`], or 0 before the first use.

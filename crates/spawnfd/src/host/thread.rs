@@ -27,7 +27,7 @@ pub(crate) fn start_thread<T: Send + 'static>(
     thread.map_err(|error| from_io(&error))
 }
 
-/// How long to wait for a thread to exit, which takes about 100 us.
+/// The longest wait for a thread to exit. An exit takes about 100 us.
 pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A thread of the library that is exiting. Until the thread has exited, the kernel counts it as a thread of the
@@ -59,7 +59,8 @@ thread_local! {
     static ENGINE: Cell<Option<SignalSet>> = const { Cell::new(None) };
 }
 
-/// Makes the calling thread the engine's thread, which drives runs, on behalf of a thread with this signal mask.
+/// Makes the calling thread the engine's thread, which drives runs. `mask` is the signal mask of the thread that
+/// started the engine.
 pub(crate) fn become_engine(mask: SignalSet) {
     ENGINE.set(Some(mask));
 }

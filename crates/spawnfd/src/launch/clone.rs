@@ -16,7 +16,7 @@ use crate::command::stage_of;
 use crate::error::Error;
 use crate::host::features::Features;
 
-/// A child that the caller has waited for.
+/// A child whose outcome the caller has awaited: the program, or a failure.
 pub(super) struct Arrived {
     pub(super) pid: i32,
     pub(super) pidfd: OwnedFd,
@@ -107,8 +107,8 @@ pub(super) fn with_copied_table<T>(
     })
 }
 
-/// Starts a child that performs the plan. `try_scm_rights` has the meaning that
-/// [`Strategy::for_sleeping_caller`] describes.
+/// Starts a child that performs the plan. [`Strategy::for_sleeping_caller`] describes
+/// `try_scm_rights`.
 pub(super) fn start(
     slot: &mut Slot,
     mut options: CloneOptions,
@@ -174,14 +174,15 @@ fn failure_in_table(launched: &Arrived) -> Option<Errno> {
 /// # Errors
 /// No simpler options are left.
 fn simplify(options: &mut CloneOptions, features: &Features, refused: Errno) -> Result<(), NoChild> {
-    // EPERM may concern the namespaces, or be a filter's answer to clone3 itself.
+    // EPERM may concern the namespaces, or it may be a seccomp filter's answer to clone3 itself.
     if options.clone3 && matches!(refused, Errno::ENOSYS | Errno::EPERM) && !features.probe_clone3() {
         options.clone3 = false;
         if options.cgroup.is_none() && (options.namespaces == 0 || features.can_clone_namespaces()) {
             return Ok(());
         }
     }
-    // Before Linux 6.3 memory cannot be shared into another time namespace (kernel/nsproxy.c, copy_namespaces).
+    // Before Linux 6.3 a child in another time namespace cannot share the caller's memory (kernel/nsproxy.c,
+    // copy_namespaces).
     if options.share_memory && refused == Errno::EINVAL {
         options.share_memory = false;
         return Ok(());

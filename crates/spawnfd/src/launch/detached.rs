@@ -2,8 +2,8 @@
 //! The launcher of detached spawns: the caller continues before the child reaches exec. See
 //! docs/adr/0005-starts-without-vfork.md.
 //!
-//! The child uses a stack slot until it has left the caller's memory, which it reports in a shared word. The next
-//! start reads that word. The library reads the outcome once the pidfd shows that the child has ended.
+//! The child uses a slot (a stack and a socket) until it has left the caller's memory. It reports that in a shared
+//! word, which the next start reads. The library reads the outcome once the pidfd shows that the child has ended.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::{Attempt, Launch, Wait, handlers, reap};
 use crate::host::features::Features;
 
 /// The maximum number of detached children that have not reached exec. A start takes 0.1 ms, so
-/// more children in progress mean that the machine is overloaded. The next start then waits for its
+/// more such children mean that the machine is overloaded. The next start then waits for its
 /// child's exec.
 const MOST: usize = 32;
 
@@ -49,7 +49,8 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     })
 }
 
-/// Clones a child in the caller's memory. `None` if that is impossible or not known to work. Then no child exists.
+/// Clones a child in the caller's memory. Returns `None`, and creates no child, if that is impossible or not known to
+/// work.
 fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Features) -> Option<(Cloned, Detached)> {
     let works = features.has_close_range() && features.scm_rights(&plan.sources).known() == Some(true);
     if !works || slots::take_back() >= MOST {
@@ -79,7 +80,7 @@ fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Fea
 /// Tests whether [`Strategy::ScmRights`] works: starts a child that receives the same descriptors and execs
 /// nothing.
 ///
-/// A start with an action that may block cannot be the test, because the caller would have to wait for that action.
+/// A start with an action that may block is no such test, because the caller would have to wait for that action.
 fn probe_scm_rights(plan: &Plan<'_>, features: &Features) {
     if features.scm_rights(&plan.sources).known().is_some() {
         return;

@@ -3,8 +3,8 @@
 //! in a child (CLONE_CLEAR_SIGHAND), is not available. One child reads the handlers, and other children use the
 //! result for 10 ms.
 //!
-//! Reading all signals costs 62 system calls, a sixth of a spawn. A child that finds a fresh result resets only the
-//! signals known to be caught. It reads all signals if one is pending.
+//! Reading the handlers of all signals takes 62 system calls, a sixth of a spawn. A child that finds a fresh result
+//! resets only the signals with a known handler. If a signal is pending, the child reads all handlers.
 //!
 //! The cache has a race. It happens if the host installs the first handler for a signal less than 10 ms before a
 //! spawn, and the signal reaches the child between the child's last two system calls before exec (0.3 us). The
@@ -16,12 +16,12 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use spawnfd_child::Handlers;
 
-/// How long a result of reading the handlers is valid.
+/// The time for which the handlers that a child has read are valid.
 const FRESH: Duration = Duration::from_millis(10);
 
 /// All signals for which a child has found a handler.
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
-/// The time at which a child last read the handlers, as [`now`] returns it; 0: never.
+/// The time at which a child last read the handlers, as [`now`] returns it. 0 if no child has read them.
 static READ: AtomicU64 = AtomicU64::new(0);
 
 /// Microseconds of the monotonic clock, plus one.
@@ -42,11 +42,11 @@ pub(super) fn before_clone(clone3: bool) -> (Handlers, u64) {
     (if fresh { Handlers::Known(CAUGHT.load(Ordering::Acquire)) } else { Handlers::Unknown }, now)
 }
 
-/// Records the handlers that a child found. `None`: the child has not looked. The child was cloned
-/// at `begun`.
+/// Records the handlers that a child found. `caught` is `None` if the child has not read them.
+/// `begun` is the time at which the library cloned the child.
 pub(super) fn learn(caught: Option<u64>, begun: u64) {
     let Some(caught) = caught else { return };
-    // A signal that was caught once may be caught again, so it stays in the set.
+    // The host may install a removed handler again, so the signal stays in the set.
     CAUGHT.fetch_or(caught, Ordering::AcqRel);
     READ.fetch_max(begun, Ordering::Release);
 }

@@ -2,8 +2,8 @@
 //! The launcher for patched kernels (`kernel/patches`): one system call builds the child from only the resources
 //! that the caller names.
 //!
-//! It starts whatever the patched kernel supports. Later launchers start the rest, and whatever the kernel refuses
-//! before a child exists.
+//! This launcher starts the commands that the patched kernel supports. Later launchers start the other commands, and
+//! those that the kernel refuses before a child exists.
 
 use std::ops::RangeInclusive;
 use std::os::fd::{OwnedFd, RawFd};
@@ -31,8 +31,8 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     }
 }
 
-/// Carries out a plan, and returns pid and pidfd. `None`: the kernel does not support the plan or
-/// refuses it, and no action has run.
+/// Carries out a plan, and returns pid and pidfd. Returns `None` if the kernel does not support the
+/// plan, or refuses it before any action has run.
 fn carry_out(
     plan: &Plan<'_>,
     template: &Template,
@@ -40,7 +40,7 @@ fn carry_out(
     features: &Features,
 ) -> Option<Result<(i32, OwnedFd), Failure>> {
     let (actions, moved) = prepare(plan)?;
-    // If the check fails, the clone launcher reports the failure, or finds another file of that name.
+    // If the check fails, a later launcher reports the failure, or finds another file of that name.
     template.check().ok()?;
     let builder = Builder::open(features.killed).ok()?.placed(above_standard);
     let program = plan.program.source.map(|source| plan.sources.get(source).copied().unwrap_or(-1));
@@ -88,7 +88,7 @@ fn carry_out(
 /// spare numbers, then one action for each step, then the rest of the plan. The filter is last.
 /// Returns the actions and `moved`.
 ///
-/// `None`: the kernel has no action for a step.
+/// Returns `None` if the kernel has no action for a step.
 fn prepare<'a>(plan: &'a Plan<'_>) -> Option<(BuilderActions<'a>, usize)> {
     let numbers = Numbers::new(plan)?;
     let mut actions = BuilderActions::with_capacity(plan.steps.len() + 4);
@@ -210,16 +210,17 @@ fn action<'a>(op: &'a Op<'_>, numbers: &Numbers<'_, '_>) -> Option<Action<'a>> {
     })
 }
 
-/// The child's descriptor table. It starts with the sources at the caller's numbers. A source is displaced if its
-/// number gets another meaning before its use: the child then keeps it at a spare number from the start.
+/// The child's descriptor table. It starts with the sources (the caller's descriptors that the child needs) at the
+/// caller's numbers. A source is displaced if a step changes the meaning of its number before the source's use. The
+/// child keeps a displaced source at a spare number from the start.
 struct Numbers<'a, 'p> {
     plan: &'a Plan<'p>,
-    /// The spare numbers, if any source is displaced: one for each source.
+    /// If any source is displaced, the spare numbers: one for each source.
     spare: Option<RangeInclusive<RawFd>>,
 }
 
 impl<'a, 'p> Numbers<'a, 'p> {
-    /// `None`: no numbers are free for the displaced sources.
+    /// Returns `None` if no numbers are free for the displaced sources.
     fn new(plan: &'a Plan<'p>) -> Option<Numbers<'a, 'p>> {
         let mut numbers = Numbers { plan, spare: None };
         if !(0..plan.sources.len()).any(|source| numbers.is_displaced(source)) {

@@ -39,16 +39,17 @@ enum Launch {
     NotMine(&'static str),
 }
 
-/// The launchers, in the order in which they are asked. The last one starts whatever can be started.
+/// The launchers, in the order in which [`spawn`] asks them. The last launcher tries every command that the others
+/// decline.
 const LAUNCHERS: [fn(&mut Attempt<'_, '_>) -> Launch; 5] =
     [parked::launch, pidns::launch, kernel::launch, detached::launch, vfork::launch];
 
-/// How many times a start renews its cached template, after the file disappeared or the caller's
-/// credentials changed. (If another file replaced the old one, the child itself finds the new file
-/// by a search.)
+/// The number of times that a start renews its cached template, after the file disappeared or the
+/// caller's credentials changed. If another file has replaced the old one, the child itself finds
+/// the new file by a search.
 const RENEWALS: usize = 8;
 
-/// The event that the caller waits for.
+/// The event for which the caller waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     /// Exec: the call reports failures before and at exec.
@@ -89,7 +90,8 @@ impl Command<'_> {
 pub(crate) fn spawn(command: &mut Command<'_>, wait: Wait) -> Result<Child> {
     authority::remember_if_single_threaded();
     let outcome = match spawn_renewing(command, wait) {
-        // An action's EMFILE is about the child's own table, and earlier actions have run.
+        // Do not start again after an action's EMFILE: it concerns the child's own table, and earlier actions have
+        // run.
         Err(error) if error.errno() == Errno::EMFILE && error.action().is_none() && command.has_others_given_up() => {
             spawn_renewing(command, wait)
         }
@@ -133,7 +135,7 @@ fn spawn_template(command: &Command<'_>, template: &Template, cached: Cached<'_>
     Err(Error::new(Stage::Clone, Errno::EPERM, format!("spawn({:?}): {declined}", command.program_name())))
 }
 
-/// The cache that a template came from, and its key there.
+/// The cache from which a template came, and the template's key there.
 type Cached<'a> = Option<&'a (CacheKey, &'a TemplateCache)>;
 
 /// One start, as the launchers receive it.
@@ -142,20 +144,20 @@ struct Attempt<'a, 'fd> {
     template: &'a Template,
     cached: Cached<'a>,
     wait: Wait,
-    /// An action may block forever, and the caller does not wait for exec.
+    /// True if an action may block forever, and the caller does not wait for exec.
     may_block: bool,
     features: FeaturesOfThread,
     plan: Arc<Plan<'static>>,
     options: CloneOptions,
-    /// The cgroup that the child is created in, with the index of its action.
+    /// The cgroup in which the kernel creates the child, with the index of its action.
     cgroup: Option<(u16, RawFd)>,
-    /// The child must not share the parent's memory while the parent continues to run.
+    /// True if the child must not share the parent's memory while the parent continues to run.
     must_wait: bool,
     /// The child's ends of its pipes. They stay open until the child has them.
     _child_ends: Vec<OwnedFd>,
     /// The caller's ends of the pipes, for the streams 0, 1 and 2.
     pipes: [Option<OwnedFd>; 3],
-    /// The reserved parked process, or why there is none; `None` if the command uses no parked processes.
+    /// The reserved parked process, or the reason why there is none. `None` if the command uses no parked processes.
     offer: Option<std::result::Result<Box<dyn ParkedOffer + 'a>, &'static str>>,
     /// The reason why no parked process can become the program, if the command uses parked
     /// processes.
@@ -163,7 +165,7 @@ struct Attempt<'a, 'fd> {
 }
 
 impl<'a, 'fd> Attempt<'a, 'fd> {
-    /// Lowers the command, after parked processes have been inspected.
+    /// Asks for a parked process, and then lowers the command to a plan.
     fn prepare(
         command: &'a Command<'fd>,
         template: &'a Template,
@@ -211,7 +213,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         Ok(attempt)
     }
 
-    /// Whether the caller continues before exec, and the child can use the caller's memory meanwhile.
+    /// Whether the caller continues before exec, and the child can use the caller's memory during that time.
     fn is_detachable(&self) -> bool {
         let goes_on = match self.wait {
             Wait::Exec => false,
@@ -237,7 +239,7 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
         }
     }
 
-    /// The answer if the child failed; `None`: a signal killed it.
+    /// The answer if the child failed. `failure` is `None` if a signal killed the child.
     fn failed_in_child(&self, failure: Option<Failure>) -> Launch {
         Launch::Failed(explain(&self.plan, self.template, self.command.program_name(), failure))
     }
@@ -248,8 +250,8 @@ impl<'a, 'fd> Attempt<'a, 'fd> {
     }
 }
 
-/// Reaps a child that did not become the program. It has ended or is about to, and leaves no status, signal or
-/// zombie behind.
+/// Reaps a child that did not become the program. The child has ended, or ends soon. Its exit signal is 0, so the
+/// host gets no SIGCHLD.
 fn reap(pidfd: &OwnedFd) -> Option<Ended> {
     wait_pidfd(pidfd.as_raw_fd(), true).ok().flatten()
 }

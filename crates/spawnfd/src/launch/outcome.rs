@@ -18,7 +18,7 @@ use crate::template::{CacheKey, Template, TemplateCache};
 
 pub(super) const SIGSYS: i32 = 31;
 
-/// The error of a child that failed; `None`: a signal killed the child.
+/// The error of a child that failed. `failure` is `None` if a signal killed the child.
 pub(super) fn explain(plan: &Plan<'_>, template: &Template, name: &OsStr, failure: Option<Failure>) -> Error {
     let program = || match template.path() {
         Some(path) => format!("execve({path:?})"),
@@ -46,7 +46,7 @@ fn exec_failed(plan: &Plan, template: &Template, name: &OsStr, errno: Errno) -> 
     match errno {
         Errno::E2BIG => of_too_large(&program, &plan.argv, &plan.envp),
         Errno::ENOEXEC => format!("cannot execute {program}: its format is unknown"),
-        // The child has just compared the program's file, so the missing file is another one: the loader.
+        // The child has just compared the program's file, so the file that does not exist is the loader.
         Errno::ENOENT if template.is_pinned() => {
             format!("cannot execute {program}: its loader (ELF interpreter) does not exist")
         }
@@ -131,8 +131,8 @@ impl PendingStart for Pending {
                 explain_killed(plan, template, name, stage, ended)
             }
         };
-        // The socket of the child's slot may still contain descriptors for the child. Close them now; otherwise only
-        // the next start would close them.
+        // The socket of the child's slot may still contain descriptors for the child. Close them now, because otherwise
+        // they stay open until the next start.
         slots::take_back();
         Err(error)
     }

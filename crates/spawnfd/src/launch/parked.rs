@@ -6,8 +6,8 @@ use super::{Attempt, Launch, Wait};
 use crate::command::{Command, Order, ParkedOffer};
 use crate::template::Template;
 
-/// Reserves a parked process before the command is lowered, because the plan depends on it. `None` if the command
-/// uses none.
+/// Reserves a parked process. The library does this before it lowers the command to a plan, because the plan depends
+/// on the process. Returns `None` if the command uses no parked processes.
 pub(super) fn inspect<'a>(
     command: &'a Command<'_>,
     template: &Template,

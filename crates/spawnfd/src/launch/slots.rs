@@ -18,8 +18,8 @@ use crate::error::errno;
 use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
 
-/// The number of pooled slots. Further concurrent spawns create their own, which takes 10 us. A spawn uses a slot only
-/// until its child is at exec, so few are in use at once. Each keeps two descriptors open.
+/// The number of pooled slots. If more spawns run at once, they create slots of their own, which takes 10 us. A spawn
+/// uses a slot only until its child is at exec, so few slots are in use at once. Each slot keeps two descriptors open.
 const SLOTS: usize = 8;
 
 static POOL: [Mutex<Option<Slot>>; SLOTS] = [const { Mutex::new(None) }; SLOTS];
@@ -44,8 +44,8 @@ pub(super) struct Channel {
 /// Takes a slot. A slot has a stack, but not always a socket.
 pub(super) fn take() -> Result<Slot, Errno> {
     let generation = fork_generation()?;
-    // A slot of another fork generation comes from the process that this process was forked from. Both processes
-    // would share the slot's socket, so do not use it.
+    // A slot of another fork generation belongs to the process from which this process was forked. Both processes
+    // would share the slot's socket, so do not use the slot.
     let pooled = POOL.iter().find_map(|place| place.try_lock().ok()?.take());
     match pooled.filter(|slot| slot.generation == generation) {
         Some(slot) => Ok(slot),

@@ -10,11 +10,10 @@ use crate::error::{ErrorKind, Result};
 use crate::host::descriptors::descriptor_limit;
 use crate::host::per_process::PerProcess;
 
-/// How many times to retry if a file changes while it is recorded.
+/// The number of attempts to record a file that changes during the recording.
 const MAX_TRIES: usize = 16;
 
-/// The divisor of the descriptor limit that bounds the number of templates. The other descriptors are for the
-/// application.
+/// The cache holds at most RLIMIT_NOFILE / `DESCRIPTOR_SHARE` templates. The other descriptors are for the application.
 const DESCRIPTOR_SHARE: usize = 8;
 
 /// A bounded set of templates by name. The cache drops the least recently used template first.
@@ -42,8 +41,8 @@ enum CacheHandle {
     Own(Arc<SharedCache>),
 }
 
-/// The cache is initialized statically: if another thread forked during a lazy creation, the forked process would
-/// have a cache that is half made.
+/// The process-wide cache. Its initialization is static: if another thread forked during a lazy initialization, the
+/// forked process would have a cache in an invalid state.
 static GLOBAL: SharedCache = SharedCache {
     capacity: TemplateCache::DEFAULT_CAPACITY,
     state: PerProcess::for_reuse(CacheState {
@@ -67,7 +66,7 @@ struct CacheState {
 }
 
 impl CacheState {
-    /// Drops the templates for which `keep` is false. Returns how many.
+    /// Drops the templates for which `keep` is false. Returns the number of dropped templates.
     fn retain(&mut self, keep: impl Fn(&CacheKey, &Template) -> bool) -> usize {
         let before = self.entries.len();
         self.entries.retain(|key, entry| keep(key, &entry.template));
@@ -87,15 +86,15 @@ struct CacheEntry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Templates found in the cache.
+    /// The number of lookups that found a template in the cache.
     pub hits: u64,
-    /// Templates made because the cache did not have them.
+    /// The number of templates made because the cache did not have them.
     pub misses: u64,
-    /// Templates made again because they were stale.
+    /// The number of templates made again because they were stale.
     pub renewed: u64,
-    /// Templates dropped because the cache was full, or because the file was deleted.
+    /// The number of templates dropped because the cache was full, or because the file was deleted.
     pub evicted: u64,
-    /// Templates in the cache now.
+    /// The number of templates in the cache now.
     pub entries: usize,
 }
 
@@ -134,7 +133,7 @@ impl TemplateCache {
     ///
     /// Each template keeps one descriptor open, a script's template two. If an eighth of RLIMIT_NOFILE is less than
     /// `capacity`, the cache is limited to that eighth. If a start finds no free descriptor, the cache drops all
-    /// templates but that of the start.
+    /// templates except the template of the start.
     pub fn new(capacity: usize) -> TemplateCache {
         let state = PerProcess::for_reuse(CacheState::default());
         TemplateCache(CacheHandle::Own(Arc::new(SharedCache { capacity: capacity.max(1), state })))
@@ -202,13 +201,13 @@ impl TemplateCache {
         Ok(template)
     }
 
-    /// Drops all templates but that of `key`, because descriptors are scarce. Returns whether the cache had any
-    /// others.
+    /// Drops all templates except the template of `key`, because descriptors are scarce. Returns whether the cache
+    /// dropped any template.
     pub(crate) fn drop_others(&self, key: &CacheKey) -> bool {
         self.lock().retain(|other, _| other == key) > 0
     }
 
-    /// Drops all templates. Spawns in progress keep theirs.
+    /// Drops all templates. Spawns in progress keep their templates.
     pub fn clear(&self) {
         self.lock().entries.clear();
     }

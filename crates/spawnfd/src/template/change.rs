@@ -4,7 +4,7 @@
 use spawnfd_child::Identity;
 use spawnfd_sys::Errno;
 
-/// Returns the sentence for a file that is no longer the recorded one. `now`: the file that the
+/// Returns the sentence for a file that is no longer the recorded file. `now` is the file that the
 /// caller finds at the path.
 pub(super) fn describe(path: &str, recorded: &Identity, now: Result<Identity, Errno>) -> String {
     let how = match now {

@@ -11,7 +11,7 @@ pub(crate) struct Credentials {
     groups: Vec<u32>,
 }
 
-/// The number of groups that are compared without allocating. A process with more groups takes a slower path.
+/// The number of groups that the library compares without an allocation. More groups take a slower path.
 const FEW: usize = 64;
 
 impl Credentials {
@@ -36,7 +36,7 @@ impl Credentials {
     }
 
     /// Whether the calling thread still has these credentials. The check takes one system call for
-    /// an ordinary user, four for a privileged one.
+    /// an ordinary user, and four system calls for a privileged user.
     pub(crate) fn are_current(&self) -> bool {
         if call::capabilities().ok() != self.capabilities {
             return false;

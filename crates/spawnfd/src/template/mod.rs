@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Templates: an executable that is found once, recorded, and checked again at each spawn.
+//! Templates: the library finds an executable once, records it, and checks it again at each spawn.
 
 mod cache;
 mod change;
@@ -57,7 +57,7 @@ struct TemplateData {
     files: Vec<RecordedFile>,
     /// The part that children use: the path, and the checks that they make before exec.
     pinned: Arc<Pinned<'static>>,
-    /// The template was made from a descriptor, so there is no path to execute.
+    /// True if the template was made from a descriptor, so there is no path to execute.
     anonymous: bool,
     creator: Credentials,
 }
@@ -168,8 +168,8 @@ impl Template {
         Ok(Template::from_data(TemplateData { name, files, pinned, anonymous: false, creator: Credentials::current() }))
     }
 
-    /// A template without files: the child executes whatever file `path` names at the time of its exec. Nothing is
-    /// recorded or compared.
+    /// A template without files: the child executes the file that `path` names at the time of its exec. The library
+    /// records and compares nothing.
     pub(crate) fn unpinned(path: CString) -> Template {
         let name = OsStr::from_bytes(path.as_bytes()).to_owned();
         let pinned = Arc::new(Pinned { path: path.into(), ..Pinned::default() });
@@ -187,8 +187,8 @@ impl Template {
         Template { by_descriptor: inner.anonymous, inner: Arc::new(inner) }
     }
 
-    /// The same template, executed strictly by descriptor: a spawn runs exactly the recorded file, even if the path
-    /// names another file by then.
+    /// Returns this template for execution by descriptor: a spawn runs exactly the recorded file, even if the path
+    /// names another file at that time.
     ///
     /// `AT_EXECFN` is then `/dev/fd/N`, and before Linux 6.14 the task's name is a number.
     ///
@@ -247,13 +247,13 @@ impl Template {
         Ok(())
     }
 
-    /// The absolute path; `None` for a template made from a descriptor.
+    /// The absolute path. `None` for a template made from a descriptor.
     pub fn path(&self) -> Option<&Path> {
         let path = &self.inner.pinned.path;
         (!self.inner.anonymous).then(|| Path::new(OsStr::from_bytes(path.to_bytes())))
     }
 
-    /// The name that the template was made with.
+    /// The name from which the template was made.
     pub fn name(&self) -> &OsStr {
         &self.inner.name
     }
@@ -282,8 +282,8 @@ impl Template {
         self.by_descriptor
     }
 
-    /// Makes the caller's checks. Compares the credentials, and the contents as long as timestamps
-    /// cannot show a change.
+    /// Makes the checks that the caller makes before each spawn. Compares the credentials. Also
+    /// compares the contents as long as timestamps cannot show a change.
     pub(crate) fn check_in_caller(&self) -> Result<()> {
         if !self.inner.creator.are_current() {
             let message = format!(
@@ -304,8 +304,8 @@ impl Template {
     }
 
     /// The program for a child. If the program is executed by descriptor, `source` is the index of that descriptor
-    /// among the plan's sources (the caller's descriptors that the child needs). `renew`: if a check fails, the child
-    /// searches PATH again.
+    /// among the plan's sources (the caller's descriptors that the child needs). If `renew` is true and a check fails,
+    /// the child searches PATH again.
     pub(crate) fn program(&self, source: Option<usize>, renew: bool) -> Program<'static> {
         Program { pinned: Data::Shared(self.inner.pinned.clone()), source, renew }
     }
@@ -385,8 +385,8 @@ fn check_executable(file: &RecordedFile) -> Result<()> {
     call::may_execute(features::killed(), &file.path).map(drop).or_else(refused)
 }
 
-/// The interpreter of a file's `#!` line. `None` also if the caller may execute but not read the file, because no
-/// interpreter could read it either.
+/// The interpreter of a file's `#!` line. `None` if the file has no such line. Also `None` if the caller may execute
+/// but not read the file, because no interpreter could read it either.
 fn read_script(file: &RecordedFile) -> Result<Option<CString>> {
     use std::io::Read;
     let mut head = Vec::with_capacity(script::HEAD);

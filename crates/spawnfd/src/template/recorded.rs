@@ -35,8 +35,8 @@ pub(crate) struct RecordedFile {
 /// Whether the file had changed so shortly before its recording that another change could leave the same
 /// timestamps.
 ///
-/// Git calls such an index entry racily clean and compares contents. This library does the same until the clock has
-/// moved on.
+/// Git calls such an index entry racily clean, and compares contents. This library compares contents until a change
+/// would give the file later timestamps.
 #[derive(Debug, Default)]
 struct RacilyClean {
     must_compare: AtomicBool,
@@ -60,7 +60,8 @@ impl RecordedFile {
         let identity =
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
         let mut recorded = RecordedFile { path, identity, file, racily_clean: RacilyClean::default() };
-        // Exec accepts only regular files. Reading another kind of file could block forever, or consume its data.
+        // Exec accepts only regular files. Reading another kind of file could block forever, or consume the file's
+        // data.
         if identity.is_regular() && is_recent(&identity) {
             match recorded.digest() {
                 Ok(digest) => {
@@ -174,7 +175,8 @@ pub(crate) fn is_recent(identity: &Identity) -> bool {
         whole.saturating_add(now.tv_nsec - i64::from(nanoseconds))
     };
     let granularity = granularity(identity).as_nanos() as i64;
-    // A modification time ahead of the clock was set explicitly, so the next change of the file gives another time.
+    // If the modification time is ahead of the clock, a process has set it explicitly. The next change of the file
+    // gives the file another modification time.
     age(identity.ctime) < granularity || (-granularity..granularity).contains(&age(identity.mtime))
 }
 

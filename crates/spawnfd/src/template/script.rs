@@ -12,8 +12,8 @@ pub(crate) const HEAD: usize = 256;
 /// (fs/exec.c, exec_binprm).
 pub(crate) const NESTING: usize = 5;
 
-/// Returns the interpreter that the `#!` line in the first bytes of a file names. `None`: the file
-/// is not a script.
+/// Returns the interpreter that the `#!` line in the first bytes of a file names. Returns `None` if
+/// the file is not a script.
 ///
 /// # Errors
 /// ENOEXEC: the line names no interpreter, or the name is cut off at [`HEAD`] bytes.

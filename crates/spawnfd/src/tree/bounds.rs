@@ -67,7 +67,7 @@ pub(super) fn base_directory(own: &Path, controllers: &[&str]) -> PathBuf {
     own.to_owned()
 }
 
-/// Whether the calling thread may write to the file, or create directories in the directory.
+/// Checks that the calling thread may write to a file, or may create directories in a directory.
 pub(super) fn may_write(path: &Path) -> std::result::Result<(), Errno> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
     call::may_write(features::killed(), &path).map(drop)
@@ -79,8 +79,8 @@ pub(super) fn enabled(dir: &Path, controllers: &[&str]) -> usize {
     controllers.iter().filter(|name| all.split_whitespace().any(|other| other == **name)).count()
 }
 
-/// Like `enabled`. If the directory is the root cgroup, tries to enable all of these controllers first. The root is
-/// the only cgroup without a cgroup.type file.
+/// Like `enabled`, but if the directory is the root cgroup, first tries to enable all of these controllers. The root
+/// is the only cgroup without a cgroup.type file.
 fn enable(dir: &Path, controllers: &[&str]) -> usize {
     let file = dir.join("cgroup.subtree_control");
     if enabled(dir, controllers) < controllers.len() && !dir.join("cgroup.type").exists() {
@@ -118,7 +118,7 @@ pub(crate) struct CgroupCounters {
 }
 
 impl CgroupCounters {
-    /// Sets the limits of an empty cgroup. Limits without an enabled controller are not set.
+    /// Sets the limits of an empty cgroup. Skips limits whose controller is not enabled.
     pub(crate) fn open(dir: BorrowedFd<'_>, limits: &Bounds) -> Result<CgroupCounters, Errno> {
         let dir = rustix::io::fcntl_dupfd_cloexec(dir, 3).map(above_standard).map_err(errno)?;
         let set = |name: &str, value: String| {
@@ -142,16 +142,16 @@ impl CgroupCounters {
         self.value("cpu.stat", "usage_usec").map(Duration::from_micros)
     }
 
-    /// Whether the kernel has killed members because of this cgroup's own limit, not a limit of a cgroup above or
-    /// below or of the machine.
+    /// Whether the kernel has killed members because of this cgroup's own memory limit. The limit of another cgroup or
+    /// of the machine does not count.
     pub(crate) fn was_out_of_memory(&self) -> bool {
         let is_nonzero = |file, name| self.value(file, name).is_some_and(|number| number > 0);
-        // In the local file, `oom` counts only this cgroup's own limit. The killed process may be in a cgroup below,
-        // so read `oom_kill` from the file that covers these too.
+        // In the local file, `oom` counts only this cgroup's own limit. The killed process may be in a cgroup below.
+        // So read `oom_kill` from memory.events, which also covers the cgroups below.
         is_nonzero("memory.events.local", "oom") && is_nonzero("memory.events", "oom_kill")
     }
 
-    /// Whether the kernel has refused a member a child or thread because of this cgroup's own limit.
+    /// Whether the kernel has refused to create a process or thread because of this cgroup's own limit.
     pub(crate) fn was_refused_tasks(&self) -> bool {
         // Before Linux 6.11, pids.events counts only refusals by the cgroup's own limit. There is no
         // pids.events.local.

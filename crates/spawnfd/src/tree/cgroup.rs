@@ -46,8 +46,8 @@ pub(super) fn prepare() -> Result<NewCgroup> {
     NewCgroup::below(own_dir.clone(), own_dir)
 }
 
-/// Chooses the path of a new cgroup with limits, in the directory that enables most of the needed controllers.
-/// `allow_none`: accept a directory that enables none.
+/// Chooses the path of a new cgroup with limits, in the directory that enables most of the needed controllers. If
+/// `allow_none` is true, accepts a directory that enables none.
 pub(super) fn prepare_with_limits(limits: &Bounds, allow_none: bool) -> Result<NewCgroup> {
     let own = own_cgroup()?;
     let controllers = limits.controllers();
@@ -90,12 +90,13 @@ fn own_cgroup() -> Result<OwnCgroup> {
     own.clone().ok_or_else(absent)
 }
 
-/// Returns a new path. It must be unique, because the guard gets it before the cgroup exists. The
-/// pid is not enough: in another pid namespace, a process may have the same pid.
+/// Returns a new path for a cgroup. The path must be unique, because the guard gets it before the
+/// cgroup exists. The pid does not make it unique: in another pid namespace, a process may have the
+/// same pid.
 fn new_path(base: &Path) -> Result<CString> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (pid, number) = (call::getpid().unwrap_or_default(), NEXT.fetch_add(1, Ordering::Relaxed));
-    // `RandomState` has random keys.
+    // The hash of no data is random, because `RandomState` has random keys.
     let random = RandomState::new().build_hasher().finish();
     let path = base.join(format!("spawnfd-{pid}-{number}-{random:016x}")).into_os_string().into_vec();
     let path = CString::new(path).map_err(|_| failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted"))?;
@@ -160,7 +161,8 @@ fn unescape(text: &[u8]) -> PathBuf {
 
 impl NewCgroup {
     fn below(base: PathBuf, own_dir: PathBuf) -> Result<NewCgroup> {
-        // This check is cheaper than a failed mkdir(2): the guard must get the path before the mkdir.
+        // Check the permission before the mkdir(2). A failed mkdir(2) costs more, because the library must first
+        // register the path with the guard.
         if let Err(errno @ (Errno::EACCES | Errno::EROFS)) = bounds::may_write(&base) {
             return Err(failed(errno, format!("mkdir({base:?})")));
         }

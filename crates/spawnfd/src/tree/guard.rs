@@ -36,7 +36,7 @@ struct Guard {
     /// The reach of the helper and of each caller.
     reach: Arc<Reach>,
     table: Arc<TreeTable>,
-    /// The table's file. If the helper is killed, the next helper maps it too.
+    /// The table's file. If a signal kills the helper, the next helper maps the same file.
     memory: CheckedFd,
     helper: GuardHelper,
     /// The slot at which the next search for a free one begins.
@@ -49,8 +49,8 @@ struct GuardHelper {
     pid: i32,
     identity: Option<ProcessIdentity>,
     pidfd: CheckedFd,
-    /// The reaper thread has a copy of the pidfd. It gets the copy when the guard's last tree is gone, because the
-    /// helper may exit from then on. Before that time, this module reaps a helper that has died.
+    /// True if the reaper thread has a copy of the pidfd. It gets the copy when the guard's last tree is gone, because
+    /// the helper may exit from then on. Before that time, this module reaps a helper that has died.
     reaper_has_copy: bool,
 }
 
@@ -63,19 +63,19 @@ pub(super) struct Registration {
     ticket: u64,
 }
 
-/// Registers a tree with a guard. `cgroup`: the path of the tree's cgroup, or empty.
+/// Registers a tree with a guard. `cgroup` is the path of the tree's cgroup, or empty if the tree has none.
 pub(super) fn register(cgroup: &[u8]) -> Result<Registration> {
     let reach = Reach::of_calling_thread(Stage::Tree)?;
     let mut guards = GUARDS.lock();
-    // Drop the guards that have ended. The threads that they served may no longer exist.
+    // Drop the guards that have ended, because no thread with their reach may exist any more.
     guards.retain_mut(|guard| !guard.table.is_closed() || !guard.helper.has_ended());
-    // A guard may exit just before the registration. In that case, start another guard: a new guard runs long enough
+    // A guard may exit just before the registration. In that case, start another guard. A new guard runs long enough
     // for the registration.
     for _ in 0..3 {
         let index = guards.iter().position(|guard| guard.reach.equals(&reach));
         let index = match index {
-            // A helper that exits by itself closes the table. If the helper was killed, another one takes over the
-            // table's trees.
+            // A helper that exits by itself closes the table. If a signal has killed the helper, start another helper
+            // for the table's trees.
             Some(index) if guards[index].helper.has_ended() && !guards[index].restart()? => {
                 guards.remove(index);
                 None
@@ -121,7 +121,7 @@ impl Guard {
         Ok(Guard { reach, table: Arc::new(table), memory, helper, next: 0 })
     }
 
-    /// Starts another helper for the same table, unless the last one has exited by itself and closed the table.
+    /// Starts another helper for the same table, unless the last helper has exited by itself and closed the table.
     /// Returns false if the application has closed the table's file, so that no helper can map it.
     fn restart(&mut self) -> Result<bool> {
         if self.table.is_closed() {
@@ -163,7 +163,7 @@ impl GuardHelper {
         Ok(GuardHelper { pid, identity, pidfd, reaper_has_copy: false })
     }
 
-    /// The helper's pidfd. If the application has replaced it, opens another one.
+    /// The helper's pidfd. If the application has replaced the descriptor, opens another pidfd.
     fn pidfd(&mut self) -> Option<&OwnedFd> {
         if self.pidfd.get().is_none() {
             features::killed().refuse(Call::PidfdOpen).ok()?;
@@ -208,8 +208,8 @@ impl Drop for GuardHelper {
 
 /// Starts the helper with the settings of `configure`. Returns once the helper is ready.
 pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> Result<Child> {
-    // The helper makes both calls once the owner has died. A seccomp filter that kills the process
-    // for one of them would kill the helper at that time.
+    // The helper makes these two calls once the owner has died. A seccomp filter that kills the
+    // process for one of them would kill the helper at that time.
     let killed = features::killed();
     killed.refuse(Call::PidfdOpen).map_err(|errno| failed(errno, "pidfd_open()"))?;
     killed.refuse(Call::PidfdSendSignal).map_err(|errno| failed(errno, "pidfd_send_signal()"))?;
@@ -232,7 +232,7 @@ pub(super) fn start(memory: &OwnedFd, configure: impl Fn(&mut Command<'_>)) -> R
 const NEEDED_CAPABILITIES: u64 = 1 << 5 | 1 << 19 | 1 << 1 | 1 << 2;
 
 /// The capability sets that give the helper the caller's capabilities after its exec. For a user other than root,
-/// exec removes all capabilities that are not ambient. `None`: no change is needed.
+/// exec removes all capabilities that are not ambient. Returns `None` if no change is needed.
 ///
 /// # Errors
 /// EPERM: exec always removes a capability that the helper needs.

@@ -171,7 +171,7 @@ impl Tree {
         }
     }
 
-    /// Creates a tree with a guard, or without one if none can be started.
+    /// Creates a tree with a guard. If no guard can be started, creates a tree without a guard.
     pub(crate) fn without_cgroup() -> Tree {
         Tree::guarded().unwrap_or_else(|_| Tree::of_group())
     }
@@ -206,10 +206,10 @@ impl Tree {
     }
 
     /// Creates a tree in a cgroup that enforces some or all of these limits. The returned counters
-    /// say which. `allow_none`: succeed even if the cgroup enforces none.
+    /// say which limits. If `allow_none` is true, succeeds even if the cgroup enforces none.
     ///
     /// # Errors
-    /// The errors of [`Want::Cgroup`]. EOPNOTSUPP: no limit would be enforced.
+    /// The errors of [`Want::Cgroup`]. EOPNOTSUPP: the cgroup would enforce no limit.
     pub(crate) fn bounded(limits: &Bounds, allow_none: bool) -> Result<(Tree, CgroupCounters)> {
         let tree = Tree::in_cgroup(cgroup::prepare_with_limits(limits, allow_none)?)?;
         match &tree.control {
@@ -242,7 +242,7 @@ impl Tree {
         self.tier
     }
 
-    /// The directory of the cgroup in which the program has to start, if the tree has one.
+    /// The directory of the cgroup in which the program must start, if the tree has a cgroup.
     /// [`Command::tree`](crate::Command::tree) uses it.
     pub fn cgroup(&self) -> Option<BorrowedFd<'_>> {
         match &self.control {
@@ -251,8 +251,8 @@ impl Tree {
         }
     }
 
-    /// The pid namespace in which the program has to start: the pidfd of its first process, and whether the namespace
-    /// has a user namespace.
+    /// The pid namespace in which the program must start: the pidfd of its first process, and whether the namespace
+    /// has a user namespace of its own.
     pub(crate) fn namespace(&self) -> Option<(BorrowedFd<'_>, bool)> {
         match &self.control {
             TreeControl::Namespace(namespace) => Some(namespace.join_target()),
@@ -348,8 +348,8 @@ impl Tree {
     /// Returns whether the tree has ended.
     ///
     /// A zombie program counts as ended. If the library has to search /proc for members and finds several, it stops
-    /// all of them before it kills any. Stopping takes a few milliseconds, and at most 250 ms on a busy machine,
-    /// whatever `timeout` is.
+    /// all of them before it kills any. Stopping takes a few milliseconds, and at most 250 ms on a busy machine.
+    /// `timeout` does not include this time.
     #[must_use = "false: processes of the tree still run"]
     pub fn kill(&mut self, timeout: Duration) -> bool {
         let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
@@ -444,7 +444,7 @@ impl Tree {
     }
 
     /// Whether this process has prepared the tree. A forked copy of the host must not use the tree: the copy shares
-    /// the guard's table of trees with its parent, and the tree's processes are not its children.
+    /// the guard's table of trees with its parent, and the tree's processes are not children of the copy.
     fn is_owner(&self) -> bool {
         fork_generation().unwrap_or(1) == self.generation
     }
@@ -453,7 +453,7 @@ impl Tree {
     fn reap_orphans(&mut self) {
         let members = match &mut self.control {
             TreeControl::Members(members) => members,
-            // The number of the program's session stays in use until ended members are reaped.
+            // The kernel does not reuse the number of the program's session until ended members are reaped.
             TreeControl::Cgroup(_, Some(members)) if members.may_have_others() => {
                 members.find();
                 members
@@ -493,7 +493,7 @@ impl Drop for Tree {
             TreeControl::Empty => false,
         };
         if may_have_processes {
-            // If a process does not end in time, it keeps running.
+            // A process that does not end within `DROP_TIMEOUT` continues to run.
             let _ = self.kill(DROP_TIMEOUT);
         }
         self.reap_orphans();
@@ -541,7 +541,7 @@ fn failed(errno: Errno, call: impl Into<String>) -> Error {
 
 impl Command<'_> {
     /// Starts the program as the first process of a tree. Before other actions, the program enters the tree's cgroup
-    /// or pid namespace, if it has one, and registers with the tree's guard.
+    /// or pid namespace, if the tree has one, and registers with the tree's guard.
     ///
     /// So the program ends with this process, even if this process is killed before it calls
     /// [`Tree::program_started`]. The exception is a program that the command makes the first process of a new pid

@@ -14,7 +14,7 @@ use crate::command::{Command, Namespaces};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::above_standard;
 
-/// How long to wait for the end of a namespace's first process, once it is the only process.
+/// The longest wait for the end of a namespace's first process, once it is the only process there.
 const INIT_EXIT_MS: u64 = 100;
 
 /// A pid namespace and its first process.
@@ -24,9 +24,9 @@ pub(super) struct PidNamespace {
     /// The namespace's first process. Dropping this handle reaps the process if it has ended; otherwise the reaper
     /// thread reaps it when it ends.
     init: Child,
-    /// The pid namespace has a user namespace of its own.
+    /// True if the pid namespace has a user namespace of its own.
     user: bool,
-    /// An eventfd. After a write to it, the first process outlives this process.
+    /// An eventfd. After this process has written to it, the namespace's first process outlives this process.
     release_event: OwnedFd,
 }
 

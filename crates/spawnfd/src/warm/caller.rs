@@ -2,8 +2,8 @@
 //! The caller state: everything that a program inherits from the thread that starts it, as a value. The library reads
 //! it when it parks a process, and again at each start from that process.
 //!
-//! A start applies the differences to the parked process. If it cannot, the program starts cold. It compares the
-//! authority first.
+//! A start applies the differences to the parked process. If a difference cannot be applied, the program starts cold.
+//! The start compares the authority (the thread's credentials) first.
 
 use std::sync::Arc;
 
@@ -23,9 +23,8 @@ const LIMITS: usize = abi::RLIM_NLIMITS as usize;
 pub(super) struct CallerState {
     pub(super) authority: Authority,
     inherited: InheritedState,
-    /// Process group and session. An id is 0 if the group or session is outside this pid namespace,
-    /// which
-    /// `rustix::process::Pid` cannot represent.
+    /// The ids of process group and session. An id is 0 if the group or session is outside this pid
+    /// namespace. `rustix::process::Pid` cannot represent 0.
     group_and_session: [Option<i32>; 2],
     /// The soft and the hard limit of each resource, indexed by RLIMIT_* number.
     limits: [(u64, u64); LIMITS],
@@ -36,14 +35,14 @@ pub(super) struct CallerState {
 }
 
 impl CallerState {
-    /// Reads the state of the calling thread. `None`: /proc cannot be read, or a filter refuses
-    /// statx.
+    /// Reads the state of the calling thread. Returns `None` if /proc cannot be read, or if a
+    /// seccomp filter refuses statx.
     pub(super) fn of_calling_thread() -> Option<CallerState> {
         CallerState::with(Authority::of_calling_thread().ok()?)
     }
 
-    /// Reads the state of the calling thread, a helper thread of the library. A thread with the
-    /// reach `starter` has started the calling thread.
+    /// Reads the state of the calling thread, a helper thread of the library. `starter` is the reach
+    /// (credentials and scheduling) of the thread that started the helper thread.
     pub(super) fn of_helper_thread(starter: &Arc<Reach>) -> Option<CallerState> {
         CallerState::with(Authority::of_thread_started_by(starter).ok()?)
     }
@@ -68,11 +67,11 @@ impl CallerState {
         self.inherited.policy() == Some(abi::SCHED_NORMAL)
     }
 
-    /// The steps that change a process with the state `self` to the calling thread's state `now`. `executes`: exec
-    /// follows.
+    /// The steps that change a process with the state `self` to the calling thread's state `now`. `executes` is true
+    /// if the process then executes the program.
     ///
     /// # Errors
-    /// A difference that no step can apply.
+    /// The name of a difference that no step can apply.
     pub(super) fn steps_to(&self, now: &CallerState, executes: bool) -> Result<Vec<Op<'static>>, &'static str> {
         if let Some(what) =
             self.authority.first_difference(&now.authority).or_else(|| self.inherited.first_difference(&now.inherited))

@@ -51,7 +51,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The owner's end of the socket. `None`: the calling thread's descriptor table lacks this end.
+    /// The owner's end of the socket. `None` if the calling thread's descriptor table lacks it.
     pub(super) fn socket(&self) -> Option<&OwnedFd> {
         self.socket.get()
     }
@@ -71,8 +71,8 @@ impl Channel {
         }
     }
 
-    /// Receives the next message. `None`: the other end is closed, or no message arrives within
-    /// `timeout`.
+    /// Receives the next message. Returns `None` if the other end is closed, or if no message
+    /// arrives within `timeout`.
     pub(super) fn receive<'a>(
         &self,
         timeout: Duration,
@@ -87,13 +87,13 @@ impl Channel {
 
     /// Kills and reaps a child that the parked process forked for this channel, but that has sent no reply.
     ///
-    /// The page has the child's pid. But a `wait(-1)` of the application may have reaped the child,
-    /// and another process may have the pid since.
+    /// The shared page has the child's pid. But a `wait(-1)` of the application may have reaped the
+    /// child, and the pid may now belong to another process.
     pub(super) fn kill_unreported_child(&self) {
         let Some(pid) = Pid::from_raw(super::wire::child(&self.page)) else { return };
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return self.shut_down() };
-        // A running child has the other end open. If the other end is open after pidfd_open(), the pidfd is the
-        // child's.
+        // A running child has the other end open. If the other end is open after pidfd_open(), the pidfd refers to
+        // the child.
         let runs = self.is_peer_open();
         if runs && pidfd_send_signal(&pidfd, Signal::KILL).is_err() {
             self.shut_down();
@@ -116,7 +116,7 @@ impl Channel {
         poll(&mut ready, Some(&now)).is_ok() && !ready[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Shuts the socket down for every holder; the parked process reads EOF and exits.
+    /// Shuts the socket down for all processes that have it. The parked process reads EOF and exits.
     pub(super) fn shut_down(&self) {
         let _ = self.socket.get().map(|socket| shutdown(socket, Shutdown::Both));
     }
@@ -136,7 +136,7 @@ mod tests {
     use crate::command::Command;
     use spawnfd_parked::protocol::Page as Layout;
 
-    /// Writes a child's pid to the page. The kernel does this in a real fork.
+    /// Writes a child's pid to the page, as the kernel does when a parked process forks.
     fn note(channel: &Channel, child: &Child) {
         let shift = Layout::CHILD % 8 * 8;
         channel.page.get()[Layout::CHILD / 8].store(u64::from(child.id()) << shift, Ordering::Release);

@@ -18,8 +18,8 @@ use crate::host::features;
 /// Reasons for a cold start: the command asks for another filter or ruleset than the parked process has.
 const FILTER: &str = "seccomp filter";
 const RULESET: &str = "Landlock ruleset";
-/// A reason for a cold start: a child performs an action before it is confined. A parked process would perform it
-/// afterwards, with another effect.
+/// A reason for a cold start: the command has an action before its confinement. A parked process is confined already,
+/// so the action would have another effect there.
 pub(super) const CONFINED: &str = "confinement";
 
 /// The confinement of a parked process. The fields are in the order in which a child applies them.
@@ -27,7 +27,7 @@ pub(super) const CONFINED: &str = "confinement";
 pub(super) struct Confinement {
     no_new_privs: bool,
     ruleset: Option<Arc<CheckedFd>>,
-    /// Empty: no filter.
+    /// The instructions of the seccomp filter. Empty if there is no filter.
     filter: Arc<[FilterInstruction]>,
 }
 
@@ -57,7 +57,7 @@ impl Confinement {
         AddedConfinement { no_new_privs: self.no_new_privs, filters: self.has_filter().into() }
     }
 
-    /// Confines a command. `None`: the application has closed the ruleset.
+    /// Confines a command. Returns `None` if the application has closed the ruleset.
     pub(super) fn apply_to<'fd>(&'fd self, command: &mut Command<'fd>) -> Option<()> {
         if self.no_new_privs {
             command.no_new_privs();
@@ -71,8 +71,8 @@ impl Confinement {
         Some(())
     }
 
-    /// Checks that a command asks for this confinement. (A command may ask for more confinement.
-    /// The start performs the additional part, except filters.)
+    /// Checks that a command asks for this confinement. A command may ask for more confinement.
+    /// The start performs the additional part, unless it is a filter.
     ///
     /// # Errors
     /// The part of the confinement that the command does not ask for, or asks for with another
@@ -92,7 +92,8 @@ impl Confinement {
         if self.no_new_privs && !command.gives_up_privileges() { Err("no_new_privs") } else { Ok(()) }
     }
 
-    /// Adapts the steps that a child performs before it is confined. A parked process performs them afterwards.
+    /// Adapts the steps that a child of a cold start performs before its confinement. A parked process is confined
+    /// when it performs them.
     ///
     /// # Errors
     /// [`CONFINED`]: the steps would have another effect.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One program that is kept warm, and its parked processes.
+//! One program that the keeper thread keeps warm, and its parked processes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use super::parked::ParkedProcess;
 use super::recipe::Recipe;
 use crate::host::descriptors::standard_streams_are_open;
 
-/// One program to keep warm.
+/// One program for which the keeper thread parks processes.
 #[derive(Debug)]
 pub(super) struct WarmEntry {
     pub(super) id: u64,
@@ -19,29 +19,29 @@ pub(super) struct WarmEntry {
     pub(super) depth: usize,
     /// The parked processes, the oldest first.
     pub(super) parked: VecDeque<ParkedHandle>,
-    /// Mode fork: the process from which the keeper forks the others.
+    /// In mode fork, the parked process that forks the others.
     pub(super) parent: Option<ParkedHandle>,
     /// The number of leased processes.
     pub(super) leased: usize,
-    /// Set while the keeper parks a process: the start time, and the number of mount table changes at that time.
+    /// While the keeper parks a process: the start time, and the number of mount table changes at that time.
     pub(super) parking: Option<(Instant, u64)>,
     /// The reason why the keeper cannot park the program.
     pub(super) cannot: Option<&'static str>,
     /// The resource that was missing several times in a row, and the time of the last failure. The keeper tries again
     /// at intervals.
     pub(super) missing_resource: Option<(&'static str, Instant)>,
-    /// The keeper has parked this version of the program before.
+    /// True if the keeper has parked this version of the program before.
     pub(super) was_parked: bool,
-    /// Something has changed, so the keeper has ended the parked processes. It has parked none since.
+    /// True if a file has changed, so the keeper has ended the parked processes, and has parked none since.
     pub(super) stale: bool,
-    /// How many times in a row a file changed during parking, or a resource was missing.
+    /// The number of successive attempts in which a file changed during parking, or a resource was missing.
     pub(super) failures: u32,
     /// The earliest time at which the keeper parks the next process.
     pub(super) next_attempt: Instant,
     pub(super) last_used: Instant,
-    /// The keeper has ended the processes because no start used them for [`idle`](super::WarmOptions::idle).
+    /// True if the keeper has ended the processes because no start used them for [`idle`](super::WarmOptions::idle).
     pub(super) idle: bool,
-    /// A start added the program, not the application ([`keep`](super::WarmOptions::keep)).
+    /// True if a start added the program, not the application ([`keep`](super::WarmOptions::keep)).
     pub(super) auto_added: bool,
     /// Counts changes. It distinguishes processes that were parked before and after a change.
     pub(super) version: u64,
@@ -113,7 +113,7 @@ pub(super) struct ParkedHandle {
     pub(super) version: u64,
     /// The time at which the process was parked.
     pub(super) parked_at: Instant,
-    /// The keeper will replace the process. Until then, starts still use the process.
+    /// True if the keeper will replace the process. Until then, starts still use the process.
     pub(super) outdated: bool,
     pub(super) memory: u64,
     pub(super) process: Arc<Mutex<ParkedProcess>>,

@@ -20,8 +20,8 @@ pub(super) struct ForkedChildren {
 }
 
 impl ParkedProcess {
-    /// Forks children from the parked process; they are parked, too. If there are fewer children than requested, the
-    /// parent is no longer usable.
+    /// Forks children from the parked process. The children are parked processes too. If there are fewer children
+    /// than requested, the parent is no longer usable.
     ///
     /// # Errors
     /// The reason why this process has requested no child.

@@ -29,8 +29,8 @@ pub(super) fn zygote_file() -> Result<OwnedFd, CallError> {
     memfd::with_contents("spawnfd-zygote", spawnfd_parked::ZYGOTE).map_err(|errno| ("memfd_create()", errno))
 }
 
-/// Checks that a program would load the object. The keeper must not start any other program: it would run instead of
-/// parking.
+/// Checks that a program would load the shared object. The keeper must not start a program that would not load it,
+/// because that program would run instead of parking.
 ///
 /// # Errors
 /// The reason why the program would not load the object.
@@ -55,15 +55,15 @@ pub(super) fn can_park(template: &Template) -> Result<(), &'static str> {
 /// Checks that LD_PRELOAD has an effect in a program.
 ///
 /// # Errors
-/// The reason why it has none. If a program gains privileges at exec, ld.so removes the variable (ld.so(8),
-/// secure-execution mode).
+/// The reason why LD_PRELOAD has no effect. If a program gains privileges at exec, ld.so removes the variable
+/// (ld.so(8), secure-execution mode).
 pub(super) fn keeps_preload(template: &Template) -> Result<(), &'static str> {
     const SET_ID: u16 = 0o6000;
     if template.identity().mode & SET_ID == 0 { Ok(()) } else { Err("setuid") }
 }
 
-/// Reads the name of a 64-bit ELF file's dynamic loader, from PT_INTERP. `Some(None)`: the file
-/// names no loader.
+/// Reads the name of a 64-bit ELF file's dynamic loader, from PT_INTERP. Returns `Some(None)` if the
+/// file names no loader.
 fn loader(path: &Path) -> Option<Option<Vec<u8>>> {
     const PT_INTERP: u32 = 3;
     // O_NONBLOCK keeps this call from blocking if a FIFO has replaced the file.

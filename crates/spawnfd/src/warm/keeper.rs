@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The keeper: a thread that parks processes. It parks the next one once the previous one is parked or slow to park.
+//! The keeper: a thread that parks processes. It starts the next process once the previous process is parked, or is
+//! slow to park.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -41,8 +42,8 @@ struct KeeperThread {
 struct KeeperTimer {
     fd: CheckedFd,
     created: Instant,
-    /// The time at which the timer expires, in nanoseconds since the timer's creation. `NEVER`: the
-    /// timer is not set.
+    /// The time at which the timer expires, in nanoseconds since the timer's creation. `NEVER` if
+    /// the timer is not set.
     expires: AtomicU64,
 }
 
@@ -59,13 +60,13 @@ impl KeeperTimer {
 
     /// Sets the timer to expire after the time `after`, unless the timer expires sooner.
     ///
-    /// Change the state before you call this: the thread clears the timer before it reads the state.
+    /// Change the state before you call this function: the thread clears the timer before it reads the state.
     fn set(&self, after: Duration) {
         let at = u64::try_from((self.created.elapsed() + after).as_nanos()).unwrap_or(NEVER - 1);
         if self.expires.fetch_min(at, Ordering::SeqCst) <= at {
             return;
         }
-        // A time of zero would disarm the timer.
+        // A time of zero would disarm the timer, so set at least one nanosecond.
         let it_value = Timespec::try_from(after.max(Duration::from_nanos(1))).unwrap_or_default();
         let once = Itimerspec { it_interval: Timespec::default(), it_value };
         let _ = self.fd.get().map(|timer| timerfd_settime(timer, TimerfdTimerFlags::empty(), &once));
@@ -112,8 +113,8 @@ impl Keeper {
             running.timer.set(after);
             return Ok(());
         }
-        // Do not start the thread now; a later start of a program wakes the keeper. (The thread might find a
-        // descriptor that another thread opens at the closed number, and treat that as the standard stream.)
+        // A standard stream is closed, so do not start the thread now. The thread might take a file that another
+        // thread opens at this number for the standard stream. A later start of a program wakes the keeper.
         if !standard_streams_are_open() {
             return Ok(());
         }
@@ -149,8 +150,8 @@ impl Drop for Keeper {
     }
 }
 
-/// The keeper thread's main function. `starter`: the reach of the thread that has started the
-/// keeper.
+/// The keeper thread's main function. `starter` is the reach (credentials and scheduling) of the
+/// thread that started the keeper.
 fn run_keeper(state: &Weak<PerProcess<WarmState>>, timer: &KeeperTimer, starter: &Arc<Reach>, ended: &AtomicBool) {
     let mut parking: Vec<ParkingProcess> = Vec::new();
     while !ended.load(Ordering::Relaxed) {

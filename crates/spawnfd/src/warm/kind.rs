@@ -12,7 +12,8 @@ use super::state::ARGUMENTS;
 /// The point at which a program parks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
-    /// At main(), before the program has read anything: any program that is dynamically linked to glibc.
+    /// At main(), before the program has read anything. Any program that is dynamically linked to glibc can park
+    /// there.
     Main = protocol::Kind::Main as isize,
     /// After CPython's initialisation.
     Python = protocol::Kind::Python as isize,
@@ -30,8 +31,8 @@ impl Kind {
         }
     }
 
-    /// The leading arguments with which to park a process for commands with the arguments `args`. `None`: no parked
-    /// process could serve them.
+    /// The leading arguments with which to park a process for commands with the arguments `args`. `None` if no parked
+    /// process could serve such a command.
     pub(super) fn options(self, args: &[OsString]) -> Option<Vec<OsString>> {
         let leading = match self {
             Kind::Main => 0,

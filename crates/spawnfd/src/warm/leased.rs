@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A parked process that is leased to one start: checks it against the plan, and compares the caller state.
+//! A parked process that is leased to one start. Compares the process with the start's plan and with the caller state.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub(super) struct LeasedProcess {
     pub(super) entry: u64,
     pub(super) recipe: Arc<Recipe>,
     pub(super) handle: ParkedHandle,
-    /// The leased process is the parent of a fork mode entry. The start forks a child from it.
+    /// True if the leased process is the parent of a fork mode entry. The start forks a child from it.
     pub(super) is_parent: bool,
 }
 
@@ -41,9 +41,9 @@ impl LeasedProcess {
         let parked = self.recipe.template.name().as_bytes();
         let name_fits = |name: &[u8]| match self.recipe.kind {
             Kind::Main => true,
-            // CPython finds its own file by argv[0]. A bare name leads to the same file.
+            // CPython finds its own file by argv[0]. A name without a slash leads to the same file.
             Kind::Python => name == parked || !name.contains(&b'/'),
-            // Node.js has set process.argv0 already.
+            // The parked Node.js has set process.argv0 already, so argv[0] must be the same.
             Kind::Node => name == parked,
         };
         let keeps_high_number = |op: &Op<'_>| {
@@ -57,7 +57,7 @@ impl LeasedProcess {
         if self.is_sandboxed() || name.is_some_and(name_fits) { Ok(()) } else { Err(ARGUMENTS) }
     }
 
-    /// The part of the plan that a confined or sandboxed process performs. `None`: the process is neither.
+    /// The part of the plan that a confined or sandboxed process performs. `None` if the process is neither.
     ///
     /// # Errors
     /// An action that only the sandbox command can perform.
@@ -82,7 +82,7 @@ impl LeasedProcess {
         self.recipe.confinement.is_any()
     }
 
-    /// The differences between the caller state at the start of `parked` and the current caller state. `cwd_source`:
+    /// The differences between the caller state at the start of `parked` and the current caller state. `cwd_source` is
     /// the index of the working directory in the sources.
     ///
     /// # Errors

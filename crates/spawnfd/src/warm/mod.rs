@@ -4,8 +4,8 @@
 //!
 //! `Warm` has the programs to park; its keeper thread (`keeper.rs`) parks them. A start asks for an `Offer`
 //! (`offer.rs`): a parked process for this command, if the calling thread has the same caller state (`CallerState`).
-//! The library sends the command's plan to the parked process in a message (`wire.rs`). There `spawnfd-parked`
-//! performs the plan as a child would.
+//! The library sends the command's plan to the parked process in a message (`wire.rs`). In that process, the code of
+//! `spawnfd-parked` performs the plan as a child would.
 //!
 //! If a warm start is not possible, the program starts cold, and the library counts the reason. A zygote is a parked
 //! process that executes any program; it is parked and leased in the same way. See docs/warm.md.
@@ -83,7 +83,7 @@ use state::{NOT_ADDED, WarmState};
 pub struct Warm {
     state: Arc<PerProcess<WarmState>>,
     keeper: Arc<Keeper>,
-    /// The number of programs to keep warm that the application has not added.
+    /// The largest number of programs that the library keeps warm without a call of `add`.
     keep: usize,
 }
 
@@ -94,8 +94,8 @@ impl Warm {
     /// Creates a `Warm` without programs. The first [`add`](Warm::add) starts the thread.
     ///
     /// # Errors
-    /// EINVAL: `age` is too short. EMFILE, ENFILE, ENOMEM. EFBIG: RLIMIT_FSIZE. ENOSPC: no more inotify instances
-    /// (fs.inotify.max_user_instances).
+    /// EINVAL: `age` is too short. EMFILE, ENFILE, ENOMEM. EFBIG: RLIMIT_FSIZE is too low. ENOSPC: the user has too
+    /// many inotify instances (fs.inotify.max_user_instances).
     pub fn new(options: WarmOptions) -> Result<Warm> {
         if options.age < SHORTEST {
             return Err(Error::invalid(format!("warm(age = {:?})", options.age)));
@@ -205,8 +205,8 @@ impl Warm {
         OFF.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until every program that can be parked has its full number of processes. `false` if this takes longer
-    /// than `timeout`, or if it is impossible now:
+    /// Waits until every program that can be parked has its full number of processes. Returns `false` if this takes
+    /// longer than `timeout`, or if it is impossible now:
     ///
     /// - the `Warm` is closed, or warm starts are turned off
     /// - this process has closed descriptor 0, 1 or 2
@@ -251,8 +251,8 @@ impl Warm {
         drop(to_end);
     }
 
-    /// Leases a process that executes any program. `reason`: why no process that is parked for this program can serve
-    /// the command.
+    /// Leases a process that executes any program. `reason` says why no process that is parked for this program can
+    /// serve the command.
     fn lease_any(&self, reason: &'static str) -> std::result::Result<LeasedProcess, &'static str> {
         let leased = self.state.lock().lease_any();
         match leased {

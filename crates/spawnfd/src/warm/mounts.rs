@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files that paths lead to. The library compares them after each mount or unmount, which inotify does not
-//! report.
+//! The files to which paths lead. The library compares them after each mount or unmount, because inotify does not
+//! report mounts.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -26,8 +26,8 @@ pub(super) struct Mounts {
     entries: HashMap<u64, EntryPaths>,
 }
 
-/// A mount table, which reports its changes by poll(2) (proc_pid_mountinfo(5)), and the namespace and root that it is
-/// valid for.
+/// A mount table, with the mount namespace and root for which it is valid. The table reports its changes by poll(2)
+/// (proc_pid_mountinfo(5)).
 #[derive(Debug)]
 struct MountTable {
     file: CheckedFd,
@@ -38,9 +38,9 @@ struct MountTable {
 /// The files that the paths of one entry lead to.
 #[derive(Debug, Default)]
 struct EntryPaths {
-    /// The parked process has its own mount namespace, a copy of this process's.
+    /// True if the parked process has its own mount namespace, a copy of this process's mount namespace.
     has_own_mounts: bool,
-    /// The device and inode to which each path leads. `None`: the path leads to no file.
+    /// The device and inode to which each path leads. `None` if the path leads to no file.
     paths: HashMap<PathBuf, Option<(u64, u64)>>,
 }
 
@@ -53,20 +53,20 @@ impl Mounts {
         }
     }
 
-    /// The mount table's descriptor for poll(2), without a check that it still refers to the table.
-    /// `None`: no table is open.
+    /// The mount table's descriptor for poll(2), or `None` if no table is open. The application may
+    /// have replaced the descriptor.
     pub(super) fn table(&self) -> Option<BorrowedFd<'_>> {
         self.table.as_ref().map(|table| table.file.as_fd())
     }
 
-    /// The events to ask poll(2) for. A mount table is always readable and never writable. If the
-    /// application has put another file at the descriptor number, poll(2) almost certainly reports
-    /// other events.
+    /// The events that the library asks poll(2) for. A mount table is always readable and never
+    /// writable. If the application has put another file at the descriptor number, poll(2) almost
+    /// certainly reports other events.
     pub(super) fn poll_flags() -> PollFlags {
         PollFlags::IN | PollFlags::OUT | PollFlags::PRI
     }
 
-    /// Counts a change of the mount table, if poll(2) reports one. It reports each change once.
+    /// Counts a change of the mount table if poll(2) reports one. poll(2) reports each change once.
     ///
     /// # Errors
     /// The descriptor refers to another file.
@@ -81,7 +81,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// Records the file that a path of this entry leads to.
+    /// Records the file to which a path of this entry leads.
     pub(super) fn record_path(&mut self, entry: u64, path: &Path) {
         let paths = &mut self.entries.entry(entry).or_default().paths;
         if !paths.contains_key(path) {

@@ -16,7 +16,7 @@ use crate::env::Env;
 use crate::sandbox::Sandbox;
 use crate::template::Template;
 
-/// How parked processes are used.
+/// How the library uses parked processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Mode {
     /// Each parked process becomes one program, with its own memory layout and its own random secrets.
@@ -42,19 +42,20 @@ pub struct WarmOptions {
     pub memory: u64,
     /// The largest number of parked processes.
     pub processes: usize,
-    /// The number of programs that are kept warm from their first start on without being added. The program used
-    /// longest ago makes room for a new one. 0: none. The library parks them with a few variables of that start:
-    /// PATH, HOME, the locale, and those of the loader and interpreters.
+    /// The number of programs that the library keeps warm from their first start on, without a call of
+    /// [`add`](super::Warm::add). A new program replaces the program used longest ago. 0 means none. The library
+    /// parks such a program with a few variables of its first start: PATH, HOME, the locale, and the variables of the
+    /// loader and interpreters.
     pub keep: usize,
     /// The time without use after which the processes of a program end. The next start is cold, and the keeper parks
     /// the program again.
     pub idle: Duration,
     /// The delay between a start and the parking of the next process. It keeps the CPU free for the started program.
     pub delay: Duration,
-    /// Mode fork: the number of forks after which the keeper replaces the parent process. If
+    /// In mode fork, the number of forks after which the keeper replaces the parent process. If
     /// `depth` is at least this number, the keeper uses `depth` plus one.
     pub forks: u64,
-    /// Mode fork: the age at which the keeper replaces the parent process, at least 100 ms.
+    /// In mode fork, the age at which the keeper replaces the parent process. It is at least 100 ms.
     pub age: Duration,
 }
 
@@ -76,25 +77,25 @@ impl Default for WarmOptions {
 /// How to park one program.
 #[derive(Clone, Debug, Default)]
 pub struct Park {
-    /// The number of processes that wait; two if 0. Mode fork needs one more, their parent.
+    /// The number of parked processes that wait for starts; 0 means two. Mode fork needs one more, their parent.
     pub depth: usize,
-    /// The mode; `None`: that of the [`WarmOptions`].
+    /// The mode. `None` means the mode of the [`WarmOptions`].
     pub mode: Option<Mode>,
-    /// Arguments that all starts begin with: an interpreter's options.
+    /// The leading arguments of all starts, such as an interpreter's options.
     pub args: Vec<OsString>,
-    /// The environment of the parked process; `None`: that of this process. A start with another environment is warm
-    /// if all variables that the process read before parking have the same values in both.
+    /// The environment of the parked process. `None` means the environment of this process. A start with another
+    /// environment is warm if all variables that the process read before parking have the same values in both.
     pub env: Option<Env>,
-    /// The point at which the process parks; `None`: chosen by the program's name.
+    /// The point at which the process parks. If it is `None`, the library chooses the point by the program's name.
     pub kind: Option<Kind>,
-    /// Modules that an interpreter loads before it parks. For Node.js, only its built-in ones.
+    /// Modules that an interpreter loads before it parks. Node.js loads only its built-in modules.
     pub preload: Vec<OsString>,
     /// The sandbox command in front of this program: `bwrap --unshare-net …`. The process parks inside that sandbox.
     /// It serves commands that run this program in the same sandbox ([`Command::sandbox`](crate::Command::sandbox)):
     /// with the same words, environment and directory, and in a session of their own (as runs do). If the sandbox
     /// command gets files, they must be the same and unchanged.
     pub sandbox: Option<Sandbox>,
-    /// The working directory of the sandbox command, if there is one. `None`: the host's working
+    /// The working directory of the sandbox command, if there is one. `None` means the host's working
     /// directory.
     pub current_dir: Option<PathBuf>,
     /// The process parks with no_new_privs, and serves commands that [ask for it](crate::Command::no_new_privs).
@@ -103,8 +104,8 @@ pub struct Park {
     /// [`landlock`](crate::Command::landlock) is a duplicate of this descriptor. Rules that are added to the ruleset
     /// later do not apply to parked processes.
     pub landlock: Option<Arc<OwnedFd>>,
-    /// The process parks under this seccomp filter, and serves commands that ask for [the
-    /// same](crate::Command::seccomp). Empty: it serves commands that ask for none.
+    /// The process parks under this seccomp filter, and serves commands that ask for [the same
+    /// filter](crate::Command::seccomp). If it is empty, the process serves commands without a filter.
     pub seccomp: Vec<FilterInstruction>,
 }
 
@@ -127,14 +128,14 @@ pub struct WarmStats {
     pub zygote: u64,
     /// Starts from the pool of `add_any`.
     pub pool: u64,
-    /// Starts by clone and exec, counted by reason.
+    /// Cold starts (by clone and exec), counted by reason.
     pub cold: BTreeMap<&'static str, u64>,
-    /// Processes that are parked now.
+    /// The number of processes that are parked now.
     pub parked: usize,
-    /// Their private memory at the time of parking, in bytes.
+    /// The private memory of these processes at the time of parking, in bytes.
     pub memory: u64,
     /// The number of processes parked so far.
     pub made: u64,
-    /// Programs that cannot be parked, or cannot be parked now, and the reason.
+    /// The programs that the keeper cannot park, or cannot park now, and the reason.
     pub cannot: BTreeMap<OsString, String>,
 }

@@ -18,7 +18,7 @@ use crate::child::{Child, Started};
 use crate::host::authority::{AddedConfinement, Reported};
 use crate::tree::Tree;
 
-/// SIGPIPE and SIGXFSZ: a started program has the default action, even if the caller ignores them.
+/// SIGPIPE and SIGXFSZ. A started program has their default action, even if the caller ignores them.
 pub(super) const MADE_DEFAULT: u64 = 1 << (13 - 1) | 1 << (25 - 1);
 
 /// A parked process. It waits for a request to become a program.
@@ -48,9 +48,9 @@ pub(super) struct ParkedProcess {
 pub(super) struct ParkedOrigin {
     /// How the library reports programs started from this process.
     pub(super) started: Started,
-    /// The process becomes a program by exec.
+    /// True if the process becomes a program by exec.
     pub(super) executes: bool,
-    /// The owner's child is a sandbox command, which has started the parked process.
+    /// True if the owner's child is a sandbox command, which has started the parked process.
     pub(super) has_sandbox_command: bool,
     /// The caller state when the process was started.
     pub(super) caller: CallerState,
@@ -59,7 +59,8 @@ pub(super) struct ParkedOrigin {
     pub(super) given: Vec<Referent>,
     pub(super) variables: Vec<Vec<u8>>,
     pub(super) files: Vec<Vec<u8>>,
-    /// The confinement that the recipe adds to the keeper thread's; `None`: the sandbox command decides.
+    /// The confinement that the recipe adds to the confinement of the keeper thread. `None` if a sandbox command
+    /// confines the process.
     pub(super) added: Option<AddedConfinement>,
     /// The time just before exec.
     pub(super) before_exec: ExecTime,
@@ -68,8 +69,8 @@ pub(super) struct ParkedOrigin {
 }
 
 impl ParkedOrigin {
-    /// The reason to refuse a process if exec has changed its authority. The owner knows only the keeper's authority,
-    /// so it could not tell the authority of that process.
+    /// Returns a reason to refuse the process if exec has changed its authority (its credentials). The owner knows
+    /// only the keeper's authority, so the owner could not compare a changed authority with the caller's.
     ///
     /// A sandbox command may change the authority, as it does in a cold start. In this case [`ParkedProcess::start`]
     /// has checked that the keeper had the same authority before and after the start.
@@ -98,7 +99,7 @@ impl ParkedProcess {
         }
     }
 
-    /// Whether the process has parked. `None`: it has not reported yet.
+    /// The outcome of parking. `None` if the process has not reported yet.
     pub(super) fn poll_report(&mut self) -> Option<Result<(), NotParked>> {
         if !self.channel.poll(Duration::ZERO) {
             return None;
@@ -147,7 +148,7 @@ impl ParkedProcess {
             }
         }
         // ld.so and malloc read these variables without getenv, so the preloaded object does not
-        // see that.
+        // record them.
         let early = |string: &&[u8]| {
             [&b"LD_"[..], b"GLIBC_TUNABLES=", b"MALLOC_", b"OMP_", b"GOMP_"]
                 .iter()
@@ -178,8 +179,8 @@ impl ParkedProcess {
         !matches!(waitid(WaitId::PidFd(child.as_fd()), how), Ok(None))
     }
 
-    /// Takes the child out of this value, so that the caller can kill and reap it. `None`: the
-    /// process is not a child of this process, or the library cannot prove that.
+    /// Takes the child out of this value, so that the caller can kill and reap it. Returns `None` if
+    /// the process is not a child of this process, or if the library cannot prove that it is one.
     pub(super) fn take_child(&mut self) -> Option<Child> {
         let child = self.child.take()?;
         if fork_generation() != Ok(self.generation) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that the keeper has started and that is not parked yet. Meanwhile the keeper does
-//! other work.
+//! A process that the keeper has started and that is not parked yet. While the process starts, the
+//! keeper does other work.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ pub(super) struct ParkTarget {
 /// The sandbox command that starts a probe instead of the program.
 #[derive(Debug)]
 struct ProbedSandbox {
-    /// The read end of its standard error.
+    /// The read end of the sandbox command's standard error.
     errors: CheckedFd,
-    /// The probe's end of the channel is closed, so only the sandbox command can report a reason.
+    /// True if the probe's end of the channel is closed. Then only the sandbox command can report a reason.
     probe_ended: bool,
     output: Vec<u8>,
 }
@@ -46,7 +46,7 @@ pub(super) struct ParkingProcess {
     pub(super) target: ParkTarget,
     recipe: Arc<Recipe>,
     object: Arc<CheckedFd>,
-    /// The reach of the thread that started the keeper.
+    /// The reach (credentials and scheduling) of the thread that started the keeper.
     starter: Arc<Reach>,
     /// Set while `parked` is a probe, which checks that the sandbox command passes the object and the channel on.
     probed: Option<ProbedSandbox>,
@@ -56,7 +56,7 @@ pub(super) struct ParkingProcess {
 }
 
 impl ParkingProcess {
-    /// Starts a program that parks. A thread with the reach `starter` started the calling thread.
+    /// Starts a program that parks. `starter` is the reach of the thread that started the calling thread.
     ///
     /// # Errors
     /// The reason why the program was not started.
@@ -73,7 +73,7 @@ impl ParkingProcess {
     }
 
     fn start(&mut self) -> Result<(), NotParked> {
-        // End a successful probe first.
+        // If a successful probe is left, drop it, which ends the probe.
         self.parked = None;
         // Run a probe first, unless an earlier probe has succeeded.
         let (probed, probe) = self.unproven_sandbox().map(|_| ProbedSandbox::new()).transpose()?.unzip();
@@ -96,7 +96,7 @@ impl ParkingProcess {
         }
     }
 
-    /// Returns the outcome of parking. `None`: the process has not reported yet.
+    /// Returns the outcome of parking, or `None` if the process has not reported yet.
     pub(super) fn poll_outcome(&mut self) -> Option<Result<ParkedProcess, NotParked>> {
         let timed_out = || (Instant::now() > self.deadline).then(|| NotParked::Permanent("slow".to_owned()));
         let outcome = match &mut self.probed {

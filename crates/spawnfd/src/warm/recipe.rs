@@ -15,7 +15,7 @@ use crate::template::Template;
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     pub(super) template: Template,
-    /// The process executes other programs: the zygote of `spawnfd-parked`.
+    /// True if the process executes other programs: it is the zygote of `spawnfd-parked`.
     pub(super) executes: bool,
     /// The leading arguments, which all starts have in common.
     pub(super) args: Vec<OsString>,
@@ -29,22 +29,25 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
-    /// Whether the parked process runs under SCHED_BATCH. (A seccomp filter may refuse the return to SCHED_NORMAL.)
+    /// Whether the parked process runs under SCHED_BATCH. A process with a seccomp filter does not, because the filter
+    /// may refuse the return to SCHED_NORMAL.
     pub(super) fn runs_as_batch(&self) -> bool {
         self.mode == Mode::Reserve && !self.confinement.has_filter()
     }
 
-    /// Whether the keeper replaces the parent at intervals: its children share its memory layout and secrets.
+    /// Whether the keeper replaces the parent at intervals, because all its children share its memory layout and
+    /// secrets.
     pub(super) fn needs_parent_renewal(&self) -> bool {
         self.mode == Mode::Fork && !self.executes
     }
 
-    /// The template that a command names: that of the sandbox command, or else the recipe's.
+    /// The template of the program that a command names: the sandbox command if there is one, else the recipe's
+    /// program.
     pub(super) fn command_template(&self) -> &Template {
         self.sandbox.as_ref().map_or(&self.template, |sandbox| &sandbox.template)
     }
 
-    /// The arguments of a command without those of the sandbox command. `None`: the command has another sandbox
+    /// The arguments of a command without those of the sandbox command. `None` if the command has another sandbox
     /// command.
     pub(super) fn program_args<'a>(&self, args: &'a [OsString]) -> Option<&'a [OsString]> {
         args.strip_prefix(self.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.args))

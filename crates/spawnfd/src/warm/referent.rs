@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The descriptors that a sandbox command gets: `bwrap --seccomp 10 …`. The sandbox command has read or entered them
-//! before its program parks. A start is warm if its own descriptors refer to the same files.
+//! The descriptors that a sandbox command gets: `bwrap --seccomp 10 …`. The sandbox command uses their files before
+//! its program parks. A start is warm if the command's own descriptors refer to the same files.
 
 use std::os::fd::RawFd;
 
@@ -19,7 +19,7 @@ pub(super) struct Referent {
     contents: Option<Contents>,
 }
 
-/// For a regular file: its length, its times of change, and the read position.
+/// The length, the times of change, and the read position of a regular file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Contents {
     length: u64,
@@ -28,7 +28,7 @@ struct Contents {
 }
 
 impl Referent {
-    /// Identifies the file behind a descriptor. `None`: the descriptor is not open.
+    /// Identifies the file behind a descriptor. Returns `None` if the descriptor is not open.
     pub(super) fn of(fd: RawFd) -> Option<Referent> {
         let found = call::statx(features::killed(), fd, c"").ok()?;
         let time = |time: abi::statx_timestamp| (time.tv_sec, time.tv_nsec);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The keeper's work: [`WarmState::next_work`] chooses it, and the other functions record its outcome.
+//! The work of the keeper thread: [`WarmState::next_work`] chooses the work, and other functions record its outcome.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::template::Template;
 
 /// The keeper's pause while a standard stream of the host is closed.
 const CLOSED_STREAM_PAUSE: Duration = Duration::from_millis(50);
-/// The number of consecutive attempts without a pause to park a program whose files change meanwhile.
+/// The number of attempts without a pause to park a program whose files change during each attempt.
 const MAX_FILE_CHANGES: u32 = 50;
 
 /// The keeper parks the next process when the previous one is parked, or at the latest after this
@@ -37,11 +37,11 @@ const ATTEMPTS_BEFORE_BACKOFF: u32 = 5;
 
 /// The keeper's next work.
 pub(super) enum Work {
-    /// Park a process for this entry.
+    /// The keeper parks a process for this entry.
     Park { target: ParkTarget, recipe: Arc<Recipe>, object: Arc<CheckedFd> },
-    /// Fork this many children from this parent.
+    /// The keeper forks this many children from this parent.
     Fork(LeasedProcess, usize),
-    /// Wait until this time, or until a start wakes the keeper.
+    /// The keeper waits until this time, or until a start wakes it.
     Wait(Option<Instant>),
 }
 
@@ -82,8 +82,8 @@ impl WarmState {
         match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
             Some(entry) => {
                 entry.parked.extend(forked);
-                // A limit below the depth would make the keeper replace the parent at each refill,
-                // without end.
+                // With a limit below the depth, the keeper would have to replace the parent at each
+                // refill.
                 let forks = forks.max(entry.depth as u64 + 1);
                 if let Some(parent) = &mut entry.parent {
                     parent.outdated |= parent.process.try_lock().is_ok_and(|parent| parent.forked >= forks);
@@ -124,7 +124,7 @@ impl WarmState {
         }
     }
 
-    /// Takes the processes and pages that are no longer needed. The caller drops them without the lock.
+    /// Takes the processes and pages that are no longer needed. The caller drops them after it has released the lock.
     fn take_discarded(&mut self) -> Discarded {
         let spent_pages = self.spent_pages.extract_if(.., |page| Arc::strong_count(page) == 1).collect();
         (std::mem::take(&mut self.to_end), spent_pages)
@@ -146,7 +146,7 @@ impl WarmState {
         let parking = self.entries.iter().filter_map(|entry| entry.parking);
         let parked = parked + parking.clone().count();
         let has_capacity = parked < self.options.processes && memory < self.options.memory;
-        // Park one process at a time. A slow one does not delay the others.
+        // Park one process at a time. If a process is slow to park, start the next one after `SLOW_PARKING`.
         let earliest = parking.map(|(began, _)| began + SLOW_PARKING).max().unwrap_or(now);
         let mut next: Option<Instant> = None;
         let mut wake_at = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
@@ -246,8 +246,8 @@ impl WarmState {
             // version.
             Err(_) if entry.version != version => None,
             Err(why) => {
-                // If the program's file was replaced, record the new file. Otherwise keep the result until something
-                // changes.
+                // If another file has replaced the program's file, record the new file. Otherwise keep the result until
+                // a file changes.
                 if entry.recipe.template.revalidate().is_err() {
                     let path = entry.recipe.template.path().map(std::path::Path::to_owned);
                     match path.map(Template::open) {
@@ -295,7 +295,8 @@ impl WarmState {
         self.resources.is_none() || !standard_streams_are_open() || self.entries.iter().all(blocked)
     }
 
-    /// Makes the keeper try all programs again: those without failures at once, the others after a short pause.
+    /// Makes the keeper try all programs again. It tries programs without failures at once, and the others after a
+    /// short pause.
     pub(super) fn retry_now(&mut self) {
         let now = Instant::now();
         for entry in &mut self.entries {

@@ -25,7 +25,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) enum RequestOutcome {
     /// The program runs.
     Program(Box<Child>),
-    /// The start failed, as it would have in a child of the caller; `None`: the child was killed.
+    /// The start failed, as a cold start would have failed. `None` means that a signal killed the process.
     Failed(Option<Failure>),
     /// No program was started, and the parked process is no longer usable.
     Unusable(&'static str),
@@ -42,7 +42,7 @@ impl ParkedProcess {
         if !self.child.as_ref().is_some_and(Child::is_own) {
             return Err(RequestOutcome::Refused("descriptor table"));
         }
-        // The sandbox command must not be stopped: the caller learns of the program's end from it.
+        // A stopped sandbox command would not report the program's end to the caller, so do not use this process.
         if self.origin.has_sandbox_command && !self.is_runnable() {
             return Err(RequestOutcome::Unusable(if self.has_ended() { "died" } else { "slow" }));
         }
@@ -60,8 +60,8 @@ impl ParkedProcess {
         }
     }
 
-    /// Tells the parked process to perform the request. `unawaited_plan`: the plan, if the caller does not wait for
-    /// the outcome. The child's wait then reports the outcome.
+    /// Tells the parked process to perform the request. If the caller does not wait for the outcome, it passes the
+    /// plan as `unawaited_plan`. The child's wait then reports the outcome.
     pub(super) fn go(
         &mut self,
         claim: Claim,
@@ -145,7 +145,7 @@ impl ParkedProcess {
             // The process may have performed some of the steps before a signal killed it.
             ExecReport::Killed(_) => None,
         };
-        // The process never became the program, and has exited or will soon.
+        // The process never became the program. It has exited, or will exit soon.
         if let Some(mut child) = self.take_child() {
             let _ = child.wait();
         }

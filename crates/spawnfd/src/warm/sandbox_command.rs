@@ -34,11 +34,11 @@ pub(super) struct SandboxCommand {
     pub(super) given: Vec<SandboxDescriptor>,
     /// The sandbox command's own arguments, followed by the name of the program to run.
     pub(super) args: Vec<OsString>,
-    /// The sandbox command's working directory. `None`: the sandbox command inherited the host's
-    /// working directory, which was `host_directory`.
+    /// The sandbox command's working directory. If it is `None`, the sandbox command inherited the
+    /// host's working directory, which was `host_directory`.
     pub(super) directory: Option<Arc<CStr>>,
     host_directory: Option<FileId>,
-    /// A probe has shown that the sandbox command passes LD_PRELOAD and the descriptors on to its program.
+    /// True if a probe has shown that the sandbox command passes LD_PRELOAD and the descriptors on to its program.
     pub(super) passes_preload: Arc<AtomicBool>,
 }
 
@@ -88,7 +88,7 @@ impl SandboxCommand {
         let (mut session, mut directory) = (false, None);
         for Step { index, op } in std::mem::take(&mut inner.steps) {
             let op = match op {
-                // The parked process leads a session already.
+                // The parked process leads a session already, so it needs no setsid.
                 Op::Setsid => {
                     session = true;
                     continue;
@@ -103,7 +103,7 @@ impl SandboxCommand {
                     inner.handed_on.push((source, to));
                     continue;
                 }
-                // The command gives its sandbox command another descriptor, although the arguments are the same.
+                // The command passes a descriptor that the parked process's sandbox command did not get.
                 Op::Place { .. } if index == command::GIVEN => return Err(OTHER_DESCRIPTORS),
                 Op::Dup2 { from, to } if self.passes_descriptor(from) || self.passes_descriptor(to) => {
                     return Err(OTHER_DESCRIPTORS);

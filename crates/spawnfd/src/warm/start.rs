@@ -53,9 +53,10 @@ pub(super) enum NotParked {
 }
 
 impl ParkedProcess {
-    /// Starts a process that parks. A thread with the reach `starter` started the calling thread.
+    /// Starts a process that parks. `starter` is the reach of the thread that started the calling thread.
     ///
-    /// `probe`: a program to start in place of the recipe's. It only reports whether ld.so would load the object.
+    /// If there is a `probe`, the sandbox command starts the probe in place of the recipe's program. The probe only
+    /// reports whether ld.so would load the object.
     ///
     /// # Errors
     /// The reason why the program cannot be parked.
@@ -118,14 +119,14 @@ impl ParkedProcess {
             None => {
                 command.current_dir("/");
                 if !recipe.executes {
-                    // The keeper thread is the parent, and lives until the process has parked. The object then clears
-                    // the signal.
+                    // The keeper thread is the parent, and lives until the process has parked. The preloaded object
+                    // then clears the parent-death signal.
                     command.parent_death_signal(9);
                 }
             }
-            // Use a new session, because a signal to the program's group or session is meant for
-            // the sandbox command too. (Do not set a parent-death signal. It would end the sandbox
-            // command with the keeper, even after the parked process has become a program.)
+            // Use a new session, so that a signal to the program's group or session also reaches
+            // the sandbox command. Do not set a parent-death signal. It would end the sandbox
+            // command with the keeper, even after the parked process has become a program.
             Some(sandbox) => {
                 let tree = Tree::prepare(Want::Guard).unwrap_or_else(|_| Tree::of_group());
                 command.setsid().arg0(&sandbox.name).tree(sandbox_tree.insert(tree));
@@ -169,8 +170,8 @@ impl ParkedProcess {
             return Err(NotParked::Temporary("Landlock ruleset".to_owned()));
         }
         if caller.is_ordinary() && recipe.runs_as_batch() {
-            // Give running programs the CPU first. (A nice value would do too, but an unprivileged process cannot
-            // lower it again.)
+            // Let running programs use the CPU first. A nice value would do too, but an unprivileged process cannot
+            // lower its nice value again.
             command.scheduler(abi::SCHED_BATCH, 0);
         }
         let before_exec = ExecTime::now();
@@ -196,7 +197,7 @@ impl ParkedProcess {
         parked.sandbox_tree = sandbox_tree;
         parked.channel.renumber()?;
         if let Some(what) = parked.origin.caller.authority.first_difference(&current_state()?.authority) {
-            // For example, another thread has changed the ids of all threads.
+            // Another thread may have changed the ids of all threads during the start.
             return Err(NotParked::Temporary(format!("{what} changed")));
         }
         Ok(parked)

@@ -55,7 +55,7 @@ const EARLY_VARIABLES: [&str; 18] = [
 /// The upper bound of all durations: practically no limit, but small enough to add to an `Instant`.
 const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// The state of a [`Warm`](super::Warm). In a forked copy of the host, it is the default value.
+/// The state of a [`Warm`](super::Warm). A forked copy of the host has the default value.
 #[derive(Debug, Default)]
 pub(super) struct WarmState {
     pub(super) options: WarmOptions,
@@ -63,14 +63,14 @@ pub(super) struct WarmState {
     /// `None` in a forked copy of the host, and when the `Warm` is closed.
     pub(super) resources: Option<WarmResources>,
     pub(super) stats: WarmStats,
-    /// Warm starts were off when a caller last checked. The keeper itself does not read the environment, because the
-    /// host may change it meanwhile.
+    /// True if warm starts were off at a caller's last check. The keeper itself does not read the environment, because
+    /// the host may change the environment at the same time.
     pub(super) turned_off: bool,
     pub(super) next_id: u64,
     /// Processes that the keeper will end, after it has released the lock.
     pub(super) to_end: Vec<ParkedHandle>,
-    /// Pages of started programs. Unmapping a page costs more than the rest of a start's cleanup, so the keeper does
-    /// it.
+    /// Pages of started programs. Unmapping a page costs more than the rest of a start's cleanup, so the keeper unmaps
+    /// them.
     pub(super) spent_pages: Vec<Arc<Page>>,
 }
 
@@ -132,7 +132,8 @@ impl WarmState {
 
     fn insert(&mut self, recipe: Recipe, depth: usize) -> &mut WarmEntry {
         let now = Instant::now();
-        // Confined entries come first: they serve few commands, and serve these better than other entries.
+        // Put entries with a confinement first, so that a search finds them before unconfined entries. Only commands
+        // with the same confinement use them.
         let index = if recipe.confinement.is_any() { 0 } else { self.entries.len() };
         let entry = WarmEntry {
             id: self.next_id,
@@ -165,8 +166,8 @@ impl WarmState {
             .any(|entry| entry.recipe.sandbox.is_none() && entry.recipe.command_template().path() == template.path())
     }
 
-    /// Adds the program that this command starts. If there are `max` such programs already, first removes the least
-    /// recently used one.
+    /// Adds the program that this command starts. If starts have added `max` programs already, first removes the least
+    /// recently used of these.
     pub(super) fn auto_add(&mut self, template: &Template, command: &Command<'_>, max: usize) {
         let args = command.arguments();
         let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
@@ -205,15 +206,14 @@ impl WarmState {
         let now = Instant::now();
         let delay = self.options.delay;
         let path = template.path().filter(|_| !template.executed_by_descriptor());
-        // `other`: the reason why no entry is for this command. `why`: the reason why an entry for
-        // this command does not serve it.
+        // `other` is the reason why no entry is for this command. `why` is the reason why an entry
+        // for this command does not serve it.
         let (mut other, mut why) = (if path.is_some() { NOT_ADDED } else { "descriptor" }, None);
         for entry in
             self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.command_template().path() == path)
         {
             let Some(rest) = entry.recipe.program_args(args) else { continue };
-            // The caller's own template is out of date, not the entry's, so keep the entry's
-            // template.
+            // The caller's own template is out of date, and the entry's is current, so keep the entry.
             if template.identity() != entry.recipe.command_template().identity() && template.check().is_err() {
                 why = Some("stale");
                 continue;
@@ -249,7 +249,7 @@ impl WarmState {
         Err(why.unwrap_or(other))
     }
 
-    /// Leases a process that executes any program. `None`: the application has added no such
+    /// Leases a process that executes any program. Returns `None` if the application has added no such
     /// process.
     pub(super) fn lease_any(&mut self) -> Option<Result<LeasedProcess, &'static str>> {
         let (now, delay) = (Instant::now(), self.options.delay);
@@ -330,7 +330,8 @@ impl WarmState {
         self.to_end.push(leased.handle);
     }
 
-    /// Counts a cold start. Returns after how long the keeper should check the state, if it should.
+    /// Counts a cold start. Returns the delay after which the keeper should check the state, or `None` if the keeper
+    /// has nothing to do.
     pub(super) fn count_cold(&mut self, reason: &'static str) -> Option<Duration> {
         *self.stats.cold.entry(reason).or_default() += 1;
         self.wants_keeper()
@@ -346,7 +347,7 @@ impl WarmState {
         self.turned_off
     }
 
-    /// Returns after how long the keeper should check the state. `None`: it has nothing to do.
+    /// Returns the delay after which the keeper should check the state. `None` if the keeper has nothing to do.
     pub(super) fn wants_keeper(&self) -> Option<Duration> {
         let missing = |entry: &WarmEntry| !self.turned_off && entry.cannot.is_none() && entry.lacks_processes();
         (!self.to_end.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
@@ -370,7 +371,8 @@ impl WarmState {
         self.take_remaining()
     }
 
-    /// After `close`: takes the processes that the keeper no longer ends. The caller drops them without the lock.
+    /// After `close`, takes the processes that the keeper no longer ends. The caller drops them after it has released
+    /// the lock.
     pub(super) fn take_remaining(&mut self) -> Vec<ParkedHandle> {
         if self.resources.is_none() { std::mem::take(&mut self.to_end) } else { Vec::new() }
     }

@@ -16,32 +16,33 @@ use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch,
 use super::mounts::Mounts;
 use crate::host::descriptors::CheckedFd;
 
-/// Events of a file: it is written, replaced, renamed or unlinked, or its mode or owner changes.
+/// The inotify events of a file. A process writes, renames, unlinks or replaces the file, or changes its mode or owner.
 fn file_events() -> WatchFlags {
     WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF
 }
 
-/// Events of a directory: a name in it is created or removed, or the directory itself is moved or removed.
+/// The inotify events of a directory. A process creates or removes a name in it, or moves or removes the directory.
 fn directory_events() -> WatchFlags {
     let names = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
     names | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR
 }
 
-/// Events of an ancestor directory of a file: the directory itself is moved or removed. Names in it do not matter.
+/// The inotify events of a file's ancestor directory. A process moves or removes the directory itself. Names in the
+/// directory do not matter.
 fn ancestor_events() -> WatchFlags {
     WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR | WatchFlags::MASK_ADD
 }
 
 /// The subdirectory that ld.so searches first: libraries for newer processors.
 const HWCAPS: &str = "glibc-hwcaps";
-/// `HWCAPS`, and the other subdirectories that ld.so searches in glibc 2.36 and older. They can be
-/// nested in any way that fits the processor (dl-hwcaps.c of x86-64 and AArch64).
+/// `HWCAPS`, and the other subdirectories that ld.so searches in glibc 2.36 and older. ld.so also
+/// searches nested subdirectories with these names (dl-hwcaps.c of x86-64 and AArch64).
 const VARIANTS: [&str; 8] = [HWCAPS, "tls", "haswell", "xeon_phi", "avx512_1", "x86_64", "atomics", "aarch64"];
 /// The deepest nesting of these subdirectories, for one architecture.
 const MAX_DEPTH: usize = 4;
 
-/// The most by which a ctime can precede the change that it records: the kernel's clock tick, and rounding by file
-/// systems.
+/// The longest time by which a file's ctime can precede the change that it records. Reasons are the kernel's clock
+/// tick, and rounding by file systems.
 const GRANULARITY: Duration = Duration::from_millis(20);
 /// The same bound for a file system that stores time stamps in whole seconds or steps of two
 /// seconds.
@@ -60,20 +61,20 @@ impl ExecTime {
         ExecTime { wall: SystemTime::now(), monotonic: Instant::now() }
     }
 
-    /// Whether the inode at `path` may have changed after this time. `true` if the inode cannot be read.
+    /// Whether the inode at `path` may have changed after this time. Also `true` if the inode cannot be read.
     fn precedes_change_of(&self, path: &Path) -> bool {
         let Ok(found) = std::fs::metadata(path) else { return true };
         let nanoseconds = u32::try_from(found.ctime_nsec()).unwrap_or(0);
         let granularity = if nanoseconds == 0 { COARSE_GRANULARITY } else { GRANULARITY };
         let ctime = Duration::new(u64::try_from(found.ctime()).unwrap_or(0), nanoseconds);
         let wall = self.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // Saturating, because a FUSE file system may report any ctime.
+        // Use a saturating addition, because a FUSE file system may report any ctime.
         ctime.saturating_add(granularity) >= wall
     }
 
     /// Whether a user has set the wall clock back since exec. If so, ctimes prove nothing.
     fn wall_clock_was_set_back(&self) -> bool {
-        // Compare with half of the granularity, because the clock tick takes up the other half.
+        // Allow half of the granularity, because the clock tick uses the other half.
         self.wall + self.monotonic.elapsed() > SystemTime::now() + GRANULARITY / 2
     }
 }
@@ -93,16 +94,17 @@ struct Watched {
     /// The entries whose processes use this file or directory.
     entries: HashSet<u64>,
     names: Names,
-    /// From this time on, inotify reports every change that concerns these entries. A new entry or name resets it.
+    /// From this time on, inotify reports every change that concerns these entries. A new entry or name resets this
+    /// time.
     reported_since: Instant,
 }
 
-/// One call of [`FileWatch::add`].
+/// The values that the steps of one call of [`FileWatch::add`] share.
 struct WatchRequest<'a> {
     inotify: &'a OwnedFd,
     entry: u64,
     before_exec: ExecTime,
-    /// A watched file may have changed between `before_exec` and the time from which inotify
+    /// True if a watched file may have changed between `before_exec` and the time from which inotify
     /// reports changes.
     may_have_changed: bool,
 }
@@ -152,14 +154,14 @@ impl FileWatch {
     }
 
     /// Watches the files and directories that a process of `entry` has loaded, and the directories of libraries. For
-    /// a missing file, watches for its creation. `sandboxed`: the process has its own mounts.
+    /// a missing file, watches for its creation. `sandboxed` is true if the process has its own mounts.
     ///
     /// Returns whether a file or directory may have changed since `before_exec` without an event
     /// from inotify. The watches stay even then, and cover the whole next attempt to park. So a
     /// change that does not matter to the entry costs only one attempt.
     ///
     /// # Errors
-    /// The errors of inotify_add_watch(2). ENOENT: there is no mount table.
+    /// The errors of inotify_add_watch(2). ENOENT means that there is no mount table.
     pub(super) fn add(
         &mut self,
         entry: u64,
@@ -339,7 +341,7 @@ impl FileWatch {
         self.watched.retain(|&watch, Watched { entries, .. }| {
             entries.retain(|entry| !removed.contains(entry));
             if entries.is_empty() {
-                // EINVAL: the file is gone, and the kernel has removed its watch.
+                // The call fails with EINVAL if the file is gone, because the kernel has removed its watch.
                 let _ = inotify.map(|inotify| remove_watch(inotify, watch));
             }
             !entries.is_empty()

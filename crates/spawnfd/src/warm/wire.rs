@@ -24,7 +24,7 @@ pub(super) const CONTEXT: u16 = protocol::CONTEXT;
 const _: () = assert!(protocol::MAX_DESCRIPTORS == spawnfd_sys::MAX_PASSED);
 const _: () = assert!(protocol::REPORT_PENDING == PENDING);
 
-/// The calling thread's state. The owner writes it to the page after it has sent the request.
+/// The calling thread's state. The owner writes this state to the shared page after it has sent the request.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     /// Steps that the parked process performs before the caller's actions. They refer to sources by
@@ -94,7 +94,7 @@ impl Claim {
     }
 
     /// The action that failed, once the state is [`State::Failed`]: the action's index, and the
-    /// errno. `None`: a step of the context failed.
+    /// errno. `None` if a step of the context (the calling thread's state) failed.
     pub(super) fn failed_action(&self) -> Option<(u16, Errno)> {
         let index = self.page.get()[INDEX].load(Ordering::Acquire) as u32;
         let index = u16::try_from(index).ok().filter(|index| *index < CONTEXT)?;
@@ -121,7 +121,7 @@ pub(super) fn child(page: &Page) -> i32 {
     half(page, Layout::CHILD)
 }
 
-/// Writes a context to the page.
+/// Writes a context (the calling thread's state) to the shared page.
 ///
 /// # Errors
 /// An action that a parked process cannot perform.
@@ -149,16 +149,16 @@ pub(super) fn leave(page: &Page, context: &Context) -> Result<(), &'static str> 
 pub(super) struct StartRequest<'a> {
     /// The cgroup of the program, which the parked process joins first.
     pub(super) join: Option<Step<'static>>,
-    /// The steps: the plan's, or the remaining ones in a sandbox.
+    /// The steps of the plan. In a sandbox, the steps that the sandbox command has not performed.
     pub(super) steps: &'a [Step<'static>],
     /// The number of leading arguments of the plan that belong to the sandbox command.
     pub(super) skip: usize,
     /// Sources that replace the program's descriptors at these numbers. A source replaces a
     /// descriptor only if both refer to the same file.
     pub(super) handed_on: &'a [(usize, RawFd)],
-    /// The program keeps the environment of the parked process.
+    /// True if the program keeps the environment of the parked process.
     pub(super) own_environment: bool,
-    /// The receiver execs the program, so actions that take effect only at exec are allowed.
+    /// True if the parked process execs the program. Then actions that take effect only at exec are allowed.
     pub(super) executes: bool,
     pub(super) sources: Vec<RawFd>,
 }
@@ -177,7 +177,7 @@ pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -
     let argv_length = copy(plan.argv.iter().skip(request.skip), &mut strings);
     let envc = if request.own_environment { 0 } else { plan.envp.len() };
     let env_length = copy(plan.envp.iter().take(envc), &mut strings);
-    // The header comes first but needs the counts: it is filled in at the end.
+    // The header needs the counts of the parts behind it, so write it last.
     let mut message = Vec::with_capacity(512 + strings.len());
     message.extend_from_slice(&[0; HEAD]);
     for &(source, number) in request.handed_on {
@@ -274,8 +274,8 @@ fn encode_check(kind: CheckKind, path: u32, file: &Identity) -> protocol::Check 
     }
 }
 
-/// Encodes one step. `None`: the owner performs the step. `executes`: the parked process then execs
-/// a program.
+/// Encodes one step. Returns `None` if the owner performs the step. `executes` is true if the parked
+/// process execs the program.
 fn encode_step(
     index: u16,
     op: &Op<'_>,
@@ -316,8 +316,8 @@ fn encode_step(
     }))
 }
 
-/// Encodes a system call. The data of its last argument are part of the step if they fit, because a step in the page
-/// has no strings.
+/// Encodes a system call. If the data of its last argument fit, the step contains them, because a step in the page has
+/// no strings.
 fn encode_call(index: u16, call: &SystemCall<'_>, strings: &mut Vec<u8>) -> protocol::Step {
     let (mut kinds, mut length, mut fields) = (0, 0, [0; 4]);
     for (at, arg) in call.args.iter().enumerate() {
@@ -378,7 +378,7 @@ pub(super) enum Reply<'a> {
     Cannot { why: &'a [u8] },
 }
 
-/// Decodes a reply. `None`: the message is not a reply.
+/// Decodes a reply. Returns `None` if the message is not a reply.
 pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
     let (head, text) = protocol::Reply::read_from_prefix(message).ok()?;
     if head.version != protocol::VERSION {

@@ -15,7 +15,7 @@ const MAX_SIZE: u64 = 4096;
 /// Managers whose shims are scripts that run `TOOL exec`.
 const MANAGERS: [&str; 5] = ["pyenv", "rbenv", "nodenv", "asdf", "mise"];
 
-/// Returns the shims in PATH that a user can start by name: each is the first file of its name.
+/// Returns the shims in PATH that a user can start by name: each shim is the first file of its name in PATH.
 pub fn in_path() -> Vec<Shim> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories = HashSet::new();
@@ -41,7 +41,8 @@ pub fn in_path() -> Vec<Shim> {
     shims
 }
 
-/// Returns the shim's tool, and its target if the file itself names the target. `None`: not a shim.
+/// Returns the shim's tool, and the shim's target if the file itself names the target. Returns `None` if the file is
+/// not a shim.
 fn classify(path: &Path, metadata: &Metadata) -> Option<(&'static str, Option<Vec<PathBuf>>)> {
     let real = fs::canonicalize(path).ok()?;
     let (name, real_name) = (path.file_name()?.to_str()?, real.file_name()?.to_str()?);

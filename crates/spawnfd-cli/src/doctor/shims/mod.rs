@@ -31,7 +31,7 @@ pub struct Shim {
     /// The program that the shim starts, with the arguments that precede the caller's. `None` if unknown.
     #[serde(serialize_with = "as_texts")]
     pub target: Option<Vec<PathBuf>>,
-    /// Why the target is unknown, or why nothing was timed.
+    /// The reason why the target is unknown, or why `doctor` timed nothing.
     pub note: Option<String>,
     #[serde(flatten)]
     pub cost: Option<Cost>,

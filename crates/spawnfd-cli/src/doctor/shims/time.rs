@@ -14,7 +14,7 @@ const MAX_ROUNDS: u32 = 7;
 const MIN_ROUNDS: u32 = 2;
 /// The time limit for one run.
 const RUN_LIMIT: Duration = Duration::from_secs(3);
-/// The time limit for one shim, so that a slow shim does not use up the total.
+/// The time limit for one shim. It keeps a slow shim from using up the total time limit.
 const SHIM_LIMIT: Duration = Duration::from_millis(1000);
 
 /// Measures `--version` through the shim and directly, until `end`.

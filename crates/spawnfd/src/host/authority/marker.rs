@@ -14,7 +14,7 @@ use crate::host::features;
 #[derive(Debug)]
 pub(crate) struct Marker {
     pidfd: CheckedFd,
-    /// The path that `is_visible` reads.
+    /// The path of the child's namespace link in /proc, which `is_visible` reads.
     namespace: PathBuf,
 }
 
@@ -33,9 +33,9 @@ impl Marker {
     /// Whether the calling thread may read the marker's namespace link. Landlock permits this if it confines the
     /// thread no more than the marker.
     ///
-    /// The kernel also refuses in these cases: this process is not dumpable (it has changed its ids); the thread's
-    /// user ids, or its group ids, are not all equal; it has permitted capabilities that are not effective.
-    /// CAP_SYS_PTRACE overrides all of these. Yama does not restrict ptrace's read access.
+    /// The kernel also refuses the read in these cases: this process is not dumpable (it has changed its ids); the
+    /// thread's user ids, or its group ids, are not all equal; the thread has permitted capabilities that are not
+    /// effective. CAP_SYS_PTRACE overrides all these refusals. Yama does not restrict ptrace's read access.
     ///
     /// # References
     /// proc_pid_ns(5); security/landlock/task.c, hook_ptrace_access_check(). A child that has ended keeps its

@@ -3,7 +3,7 @@
 //! child for the calling thread only if the child provably has the authority that a fork of the calling thread would
 //! have: no more and no less.
 //!
-//! Authority belongs to threads, and /proc shows nearly all of it. Two parts are not shown:
+//! Authority belongs to threads, and /proc shows nearly all of it. /proc does not show two parts:
 //!
 //! - The seccomp filters of a thread: /proc shows only their number. A thread's filters form a chain, which new
 //!   threads inherit and which only grows. So if one thread has the same number at two times, it has the same
@@ -11,8 +11,8 @@
 //!   that number of filters: all threads inherited the filters from that single thread. Otherwise equality is not
 //!   proven.
 //! - Landlock. The kernel lets a task inspect another task only if the other is at least as confined. It does not
-//!   check this between threads of one process. So the test needs another process that was created with the
-//!   credentials to compare with ([`marker`]).
+//!   check this between threads of one process. So the comparison needs another process, which a thread has created
+//!   with the same credentials ([`marker`]).
 //!
 //! [`Reach`] is the part of the authority that the library's threads and helpers need to act for a caller.
 
@@ -60,7 +60,7 @@ const NAMESPACES: [&str; 8] = ["user", "mnt", "pid_for_children", "net", "ipc", 
 type NamespaceNames = [Option<CString>; NAMESPACES.len()];
 
 thread_local! {
-    /// The calling thread's namespaces, and its reach when they were read.
+    /// The calling thread's namespaces, and its reach at the time when the library read them.
     static THREAD_NAMESPACES: RefCell<Option<(Weak<Reach>, Arc<NamespaceNames>)>> = const { RefCell::new(None) };
 }
 
@@ -93,13 +93,13 @@ pub(crate) struct Authority {
     umask: String,
     /// The set of ignored signals.
     ignored: u64,
-    /// Those of the [`LINES`] that the kernel's status file has, in the kernel's order.
+    /// The [`LINES`] that the kernel's status file has, in the kernel's order.
     status: String,
     securebits: Result<usize, Errno>,
     namespaces: Arc<NamespaceNames>,
-    /// The security module's label, and the login user id for audit; errors if the kernel has none.
+    /// The security module's label, and the login user id for audit. An error if the kernel does not have the value.
     labels: [rustix::io::Result<Vec<u8>>; 2],
-    /// See [`has_pending_label`].
+    /// The result of [`has_pending_label`].
     pending_label: bool,
     /// The session keyring, and the destination keyring for requested keys. Process and thread keyrings are not
     /// inherited.
@@ -107,7 +107,7 @@ pub(crate) struct Authority {
 }
 
 /// The number of seccomp filters that this process had when it last had a single thread. A forked process inherits
-/// the value. [`NEVER`]: this process never had a single thread.
+/// the value. [`NEVER`] if the library has never seen this process with a single thread.
 static SINGLE_THREAD_FILTERS: AtomicU32 = AtomicU32::new(NEVER);
 const NEVER: u32 = u32::MAX;
 
@@ -165,14 +165,14 @@ pub(crate) fn remember_if_single_threaded() {
 
 /// A thread's authority as its /proc status file shows it, and other fields of that file.
 struct ThreadStatus {
-    /// Those of the [`LINES`] that the kernel's status file has, in the kernel's order.
+    /// The [`LINES`] that the kernel's status file has, in the kernel's order.
     lines: String,
     filters: Option<u32>,
     umask: String,
     ignored: u64,
     /// True if CAP_SYS_ADMIN is permitted, or if the status file does not show capabilities.
     has_sys_admin: bool,
-    /// The process has one thread.
+    /// True if the process has one thread.
     single_threaded: bool,
 }
 
@@ -255,8 +255,8 @@ pub(crate) struct AddedConfinement {
     pub(crate) filters: u32,
 }
 
-/// The security labels that a thread has requested for its next exec and for new files, sockets and keys, instead of
-/// the usual labels.
+/// The files of security labels that a thread can request for its next exec and for new files, sockets and keys. They
+/// replace the usual labels.
 const PENDING_LABELS: [ProcFile; 4] =
     [ProcFile::ExecLabel, ProcFile::FileLabel, ProcFile::SocketLabel, ProcFile::KeyLabel];
 
@@ -302,8 +302,8 @@ impl Authority {
         Authority::of_thread_started_by(&reach)
     }
 
-    /// Reads the calling thread's authority. A thread with the reach `starter` has started the
-    /// calling thread, which has not confined itself since.
+    /// Reads the calling thread's authority. `starter` is the reach of the thread that started the
+    /// calling thread. The calling thread has not confined itself since its start.
     ///
     /// # Errors
     /// The errors of [`of_calling_thread`](Authority::of_calling_thread).
@@ -386,13 +386,13 @@ impl Authority {
         (!securebits).then_some("securebits").or((!label).then_some("security label"))
     }
 
-    /// The set of ignored signals, from the same read of the status file. Not part of the authority.
+    /// The set of ignored signals, from the same read of the status file. This set is not part of the authority.
     pub(crate) fn ignored(&self) -> u64 {
         self.ignored
     }
 
-    /// The file mode creation mask as /proc prints it, from the same read of the status file. Not part of the
-    /// authority.
+    /// The file mode creation mask as /proc prints it, from the same read of the status file. This mask is not part of
+    /// the authority.
     pub(crate) fn umask(&self) -> &str {
         &self.umask
     }

@@ -69,10 +69,10 @@ thread_local! {
 }
 
 impl Reach {
-    /// The calling thread's reach. Returns the same `Arc` as last time if nothing has provably changed.
+    /// The calling thread's reach. Returns the same `Arc` as the last call if the reach is provably unchanged.
     ///
     /// # Errors
-    /// The errors of [`Reach::read`], reported with this stage.
+    /// The errors of [`Reach::read`], with the stage `stage`.
     pub(crate) fn of_calling_thread(stage: Stage) -> error::Result<Arc<Reach>> {
         Reach::read().map_err(|errno| Error::new(stage, errno, "clone()"))
     }
@@ -109,7 +109,8 @@ impl Reach {
         Ok(reach)
     }
 
-    /// Whether the part that is not [`Readable`] is unchanged. Call it in the thread that this reach was read from.
+    /// Whether the part that is not [`Readable`] is unchanged. Call this function only in the thread from which the
+    /// library has read this reach.
     fn is_unchanged(&self) -> bool {
         let shows_every_change = self.readable.shows_every_change();
         let same_filters = !self.readable.is_filtered
@@ -184,9 +185,9 @@ impl Readable {
 
     /// Whether this value changes whenever the thread enters another Landlock domain or adds a seccomp filter.
     ///
-    /// Both require CAP_SYS_ADMIN or no_new_privs, which the kernel never clears. A thread without CAP_SYS_ADMIN gets
-    /// this capability only in a new user namespace or by exec. From Linux 7.0 on, another thread can change the
-    /// domain (LANDLOCK_RESTRICT_SELF_TSYNC).
+    /// Both changes require CAP_SYS_ADMIN or no_new_privs, which the kernel never clears. A thread without
+    /// CAP_SYS_ADMIN gets this capability only in a new user namespace or by exec. From Linux 7.0 on, another thread
+    /// can change the domain (LANDLOCK_RESTRICT_SELF_TSYNC).
     fn shows_every_change(&self) -> bool {
         !self.no_new_privs && !has_sys_admin(&self.capabilities) && !super::threads_share_domains()
     }
@@ -209,7 +210,7 @@ fn has_sys_admin(capabilities: &Result<[u64; 3], Errno>) -> bool {
     capabilities.map_or(true, |[_, permitted, _]| permitted >> CAP_SYS_ADMIN & 1 == 1)
 }
 
-/// The calling thread's namespace of this kind. `None`: the kernel has no such namespaces, or there is no /proc.
+/// The calling thread's namespace of this kind. `None` if the kernel has no such namespaces, or if there is no /proc.
 fn namespace(kind: &str) -> Option<CString> {
     own_proc::namespaces([kind]).ok().and_then(|[namespace]| namespace)
 }

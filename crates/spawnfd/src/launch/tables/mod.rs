@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Strategies for a child's descriptor table, in the order in which they are tried, and the meaning of each
+//! Strategies for a child's descriptor table, in the order in which the library tries them, and the meaning of each
 //! refusal.
 //!
 //! With the first three strategies, the child leaves the caller's table by `close_range(CLOSE_RANGE_UNSHARE)`, so
@@ -26,8 +26,8 @@ pub(super) const LOW: RawFd = 256;
 /// A strategy for the child's descriptor table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Strategy {
-    /// The child keeps the descriptors up to its highest source, under the caller's numbers. For a caller with one
-    /// thread.
+    /// The child keeps the descriptors up to its highest source, under the caller's numbers. The caller must have only
+    /// one thread.
     TrimTable,
     /// The child copies its sources from the calling thread, which sleeps, by pidfd_getfd(2).
     PidfdGetfd,
@@ -42,7 +42,8 @@ pub(super) enum Strategy {
 pub(super) enum Refusal {
     /// A source is not open in the caller.
     ClosedSource,
-    /// The application has put another file at the number of the caller's pidfd. A new pidfd is worth one more try.
+    /// The application has put another file at the number of the caller's pidfd. The library tries again with a new
+    /// pidfd.
     StalePidfd,
     /// This kernel or a filter never permits the strategy.
     Unavailable,
@@ -54,9 +55,10 @@ impl Strategy {
     /// All strategies, cheapest first.
     const ALL: [Strategy; 4] = [Strategy::TrimTable, Strategy::PidfdGetfd, Strategy::ScmRights, Strategy::CopyTable];
 
-    /// The strategies for a child that the caller waits for, in order.
+    /// The strategies for a child for which the caller waits, in order.
     ///
-    /// `try_scm_rights`: start with [`ScmRights`](Strategy::ScmRights) if it is not yet known to work or fail.
+    /// If `try_scm_rights` is true, the first strategy is [`ScmRights`](Strategy::ScmRights), unless it is already
+    /// known to work or fail.
     pub(super) fn for_sleeping_caller(
         plan: &Plan<'_>,
         options: &CloneOptions,
@@ -76,7 +78,7 @@ impl Strategy {
         })
     }
 
-    /// Prepares the sources for the child; `None` if this strategy is not available for them.
+    /// Prepares the sources for the child. Returns `None` if this strategy is not available for these sources.
     ///
     /// # Errors
     /// EBADF: a source is not open in the caller.
@@ -125,7 +127,7 @@ impl Strategy {
         }
     }
 
-    /// Records for later starts that the strategy works. Detached starts need that knowledge.
+    /// Records for later starts that the strategy works. Detached starts use only a strategy that is known to work.
     pub(super) fn learn_works(self, features: &Features, sources: &[RawFd]) {
         if self == Strategy::ScmRights {
             features.scm_rights(sources).learn(true);
@@ -133,8 +135,8 @@ impl Strategy {
     }
 }
 
-/// Whether the child may keep copies of the caller's low descriptors until it closes them. No other thread can
-/// notice, and the kernel copies up to 64 in any case.
+/// Whether the child may keep copies of the caller's low descriptors until it closes them. The caller has one thread,
+/// so no other thread notices the copies. The kernel copies up to 64 descriptors in any case.
 fn can_trim_table(plan: &Plan<'_>, features: &Features) -> bool {
     const COPIED_AT_ONCE: RawFd = 64;
     // Without sources, this strategy gains nothing. If an action may block, the child would keep
@@ -147,7 +149,7 @@ fn can_trim_table(plan: &Plan<'_>, features: &Features) -> bool {
         && is_alone()
 }
 
-/// Whether the calling thread is the only one of its process: the main thread, and there is no other.
+/// Whether the calling thread is the main thread, and the process has no other thread.
 ///
 /// Returns false at the first call in a process, so that the first spawn uses another strategy. Its
 /// pidfd or socket then gets a low number while one is free, in case the process starts threads
