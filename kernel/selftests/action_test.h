@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Helpers of the tests of actions, for fixtures with a builder `fd` and an outcome `it`. */
+/* Helpers for tests of spawn actions. The macros run the fixture's builder, self->fd, and store the
+ * outcome in self->it. */
 #ifndef ACTION_TEST_H
 #define ACTION_TEST_H
 
@@ -13,7 +14,8 @@
 #define NOBODY 4242
 #define IDS(id) {ACTION(SETRESUID), .fd = id, .newfd = id, .arg = id}
 
-/* A fixture of root's, whose builder makes a child that prints its state. */
+/* A fixture that skips its tests without root. Its builder runs `child state` (child.c), which
+ * prints the child's state. */
 #define ROOTS_FIXTURE(name)                                                                        \
 	FIXTURE(name)                                                                              \
 	{                                                                                          \
@@ -46,7 +48,7 @@ static const struct spawn_action no_new_privs = {ACTION(NO_NEW_PRIVS)},
 		start(&self->it, self->fd, NULL, list_, COUNT(list_), 0);                          \
 	} while (0)
 
-/* They run, and the child ends well. */
+/* Runs these actions. The spawn must succeed, and the child must exit with 0. */
 #define GOOD(...)                                                                                  \
 	do {                                                                                       \
 		RUN(__VA_ARGS__);                                                                  \
@@ -57,7 +59,8 @@ static const struct spawn_action no_new_privs = {ACTION(NO_NEW_PRIVS)},
 		EXPECT_EQ(0, self->it.code);                                                       \
 	} while (0)
 
-/* The call gives this error, at the action of this index. */
+/* Runs these actions. The spawn must fail with this error at the action with this index. The index
+ * may also be a SPAWN_FAILED_* constant. */
 #define BAD(error, index, ...)                                                                     \
 	do {                                                                                       \
 		RUN(__VA_ARGS__);                                                                  \
@@ -78,7 +81,8 @@ static const struct spawn_action no_new_privs = {ACTION(NO_NEW_PRIVS)},
 		}                                                                                  \
 	} while (0)
 
-/* Refused before there is a child, at the second action; and by a builder. */
+/* Checks that the kernel refuses an invalid action in both places: as the second action of
+ * pidfd_spawn_run(), and in pidfd_config(). */
 #define WRONG(error, ...)                                                                          \
 	do {                                                                                       \
 		const struct spawn_action wrong_ = {__VA_ARGS__};                                  \
@@ -86,16 +90,19 @@ static const struct spawn_action no_new_privs = {ACTION(NO_NEW_PRIVS)},
 		EXPECT_EQ(-(error), SET(SET_ACTIONS, ACTIONS, &wrong_, 1));                        \
 	} while (0)
 
-/* For good: the test is a process of its own. */
+/* Drops root for the rest of the test. Other tests keep root, because the harness runs each test in
+ * a process of its own. */
 static inline void become_user(void)
 {
 	if (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0)
 		abort();
-	/* So that /proc/self is one's own. */
+	/* The change of ids makes the process not dumpable, and root then owns its /proc files.
+	 * A dumpable process owns them itself. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/* A child that waits for the end of its input, which is the other end of the returned one. */
+/* Starts `child hold`, which waits for the end of its standard input, a pipe. Returns the write end
+ * of the pipe. The child exits when the test closes it. */
 static inline int hold(int fd, int *pidfd, const struct spawn_action *actions, unsigned int count)
 {
 	struct spawn_action all[8] = {};
@@ -114,7 +121,7 @@ static inline int hold(int fd, int *pidfd, const struct spawn_action *actions, u
 	*pidfd = sys_run(fd, &args, sizeof(args));
 	close(in[0]);
 	close(out[1]);
-	/* It is ready. */
+	/* The child prints "ready" when its program runs. */
 	if (*pidfd >= 0 && read(out[0], &byte, 1) != 1)
 		abort();
 	close(out[0]);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The actions: what each does, what each refuses and when, and in which order they happen. */
+/* Tests the actions that posix_spawn() needs, and some more: their effects, the arguments that the
+ * kernel refuses, when it refuses them, and the order of actions. */
 #include "spawn_test.h"
 #include <sys/prctl.h>
 
 #include "kselftest_harness.h"
 #include "action_test.h"
 
-/* <linux/sched/types.h> and glibc's <sched.h> do not go together. */
+/* The test declares this struct itself, because <linux/sched/types.h> conflicts with glibc's
+ * <sched.h>. */
 struct sched_attr {
 	__u32 size, sched_policy;
 	__u64 sched_flags;
@@ -15,7 +17,7 @@ struct sched_attr {
 	__u64 sched_runtime, sched_deadline, sched_period;
 };
 
-/* None is the type that the kernel refuses when all the other members are as they should be. */
+/* The types of action that the loops below test. good() returns a valid action of each type. */
 static const unsigned int types[] = {
 	SPAWN_ACTION_CLOSE,	   SPAWN_ACTION_DUP2,	     SPAWN_ACTION_FCHDIR,
 	SPAWN_ACTION_OPEN,	   SPAWN_ACTION_CLOSE_RANGE, SPAWN_ACTION_SIGMASK,
@@ -34,7 +36,7 @@ static __u32 groups[] = {5, 6, 70000};
 static __u64 cpu0 = 1;
 static struct sched_attr batch = {.size = 48, .sched_policy = 3 /* SCHED_BATCH */};
 
-/* Of each type one that is right, and that changes little. */
+/* Returns a valid action of this type. The action changes little in the child. */
 static struct spawn_action good(unsigned int type)
 {
 	struct spawn_action it = {.type = type};
@@ -141,7 +143,8 @@ TEST_F_TIMEOUT(actions, each_alone, TIMEOUT)
 	}
 }
 
-/* Members that an action does not use must be 0, and flags known; configured or given. */
+/* The kernel refuses an action if an unused member is not 0 or a flag is unknown. It does so in
+ * pidfd_spawn_run() and in pidfd_config(). */
 TEST_F_TIMEOUT(actions, unused_members, TIMEOUT)
 {
 	for (size_t i = 0; i < COUNT(types); i++) {
@@ -183,7 +186,7 @@ TEST_F_TIMEOUT(actions, unused_members, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* Invalid addresses in each argument that is a pointer. */
+/* If the pointer argument of an action is an invalid address, the call fails with EFAULT. */
 TEST_F_TIMEOUT(actions, pointers, TIMEOUT)
 {
 	static const __u64 nowhere[] = {BAD_ADDRESS, 0, 1, 1ULL << 63, ~0ULL, 0x800000000000ULL};
@@ -199,7 +202,7 @@ TEST_F_TIMEOUT(actions, pointers, TIMEOUT)
 			BAD(EFAULT, 0, wrong);
 		}
 	}
-	/* Of a pointer within. */
+	/* These structures are readable, but the pointers in them are invalid. */
 	struct spawn_sigset bad_set = {BAD_ADDRESS, 8};
 	struct spawn_open bad_open = {.path = BAD_ADDRESS};
 	BAD(EFAULT, 0, {ACTION(SIGMASK), .arg = ADDRESS(&bad_set)});
@@ -208,7 +211,8 @@ TEST_F_TIMEOUT(actions, pointers, TIMEOUT)
 	BAD(EFAULT, 0, {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 5, .arg = ADDRESS(&bad_open)});
 }
 
-/* Negative numbers are refused as soon as they are seen, those beyond the table in the child. */
+/* The kernel refuses negative descriptors and values with EINVAL when it copies the actions.
+ * SETPGID fails in the child. */
 TEST_F_TIMEOUT(actions, negative_numbers, TIMEOUT)
 {
 	for (size_t i = 0; i < COUNT(negative); i++) {
@@ -242,6 +246,8 @@ TEST_F_TIMEOUT(actions, negative_numbers, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
+/* If a descriptor number is beyond the child's table, the child fails with EBADF. CLOSE_RANGE
+ * accepts such numbers. The kernel refuses other values that are out of range. */
 TEST_F_TIMEOUT(actions, huge_numbers, TIMEOUT)
 {
 	for (size_t i = 0; i < COUNT(huge); i++) {
@@ -281,7 +287,8 @@ TEST_F_TIMEOUT(actions, huge_numbers, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* The first action that cannot be done is told, whatever comes after. */
+/* spawn_args.failed is the index of the first action that fails, although all later actions would
+ * fail too. */
 TEST_F_TIMEOUT(actions, failing_index, TIMEOUT)
 {
 	struct spawn_action list[20] = {};
@@ -296,7 +303,8 @@ TEST_F_TIMEOUT(actions, failing_index, TIMEOUT)
 		EXPECT_EQ(-EBADF, self->it.ret);
 		EXPECT_EQ(i, self->it.failed);
 		EXPECT_EQ(0, self->it.pid);
-		/* The kernel refuses an invalid action before it creates a child. */
+		/* The kernel checks all actions before it creates a child. So the call reports the
+		 * invalid last action, not the actions that would fail in the child. */
 		list[COUNT(list) - 1].reserved = 1;
 		start(&self->it, self->fd, NULL, list, COUNT(list), 0);
 		EXPECT_EQ(-EINVAL, self->it.ret);
@@ -327,7 +335,7 @@ TEST_F_TIMEOUT(actions, directories, TIMEOUT)
 	BAD(ENOTDIR, 0, {ACTION(FCHDIR), .fd = null});
 	RUN({ACTION(CHDIR), .arg = ADDRESS("")});
 	EXPECT_EQ(-ENOENT, self->it.ret);
-	/* The caller stays where it is. */
+	/* The caller's working directory has not changed: it still contains `below`. */
 	EXPECT_EQ(0, access("below", F_OK));
 	close(root);
 	close(null);
@@ -340,7 +348,8 @@ TEST_F_TIMEOUT(actions, cwd_and_relative_path, TIMEOUT)
 
 	strcpy(directory, child_path);
 	*strrchr(directory, '/') = 0;
-	/* A number that start() does not use again. */
+	/* The number is at least 100, so that start() does not reuse it for its pipe after the
+	 * test has closed it. */
 	fd = fcntl(open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC), F_DUPFD_CLOEXEC, 100);
 	ASSERT_LE(100, fd);
 	ASSERT_EQ(0, sys_config(self->fd, PIDFD_CONFIG_SET_FD, PIDFD_CONFIG_KEY_CWD, NULL, fd));
@@ -349,9 +358,10 @@ TEST_F_TIMEOUT(actions, cwd_and_relative_path, TIMEOUT)
 	GOOD(good(SPAWN_ACTION_SETSID));
 	HAS("cwd=%s", directory);
 	HAS("execfn=./child");
-	/* The directory that the actions leave is what a relative path begins at. */
+	/* The child resolves a relative path of the program after its actions, here in /proc. */
 	BAD(ENOENT, SPAWN_FAILED_EXEC, {ACTION(CHDIR), .arg = ADDRESS("/proc")});
-	/* By number: another directory, once the number is another's. */
+	/* The builder keeps the number of CWD, not the directory. A run uses the directory that
+	 * the number refers to at that time. */
 	int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	ASSERT_EQ(fd, dup3(proc, fd, O_CLOEXEC));
 	BAD(ENOENT, SPAWN_FAILED_EXEC, good(SPAWN_ACTION_SETSID));
@@ -403,9 +413,9 @@ TEST_F_TIMEOUT(actions, umask_and_limits, TIMEOUT)
 	HAS("rlimit%d=18446744073709551615 18446744073709551615", RLIMIT_MEMLOCK);
 	RUN({ACTION(RLIMIT), .fd = RLIMIT_NOFILE, .arg = ADDRESS(&backwards)});
 	EXPECT_EQ(-EINVAL, self->it.ret);
-	/* fs.nr_open is the most, also for root. */
+	/* Not even root can raise RLIMIT_NOFILE above the sysctl fs.nr_open. */
 	BAD(EPERM, 0, {ACTION(RLIMIT), .fd = RLIMIT_NOFILE, .arg = ADDRESS(&infinite)});
-	/* A limit that the actions set is one for the actions that follow. */
+	/* A limit that one action sets applies to the actions after it. */
 	BAD(EBADF, 1, good(SPAWN_ACTION_RLIMIT), {ACTION(DUP2), .fd = 1, .newfd = 64});
 	GOOD(good(SPAWN_ACTION_RLIMIT), {ACTION(DUP2), .fd = 1, .newfd = 63});
 	struct rlimit limit;
@@ -423,25 +433,26 @@ TEST_F_TIMEOUT(actions, ids, TIMEOUT)
 	HAS("groups=");
 	GOOD({ACTION(SETRESGID), .fd = 1, .newfd = 2, .arg = 3},
 	     {ACTION(SETRESUID), .fd = 4, .newfd = 5, .arg = 6});
-	/* exec saves the effective ones. */
+	/* exec copies the effective ids to the saved ids. */
 	HAS("uids=4 5 5");
 	HAS("gids=1 2 2");
 	EXPECT_EQ(0, getuid());
 	EXPECT_EQ(1, prctl(PR_GET_DUMPABLE));
 	GOOD({ACTION(SETRESUID), .fd = -1, .newfd = -1, .arg = -1U});
 	HAS("uids=0 0 0");
-	/* In order: without the right after the ids are gone. */
+	/* The child performs the actions in order. After it has given up root, it may not change
+	 * ids or groups any more. */
 	BAD(EPERM, 1, {ACTION(SETRESUID), .fd = 1000, .newfd = 1000, .arg = 1000},
 	    {ACTION(SETRESGID), .fd = 1000, .newfd = 1000, .arg = 1000});
 	BAD(EPERM, 1, {ACTION(SETRESUID), .fd = 1000, .newfd = 1000, .arg = 1000},
 	    good(SPAWN_ACTION_SETGROUPS));
 	BAD(EPERM, 1, {ACTION(SETRESUID), .fd = 1000, .newfd = 1000, .arg = 1000},
 	    {ACTION(SETRESUID)});
-	/* The id where 0 would be read from the low half of arg. */
+	/* The kernel must refuse this arg. Its low 32 bits alone would be user id 0. */
 	RUN({ACTION(SETRESUID), .fd = -1, .newfd = -1, .arg = 1ULL << 32});
 	EXPECT_EQ(-EINVAL, self->it.ret);
 	GOOD({ACTION(SETRESGID), .fd = -1, .newfd = -1, .arg = ~0ULL});
-	/* Capabilities go with the ids, as by exec. */
+	/* A change from root to another user clears the capabilities, as with setresuid(). */
 	GOOD({ACTION(SETRESUID), .fd = 1000, .newfd = 1000, .arg = 1000});
 	HAS("CapEff:\t0000000000000000");
 	HAS("CapPrm:\t0000000000000000");
@@ -516,7 +527,7 @@ TEST_F_TIMEOUT(actions, signals, TIMEOUT)
 		BAD(EINVAL, 0, {ACTION(SIGDEFAULT), .arg = ADDRESS(&bad)});
 		BAD(EINVAL, 0, {ACTION(SIGIGNORE), .arg = ADDRESS(&bad)});
 	}
-	/* The caller's own stay as they are. */
+	/* The caller's own signal mask and dispositions have not changed. */
 	sigset_t now;
 	sigprocmask(SIG_BLOCK, NULL, &now);
 	EXPECT_EQ(1, sigismember(&now, SIGHUP));
@@ -524,12 +535,13 @@ TEST_F_TIMEOUT(actions, signals, TIMEOUT)
 	EXPECT_TRUE(signal(SIGUSR1, SIG_DFL) == SIG_IGN);
 }
 
-/* A handler is no disposition that survives, and what was caught is not ignored. */
 static void handler(int number)
 {
 	(void)number;
 }
 
+/* If the caller has a handler for a signal, the program starts with the default action. The program
+ * does not ignore the signal, and the caller keeps its handler. */
 TEST_F_TIMEOUT(actions, handlers, TIMEOUT)
 {
 	signal(SIGUSR1, handler);
@@ -555,12 +567,13 @@ TEST_F_TIMEOUT(actions, opens, TIMEOUT)
 	EXPECT_EQ(0640, status.st_mode & 07777);
 	EXPECT_LT(100, status.st_size);
 	BAD(EEXIST, 0, {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 1, .arg = ADDRESS(&it)});
-	/* Relative to a descriptor, and after umask. */
+	/* UMASK applies to files that later actions create. */
 	unlink("new");
 	GOOD({ACTION(UMASK), .fd = 0777},
 	     {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 7, .arg = ADDRESS(&it)});
 	ASSERT_EQ(0, stat("new", &status));
 	EXPECT_EQ(0, status.st_mode & 0777);
+	/* A path can be relative to a directory descriptor, here of /proc. */
 	it = (struct spawn_open){.path = ADDRESS("self/comm"), .how = {.flags = O_RDONLY}};
 	start(&self->it, self->fd, STRINGS("child", "read", "9"),
 	      &(struct spawn_action){ACTION(OPEN), .fd = here, .newfd = 9, .arg = ADDRESS(&it)}, 1,
@@ -582,7 +595,8 @@ TEST_F_TIMEOUT(actions, opens, TIMEOUT)
 	it.path = ADDRESS("");
 	RUN({ACTION(OPEN), .fd = here, .newfd = 9, .arg = ADDRESS(&it)});
 	EXPECT_EQ(-ENOENT, self->it.ret);
-	/* As the flags say it goes at exec, or stays. */
+	/* With O_CLOEXEC, exec closes the descriptor. Without it, the program has the
+	 * descriptor. */
 	it = (struct spawn_open){.path = ADDRESS("/dev/null"),
 				 .how = {.flags = O_RDONLY | O_CLOEXEC}};
 	GOOD({ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&it)});

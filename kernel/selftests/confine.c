@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The actions by which a child gives rights up: capabilities, Landlock, seccomp. */
+/* Tests the actions that restrict the child: capabilities, Landlock, seccomp. */
 #include "spawn_test.h"
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -19,7 +19,7 @@ TEST_F_TIMEOUT(confine, checked_when_given, TIMEOUT)
 {
 	static const struct {
 		unsigned int type;
-		unsigned int flags; /* known ones */
+		unsigned int flags; /* that the type accepts */
 		bool fd, newfd, arg;
 	} types[] = {
 		{SPAWN_ACTION_CHROOT, 0, false, false, true},
@@ -79,7 +79,7 @@ TEST_F_TIMEOUT(confine, checked_when_given, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* Numbers that are not open in the child, and descriptors of the wrong kind. */
+/* An action fails if its descriptor is not open in the child, or is of the wrong kind. */
 TEST_F_TIMEOUT(confine, descriptors, TIMEOUT)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC),
@@ -98,7 +98,7 @@ TEST_F_TIMEOUT(confine, descriptors, TIMEOUT)
 	BAD(EBADF, 0, {ACTION(CTTY), .fd = path});
 	BAD(EBADF, 0, {ACTION(TCSETPGRP), .fd = path});
 	BAD(EBADF, 0, {ACTION(SETNS), .fd = path});
-	/* One that the child has closed. */
+	/* An earlier action closes this descriptor in the child. */
 	BAD(EBADF, 1, {ACTION(CLOSE), .fd = null}, {ACTION(LANDLOCK), .fd = null});
 	EXPECT_NO_CHILD();
 }
@@ -122,7 +122,7 @@ TEST_F_TIMEOUT(confine, capabilities, TIMEOUT)
 	close(fd);
 	ASSERT_EQ(1, sscanf(strstr(before, "CapBnd:"), "CapBnd: %llx", &all));
 
-	/* After exec, a program without capabilities of its own has the ambient ones. */
+	/* A user other than root keeps only the ambient capabilities over exec. */
 	GOOD({ACTION(KEEP_CAPS)}, IDS(NOBODY), set);
 	HAS("uids=%d %d %d", NOBODY, NOBODY, NOBODY);
 	HAS("CapInh:\t%016llx", CAP(KILL));
@@ -130,13 +130,13 @@ TEST_F_TIMEOUT(confine, capabilities, TIMEOUT)
 	HAS("CapEff:\t%016llx", CAP(KILL));
 	HAS("CapBnd:\t%016llx", want.bounding);
 	HAS("CapAmb:\t%016llx", CAP(KILL));
-	/* root's come back with exec, within bounds. */
+	/* For root, exec restores all capabilities of the bounding set. */
 	GOOD(set);
 	HAS("CapEff:\t%016llx", want.bounding);
 	HAS("CapPrm:\t%016llx", want.bounding);
 	BAD(EPERM, 1, set, {ACTION(CHROOT), .arg = ADDRESS("/")});
 	BAD(EPERM, 1, IDS(NOBODY), set);
-	/* Beyond what there is. */
+	/* The kernel ignores bits of unknown capabilities, but refuses them in the ambient set. */
 	want.bounding = ~0ULL;
 	want.inheritable = want.permitted = want.effective = ~0ULL;
 	GOOD(set);
@@ -151,7 +151,7 @@ TEST_F_TIMEOUT(confine, capabilities, TIMEOUT)
 	BAD(EPERM, 1, setsid_first, set);
 	want = (struct spawn_capabilities){.effective = CAP(KILL), .bounding = ~0ULL};
 	BAD(EPERM, 1, setsid_first, set);
-	/* The caller has what it had. */
+	/* The caller's own capabilities have not changed. */
 	fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
 	read_all(fd, after, sizeof(after));
 	close(fd);
@@ -174,7 +174,7 @@ TEST_F_TIMEOUT(confine, capabilities, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* A ruleset without rules: nothing of this is allowed. */
+/* Creates a Landlock ruleset that denies these kinds of access to every file. */
 static int ruleset_against(__u64 accesses)
 {
 	struct landlock_ruleset_attr attributes = {.handled_access_fs = accesses};
@@ -215,7 +215,7 @@ TEST_F_TIMEOUT(confine, landlock, TIMEOUT)
 	start(&self->it, self->fd, words, ((const struct spawn_action[]){no_new_privs, restricted}),
 	      2, 0);
 	EXPECT_EQ(EACCES, self->it.code);
-	/* The caller is as free as it was. */
+	/* The caller itself is not restricted. */
 	int fd = open("/", O_RDONLY | O_CLOEXEC);
 	EXPECT_LE(0, fd);
 	EXPECT_EQ(0, prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0));
@@ -225,7 +225,7 @@ TEST_F_TIMEOUT(confine, landlock, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* A filter that has an answer to one system call, and allows the others. */
+/* A seccomp filter that gives this answer to one system call, and allows all others. */
 #define FILTER(number, answer)                                                                     \
 	{                                                                                          \
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),             \
@@ -257,12 +257,12 @@ TEST_F_TIMEOUT(confine, seccomp, TIMEOUT)
 	filter.flags = 0;
 	start(&self->it, self->fd, words, NULL, 0, 0);
 	EXPECT_EQ(0, self->it.code);
-	/* The last one asked first, and the strictest wins. */
+	/* If a child has several filters, the strictest answer wins. */
 	struct sock_filter kill[] = FILTER(__NR_getpid, SECCOMP_RET_KILL_PROCESS);
 	start(&self->it, self->fd, words, ((const struct spawn_action[]){filter, FILTERED(kill)}),
 	      2, 0);
 	EXPECT_EQ(128 + SIGSYS, self->it.code);
-	/* Configured once, run many times. */
+	/* A builder can keep the filter as a configured action, and run many times. */
 	ASSERT_EQ(0, SET(SET_ACTIONS, ACTIONS, &filter, 1));
 	for (int i = 0; i < 20; i++) {
 		start(&self->it, self->fd, words, NULL, 0, 0);
@@ -282,7 +282,7 @@ TEST_F_TIMEOUT(confine, seccomp, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* Filters that the kernel refuses. */
+/* The kernel refuses invalid filter programs, and filters that are too long. */
 TEST_F_TIMEOUT(confine, seccomp_programs, TIMEOUT)
 {
 	static struct sock_filter long_one[4097];
@@ -306,7 +306,8 @@ TEST_F_TIMEOUT(confine, seccomp_programs, TIMEOUT)
 	WRONG(EINVAL, ACTION(SECCOMP), .fd = 2, .arg = ADDRESS(jump));
 	WRONG(EINVAL, ACTION(SECCOMP), .fd = 1, .arg = ADDRESS(allow),
 	      .flags = SECCOMP_FILTER_FLAG_NEW_LISTENER);
-	/* As many instructions as one task can have. */
+	/* All filters of a task may have 32768 instructions together. Three filters of 4096 fit,
+	 * but ten do not. */
 	for (size_t i = 0; i < COUNT(most); i++)
 		most[i] = (struct spawn_action){ACTION(SECCOMP), .fd = 4096,
 						.arg = ADDRESS(long_one)};
@@ -319,8 +320,8 @@ TEST_F_TIMEOUT(confine, seccomp_programs, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* Filters are asked about the program as if it were execve() or execveat(), and about nothing else
- * that the kernel does for the child. */
+/* After the actions, the kernel asks the child's filters whether it may call execve(), or with
+ * EXEC_FD execveat(). It does not ask them about the actions. */
 TEST_F_TIMEOUT(confine, seccomp_and_exec, TIMEOUT)
 {
 	static const struct {
@@ -359,7 +360,7 @@ TEST_F_TIMEOUT(confine, seccomp_and_exec, TIMEOUT)
 			GOOD(FILTERED(beside));
 		}
 	}
-	/* Of execveat() it sees descriptor and flags. */
+	/* For execveat(), the filter sees the descriptor and the flags. */
 	struct sock_filter with_flag[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_execveat, 0, 5),
@@ -373,7 +374,8 @@ TEST_F_TIMEOUT(confine, seccomp_and_exec, TIMEOUT)
 	GOOD(FILTERED(with_flag));
 	close(program);
 	ASSERT_EQ(0, SET(SET_STRING, PATH, child_path, 0));
-	/* The actions after it are no system calls. */
+	/* This filter kills the process at every call except execve(). The actions after it
+	 * succeed, because they are not system calls. The program dies at its first call. */
 	struct sock_filter no_calls[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_execve, 1, 0),
@@ -387,7 +389,7 @@ TEST_F_TIMEOUT(confine, seccomp_and_exec, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* Of a filter that is inherited the same is asked. */
+/* The kernel asks a filter that the child inherits about execve() too. */
 TEST_F_TIMEOUT(confine, inherited_seccomp_and_exec, TIMEOUT)
 {
 	struct sock_filter code[] = FILTER(__NR_execve, SECCOMP_RET_ERRNO | ENOTTY);
@@ -398,7 +400,7 @@ TEST_F_TIMEOUT(confine, inherited_seccomp_and_exec, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* A filter outlives the builder that it came from. */
+/* A child keeps its filter after the test has closed the builder that configured it. */
 TEST_F_TIMEOUT(confine, seccomp_outlives_builder, TIMEOUT)
 {
 	struct sock_filter code[] = FILTER(__NR_exit_group, SECCOMP_RET_KILL_PROCESS);
