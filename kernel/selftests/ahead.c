@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Templates map ahead what earlier starts have touched. Seen in numbers of faults; nothing else may
+/* Tests that a template maps pages which earlier starts of its program touched. The kernel maps
+ * them before the program touches them, so the program has fewer page faults. Nothing else may
  * change. */
 #include "spawn_test.h"
 #include <pthread.h>
@@ -8,13 +9,15 @@
 
 #ifdef HAVE_TEMPLATES
 
-/* One start in so many learns anew, the first ones always. */
+/* The kernel records the touched pages in the first starts of a template, and then in one of 64
+ * starts (AHEAD_EVERY in the kernel). */
 #define EVERY 64
 #define PAGES 48
 
 static char mapper_path[PATH_MAX];
 
-/* Starts mapper with its output in a pipe; a pidfd or a negative error. */
+/* Starts the program `mapper` (mapper.c) from a template. Returns a pidfd or a negative errno.
+ * *out is the read end of a pipe from its standard output. */
 static int begin(int fd, const char *word, const char *how, const char *touches, int in, int *out)
 {
 	struct spawn_template_action stdio[] = {
@@ -42,7 +45,9 @@ static int begin(int fd, const char *word, const char *how, const char *touches,
 	return pid < 0 ? pid : pidfd;
 }
 
-/* How many faults its touches were, or a negative error, or 1000 and more: it ended so. */
+/* Runs mapper and returns the number of page faults that its touches caused. Returns a negative
+ * errno if the start fails, and 1000 plus the exit status if mapper fails. A result of 900 means
+ * that mapper printed no number. */
 static int go(int fd, const char *word, const char *how, const char *touches)
 {
 	int out, code = 0, faults = 900, pidfd = begin(fd, word, how, touches, 0, &out);
@@ -57,7 +62,8 @@ static int go(int fd, const char *word, const char *how, const char *touches)
 	return pidfd < 0 ? pidfd : code ? 1000 + code : faults;
 }
 
-/* Of one inode, whatever it says. */
+/* Writes the file `library`. Each page begins with the word and the page's number. If the file
+ * exists, it keeps its inode. */
 static void write_library(const char *word)
 {
 	int fd = open("library", O_RDWR | O_CREAT | O_CLOEXEC, 0755);
@@ -104,7 +110,8 @@ FIXTURE_TEARDOWN(ahead)
 	close(self->fd);
 }
 
-/* From text, data and what has no file; far enough from one another for a fault each. */
+/* mapper reads a page of text, writes a page of data, and writes an anonymous page. The pages are
+ * so far apart that each touch causes its own page fault. */
 #define TOUCHES "r1 w33 w49"
 
 static void learn(struct __test_metadata *_metadata, int fd, const char *touches)
@@ -124,14 +131,14 @@ TEST_F_TIMEOUT(ahead, saves_faults, TIMEOUT)
 		go(self->fd, "one", "linker", TOUCHES);
 	for (int i = 0; i < 5; i++)
 		EXPECT_EQ(0, go(self->fd, "one", "linker", TOUCHES));
-	/* A template's memory is its own. */
+	/* A new template for the same program does not use what the first template recorded. */
 	int other = template_of(mapper_path);
 
 	EXPECT_EQ(3, go(other, "one", "linker", TOUCHES));
 	close(other);
 }
 
-/* Pages that the program did not touch are not mapped ahead. */
+/* The kernel maps in advance only pages that earlier starts touched. Other touches still fault. */
 TEST_F_TIMEOUT(ahead, maps_no_more, TIMEOUT)
 {
 	learn(_metadata, self->fd, TOUCHES);
@@ -141,8 +148,9 @@ TEST_F_TIMEOUT(ahead, maps_no_more, TIMEOUT)
 	EXPECT_EQ(3, go(self->fd, "one", "linker", "r16 w34 w50"));
 }
 
-/* Read where it was written before: the content is the same. Written where it was read: one fault,
- * to copy. */
+/* If earlier starts wrote a page, a later start can read it without a fault, and mapper finds the
+ * right contents. If earlier starts only read a page, writing it causes one fault, which copies the
+ * page. */
 TEST_F_TIMEOUT(ahead, touches_differ, TIMEOUT)
 {
 	learn(_metadata, self->fd, "r1 r33 w40 w49");
@@ -160,7 +168,8 @@ TEST_F_TIMEOUT(ahead, learns_anew, TIMEOUT)
 	EXPECT_EQ(2, go(self->fd, "one", "linker", "w33 w49"));
 }
 
-/* The file has other contents, under the same inode and at another. */
+/* After the library has changed, mapper must see the new contents. The test rewrites the file with
+ * the same inode and with a new inode, and then truncates it. */
 TEST_F_TIMEOUT(ahead, file_rewritten, TIMEOUT)
 {
 	learn(_metadata, self->fd, TOUCHES);
@@ -180,7 +189,8 @@ TEST_F_TIMEOUT(ahead, file_rewritten, TIMEOUT)
 	EXPECT_EQ(1, go(self->fd, "one", "linker", "w50"));
 }
 
-/* A mapping that others' writes may be expected in has none of them shut out. */
+/* A private mapping shows later writes to its file until the program writes to the page. So the
+ * kernel copies no page in advance, unless the program maps with MAP_DENYWRITE, as linkers do. */
 TEST_F_TIMEOUT(ahead, copies_for_linkers_only, TIMEOUT)
 {
 	for (int i = 0; i < 5; i++)
@@ -188,7 +198,8 @@ TEST_F_TIMEOUT(ahead, copies_for_linkers_only, TIMEOUT)
 	EXPECT_EQ(0, go(self->fd, "one", "plain", "r1") & ~1);
 }
 
-/* Permissions are those of the mapping. */
+/* Pages that the kernel maps in advance have the permissions of their mapping. A forbidden access
+ * still raises SIGSEGV. */
 TEST_F_TIMEOUT(ahead, other_permissions, TIMEOUT)
 {
 	learn(_metadata, self->fd, TOUCHES);
@@ -206,7 +217,8 @@ TEST_F_TIMEOUT(ahead, unmapped_and_replaced, TIMEOUT)
 	EXPECT_EQ(1128 + SIGSEGV, go(self->fd, "one", "linker", "u49 r49"));
 	EXPECT_EQ(1, go(self->fd, "one", "linker", "a33 w33"));
 	EXPECT_EQ(1, go(self->fd, "one", "linker", "a1 w1"));
-	/* And learnt from such a program. */
+	/* This template learns from starts that unmap or replace pages after they touched them.
+	 * The kernel does not map those pages in advance. */
 	int other = template_of(mapper_path);
 
 	learn(_metadata, other, "r1 w33 w35 w49 u33 a1 w1 a35 w35");
@@ -259,8 +271,9 @@ TEST_F_TIMEOUT(ahead, many_threads, TIMEOUT)
 
 #define HELD 32
 
-/* Pages of anonymous memory that the cgroup has while so many have touched nothing: the kernel
- * brings that up to date after 64 pages for each CPU. */
+/* Starts HELD mappers that touch no page. Returns the number of anonymous pages in the cgroup while
+ * they run. One mapper would be too few: the kernel updates the cgroup's statistics only after 64
+ * pages per CPU. */
 static long held(int fd)
 {
 	int out[HELD], in[2], pidfd[HELD];
@@ -289,7 +302,8 @@ static long held(int fd)
 	return bytes / 4096;
 }
 
-/* Pages mapped ahead are charged to the child's cgroup, and freed with the child. */
+/* The kernel charges pages that it maps in advance to the child's cgroup, and frees them when the
+ * child ends. */
 TEST_F_TIMEOUT(ahead, memory_cgroup, TIMEOUT)
 {
 	int other = template_of(mapper_path), status;
