@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The io_uring operation while its child has not got to its program: what else
- * goes on meanwhile, what cancels it, and what is left then: nothing.
+ * Tests IORING_OP_SPAWN while its child has not yet executed its program: other
+ * requests go on, the request can be cancelled, and the submitter or the ring
+ * can end. After a cancelled request, nothing of the child remains.
  *
- * A child is held by an action that opens a FIFO, and let go by whoever opens
- * the FIFO's other end.
+ * To keep a child in that state, an action opens a FIFO, which blocks. The test
+ * lets the child continue by opening the FIFO's other end.
  */
 #include "spawn_test.h"
 #include <pthread.h>
@@ -21,11 +22,11 @@ FIXTURE(async)
 {
 	int fd;
 	int before;
-	unsigned int flags; /* of spawns */
+	unsigned int flags; /* sqe flags of spawn requests */
 	struct ring ring;
 	struct spawn_open fifo;
 	struct spawn_action actions[2];
-	struct spawn_args held, args; /* one whose child waits, and one whose does not */
+	struct spawn_args held, args; /* the child of `held` blocks on the FIFO */
 };
 
 FIXTURE_VARIANT(async)
@@ -68,7 +69,8 @@ FIXTURE_SETUP(async)
 		.newfd = 9,
 		.arg = ADDRESS(&self->fifo),
 	};
-	/* For those who want a child that fails. */
+	/* Tests that set nr_actions to 2 get a child that fails here after it has opened the
+	 * FIFO: descriptor 77 is not open. */
 	self->actions[1] = (struct spawn_action){ACTION(CLOSE), .fd = 77};
 	self->held = make_args(self->actions, 1);
 	self->args = make_args(NULL, 0);
@@ -83,7 +85,8 @@ FIXTURE_TEARDOWN(async)
 	close(self->fd);
 }
 
-/* Lets the child go that waits, or the next one that does. */
+/* Opens the FIFO for writing, so that the blocked child continues. If no child has got to the FIFO
+ * yet, the call waits for one. */
 static int release(void)
 {
 	int fd = open("fifo", O_WRONLY | O_CLOEXEC);
@@ -91,7 +94,8 @@ static int release(void)
 	return fd < 0 ? -errno : close(fd);
 }
 
-/* Children of a thread, whether they have a program or not. */
+/* Stores the pids of a thread's children, and returns their number. The number includes children
+ * that have not yet executed their program. */
 static int children(pid_t pid, pid_t tid, pid_t *pids, int max)
 {
 	char path[64], text[512], *at = text;
@@ -106,7 +110,8 @@ static int children(pid_t pid, pid_t tid, pid_t *pids, int max)
 	return count;
 }
 
-/* Submits what is queued, and goes on when so many children are there. */
+/* Submits the queued requests and waits until the thread has `count` children. Returns the pid of
+ * the last child. */
 static pid_t submit_and_see(struct ring *ring, int count)
 {
 	pid_t pids[64] = {};
@@ -149,7 +154,7 @@ static int cancel(struct ring *ring, __u64 user_data, unsigned int flags, int fd
 	return completion(ring, 1000);
 }
 
-/* Neither the submitter nor the ring waits for the child. */
+/* While the child of one request is blocked, other requests of the ring complete. */
 TEST_F_TIMEOUT(async, others_go_on, TIMEOUT)
 {
 	int pidfd, res;
@@ -166,7 +171,7 @@ TEST_F_TIMEOUT(async, others_go_on, TIMEOUT)
 		submit_and_see(&self->ring, 1);
 		EXPECT_FALSE(completed(&self->ring, 10, &res));
 		EXPECT_EQ(0, self->held.pid);
-		/* It cannot be waited for before it has a program. */
+		/* waitpid() does not report a child that has not executed its program. */
 		EXPECT_EQ(-1, waitpid(-1, NULL, WNOHANG));
 		ASSERT_EQ(0, release());
 		pidfd = completion(&self->ring, 10);
@@ -177,7 +182,7 @@ TEST_F_TIMEOUT(async, others_go_on, TIMEOUT)
 	}
 }
 
-/* The completion reports late errors in the same way as early ones. */
+/* The completion also reports an error that the child meets after submission. */
 TEST_F_TIMEOUT(async, late_errors, TIMEOUT)
 {
 	pid_t pid;
@@ -202,7 +207,7 @@ TEST_F_TIMEOUT(async, late_errors, TIMEOUT)
 	EXPECT_EQ(SPAWN_FAILED_EXEC, self->held.failed);
 	EXPECT_NO_CHILD();
 
-	/* Somebody else kills it. */
+	/* If a signal kills the child before exec, the request completes with EINTR. */
 	hold(self, 10);
 	pid = submit_and_see(&self->ring, 1);
 	EXPECT_FALSE(completed(&self->ring, 10, &res));
@@ -212,7 +217,8 @@ TEST_F_TIMEOUT(async, late_errors, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* As with the call, the number for the pidfd is there before the child. */
+/* The kernel reserves the pidfd's number before it creates the child. If no number is free, the
+ * request fails with EMFILE. */
 TEST_F_TIMEOUT(async, no_descriptor_left, TIMEOUT)
 {
 	struct rlimit limit = {self->before, 1024}, before;
@@ -234,7 +240,7 @@ TEST_F_TIMEOUT(async, becomes_the_pidfd, TIMEOUT)
 	self->held.flags = SPAWN_BECOME_PIDFD;
 	queue_spawn(&self->ring, own, &self->held, 10)->flags = self->flags;
 	submit_and_see(&self->ring, 1);
-	/* It is the builder until then. */
+	/* The number still refers to the builder while the child is blocked. */
 	EXPECT_EQ(0, sys_config(own, PIDFD_CONFIG_RESET, PIDFD_CONFIG_KEY_ALL, NULL, 0));
 	ASSERT_EQ(0, release());
 	EXPECT_EQ(own, completion(&self->ring, 10));
@@ -276,7 +282,7 @@ TEST_F_TIMEOUT(async, cancelled, TIMEOUT)
 	}
 }
 
-/* Registering can cancel as well, and waits for the end of it. */
+/* IORING_REGISTER_SYNC_CANCEL can cancel the request. It waits until the request is gone. */
 TEST_F_TIMEOUT(async, cancelled_in_step, TIMEOUT)
 {
 	struct io_uring_sync_cancel_reg reg = {.addr = 10, .timeout = {-1, -1}};
@@ -302,7 +308,8 @@ TEST_F_TIMEOUT(async, many_cancelled, TIMEOUT)
 		EXPECT_EQ(-ECANCELED, completion(&self->ring, i));
 }
 
-/* Either the program runs, undisturbed, or there has never been a child. */
+/* A cancellation races with exec. Either the program runs normally, or the request completes with
+ * ECANCELED and nothing of the child remains. */
 TEST_F_TIMEOUT(async, cancelled_or_not, TIMEOUT)
 {
 	int begun = 0, rounds = 150;
@@ -359,8 +366,8 @@ TEST_F_TIMEOUT(async, link_timeout, TIMEOUT)
 	EXPECT_EQ(-ECANCELED, completion(&self->ring, 21));
 }
 
-/* A linked request starts once the program has started; on failure IO_LINK cancels it, IO_HARDLINK
- * does not. */
+/* A linked request starts once the spawned program has started. If the spawn fails, IOSQE_IO_LINK
+ * cancels the linked request, but IOSQE_IO_HARDLINK does not. */
 TEST_F_TIMEOUT(async, links, TIMEOUT)
 {
 	int pidfd, res;
@@ -395,7 +402,7 @@ TEST_F_TIMEOUT(async, links, TIMEOUT)
 	EXPECT_EQ(-EBADF, completion(&self->ring, 30));
 	EXPECT_EQ(0, completion(&self->ring, 31));
 
-	/* A cancelled one breaks the chain, and a link that waits can be cancelled. */
+	/* If the first request is cancelled, the kernel also cancels the linked request. */
 	hold(self, 40)->flags |= IOSQE_IO_LINK;
 	queue_spawn(&self->ring, self->fd, &self->args, 41)->flags = self->flags;
 	submit_and_see(&self->ring, 1);
@@ -423,7 +430,8 @@ TEST_F_TIMEOUT(async, drain, TIMEOUT)
 	EXPECT_EQ(3, reap_and_close(pidfd));
 }
 
-/* No completion tells the number then, so it is better known. */
+/* After a success with IOSQE_CQE_SKIP_SUCCESS, no completion reports the pidfd. SPAWN_BECOME_PIDFD
+ * makes the number known in advance: it is the builder's. */
 TEST_F_TIMEOUT(async, no_completion_if_all_is_well, TIMEOUT)
 {
 	int own = builder_of(STRINGS("child", "exit", "4")), res;
@@ -446,7 +454,8 @@ TEST_F_TIMEOUT(async, no_completion_if_all_is_well, TIMEOUT)
 	EXPECT_EQ(-ENOENT, completion(&self->ring, 20));
 }
 
-/* A builder that is registered with the ring has no number to be replaced. */
+/* A request can use a builder that is registered with the ring. Such a builder has no descriptor
+ * number, so SPAWN_BECOME_PIDFD fails with EINVAL. */
 TEST_F_TIMEOUT(async, registered_builder, TIMEOUT)
 {
 	struct io_uring_sqe *sqe;
@@ -486,7 +495,8 @@ static void *keep_the_table(void *data)
 	return NULL;
 }
 
-/* The pidfd is in the table that the request was submitted with. */
+/* The kernel installs the pidfd in the descriptor table that the submitter had at submission. Here
+ * the submitter has left that table since, and another thread still uses it. */
 TEST_F_TIMEOUT(async, table_left_meanwhile, TIMEOUT)
 {
 	int pidfd = -1, turn = 0;
@@ -507,7 +517,7 @@ TEST_F_TIMEOUT(async, table_left_meanwhile, TIMEOUT)
 	forget_sigchld();
 }
 
-/* The ring goes: so does the child, and nobody has to wait for it. */
+/* If the test closes the ring, the kernel kills and reaps the children that are still blocked. */
 TEST_F_TIMEOUT(async, ring_is_closed, TIMEOUT)
 {
 	for (int i = 0; i < 5; i++) {
@@ -540,7 +550,8 @@ static void *submit_and_leave(void *data)
 	return NULL;
 }
 
-/* The thread that the child is of ends, and its process goes on. */
+/* If the submitting thread ends, the kernel cancels its request and kills the child. The process
+ * continues. */
 TEST_F_TIMEOUT(async, thread_ends, TIMEOUT)
 {
 	struct submitter submitter = {self, -1};
@@ -558,7 +569,8 @@ TEST_F_TIMEOUT(async, thread_ends, TIMEOUT)
 	}
 }
 
-/* The submitter ends, in one way or another, or becomes another program. */
+/* If the submitting process exits, is killed, or executes another program, the kernel kills the
+ * child. */
 TEST_F_TIMEOUT(async, submitter_ends, TIMEOUT)
 {
 	static const int ends_with[] = {0, SIGKILL, 5 << 8};
@@ -575,7 +587,7 @@ TEST_F_TIMEOUT(async, submitter_ends, TIMEOUT)
 				_exit(1);
 			hold(self, 10);
 			submit_and_see(&self->ring, 1);
-			/* The parent waits for this stop before it continues. */
+			/* The test waits for this stop before it looks for the child. */
 			raise(SIGSTOP);
 			if (i % 3 == 0)
 				_exit(0);
@@ -595,7 +607,8 @@ TEST_F_TIMEOUT(async, submitter_ends, TIMEOUT)
 	}
 }
 
-/* To a tracer the request is a fork(), of which it learns where no lock is held. */
+/* A tracer of the submitter sees the request as a fork(). The kernel reports PTRACE_EVENT_FORK
+ * later, when it holds no lock of the ring. */
 TEST_F_TIMEOUT(async, traced, TIMEOUT)
 {
 	const unsigned long options = PTRACE_O_TRACEFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL;
