@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The builder: opening, configuring, what is refused and in which order, running it again and
- * again. */
+/* Tests builders (empty pidfds that spawn programs): opening and configuring them, the arguments
+ * that the kernel refuses, the order of its checks, and repeated runs. */
 #include "spawn_test.h"
 #include <pthread.h>
 #include <linux/sched.h>
@@ -83,7 +83,8 @@ TEST_F_TIMEOUT(opened, open_flags, TIMEOUT)
 	EXPECT_EQ(0, fcntl(self->fd, F_GETFL) & O_NONBLOCK);
 }
 
-/* There is no process behind it, and nothing says that one has ended. */
+/* A builder refers to no process. Calls that need one fail, and poll() does not report that a
+ * process has ended. */
 TEST_F_TIMEOUT(opened, is_no_process, TIMEOUT)
 {
 	struct pollfd poll_it = {.fd = self->fd, .events = POLLIN | POLLOUT | POLLHUP | POLLRDHUP};
@@ -223,7 +224,7 @@ TEST_F_TIMEOUT(opened, lengths, TIMEOUT)
 	EXPECT_EQ(0, sys_config(self->fd, STRING, KEY(SEARCH_PATH), many(":", (128 << 10) - 1), 0));
 	EXPECT_EQ(-E2BIG, sys_config(self->fd, STRING, KEY(SEARCH_PATH), many(":", 128 << 10), 0));
 	EXPECT_EQ(-E2BIG, sys_config(self->fd, STRING, KEY(SEARCH_PATH), many(":", 1 << 21), 0));
-	/* A string, and a list, that leave the mapping before they end. */
+	/* If a string or a list continues into unmapped memory, the call fails with EFAULT. */
 	ASSERT_EQ(0, munmap(edge + 4096, 4096));
 	memset(edge, 'a', 4096);
 	EXPECT_EQ(-EFAULT, sys_config(self->fd, STRING, KEY(PATH), edge + 4090, 0));
@@ -238,7 +239,7 @@ TEST_F_TIMEOUT(opened, lengths, TIMEOUT)
 		  sys_config(self->fd, STRINGS_OF, KEY(ARGV), STRINGS("child", BAD_POINTER), 0));
 }
 
-/* Descriptors that are no builder. */
+/* Calls fail with EBADF if the descriptor is not open or is not a builder. */
 TEST_F_TIMEOUT(opened, other_descriptors, TIMEOUT)
 {
 	struct spawn_args args = make_args(NULL, 0);
@@ -357,7 +358,7 @@ TEST_F_TIMEOUT(ready, wrong_args, TIMEOUT)
 	}
 }
 
-/* Configured and given actions are counted together. */
+/* A run can have 256 actions: the builder's configured actions and those of spawn_args together. */
 TEST_F_TIMEOUT(ready, action_limit, TIMEOUT)
 {
 	struct spawn_action actions[256] = {};
@@ -377,7 +378,7 @@ TEST_F_TIMEOUT(ready, action_limit, TIMEOUT)
 	EXPECT_EQ(3, reap_and_close(ret));
 	args = make_args(actions, 57);
 	EXPECT_EQ(-E2BIG, sys_run(self->fd, &args, sizeof(args)));
-	/* The index counts both. */
+	/* spawn_args.failed counts the builder's 200 configured actions first. */
 	actions[55] = (struct spawn_action){.type = SPAWN_ACTION_CLOSE, .fd = 1 << 19};
 	args = make_args(actions, 56);
 	EXPECT_EQ(-EBADF, sys_run(self->fd, &args, sizeof(args)));
@@ -388,7 +389,8 @@ TEST_F_TIMEOUT(ready, action_limit, TIMEOUT)
 	EXPECT_EQ(55, args.failed);
 }
 
-/* Of two things that are wrong, the one that is looked at first is told. */
+/* The kernel checks arguments in a fixed order. If several are wrong, the call returns the error of
+ * the first check. */
 TEST_F_TIMEOUT(ready, checks_ordering, TIMEOUT)
 {
 	static const struct spawn_action bad_type[] = {{.type = 99}};
@@ -400,22 +402,22 @@ TEST_F_TIMEOUT(ready, checks_ordering, TIMEOUT)
 	} longer = {};
 	struct spawn_args args;
 
-	/* The tail before flags. */
+	/* The kernel refuses nonzero bytes behind the struct before it checks the flags. */
 	longer.args.flags = ~0U;
 	longer.bytes[127] = 1;
 	EXPECT_EQ(-E2BIG, sys_run(self->fd, &longer, sizeof(longer)));
-	/* Flags before the number of actions, and that before the descriptor. */
+	/* The kernel checks the flags, then the number of actions, then the descriptor. */
 	args = make_args(bad_type, 257);
 	args.flags = ~0U;
 	EXPECT_EQ(-EINVAL, sys_run(-1, &args, sizeof(args)));
 	args.flags = 0;
 	EXPECT_EQ(-E2BIG, sys_run(-1, &args, sizeof(args)));
-	/* The descriptor before writing to args, and that before what is to be executed. */
+	/* The kernel checks the descriptor, then writes to args, then checks the configuration. */
 	ASSERT_EQ(0, sys_config(self->fd, RESET, KEY(ALL), NULL, 0));
 	args = make_args(NULL, 0);
 	EXPECT_EQ(-EBADF, sys_run(-1, read_only(&args, sizeof(args)), sizeof(args)));
 	EXPECT_EQ(-EFAULT, sys_run(self->fd, read_only(&args, sizeof(args)), sizeof(args)));
-	/* The kernel checks the program's path before the actions. */
+	/* The kernel checks the program's path before it reads the actions. */
 	args = make_args(BAD_POINTER, 1);
 	EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args)));
 	EXPECT_EQ(SPAWN_FAILED_SETUP, args.failed);
@@ -424,12 +426,12 @@ TEST_F_TIMEOUT(ready, checks_ordering, TIMEOUT)
 	args.path = ADDRESS("");
 	EXPECT_EQ(-ENOENT, sys_run(self->fd, &args, sizeof(args)));
 	args.path = ADDRESS(child_path);
-	EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args))); /* no argv */
+	EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args))); /* argv is missing */
 	args.argv = BAD_ADDRESS;
 	EXPECT_EQ(-EFAULT, sys_run(self->fd, &args, sizeof(args)));
-	EXPECT_EQ(0, args.failed); /* the action is looked at first */
-	/* Actions before descriptors, those before argv, argv before the limits, these before the
-	 * program. */
+	EXPECT_EQ(0, args.failed); /* the kernel reads actions before argv */
+	/* The kernel checks the actions, then the configured descriptors, then argv, then whether a
+	 * number for the pidfd is free. The child looks up the program last. */
 	ASSERT_EQ(0, sys_config(self->fd, FD, KEY(CWD), NULL, 1 << 19));
 	args = make_args(bad_type, 1);
 	args.path = ADDRESS("/nonexistent");
@@ -452,7 +454,7 @@ TEST_F_TIMEOUT(ready, checks_ordering, TIMEOUT)
 	EXPECT_EQ(SPAWN_FAILED_SETUP, args.failed);
 	EXPECT_EQ(0, args.pid);
 	setrlimit(RLIMIT_NOFILE, &limit);
-	/* The actions before the program, and the first of two. */
+	/* The child performs the actions before it looks up the program. */
 	EXPECT_EQ(-EBADF, sys_run(self->fd, &args, sizeof(args)));
 	EXPECT_EQ(0, args.failed);
 	args = make_args(NULL, 0);
@@ -527,7 +529,8 @@ TEST_F_TIMEOUT(ready, nonblock, TIMEOUT)
 	close(fd);
 }
 
-/* The caller's descriptors stay as they are, but for the pidfd. */
+/* A builder can run many times. A run adds no descriptor to the caller except the pidfd, and its
+ * argv does not change the configured argv. */
 TEST_F_TIMEOUT(ready, again_and_again, TIMEOUT)
 {
 	struct outcome it;
@@ -572,7 +575,7 @@ TEST_F_TIMEOUT(ready, reset, TIMEOUT)
 	}
 }
 
-/* A run takes what it is given instead of what is configured, and changes nothing of that. */
+/* spawn_args.path replaces the configured path for one run. The configuration does not change. */
 TEST_F_TIMEOUT(ready, given_instead_of_configured, TIMEOUT)
 {
 	struct outcome it;
@@ -607,7 +610,7 @@ TEST_F_TIMEOUT(ready, becomes_pidfd, TIMEOUT)
 	EXPECT_EQ(-EBADF, sys_config(self->fd, RESET, KEY(ALL), NULL, 0));
 	EXPECT_EQ(3, reap(self->fd));
 	EXPECT_EQ(-EBADF, sys_run(self->fd, &args, sizeof(args)));
-	/* The duplicate of the builder is still a builder. */
+	/* A duplicate of the builder's descriptor still refers to the builder. */
 	args.flags = 0;
 	ret = sys_run(other, &args, sizeof(args));
 	ASSERT_LE(0, ret);
@@ -615,7 +618,7 @@ TEST_F_TIMEOUT(ready, becomes_pidfd, TIMEOUT)
 	close(other);
 }
 
-/* Numbers are looked up where the run is called. */
+/* A forked process can run the builder that it inherited. */
 TEST_F_TIMEOUT(ready, survives_fork, TIMEOUT)
 {
 	struct spawn_args args = make_args(NULL, 0);
@@ -679,7 +682,6 @@ TEST_F_TIMEOUT(ready, by_many_threads, TIMEOUT)
 	forget_sigchld();
 }
 
-/* Closed while it runs: the run goes on. */
 static void *open_and_close(void *stop)
 {
 	while (!__atomic_load_n((int *)stop, __ATOMIC_RELAXED)) {
@@ -690,6 +692,7 @@ static void *open_and_close(void *stop)
 	return NULL;
 }
 
+/* Runs succeed while another thread opens and closes builders of its own. */
 TEST_F_TIMEOUT(ready, closed_meanwhile, TIMEOUT)
 {
 	int stop = 0;
