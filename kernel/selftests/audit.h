@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Rules for audit, and its records, which are kernel messages where no daemon gets them. */
+/* Adds audit rules and reads audit records. Without an audit daemon, the kernel writes the records
+ * to its log, and the tests read them from /dev/kmsg. */
 #ifndef AUDIT_H
 #define AUDIT_H
 
@@ -34,7 +35,7 @@ static inline int audit_send(int fd, int type, const void *data, size_t size)
 	return answer.error.error;
 }
 
-/* Records what the rule says from now on. Why it cannot be done, or NULL. */
+/* Enables audit and adds the rule. Returns NULL, or the reason why the test must be skipped. */
 static inline const char *audit_open(struct audit *audit, const struct audit_rule_data *rule)
 {
 	struct audit_status on = {.mask = AUDIT_STATUS_ENABLED, .enabled = 1};
@@ -51,7 +52,8 @@ static inline const char *audit_open(struct audit *audit, const struct audit_rul
 	return NULL;
 }
 
-/* Records nothing more; what has been recorded is there then. */
+/* Deletes the rule, waits until all records are in the kernel log, and disables audit. Returns 0 or
+ * a negative errno. */
 static inline int audit_stop(struct audit *audit, const struct audit_rule_data *rule)
 {
 	struct audit_status off = {.mask = AUDIT_STATUS_ENABLED, .enabled = 0};
@@ -61,7 +63,8 @@ static inline int audit_stop(struct audit *audit, const struct audit_rule_data *
 
 	lseek(audit->messages, 0, SEEK_END);
 	error = audit_send(audit->socket, AUDIT_DEL_RULE, rule, sizeof(*rule));
-	/* A thread of the kernel's writes them, this one last. */
+	/* A kernel thread writes the records to the log in order. The record of the rule's removal
+	 * is the last one. */
 	while (!error && !strstr(text, "op=remove_rule")) {
 		ssize_t length;
 
@@ -77,7 +80,7 @@ static inline int audit_stop(struct audit *audit, const struct audit_rule_data *
 	return error;
 }
 
-/* How many records are of this type and have both texts; of all that there are. */
+/* Counts the records in the whole kernel log that have this type and contain both texts. */
 static inline int audit_find(struct audit *audit, const char *type, const char *what,
 			     const char *also)
 {

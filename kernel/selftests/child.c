@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The program that the tests start. Its first word says what it does:
+ * The program that the tests start. Its first argument is a command:
  *
- *   exit N    ends with N
- *   args      prints its arguments and environment, a line each
- *   bytes     prints how many arguments there are, and how long they are together
- *   fds       prints its descriptors, in one line
- *   state     prints what it can learn of itself, a line for each fact
- *   cat       copies its standard input to its output
+ *   exit N    exits with status N
+ *   args      prints its arguments and environment strings, one per line
+ *   bytes     prints the number of arguments, and their size with the NULs
+ *   fds       prints the numbers of its open descriptors on one line
+ *   state     prints its ids, signals, limits, namespaces etc., one per line
+ *   cat       copies its standard input to its standard output
  *   hold      prints "ready", and waits for the end of its standard input
  *   pause     prints "ready", and waits for a signal
- *   read N    prints what can be read from descriptor N
- *   open F    ends with 0, or the errno of opening F
- *   call N    ends with 0, or the errno of the system call N without arguments
+ *   read N    copies descriptor N to its standard output
+ *   open F    opens the file F; exits with 0 or the errno
+ *   call N    makes system call N with all arguments 0; exits with 0 or the errno
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -90,7 +90,8 @@ static void print_status(void)
 		fclose(file);
 }
 
-/* The terminal that controls it, and the process group in its foreground; 0: none. */
+/* Prints whether the process has a controlling terminal, and the terminal's foreground process
+ * group. Prints 0 for both if there is no terminal. */
 static void print_terminal(void)
 {
 	int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
@@ -100,7 +101,8 @@ static void print_terminal(void)
 		close(fd);
 }
 
-/* As vDSO and kernel see it. */
+/* Prints CLOCK_MONOTONIC as the vDSO and as the system call report it. Both must apply the offset
+ * of a time namespace. */
 static void print_clocks(void)
 {
 	struct timespec fast, slow;

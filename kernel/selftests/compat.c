@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Calls of 32-bit programs, made by a 64-bit one with the instruction that
- * those use, and memory that they could reach. What differs is lists of
- * strings, whose pointers are half as long, and what audit says.
+ * Tests the system calls of 32-bit programs. This 64-bit program makes them with
+ * int $0x80, and passes addresses below 4 GiB. Two things differ from 64-bit
+ * calls: lists of strings have 32-bit pointers, and audit records i386 calls.
  */
 #include "spawn_test.h"
 #include <elf.h>
@@ -32,7 +32,8 @@ static long call(long number, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d
 
 static char *arena, *arena_end;
 
-/* Memory below 4 GiB. */
+/* Returns a copy of an object below 4 GiB, where 32-bit pointers reach it. If `from` is NULL, the
+ * memory is zero. */
 static void *low(const void *from, size_t size)
 {
 	char *at = arena;
@@ -58,7 +59,7 @@ static __u32 *low_strings(const char *const *strings)
 	list = low(NULL, (count + 1) * sizeof(*list));
 	for (size_t i = 0; i < count; i++)
 		list[i] = (uintptr_t)low_string(strings[i]);
-	/* Bytes that a 64-bit kernel would take for the upper half of a pointer. */
+	/* Put nonzero bytes behind the list and its strings, in case the kernel reads too far. */
 	low("\xff\xff\xff\xff", 4);
 	return list;
 }
@@ -107,7 +108,8 @@ FIXTURE_TEARDOWN(compat)
 	EXPECT_EQ(self->before, next_fd());
 }
 
-/* Runs the builder with these actions, behind one for the output, which is read to its end. */
+/* Runs the builder with these actions, after an action that sends the child's output to a pipe.
+ * Reads the output to its end. */
 static long run(FIXTURE_DATA(compat) * self, const struct spawn_action *actions, int count)
 {
 	struct spawn_action *all = low(NULL, (count + 1) * sizeof(*all));
@@ -160,7 +162,8 @@ TEST_F_TIMEOUT(compat, refused, TIMEOUT)
 	__u32 *list = low_strings(STRINGS("child"));
 	uintptr_t args = (uintptr_t)self->args;
 
-	/* Numbers are 32 bits long and negative ones negative. */
+	/* A 32-bit caller passes 32-bit arguments. The kernel must read -1 as a negative
+	 * descriptor, and UINT_MAX as a size. */
 	EXPECT_EQ(-EBADF, call(__NR_pidfd_config, self->fd, PIDFD_CONFIG_SET_FD,
 			       PIDFD_CONFIG_KEY_CWD, 0, -1));
 	EXPECT_EQ(-EBADF, call(__NR_pidfd_spawn_run, -1, args, sizeof(*self->args), 0, 0));
@@ -174,14 +177,15 @@ TEST_F_TIMEOUT(compat, refused, TIMEOUT)
 				PIDFD_CONFIG_KEY_ARGV, (uintptr_t)list, 0));
 	list[0] = 0;
 	EXPECT_EQ(-EINVAL, call(__NR_pidfd_spawn_run, self->fd, args, sizeof(*self->args), 0, 0));
-	/* Pointers in structures are 64 bits long, all of which count. */
+	/* Pointers in structures have 64 bits for 32-bit callers too. The kernel must not ignore
+	 * the upper half. */
 	self->args->argv = 1ULL << 63 | (uintptr_t)low_strings(STRINGS("child"));
 	EXPECT_EQ(-EFAULT, call(__NR_pidfd_spawn_run, self->fd, args, sizeof(*self->args), 0, 0));
 	close(self->pipes[1]);
 	EXPECT_NO_CHILD();
 }
 
-/* Structures that actions point to are those of 64-bit callers. */
+/* Actions of 32-bit and 64-bit callers point to the same structures. */
 TEST_F_TIMEOUT(compat, actions, TIMEOUT)
 {
 	__u64 usr1 = 1ULL << (SIGUSR1 - 1), last = 1ULL << 63;
@@ -267,7 +271,7 @@ TEST_F_TIMEOUT(compat, template, TIMEOUT)
 #endif
 
 #ifdef HAVE_URING_SPAWN
-/* A ring is of the kind that has made it, whoever submits. */
+/* If a 32-bit call creates a ring, lists of strings in its requests have 32-bit pointers. */
 TEST_F_TIMEOUT(compat, ring, TIMEOUT)
 {
 	struct io_uring_params *params = low(NULL, sizeof(*params));
@@ -312,7 +316,7 @@ TEST_F_TIMEOUT(compat, ring, TIMEOUT)
 }
 #endif
 
-/* exit(7), in a file of its own. */
+/* Writes a minimal 32-bit program that calls exit(7). */
 static void write_program(const char *path)
 {
 	static const unsigned char code[] = {0xb8, 1, 0, 0, 0, 0xbb, 7, 0, 0, 0, 0xcd, 0x80};
@@ -346,7 +350,7 @@ static void write_program(const char *path)
 	close(fd);
 }
 
-/* Programs of either kind are started by callers of either. */
+/* 64-bit and 32-bit callers can both start a 32-bit program. */
 TEST_F_TIMEOUT(compat, program, TIMEOUT)
 {
 	struct spawn_args native = make_args(NULL, 0);
@@ -367,7 +371,7 @@ TEST_F_TIMEOUT(compat, program, TIMEOUT)
 	EXPECT_EQ(7, reap_and_close(pidfd));
 }
 
-/* The child's record is that of an execveat() as the caller would have called it. */
+/* Audit records the child's exec as an i386 execveat(), because the caller made an i386 call. */
 TEST_F_TIMEOUT(compat, audit, TIMEOUT)
 {
 	struct audit_rule_data rule = {
@@ -389,7 +393,7 @@ TEST_F_TIMEOUT(compat, audit, TIMEOUT)
 		SKIP(return, "%s", problem);
 	snprintf(word, sizeof(word), "audit-me-%d", getpid());
 	close(self->pipes[1]);
-	/* A new process is watched from its start. */
+	/* Audit covers only processes that start after audit was enabled. So the test forks. */
 	pid = fork();
 	if (pid == 0) {
 		int pidfd;

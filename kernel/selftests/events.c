@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Effects on other processes and subsystems: signals, the caller's death, ptrace, seccomp,
- * setuid programs, Landlock, audit. */
+/* Tests how a spawn interacts with signals, the caller's death, ptrace, seccomp, set-user-ID
+ * programs, Landlock and audit. */
 #include "spawn_test.h"
 #include <linux/filter.h>
 #include <linux/landlock.h>
@@ -45,14 +45,16 @@ static void ignore_pending_sigchld(void)
 	sigtimedwait(&set, NULL, &at_once);
 }
 
-/* The child of a process, not yet reaped; looked for until there is one. */
+/* Waits until the process has a child, and returns the child's pid. The child may not have executed
+ * its program yet. */
 static pid_t child_of(pid_t parent)
 {
 	char path[64], text[512], *state;
 	int pid, found;
 
 	for (;;) {
-		/* Numbers are given in order, and the guest has but one user of them. */
+		/* The kernel assigns pids in ascending order, and nothing else in the guest forks.
+		 * So the child's pid is among the next ones. */
 		for (pid = parent + 1; pid < parent + 100; pid++) {
 			snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 			state = strrchr(file_text(path, text, sizeof(text)), ')');
@@ -63,8 +65,8 @@ static pid_t child_of(pid_t parent)
 	}
 }
 
-/* Runs a builder whose child waits to open a FIFO, in a process of its own; that process' status is
- * the errno. */
+/* Forks a process that runs the builder. The spawned child blocks in an action that opens a FIFO;
+ * *child is its pid. The process exits with the errno of the spawn, or with the child's status. */
 static pid_t start_blocked(int fd, pid_t *child)
 {
 	static struct spawn_open fifo;
@@ -111,7 +113,7 @@ TEST_F_TIMEOUT(events, caller_is_killed, TIMEOUT)
 		kill(pid, SIGKILL);
 		ASSERT_EQ(pid, waitpid(pid, &status, 0));
 		EXPECT_EQ(SIGKILL, status);
-		/* The child goes as well, and nobody has to reap it here. */
+		/* The kernel kills the child too. The test need not reap it. */
 		EXPECT_TRUE(ends(pidfd));
 		close(pidfd);
 	}
@@ -135,7 +137,7 @@ TEST_F_TIMEOUT(events, child_is_killed, TIMEOUT)
 	ignore_pending_sigchld();
 }
 
-/* Anything but a fatal signal waits until the call is done; the child never sees any. */
+/* Signals other than SIGKILL do not end the child before its program starts. */
 TEST_F_TIMEOUT(events, others_wait, TIMEOUT)
 {
 	static const int harmless[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP, SIGALRM};
@@ -145,8 +147,8 @@ TEST_F_TIMEOUT(events, others_wait, TIMEOUT)
 	for (size_t i = 0; i < COUNT(harmless); i++) {
 		pid = start_blocked(self->fd, &child);
 		ASSERT_LT(0, child);
-		/* To the child, which has them blocked until it has executed; it ends by them then.
-		 */
+		/* The child blocks all signals until exec, so this signal stays pending. It kills
+		 * the program once the program starts. */
 		EXPECT_EQ(0, kill(child, harmless[i]));
 		writer = open("fifo", O_WRONLY | O_CLOEXEC);
 		ASSERT_LE(0, writer);
@@ -200,7 +202,8 @@ TEST_F_TIMEOUT(events, handlers_run_after, TIMEOUT)
 	close((long)writer);
 }
 
-/* A job that is stopped and continued: no call fails for it, wherever it is met. */
+/* The test stops and continues a process group that spawns children. No spawn may fail because of
+ * this, whether the stop meets the caller or the child. */
 TEST_F_TIMEOUT(events, stopped_and_continued, TIMEOUT)
 {
 	int status = -1;
@@ -239,7 +242,6 @@ TEST_F_TIMEOUT(events, stopped_and_continued, TIMEOUT)
 	ignore_pending_sigchld();
 }
 
-/* Somebody who waits for all children never meets one that has not executed. */
 static void *wait_for_all(void *stop)
 {
 	long met = 0;
@@ -249,6 +251,7 @@ static void *wait_for_all(void *stop)
 	return (void *)met;
 }
 
+/* waitpid() in other threads never reports a child whose spawn failed. */
 TEST_F_TIMEOUT(events, failures_are_invisible, TIMEOUT)
 {
 	static const struct spawn_action bad = {ACTION(CLOSE), .fd = 500};
@@ -293,7 +296,6 @@ TEST_F_TIMEOUT(events, sigchld_ignored, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* The child's parent is the process, not the thread that happened to call, which may be gone. */
 static void *run_from_thread(void *data)
 {
 	struct spawn_args args = make_args(NULL, 0);
@@ -311,6 +313,8 @@ static void *run_from_thread(void *data)
 	return (void *)pidfd;
 }
 
+/* The child belongs to the process, not to the calling thread. It runs on after that thread has
+ * ended, and another thread reaps it. */
 TEST_F_TIMEOUT(events, thread_is_gone, TIMEOUT)
 {
 	int data = self->fd;
@@ -325,9 +329,9 @@ TEST_F_TIMEOUT(events, thread_is_gone, TIMEOUT)
 }
 
 /*
- * A tracer that follows everything. Returns the events it has seen as a string
- * of letters: v vfork, d vfork done, e exec, s stop by SIGSTOP, x a traced
- * child's end; and the tracee's status.
+ * Traces a process and its children until the process ends, and stores its wait
+ * status. Stores a letter for each event: v for vfork, d for vfork done, f for
+ * fork or clone, e for exec, s for a stop by SIGSTOP, x for a traced child's end.
  */
 static void trace(pid_t tracee, long options, char *seen, size_t size, int *status)
 {
@@ -407,7 +411,8 @@ TEST_F_TIMEOUT(events, ptrace_follows, TIMEOUT)
 	for (int i = 0; i < 5; i++) {
 		trace(start_traced(self->fd, child_path), all, seen, sizeof(seen), &status);
 		EXPECT_EQ(7 << 8, status);
-		/* The child runs before its parent stops, as with vfork. */
+		/* The child may reach exec before the tracer sees the parent's vfork event. So the
+		 * test does not check the order of these two. */
 		EXPECT_NE(NULL, strchr(seen, 'v'))
 		{
 			TH_LOG("events %s", seen);
@@ -438,7 +443,7 @@ TEST_F_TIMEOUT(events, ptrace_and_failure, TIMEOUT)
 	ignore_pending_sigchld();
 }
 
-/* Traced, but not followed: the child is not. */
+/* If the tracer does not ask for fork events, the kernel does not trace the child. */
 TEST_F_TIMEOUT(events, ptrace_without_options, TIMEOUT)
 {
 	char seen[64];
@@ -450,7 +455,8 @@ TEST_F_TIMEOUT(events, ptrace_without_options, TIMEOUT)
 	ignore_pending_sigchld();
 }
 
-/* The tracer ends while the tracee is in the call. */
+/* If the tracer exits while its tracee is in pidfd_spawn_run(), PTRACE_O_EXITKILL kills the
+ * tracee. */
 TEST_F_TIMEOUT(events, ptrace_ends, TIMEOUT)
 {
 	for (int i = 0; i < 5; i++) {
@@ -477,7 +483,8 @@ TEST_F_TIMEOUT(events, ptrace_ends, TIMEOUT)
 		EXPECT_EQ(0, status);
 		EXPECT_EQ(1, read(pipes[0], &byte, 1));
 		EXPECT_EQ(1, byte);
-		/* Until the last of them has gone, by EXITKILL. */
+		/* The tracee has the last write end of the pipe. The read returns 0 when the tracee
+		 * is dead. */
 		EXPECT_EQ(0, read(pipes[0], &byte, 1));
 		close(pipes[0]);
 	}
@@ -504,7 +511,7 @@ TEST_F_TIMEOUT(events, seccomp_by_number, TIMEOUT)
 	EXPECT_EQ(-ENOTTY, SET(RESET, ENVP, NULL, 0));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_EQ(0, self->it.code);
-	/* The child has the filter, and no_new_privs. */
+	/* The child inherits the filter and no_new_privs. */
 	EXPECT_TRUE(has_line(self->it.out, "Seccomp:\t2"));
 	EXPECT_TRUE(has_line(self->it.out, "nnp=1"));
 	ASSERT_EQ(0, filter_call(__NR_pidfd_spawn_run, SECCOMP_RET_ERRNO | EXDEV));
@@ -513,7 +520,8 @@ TEST_F_TIMEOUT(events, seccomp_by_number, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* A filter works in the child from its first instruction. */
+/* The program inherits the filter, which kills it at exit_group(). The test has the same filter, so
+ * it ends with exit(). */
 TEST_F_TIMEOUT(events, seccomp_in_child, TIMEOUT)
 {
 	ASSERT_EQ(0, filter_call(__NR_exit_group, SECCOMP_RET_KILL_PROCESS));
@@ -532,7 +540,8 @@ TEST_F_TIMEOUT(events, setuid_programs, TIMEOUT)
 	copy_file(child_path, "sgid", 02755);
 	ASSERT_EQ(0, chown("sgid", 0, 777));
 	ASSERT_EQ(0, chmod("sgid", 02755));
-	/* The builder was made by root; who runs it counts. */
+	/* Root opened the builder, but the child gets the credentials of the process that runs
+	 * it. */
 	ASSERT_EQ(0, setresgid(4242, 4242, 4242));
 	ASSERT_EQ(0, setresuid(4242, 4242, 4242));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
@@ -551,18 +560,18 @@ TEST_F_TIMEOUT(events, setuid_programs, TIMEOUT)
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_TRUE(has_line(self->it.out, "gids=4242 777 777"));
 	EXPECT_TRUE(has_line(self->it.out, "secure=1"));
-	/* Nothing of it came to the caller. */
+	/* The caller keeps its own ids and stays dumpable. */
 	EXPECT_EQ(4242, geteuid());
 	prctl(PR_SET_DUMPABLE, 1);
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_EQ(1, prctl(PR_GET_DUMPABLE));
-	/* The death of the parent is no signal to a program that has gained rights. */
+	/* exec clears the parent-death signal for a set-group-ID program. */
 	struct spawn_action death = {ACTION(PDEATHSIG), .fd = SIGTERM};
 	start(&self->it, self->fd, NULL, &death, 1, 0);
 	EXPECT_TRUE(has_line(self->it.out, "pdeathsig=0"));
 }
 
-/* A program that cannot be read can be executed, and is not dumpable. */
+/* A user can execute a program without read permission. The process is then not dumpable. */
 TEST_F_TIMEOUT(events, unreadable, TIMEOUT)
 {
 	if (getuid() != 0)
@@ -602,7 +611,7 @@ TEST_F_TIMEOUT(events, audit, TIMEOUT)
 	problem = audit_open(&audit, &rule);
 	if (problem)
 		SKIP(return, "%s", problem);
-	/* A new process is watched from its start. */
+	/* Audit covers only processes that start after audit was enabled. So the test forks. */
 	snprintf(word, sizeof(word), "audit-me-%d", getpid());
 	pid_t pid = fork();
 	if (pid == 0) {
