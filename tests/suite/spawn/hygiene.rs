@@ -304,7 +304,7 @@ fn everything_at_once(launcher: Launcher, attacked: bool) -> Tally {
     after.threads.clear();
     before.threads.clear();
     leaks::assert_same(&before, &after);
-    assert!(common::library_descriptors().len() <= 2 * 64 + 2, "more descriptors than the pool needs");
+    assert!(common::library_descriptors().len() <= 2 * 16 + 2 * ALL, "more descriptors than the pool needs");
     println!(
         "{} spawns, {} programs written and run, {} attacks, {} ETXTBSY",
         tally.spawned.load(Ordering::Relaxed),

@@ -18,9 +18,10 @@ use crate::error::errno;
 use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
 
-/// The number of pooled slots. If more spawns run at once, they create slots of their own, which takes 10 us. A spawn
-/// uses a slot only until its child is at exec, so few slots are in use at once. Each slot keeps two descriptors open.
-const SLOTS: usize = 8;
+/// The number of pooled slots. If more spawns run at once, they create slots of their own, which takes 10 us, and whose
+/// sockets may get numbers above the application's descriptors (adr/0001). A spawn uses a slot only until its child is
+/// at exec, so few slots are in use at once. Each slot keeps two descriptors open.
+const SLOTS: usize = 16;
 
 static POOL: [Mutex<Option<Slot>>; SLOTS] = [const { Mutex::new(None) }; SLOTS];
 
