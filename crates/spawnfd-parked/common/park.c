@@ -175,7 +175,7 @@ const struct program *spawnfd_park(const struct spawnfd_fork_hooks *hooks)
 
 	spawnfd_restore_output();
 	if (spawnfd_has_relative_library_path())
-		spawnfd_cannot_park("libraries in a relative place");
+		spawnfd_cannot_park("a relative RPATH or RUNPATH");
 	if (parking.kind == SPAWNFD_KIND_MAIN) {
 		spawnfd_check_environment();
 		spawnfd_preload_locale();

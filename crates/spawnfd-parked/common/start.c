@@ -94,7 +94,7 @@ static void detect_parking(void)
 	/* A program that does not start through libc would run instead of parking. Go's own linker
 	 * makes such programs. */
 	if (!spawnfd_imports("__libc_start_main"))
-		spawnfd_cannot_park("own entry");
+		spawnfd_cannot_park("entry point outside libc");
 	if (spawnfd_has_preinit())
 		spawnfd_cannot_park("preinit_array");
 }

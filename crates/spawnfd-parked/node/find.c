@@ -256,18 +256,18 @@ const char *spawnfd_node_find(const struct node_markers *markers, struct node_lo
 	bool unambiguous;
 
 	if (!list_regions(tick(), &unambiguous))
-		return "the memory's map";
+		return "the memory map";
 	if (!find_strings(markers, locations, names, &name_count) ||
 	    !find_vectors(markers, locations, names, name_count))
-		return "too many copies of its arguments";
+		return "too many copies of the arguments";
 	locations->stdio = find_stdio();
 	if (!locations->operand_count ||
 	    (locations->code_count == 0) == (locations->script_count == 0))
-		return "the copies of its arguments";
+		return "the copies of the arguments";
 	if (!locations->title)
-		return "the process's title";
+		return "the process title";
 	if (!locations->stdio)
-		return "its notes of the standard descriptors";
+		return "the saved state of the standard descriptors";
 	return NULL;
 }
 
@@ -278,7 +278,7 @@ const char *spawnfd_node_find_times(struct node_locations *locations)
 	locations->tick = tick();
 	locations->date = date();
 	if (!list_regions(locations->tick, &unambiguous))
-		return "the memory's map";
+		return "the memory map";
 	for (size_t i = 0; unambiguous && i < region_count; i++) {
 		for (uintptr_t *word = regions[i].begin; word < regions[i].end; word++) {
 			double number;
@@ -298,7 +298,7 @@ const char *spawnfd_node_find_times(struct node_locations *locations)
 				ADD(locations->dates, locations->date_count, (double *)word);
 		}
 	}
-	return overflow ? "too many points in time" : NULL;
+	return overflow ? "too many timestamps" : NULL;
 }
 
 void *spawnfd_node_find_object(const void *first_word)
@@ -323,7 +323,7 @@ static void *allocate(size_t size)
 }
 
 /* Replaces the text of a std::string without freeing the old text. Node can free the new text,
- * because both use malloc(). */
+ * because this file and Node allocate from the same malloc(). */
 static void set_string(struct node_string *string, const char *text)
 {
 	size_t length = strlen(text);

@@ -109,7 +109,7 @@ const char *spawnfd_node_check_flags(char **flags, int count, bool late)
 		return "NODE_V8_COVERAGE";
 	for (int i = 0; i < count - code; i++) {
 		if (spawnfd_node_takes_code(flags[i]) || is_unsupported(flags[i]))
-			return "a flag of Node's";
+			return "unsupported Node.js flag";
 		if (late && loads_modules(flags[i]))
 			return "no module can be loaded before parking";
 	}

@@ -106,7 +106,7 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 	if (argc < 1 || argc > 60)
 		spawnfd_cannot_park("too many flags");
 	if (!spawnfd_threads_end)
-		spawnfd_cannot_park("not the object for Node.js");
+		spawnfd_cannot_park("not recognised as Node.js");
 	node.preload = spawnfd_take_preload();
 	cannot = spawnfd_node_check_flags(argv + 1, node.flags, true);
 	node.late = !cannot;
@@ -309,8 +309,8 @@ void spawnfd_node_on_getenv(const char *name)
 
 	if (!node.starting)
 		return;
-	/* A Node without an inspector reads NODE_V8_COVERAGE only in JavaScript, which is too late.
-	 * Before that, such a Node reads NODE_NO_WARNINGS. */
+	/* A Node with an inspector reads NODE_V8_COVERAGE in C++, and parks at that point. A Node
+	 * without an inspector reads NODE_NO_WARNINGS first, and has no such point. */
 	if (!strcmp(name, "NODE_NO_WARNINGS"))
 		spawnfd_cannot_park("not a Node.js with an inspector");
 	if (strcmp(name, "NODE_V8_COVERAGE"))
@@ -332,6 +332,6 @@ void spawnfd_node_on_getenv(const char *name)
 		return;
 	}
 	if (!spawnfd_node_park_late(node.code, node.preload ? node.preload : "", park))
-		spawnfd_cannot_park("no way into its JavaScript");
+		spawnfd_cannot_park("no access to Node's JavaScript");
 	restore_name();
 }

@@ -65,10 +65,10 @@ const char *spawnfd_node_find_generators(void)
 			if (!is_generator((void *)word))
 				continue;
 			if (generator_count == MAX_GENERATORS)
-				return "too many generators of random numbers";
+				return "too many random number generators";
 			generators[generator_count++] = (void *)word;
 		}
-	return generator_count ? NULL : "its generator of random numbers";
+	return generator_count ? NULL : "the random number generator";
 }
 
 void spawnfd_node_reseed_generators(void)

@@ -14,7 +14,7 @@
 static void check(struct status status)
 {
 	if (status.type == STATUS_EXIT)
-		spawnfd_cannot_park("flags with which the interpreter exits");
+		spawnfd_cannot_park("a flag that makes the interpreter exit");
 	if (status.type == STATUS_ERROR)
 		spawnfd_cannot_park(status.message ? status.message
 						   : "the interpreter's initialisation failed");
@@ -93,12 +93,12 @@ static void capture_output(struct startup *startup)
 	int ends[2];
 
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
-		spawnfd_cannot_park("no pipe for what start-up code says");
+		spawnfd_cannot_park("no pipe for start-up output");
 	read_end = ends[0];
 	for (int i = 0; i < 2; i++) {
 		saved[i] = fcntl(1 + i, F_DUPFD_CLOEXEC, 3);
 		if (saved[i] < 0 || dup3(ends[1], 1 + i, 0) < 0)
-			spawnfd_cannot_park("no pipe for what start-up code says");
+			spawnfd_cannot_park("no pipe for start-up output");
 	}
 	close(ends[1]);
 	for (int i = 0; i < 3; i++)
@@ -142,7 +142,7 @@ static void check_arguments(int argc, char **argv)
 		const char *option = strstr(argv[i], "pycache_prefix=");
 
 		if (!strcmp(argv[i], "-") || !strcmp(argv[i], "--"))
-			spawnfd_cannot_park("more than flags");
+			spawnfd_cannot_park("args has more than flags");
 		if (option)
 			bytecode = strchr(option, '=') + 1;
 	}
@@ -219,7 +219,7 @@ static void initialise(struct startup *startup, int argc, char **argv, char *pre
 	py.PyConfig_Clear(new_config);
 	free(with_command);
 	if (!spawnfd_python_find_config(argc))
-		spawnfd_cannot_park("a build of CPython that is not known");
+		spawnfd_cannot_park("unknown build of CPython");
 	load_adapter(startup);
 	py.Py_DecRef(call_adapter(startup, "record"));
 	spawnfd_finish_add_audit_hook();

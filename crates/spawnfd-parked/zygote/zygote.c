@@ -167,7 +167,7 @@ static _Noreturn void probe(const char *target, char **envp)
 				   !syscall(SYS_faccessat, AT_FDCWD, path, R_OK);
 	}
 	if (!preloads || !parks) {
-		const char why[] = "not handed on";
+		const char why[] = "sandbox command drops LD_PRELOAD";
 
 		spawnfd_send_reply(&owner, (struct spawnfd_reply){.kind = SPAWNFD_REPLY_CANNOT},
 				   why, sizeof(why) - 1, -1);

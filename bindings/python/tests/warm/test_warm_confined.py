@@ -418,10 +418,10 @@ def test_program_that_cannot_park_does_not_run(front: list[str], tmp_path: Path)
     with Warm() as warm:
         warm.add("/bin/sh", args=script, sandbox=box)
         assert warm.fill(FILL_S)
-        assert list(warm.stats().cannot.values()) == ["not handed on"]
+        assert list(warm.stats().cannot.values()) == ["sandbox command drops LD_PRELOAD"]
         assert not ran.exists()
         result = warm.run(["/bin/sh", *script], sandbox=box)
-        assert (result.code, result.started) == (0, "cold: not handed on")
+        assert (result.code, result.started) == (0, "cold: sandbox command drops LD_PRELOAD")
     assert ran.read_text() == "ran\n"
 
 
@@ -438,7 +438,7 @@ def test_failed_sandbox_command_is_retried(tmp_path: Path) -> None:
     with Warm() as warm:
         warm.add("bash", depth=1, sandbox=box)
         assert not warm.fill(FILL_S)
-        assert list(warm.stats().cannot.values()) == ["failed in front"]
+        assert list(warm.stats().cannot.values()) == ["sandbox command failed"]
         trouble.unlink()
         assert warm.fill(FILL_S), warm.stats()
         result = warm.run(argv, sandbox=box, timeout=TIMEOUT_S)

@@ -33,8 +33,8 @@ class Refusal:
 
 
 REFUSALS = (
-    Refusal("flags with which the interpreter exits", ["-V"]),
-    Refusal("more than flags", ["-"]),
+    Refusal("a flag that makes the interpreter exit", ["-V"]),
+    Refusal("args has more than flags", ["-"]),
     Refusal("interactive mode", ["-i"]),
     Refusal("a relative path to the interpreter", program="python3", env={"PATH": f"bin:{PATH}"}),
     Refusal("a relative path to bytecode", ["-X", f"pycache_prefix={NOWHERE}"]),
@@ -50,7 +50,7 @@ REFUSALS = (
     Refusal("start-up code replaces sys.…", code="import sys; sys.stdout = open('/dev/null', 'w')"),
     Refusal("start-up code writes: …", code="print('word')"),
     Refusal("cannot import …", preimport=["nowhere"]),
-    Refusal("a flag of Node's", ["--inspect"], program=NODE),
+    Refusal("unsupported Node.js flag", ["--inspect"], program=NODE),
     Refusal("too many flags", ["--no-warnings"] * 70, program=NODE),
     Refusal("NODE_OPTIONS", env={"NODE_OPTIONS": "--inspect"}, program=NODE),
     Refusal("a relative path", env={"NODE_COMPILE_CACHE": NOWHERE}, program=NODE),

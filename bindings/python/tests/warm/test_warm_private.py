@@ -57,7 +57,7 @@ if os.geteuid() == 0:
     # After setresuid() the process is undumpable. Here parking itself must make it undumpable.
     PR_SET_DUMPABLE = 4
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-# The user could not watch directories that it may not read.
+# The library watches directories in HOME and PYTHONPATH. This user may not read the original ones.
 os.environ["HOME"] = "/"
 os.environ.pop("PYTHONPATH")
 warm = new_warm(sys.argv[2])

@@ -93,7 +93,7 @@ def reasons_in_docs() -> set[str]:
 def test_docs_name_every_reason() -> None:
     source = reasons_in_rust() | reasons_in_parked_code()
     # This assertion shows that the patterns above still match the source.
-    assert {"stale", "cgroup", "group ids", "own entry", "cannot import …"} < source
+    assert {"stale", "cgroup", "group ids", "entry point outside libc", "cannot import …"} < source
     assert sorted(reasons_in_docs() ^ source) == []
 
 
@@ -111,18 +111,18 @@ UNTESTED = {
     "madvise": "every kernel supports MADV_DONTFORK and the other values used",
     "refused": "the owner sends valid requests only: tests/warm/node and the fuzzer send others",
     "getrandom": "every kernel has it",
-    "no pipe for what start-up code says": "three more descriptors were available just before",
+    "no pipe for start-up output": "three more descriptors were available just before",
     "adapter": "the interpreter would have to fail on a few lines of code",
     "the interpreter's initialisation failed": "CPython itself reports what failed",
     "development mode of 3.8": "needs that CPython",
-    "a build of CPython that is not known": "needs such a build",
+    "unknown build of CPython": "needs such a build",
     **dict.fromkeys(
         (
-            *("libuv", "no way into its JavaScript", "not a Node.js with an inspector"),
-            *("not the object for Node.js", "the memory's map", "the copies of its arguments"),
-            *("too many copies of its arguments", "the process's title"),
-            *("its notes of the standard descriptors", "its generator of random numbers"),
-            *("too many generators of random numbers", "too many points in time"),
+            *("libuv", "no access to Node's JavaScript", "not a Node.js with an inspector"),
+            *("not recognised as Node.js", "the memory map", "the copies of the arguments"),
+            *("too many copies of the arguments", "the process title"),
+            *("the saved state of the standard descriptors", "the random number generator"),
+            *("too many random number generators", "too many timestamps"),
         ),
         "needs a Node.js that is built differently",
     ),

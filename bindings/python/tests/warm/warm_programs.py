@@ -238,12 +238,16 @@ PROGRAMS = (
     Program("writes-1", lambda path: with_library(path, WRITES, "-DSTREAM=1"), WRITES_EARLY),
     Program("writes-2", lambda path: with_library(path, WRITES, "-DSTREAM=2"), WRITES_EARLY),
     Program("script", _script, "script"),
-    Program("own-entry", lambda path: compiled(path, OWN_ENTRY, "-nostartfiles"), "own entry"),
+    Program(
+        "own-entry",
+        lambda path: compiled(path, OWN_ENTRY, "-nostartfiles"),
+        "entry point outside libc",
+    ),
     Program("preinit", lambda path: compiled(path, PREINIT + MAIN), "preinit_array"),
     Program(
         "relative",
         lambda path: compiled(path, PLAIN, "-Wl,-rpath,lib"),
-        "libraries in a relative place",
+        "a relative RPATH or RUNPATH",
     ),
     Program("other-loader", _with_another_loader, "not glibc"),
     Program("names", lambda path: with_library(path, NAMES), "too many names"),

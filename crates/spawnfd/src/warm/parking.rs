@@ -150,8 +150,8 @@ impl ProbedSandbox {
         // A sandbox command that cannot execute the probe prints the probe's path.
         let names_probe = self.output.windows(PROBE_PREFIX.len()).any(|part| part == PROBE_PREFIX.as_bytes());
         Some(match names_probe {
-            true => NotParked::Permanent("not handed on".to_owned()),
-            false => NotParked::Temporary("failed in front".to_owned()),
+            true => NotParked::Permanent("sandbox command drops LD_PRELOAD".to_owned()),
+            false => NotParked::Temporary("sandbox command failed".to_owned()),
         })
     }
 }
