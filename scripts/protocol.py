@@ -400,7 +400,7 @@ def rust_enum(item: Enum) -> list[str]:
         members = [f"{name}::{camel(item.short(member))}" for member in item.real]
         start = f"    pub const ALL: [{name}; {plain(item.count.name)}] ="
         line = f"{start} [{', '.join(members)}];"
-        lines += ["", f"impl {name} {{", "    /// In the order of their numbers."]
+        lines += ["", f"impl {name} {{", "    /// All values, in ascending order."]
         lines += (
             [line]
             if len(line) <= 120

@@ -27,7 +27,9 @@ def send(out: TextIO, **fields: Any) -> None:
 
 
 def check_leftovers(who: str, files_after_first: int | None = None, few: int = 0) -> None:
-    """Raises BenchError if children are left, or more than `few` descriptors since the first round.
+    """Raises BenchError if children are left, or more than `few` descriptors were added.
+
+    The count of descriptors starts after the first round.
 
     The library may keep descriptors for each call in flight and each tool, and the first round may
     not have used all tools. A leak would be one descriptor for each call.

@@ -22,7 +22,8 @@ fn object(name: &str, folders: &[&str]) {
     // These flags give the object fewer mappings. A forked child spends some microseconds on each
     // mapping, at fork and at exit.
     command.args(["-Wl,-z,relro,-z,now,-z,noexecstack,-z,noseparate-code"]);
-    // Run this object's constructors first, so that it sees the lookups of the libraries' constructors.
+    // Run this object's constructors first. The object records which environment variables the constructors of
+    // other libraries read.
     command.arg("-Wl,-z,initfirst");
     for folder in folders {
         let files = Path::new(folder).read_dir().expect("the crate has this folder").flatten();

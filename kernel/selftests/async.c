@@ -171,7 +171,7 @@ TEST_F_TIMEOUT(async, others_go_on, TIMEOUT)
 		submit_and_see(&self->ring, 1);
 		EXPECT_FALSE(completed(&self->ring, 10, &res));
 		EXPECT_EQ(0, self->held.pid);
-		/* waitpid() does not report a child that has not executed its program. */
+		/* waitpid() does not return a child that has not yet called exec. */
 		EXPECT_EQ(-1, waitpid(-1, NULL, WNOHANG));
 		ASSERT_EQ(0, release());
 		pidfd = completion(&self->ring, 10);
@@ -182,7 +182,7 @@ TEST_F_TIMEOUT(async, others_go_on, TIMEOUT)
 	}
 }
 
-/* The completion also reports an error that the child meets after submission. */
+/* The completion also reports an error that occurs in the child after submission. */
 TEST_F_TIMEOUT(async, late_errors, TIMEOUT)
 {
 	pid_t pid;

@@ -203,7 +203,7 @@ TEST_F_TIMEOUT(events, handlers_run_after, TIMEOUT)
 }
 
 /* The test stops and continues a process group that spawns children. No spawn may fail because of
- * this, whether the stop meets the caller or the child. */
+ * this, whether the stop hits the caller or the child. */
 TEST_F_TIMEOUT(events, stopped_and_continued, TIMEOUT)
 {
 	int status = -1;

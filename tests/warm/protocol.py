@@ -217,7 +217,7 @@ class Op(enum.IntEnum):
     OOM_SCORE_ADJ = 7
     # Enters the cgroup whose directory is source `a`.
     CGROUP = 8
-    # Duplicates source `a` to `b` if both are the same file.
+    # Duplicates source `a` to `b` if `b` is open on the same file.
     REPLACE = 9
     # Limits the sets to the Capabilities at `text`.
     CAPABILITIES = 10

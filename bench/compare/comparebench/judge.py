@@ -16,7 +16,7 @@ WIDEST = 0.06
 # The share of sessions that are left out at each end.
 TRIM = 0.2
 FEWEST = 4
-# A run judges after the passes over all quantities, and again at its end.
+# A run computes the verdicts twice: after the passes over all quantities, and at its end.
 LOOKS = 2
 
 

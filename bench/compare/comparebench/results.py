@@ -103,7 +103,7 @@ def suite(
 
 
 def regressions(document: Row) -> list[str]:
-    """Returns the ids with a bar that are slower, or that only the base build can measure."""
+    """Returns the ids with a bar that became slower, and the ids that only BASE can measure."""
     slower = [ratio["id"] for ratio in document["ratios"] if ratio["regression"]]
     return [*slower, *document["lost"]]
 

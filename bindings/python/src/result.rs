@@ -36,7 +36,7 @@ impl RunResult {
 }
 
 /// Returns captured output as bytes, the same object for each call. Creating the object may run any
-/// Python code, so this function holds no lock meanwhile.
+/// Python code, so this function holds no lock while it creates the object.
 fn python_bytes(py: Python<'_>, object: &OnceLock<Py<PyBytes>>, native: &[u8]) -> Py<PyBytes> {
     if object.get().is_none() {
         let _ = object.set(PyBytes::new(py, native).unbind());

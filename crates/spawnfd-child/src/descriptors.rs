@@ -10,7 +10,7 @@ use crate::MAX_SOURCES;
 /// The close-on-exec flag of close_range, Linux 5.11.
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
-/// The caller's descriptors that the plan uses (sources), by their numbers in the child.
+/// The caller's descriptors that the plan uses (sources). `fds` has the number of each source in the child.
 pub(crate) struct Sources {
     pub(crate) fds: [RawFd; MAX_SOURCES],
     /// An upper bound: no descriptor above this number is open, and no step opens a higher number.

@@ -154,7 +154,7 @@ enum spawnfd_op {
 	SPAWNFD_OP_TCSETPGRP,	  /* puts the process group in the foreground of terminal `a` */
 	SPAWNFD_OP_OOM_SCORE_ADJ, /* writes `a` to /proc/self/oom_score_adj */
 	SPAWNFD_OP_CGROUP,	  /* enters the cgroup whose directory is source `a` */
-	SPAWNFD_OP_REPLACE,	  /* duplicates source `a` to `b` if both are the same file */
+	SPAWNFD_OP_REPLACE,	  /* duplicates source `a` to `b` if `b` is open on the same file */
 	SPAWNFD_OP_CAPABILITIES,  /* limits the sets to the struct spawnfd_capabilities at `text` */
 	/* Makes system call `a` with the arguments `x`, `y`, `z`, 0, 0 and 0. `b` has the kind of
 	 * each argument. `text` is the size of the data of a SPAWNFD_ARGUMENT_TEXT, in bytes. */

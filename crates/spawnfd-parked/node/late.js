@@ -54,7 +54,7 @@
     try {
       require('internal/console/global').log();
     } catch {
-      // net.Socket is undefined, so log() throws. Until then it has run the functions that come before net.Socket.
+      // net.Socket is undefined, so log() throws there. V8 has by then compiled the functions that log() called before.
     }
     net.Socket = Socket;
     const stdout = new Socket({ fd: 1, readable: false, writable: true });

@@ -13,7 +13,8 @@
 #include "../common/park.h"
 
 /* A placeholder for the argument of -c, until a request replaces it. If
- * spawnfd_python_find_config() finds its copy in the configuration, the layout is right. */
+ * spawnfd_python_find_config() finds a copy of the placeholder in CPython's configuration, the
+ * structs below have the layout of this CPython. */
 #define MARKER "spawnfd: parked"
 
 typedef void object;

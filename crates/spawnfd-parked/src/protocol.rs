@@ -54,7 +54,7 @@ pub enum ParkField {
 pub const PARK_COUNT: usize = 9;
 
 impl ParkField {
-    /// In the order of their numbers.
+    /// All values, in ascending order.
     pub const ALL: [ParkField; PARK_COUNT] = [
         ParkField::Socket,
         ParkField::Owner,
@@ -220,7 +220,7 @@ pub enum Op {
     OomScoreAdj = 7,
     /// Enters the cgroup whose directory is source `a`.
     Cgroup = 8,
-    /// Duplicates source `a` to `b` if both are the same file.
+    /// Duplicates source `a` to `b` if `b` is open on the same file.
     Replace = 9,
     /// Limits the sets to the `Capabilities` at `text`.
     Capabilities = 10,

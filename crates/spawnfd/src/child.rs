@@ -371,8 +371,8 @@ impl Child {
         }
     }
 
-    /// Reaps the child if a signal killed it inside execve, and returns its status. Such a child counts as the
-    /// program, but has no exit signal: a wait without `__WALL` does not find it.
+    /// Reaps the child if a signal killed it inside execve, and returns its status. The library reports such a child as
+    /// a program that started. But the child has no exit signal, so a wait without `__WALL` does not find it.
     ///
     /// Call this before [giving the pidfd away](Child::into_pidfd) to code that waits without `__WALL`. The result
     /// is always `None` for a parked process, and for a spawn that did not [wait for

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The error type: the stage in which a spawn failed, the reason, and the caller's action.
+//! The error type: the stage in which a spawn failed, the reason, and which of the caller's actions failed.
 
 mod message;
 

@@ -12,7 +12,7 @@ use spawnfd::{Command, Mode, Park, Stdio, Template, Warm, WarmOptions};
 use spawnfd_tests::confine::Confinement;
 use spawnfd_tests::{isolated, program, require_root, scratch};
 
-/// Every kind of warm start: the mode, and whether the parked processes execute any program.
+/// Every kind of warm start: the mode, and whether the parked processes can execute any program (`add_any`).
 const KINDS: [(Mode, bool); 4] =
     [(Mode::Reserve, false), (Mode::Fork, false), (Mode::Reserve, true), (Mode::Fork, true)];
 

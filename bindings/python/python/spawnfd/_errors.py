@@ -112,7 +112,7 @@ def _argv(result: Result) -> str:
 
 
 def _end(result: Result) -> str:
-    """Returns a phrase that says how a run ended that is not ok."""
+    """Returns a phrase that says how an unsuccessful run ended."""
     timeout, idle_timeout, output_limit, _ = result._reported
     reason = ""
     if result.stop == "timeout":

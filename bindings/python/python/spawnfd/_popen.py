@@ -31,7 +31,7 @@ def record_original(replacement: Any, original: Any) -> None:
 def original_of(function: Any) -> Any:
     """Returns the function that `function` replaces; None if it is no replacement of this package.
 
-    Recognizes replacements of an earlier import of this package, too.
+    Also recognizes replacements that an earlier import of this package has installed.
     """
     # Do not use getattr() for the attribute: a mock has every attribute.
     attributes = getattr(function, "__dict__", {})

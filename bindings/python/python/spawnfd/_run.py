@@ -61,9 +61,10 @@ def run(
 
     `run` blocks; `run_async` is awaitable (on asyncio, uvloop, trio and anyio). Both take the same
     arguments and return the same Result. By default the program gets a session of its own, an empty
-    standard input and no descriptors except the standard ones. With actions.ProcessGroup it stays
-    in this process's session, with ProcessGroup(0) in a new process group. A nonzero exit code, a
-    timeout and truncated output are results; Result.check() raises for them.
+    standard input and no descriptors except the standard ones. With actions.ProcessGroup the
+    program stays in this process's session. ProcessGroup(0) then puts the program into a new
+    process group. A nonzero exit code, a timeout and truncated output are results; Result.check()
+    raises for them.
 
     Args:
         argv: The program and its arguments: str, bytes or paths. The program is a path, or a name

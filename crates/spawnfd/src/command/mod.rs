@@ -212,7 +212,7 @@ impl<'fd> Command<'fd> {
         }
     }
 
-    /// Replaces the program and keeps everything else: a path or a name, as for [`Command::new`].
+    /// Replaces the program (a path or a name, as for [`Command::new`]) and keeps everything else.
     ///
     /// # Examples
     /// ```

@@ -97,7 +97,7 @@ fn open_parent() -> rustix::io::Result<OwnedFd> {
     if parent() == pid { Ok(directory) } else { Err(rustix::io::Errno::SRCH) }
 }
 
-/// The open files of one thread in one process. [`fork_generation`] identifies the process.
+/// The open /proc files of one thread in one process. [`fork_generation`] identifies the process.
 #[derive(Default)]
 struct OpenFiles {
     generation: Option<u64>,

@@ -196,8 +196,8 @@ impl Command<'_> {
         Ok((Job { handle, pid, state, record, writer, sources, output_limit, ends_on_drop: true }, consumer))
     }
 
-    /// Gives the next supervised run of this command this place with its limiter, so that the run does not wait for a
-    /// place.
+    /// Gives the next run of this command a place that the caller already has with the run's limiter. So the run does
+    /// not wait for a place.
     pub fn permit(&mut self, permit: Permit) -> &mut Self {
         self.permit = Some(permit);
         self

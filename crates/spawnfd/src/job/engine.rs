@@ -150,7 +150,7 @@ struct EngineRun {
 struct Engines {
     /// The running engines. No two of them have the same reach.
     running: Vec<Arc<Engine>>,
-    /// Threads that are ending. Some of them may still exist.
+    /// Threads that have been told to exit. Some may have exited already.
     leaving: Vec<ExitingThread>,
 }
 
@@ -301,8 +301,8 @@ impl Engine {
         }
         let due = run.deadline();
         inbox.arrived.push((id, EngineRun { run, done: Some(done), scheduled: None }));
-        // Count the run as arrived before the lock is released. After that, the thread may have finished the run
-        // already, and nothing would wake the thread again.
+        // Count the run as arrived while the lock is held. Once the lock is released, the thread may finish the run at
+        // any time. If the thread finished the run before this change, nothing would wake the thread again.
         inbox.expected -= 1;
         if due.is_some_and(|due| inbox.sleeps_until.is_none_or(|until| due < until)) {
             self.wake();

@@ -283,7 +283,7 @@ impl Drop for InputWriter {
 /// When the next write to a program's input is possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FeedStatus {
-    /// At once, but the engine serves other runs first.
+    /// As soon as the engine has served the other runs.
     Again,
     /// When the pipe has space.
     Blocked,

@@ -181,7 +181,7 @@ impl Cut {
         self.head as u64..self.head as u64 + self.omitted
     }
 
-    /// Splits the kept part of a stream into head, marker line and tail. A whole stream is all head.
+    /// Splits the kept part of a stream into head, marker line and tail. If nothing was omitted, all bytes are head.
     pub(super) fn split(self, bytes: &[u8]) -> [&[u8]; 3] {
         if self.omitted == 0 {
             return [bytes, &[], &[]];

@@ -41,8 +41,8 @@ pub(super) fn why_not_ended(process: Process, killed: Option<u64>) -> Option<Fat
     }
 }
 
-/// Converts the program of a run that has given up to a leftover. `is_refused`: the kernel has refused the last
-/// SIGKILL.
+/// Returns the leftover for the program of a run that no longer waits for the program's end. `is_refused`: the kernel
+/// has refused the last SIGKILL.
 pub(super) fn unkilled_program(pid: u32, program: &str, is_refused: bool) -> Leftover {
     // The pid still belongs to the program, because the caller has not reaped it.
     let stat = Stat::read(pid as i32);

@@ -32,8 +32,8 @@ impl LineEnd {
 /// One line, without its terminator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line<'a> {
-    /// The position of the line's first byte: the number of bytes of output before it. For a piece of a split line: a
-    /// position at or before that byte.
+    /// The position of the line's first byte: the number of bytes of output before it. For a later piece of a
+    /// split line the position is a lower bound.
     pub position: u64,
     /// The bytes. Decoding line by line gives the same text as decoding the whole output.
     pub bytes: &'a [u8],

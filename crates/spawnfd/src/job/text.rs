@@ -36,9 +36,9 @@ impl Decoder {
         Decoder::default()
     }
 
-    /// Takes the next bytes without decoding them. The text of the returned bytes, followed by the first `length` bytes,
-    /// is what [`decode`](Decoder::decode) would append. The decoder keeps the other bytes, which begin a character, for
-    /// the next call.
+    /// Takes the next bytes without decoding them. Returns the bytes kept from earlier calls, and a length. The kept
+    /// bytes and `bytes[..length]` together are complete characters: the text that [`decode`](Decoder::decode) would
+    /// append. The decoder keeps the rest of `bytes`, the beginning of a character, for the next call.
     pub fn take(&mut self, bytes: &[u8]) -> (Vec<u8>, usize) {
         let mut before = std::mem::take(&mut self.incomplete);
         let incomplete = match bytes.len() {

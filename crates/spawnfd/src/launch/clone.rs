@@ -153,7 +153,7 @@ pub(super) fn start(
             break;
         }
     }
-    // The loop does not end: the last strategy, CopyTable, always returns a child or an error.
+    // Not reached: the loop returns from its last strategy, CopyTable, with a child or an error.
     Err(NoChild::Clone(Errno::EPERM))
 }
 

@@ -57,7 +57,7 @@ fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Fea
         return None;
     }
     let mut slot = slots::take().ok()?;
-    // If a source is not open, the vfork launcher starts a child that finds and names it.
+    // If a source is not open, decline: the vfork launcher's child then fails and reports this source.
     let Ok(Some(table)) = Strategy::ScmRights.prepare(&mut slot, &plan.sources, features) else {
         slots::put(slot);
         return None;

@@ -30,8 +30,8 @@ fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000 + 1
 }
 
-/// Returns the known handlers for a child that is about to be cloned, and the time that [`learn`]
-/// needs.
+/// Returns the known handlers for a child that is about to be cloned, and the present time, which the caller
+/// later passes to [`learn`].
 pub(super) fn before_clone(clone3: bool) -> (Handlers, u64) {
     if clone3 {
         return (Handlers::Cleared, 0);

@@ -191,8 +191,8 @@ impl Tree {
         Tree::of(Tier::Group, TreeControl::Members(members), None)
     }
 
-    /// The session of this process, in which its programs start. The session never belongs to a program's tree, even
-    /// after this process has left the session.
+    /// The session of this process, in which its programs start. The library never counts this session as a part of
+    /// a program's tree, even after this process has left the session.
     pub(crate) fn own_session() -> i32 {
         sys::getsid(0).unwrap_or(0)
     }

@@ -39,7 +39,7 @@ pub(super) struct SandboxProbe {
 /// The path prefix of probes. No other file has a path of this form.
 pub(super) const PROBE_PREFIX: &str = "/proc/self/fd/./";
 
-/// The path prefix of the object. No other file has a path of this form either. This matters because ld.so does not
+/// The path prefix of the shared object that parks the program. No other file has a path of this form either. This matters because ld.so does not
 /// load the same path twice, even if it leads to another file.
 const OBJECT_PREFIX: &str = "/proc/self/./fd/";
 

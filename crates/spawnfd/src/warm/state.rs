@@ -264,8 +264,8 @@ impl WarmState {
         refusal
     }
 
-    /// Records the outcome of a start's request for a child of `parent`. The start then leases the child in place of
-    /// the parent.
+    /// Records whether the parked process `parent` has forked the child that a start asked for. The start then leases
+    /// the child in place of the parent.
     pub(super) fn finish_fork_for_start(
         &mut self,
         parent: LeasedProcess,

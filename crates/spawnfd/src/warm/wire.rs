@@ -311,7 +311,7 @@ fn encode_step(
             Step { text: text(sets.words().map(u64::to_ne_bytes).as_flattened()), ..step(Code::Capabilities, 0, 0) }
         }
         Op::Announce { .. } => return Ok(None),
-        // `op.parked()` refuses the remaining actions, or `op.call()` encodes them.
+        // Not reached: `op.parked()` has refused every other action, or `op.call()` has encoded it.
         _ => return Err("unknown"),
     }))
 }

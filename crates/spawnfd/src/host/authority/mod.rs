@@ -86,7 +86,7 @@ fn namespaces(reach: &Arc<Reach>) -> rustix::io::Result<Arc<NamespaceNames>> {
     Ok(namespaces)
 }
 
-/// A snapshot of one thread's authority.
+/// A snapshot of what one thread may do: ids, capabilities, namespaces, seccomp, Landlock, and other inherited state.
 #[derive(Clone, Debug)]
 pub(crate) struct Authority {
     reach: Arc<Reach>,

@@ -25,7 +25,7 @@ pub(crate) struct Reach {
     thread: ThreadId,
     readable: Readable,
     user_namespace: Option<CString>,
-    /// The mount namespace, recorded only for a thread that can change it without a new user namespace.
+    /// The mount namespace, if the thread can enter another one without creating a user namespace first.
     mount_namespace: Option<CString>,
     /// The number of seccomp filters; `None` if the kernel does not count them.
     filters: Option<u32>,
