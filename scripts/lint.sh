@@ -38,7 +38,7 @@ step "$bin/mypy" --strict $typed
 (cd bench/warm && MYPYPATH=.. step "$bin/mypy" --strict warmbench run.py)
 (cd bench/kernel && MYPYPATH=.. step "$bin/mypy" --strict run.py)
 git ls-files '*.c' '*.h' | xargs -r "$bin/clang-format" --dry-run -Werror
-# Each header on its own, as those that include it are compiled.
+# Checks each header by itself, with the options of the source files.
 git ls-files 'crates/*.h' | xargs -rn 1 cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -x c
 # Its advisories are left out: their database has to be fetched.
 step "$bin/cargo-deny" --locked check licenses bans sources

@@ -262,7 +262,7 @@ TEST_F_TIMEOUT(confine, seccomp, TIMEOUT)
 	start(&self->it, self->fd, words, ((const struct spawn_action[]){filter, FILTERED(kill)}),
 	      2, 0);
 	EXPECT_EQ(128 + SIGSYS, self->it.code);
-	/* A builder can keep the filter as a configured action, and run many times. */
+	/* A builder keeps the filter as a configured action, and starts many programs with it. */
 	ASSERT_EQ(0, SET(SET_ACTIONS, ACTIONS, &filter, 1));
 	for (int i = 0; i < 20; i++) {
 		start(&self->it, self->fd, words, NULL, 0, 0);

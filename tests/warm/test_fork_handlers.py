@@ -80,8 +80,8 @@ def test_forks_run_the_handlers_of_loaded_libraries_only(
     with Parked(
         Kind.MAIN, shim_without_threads, str(program), [str(program)], {}, mode=Mode.FORK
     ) as parked:
-        # Each fork runs two handlers in the parked process. Each child starts with their count, and
-        # runs one handler itself.
+        # Each fork runs one handler in the parked process before the fork, and one after it. A
+        # handler adds 1 to a counter, which the child inherits. One handler runs in the child.
         found = [run(parked, program) for _ in range(4)]
     assert [result.code for result in found] == [0] * 4
     assert [int(result.stdout) for result in found] == [2, 4, 6, 8]

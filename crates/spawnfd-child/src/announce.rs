@@ -50,7 +50,7 @@ impl Announcement {
         Announcement { word: NonNull::from(word(&keeper)), _keeper: keeper, ticket, parent }
     }
 
-    /// Writes the pid of a process that already runs, in place of that process.
+    /// Writes the pid of a running process that has not written it itself.
     ///
     /// Returns false if the word no longer contains the ticket. Then the parent has already written
     /// the pid or released the slot.

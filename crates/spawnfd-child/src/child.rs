@@ -90,7 +90,7 @@ pub(crate) struct Probe<'a> {
     pub progress: &'a AtomicU64,
 }
 
-/// The word of a probe child before its first call.
+/// The value of a probe child's status word before the child's first system call.
 pub(crate) const UNPROBED: u64 = u64::MAX;
 /// The word of a probe child after its last call.
 pub(crate) const PROBED: u64 = u64::MAX - 1;

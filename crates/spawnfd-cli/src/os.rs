@@ -167,7 +167,7 @@ pub enum Probe {
     IoUring,
 }
 
-/// Performs a probe. Returns the call's result, or 0 if the call fails with the errno that shows the feature.
+/// Performs a probe. Returns the call's result, or 0 if the call fails with the errno that proves the feature.
 pub fn probe(probe: Probe) -> io::Result<i64> {
     let root = c"/".as_ptr();
     // struct clone_args (Linux 5.7): flags first, cgroup last.

@@ -40,9 +40,10 @@
     require(name);
   };
 
-  // Runs the functions that console.log uses for a standard output that is a pipe. First the global console fails to
-  // create its stream, because Node would keep that stream. Then another Console writes to a temporary stream. An empty
-  // object replaces process.stderr, because the check for colors would create the real stream, and Node would keep it.
+  // Runs the functions that console.log uses for a standard output that is a pipe. The function
+  // makes the global console fail before it creates its stream, because Node would keep that stream. Then another
+  // Console writes to a temporary stream. Meanwhile an empty object replaces process.stderr. Otherwise the check for
+  // colors would create the real stream, and Node would keep it.
   const exerciseConsole = () => {
     const net = require('net');
     const stderr = Object.getOwnPropertyDescriptor(process, 'stderr');

@@ -95,8 +95,8 @@ impl Limiter {
     ///
     /// # Errors
     /// EMFILE, ENFILE: no descriptor is free to wait with. EAGAIN: no permit is free, and the caller is a callback of
-    /// a run. The callback runs on the engine thread, which runs need to end and return their permits, so it must not
-    /// block.
+    /// a run. The library calls callbacks in its engine thread. If a callback blocked this thread, no run could end and
+    /// return its permit.
     pub fn acquire(&self) -> Result<Permit> {
         self.acquire_unless(&mut || false)
     }

@@ -245,7 +245,8 @@ print(len(children()))
 """
 PR_SET_DUMPABLE, O_CLOEXEC = 4, 0o2000000
 ALL, PART_OF_PAGE = 0xFFFF_FFFF, 0xFFF
-# This matches clone with CLONE_PARENT, which only the process that forks the others uses.
+# This filter matches clone(2) with CLONE_PARENT. Only a parked process that forks children makes
+# this call.
 WITH_CLONE_PARENT = (0, 0x8000, 0x8000)
 
 

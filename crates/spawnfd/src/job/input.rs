@@ -144,7 +144,8 @@ struct InputQueue {
     writer_waits: bool,
     writer: Option<Waker>,
     engine: Option<InputEngine>,
-    /// The pipe to the program, which the run owns. While the queue is empty, the writer writes to it directly.
+    /// The pipe to the program, which the run owns. While the queue is empty, the writer writes directly to this
+    /// pipe.
     pipe: Weak<OwnedFd>,
 }
 

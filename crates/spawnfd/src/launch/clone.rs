@@ -16,7 +16,7 @@ use crate::command::stage_of;
 use crate::error::Error;
 use crate::host::features::Features;
 
-/// A child whose outcome the caller has awaited: the program, or a failure.
+/// A child, and the outcome of its start, for which the caller has waited.
 pub(super) struct Arrived {
     pub(super) pid: i32,
     pub(super) pidfd: OwnedFd,
