@@ -454,7 +454,7 @@ def test_node_options_are_applied(node: str, shim: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("mode", ["r", "f"])
 def test_object_without_thread_support_cannot_park_node(node: str, shim_without_threads: Path, mode: str) -> None:
-    with pytest.raises(CannotPark, match="object"):
+    with pytest.raises(CannotPark, match="not recognised as Node.js"):
         Parked(node, shim_without_threads, [], ENVIRONMENT, mode=mode)
 
 
