@@ -12,6 +12,7 @@ use std::io::{Read, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio, exit};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -273,13 +274,22 @@ fn kill_children() {
     }
 }
 
-/// This process's children as text for an error message: pid, command line, state.
+/// This process's children as text for an error message: pid, command line, state, and each thread's name and
+/// current system call.
 fn described_children() -> String {
     let read = |pid: i32, name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let describe = |pid| {
         let words = read(pid, "cmdline").split(|&byte| byte == 0).collect::<Vec<_>>().join(&b' ');
         let state = read(pid, "stat").rsplit(|&byte| byte == b')').next().and_then(|rest| rest.get(1).copied());
-        format!("pid {pid} ({}, state {})", String::from_utf8_lossy(&words).trim(), char::from(state.unwrap_or(b'?')))
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let of = |path: &Path, name: &str| std::fs::read_to_string(path.join(name)).unwrap_or_default();
+        let threads: Vec<String> = tasks
+            .map(|task| task.path())
+            .map(|path| format!("{} in {}", of(&path, "comm").trim(), of(&path, "syscall").trim()))
+            .collect();
+        let words = String::from_utf8_lossy(&words);
+        let state = char::from(state.unwrap_or(b'?'));
+        format!("pid {pid} ({}, state {state}, threads: {})", words.trim(), threads.join("; "))
     };
     children().into_iter().map(describe).collect::<Vec<_>>().join(", ")
 }

@@ -129,21 +129,30 @@ fn unshare(kinds: i32) -> bool {
 }
 
 /// Puts the thread's later children in a new pid namespace. The first child sleeps until its parent
-/// ends: without that child, the kernel allows no further forks.
+/// ends: without that child, the kernel allows no further forks. The caller waits until the child has asked for the
+/// parent-death signal, because that signal is not sent for a parent that has ended before.
 fn pid_namespace() -> bool {
-    unshare(libc::CLONE_NEWPID) && {
-        // SAFETY: the child makes system calls only.
-        unsafe {
-            match libc::fork() {
-                0 => {
-                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                    loop {
-                        libc::pause();
-                    }
-                }
-                pid => pid > 0,
+    let mut ends = [0; 2];
+    let mut byte = 0_u8;
+    // SAFETY: pipe2 stores two descriptors, which only this function uses. The child makes system calls only.
+    unsafe {
+        if !unshare(libc::CLONE_NEWPID) || libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return false;
+        }
+        let pid = libc::fork();
+        if pid == 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::write(ends[1], (&raw const byte).cast(), 1);
+            libc::close(ends[0]);
+            libc::close(ends[1]);
+            loop {
+                libc::pause();
             }
         }
+        libc::close(ends[1]);
+        let is_ready = libc::read(ends[0], (&raw mut byte).cast(), 1) == 1;
+        libc::close(ends[0]);
+        pid > 0 && is_ready
     }
 }
 
