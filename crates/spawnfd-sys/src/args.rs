@@ -21,7 +21,6 @@ unsafe impl Send for ArgBlock<'_> {}
 unsafe impl Sync for ArgBlock<'_> {}
 
 /// Builds an [`ArgBlock`].
-#[derive(Debug)]
 pub struct ArgBuilder {
     bytes: Vec<u8>,
     starts: Vec<usize>,
@@ -96,9 +95,17 @@ impl<'a> ArgBlock<'a> {
     }
 }
 
+/// Prints only the number of strings, as for a finished block.
+impl core::fmt::Debug for ArgBuilder {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "ArgBuilder({} strings)", self.starts.len())
+    }
+}
+
+/// Prints only the number of strings: a block may contain environment variables, whose values are often secrets.
 impl core::fmt::Debug for ArgBlock<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
+        write!(f, "ArgBlock({} strings)", self.len())
     }
 }
 

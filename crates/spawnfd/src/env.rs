@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
@@ -22,15 +23,24 @@ use crate::host::per_process::PerProcess;
 /// ```
 ///
 /// Cloning shares both the variables and their encoding.
-#[derive(Clone, Debug, Default)]
+///
+/// `{:?}` prints the names of the variables only, because values are often secrets.
+#[derive(Clone, Default)]
 pub struct Env(Arc<Variables>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Variables {
     by_name: BTreeMap<OsString, OsString>,
     /// Names that were set here but are not valid. Inherited names are passed on unchecked.
     invalid_names: BTreeSet<OsString>,
     encoded: OnceLock<Arc<ArgBlock<'static>>>,
+}
+
+impl fmt::Debug for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Env")?;
+        f.debug_set().entries(self.0.by_name.keys()).finish()
+    }
 }
 
 /// A copy starts without an encoding, because the caller copies the variables only to change them.
@@ -173,6 +183,12 @@ impl Env {
         self.0.by_name.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
 
+    /// The names of the variables whose value differs from that in `base`, in `base` only, or here only.
+    pub(crate) fn names_changed_from<'a>(&'a self, base: &'a Env) -> BTreeSet<&'a OsStr> {
+        let names = self.0.by_name.keys().chain(base.0.by_name.keys()).map(OsString::as_os_str);
+        names.filter(|name| self.get(name) != base.get(name)).collect()
+    }
+
     fn filter(mut self, keep: impl Fn(&[u8]) -> bool) -> Env {
         let variables = self.change();
         variables.by_name.retain(|name, _| keep(name.as_bytes()));
@@ -262,6 +278,14 @@ mod tests {
     use std::ffi::CStr;
 
     use super::*;
+
+    #[test]
+    fn debug_output_hides_values() {
+        let env = Env::empty().set("TOKEN", "secret").set("LANG", "C");
+        assert_eq!(format!("{env:?}"), r#"Env{"LANG", "TOKEN"}"#);
+        let verbatim = Env::verbatim(["TOKEN=secret"]).unwrap();
+        assert_eq!(format!("{verbatim:?} {:?}", verbatim.encode().unwrap()), r#"Env{"TOKEN"} ArgBlock(1 strings)"#);
+    }
 
     #[test]
     fn patterns_match_names() {

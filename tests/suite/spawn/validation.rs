@@ -314,3 +314,14 @@ fn an_inherited_variable_without_a_name_is_passed_on() {
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
     });
 }
+
+#[test]
+fn debug_output_of_a_command_hides_values() {
+    isolated!(|| {
+        let mut command = Command::new("rg");
+        command.args(["-n", "x y"]);
+        assert_eq!(format!("{command:?}"), r#"Command(["rg", "-n", "x y"])"#);
+        command.env("TOKEN", "secret").env_remove("TMPDIR");
+        assert_eq!(format!("{command:?}"), r#"Command(["rg", "-n", "x y"], environment changed: {"TMPDIR", "TOKEN"})"#);
+    });
+}

@@ -10,6 +10,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, iter};
 
 use rustix::fs::{Mode, OFlags, open};
 use spawnfd_child::{Announcement, Failure, Op, Plan};
@@ -43,6 +44,9 @@ use crate::template::{CacheKey, Template, TemplateCache};
 ///
 /// A command can be spawned any number of times.
 ///
+/// `{:?}` prints the command line and the names of the variables that differ from this process's environment. It
+/// prints no variable's value, because values are often secrets.
+///
 /// # Examples
 /// ```
 /// use spawnfd::{Command, Stdio};
@@ -52,7 +56,6 @@ use crate::template::{CacheKey, Template, TemplateCache};
 /// assert!(name.ends_with('\n'));
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Command<'fd> {
     program: Program,
     arg0: Option<OsString>,
@@ -100,6 +103,19 @@ pub struct Command<'fd> {
     filter: Option<Arc<[FilterInstruction]>>,
     /// The first rejected argument, which [`Command::spawn`] reports.
     pub(crate) refused: Option<Error>,
+}
+
+impl fmt::Debug for Command<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = iter::once(self.program_name()).chain(self.args.iter().map(OsString::as_os_str));
+        f.write_str("Command(")?;
+        f.debug_list().entries(words).finish()?;
+        if let Some(env) = &self.env {
+            f.write_str(", environment changed: ")?;
+            f.debug_set().entries(env.names_changed_from(&Env::inherit())).finish()?;
+        }
+        f.write_str(")")
+    }
 }
 
 /// The program of a command: a template, or a name and the cache that has its template.
