@@ -11,7 +11,8 @@ use std::time::Duration;
 use crate::common::{Launcher, eventually, every_launcher, rounds};
 use spawnfd::tree::Want;
 use spawnfd::{
-    Command, Drain, Errno, Limits, Output, Run, SharedBytes, Stage, Stdio, Stop, Stream, Template, TerminalSize, Waker,
+    Command, Drain, Errno, ErrorKind, Limiter, Limits, Output, Run, SharedBytes, Stage, Stdio, Stop, Stream, Template,
+    TerminalSize, Waker,
 };
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, enough_time, isolated, scratch};
@@ -55,6 +56,44 @@ fn both_timed_out(command: impl Fn(&Path) -> Command<'static>, check: impl Fn(Ou
     };
     check(in_time(in_caller));
     check(in_time(in_engine));
+}
+
+#[test]
+fn two_sources_of_one_stream_are_rejected() {
+    isolated!(|| {
+        let run = Run::new();
+        let with_stdin = |stdin| {
+            let mut command = sh("cat");
+            command.stdin(stdin);
+            command
+        };
+        let mut with_stderr = sh("cat");
+        with_stderr.stderr(Stdio::SameAsStdout);
+        let wrong = [
+            (sh("cat"), run.clone().input("x").writable(100), "input cannot be combined with writable"),
+            (with_stdin(Stdio::Null), run.clone().input("x"), "input cannot be combined with stdin"),
+            (with_stdin(Stdio::Piped), run.clone().writable(100), "writable cannot be combined with stdin"),
+            (
+                with_stdin(Stdio::Null),
+                run.clone().terminal(TerminalSize::default()),
+                "terminal cannot be combined with stdin",
+            ),
+            (with_stderr, run.terminal(TerminalSize::default()), "terminal cannot be combined with stderr"),
+        ];
+        for (mut command, run, message) in wrong {
+            // A run that waits for a place would never end.
+            let limiter = Limiter::new(1);
+            let _place = limiter.acquire().expect("a place");
+            let run = run.limiter(&limiter);
+            for error in [
+                command.run_with(&run).expect_err("rejected"),
+                command.start(&run).map(drop).expect_err("rejected"),
+                command.run_then(&run, |_| {}).map(drop).expect_err("rejected"),
+            ] {
+                assert_eq!((error.kind(), error.message().as_ref()), (ErrorKind::Invalid, message));
+            }
+        }
+    });
 }
 
 #[test]
@@ -314,19 +353,27 @@ fn a_run_does_not_change_the_commands_streams() {
         let directory = scratch();
         let (from, to) = (directory.path().join("from"), directory.path().join("to"));
         fs::write(&from, "from the file\n").expect("own directory");
-        let another = || Run::new().input("another");
-        let fails = another().limits(Limits::new().memory(0));
-        for (run, works) in [(another(), true), (another().terminal(TerminalSize::default()), true), (fails, false)] {
+        let no_memory = Run::new().limits(Limits::new().memory(0));
+        for (run, works) in [(Run::new(), true), (no_memory, false)] {
             let mut command = Command::new("cat");
             command
                 .stdin(fs::File::open(&from).expect("it exists"))
                 .stdout(fs::File::create(&to).expect("own directory"));
             assert_eq!(command.run_with(&run).is_ok(), works);
-            fs::write(&to, "").expect("own directory");
+            fs::write(&from, "from the file\nand more\n").expect("own directory");
             let output = command.run().expect("runs");
             assert!(output.ok() && output.stdout.is_empty(), "{output:?}");
-            assert!(fs::read_to_string(&to).expect("own file").ends_with("from the file\n"));
-            assert!(command.stdin(Stdio::Null).spawn().expect("starts").stdout.is_none());
+            assert!(fs::read_to_string(&to).expect("own file").ends_with("and more\n"));
+        }
+        let input = Run::new().input("input");
+        let terminal = input.clone().terminal(TerminalSize::default());
+        let fails = input.clone().limits(Limits::new().memory(0));
+        for (run, works) in [(input, true), (terminal, true), (fails, false)] {
+            let mut command = Command::new("true");
+            assert_eq!(command.run_with(&run).is_ok(), works);
+            let mut child = command.spawn().expect("starts");
+            assert!(child.stdin.is_none() && child.stdout.is_none() && child.stderr.is_none(), "inherited, as before");
+            assert!(child.wait().expect("a status").success());
         }
     });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Starts supervised runs of a command: blocking, with a callback, or with a handle.
 
+use std::iter::zip;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use super::run_state::{Connections, RunState};
 use super::{EventOptions, Events, Output, Producer, Pty, Run, Source, events};
 use crate::child::Child;
 use crate::command::{Command, Stdio};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::launch::{self, Wait};
 use crate::limiter::Permit;
 
@@ -82,6 +83,7 @@ impl Command<'_> {
 
     fn run_until(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
         let mut attempt = |command: &mut Command<'_>| {
+            command.validate_run(run)?;
             command.acquire_permit(run, interrupted)?;
             command.begin(run, Wait::End, Connections::default())?.run_blocking(&mut *interrupted)
         };
@@ -211,8 +213,28 @@ impl Command<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, run: &Run, wait: Wait, mut connections: Connections) -> Result<RunState> {
+    /// Checks the run's options, and that at most one of them and of the command's streams provides each stream.
+    fn validate_run(&self, run: &Run) -> Result<()> {
         run.validate()?;
+        let mut explicit = zip(["stdin", "stdout", "stderr"], &self.stdio)
+            .filter(|(_, stdio)| !matches!(stdio, Stdio::Inherit))
+            .map(|(name, _)| name);
+        let has_stdin = !matches!(self.stdio[0], Stdio::Inherit);
+        let conflict = match run {
+            Run { input: Some(_), writable: Some(_), .. } => Some(("input", "writable")),
+            Run { input: Some(_), .. } if has_stdin => Some(("input", "stdin")),
+            Run { writable: Some(_), .. } if has_stdin => Some(("writable", "stdin")),
+            Run { terminal: Some(_), .. } => explicit.next().map(|stream| ("terminal", stream)),
+            _ => None,
+        };
+        conflict.map_or(Ok(()), |(option, other)| {
+            let message = format!("{option} cannot be combined with {other}");
+            Err(Error::invalid(format!("{option}, {other}")).saying(message))
+        })
+    }
+
+    fn begin(&mut self, run: &Run, wait: Wait, mut connections: Connections) -> Result<RunState> {
+        self.validate_run(run)?;
         self.acquire_permit(run, &mut || false)?;
         connections.permit = self.permit.take();
         let started = Instant::now();

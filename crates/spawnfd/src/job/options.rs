@@ -158,12 +158,14 @@ setters!(Run {
     tree: Want => Some(tree);
     /// Sets how to treat processes that outlive the program.
     leftovers: Leftovers => leftovers;
-    /// Sets the program's input.
+    /// Sets the program's input. It cannot be combined with [`writable`](Run::writable) or with
+    /// [`Command::stdin`](crate::Command::stdin).
     input: impl Into<SharedBytes> => Some(input.into());
-    /// Lets [`Job::write`](crate::Job::write) queue up to this many bytes of input for the program.
+    /// Lets [`Job::write`](crate::Job::write) queue up to this many bytes of input for the program. It cannot be
+    /// combined with [`Command::stdin`](crate::Command::stdin).
     writable: usize => Some(writable);
     /// Gives the program a terminal, which becomes the controlling terminal of its session. A command with a terminal
-    /// cannot ask for a [`process_group`](crate::Command::process_group).
+    /// can neither set a standard stream nor ask for a [`process_group`](crate::Command::process_group).
     terminal: TerminalSize => Some(terminal);
     /// Limits the resources of the program and its process tree. With limits, the tree gets a cgroup wherever one can
     /// be made, unless the run asks for a guard or a pid namespace.
