@@ -102,11 +102,17 @@ impl Request {
             command.arg0(&argv[0]);
         }
         command.environment(&environment(env.as_ref())?);
-        command.stdin(stdio::stream(0, kind, stdin.as_ref())?);
-        command.stdout(stdio::stream(1, kind, stdout.as_ref())?);
+        if let Some(stdin) = stdio::stream(0, kind, stdin.as_ref())? {
+            command.stdin(stdin);
+        }
+        if let Some(stdout) = stdio::stream(1, kind, stdout.as_ref())? {
+            command.stdout(stdout);
+        }
         let stderr = stdio::stream(2, kind, stderr.as_ref())?;
-        let stderr_merged = matches!(stderr, Stdio::SameAsStdout);
-        command.stderr(stderr);
+        let stderr_merged = matches!(stderr, Some(Stdio::SameAsStdout));
+        if let Some(stderr) = stderr {
+            command.stderr(stderr);
+        }
 
         if let Some(warm) = warm {
             command.warm(&crate::warm::warm(&warm)?);

@@ -66,11 +66,11 @@ pub fn is_stream(stdin: &Bound<'_, PyAny>) -> bool {
     keyword(0, CallKind::Start, stdin).is_some_and(|word| word == "stream")
 }
 
-/// Converts the argument for one stream. In a run the core treats `Stdio::Inherit` as captured, and as empty for
-/// standard input.
-pub fn stream(number: usize, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -> PyResult<Stdio<'static>> {
+/// Converts the argument for one stream. Returns `None` for the core's default: a child inherits the stream, and a run
+/// captures output and provides the input.
+pub fn stream(number: usize, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Stdio<'static>>> {
     let name = NAMES[number];
-    let Some(value) = value else { return Ok(Stdio::Inherit) };
+    let Some(value) = value else { return Ok(None) };
     let refused = |given: &dyn Display, instead: &str| {
         Err(wrong_value(&name, format_args!("expected one of {}, got {given}{instead}", keywords(number, kind))))
     };
@@ -85,7 +85,7 @@ pub fn stream(number: usize, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -
             return refused(&constant, if constant == "subprocess.PIPE" { instead_of_pipe } else { "" });
         }
         return match descriptor_number(value, &name) {
-            Ok(fd) => Ok(borrowed(fd)),
+            Ok(fd) => Ok(Some(borrowed(fd))),
             Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => {
                 Err(wrong_type(&name, &format!("{}, a descriptor or a file", keywords(number, kind)), value))
             }
@@ -100,14 +100,14 @@ pub fn stream(number: usize, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -
         };
     };
     match (&*word, kind) {
-        ("null", _) => Ok(Stdio::Null),
-        ("inherit", CallKind::Run | CallKind::Start) => Ok(borrowed(number as i32)),
-        ("inherit", CallKind::Spawn) => Ok(Stdio::Inherit),
-        ("pipe", CallKind::Spawn) => Ok(Stdio::Piped),
-        ("stream", CallKind::Start) if number == 0 => Ok(Stdio::Inherit),
-        ("capture", CallKind::Run | CallKind::Start) if number == 1 => Ok(Stdio::Inherit),
-        ("separate", CallKind::Run | CallKind::Start) if number == 2 => Ok(Stdio::Inherit),
-        ("merge", _) if number == 2 => Ok(Stdio::SameAsStdout),
+        ("null", _) => Ok(Some(Stdio::Null)),
+        ("inherit", CallKind::Run | CallKind::Start) => Ok(Some(borrowed(number as i32))),
+        ("inherit", CallKind::Spawn) => Ok(Some(Stdio::Inherit)),
+        ("pipe", CallKind::Spawn) => Ok(Some(Stdio::Piped)),
+        ("stream", CallKind::Start) if number == 0 => Ok(None),
+        ("capture", CallKind::Run | CallKind::Start) if number == 1 => Ok(None),
+        ("separate", CallKind::Run | CallKind::Start) if number == 2 => Ok(None),
+        ("merge", _) if number == 2 => Ok(Some(Stdio::SameAsStdout)),
         ("pipe", _) => refused(&r#""pipe""#, instead_of_pipe),
         ("stdout", _) if number == 2 => refused(&r#""stdout""#, r#"; to send it to stdout use "merge""#),
         (word, _) => refused(&format_args!("{word:?}"), ""),

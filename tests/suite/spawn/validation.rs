@@ -325,3 +325,17 @@ fn debug_output_of_a_command_hides_values() {
         assert_eq!(format!("{command:?}"), r#"Command(["rg", "-n", "x y"], environment changed: {"TMPDIR", "TOKEN"})"#);
     });
 }
+
+#[test]
+fn getters_return_what_the_caller_set() {
+    isolated!(|| {
+        let mut command = Command::new("rg");
+        assert!(command.get_env().is_none() && command.get_current_dir().is_none());
+        command.args(["-n", "x"]).envs([("A", "1"), ("B", "2")]).current_dir("/tmp");
+        assert_eq!(command.get_program(), "rg");
+        assert!(command.get_args().eq(["-n", "x"]));
+        assert_eq!(command.get_current_dir(), Some("/tmp".as_ref()));
+        let env = command.get_env().expect("set");
+        assert_eq!([env.get("A"), env.get("B")], [Some("1".as_ref()), Some("2".as_ref())]);
+    });
+}

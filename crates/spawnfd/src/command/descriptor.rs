@@ -59,8 +59,15 @@ owned!(
     std::fs::File,
     std::io::PipeReader,
     std::io::PipeWriter,
+    std::net::TcpListener,
     std::net::TcpStream,
-    std::os::unix::net::UnixStream
+    std::net::UdpSocket,
+    std::os::unix::net::UnixDatagram,
+    std::os::unix::net::UnixListener,
+    std::os::unix::net::UnixStream,
+    std::process::ChildStderr,
+    std::process::ChildStdin,
+    std::process::ChildStdout
 );
 
 /// A descriptor number in the *child's* table.
@@ -89,6 +96,23 @@ pub enum Stdio<'fd> {
     Descriptor(Descriptor<'fd>),
 }
 
+impl Stdio<'_> {
+    /// The same as [`Stdio::Inherit`], for callers used to [`std::process::Stdio`].
+    pub fn inherit() -> Self {
+        Stdio::Inherit
+    }
+
+    /// The same as [`Stdio::Null`].
+    pub fn null() -> Self {
+        Stdio::Null
+    }
+
+    /// The same as [`Stdio::Piped`].
+    pub fn piped() -> Self {
+        Stdio::Piped
+    }
+}
+
 impl<'fd, T: Into<Descriptor<'fd>>> From<T> for Stdio<'fd> {
     fn from(descriptor: T) -> Self {
         Stdio::Descriptor(descriptor.into())
@@ -107,7 +131,7 @@ impl Command<'_> {
     /// checked only if the child inherits the caller's descriptors and no earlier action provides the number.
     pub fn check_descriptors(&self) -> Result<()> {
         let is_closed = |number: i32| call::identify(number) == Err(Errno::EBADF);
-        for (to, stdio) in (0..).zip(&self.stdio) {
+        for (to, stdio) in (0..).zip(self.streams()) {
             if let Stdio::Descriptor(source) = stdio
                 && is_closed(source.number())
             {

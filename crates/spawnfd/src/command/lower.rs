@@ -142,7 +142,7 @@ impl Lowered {
             // In the cgroup of a tree or of limits, exec alone may reach the memory limit. The OOM killer kills all
             // processes that share the victim's memory, and never chooses a vfork child (mm/oom_kill.c, oom_badness).
             must_wait: command.parent_death_signal.is_some()
-                || command.stdio.iter().any(|stdio| matches!(stdio, Stdio::Inherit))
+                || command.streams().any(|stdio| matches!(stdio, Stdio::Inherit))
                 || command.tree_cgroup.is_some()
                 || has(|action| matches!(action, Op::OomScoreAdj { .. })),
             cgroup: lowered.cgroup,
@@ -312,7 +312,7 @@ impl Lowering {
             // uses the number must not find that descriptor.
             None => [0, 1, 2].map(|fd| uses_stream(command, fd) && call::descriptor_flags(fd).is_err()),
         };
-        for (to, stdio) in (0..).zip(&command.stdio) {
+        for (to, stdio) in (0..).zip(command.streams()) {
             let index = STDIO + to as u16;
             match stdio {
                 Stdio::Inherit if closed[to as usize] => self.step(index, Op::Close { fd: to }),
@@ -394,7 +394,7 @@ impl Lowering {
 
 /// Whether an action or standard error uses the child's descriptor of this stream.
 fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
-    stream == 1 && matches!(command.stdio[2], Stdio::SameAsStdout)
+    stream == 1 && matches!(command.stdio[2], Some(Stdio::SameAsStdout))
         || command.all_actions().any(|action| action.reads() == Some(stream))
 }
 

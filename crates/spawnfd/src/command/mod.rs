@@ -66,7 +66,8 @@ pub struct Command<'fd> {
     given: Vec<SandboxDescriptor>,
     /// True if the program starts through a sandbox command.
     sandboxed: bool,
-    pub(crate) stdio: [Stdio<'fd>; 3],
+    /// The standard streams that the caller has set.
+    pub(crate) stdio: [Option<Stdio<'fd>>; 3],
     /// The actions. In place of a rejected action, the list has the error text.
     actions: Vec<std::result::Result<Op<'static>, String>>,
     /// The descriptors to which actions refer by index.
@@ -336,6 +337,13 @@ impl<'fd> Command<'fd> {
         self
     }
 
+    /// Sets variables, as [`env`](Command::env) does.
+    pub fn envs<N: AsRef<OsStr>, V: AsRef<OsStr>>(&mut self, variables: impl IntoIterator<Item = (N, V)>) -> &mut Self {
+        let env = self.env.take().unwrap_or_else(Env::inherit);
+        self.env = Some(variables.into_iter().fold(env, |env, (name, value)| env.set(name.as_ref(), value.as_ref())));
+        self
+    }
+
     /// Removes all variables.
     pub fn env_clear(&mut self) -> &mut Self {
         self.env = Some(Env::empty());
@@ -359,22 +367,42 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Connects standard input. By default the program inherits it.
+    /// Connects standard input. By default the program inherits it; in a supervised run it is empty.
     pub fn stdin(&mut self, stdin: impl Into<Stdio<'fd>>) -> &mut Self {
-        self.stdio[0] = stdin.into();
+        self.stdio[0] = Some(stdin.into());
         self
     }
 
-    /// Connects standard output. By default the program inherits it.
+    /// Connects standard output. By default the program inherits it; a supervised run captures it.
     pub fn stdout(&mut self, stdout: impl Into<Stdio<'fd>>) -> &mut Self {
-        self.stdio[1] = stdout.into();
+        self.stdio[1] = Some(stdout.into());
         self
     }
 
-    /// Connects standard error. By default the program inherits it.
+    /// Connects standard error. By default the program inherits it; a supervised run captures it.
     pub fn stderr(&mut self, stderr: impl Into<Stdio<'fd>>) -> &mut Self {
-        self.stdio[2] = stderr.into();
+        self.stdio[2] = Some(stderr.into());
         self
+    }
+
+    /// The program, as the caller named it.
+    pub fn get_program(&self) -> &OsStr {
+        self.program_name()
+    }
+
+    /// The arguments, without argv\[0\].
+    pub fn get_args(&self) -> impl ExactSizeIterator<Item = &OsStr> {
+        self.args.iter().map(OsString::as_os_str)
+    }
+
+    /// The environment; `None` if the program inherits this process's environment.
+    pub fn get_env(&self) -> Option<&Env> {
+        self.env.as_ref()
+    }
+
+    /// The directory in which the program starts; `None` if it is that of the calling thread.
+    pub fn get_current_dir(&self) -> Option<&Path> {
+        self.current_dir.as_ref().map(|dir| Path::new(OsStr::from_bytes(dir.to_bytes())))
     }
 
     /// Refuses to change the program of a command that has a sandbox: the new program would replace the confining
@@ -485,6 +513,11 @@ impl<'fd> Command<'fd> {
             || self.all_actions().any(|action| matches!(action, Op::JoinNamespace { .. }))
     }
 
+    /// The sources of the three standard streams. The program inherits a stream that the caller has not set.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &Stdio<'_>> {
+        self.stdio.iter().map(|stdio| stdio.as_ref().unwrap_or(&Stdio::Inherit))
+    }
+
     /// Returns which of the caller's descriptors 0, 1 and 2 are open.
     ///
     /// # Errors
@@ -492,7 +525,7 @@ impl<'fd> Command<'fd> {
     /// would stay open across exec.
     pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], &'static str> {
         let mut streams = [false; 3];
-        for (number, (stdio, open)) in (0..).zip(self.stdio.iter().zip(&mut streams)) {
+        for (number, (stdio, open)) in (0..).zip(self.streams().zip(&mut streams)) {
             match call::descriptor_flags(number) {
                 Ok(abi::FD_CLOEXEC) if matches!(stdio, Stdio::Inherit) => return Err("close-on-exec stream"),
                 flags => *open = flags.is_ok(),

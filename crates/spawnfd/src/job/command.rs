@@ -23,8 +23,7 @@ impl Command<'_> {
     ///
     /// The program runs in a session of its own and reads `/dev/null`, unless the command says otherwise. With
     /// [`process_group`](Command::process_group) it stays in the caller's session. The library captures standard
-    /// output and standard error where the command leaves them [`Stdio::Inherit`](crate::Stdio::Inherit). A timeout
-    /// ends the whole process tree.
+    /// output and standard error, unless the command connects them elsewhere.
     ///
     /// # Errors
     /// The program could not be started or watched. How the program ended is in the [`Output`](crate::Output). If the
@@ -32,6 +31,14 @@ impl Command<'_> {
     /// reused one of the run's descriptor numbers (EBADF), the library leaves the program alone.
     pub fn run(&mut self) -> Result<Output> {
         self.run_with(&Run::default())
+    }
+
+    /// The same as [`run`](Command::run), for callers used to [`std::process::Command::output`].
+    ///
+    /// # Errors
+    /// The same as those of [`run`](Command::run).
+    pub fn output(&mut self) -> Result<Output> {
+        self.run()
     }
 
     /// Runs the program to its end in the calling thread.
@@ -216,10 +223,9 @@ impl Command<'_> {
     /// Checks the run's options, and that at most one of them and of the command's streams provides each stream.
     fn validate_run(&self, run: &Run) -> Result<()> {
         run.validate()?;
-        let mut explicit = zip(["stdin", "stdout", "stderr"], &self.stdio)
-            .filter(|(_, stdio)| !matches!(stdio, Stdio::Inherit))
-            .map(|(name, _)| name);
-        let has_stdin = !matches!(self.stdio[0], Stdio::Inherit);
+        let mut explicit =
+            zip(["stdin", "stdout", "stderr"], &self.stdio).filter(|(_, stdio)| stdio.is_some()).map(|(name, _)| name);
+        let has_stdin = self.stdio[0].is_some();
         let conflict = match run {
             Run { input: Some(_), writable: Some(_), .. } => Some(("input", "writable")),
             Run { input: Some(_), .. } if has_stdin => Some(("input", "stdin")),
@@ -241,18 +247,13 @@ impl Command<'_> {
         if connections.source.is_none() {
             connections.source = run.input.clone().map(Source::bytes);
         }
-        // The run temporarily replaces the command's standard streams. The values in `own` are put back after the
-        // start.
-        let mut own: [Option<Stdio<'_>>; 3] = [None, None, None];
-        for (number, (stdio, own)) in self.stdio.iter_mut().zip(&mut own).enumerate() {
-            let captured = matches!(stdio, Stdio::Inherit) || run.terminal.is_some();
-            let instead = match number {
-                0 if connections.source.is_some() => Stdio::Piped,
-                0 if captured => Stdio::Null,
-                1 | 2 if captured => Stdio::Piped,
-                _ => continue,
-            };
-            *own = Some(std::mem::replace(stdio, instead));
+        // The run provides the streams that the command does not set, until the start.
+        let is_own = [0, 1, 2].map(|number| self.stdio[number].is_none());
+        for (number, stdio) in self.stdio.iter_mut().enumerate() {
+            stdio.get_or_insert(match number {
+                0 if connections.source.is_none() => Stdio::Null,
+                _ => Stdio::Piped,
+            });
         }
         let actions = self.begin_own_actions();
         self.new_session = true;
@@ -262,10 +263,8 @@ impl Command<'_> {
         // A start into a cgroup waits for exec, so the child no longer needs the descriptor of the cgroup's
         // directory.
         self.end_tree();
-        for (stdio, own) in self.stdio.iter_mut().zip(own) {
-            if let Some(own) = own {
-                *stdio = own;
-            }
+        for (stdio, is_own) in zip(&mut self.stdio, is_own) {
+            stdio.take_if(|_| is_own);
         }
         let child = launched?;
         let program = self.program_name().to_string_lossy().into_owned();

@@ -17,6 +17,7 @@ mod tables;
 mod vfork;
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::process::ExitStatus;
 use std::sync::Arc;
 
 use spawnfd_child::{Failure, Plan};
@@ -73,6 +74,23 @@ impl Command<'_> {
     /// instead.
     pub fn spawn(&mut self) -> Result<Child> {
         spawn(self, if self.waits { Wait::Exec } else { Wait::Nothing })
+    }
+
+    /// Starts the program and waits for its end, as [`std::process::Command::status`] does. The program inherits the
+    /// streams that the command does not set, and runs in the caller's session, without a timeout. For output, a
+    /// timeout, or control over the program's children, use [`run_with`](Command::run_with).
+    ///
+    /// # Errors
+    /// Those of [`spawn`](Command::spawn) and [`Child::wait`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use spawnfd::Command;
+    /// assert!(Command::new("true").status()?.success());
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn status(&mut self) -> Result<ExitStatus> {
+        self.spawn()?.wait()
     }
 
     /// Finds the program and checks all arguments, but starts nothing.
