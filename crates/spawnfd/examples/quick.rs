@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use spawnfd::{Command, Env, Run, Template};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), spawnfd::Error> {
     // By name: found in PATH once, checked at each spawn, found again after an upgrade.
-    let output =
-        Command::new("git").arg("--version").run_with(&Run::new().timeout(Duration::from_secs(10)))?.check()?;
-    println!("{}", output.text());
+    let output = Command::new("git").arg("--version").run_with(&Run::new().timeout(Duration::from_secs(10)))?;
+    println!("{}", output.check()?.text());
 
     // A template pins one executable: a spawn fails if the file has changed. An Env is encoded once and shared.
     let cat = Template::open("/bin/cat")?;

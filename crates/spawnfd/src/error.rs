@@ -2,6 +2,8 @@
 //! The error type: the stage in which a spawn failed, the reason, and which of the caller's actions failed.
 
 mod message;
+mod run_error;
+mod stage;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,88 +13,11 @@ use std::process::ExitStatus;
 
 use spawnfd_sys::Ended;
 pub use spawnfd_sys::Errno;
+pub use stage::Stage;
 
 pub(crate) use message::{of_path, of_too_large, reason, shown, shown_c};
-
-/// The stage in which an operation failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[non_exhaustive]
-pub enum Stage {
-    /// The library rejected an argument before it did anything.
-    Validate,
-    /// The library finds, opens or reads the executable.
-    Template,
-    /// The caller or the child compares the executable with the file that the template recorded.
-    Revalidate,
-    /// The caller compares its credentials with those of the template's creator.
-    Credentials,
-    /// The caller creates the child.
-    Clone,
-    /// The child gets a descriptor table of its own.
-    Descriptors,
-    /// The child connects standard input, output or error (0, 1, 2).
-    Stdio(u8),
-    /// The child changes to the working directory.
-    CurrentDir,
-    /// The child performs the caller's action with this index, counted from 0.
-    Action(usize),
-    /// The child resets signals, or requests the parent-death signal.
-    Signals,
-    /// The child installs the seccomp filter.
-    Filter,
-    /// The child calls execve.
-    Exec,
-    /// A signal killed the child before exec. Actions may have run.
-    ///
-    /// The errno is ECANCELED, because only the sender of the signal knows whether a retry makes sense. The text of
-    /// the failed call names the signal if it is known. ESRCH: a parked process was killed before it began to start
-    /// the program.
-    ///
-    /// A SIGSYS comes from a seccomp filter. Such a child is not reported as `Killed`: the error has the stage that
-    /// the child was in, and ECANCELED.
-    Killed,
-    /// The caller waits for the child.
-    Wait,
-    /// The library reads the child's output or writes its input.
-    Capture,
-    /// The library copies the executable into a snapshot.
-    Snapshot,
-    /// The library sets up control of the program's process tree.
-    Tree,
-    /// The library applies resource limits, or waits for a limiter's permit.
-    Limit,
-    /// The library starts or keeps parked processes.
-    Warm,
-}
-
-impl Stage {
-    /// A short lower-case name, the same in every language.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stage::Validate => "validate",
-            Stage::Template => "template",
-            Stage::Revalidate => "revalidate",
-            Stage::Credentials => "credentials",
-            Stage::Clone => "clone",
-            Stage::Descriptors => "descriptors",
-            Stage::Stdio(0) => "stdin",
-            Stage::Stdio(1) => "stdout",
-            Stage::Stdio(_) => "stderr",
-            Stage::CurrentDir => "cwd",
-            Stage::Action(_) => "action",
-            Stage::Signals => "signals",
-            Stage::Filter => "filter",
-            Stage::Exec => "exec",
-            Stage::Killed => "killed",
-            Stage::Wait => "wait",
-            Stage::Capture => "capture",
-            Stage::Snapshot => "snapshot",
-            Stage::Tree => "tree",
-            Stage::Limit => "limit",
-            Stage::Warm => "warm",
-        }
-    }
-}
+pub(crate) use run_error::RunError;
+use run_error::SharedRunError;
 
 /// The class of an error, by the caller's possible reaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -112,6 +37,8 @@ pub enum ErrorKind {
     TooMany,
     /// The system has run out of processes, memory or descriptors.
     Exhausted,
+    /// The program ran, and its run was not ok: see [`Error::exit`].
+    Exit,
     /// Anything else; see the errno.
     Other,
 }
@@ -120,10 +47,23 @@ pub enum ErrorKind {
 ///
 /// Display prints one line: the [message](Error::message), then the [detail](Error::detail) in
 /// brackets. For example: `no such working directory: /x [cwd: chdir("/x") = -1 ENOENT]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+///
+/// An [`ExitError`](crate::ExitError) converts to an `Error`, and Display then prints what the `ExitError` prints.
+/// Debug prints what Display prints, because Rust shows the Debug form of an error that `main` returns.
+///
+/// ```
+/// use spawnfd::Command;
+///
+/// fn main() -> Result<(), spawnfd::Error> {
+///     let job = Command::new("echo").arg("hello").start(&Default::default())?;
+///     job.wait()?.check()?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Fields>);
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 struct Fields {
     stage: Stage,
     errno: Errno,
@@ -134,6 +74,8 @@ struct Fields {
     refused: bool,
     /// The child had performed actions of the caller before it failed, whatever the stage.
     actions_ran: bool,
+    /// The error of a run that was not ok.
+    run: Option<SharedRunError>,
 }
 
 /// The result of this crate's functions.
@@ -148,7 +90,20 @@ impl Error {
             message: None,
             refused: stage == Stage::Validate,
             actions_ran: false,
+            run: None,
         }))
+    }
+
+    /// Creates the error of a run that was not ok.
+    pub(crate) fn of_run(run: impl RunError) -> Error {
+        let mut error = Error::new(Stage::Exit, Errno::EIO, "").saying(run.message());
+        error.0.run = Some(SharedRunError::new(run));
+        error
+    }
+
+    /// The error of a run that was not ok, if this error was made from one.
+    pub(crate) fn run_error(&self) -> Option<&dyn RunError> {
+        self.0.run.as_ref().map(SharedRunError::get)
     }
 
     /// Sets the sentence for the user.
@@ -203,8 +158,12 @@ impl Error {
 
     /// Stage, action, call and errno of the failure, in the notation of strace.
     ///
-    /// For example `action 3: dup2(7, 1) = -1 EBADF`.
+    /// For example `action 3: dup2(7, 1) = -1 EBADF`. An [`ExitError`](crate::ExitError) has no failed call; its
+    /// detail says why the run stopped and how the program ended: `exit: timeout, signal: 15 (SIGTERM)`.
     pub fn detail(&self) -> String {
+        if let Some(run) = self.run_error() {
+            return format!("{}: {}", Stage::Exit.name(), run.detail());
+        }
         let Fields { stage, errno, call, .. } = &*self.0;
         let index = self.action().map_or_else(String::new, |index| format!(" {index}"));
         format!("{}{index}: {call} = -1 {}", stage.name(), errno.name())
@@ -215,7 +174,7 @@ impl Error {
         self.0.stage
     }
 
-    /// The errno of the failed call.
+    /// The errno of the failed call. EIO for an [`ExitError`](crate::ExitError), which has no failed call.
     pub fn errno(&self) -> Errno {
         self.0.errno
     }
@@ -228,7 +187,7 @@ impl Error {
         }
     }
 
-    /// The call that failed, with its arguments.
+    /// The call that failed, with its arguments; empty for an [`ExitError`](crate::ExitError).
     pub fn call(&self) -> &str {
         &self.0.call
     }
@@ -262,6 +221,7 @@ impl Error {
     /// The class of the error.
     pub fn kind(&self) -> ErrorKind {
         match (self.0.errno, self.0.stage) {
+            (_, Stage::Exit) => ErrorKind::Exit,
             (Errno::ESTALE, _) => ErrorKind::Stale,
             (Errno::ENOENT, Stage::Template | Stage::Exec | Stage::Revalidate) => ErrorKind::NotFound,
             (Errno::ENOEXEC, _) => ErrorKind::NotExecutable,
@@ -276,16 +236,31 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} [{}]", self.message(), self.detail())
+        match self.run_error() {
+            Some(run) => fmt::Display::fmt(run, f),
+            None => write!(f, "{} [{}]", self.message(), self.detail()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    /// Prints what Display prints.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
 impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
-    /// The kind is the one that std assigns to the errno; the source is the whole error.
+    /// The kind is the one that std assigns to the errno, and `Other` for an [`ExitError`](crate::ExitError). The
+    /// source is the whole error.
     fn from(error: Error) -> io::Error {
-        io::Error::new(io::Error::from_raw_os_error(error.errno().raw()).kind(), error)
+        let kind = match error.stage() {
+            Stage::Exit => io::ErrorKind::Other,
+            _ => io::Error::from_raw_os_error(error.errno().raw()).kind(),
+        };
+        io::Error::new(kind, error)
     }
 }
 
@@ -320,6 +295,13 @@ mod tests {
         );
         let error = io::Error::from(Error::new(Stage::Exec, Errno::ENOENT, r#"execve("/x")"#));
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn debug_of_an_error_reads_like_its_display() {
+        let error = Error::new(Stage::Exec, Errno::ENOENT, r#"execve("/x")"#);
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert_eq!(format!("{error:#?}"), error.to_string());
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn by(output: &Output) -> Vec<String> {
 fn assert_reached(output: &Output, resource: Resource, enforcer: Enforcer) {
     let limit = output.limit.map(|limit| (limit.resource, limit.by));
     assert_eq!((output.stop, limit, output.ok()), (Stop::Limit, Some((resource, enforcer)), false), "{output:?}");
-    let told = output.clone().check().expect_err("not ok").to_string();
+    let told = output.check().expect_err("not ok").to_string();
     assert!(told.contains(&format!("reached its {resource} limit ({enforcer})")), "{told}");
 }
 

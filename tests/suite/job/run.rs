@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::common::{Launcher, eventually, every_launcher, rounds};
 use spawnfd::tree::Want;
 use spawnfd::{
-    Command, Drain, Errno, ErrorKind, Limiter, Limits, Output, Run, SharedBytes, Stage, Stdio, Stop, Stream, Template,
-    TerminalSize, Waker,
+    Command, Drain, Errno, Error, ErrorKind, Limiter, Limits, Output, Run, SharedBytes, Stage, Stdio, Stop, Stream,
+    Template, TerminalSize, Waker,
 };
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, enough_time, isolated, scratch};
@@ -114,6 +114,27 @@ fn two_sources_of_one_stream_are_rejected() {
                 assert_eq!((error.kind(), error.message().as_ref()), (ErrorKind::Invalid, message));
             }
         }
+    });
+}
+
+#[test]
+fn check_of_a_job_result_returns_the_error_of_the_crate() {
+    fn checked(script: &str) -> spawnfd::Result<()> {
+        let job = sh(script).start(&Run::new())?;
+        job.wait()?.check()?;
+        Ok(())
+    }
+    isolated!(|| {
+        checked("exit 0").expect("code 0");
+        let error = checked("echo why >&2; exit 3").expect_err("code 3");
+        assert_eq!((error.stage(), error.kind()), (Stage::Exit, ErrorKind::Exit));
+        assert_eq!(format!("{error:?}"), "/bin/sh exited with code 3: why");
+        assert_eq!(error.detail(), "exit: exited, exit status: 3");
+        let exit = error.exit().expect("an ExitError");
+        assert_eq!((exit.output.code(), &exit.output.error_text()[..]), (Some(3), "why\n"));
+        let missing = || Command::new("/nonexistent").run_with(&Run::new())?.check().map(|_| ()).map_err(Error::from);
+        let error = missing().expect_err("no program");
+        assert_eq!((error.kind(), error.exit()), (ErrorKind::NotFound, None));
     });
 }
 

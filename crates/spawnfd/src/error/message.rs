@@ -17,6 +17,7 @@ pub(super) fn of_stage(stage: Stage, errno: Errno, call: &str) -> String {
         Stage::Killed if errno == Errno::ESRCH => {
             return "a parked process was killed before it began to start the program".to_owned();
         }
+        Stage::Exit => return "the program failed".to_owned(),
         Stage::Killed => return "the program was killed before it started".to_owned(),
         Stage::Clone if errno == Errno::EAGAIN => {
             return "cannot create a process: the limit on processes is reached (RLIMIT_NPROC or pids.max)".to_owned();

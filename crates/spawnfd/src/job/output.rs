@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::kept::{Cut, LONGEST_CONTINUATION, continuation_len};
 use super::order::ArrivalOrder;
-use super::{Decoder, Limit, Spilled, Stream};
+use super::{Decoder, ExitError, Limit, Spilled, Stream};
 use crate::child::{Started, Usage};
-use crate::error::shown;
 use crate::tree::Tier;
 
 /// Why a run ended.
@@ -233,7 +233,7 @@ impl Output {
     }
 
     /// The program, as a leftover, if SIGKILL did not end it.
-    fn unkilled_program(&self) -> Option<&Leftover> {
+    pub(super) fn unkilled_program(&self) -> Option<&Leftover> {
         self.leftovers.first().filter(|_| self.status.is_none() && !self.status_lost)
     }
 
@@ -264,7 +264,7 @@ impl Output {
         }
     }
 
-    fn cut(&self, stream: Stream) -> Cut {
+    pub(super) fn cut(&self, stream: Stream) -> Cut {
         self.cuts[stream.index()]
     }
 
@@ -313,12 +313,15 @@ impl Output {
         Some(pieces)
     }
 
-    /// Returns an error that carries the output unless the run was [`ok`](Output::ok).
+    /// Returns the output if the run was [`ok`](Output::ok), and otherwise an error with a copy of the output.
+    ///
+    /// The error converts to [`Error`](crate::Error), so `?` works in a function that returns
+    /// [`spawnfd::Result`](crate::Result).
     ///
     /// # Errors
     /// [`ExitError`]: the run was not ok.
-    pub fn check(self) -> std::result::Result<Output, Box<ExitError>> {
-        if self.ok() { Ok(self) } else { Err(Box::new(ExitError { output: self })) }
+    pub fn check(&self) -> Result<&Output, ExitError> {
+        if self.ok() { Ok(self) } else { Err(ExitError::new(Arc::new(self.clone()))) }
     }
 }
 
@@ -386,87 +389,17 @@ fn split_off<'a>(bytes: &mut &'a [u8], length: &mut u64) -> &'a [u8] {
     taken
 }
 
-/// A run that was not [`ok`](Output::ok).
-#[derive(Clone, Debug)]
-pub struct ExitError {
-    /// The run.
-    pub output: Output,
-}
-
-/// The maximum number of lines of standard error that an [`ExitError`] shows.
-const SHOWN_LINES: usize = 5;
-
-impl fmt::Display for ExitError {
-    /// Prints the program's name and how the program ended, then the last lines of standard error. A single line
-    /// follows a colon; several lines follow on lines of their own. If bytes are omitted between these lines, the
-    /// marker line stands there.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Output { program, stop, wall, status, limit, .. } = &self.output;
-        let program = shown(program);
-        match (self.output.unkilled_program(), stop, self.output.code(), status) {
-            (Some(Leftover { pid, fate, .. }), ..) => {
-                let why = if *fate == Fate::NotPermitted { "not permitted" } else { "SIGKILL had no effect" };
-                write!(f, "{program} could not be killed ({why}) and still runs as process {pid}")?;
-            }
-            (_, Stop::Timeout, ..) => write!(f, "{program} timed out after {:.3} s", wall.as_secs_f64())?,
-            (_, Stop::IdleTimeout, ..) => {
-                write!(f, "{program} wrote no output for its idle timeout; ended after {:.3} s", wall.as_secs_f64())?;
-            }
-            (_, Stop::Cancelled, ..) => write!(f, "{program} was cancelled")?,
-            (_, Stop::OutputLimit, ..) => {
-                write!(f, "{program} exceeded its output limit: it wrote {} bytes", self.output.seen_bytes)?;
-            }
-            (_, Stop::Limit, ..) => match limit {
-                Some(Limit { resource, by }) => write!(f, "{program} reached its {resource} limit ({by})")?,
-                None => write!(f, "{program} reached a limit")?,
-            },
-            (.., Some(code), _) => write!(f, "{program} exited with code {code}")?,
-            (.., None, Some(status)) => {
-                // std formats the status as "signal: 9 (SIGKILL)".
-                let status = status.to_string();
-                write!(f, "{program} was killed by signal {}", status.strip_prefix("signal: ").unwrap_or(&status))?;
-            }
-            (.., None, None) => {
-                write!(f, "{program} ended, but its exit status is lost: other code of this process has taken it")?;
-            }
-        }
-        let [head, marker, tail] = self.output.cut(Stream::Stderr).texts(&self.output.stderr);
-        let after = last_lines(&tail, SHOWN_LINES);
-        let mut lines = last_lines(&head, SHOWN_LINES - after.len());
-        if !lines.is_empty() {
-            lines.extend(marker.lines().filter(|line| !line.is_empty()));
-        }
-        lines.extend(after);
-        match lines[..] {
-            [] => Ok(()),
-            [line] => write!(f, ": {line}"),
-            ref last => {
-                write!(f, "; the last lines of its standard error:")?;
-                last.iter().try_for_each(|line| write!(f, "\n  {line}"))
-            }
-        }
-    }
-}
-
-impl std::error::Error for ExitError {}
-
-/// Returns at most `max` lines from the end of the text, without blank lines at its end.
-fn last_lines(text: &str, max: usize) -> Vec<&str> {
-    let lines: Vec<&str> = text.trim_end().lines().collect();
-    lines[lines.len().saturating_sub(max)..].to_vec()
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::job::text::tests::nearly_text;
-    use crate::job::{Enforcer, Keep, Record, Recorded, Resource};
+    use crate::job::{Keep, Record, Recorded};
     use proptest::prelude::*;
 
-    const MARKER: &str = "[… {omitted} omitted …]";
+    pub(in crate::job) const MARKER: &str = "[… {omitted} omitted …]";
 
     /// The output of a combined run whose bytes arrived in these chunks.
-    fn combined<'a>(
+    pub(in crate::job) fn combined<'a>(
         chunks: impl IntoIterator<Item = (Stream, &'a [u8])>,
         streams: (usize, usize),
         marker: Option<&str>,
@@ -597,56 +530,5 @@ mod tests {
             let written: Vec<_> = written.flat_map(|piece| piece.bytes.iter().map(|byte| (piece.stream, *byte))).collect();
             prop_assert_eq!(written, kept);
         }
-    }
-
-    fn shows(change: impl FnOnce(&mut Output)) -> String {
-        let mut output = Output { program: "rg".into(), ..Output::default() };
-        change(&mut output);
-        output.check().expect_err("not ok").to_string()
-    }
-
-    #[test]
-    fn exit_error_says_how_the_program_ended() {
-        let status = |raw| Some(ExitStatus::from_raw(raw));
-        assert_eq!(shows(|output| output.status = status(3 << 8)), "rg exited with code 3");
-        assert_eq!(shows(|output| output.status = status(9)), "rg was killed by signal 9 (SIGKILL)");
-        let timeout = shows(|output| (output.stop, output.wall) = (Stop::Timeout, Duration::from_millis(203)));
-        assert_eq!(timeout, "rg timed out after 0.203 s");
-        let limit = Limit { resource: Resource::Memory, by: Enforcer::Cgroup };
-        let reached = shows(|output| (output.stop, output.limit) = (Stop::Limit, Some(limit)));
-        assert_eq!(reached, "rg reached its memory limit (cgroup)");
-        let exceeded = shows(|output| (output.stop, output.seen_bytes) = (Stop::OutputLimit, 1000));
-        assert_eq!(exceeded, "rg exceeded its output limit: it wrote 1000 bytes");
-        let lost = shows(|output| output.status_lost = true);
-        assert_eq!(lost, "rg ended, but its exit status is lost: other code of this process has taken it");
-    }
-
-    #[test]
-    fn exit_error_shows_the_last_lines_of_standard_error() {
-        let shows = |stderr: &str| {
-            shows(|output| (output.status, output.stderr) = (Some(ExitStatus::from_raw(1 << 8)), stderr.into()))
-        };
-        assert_eq!(shows("one\n\n"), "rg exited with code 1: one");
-        let last = shows("1\n2\n3\n4\n5\n6\n");
-        assert_eq!(last, "rg exited with code 1; the last lines of its standard error:\n  2\n  3\n  4\n  5\n  6");
-    }
-
-    #[test]
-    fn exit_error_does_not_count_the_marker_as_a_line() {
-        let shows = |keep, marker| {
-            let stderr: String = (1..=99).map(|number| format!("{number}\n")).collect();
-            let output = combined([(Stream::Stderr, stderr.as_bytes())], keep, marker);
-            let error = ExitError {
-                output: Output { program: "rg".into(), status: Some(ExitStatus::from_raw(1 << 8)), ..output },
-            };
-            error.to_string().replace("\n  ", "|")
-        };
-        let lines = "rg exited with code 1; the last lines of its standard error:";
-        assert_eq!(shows((4, 15), Some(MARKER)), format!("{lines}|95|96|97|98|99"));
-        assert_eq!(shows((4, 6), Some(MARKER)), format!("{lines}|1|2|[… 278 bytes omitted …]|98|99"));
-        assert_eq!(shows((4, 6), None), format!("{lines}|1|2|98|99"));
-        assert_eq!(shows((4, 0), Some(MARKER)), format!("{lines}|1|2|[… 284 bytes omitted …]"));
-        assert_eq!(shows((0, 3), Some(MARKER)), "rg exited with code 1: 99");
-        assert_eq!(shows((0, 0), Some(MARKER)), "rg exited with code 1");
     }
 }
