@@ -5,9 +5,11 @@
 //! It cannot be undone: a test confines a thread created for the purpose, or uses [`crate::isolated!`]. The program
 //! `spawnfd-confine` confines itself in the same way and then executes another program.
 
+mod error;
 mod filter;
 mod profiles;
 
+pub use error::Error;
 pub use profiles::{Answer, Profile};
 use syscalls::{Errno, Sysno, syscall};
 
@@ -30,38 +32,6 @@ const DOCKER_CAPS: [&str; 14] = [
     "audit_write",
     "setfcap",
 ];
-
-/// The reason why a confinement could not be set up.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// This architecture has no system call with this name.
-    #[error("no system call {0:?} on this architecture")]
-    UnknownSyscall(String),
-    /// The text is neither the name nor the number of an errno.
-    #[error("no errno {0:?}")]
-    UnknownErrno(String),
-    /// seccompiler does not know this architecture.
-    #[error("no seccomp filter for this architecture")]
-    Architecture,
-    /// The filter could not be compiled.
-    #[error("seccomp filter: {0}")]
-    Filter(#[from] seccompiler::BackendError),
-    /// No [`Profile`] has this name.
-    #[error("no profile {0:?} (docker, podman, system-service or flatpak)")]
-    UnknownProfile(String),
-    /// The file of a profile is malformed.
-    #[error("seccomp profile: {0}")]
-    Profile(#[from] serde_json::Error),
-    /// The kernel refused a step.
-    #[error("{step}: {errno}")]
-    System {
-        /// The system call.
-        step: &'static str,
-        /// Its errno.
-        errno: Errno,
-    },
-}
 
 /// Installs Docker's default seccomp profile for a container without added capabilities, and drops the capabilities
 /// that Docker drops, on the calling thread.
