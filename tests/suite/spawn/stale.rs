@@ -427,3 +427,21 @@ fn running_out_of_descriptors_does_not_make_a_template_stale() {
         }
     });
 }
+
+#[test]
+fn cached_script_with_a_missing_interpreter_names_the_interpreter() {
+    isolated!(|| {
+        let directory = scratch();
+        let script = directory.path().join("script");
+        executable(&script, b"#!/bin/sh\nexit 3\n");
+        let cache = TemplateCache::default();
+        assert_eq!(code(cache.command(&script).spawn()), Ok(3));
+        replace(&script, b"#!/nonexistent/interpreter\n");
+        let fresh = Template::open(&script).expect_err("no interpreter");
+        for _ in 0..3 {
+            assert_eq!(cache.command(&script).spawn().expect_err("no interpreter"), fresh);
+        }
+        replace(&script, b"#!/bin/sh\nexit 4\n");
+        assert_eq!(code(cache.command(&script).spawn()), Ok(4));
+    });
+}

@@ -129,6 +129,12 @@ fn spawn_renewing(command: &Command<'_>, wait: Wait) -> Result<Child> {
             {
                 template = cache.renew(named)?;
             }
+            // The kernel reports a missing interpreter of a replaced script as a failure of execve(script). A new
+            // template names the interpreter. Actions may have run, so do not start again.
+            (Err(error), Some((named, cache))) if error.stage() == Stage::Exec => {
+                let is_stale = template.check().is_err_and(|check| check.kind() == ErrorKind::Stale);
+                return Err(if is_stale { cache.renew(named).err().unwrap_or(error) } else { error });
+            }
             (outcome, _) => return outcome,
         }
     }
