@@ -111,7 +111,7 @@ def test_signals() -> None:
         other.send_signal(1 << 40)
     with pytest.raises(sf.SpawnError) as caught:
         other.send_signal(1000)
-    assert (caught.value.errno, caught.value.stage) == (22, "wait")
+    assert (caught.value.errno, caught.value.stage) == (22, "validate")
     assert isinstance(caught.value, ValueError)
     other.kill()
     other.wait()

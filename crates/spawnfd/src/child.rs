@@ -19,7 +19,7 @@ use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::features;
 use crate::host::per_process::PerProcess;
 use crate::reaper;
-use crate::signals::SignalSet;
+use crate::signals::{SignalSet, check_number};
 
 /// A child process that has become its program.
 ///
@@ -438,13 +438,14 @@ impl Child {
     }
 
     /// Sends a signal by the pidfd, so that only this process can get it. Succeeds without effect
-    /// if the process has ended.
+    /// if the process has ended. Signal 0 sends nothing and tests only whether the signal would be permitted.
     ///
     /// # Errors
     /// EINVAL: no such signal. EPERM: the program runs under other ids. EBADF: the application has put another file
     /// at the pidfd's number.
     #[doc(alias = "pidfd_send_signal")]
     pub fn signal(&self, signal: i32) -> Result<()> {
+        check_number(signal)?;
         if self.ended.is_some() {
             return Ok(());
         }
@@ -452,7 +453,6 @@ impl Child {
         let failed = |errno| {
             let message = match errno {
                 Errno::EBADF => self.replaced_pidfd(),
-                Errno::EINVAL => format!("a signal must be between 1 and 64, got {signal}"),
                 errno => format!("cannot send signal {signal} to process {}: {}", self.pid, reason(errno)),
             };
             Error::new(Stage::Wait, errno, format!("pidfd_send_signal({pidfd}, {signal})")).saying(message)

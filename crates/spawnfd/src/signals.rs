@@ -3,6 +3,17 @@
 
 use std::ops::BitOr;
 
+use crate::error::{Error, Result};
+
+/// Checks the number of a signal to send: 0 (no signal) to 64.
+pub(crate) fn check_number(signal: i32) -> Result<()> {
+    if (0..=64).contains(&signal) {
+        return Ok(());
+    }
+    let message = format!("a signal must be between 0 and 64, got {signal}");
+    Err(Error::invalid(format!("signal({signal})")).saying(message))
+}
+
 /// A set of signals, 1 to 64.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[doc(alias = "sigset_t")]

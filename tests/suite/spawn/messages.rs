@@ -226,6 +226,6 @@ fn invalid_arguments_say_what_is_expected() {
         assert_eq!(error.message(), "a sandbox's descriptor must be >= 3, got 1: 0-2 are the program's streams");
         let job = Command::new("sleep").arg("60").start(&Run::new()).expect("starts");
         let error = job.signal(99, false).expect_err("no such signal");
-        assert_eq!(error.message(), "a signal must be between 1 and 64, got 99");
+        assert_eq!(error.message(), "a signal must be between 0 and 64, got 99");
     });
 }

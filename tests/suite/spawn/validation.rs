@@ -339,3 +339,49 @@ fn getters_return_what_the_caller_set() {
         assert_eq!([env.get("A"), env.get("B")], [Some("1".as_ref()), Some("2".as_ref())]);
     });
 }
+
+#[test]
+fn invalid_arguments_have_the_kind_invalid() {
+    isolated!(|| {
+        let error = refused(Command::new("true").stdout(Stdio::SameAsStdout));
+        assert_eq!((error.kind(), error.stage()), (ErrorKind::Invalid, Stage::Stdio(1)), "{error}");
+        let directory = spawnfd_tests::scratch();
+        let (script, relative) = (directory.path().join("script"), directory.path().join("relative"));
+        common::executable(&script, b"#!/bin/sh\n");
+        common::executable(&relative, b"#!sh\n");
+        let error = Template::from_descriptor(File::open(&script).expect("own file")).expect_err("a script");
+        assert_eq!((error.kind(), error.stage()), (ErrorKind::Invalid, Stage::Template), "{error}");
+        let error = Template::open(&relative).expect_err("a relative interpreter");
+        assert_eq!((error.kind(), error.stage()), (ErrorKind::Invalid, Stage::Template), "{error}");
+    });
+}
+
+#[test]
+fn target_at_or_above_the_hard_descriptor_limit_is_invalid() {
+    isolated!(|| {
+        let null = || File::open("/dev/null").expect("it exists");
+        let error = refused(Command::new("true").descriptor(null(), i32::MAX));
+        assert_eq!((error.kind(), error.errno(), error.action()), (ErrorKind::Invalid, Errno::EBADF, Some(0)));
+        assert!(error.message().starts_with("target descriptor must be below "), "{error}");
+        assert!(error.message().ends_with("got 2147483647"), "{error}");
+    });
+}
+
+#[test]
+fn signal_zero_is_valid_for_children_and_jobs() {
+    isolated!(|| {
+        let mut child = Command::new("sleep").arg("100").spawn().expect("a child");
+        let job = Command::new("sleep").arg("100").start(&spawnfd::Run::default()).expect("a job");
+        child.signal(0).expect("valid");
+        job.signal(0, false).expect("valid");
+        for signal in [-1, 65, i32::MAX] {
+            let errors = [child.signal(signal), job.signal(signal, false)].map(|sent| sent.expect_err("invalid"));
+            assert_eq!(errors[0], errors[1]);
+            assert_eq!(errors[0].kind(), ErrorKind::Invalid);
+        }
+        child.kill().expect("own child");
+        child.wait().expect("own child");
+        job.signal(9, false).expect("valid");
+        job.wait().expect("it was killed");
+    });
+}

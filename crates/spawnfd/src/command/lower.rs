@@ -77,6 +77,7 @@ impl Lowered {
                 Err(call) => return Err(Error::refused(Stage::Action(index), Errno::EINVAL, call.clone())),
             }
         }
+        check_targets(command)?;
         let namespaces = command.namespace_flags();
         let beside = match command.namespace {
             // The new namespaces would be created with the capabilities of the intermediate process (which enters the
@@ -90,7 +91,7 @@ impl Lowered {
             _ => None,
         };
         if let Some(beside) = beside {
-            return Err(Error::new(Stage::Tree, Errno::EINVAL, format!("spawn: {beside}")));
+            return Err(Error::refused(Stage::Tree, Errno::EINVAL, format!("spawn: {beside}")));
         }
         // A cgroup action of the caller would move the program out of the tree's cgroup, and out of that cgroup's
         // limits.
@@ -99,7 +100,7 @@ impl Lowered {
             && let Some((index, action)) = command.all_actions().enumerate().find(|(_, action)| named(action))
         {
             let call = format!("{} beside the cgroup of a tree or of limits", command.print(action));
-            return Err(Error::new(Stage::Action(index), Errno::EINVAL, call));
+            return Err(Error::refused(Stage::Action(index), Errno::EINVAL, call));
         }
         let mut table = Numbers { inherits: command.inherit_descriptors, ..Numbers::default() };
         let mut lowered = Lowering { steps: Vec::with_capacity(4 + count), ..Lowering::default() };
@@ -324,7 +325,7 @@ impl Lowering {
                 Stdio::SameAsStdout if to == 2 => self.step(index, Op::Dup2 { from: 1, to }),
                 Stdio::SameAsStdout => {
                     let call = format!("stdio({to}): only standard error can be the same as standard output");
-                    return Err(Error::new(Stage::Stdio(to as u8), Errno::EINVAL, call));
+                    return Err(Error::refused(Stage::Stdio(to as u8), Errno::EINVAL, call));
                 }
                 Stdio::Null => self.step(index, Op::OpenNull { to }),
                 Stdio::Descriptor(descriptor) => {
@@ -396,6 +397,25 @@ impl Lowering {
 fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
     stream == 1 && matches!(command.stdio[2], Some(Stdio::SameAsStdout))
         || command.all_actions().any(|action| action.reads() == Some(stream))
+}
+
+/// Rejects a target number that no descriptor of the child can have: a number at or above the hard RLIMIT_NOFILE limit.
+///
+/// The child may place a descriptor above the soft limit (`place_beyond_limit`). An action may raise the hard limit, so
+/// a command that sets RLIMIT_NOFILE is not checked.
+fn check_targets(command: &Command<'_>) -> Result<()> {
+    let sets_limit = |action: &Op<'_>| matches!(action, Op::Limit { resource: abi::RLIMIT_NOFILE, .. });
+    if command.all_actions().all(|action| action.makes().is_none()) || command.all_actions().any(sets_limit) {
+        return Ok(());
+    }
+    let Ok(limit) = call::limit(abi::RLIMIT_NOFILE) else { return Ok(()) };
+    for (index, action) in command.all_actions().enumerate() {
+        if let Some(to) = action.makes().filter(|&to| u64::try_from(to).is_ok_and(|to| to >= limit.rlim_max)) {
+            let message = format!("target descriptor must be below {} (hard RLIMIT_NOFILE), got {to}", limit.rlim_max);
+            return Err(Error::refused(Stage::Action(index), Errno::EBADF, command.print(action)).saying(message));
+        }
+    }
+    Ok(())
 }
 
 fn refused(command: &Command<'_>, index: usize, action: &Op<'_>, errno: Errno) -> Error {

@@ -269,15 +269,12 @@ impl Job {
         self.handle.order(EngineOrder::End(Some(grace)));
     }
 
-    /// Sends a signal to the program, or with `tree` to its whole process tree.
+    /// Sends a signal to the program, or with `tree` to its whole process tree. Signal 0 sends nothing, as in kill(2).
     ///
     /// # Errors
     /// EINVAL: no such signal.
     pub fn signal(&self, signal: i32, tree: bool) -> Result<()> {
-        if crate::SignalSet::of(signal).is_none() {
-            let message = format!("a signal must be between 1 and 64, got {signal}");
-            return Err(Error::invalid(format!("signal({signal})")).saying(message));
-        }
+        crate::signals::check_number(signal)?;
         self.handle.order(EngineOrder::Signal { signal, tree });
         Ok(())
     }

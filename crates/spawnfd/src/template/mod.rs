@@ -122,7 +122,7 @@ impl Template {
         let recorded = RecordedFile::of(CString::default(), CheckedFd::new(copy))?;
         check_executable(&recorded)?;
         if read_script(&recorded)?.is_some() {
-            return Err(printed(Errno::EINVAL)
+            return Err(Error::refused(Stage::Template, Errno::EINVAL, "template(fd)")
                 .saying("a script cannot be run from a descriptor: its interpreter needs its path"));
         }
         let checks = vec![Check::SameSource { identity: recorded.identity }];
@@ -155,7 +155,9 @@ impl Template {
             if !interpreter.as_bytes().starts_with(b"/") {
                 let message =
                     format!("{}: bad interpreter: its path must be absolute, got {interpreter:?}", shown_c(&last.path));
-                return Err(Error::new(Stage::Template, Errno::EINVAL, format!("template({path:?})")).saying(message));
+                return Err(
+                    Error::refused(Stage::Template, Errno::EINVAL, format!("template({path:?})")).saying(message)
+                );
             }
             let recorded = RecordedFile::open(&interpreter);
             files.push(recorded.map_err(|error| interpreter_error(&files[files.len() - 1].path, &error))?);
@@ -187,8 +189,12 @@ impl Template {
         Template { by_descriptor: inner.anonymous, inner: Arc::new(inner) }
     }
 
-    /// Returns this template for execution by descriptor: a spawn runs exactly the recorded file, even if the path
-    /// names another file at that time.
+    /// Returns this template for execution by descriptor: the child executes the recorded file by its descriptor, not
+    /// by its path. If the path names another file by the time of exec, that other file does not run.
+    ///
+    /// The checks before exec stay the same. A spawn still fails as stale if the path names another file at the time
+    /// of the check, or if the file has changed. The descriptor pins the file, not its contents: a write in place
+    /// between the check and exec takes effect.
     ///
     /// `AT_EXECFN` is then `/dev/fd/N`, and before Linux 6.14 the task's name is a number.
     ///
