@@ -416,3 +416,30 @@ fn a_zygote_keeps_no_descriptor_of_its_starts() {
         assert_eq!(std::io::read_to_string(reader).expect("own pipe"), "", "no process has the other end");
     });
 }
+
+#[test]
+fn add_after_close_is_invalid() {
+    isolated!(|| {
+        let warm = Warm::new(WarmOptions::default()).expect("a Warm");
+        warm.close();
+        for added in [warm.add("true", Park::default()), warm.add_any(1, None)] {
+            let error = added.expect_err("closed");
+            assert_eq!((error.kind(), &*error.message()), (ErrorKind::Invalid, "the Warm is closed"));
+        }
+    });
+}
+
+#[test]
+fn fill_is_false_if_a_program_cannot_be_parked() {
+    isolated!(|| {
+        let warm = Warm::new(WarmOptions::default()).expect("a Warm");
+        let directory = scratch();
+        let program = directory.path().join("program");
+        // This program has no libc.
+        executable(&program, exits_with(0));
+        warm.add(&program, Park::default()).expect("added");
+        let filled = warm.fill(Duration::from_secs(60));
+        let stats = warm.stats();
+        assert!(!filled && stats.cannot.len() == 1, "{stats:?}");
+    });
+}

@@ -175,8 +175,8 @@ class Warm(StartMethods):
         """Waits until all processes that can be parked are parked, at most `timeout` seconds.
 
         Returns False after `timeout` seconds (None: no limit), or if parking is not possible at
-        present: the Warm is closed or turned off, this process has closed descriptor 0, 1 or 2, or
-        a resource is missing (`stats().cannot` has the reason).
+        present: the Warm is closed or turned off, this process has closed descriptor 0, 1 or 2, a
+        program cannot be parked, or a resource is missing (`stats().cannot` has the reason).
 
         Raises:
             TypeError, ValueError: `timeout` is not a valid number of seconds.

@@ -197,7 +197,7 @@ def test_descriptor_that_is_no_ruleset() -> None:
     null = os.open("/dev/null", os.O_RDONLY)
     with Warm() as warm:
         warm.add("/bin/true", landlock=null, no_new_privs=True)
-        assert warm.fill(FILL_S)
+        assert not warm.fill(FILL_S)
         assert "landlock_restrict_self" in warm.stats().cannot["/bin/true"]
         with pytest.raises(sf.SpawnError, match="landlock"):
             warm.run(["/bin/true"], actions=[NoNewPrivs(), Landlock(null)])
@@ -246,7 +246,7 @@ def test_sandbox_command_that_is_the_program() -> None:
     front = ["/bin/sh", "-c", 'exec "$@"', "front"]
     with Warm() as warm:
         warm.add("/bin/sh", sandbox=sf.Sandbox(front))
-        assert warm.fill(FILL_S)
+        assert not warm.fill(FILL_S)
         assert warm.stats().cannot == {"/bin/sh": "sandbox"}
         assert warm.run([*front, "/bin/sh", "-c", ":"]).started == "cold: sandbox"
 
@@ -417,7 +417,7 @@ def test_program_that_cannot_park_does_not_run(front: list[str], tmp_path: Path)
         pytest.skip("no such sandbox here")
     with Warm() as warm:
         warm.add("/bin/sh", args=script, sandbox=box)
-        assert warm.fill(FILL_S)
+        assert not warm.fill(FILL_S)
         assert list(warm.stats().cannot.values()) == ["sandbox command drops LD_PRELOAD"]
         assert not ran.exists()
         result = warm.run(["/bin/sh", *script], sandbox=box)

@@ -138,7 +138,7 @@ def test_node_that_warns_starts_cold(mode: Mode, preimport: list[str], tmp_path:
     cold = sf.run(argv, env=env)
     with Warm(mode=mode) as warm:
         warm.add("node", args=["-e"], env=env, preimport=preimport)
-        assert warm.fill(timeout=FILL_S)
+        assert warm.fill(timeout=FILL_S) is not bool(cold.stderr)
         result = warm.run(argv, env=env)
     assert outcome(result)[:3] == outcome(cold)[:3]
     assert bool(result.stderr) == bool(cold.stderr)

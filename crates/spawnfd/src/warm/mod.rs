@@ -113,7 +113,7 @@ impl Warm {
     /// cannot be parked is no error.
     ///
     /// # Errors
-    /// The errors of [`Template::search`]. EAGAIN: the keeper thread cannot be started.
+    /// The errors of [`Template::search`]. EAGAIN: the keeper thread cannot be started. EINVAL: the `Warm` is closed.
     pub fn add(&self, program: impl AsRef<OsStr>, park: Park) -> Result<()> {
         let path = park.env.as_ref().and_then(|env| env.get("PATH").map(OsStr::to_owned));
         let path = path.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
@@ -137,7 +137,7 @@ impl Warm {
     ///
     /// # Errors
     /// EAGAIN: no thread can be started. EMFILE. EINVAL: a directory without a sandbox, or modules for a program that
-    /// is no interpreter.
+    /// is no interpreter, or the `Warm` is closed.
     pub fn add_template(&self, template: &Template, park: Park) -> Result<()> {
         if park.kind_of(template) == Kind::Main && !park.preload.is_empty() {
             let call = format!("add({:?}): modules to load first, which only interpreters do", template.name());
@@ -146,7 +146,10 @@ impl Warm {
         let sandbox = Warm::sandbox_command(template, &park)?;
         let confinement =
             Confinement::new(&park).map_err(|error| failed(("fcntl(F_DUPFD_CLOEXEC)", from_io(&error))))?;
-        self.state.lock().add(template, sandbox, confinement, park);
+        let mut state = self.state.lock();
+        state.check_open("add")?;
+        state.add(template, sandbox, confinement, park);
+        drop(state);
         self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
@@ -184,10 +187,13 @@ impl Warm {
     /// static one, a script, or an interpreter.
     ///
     /// # Errors
-    /// EMFILE, ENFILE, ENOMEM. EAGAIN: no thread can be started.
+    /// EMFILE, ENFILE, ENOMEM. EAGAIN: no thread can be started. EINVAL: the `Warm` is closed.
     pub fn add_any(&self, depth: usize, mode: Option<Mode>) -> Result<()> {
         let zygote = Template::from_descriptor(image::zygote_file().map_err(failed)?)?;
-        self.state.lock().add_any(zygote, depth, mode);
+        let mut state = self.state.lock();
+        state.check_open("add_any")?;
+        state.add_any(zygote, depth, mode);
+        drop(state);
         self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
@@ -205,11 +211,12 @@ impl Warm {
         OFF.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until every program that can be parked has its full number of processes. Returns `false` if this takes
-    /// longer than `timeout`, or if it is impossible now:
+    /// Waits until every program that can be parked has its full number of processes. Returns `true` if every program
+    /// has been parked. Returns `false` if this takes longer than `timeout`, or if it is impossible now:
     ///
     /// - the `Warm` is closed, or warm starts are turned off
     /// - this process has closed descriptor 0, 1 or 2
+    /// - a program cannot be parked ([`WarmStats::cannot`]); `fill` still waits for the other programs first
     /// - a resource was missing several times ([`WarmStats::cannot`]); the keeper tries again at intervals
     pub fn fill(&self, timeout: Duration) -> bool {
         let started_at = Instant::now();
@@ -222,7 +229,7 @@ impl Warm {
                 }
                 state.retry_now();
                 if state.is_full() {
-                    return true;
+                    return state.has_no_failures();
                 }
                 if state.is_blocked(started_at) {
                     return false;

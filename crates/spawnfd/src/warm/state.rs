@@ -62,6 +62,8 @@ pub(super) struct WarmState {
     pub(super) entries: Vec<WarmEntry>,
     /// `None` in a forked copy of the host, and when the `Warm` is closed.
     pub(super) resources: Option<WarmResources>,
+    /// True after `close`.
+    closed: bool,
     pub(super) stats: WarmStats,
     /// True if warm starts were off at a caller's last check. The keeper itself does not read the environment, because
     /// the host may change the environment at the same time.
@@ -89,6 +91,19 @@ impl WarmState {
         let watch = FileWatch::new().map_err(|error| ("inotify_init1()", errno(error)))?;
         let object = Arc::new(CheckedFd::new(object));
         Ok(WarmState { resources: Some(WarmResources { object, watch }), options, ..WarmState::default() })
+    }
+
+    /// Fails if the `Warm` is closed. A forked copy of the host has no resources either, but is not closed.
+    pub(super) fn check_open(&self, function: &str) -> crate::error::Result<()> {
+        if !self.closed {
+            return Ok(());
+        }
+        Err(crate::error::Error::invalid(format!("{function}(): closed")).saying("the Warm is closed"))
+    }
+
+    /// Whether no entry has a reason why it has too few processes.
+    pub(super) fn has_no_failures(&self) -> bool {
+        self.entries.iter().all(|entry| entry.missing_reason().is_none())
     }
 
     pub(super) fn add(
@@ -367,6 +382,7 @@ impl WarmState {
 
     pub(super) fn close(&mut self) -> Vec<ParkedHandle> {
         self.resources = None;
+        self.closed = true;
         self.to_end.extend(self.entries.drain(..).flat_map(|mut entry| entry.drain().collect::<Vec<_>>()));
         self.take_remaining()
     }
