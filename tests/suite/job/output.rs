@@ -6,11 +6,34 @@ use std::time::{Duration, Instant};
 use crate::common::job::{sh, start, text};
 use crate::common::{self, eventually};
 use spawnfd::tree::Want;
-use spawnfd::{Event, EventOptions, Events, OutputReader, ReadStatus, Run, Spill, Stop, Stream, TerminalSize};
+use spawnfd::{
+    Command, Event, EventOptions, Events, OutputReader, ReadStatus, Run, Spill, Stdio, Stop, Stream, TerminalSize,
+};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch};
 
 const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn an_explicitly_inherited_stream_is_not_captured() {
+    isolated!(|| {
+        let output = sh("echo out; echo err >&2").stdout(Stdio::inherit()).output().expect("runs");
+        assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b""[..], &b"err\n"[..]));
+        let status = sh("exit 3").status().expect("runs");
+        assert_eq!(status.code(), Some(3));
+    });
+}
+
+#[test]
+fn streams_of_std_become_streams_of_a_command() {
+    isolated!(|| {
+        let mut first = std::process::Command::new("echo");
+        let mut first = first.arg("x").stdout(std::process::Stdio::piped()).spawn().expect("starts");
+        let output = Command::new("cat").stdin(first.stdout.take().expect("piped")).output().expect("runs");
+        assert_eq!(output.stdout, b"x\n");
+        assert!(first.wait().expect("a status").success());
+    });
+}
 
 #[test]
 fn wait_for_returns_once_the_output_matches() {

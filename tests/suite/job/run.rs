@@ -59,27 +59,6 @@ fn both_timed_out(command: impl Fn(&Path) -> Command<'static>, check: impl Fn(Ou
 }
 
 #[test]
-fn an_explicitly_inherited_stream_is_not_captured() {
-    isolated!(|| {
-        let output = sh("echo out; echo err >&2").stdout(Stdio::inherit()).output().expect("runs");
-        assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b""[..], &b"err\n"[..]));
-        let status = sh("exit 3").status().expect("runs");
-        assert_eq!(status.code(), Some(3));
-    });
-}
-
-#[test]
-fn streams_of_std_become_streams_of_a_command() {
-    isolated!(|| {
-        let mut first = std::process::Command::new("echo");
-        let mut first = first.arg("x").stdout(std::process::Stdio::piped()).spawn().expect("starts");
-        let output = Command::new("cat").stdin(first.stdout.take().expect("piped")).output().expect("runs");
-        assert_eq!(output.stdout, b"x\n");
-        assert!(first.wait().expect("a status").success());
-    });
-}
-
-#[test]
 fn two_sources_of_one_stream_are_rejected() {
     isolated!(|| {
         let run = Run::new();
