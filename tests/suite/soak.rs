@@ -286,7 +286,7 @@ fn run(enough: Enough) {
     common::warm_up(Launcher::Clone3);
     for program in ["/bin/sh", "/bin/cat", "/bin/sleep", "/usr/bin/seq"] {
         // After this run, the process-wide cache has the template of the program.
-        Command::new(program).run().expect("runs");
+        let _ = Command::new(program).run().expect("runs");
     }
     let before = Snapshot::take();
     let (begun, jobs, working) = (Instant::now(), AtomicUsize::new(0), AtomicUsize::new(THREADS));

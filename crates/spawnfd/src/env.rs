@@ -26,6 +26,7 @@ use crate::host::per_process::PerProcess;
 ///
 /// `{:?}` prints the names of the variables only, because values are often secrets.
 #[derive(Clone, Default)]
+#[must_use = "an environment has no effect until a command uses it"]
 pub struct Env(Arc<Variables>);
 
 #[derive(Default)]

@@ -104,7 +104,7 @@ fn end_idle_threads_waits_until_they_are_gone() {
         let threads = || Snapshot::take().threads.len();
         let before = threads();
         for _ in 0..rounds(200) {
-            block_on(Command::new("true").run_async(&Run::new())).expect("runs");
+            let _ = block_on(Command::new("true").run_async(&Run::new())).expect("runs");
             spawnfd::end_idle_threads();
             assert_eq!(threads(), before);
             // The guard, the process that kills trees whose owner has died, runs on for a while after the last job.
@@ -115,7 +115,7 @@ fn end_idle_threads_waits_until_they_are_gone() {
             spawnfd::end_idle_threads();
         }
         let held = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
-        block_on(Command::new("true").run_async(&Run::new())).expect("runs");
+        let _ = block_on(Command::new("true").run_async(&Run::new())).expect("runs");
         spawnfd::end_idle_threads();
         assert_eq!(threads(), before + 1);
         held.close_stdin();

@@ -432,7 +432,7 @@ fn auto_falls_back_to_the_process_group_without_a_guard() {
 fn a_guard_that_its_owner_may_not_kill_ends_by_itself() {
     isolated!(|| {
         confine::deny(&[("pidfd_send_signal", libc::EPERM)]).expect("confined");
-        Command::new("true").run_with(&spawnfd::Run::new().tree(Want::Guard)).expect("runs");
+        let _ = Command::new("true").run_with(&spawnfd::Run::new().tree(Want::Guard)).expect("runs");
         assert!(!common::children().is_empty());
         spawnfd::end_idle_threads();
         wait_until("the guard has ended", || common::children().is_empty());

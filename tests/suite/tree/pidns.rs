@@ -232,10 +232,10 @@ fn a_refused_namespace_is_an_error() {
 fn no_init_and_no_descriptor_is_left() {
     in_pid_namespace!(|| {
         let count = || fs::read_dir("/proc/self/fd").expect("/proc").count();
-        shell("true").run_with(&run()).expect("runs");
+        let _ = shell("true").run_with(&run()).expect("runs");
         let before = count();
         for _ in 0..common::rounds(20) {
-            shell("sleep 1000 & true").run_with(&run()).expect("runs");
+            let _ = shell("sleep 1000 & true").run_with(&run()).expect("runs");
             Command::new("/nonexistent/program").run_with(&run()).expect_err("no such program");
         }
         wait_until("no init is left", || inits().is_empty());

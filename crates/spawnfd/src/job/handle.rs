@@ -18,6 +18,7 @@ use crate::waker::Waker;
 ///
 /// A copy of the handle in a forked process is useless: waiting fails with ECHILD, writing fails with EPIPE, reading
 /// returns nothing, and dropping it has no effect.
+#[must_use = "dropping a job ends its program"]
 #[derive(Debug)]
 pub struct Job {
     pub(super) handle: RunHandle,

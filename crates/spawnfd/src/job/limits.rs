@@ -41,6 +41,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// assert_eq!((output.stop, output.limit.unwrap().resource), (Stop::Limit, Resource::CpuTime));
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
+#[must_use = "limits have no effect until a run uses them"]
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Limits {

@@ -9,6 +9,7 @@ use crate::limiter::Limiter;
 use crate::tree::Want;
 
 /// The options of a supervised run; see [`Command::run_with`](crate::Command::run_with).
+#[must_use = "options have no effect until a run uses them"]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Run {

@@ -134,6 +134,7 @@ pub struct Piece<'a> {
 
 /// The result of a run. A non-zero exit code, a timeout and cut output are results, not errors;
 /// [`check`](Output::check) turns them into errors.
+#[must_use = "the output says whether the program succeeded"]
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Output {
