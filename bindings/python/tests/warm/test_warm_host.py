@@ -45,7 +45,7 @@ libc.setresgid(65534, 65534, 65534)
 libc.setresuid(65534, 65534, int(sys.argv[3]))
 with new_warm(sys.argv[2]) as warm:
     add(warm, sys.argv[2], "true", 1)
-    warm.fill(60)
+    assert warm.fill(60) is (sys.argv[3] == "65534"), warm.stats()
     print(warm.run(["true"]).started)
 """
 

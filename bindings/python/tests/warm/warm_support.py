@@ -64,7 +64,7 @@ def retry_if_slow(warm: sf.Warm | None, start: Callable[[], S]) -> S:
     assert warm is not None
     deadline = time.monotonic() + TIMEOUT_S
     while (found := start()).started == "cold: slow" and time.monotonic() < deadline:
-        assert warm.fill(FILL_S) or warm.stats().cannot, warm.stats()
+        assert warm.fill(FILL_S), warm.stats()
     return found
 
 
