@@ -90,9 +90,7 @@ impl Command<'_> {
 
     fn run_until(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
         let mut attempt = |command: &mut Command<'_>| {
-            command.validate_run(run)?;
-            command.acquire_permit(run, interrupted)?;
-            command.begin(run, Wait::End, Connections::default())?.run_blocking(&mut *interrupted)
+            command.begin(run, Wait::End, Connections::default(), interrupted)?.run_blocking(&mut *interrupted)
         };
         match attempt(self) {
             Err(error) if error.is_unstarted() => attempt(self.died()),
@@ -131,7 +129,7 @@ impl Command<'_> {
     /// that was killed before it began ([`Stage::Killed`](crate::Stage::Killed), ESRCH). In this case no program has
     /// been executed, and the caller can repeat the start.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
-        let begin = |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, Connections::default())?, ()));
+        let begin = |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, Connections::default(), &mut || false)?, ()));
         let submitted = engine::submit(begin, Box::new(done));
         self.permit = None;
         submitted.map(|(handle, ())| handle)
@@ -191,7 +189,7 @@ impl Command<'_> {
                 }
                 let (events, consumer) = connect(handle);
                 let connections = Connections { is_job, source, events, ..Connections::default() };
-                let run_state = self.begin(run, Wait::Start, connections)?;
+                let run_state = self.begin(run, Wait::Start, connections, &mut || false)?;
                 let sources = if run.spill.is_none() { run_state.sources() } else { Default::default() };
                 let (record, pid) = (run_state.record.clone(), run_state.pid());
                 Ok((run_state, (record, sources, pid, consumer)))
@@ -239,9 +237,16 @@ impl Command<'_> {
         })
     }
 
-    fn begin(&mut self, run: &Run, wait: Wait, mut connections: Connections) -> Result<RunState> {
+    /// Starts the program of a run. `interrupted` can end the wait for a place.
+    fn begin(
+        &mut self,
+        run: &Run,
+        wait: Wait,
+        mut connections: Connections,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<RunState> {
         self.validate_run(run)?;
-        self.acquire_permit(run, &mut || false)?;
+        self.acquire_permit(run, interrupted)?;
         connections.permit = self.permit.take();
         let started = Instant::now();
         if connections.source.is_none() {
