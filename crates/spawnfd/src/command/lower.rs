@@ -402,10 +402,12 @@ fn uses_stream(command: &Command<'_>, stream: RawFd) -> bool {
 /// Rejects a target number that no descriptor of the child can have: a number at or above the hard RLIMIT_NOFILE limit.
 ///
 /// The child may place a descriptor above the soft limit (`place_beyond_limit`). An action may raise the hard limit, so
-/// a command that sets RLIMIT_NOFILE is not checked.
+/// a command that sets RLIMIT_NOFILE is not checked. Numbers below 1024 need no system call here: if such a number
+/// exceeds the limit, the child reports it.
 fn check_targets(command: &Command<'_>) -> Result<()> {
     let sets_limit = |action: &Op<'_>| matches!(action, Op::Limit { resource: abi::RLIMIT_NOFILE, .. });
-    if command.all_actions().all(|action| action.makes().is_none()) || command.all_actions().any(sets_limit) {
+    let is_small = |action: &Op<'_>| action.makes().is_none_or(|to| to < 1024);
+    if command.all_actions().all(is_small) || command.all_actions().any(sets_limit) {
         return Ok(());
     }
     let Ok(limit) = call::limit(abi::RLIMIT_NOFILE) else { return Ok(()) };
