@@ -41,12 +41,13 @@ demo: python ## Start real tools thousands of times, through templates and the p
 # run.py makes this first, once no other run uses the checkout.
 build-tests: python
 	cargo test --quiet --workspace --exclude spawnfd-python --no-run
+	cargo test --quiet -p spawnfd --no-default-features --no-run
 
 test: setup ## Run the tests, at most 8 minutes after the build; ends with what was skipped and why, and the times.
 	$(PYTHON) tests/run.py test
 
 test-all: setup ## Every test through every launcher and confinement, all rounds, all interpreters: more than an hour.
-	$(PYTHON) tests/run.py all
+	SPAWNFD_BASH_5_3=$$(scripts/setup-bash.sh $(CACHE)) $(PYTHON) tests/run.py all
 
 test-rust: setup ## One part of `make test`; the others are test-docker, test-python and test-parked.
 test-docker test-python test-parked: setup
@@ -74,9 +75,10 @@ kernel-shell: setup ## A shell under the series' kernel in QEMU, with the spawnf
 	cargo build --quiet --release -p spawnfd-cli
 	kernel/qemu/shell.sh $(CACHE)/kernel $(CARGO_TARGET_DIR)/release/spawnfd
 
-soak: setup ## 200,000 jobs of all kinds from several threads (JOBS=n for fewer or more); nothing may be left, memory stays flat. Then 10 minutes of random confinements and starts.
+soak: setup ## 200,000 jobs of all kinds from several threads (JOBS=n for fewer or more); nothing may be left, memory stays flat. Then 10 minutes of random confinements and starts, and 10 minutes of SIGKILLs of sessions.
 	SPAWNFD_SOAK=$(or $(JOBS),200000) cargo test --release -p spawnfd-tests --test soak
 	SPAWNFD_FUZZ_SECONDS=600 cargo test --release -p spawnfd-tests --test authority -- fuzz
+	SPAWNFD_SESSION_SECONDS=600 cargo test --release -p spawnfd-tests --test session -- soak
 
 lint: python ## Check formatting, clippy, types, stubs, headers, and the dependencies' licences and sources.
 	scripts/lint.sh $(VENV)
@@ -98,7 +100,9 @@ bench-agent: python ## The RFC's agent-tools preset, 6,144 calls (QUICK=1 for le
 
 bench-job: python ## Captured runs, one and 16 in flight, against subprocess, asyncio and uvloop; build/bench/job.json.
 	cargo build --quiet --release -p spawnfd-tests --bin spawnfd-confine
-	$(PY) bench/job/run.py --confine $(CARGO_TARGET_DIR)/release/spawnfd-confine
+	cargo build --quiet --release -p spawnfd-bench --bin bench-launch
+	$(PY) bench/job/run.py --confine $(CARGO_TARGET_DIR)/release/spawnfd-confine \
+	    --native $(CARGO_TARGET_DIR)/release/bench-launch
 
 bench-warm: python ## Programs parked ahead: time of one call, calls per second, memory; build/bench/warm.json (and the report).
 	$(PY) bench/warm/run.py

@@ -39,7 +39,7 @@ def main() -> int:
     if version is None:
         problems.append("Cargo.toml: no workspace version")
     else:
-        for crate in re.findall(r'^spawnfd[\w-]* = .*version = "(.+?)"', manifest, re.MULTILINE):
+        for crate in re.findall(r'^spawnfd[\w-]* = .*version = "=?(.+?)"', manifest, re.MULTILINE):
             if crate != version[1]:
                 problems.append(f"Cargo.toml: a dependency on {crate}, the workspace is {version[1]}")
         if f"## {version[1]}" not in Path("CHANGELOG.md").read_text():

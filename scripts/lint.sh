@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # All checks that need no run of the code. Says what it runs; the first failure ends it.
-# test-kernel checks the kernel's headers, which come out of its build. Nothing is published yet to hold an API against.
+# test-kernel checks the kernel's headers, which come out of its build.
 set -eu
 bin=$(pwd)/$1/bin
 
@@ -12,6 +12,33 @@ step() {
 
 step cargo fmt --all --check
 step cargo clippy --workspace --all-targets --quiet -- -D warnings
+for features in "" tree warm; do
+    step cargo clippy -p spawnfd --no-default-features --features "$features" --all-targets --quiet -- -D warnings
+done
+# Without features: at most 12 packages, the crate itself included, and no C compiler.
+packages=$(cargo tree -p spawnfd --no-default-features -e normal,build --prefix none)
+packages=$(echo "$packages" | cut -d " " -f 1 | sort -u)
+if [ "$(echo "$packages" | wc -l)" -gt 12 ] || echo "$packages" | grep -qx cc; then
+    printf 'lint: too many packages, or a C compiler, without features:\n%s\n' "$packages" >&2
+    exit 1
+fi
+# The oldest compiler that the crates declare. Clippy's incompatible_msrv knows only std's functions.
+oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)
+if cargo "+$oldest" --version >/dev/null 2>&1; then
+    step cargo "+$oldest" check --workspace --all-features --quiet
+else
+    echo "lint: skipped: Rust $oldest is not installed (rustup toolchain install --profile minimal $oldest)"
+fi
+# Compares the API with the newest release. Building the tool takes minutes, so it is built when there is a release.
+release=$(git tag --list 'v*' --sort=-version:refname | head -n 1)
+if [ -n "$release" ]; then
+    tools=$CARGO_TARGET_DIR/tools
+    [ -x "$tools/bin/cargo-semver-checks" ] ||
+        step cargo install --quiet --locked --root "$tools" --target-dir "$tools/build" cargo-semver-checks
+    PATH=$tools/bin:$PATH step cargo semver-checks --package spawnfd --baseline-rev "$release"
+else
+    echo "lint: skipped: there is no release to compare the API with"
+fi
 # The guard's program, which cargo does not know: build.rs compiles it.
 helper=crates/spawnfd-guard/src/helper.rs
 scratch=$(mktemp -d)

@@ -59,6 +59,13 @@ if ! command -v cargo >/dev/null 2>&1; then
     exit 1
 fi
 
+# The oldest compiler that the crates declare, for `make lint`.
+oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)
+if command -v rustup >/dev/null 2>&1 && ! cargo "+$oldest" --version >/dev/null 2>&1; then
+    rustup --quiet toolchain install --profile minimal --no-self-update "$oldest" ||
+        echo "setup: no Rust $oldest: make lint does not check with it" >&2
+fi
+
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet -r bindings/python/requirements-dev.txt -r bench/requirements.txt
 "$venv/bin/python" -m pip install --quiet --no-deps --require-hashes -r scripts/requirements.txt

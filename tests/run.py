@@ -44,6 +44,7 @@ class Suite(NamedTuple):
 
 
 CARGO = "cargo test --workspace --exclude spawnfd-python"
+PLAIN = "cargo test -p spawnfd --no-default-features"
 # Most tests wait for processes: on two processors, four at once take little more time than two.
 THREADS = f"env RUST_TEST_THREADS={JOBS}"
 PYTEST = f"{PYTHON} -m pytest -q -rs -n {JOBS} --dist worksteal"
@@ -57,9 +58,12 @@ SUITES = {
         f"{THREADS} {CARGO} --no-fail-fast",
         15 * MINUTE,
     ),
+    "rust-plain": Suite(
+        "Rust: the library without its features", f"{PLAIN} --no-fail-fast", 5 * MINUTE
+    ),
     "docker": Suite(
         "Rust, under Docker's profile",
-        f"{THREADS} tests/run-confined.sh docker job tree warm command",
+        f"{THREADS} tests/run-confined.sh docker job session tree warm command",
         5 * MINUTE,
     ),
     "python": Suite("Python package", PYTEST, 15 * MINUTE, "bindings/python"),
@@ -101,10 +105,11 @@ SUITES = {
         60 * MINUTE,
     ),
 }
-TEST = ["rust", "docker", "python", "python-docker", "benches", "parked"]
+TEST = ["rust", "rust-plain", "docker", "python", "python-docker", "benches", "parked"]
 ALL = [
     "rust-all",
     "rust-doc",
+    "rust-plain",
     "docker-all",
     "user-all",
     "python-all",

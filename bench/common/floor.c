@@ -4,40 +4,21 @@
  *
  * Usage: floor CALLS IN_FLIGHT. One thread starts each call with vfork, dup2, chdir and execve,
  * reads its two pipes through one epoll set, and calls waitpid when both are at end-of-file. The
- * program shares no code with spawnfd. It reads orders from stdin, one JSON object per line, like
- * worker.py. floor.py writes the call list. The program checks each call's exit code, and the
- * length and FNV-1a hash of stdout and stderr.
+ * program shares no code with spawnfd. It checks each call's exit code, and the length and FNV-1a
+ * hash of stdout and stderr.
  */
 #define _GNU_SOURCE
+#include "floor_worker.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#define FNV_OFFSET 0xcbf29ce484222325ull
-#define FNV_PRIME 0x100000001b3ull
 #define MAX_IN_FLIGHT 1024
-
-struct output {
-	uint64_t length;
-	uint64_t hash;
-};
-
-struct preset {
-	char *name;
-	char **argv;
-	int code;
-	struct output expected[2]; /* stdout, stderr */
-};
 
 struct running {
 	const struct preset *preset; /* NULL: the slot is free */
@@ -46,106 +27,10 @@ struct running {
 	struct output seen[2];
 };
 
-static char *directory;
-static char **environment;
-static struct preset *presets;
-static size_t preset_count;
 static struct running *slots;
 static int slot_count;
 static int null_fd;
 static int epoll_fd;
-
-static void __attribute__((noreturn, format(printf, 1, 2))) fail(const char *format, ...)
-{
-	va_list arguments;
-
-	printf("{\"error\": \"");
-	va_start(arguments, format);
-	vprintf(format, arguments);
-	va_end(arguments);
-	printf("\"}\n");
-	fflush(stdout);
-	exit(1);
-}
-
-static void hash_more(struct output *output, const unsigned char *data, size_t length)
-{
-	uint64_t hash = output->hash;
-
-	for (size_t i = 0; i < length; i++)
-		hash = (hash ^ data[i]) * FNV_PRIME;
-	output->hash = hash;
-	output->length += length;
-}
-
-/* ---- the call list: "<length> <bytes>\n" for strings, "<number>\n" for numbers ---- */
-
-static size_t read_number(FILE *file, int end)
-{
-	size_t number;
-
-	if (fscanf(file, "%zu", &number) != 1 || fgetc(file) != end)
-		fail("the call list is malformed at byte %ld", ftell(file));
-	return number;
-}
-
-static char *read_string(FILE *file, size_t *length)
-{
-	size_t size = read_number(file, ' ');
-	char *text = malloc(size + 1);
-
-	if (!text || fread(text, 1, size, file) != size || fgetc(file) != '\n')
-		fail("the call list has a truncated string");
-	text[size] = '\0';
-	if (length)
-		*length = size;
-	return text;
-}
-
-static char **read_strings(FILE *file)
-{
-	size_t count = read_number(file, '\n');
-	char **list = calloc(count + 1, sizeof(*list));
-
-	if (!list)
-		fail("out of memory");
-	for (size_t i = 0; i < count; i++)
-		list[i] = read_string(file, NULL);
-	return list;
-}
-
-static void read_calls(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	char header[32];
-
-	if (!file || !fgets(header, sizeof(header), file) || strcmp(header, "spawnfd-floor 1\n"))
-		fail("%s is not a call list", path);
-	directory = read_string(file, NULL);
-	environment = read_strings(file);
-	preset_count = read_number(file, '\n');
-	presets = calloc(preset_count, sizeof(*presets));
-	if (!presets)
-		fail("out of memory");
-	for (size_t i = 0; i < preset_count; i++) {
-		struct preset *preset = &presets[i];
-
-		preset->name = read_string(file, NULL);
-		preset->code = (int)read_number(file, '\n');
-		for (int stream = 0; stream < 2; stream++) {
-			size_t length;
-			char *text = read_string(file, &length);
-
-			preset->expected[stream].hash = FNV_OFFSET;
-			hash_more(&preset->expected[stream], (unsigned char *)text, length);
-			free(text);
-		}
-		preset->argv = read_strings(file);
-	}
-	fclose(file);
-}
-
-/* ---- one call ---- */
 
 static void watch(int fd, int slot, int stream)
 {
@@ -178,28 +63,11 @@ static void start(int slot, const struct preset *preset)
 		.preset = preset,
 		.pid = pid,
 		.pipe = {out[0], err[0]},
-		.seen = {{.hash = FNV_OFFSET}, {.hash = FNV_OFFSET}},
 	};
+	clear_output(&running->seen[0]);
+	clear_output(&running->seen[1]);
 	watch(out[0], slot, 0);
 	watch(err[0], slot, 1);
-}
-
-static void check(const struct running *running, int status)
-{
-	const struct preset *preset = running->preset;
-
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != preset->code)
-		fail("preset %s, backend floor: wait status %d, expected exit code %d",
-		     preset->name, status, preset->code);
-	for (int stream = 0; stream < 2; stream++) {
-		const struct output *seen = &running->seen[stream];
-		const struct output *expected = &preset->expected[stream];
-
-		if (seen->length != expected->length || seen->hash != expected->hash)
-			fail("preset %s, backend floor: %s differs: %ju bytes, expected %ju",
-			     preset->name, stream ? "stderr" : "stdout", (uintmax_t)seen->length,
-			     (uintmax_t)expected->length);
-	}
 }
 
 /* Reads from a pipe once. Returns true if the call has ended. */
@@ -229,12 +97,14 @@ static bool progress(struct running *running, int stream)
 	while (waitpid(running->pid, &status, 0) < 0)
 		if (errno != EINTR)
 			fail("waitpid: %s", strerror(errno));
-	check(running, status);
+	if (!WIFEXITED(status))
+		fail("preset %s, backend floor: wait status %d", running->preset->name, status);
+	check(running->preset, WEXITSTATUS(status), running->seen);
 	running->preset = NULL;
 	return true;
 }
 
-static void run(const struct preset **calls, size_t count)
+static const int64_t *run(const struct preset **calls, size_t count)
 {
 	struct epoll_event events[64];
 	size_t next = 0, done = 0;
@@ -257,74 +127,11 @@ static void run(const struct preset **calls, size_t count)
 				start(slot, calls[next++]);
 		}
 	}
-}
-
-/* ---- orders from stdin ---- */
-
-static const struct preset *find_preset(const char *name, size_t length)
-{
-	for (size_t i = 0; i < preset_count; i++)
-		if (strlen(presets[i].name) == length && !memcmp(presets[i].name, name, length))
-			return &presets[i];
-	fail("no preset %.*s", (int)length, name);
-}
-
-/* Reads the names in {"do":"prepare","calls":["a","b"]}. Names contain no quotes. */
-static size_t read_names(const char *line, const struct preset ***calls)
-{
-	const char *place = strchr(line, '[');
-	size_t count = 0, capacity = 0;
-
-	if (!place)
-		fail("prepare without calls");
-	while ((place = strchr(place, '"'))) {
-		const char *end = strchr(++place, '"');
-
-		if (!end)
-			fail("prepare has an unterminated name");
-		if (count == capacity) {
-			capacity = capacity ? capacity * 2 : 64;
-			*calls = realloc(*calls, capacity * sizeof(**calls));
-			if (!*calls)
-				fail("out of memory");
-		}
-		(*calls)[count++] = find_preset(place, (size_t)(end - place));
-		place = end + 1;
-	}
-	return count;
-}
-
-static double cpu_seconds(void)
-{
-	struct rusage usage[2];
-
-	getrusage(RUSAGE_SELF, &usage[0]);
-	getrusage(RUSAGE_CHILDREN, &usage[1]);
-	double seconds = 0;
-
-	for (int i = 0; i < 2; i++)
-		seconds += (double)(usage[i].ru_utime.tv_sec + usage[i].ru_stime.tv_sec) +
-			   (double)(usage[i].ru_utime.tv_usec + usage[i].ru_stime.tv_usec) / 1e6;
-	return seconds;
-}
-
-static intmax_t nanoseconds(const struct timespec *time)
-{
-	return (intmax_t)time->tv_sec * 1000000000 + time->tv_nsec;
-}
-
-static void print_line(const char *line)
-{
-	puts(line);
-	fflush(stdout);
+	return NULL;
 }
 
 int main(int argc, char **argv)
 {
-	const struct preset **calls = NULL;
-	size_t count = 0, line_size = 0;
-	char *line = NULL;
-
 	if (argc != 3)
 		fail("usage: floor CALLS IN_FLIGHT");
 	slot_count = atoi(argv[2]);
@@ -336,29 +143,6 @@ int main(int argc, char **argv)
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (!slots || null_fd < 0 || epoll_fd < 0)
 		fail("cannot set up: %s", strerror(errno));
-	print_line("{\"hello\": true}");
-	while (getline(&line, &line_size, stdin) > 0) {
-		if (strstr(line, "\"prepare\"")) {
-			count = read_names(line, &calls);
-			print_line("{\"ready\": true}");
-		} else if (strstr(line, "\"go\"")) {
-			double cpu = cpu_seconds();
-			struct timespec begin, end;
-
-			clock_gettime(CLOCK_MONOTONIC, &begin);
-			run(calls, count);
-			clock_gettime(CLOCK_MONOTONIC, &end);
-			printf("{\"begin_ns\": %jd, \"end_ns\": %jd, \"cpu_s\": %.6f, "
-			       "\"calls\": %zu, \"started\": {\"vfork\": %zu}}\n",
-			       nanoseconds(&begin), nanoseconds(&end), cpu_seconds() - cpu, count,
-			       count);
-			fflush(stdout);
-		} else if (strstr(line, "\"finish\"")) {
-			print_line("{\"finished\": true}");
-			return 0;
-		} else {
-			fail("unknown order");
-		}
-	}
+	serve(run);
 	return 0;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Builds floor.c with the system's C compiler, and writes its list of calls."""
+"""Builds the C floors with the system's C compiler, and writes their list of calls."""
 
 import os
 import shutil
@@ -10,29 +10,32 @@ from pathlib import Path
 from .errors import BenchError
 from .reference import Reference
 
-SOURCE = Path(__file__).resolve().parent / "floor.c"
+SOURCES = Path(__file__).resolve().parent
+# floor.c makes calls by vfork and exec, session_floor.c in one shell.
+FLOOR, SESSION_FLOOR = "floor", "session_floor"
 FLAGS = ("-std=c17", "-O2", "-Wall", "-Wextra")
 
 
-def build(into: Path) -> Path:
-    """Compiles the floor into a directory, and returns the program's path."""
+def build(name: str, into: Path) -> Path:
+    """Compiles a floor into a directory, and returns the program's path."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise BenchError("no C compiler for the floor: install one, or use --without floor")
-    program = into / "floor"
+    program = into / name
+    sources = [SOURCES / f"{name}.c", SOURCES / "floor_worker.c"]
     done = subprocess.run(
-        [*compiler.split(), *FLAGS, "-o", str(program), str(SOURCE)],
+        [*compiler.split(), *FLAGS, "-o", str(program), *map(str, sources)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
     if done.returncode != 0:
-        raise BenchError(f"{SOURCE.name} does not compile: {done.stderr.strip()}")
+        raise BenchError(f"{name}.c does not compile: {done.stderr.strip()}")
     return program
 
 
 def call_list(references: Iterable[Reference], env: Mapping[str, str], cwd: Path) -> bytes:
-    """Returns the call list for floor.c: one string per line, after its length."""
+    """Returns the call list for a floor: one string per line, after its length."""
     references = list(references)
     lines: list[bytes] = [b"spawnfd-floor 1"]
 

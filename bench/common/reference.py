@@ -2,9 +2,10 @@
 """The right answer of each call, from a run by subprocess that is checked against the pins."""
 
 import hashlib
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,18 @@ from .presets import Definitions, Preset, resolve_argv
 
 @dataclass(frozen=True)
 class Reference:
-    """One call with its right answer."""
+    """One call with its right answer.
+
+    Attributes:
+        text: The call as a command of a shell, which finds the tool by its name.
+    """
 
     name: str
     argv: tuple[str, ...]
     code: int
     stdout: bytes
     stderr: bytes
+    text: str = ""
 
     def difference(self, code: int, stdout: bytes, stderr: bytes) -> str | None:
         """Returns None if the answer is right, else a description of the difference."""
@@ -33,6 +39,10 @@ class Reference:
             if got != expected:
                 return f"{stream} differs: {_first_difference(got, expected)}"
         return None
+
+    def in_shell(self, shell: str) -> "Reference":
+        """Returns the same call as `SHELL -c TEXT`."""
+        return replace(self, argv=(shell, "-c", self.text))
 
     def plain(self) -> dict[str, Any]:
         """Returns the reference as JSON values, for a worker."""
@@ -104,7 +114,8 @@ def make_references(
     references: dict[str, Reference] = {}
     for preset in definitions.presets.values():
         argv = resolve_argv(preset.argv, tools)
-        reference = Reference(preset.name, argv, *answer(argv, cwd, env))
+        text = shlex.join([preset.argv[0], *argv[1:]])
+        reference = Reference(preset.name, argv, *answer(argv, cwd, env), text)
         again = reference.difference(*answer(argv, cwd, env))
         if again:
             raise BenchError(f"preset {preset.name}: two runs have different answers: {again}")

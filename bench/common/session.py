@@ -4,7 +4,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,37 @@ class Setting:
     """The setting that all compared methods of a benchmark share.
 
     Attributes:
+        shell: The absolute path of bash.
+        floors: The programs of the C floors, by name. Empty if they were not built.
         confine: A program that confines the worker which it executes.
+        native: bench-launch, which has the workers in Rust.
     """
 
     references: Mapping[str, Reference]
     env: Mapping[str, str]
     cwd: Path
     scratch: Path
-    floor_program: Path | None = None
+    shell: str = "/bin/bash"
+    floors: Mapping[str, Path] = field(default_factory=dict)
     confine: Path | None = None
+    native: Path | None = None
+
+    def in_shell(self) -> "Setting":
+        """Returns the same setting, with each call as `bash -c TEXT`."""
+        references = {name: one.in_shell(self.shell) for name, one in self.references.items()}
+        return replace(self, references=references)
 
     def worker_command(self, suite: str, name: str, **terms: Any) -> list[str]:
         """Returns the command of a suite's Python worker. Writes its parameters to a job file."""
+        return [sys.executable, "-m", f"{suite}bench.worker", str(self._job_file(name, terms))]
+
+    def native_command(self, name: str, **terms: Any) -> list[str]:
+        """Returns the command of a worker in Rust. Writes its parameters to a job file."""
+        if self.native is None:
+            raise BenchError("no --native program")
+        return [str(self.native), "--captured", str(self._job_file(name, terms))]
+
+    def _job_file(self, name: str, terms: Mapping[str, Any]) -> Path:
         job = self.scratch / f"job-{name}.json"
         description = {
             **terms,
@@ -44,15 +63,15 @@ class Setting:
             "references": [reference.plain() for reference in self.references.values()],
         }
         job.write_text(json.dumps(description), encoding="utf-8")
-        return [sys.executable, "-m", f"{suite}bench.worker", str(job)]
+        return job
 
-    def floor_command(self, in_flight: int) -> list[str]:
-        """Returns the command of the C floor as a worker. Raises BenchError if it was not built."""
-        if self.floor_program is None:
-            raise BenchError("the C floor was not built")
-        calls = self.scratch / "floor.calls"
+    def floor_command(self, in_flight: int, name: str = floor.FLOOR) -> list[str]:
+        """Returns the command of a C floor as a worker. Raises BenchError if it was not built."""
+        if name not in self.floors:
+            raise BenchError(f"the C floor {name} was not built")
+        calls = self.scratch / f"{name}.calls"
         calls.write_bytes(floor.call_list(self.references.values(), self.env, self.cwd))
-        return [str(self.floor_program), str(calls), str(in_flight)]
+        return [str(self.floors[name]), str(calls), str(in_flight)]
 
 
 def make_setting(
@@ -60,12 +79,12 @@ def make_setting(
     definitions: Definitions,
     tools: Mapping[str, str],
     *,
-    with_floor: bool = True,
+    floors: Sequence[str] = (floor.FLOOR,),
     check_pins: bool = True,
 ) -> Setting:
-    """Creates a workspace in `scratch`, the references of the presets there, and the floor.
+    """Creates a workspace in `scratch`, the references of the presets there, and the floors.
 
-    Raises BenchError if workspace or answers differ from the pins, or the floor cannot be built.
+    Raises BenchError if workspace or answers differ from the pins, or a floor cannot be built.
     """
     root, env = workspace.prepare(scratch, definitions, tools["git"], check_pins=check_pins)
     return Setting(
@@ -73,7 +92,8 @@ def make_setting(
         env=env,
         cwd=root,
         scratch=scratch,
-        floor_program=floor.build(scratch) if with_floor else None,
+        shell=tools["bash"],
+        floors={name: floor.build(name, scratch) for name in floors},
     )
 
 

@@ -24,6 +24,7 @@ from common.stats import quantile, tail_ratio
 from jobbench import cli, definitions, measure, results, streams, tables
 from jobbench.heartbeat import Heartbeat
 from jobbench.measure import Block, Measured, Task
+from jobbench.methods import FLOORS
 
 pytestmark = pytest.mark.timeout(300)
 HERE = Path(__file__).resolve().parent
@@ -34,7 +35,7 @@ FOUND = definitions.load()
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     scratch = tmp_path_factory.mktemp("job")
     calls = presets.load()
-    return make_setting(scratch, calls, presets.resolve_tools(calls, {}))
+    return make_setting(scratch, calls, presets.resolve_tools(calls, {}), floors=FLOORS)
 
 
 def _task(cell_name: str, *methods: str, members: tuple[str, ...] = ("true",)) -> Task:
@@ -60,7 +61,7 @@ def test_every_bar_has_a_measured_ratio() -> None:
     members = {cell.name: cell.members(calls) for cell in FOUND.cells}
     ids = {rule.id.format(call=name) for rule in FOUND.rules for name in members[rule.cell]}
     barred = {bar["id"] for bar in bars.load() if bar["id"].startswith("job.")}
-    assert len(barred) == 10
+    assert len(barred) == 15
     assert barred <= ids
 
 
@@ -89,6 +90,9 @@ def test_reason_for_a_skipped_task() -> None:
     large = _task("rss2g", "asyncio", "ours_asyncio")
     assert "5120 MiB" in str(measure.why_not(large, None, 4096))
     assert measure.why_not(large, None, 8192) is None
+    assert measure.why_not(_task("tree"), None, 8192) == "no --native program"
+    assert measure.why_not(_task("tree"), None, 8192, Path("/bin/true")) is None
+    assert measure.why_not(_task("session", "pexpect"), None, 8192) is None
 
 
 def test_ratios_to_asyncio_also_exist_for_its_pidfd_watcher() -> None:
@@ -101,6 +105,24 @@ def test_ratios_to_asyncio_also_exist_for_its_pidfd_watcher() -> None:
         assert sides | {"ours_asyncio"} == {rule.over, rule.under, "ours_asyncio"}
         assert (beside.cell, beside.of) == (rule.cell, rule.of)
     assert FOUND.methods["asyncio"].watcher is None
+
+
+def test_another_tier_is_one_more_name(tmp_path: Path) -> None:
+    text = definitions.DEFINITIONS_FILE.read_text()
+    longer = tmp_path / "definitions.toml"
+    longer.write_text(text.replace('"subreaper"]', '"subreaper", "x"]'))
+    found = definitions.load(longer)
+    rules = {rule.id: rule for rule in found.rules}
+    assert "job.tree.group" not in rules
+    assert (rules["job.tree.guard"].over, rules["job.tree.guard"].under) == (
+        "tree_guard",
+        "tree_group",
+    )
+    assert (rules["job.tree.x"].over, rules["job.tree.x"].under) == ("tree_x", "tree_subreaper")
+    assert "tier x / tier subreaper" in rules["job.tree.x"].meaning
+    assert found.methods["tree_x"].tree == "x"
+    tree = next(cell for cell in found.cells if cell.name == "tree")
+    assert tree.methods == ("tree_group", "tree_guard", "tree_subreaper", "tree_x")
 
 
 # ---- order and arithmetic ----
@@ -173,6 +195,18 @@ def test_time_ratio_is_over_by_under() -> None:
     assert [(ratio["id"], ratio["value"]) for ratio in found] == [("job.async.1.true", 1.5)]
 
 
+def test_p50_ratio_is_of_the_median_times_of_a_call() -> None:
+    task = _task("session", "pexpect", "session")
+    blocks = {
+        ("true", "pexpect"): [Block(3, 9.0, 1.0, [], [4_000, 6_000, 90_000])] * 2,
+        ("true", "session"): [Block(3, 1.0, 1.0, [], [1_000, 2_000, 3_000])] * 2,
+    }
+    found = results.ratios_of(Measured(task, blocks), FOUND.rules)
+    assert [(ratio["id"], ratio["value"]) for ratio in found] == [("job.session.pexpect", 3.0)]
+    rows = {row["method"]: row for row in results.rows_of(Measured(task, blocks))}
+    assert rows["pexpect"]["us_p50"] == 6.0
+
+
 # ---- heartbeat ----
 
 
@@ -212,11 +246,11 @@ def worker(setting: Setting, request: pytest.FixtureRequest) -> Iterator[Worker]
         yield workers[task.methods[0].name]
 
 
-ALL = tuple(
-    method.name
-    for method in FOUND.methods.values()
-    if method.exists() and method.way not in streams.WAYS
-)
+def _exist(cell_name: str) -> list[str]:
+    return [method.name for method in _task(cell_name).methods]
+
+
+ALL = _exist("16")
 STREAMS = [(cell.name, name) for cell in FOUND.cells if cell.stream for name in cell.methods]
 
 
@@ -248,6 +282,61 @@ def test_changed_stream_ends_the_run(way: str, kind: str, tmp_path: Path) -> Non
             runner.run([kind])
     finally:
         runner.close()
+
+
+def _with_native(setting: Setting) -> Setting:
+    """The setting with bench-launch, which cargo builds. Skips the test without the program."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
+    programs = [target / profile / "bench-launch" for profile in ("release", "debug")]
+    built = [program for program in programs if program.exists()]
+    if not built:
+        pytest.skip("bench-launch is not built")
+    newest = max(built, key=lambda program: program.stat().st_mtime)
+    return replace(setting, native=newest)
+
+
+@pytest.mark.parametrize("cell", ["session", "tree"])
+def test_commands_and_tiers_have_the_right_answers_and_times(setting: Setting, cell: str) -> None:
+    task = _task(cell)
+    with measure.workers(_with_native(setting), task) as workers:
+        for method, worker in workers.items():
+            for name in task.cell.members(presets.load()):
+                block = measure.run_block(worker, name, 5)
+                assert len(block.ns) == 5, method
+                assert 0 < sum(block.ns) <= block.seconds * 1e9, method
+
+
+@pytest.mark.parametrize("name", _exist("session"))
+def test_wrong_output_of_a_command_ends_the_run(setting: Setting, name: str) -> None:
+    wrong = replace(setting.references["git-status"], stdout=b"something else")
+    broken = replace(_with_native(setting), references={"git-status": wrong})
+    with (
+        pytest.raises(BenchError, match=r"preset git-status.*stdout differs"),
+        measure.workers(broken, _task("session", name)) as workers,
+    ):
+        measure.run_block(workers[name], "git-status", 2)
+
+
+@pytest.mark.parametrize("name", _exist("session"))
+def test_wrong_status_of_a_command_ends_the_run(setting: Setting, name: str) -> None:
+    failing = replace(setting.references["true"], text="false")
+    broken = replace(_with_native(setting), references={"true": failing})
+    with (
+        pytest.raises(BenchError, match=r"preset true.*exit code (Some\()?1"),
+        measure.workers(broken, _task("session", name)) as workers,
+    ):
+        measure.run_block(workers[name], "true", 2)
+
+
+@pytest.mark.parametrize("name", ["session", "session_floor"])
+def test_shell_in_another_directory_ends_the_run(setting: Setting, name: str) -> None:
+    leaving = replace(setting.references["true"], text="cd /")
+    broken = replace(_with_native(setting), references={"true": leaving})
+    with (
+        pytest.raises(BenchError, match="the shell is in"),
+        measure.workers(broken, _task("session", name)) as workers,
+    ):
+        measure.run_block(workers[name], "true", 1)
 
 
 @pytest.mark.parametrize("worker", [_task("loop_stall", "ours_asyncio")], indirect=True)

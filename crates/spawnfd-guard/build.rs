@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compiles the helper, a static program without libc, from this crate's sources with the compiler that builds the
-//! crate.
+//! crate. Does nothing if the feature `helper` is off.
 //!
 //! Cargo has no stable way to embed a built program in a library. The helper needs only `core` and `alloc`, so this
 //! script calls the compiler directly. The call needs no other crate, target or network access.
@@ -11,6 +11,9 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=src");
+    if env::var_os("CARGO_FEATURE_HELPER").is_none() {
+        return;
+    }
     let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
     let program = PathBuf::from(variable("OUT_DIR")).join("spawnfd-guard");
     let mut rustc = Command::new(variable("RUSTC"));

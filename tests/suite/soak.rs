@@ -12,11 +12,13 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use common::job::{future, started};
 use common::{Launcher, eventually};
-use spawnfd::tree::Want;
-use spawnfd::{
-    Command, Errno, Event, EventOptions, Job, JobOutput, Output, Run, Spill, SpillEnd, Stop, Template, TerminalSize,
-};
+use spawnfd::error::Errno;
+use spawnfd::internal;
+use spawnfd::job::{Event, EventOptions, JobOutput, Spill, SpillEnd, Stop, TerminalSize};
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Job, Output, Run, Template};
 use spawnfd_tests::isolated;
 use spawnfd_tests::leaks::{self, Snapshot};
 use tokio::io::AsyncReadExt;
@@ -143,8 +145,8 @@ impl Worker<'_> {
     fn captured(&mut self) {
         let code = self.random.below(100) as i32;
         let output = sh(&format!("echo out {code}; echo err >&2; exit {code}")).run().expect("runs");
-        assert_eq!((output.code(), output.error_text().trim()), (Some(code), "err"));
-        assert_eq!(output.text(), format!("out {code}\n"));
+        assert_eq!((output.code(), output.stderr_text().trim()), (Some(code), "err"));
+        assert_eq!(output.stdout_text(), format!("out {code}\n"));
     }
 
     fn called_back(&mut self) {
@@ -164,11 +166,11 @@ impl Worker<'_> {
         let job = sh("read x; echo got $x").start(&Run::new().writable(100).window(100)).expect("starts");
         assert_eq!(job.write(b"this\n").expect("stdin is open"), 5);
         let output = job.wait().expect("a job result");
-        assert_eq!((&output.text()[..], &job.read(0).text()[..]), ("got this\n", "got this\n"));
+        assert_eq!((&output.stdout_text()[..], &job.read(0).text()[..]), ("got this\n", "got this\n"));
     }
 
     fn lines(&mut self) {
-        let options = EventOptions { max_bytes: 200, lines: Some(100), ..EventOptions::default() };
+        let options = EventOptions::new().max_bytes(200).lines(100);
         let (job, mut events) =
             Command::new("/usr/bin/seq").arg("500").start_events(&Run::new(), options).expect("starts");
         let stop_at = self.random.below(700);
@@ -185,10 +187,12 @@ impl Worker<'_> {
     }
 
     fn future(&mut self) {
-        let run = self.template.command().run_async(&Run::new());
-        if self.random.below(2) == 0 {
-            return drop(run);
-        }
+        let command = self.template.command();
+        let run = match self.random.below(3) {
+            0 => return drop(started(command, &Run::new())),
+            1 => return drop(future(command, &Run::new())),
+            _ => future(command, &Run::new()),
+        };
         assert!(block_on(run).expect("runs").ok());
         let (_job, events) = sh("echo text").start_events(&Run::new(), EventOptions::default()).expect("starts");
         let mut text = String::new();
@@ -200,7 +204,7 @@ impl Worker<'_> {
         let run = Run::new().terminal(TerminalSize::default()).writable(100);
         let job = sh("stty -echo; read x; echo got $x").start(&run).expect("starts");
         job.write(b"this\n").expect("stdin is open");
-        assert!(job.wait().expect("a job result").text().contains("got this\r\n"));
+        assert!(job.wait().expect("a job result").stdout_text().contains("got this\r\n"));
     }
 
     fn spilled(&mut self) {
@@ -211,7 +215,7 @@ impl Worker<'_> {
     }
 
     fn timed_out(&mut self) {
-        let want = if self.random.below(2) == 0 { Want::Group } else { Want::Auto };
+        let want = if self.random.below(2) == 0 { TreeControl::Group } else { TreeControl::Auto };
         let timeout = Duration::from_millis(self.random.below(10));
         let run = Run::new().timeout(timeout).grace(Duration::from_secs(100)).tree(want);
         let deaf = self.random.below(4) == 0;
@@ -288,6 +292,7 @@ fn run(enough: Enough) {
         // After this run, the process-wide cache has the template of the program.
         let _ = Command::new(program).run().expect("runs");
     }
+    internal::end_idle_threads();
     let before = Snapshot::take();
     let (begun, jobs, working) = (Instant::now(), AtomicUsize::new(0), AtomicUsize::new(THREADS));
     let mut samples = Vec::new();
@@ -316,6 +321,7 @@ fn run(enough: Enough) {
         let now = Snapshot::take();
         now.children.is_empty() && now.threads == before.threads
     });
+    internal::end_idle_threads();
     let ((before, _), (after, renewed)) = (without_renewed(before), without_renewed(Snapshot::take()));
     leaks::assert_same(&before, &after);
     assert!(renewed <= 2 * 2 * THREADS + 2 * 32 + 4, "{renewed} descriptors, more than concurrent starts need");

@@ -131,7 +131,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
             Path(scratch),
             definitions,
             tools,
-            with_floor=FLOOR in backends,
+            floors=[FLOOR] if FLOOR in backends else [],
             check_pins=not options.print_pins,
         )
         if options.print_pins:

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -19,6 +19,7 @@ from common import presets
 from common.session import Setting, make_setting
 from common.stats import quantile
 from jobbench.definitions import PLAIN, UNFILTERED
+from jobbench.methods import NATIVE
 
 from .quantity import Measure, Missing, Offer
 
@@ -58,14 +59,24 @@ def _sources(rules: Sequence[Rule], calls: Mapping[str, Sequence[str]]) -> dict[
 class Job:
     """The job ids: time per captured call, and the stall of an event loop."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, program: Path, scratch: Path) -> None:
+        self._program = program
         self._scratch = scratch / "job"
         self._definitions = jobbench.definitions.load()
         self._presets = presets.load()
         self._cells = {cell.name: cell for cell in self._definitions.cells}
         calls = {cell.name: cell.members(self._presets) for cell in self._cells.values()}
         methods = self._definitions.methods
-        ours = [r for r in self._definitions.rules if methods[r.under].way.startswith("spawnfd.")]
+
+        def is_ours(name: str) -> bool:
+            return methods[name].way.startswith("spawnfd.") or methods[name].way in NATIVE
+
+        # Two tiers are both ours. The id names the numerator.
+        ours = [
+            replace(rule, under=rule.over) if is_ours(rule.over) else rule
+            for rule in self._definitions.rules
+            if is_ours(rule.under)
+        ]
         self._sources = _sources(ours, calls)
 
     def offers(self) -> Sequence[Offer]:
@@ -73,8 +84,9 @@ class Job:
         offers: list[Offer] = []
         for id_, source in self._sources.items():
             cell = self._cells[source.rule.cell]
-            # A quantile needs many ticks (events of the loop's timer).
-            calls = cell.per_block["quick"] if cell.tick_us else max(CALLS, 2 * cell.in_flight)
+            # A quantile needs many ticks (events of the loop's timer), and a median some calls.
+            needs_many = cell.tick_us or source.rule.of == "p50"
+            calls = cell.per_block["quick"] if needs_many else max(CALLS, 2 * cell.in_flight)
             offers.append(Offer(id_, source.quantity, "us", "less", calls))
         return offers
 
@@ -82,7 +94,8 @@ class Job:
     def _setting(self) -> Setting:
         self._scratch.mkdir()
         tools = presets.resolve_tools(self._presets, {})
-        return make_setting(self._scratch, self._presets, tools, with_floor=False)
+        setting = make_setting(self._scratch, self._presets, tools, floors=())
+        return replace(setting, native=self._program)
 
     @contextmanager
     def open(self, quantity: str) -> Iterator[Measure]:
@@ -92,7 +105,8 @@ class Job:
         method = self._definitions.methods[source.rule.under]
         parent = self._definitions.parents[cell.parent]
         task = jobbench.measure.Task(cell, UNFILTERED, (source.call,), (method,), parent, 1, 1)
-        if why := jobbench.measure.why_not(task, None, jobbench.measure.free_mib()):
+        free = jobbench.measure.free_mib()
+        if why := jobbench.measure.why_not(task, None, free, self._program):
             raise Missing(why)
         with jobbench.measure.workers(self._setting, task) as running:
             worker = running[method.name]
@@ -101,6 +115,8 @@ class Job:
                 block = jobbench.measure.run_block(worker, source.call, calls)
                 if source.rule.of == "stall":
                     return quantile(block.late_us, STALL_QUANTILE)
+                if source.rule.of == "p50":
+                    return median(block.ns) / 1e3
                 return 1e6 * block.seconds / block.calls
 
             measure(2 * cell.in_flight)

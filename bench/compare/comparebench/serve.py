@@ -37,7 +37,7 @@ def make(name: str, program: Path, scratch: Path) -> Suite:
     """Creates a suite by its name."""
     suites: dict[str, Callable[[], Suite]] = {
         "launch": lambda: Launch(program, scratch),
-        "job": lambda: Job(scratch),
+        "job": lambda: Job(program, scratch),
         "warm": lambda: Warm(scratch),
     }
     return suites[name]()

@@ -18,7 +18,7 @@ from common.session import announce, make_setting, run_program
 from . import results, tables
 from .definitions import Definitions, load
 from .measure import Task, free_mib, measure, why_not
-from .methods import FLOOR
+from .methods import FLOORS
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -36,6 +36,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         type=Path,
         metavar="PATH",
         help="spawnfd-confine, to repeat all under Docker's profile",
+    )
+    parser.add_argument(
+        "--native",
+        type=Path,
+        metavar="PATH",
+        help="bench-launch, to measure sessions and tiers from Rust",
     )
     parser.add_argument("--out", type=Path, default=flags.OUT, help="folder")
     return flags.parse(parser, arguments, "blocks", "per_block")
@@ -73,14 +79,16 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
     calls = presets.load()
     requested = make_tasks(options, definitions, calls)
     free = free_mib()
-    reasons = {task.title: why_not(task, options.confine, free) for task in requested}
+    reasons = {
+        task.title: why_not(task, options.confine, free, options.native) for task in requested
+    }
     tasks = [task for task in requested if not reasons[task.title]]
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as scratch:
         tools = presets.resolve_tools(calls, {})
-        with_floor = FLOOR not in options.without
-        setting = make_setting(Path(scratch), calls, tools, with_floor=with_floor)
-        setting = replace(setting, confine=options.confine)
-        facts = machine.describe(tools, setting.cwd, ("spawnfd", "uvloop"))
+        floors = [name for name in FLOORS if name not in options.without]
+        setting = make_setting(Path(scratch), calls, tools, floors=floors)
+        setting = replace(setting, confine=options.confine, native=options.native)
+        facts = machine.describe(tools, setting.cwd, ("spawnfd", "uvloop", "pexpect"))
         with announce(console, facts, [task.calls for task in tasks]) as progress:
             measured = measure(tasks, setting, options.seed, progress)
     facts["load_after"] = round(os.getloadavg()[0], 2)

@@ -4,7 +4,7 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from common.blocks import interleave
@@ -14,7 +14,7 @@ from common.progress import Progress
 from common.session import Setting
 
 from .definitions import UNFILTERED, Cell, Method, Parent
-from .methods import FLOOR
+from .methods import FLOORS, NATIVE
 
 SPARE_MIB = 1024
 
@@ -45,12 +45,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Block:
-    """Some calls of one tool by one method."""
+    """Some calls of one tool by one method.
+
+    Attributes:
+        ns: The time of each call, if the method measures single calls.
+    """
 
     calls: int
     seconds: float
     cpu_seconds: float
     late_us: list[int]
+    ns: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,12 @@ class Measured:
     blocks: Mapping[tuple[str, str], list[Block]]
 
 
-def why_not(task: Task, confine: Path | None, free_mib: int) -> str | None:
+def why_not(
+    task: Task, confine: Path | None, free_mib: int, native: Path | None = None
+) -> str | None:
     """Returns the reason why this machine cannot run a task, or None."""
+    if native is None and any(method.way in NATIVE for method in task.methods):
+        return "no --native program"
     if task.filter != UNFILTERED and confine is None:
         return "no --confine program"
     wanted = task.parent.touch_mib * len(task.methods)
@@ -82,11 +91,16 @@ def free_mib() -> int:
 
 def _command(setting: Setting, task: Task, method: Method) -> list[str]:
     confined = [] if task.filter == UNFILTERED else [str(setting.confine), f"--{task.filter}", "--"]
-    if method.way == FLOOR:
-        return [*confined, *setting.floor_command(task.cell.in_flight)]
+    if task.cell.shell:
+        setting = setting.in_shell()
+    if method.way in FLOORS:
+        return [*confined, *setting.floor_command(task.cell.in_flight, method.way)]
+    name = f"{task.filter}-{task.cell.name}-{method.name}"
+    if method.way in NATIVE:
+        return [*confined, *setting.native_command(name, method=asdict(method))]
     command = setting.worker_command(
         "job",
-        f"{task.filter}-{task.cell.name}-{method.name}",
+        name,
         method=asdict(method),
         parent=asdict(task.parent),
         in_flight=task.cell.in_flight,
@@ -119,7 +133,7 @@ def run_block(worker: Worker, name: str, count: int) -> Block:
     if reply["calls"] != count:
         raise BenchError(f"{worker.what}: {count} calls requested, {reply['calls']} made")
     seconds = (reply["end_ns"] - reply["begin_ns"]) / 1e9
-    return Block(count, seconds, reply["cpu_s"], reply.get("late_us", []))
+    return Block(count, seconds, reply["cpu_s"], reply.get("late_us", []), reply.get("ns", []))
 
 
 def measure(

@@ -7,6 +7,7 @@ capture all of stdout and stderr separately, and have no timeout.
 
 import asyncio
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,9 +16,11 @@ from typing import Any
 from common import asyncio_calls
 from common.asyncio_calls import Answer
 from common.errors import BenchError
+from common.floor import FLOOR, SESSION_FLOOR
 
 from .definitions import Method
 from .heartbeat import Heartbeat
+from .repl import Repl
 
 Call = Callable[[list[str]], Answer]
 AsyncCall = Callable[[list[str]], Awaitable[Answer]]
@@ -76,13 +79,16 @@ AWAITED = {
     "create_subprocess_exec": create_subprocess_exec,
     "spawnfd.run_async": spawnfd_run_async,
 }
-FLOOR = "floor"
+# Ways that run in a worker of their own: a program in C, or the program in Rust.
+FLOORS = (FLOOR, SESSION_FLOOR)
+NATIVE = ("native.run", "native.session")
 
 
 class Blocking:
     """Makes calls in this thread, or in one thread for each call in flight."""
 
     def __init__(self, call: Call, in_flight: int) -> None:
+        self.ns: list[int] = []  # no single calls are measured
         self._call = call
         self._pool = ThreadPoolExecutor(in_flight) if in_flight > 1 else None
 
@@ -104,6 +110,7 @@ class Awaited:
     """Makes calls on one event loop, by one coroutine for each call in flight."""
 
     def __init__(self, call: AsyncCall, in_flight: int, method: Method, tick_us: int) -> None:
+        self.ns: list[int] = []
         self._call = call
         self._in_flight = in_flight
         self._runner = asyncio.Runner(loop_factory=_loop_factory(method.loop))
@@ -118,10 +125,13 @@ class Awaited:
     async def _lanes(self, calls: Sequence[list[str]]) -> list[Answer]:
         answers: dict[int, Answer] = {}
         jobs = iter(enumerate(calls))
+        self.ns = []
 
         async def lane() -> None:
             for index, argv in jobs:
+                begin = time.monotonic_ns()
                 answers[index] = await self._call(argv)
+                self.ns.append(time.monotonic_ns() - begin)
 
         if self._heartbeat:
             self._heartbeat.start()
@@ -151,8 +161,10 @@ def _loop_factory(loop: str | None) -> Callable[[], asyncio.AbstractEventLoop]:
 
 def make(
     method: Method, cwd: str, env: dict[str, str], in_flight: int, tick_us: int
-) -> Blocking | Awaited:
+) -> Blocking | Awaited | Repl:
     """Creates a method's runner."""
+    if method.way == "pexpect.replwrap":
+        return Repl(cwd, env)
     if method.way in BLOCKING:
         return Blocking(BLOCKING[method.way](cwd, env), in_flight)
     if method.way in AWAITED:

@@ -2,6 +2,7 @@
 """Computes the ratios and rows of job.json from measured cells."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from common.stats import INTERVAL, Estimate, estimate, quantile, round_ratios, tail_ratio
@@ -19,9 +20,11 @@ def _estimate(rule: Rule, over: Sequence[Block], under: Sequence[Block]) -> Esti
         return tail_ratio(
             [block.late_us for block in over], [block.late_us for block in under], TAIL
         )
-    return estimate(
-        round_ratios([block.seconds for block in under], [block.seconds for block in over])
-    )
+
+    def figure(block: Block) -> float:
+        return median(block.ns) if rule.of == "p50" else block.seconds
+
+    return estimate(round_ratios([figure(b) for b in under], [figure(b) for b in over]))
 
 
 def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
@@ -75,6 +78,9 @@ def rows_of(measured: Measured) -> list[Row]:
             "cpu_us_per_call": round(1e6 * sum(block.cpu_seconds for block in blocks) / calls, 2),
             "block_seconds": [round(block.seconds, 6) for block in blocks],
         }
+        if all(block.ns for block in blocks):
+            middle = estimate([median(block.ns) / 1e3 for block in blocks])
+            row |= middle.figures("us_p50", 2)
         late = [sample for block in blocks for sample in block.late_us]
         if late:
             row["ticks"] = len(late)

@@ -16,14 +16,14 @@ BESIDE = ".pidfd_watcher"
 
 
 def time_table(rows: Sequence[Row]) -> Table:
-    """Wall microseconds per call by tool and method, and the stall's tail where measured."""
+    """Wall microseconds per call by tool and method; also p50 and stall where measured."""
     titles, calls = by_call(rows)
     table = Table("", *(Column(title, justify="right") for title in titles))
     for call, by_method in calls.items():
-        for figure in ("us_per_call", "late_us_p99.9"):
+        labels = {"us_per_call": call, "us_p50": "p50", "late_us_p99.9": "late by, p99.9"}
+        for figure, label in labels.items():
             values = [row.get(figure) for row in by_method]
             if any(value is not None for value in values):
-                label = call if figure == "us_per_call" else "late by, p99.9"
                 table.add_row(label, *("" if v is None else f"{v:,.0f}" for v in values))
     return table
 

@@ -5,7 +5,7 @@
                                           {"hello": true}
     {"do": "prepare", "calls": [names]}   {"ready": true}
     {"do": "go"}                          {"begin_ns": _, "end_ns": _, "cpu_s": _, "calls": _,
-                                           "late_us": [_]}
+                                           "late_us": [_], "ns": [_]}
     {"do": "finish"}                      {"finished": true}, and it exits
 
 Only the method runs between the two times. The worker checks the answers after it reads the clock.
@@ -94,6 +94,7 @@ def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) ->
                 cpu_s=cpu,
                 calls=len(answers),
                 late_us=runner.late_us(),
+                ns=runner.ns,
             )
             files_after_first = files_after_first or probes.open_files()
         elif order["do"] == "finish":

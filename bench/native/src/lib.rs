@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The harness of `bench-launch` and `bench-snapshot`. bench/native/README.md describes the measurements.
+//! The harness of `bench-launch` and `bench-snapshot`, and a worker of bench-job. bench/native/README.md describes the
+//! measurements.
 
+pub mod captured;
 pub mod clock;
 pub mod definitions;
 pub mod docker;

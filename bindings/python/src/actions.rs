@@ -7,7 +7,9 @@ use std::fmt::Display;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use spawnfd::{CapabilitySets, Command, FilterInstruction, Namespaces, OpenHow, SignalSet};
+use spawnfd::Command;
+use spawnfd::command::{CapabilitySets, FilterInstruction, Namespaces, OpenHow};
+use spawnfd::signal::SignalSet;
 
 use crate::arguments::{descriptor, descriptor_number, integer, os_string, sequence, wrong_type, wrong_value};
 use crate::classes::PythonClass;
@@ -146,7 +148,7 @@ fn add_one(command: &mut Command<'static>, fields: &ActionFields<'_, '_>) -> PyR
             let flags: u64 = fields.int("flags")?;
             // openat2 refuses a nonzero mode unless the flags create a file.
             let mode = if flags & (O_CREAT | O_TMPFILE) == 0 { 0 } else { fields.int("mode")? };
-            let how = OpenHow { flags, mode, resolve: fields.int("resolve")? };
+            let how = OpenHow::new(flags).mode(mode).resolve(fields.int("resolve")?);
             let to: i32 = fields.int("to")?;
             match fields.optional("dir")? {
                 Some(_) => command.open_at(fields.fd("dir")?, fields.path("path")?, how, to),

@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyMapping, PySequence, PyString, PyTuple};
-use spawnfd::{Errno, Stage};
+use spawnfd::error::{Errno, Stage};
 
 use crate::errors::{Failure, home_advice};
 
@@ -256,7 +256,7 @@ pub fn variables(mapping: &Bound<'_, PyMapping>, name: &str) -> PyResult<Vec<(Os
 pub fn variable(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, name: &str) -> PyResult<(OsString, OsString)> {
     let variable = os_string(key, &format_args!("{name}: variable name"))?;
     if variable.is_empty() || variable.as_bytes().contains(&b'=') {
-        let reason = format_args!("{variable:?} is not a variable name: it must not be empty or contain \"=\"");
+        let reason = format!("{variable:?} is not a variable name: it must not be empty or contain \"=\"");
         return Err(wrong_value(&name, reason));
     }
     let value = os_string(value, &format_args!("{name}['{}']", variable.display()))?;

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use pyo3::prelude::*;
-use spawnfd::{Errno, Stage};
+use spawnfd::error::{Errno, Stage};
 
 use crate::classes::PythonClass;
 

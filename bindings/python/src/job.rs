@@ -13,8 +13,10 @@ use pyo3::exceptions::{PyBrokenPipeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyString};
-use spawnfd::{
-    Decoder, Errno, EventOptions, Events, LineEnd, OutputReader, ReadStatus, Stream, TerminalSize, WhenFull, text_of,
+use spawnfd::Run;
+use spawnfd::error::Errno;
+use spawnfd::job::{
+    Decoder, EventOptions, Events, LineEnd, OutputReader, ReadStatus, Stream, TerminalSize, WhenFull, text_of,
 };
 
 use crate::arguments::{bytes, integer, seconds, wrong_value};
@@ -79,23 +81,24 @@ impl PendingOutput {
     fn next(&mut self) -> Option<Event> {
         while self.ready.is_empty() && !self.ended {
             match self.events.try_next()? {
-                spawnfd::Event::Chunk { stream, bytes, .. } => {
+                spawnfd::job::Event::Chunk { stream, bytes, .. } => {
                     let (before, decoded) = self.decoders[stream.index()].take(&bytes);
                     self.ready.push_back(Event { stream: Some(stream), bytes, before, decoded, ..Event::default() });
                 }
-                spawnfd::Event::Line { stream, mut bytes, end, .. } => {
+                spawnfd::job::Event::Line { stream, mut bytes, end, .. } => {
                     bytes.extend_from_slice(end.as_bytes());
                     let (decoded, partial) = (bytes.len(), end == LineEnd::Split);
                     self.ready.push_back(Event { stream: Some(stream), bytes, decoded, partial, ..Event::default() });
                 }
-                spawnfd::Event::Lost { bytes: lost } => {
+                spawnfd::job::Event::Lost { bytes: lost } => {
                     self.finish_text();
                     self.ready.push_back(Event { lost, ..Event::default() });
                 }
-                spawnfd::Event::End => {
+                spawnfd::job::Event::End => {
                     self.finish_text();
                     self.ended = true;
                 }
+                _ => {}
             }
         }
         self.ready.pop_front()
@@ -127,7 +130,51 @@ impl PendingOutput {
     }
 }
 
+/// The options of the events of a job.
+pub fn waiting_events(run: &Run, watched: bool) -> EventOptions {
+    let when_full = if watched { WhenFull::Wait } else { WhenFull::DropOldest };
+    EventOptions::new().max_bytes(run.window.max(MIN_PENDING)).when_full(when_full)
+}
+
 impl Job {
+    /// Creates the handle of a started run. Its events have the options that [`waiting_events`] returns.
+    pub fn of(
+        (job, mut events): (spawnfd::Job, Events),
+        run: &Run,
+        watched: bool,
+        reported: ReportedArguments,
+        context: ErrorContext,
+    ) -> Job {
+        let [done, writable, readable, arrived]: [Wakeup; 4] = Default::default();
+        job.when_done(done.firing());
+        job.on_writable(writable.firing());
+        job.on_output(arrived.firing());
+        events.on_event(readable.firing());
+        let output = PendingOutput {
+            events,
+            decoders: Default::default(),
+            ready: VecDeque::new(),
+            ended: false,
+            watchers: watched.into(),
+            hold: watched,
+        };
+        Job {
+            job: Some(job),
+            reported,
+            context,
+            result: OnceLock::new(),
+            output: Mutex::new(output),
+            detached: false.into(),
+            is_read_by_loop: false.into(),
+            grace: run.grace,
+            has_terminal: run.terminal.is_some(),
+            done,
+            writable,
+            readable,
+            arrived,
+        }
+    }
+
     fn job(&self) -> &spawnfd::Job {
         self.job.as_ref().expect("the job is not dropped")
     }
@@ -159,40 +206,11 @@ impl Job {
         if let Some(permit) = permit {
             request.command.permit(permit);
         }
-        let when_full = if watched { WhenFull::Wait } else { WhenFull::DropOldest };
-        let waiting = EventOptions { max_bytes: run.window.max(MIN_PENDING), when_full, lines: None };
-        let (job, mut events) = match py.detach(|| request.command.start_events(&run, waiting)) {
+        let (job, events) = match py.detach(|| request.command.start_events(&run, waiting_events(&run, watched))) {
             Ok(started) => started,
             Err(error) => return Err(request.context.exception(py, &error)),
         };
-        let [done, writable, readable, arrived]: [Wakeup; 4] = Default::default();
-        job.when_done(done.waker());
-        job.when_writable(writable.waker());
-        job.set_output_waker(arrived.waker());
-        events.set_waker(readable.waker());
-        let output = PendingOutput {
-            events,
-            decoders: Default::default(),
-            ready: VecDeque::new(),
-            ended: false,
-            watchers: watched.into(),
-            hold: watched,
-        };
-        Ok(Job {
-            job: Some(job),
-            reported: request.reported,
-            context: request.context,
-            result: OnceLock::new(),
-            output: Mutex::new(output),
-            detached: false.into(),
-            is_read_by_loop: false.into(),
-            grace: run.grace,
-            has_terminal: run.terminal.is_some(),
-            done,
-            writable,
-            readable,
-            arrived,
-        })
+        Ok(Job::of((job, events), &run, watched, request.reported, request.context))
     }
 
     #[getter]
@@ -282,7 +300,7 @@ impl Job {
         if !self.has_terminal {
             return Err(PyValueError::new_err("resize(): the job was not started with a terminal"));
         }
-        self.job().resize(TerminalSize { rows, columns });
+        self.job().resize(TerminalSize::new(rows, columns));
         Ok(())
     }
 
@@ -369,7 +387,7 @@ impl Watcher {
         };
         if output.watchers > 1 {
             drop(output);
-            job.readable.waker().wake();
+            job.readable.fire();
         }
         match status {
             ReadStatus::Watch => "watch",
@@ -488,7 +506,7 @@ impl Event {
 /// The output of both streams from a position on, in order of arrival.
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
-pub struct Chunk(spawnfd::Chunk);
+pub struct Chunk(spawnfd::job::Chunk);
 
 #[pymethods]
 impl Chunk {
@@ -545,5 +563,5 @@ pub fn restore_event(
 /// Recreates a Chunk from its pickled fields.
 #[pyfunction]
 pub fn restore_chunk(bytes: Vec<u8>, next: u64, lost: u64) -> Chunk {
-    Chunk(spawnfd::Chunk { bytes, next, lost })
+    Chunk(spawnfd::job::Chunk::new(bytes, next, lost))
 }

@@ -19,6 +19,7 @@ mod request;
 mod result;
 mod run;
 mod sandbox;
+mod session;
 mod snapshot;
 mod stdio;
 mod template;
@@ -69,6 +70,8 @@ mod _spawnfd {
     use super::run::{ActiveRun, begin, end_idle_threads, run};
     #[pymodule_export]
     use super::sandbox::Sandbox;
+    #[pymodule_export]
+    use super::session::{Session, ShellStart};
     #[pymodule_export]
     use super::snapshot::{Snapshot, SnapshotCache, snapshot};
     #[pymodule_export]

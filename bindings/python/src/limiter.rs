@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use spawnfd::{Acquiring, Permit};
+use spawnfd::limits::{Acquiring, Permit};
 
 use crate::arguments::integer;
 use crate::queue::Wakeup;
@@ -22,13 +22,13 @@ use crate::queue::Wakeup;
 ///     TypeError, ValueError: `limit` is not a valid count.
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
-pub struct Limiter(pub spawnfd::Limiter);
+pub struct Limiter(pub spawnfd::limits::Limiter);
 
 #[pymethods]
 impl Limiter {
     #[new]
     fn new(limit: &Bound<'_, PyAny>) -> PyResult<Limiter> {
-        Ok(Limiter(spawnfd::Limiter::new(integer(limit, &"limit")?)))
+        Ok(Limiter(spawnfd::limits::Limiter::new(integer(limit, &"limit")?)))
     }
 
     /// How many runs may be active at once.
@@ -103,7 +103,7 @@ impl PermitRequest {
     fn new(limiter: &Bound<'_, Limiter>) -> PermitRequest {
         let ready = Wakeup::default();
         let mut acquiring = limiter.get().0.acquire_async();
-        acquiring.when_ready(ready.waker());
+        acquiring.when_ready(ready.firing());
         PermitRequest { state: Mutex::new(PermitState::Waiting(acquiring)), ready }
     }
 

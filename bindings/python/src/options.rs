@@ -6,8 +6,10 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use spawnfd::tree::Want;
-use spawnfd::{Enforce, Leftovers, Limits, Run, Spill, TerminalSize};
+use spawnfd::Run;
+use spawnfd::job::{Leftovers, Spill, TerminalSize};
+use spawnfd::limits::{Enforce, Limits};
+use spawnfd::tree::TreeControl;
 
 use crate::arguments::{boolean, bytes, integer, number, os_string, seconds, text, wrong_type, wrong_value};
 use crate::classes::PythonClass;
@@ -21,7 +23,7 @@ const WRITABLE: usize = 64 << 10;
 const WINDOW: usize = 1 << 20;
 
 macro_rules! options {
-    ($($kind:path: $($name:ident),+;)+) => {
+    ($($kinds:expr => $($name:ident),+;)+) => {
         /// The arguments that were passed.
         pub struct Options<'py> {
             $($(pub $name: Option<Bound<'py, PyAny>>,)+)+
@@ -36,8 +38,9 @@ macro_rules! options {
 
         /// Whether this kind of call accepts the option.
         fn accepts(kind: CallKind, name: &str) -> bool {
+            use CallKind::{Command, Run, Session, Spawn, Start};
             match name {
-                $($(stringify!($name) => kind >= $kind,)+)+
+                $($(stringify!($name) => $kinds.contains(&kind),)+)+
                 _ => false,
             }
         }
@@ -45,10 +48,17 @@ macro_rules! options {
 }
 
 options! {
-    CallKind::Spawn: cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm;
-    CallKind::Run: timeout, idle_timeout, grace, input, keep, marker, combined, spill, output_limit, drain, tree, leftovers,
-        limits, limiter, terminal;
-    CallKind::Start: window, hold;
+    [Spawn, Run, Start, Session] => cwd, env, stderr, sandbox, warm;
+    [Spawn, Run, Start, Command] => stdin;
+    [Spawn, Run, Start] => stdout, actions, arg0;
+    [Run, Start, Session, Command] => grace, limiter;
+    [Run, Start, Session] => tree, limits;
+    [Run, Start, Command] => timeout, idle_timeout, input, keep, marker, combined, spill, output_limit, drain;
+    [Run, Start] => leftovers;
+    [Run, Start, Session] => terminal;
+    [Start, Command] => window;
+    [Start] => hold;
+    [Session] => login, restart, startup_timeout, echo;
 }
 
 impl<'py> Options<'py> {
@@ -66,6 +76,23 @@ impl<'py> Options<'py> {
             if stream.as_ref().is_some_and(|stream| stdio::is_default(number, kind, stream)) {
                 *stream = None;
             }
+        }
+        Ok(options)
+    }
+
+    /// Takes the options of a session's command from the keyword arguments.
+    pub fn of_command(keywords: &Bound<'py, PyDict>) -> PyResult<Options<'py>> {
+        for (name, _) in keywords.iter() {
+            let name = name.cast_into::<PyString>()?;
+            if !accepts(CallKind::Command, name.to_str()?) {
+                return Err(unexpected_option(name.to_str()?, CallKind::Command));
+            }
+        }
+        let mut options = Options::new(keywords, CallKind::Command)?;
+        if let Some(stdin) = &options.stdin
+            && !stdio::is_command_stream(stdin)?
+        {
+            options.stdin = None;
         }
         Ok(options)
     }
@@ -103,11 +130,12 @@ impl<'py> Options<'py> {
         run.output_limit = self.output_limit.as_ref().map(|limit| integer(limit, &"output_limit")).transpose()?;
         if let Some(tree) = &self.tree {
             let words = [
-                ("group", Want::Group),
-                ("guard", Want::Guard),
-                ("cgroup", Want::Cgroup),
-                ("pidns", Want::Pidns),
-                ("auto", Want::Auto),
+                ("group", TreeControl::Group),
+                ("guard", TreeControl::Guard),
+                ("cgroup", TreeControl::Cgroup),
+                ("pidns", TreeControl::Pidns),
+                ("subreaper", TreeControl::Subreaper),
+                ("auto", TreeControl::Auto),
             ];
             run.tree = Some(keyword(tree, "tree", &words)?);
         }
@@ -136,7 +164,7 @@ impl<'py> Options<'py> {
             if terminal.is_instance(&TERMINAL_SIZE.get(terminal.py())?)? {
                 (rows, columns) = (columns, rows);
             }
-            run.terminal = Some(TerminalSize { rows, columns });
+            run.terminal = Some(TerminalSize::new(rows, columns));
             let others = [(&self.stdin, "stdin"), (&self.stdout, "stdout"), (&self.stderr, "stderr")];
             if let Some((_, name)) =
                 others.iter().find(|(given, _)| given.as_ref().is_some_and(|given| !stdio::is_stream(given)))
@@ -154,6 +182,27 @@ impl<'py> Options<'py> {
 /// Returns the error for an unknown option. For an option of subprocess the message names the equivalent.
 fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
     let instead = match (name, kind) {
+        ("cwd", CallKind::Command) => "; pass it to the session, or run \"cd\"",
+        ("env", CallKind::Command) => "; pass it to the session, or run \"export\"",
+        ("stdout", CallKind::Command) => "; both streams are captured, and the command can redirect them",
+        ("stderr", CallKind::Command) => "; pass stderr=\"merge\" to the session, or append 2>&1 to the command",
+        ("leftovers", CallKind::Command) => "; background jobs of a command run on in the session",
+        ("yield_after", CallKind::Command) => "; run() accepts it",
+        ("shell" | "actions" | "arg0", CallKind::Command) => "; the session's shell runs the command",
+        ("shell" | "executable", CallKind::Session) => "; the first argument is the shell",
+        ("stdin" | "stdout", CallKind::Session) => "; each command has streams of its own",
+        (_, CallKind::Command) if accepts(CallKind::Session, name) => "; it is an option of the session",
+        (_, CallKind::Command) if accepts(CallKind::Start, name) => "; start() accepts it",
+        (_, CallKind::Session) if accepts(CallKind::Command, name) => "; run() and start() of the session accept it",
+        ("capture_output", CallKind::Run | CallKind::Start | CallKind::Command) => {
+            "; both streams are captured by default"
+        }
+        (
+            "text" | "encoding" | "errors" | "universal_newlines",
+            CallKind::Run | CallKind::Start | CallKind::Command,
+        ) => "; Result.text is decoded as UTF-8",
+        ("check", CallKind::Run | CallKind::Start | CallKind::Command) => "; call check() of the Result",
+        (_, CallKind::Session | CallKind::Command) => "",
         ("shell", _) => "; for a shell command line pass spawnfd.sh(command) as argv",
         ("preexec_fn" | "umask" | "user" | "group" | "extra_groups" | "process_group", _) => "; see spawnfd.actions",
         ("pass_fds", _) => "; use actions=[spawnfd.actions.Descriptor(fd)]",
@@ -164,10 +213,6 @@ fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
         ("timeout", CallKind::Spawn) => "; pass it to Child.wait(), or use run()",
         (_, CallKind::Spawn) if accepts(CallKind::Run, name) => "; run() and start() accept it",
         (_, CallKind::Spawn | CallKind::Run) if accepts(CallKind::Start, name) => "; start() accepts it",
-        (_, CallKind::Spawn) => "",
-        ("capture_output", _) => "; both streams are captured by default",
-        ("text" | "encoding" | "errors" | "universal_newlines", _) => "; Result.text is decoded as UTF-8",
-        ("check", _) => "; call check() of the Result",
         _ => "",
     };
     PyTypeError::new_err(format!("unexpected keyword argument {name:?}{instead}"))
@@ -238,8 +283,7 @@ fn spill(value: &Bound<'_, PyAny>) -> PyResult<Spill> {
     let mut spill = Spill::new(integer(&value.getattr("max_bytes")?, &"spill.max_bytes")?);
     let dir = value.getattr("dir")?;
     if !dir.is_none() {
-        spill.dir = Some(os_string(&dir, &"spill.dir")?.into());
+        spill = spill.dir(os_string(&dir, &"spill.dir")?);
     }
-    spill.persist = value.getattr("persist")?.is_truthy()?;
-    Ok(spill)
+    Ok(if value.getattr("persist")?.is_truthy()? { spill.persist() } else { spill })
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use spawnfd::Output;
+use spawnfd::child::Started;
+use spawnfd::error::Errno;
+use spawnfd::job::{Drain, Fate, Leftover, SpillEnd, SpillFile, Spilled, Stop};
+use spawnfd::limits::{Enforcer, Limit, Resource};
 use spawnfd::tree::Tier;
-use spawnfd::{
-    Drain, Enforcer, Errno, Fate, Leftover, Limit, Output, Resource, SpillEnd, SpillFile, Spilled, Started, Stop,
-};
 
 use crate::arguments::wrong_value;
 use crate::classes::restored_by;
@@ -84,6 +86,8 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, reported: &ReportedArgument
     state.set_item("limit", output.limit.as_ref().map(limit_names))?;
     state.set_item("started", output.started.name())?;
     state.set_item("input_refused", output.input_refused)?;
+    state.set_item("cwd", output.cwd.as_ref().map(|cwd| cwd.as_os_str()))?;
+    state.set_item("shell_exited", output.shell_exited)?;
     state.set_item("args", &reported.argv)?;
     state.set_item("timeout_ns", reported.timeout.map(nanoseconds))?;
     state.set_item("idle_timeout_ns", reported.idle_timeout.map(nanoseconds))?;
@@ -120,6 +124,8 @@ pub struct ResultState {
     limit: Option<(String, String)>,
     started: String,
     input_refused: bool,
+    cwd: Option<OsString>,
+    shell_exited: bool,
     args: Vec<OsString>,
     timeout_ns: Option<u64>,
     idle_timeout_ns: Option<u64>,
@@ -146,18 +152,17 @@ pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
     output.set_order(state.order);
     output.omitted_bytes = state.omitted_bytes;
     output.seen_bytes = state.seen_bytes;
-    output.spill = state.spill.map(|(path, bytes, end, errno)| Spilled {
-        file: path.map(|path| SpillFile::of_other_process(path.into())),
-        bytes,
-        end: match end.as_deref() {
+    output.spill = state.spill.map(|(path, bytes, end, errno)| {
+        let end = match end.as_deref() {
             Some("whole") => SpillEnd::Whole,
             Some(_) => SpillEnd::Capped,
             None => SpillEnd::Failed(Errno::from_raw(errno)),
-        },
+        };
+        Spilled::new(path.map(|path| SpillFile::of_other_process(path.into())), bytes, end)
     });
     output.drain = state.holders.map_or(Drain::Eof, Drain::Cut);
     output.wall = Duration::from_nanos(state.wall_ns);
-    output.usage = spawnfd::Usage { cpu: Duration::from_nanos(state.cpu_ns), max_rss: state.max_rss };
+    output.usage = spawnfd::child::Usage::new(Duration::from_nanos(state.cpu_ns), state.max_rss);
     output.tree = value_named(&Tier::ALL, Tier::name, &state.tree)?;
     let fate = |word: &str| value_named(&Fate::ALL, Fate::name, word);
     let left = |(pid, name, word): (u32, String, String)| Ok(Leftover::new(pid, name, fate(&word)?));
@@ -167,6 +172,8 @@ pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
     output.limit = state.limit.map(limit).transpose()?;
     output.started = Started::from_name(&state.started).ok_or_else(|| unknown(&state.started))?;
     output.input_refused = state.input_refused;
+    output.cwd = state.cwd.map(Into::into);
+    output.shell_exited = state.shell_exited;
     let reported = ReportedArguments {
         argv: state.args,
         timeout: state.timeout_ns.map(Duration::from_nanos),

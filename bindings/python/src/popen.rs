@@ -12,7 +12,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyString, PyTuple};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
-use spawnfd::{Call as SystemCall, Child, Command, Env, Errno, ErrorKind, Stage, Started};
+use spawnfd::child::Started;
+use spawnfd::error::{Errno, ErrorKind, Stage};
+use spawnfd::internal::Call as SystemCall;
+use spawnfd::{Child, Command, Env};
 
 use crate::arguments::{borrow, os_string};
 use crate::placeholders::{Placeholders, is_open};
@@ -153,7 +156,7 @@ fn strings(values: &[Bound<'_, PyAny>]) -> ArgumentResult<Vec<OsString>> {
 /// Whether a seccomp filter of the calling thread kills the process for pidfd_open or pidfd_send_signal.
 #[pyfunction]
 pub fn pidfd_calls_are_killed() -> bool {
-    let killed = spawnfd::killed_calls();
+    let killed = spawnfd::internal::killed_calls();
     killed.contains(SystemCall::PidfdOpen) || killed.contains(SystemCall::PidfdSendSignal)
 }
 
@@ -336,7 +339,7 @@ impl PopenSpawn {
             return Some(StartOutcome::Fallback("not_found"));
         }
         let cwd = self.cwd.as_ref()?;
-        let effective = match spawnfd::killed_calls().contains(SystemCall::Faccessat2) {
+        let effective = match spawnfd::internal::killed_calls().contains(SystemCall::Faccessat2) {
             true => AtFlags::empty(),
             false => AtFlags::EACCESS,
         };
@@ -410,7 +413,7 @@ fn is_process_specific(path: &Path) -> bool {
 /// Opens a directory without following magic links such as /proc/self/fd/N, which give ELOOP.
 fn open_directly(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if spawnfd::killed_calls().contains(SystemCall::Openat2) {
+    if spawnfd::internal::killed_calls().contains(SystemCall::Openat2) {
         return Err(rustix::io::Errno::PERM);
     }
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)

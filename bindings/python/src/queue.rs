@@ -13,7 +13,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use spawnfd::{CheckedFd, Errno, Output, PerProcess, Waker};
+use spawnfd::Output;
+use spawnfd::error::Errno;
+use spawnfd::internal::{CheckedFd, PerProcess};
 
 use crate::arguments::seconds;
 use crate::errors::ErrorContext;
@@ -219,14 +221,17 @@ pub struct Wakeup(Arc<PerProcess<Listeners>>);
 type Listeners = Vec<(Arc<QueueState>, u64)>;
 
 impl Wakeup {
-    /// Returns the waker that fires this wakeup.
-    pub fn waker(&self) -> Waker {
+    /// Returns a function that fires this wakeup.
+    pub fn firing(&self) -> impl Fn() + Send + Sync + 'static {
         let wakeup = self.clone();
-        Waker::new(move || {
-            for (queue, key) in std::mem::take(&mut *wakeup.0.lock()) {
-                queue.push(Notification::Woken(key));
-            }
-        })
+        move || wakeup.fire()
+    }
+
+    /// Notifies all listeners.
+    pub fn fire(&self) {
+        for (queue, key) in std::mem::take(&mut *self.0.lock()) {
+            queue.push(Notification::Woken(key));
+        }
     }
 }
 

@@ -12,7 +12,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyInt};
-use spawnfd::{Command, SignalSet, Stdio};
+use spawnfd::signal::SignalSet;
+use spawnfd::{Command, Stdio};
 
 use crate::actions;
 use crate::arguments::{descriptor, os_string, os_strings, wrong_type, wrong_value};
@@ -52,7 +53,7 @@ impl Request {
             Some(_) if sandbox.is_some() => {
                 return Err(wrong_value(
                     &"sandbox",
-                    "cannot be combined with a Template; use run([path, ...], sandbox=...)",
+                    "cannot be combined with a Template; pass the path of the program instead",
                 ));
             }
             Some(template) => {
@@ -71,7 +72,7 @@ impl Request {
                     return Err(wrong_value(&"argv[0]", "must not be empty; it names the program"));
                 }
                 if sandbox.is_some() && name.as_bytes().starts_with(b"-") {
-                    let reason = format_args!("the sandbox's command would read {name:?} as an option");
+                    let reason = format!("the sandbox's command would read {name:?} as an option");
                     return Err(wrong_value(&"argv[0]", reason));
                 }
                 let path = match &directory {
@@ -158,7 +159,7 @@ pub fn find_audit(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
 }
 
 /// Raises the audit event that subprocess.Popen raises.
-fn audit(
+pub fn audit(
     py: Python<'_>,
     executable: &OsStr,
     argv: &[OsString],

@@ -3,13 +3,15 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use serde::Serialize;
-use spawnfd::{Drain, Output, SpillEnd, Stream};
+use spawnfd::Output;
+use spawnfd::job::{Drain, SpillEnd, Stream};
 
 use crate::classes::PythonClass;
 use crate::pickled;
@@ -143,7 +145,7 @@ impl RunResult {
     /// A character that is split by omitted output is dropped.
     #[getter]
     fn text<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        PyString::new(py, &self.output.text())
+        PyString::new(py, &self.output.stdout_text())
     }
 
     /// `stderr` decoded as UTF-8; invalid bytes become U+FFFD.
@@ -151,7 +153,7 @@ impl RunResult {
     /// A character that is split by omitted output is dropped.
     #[getter]
     fn stderr_text<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        PyString::new(py, &self.output.error_text())
+        PyString::new(py, &self.output.stderr_text())
     }
 
     /// The kept bytes of standard output before omitted bytes; all bytes if none is omitted.
@@ -258,7 +260,8 @@ impl RunResult {
         self.output.drain.to_string()
     }
 
-    /// The tier that controlled the process tree: "group", "guard", "cgroup" or "pidns".
+    /// The tier that controlled the process tree: "group", "guard", "subreaper", "cgroup" or
+    /// "pidns".
     ///
     /// See docs/trees.md.
     #[getter]
@@ -326,7 +329,7 @@ impl RunResult {
     ///
     /// "clone"; "kernel" (one system call of a kernel with this project's patches); from a Warm
     /// "reserve", "fork", "zygote" or "pool"; or "cold: " and the reason why no parked process was
-    /// used (docs/warm-reference.md).
+    /// used (docs/warm-reference.md). "session": a session's shell ran the command.
     #[getter]
     fn started(&self) -> Cow<'static, str> {
         self.output.started.name()
@@ -334,10 +337,34 @@ impl RunResult {
 
     /// The program's argv, preceded by the sandbox's command if there is one.
     ///
-    /// Bytes and paths are decoded like os.fsdecode() does.
+    /// A command of a session has one item, its text. Bytes and paths are decoded like os.fsdecode() does.
     #[getter]
     fn args<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, &self.reported.argv)
+    }
+
+    /// The working directory of a session's shell after the command, as `$PWD` has it.
+    ///
+    /// None if the shell has exited, and for other runs.
+    #[getter]
+    fn cwd(&self) -> Option<&Path> {
+        self.output.cwd.as_deref()
+    }
+
+    /// Whether the session's shell exited during the command.
+    ///
+    /// The command called exit or exec, a signal ended the shell, or the library killed the shell
+    /// because the command did not end otherwise. `code` and `signal` are then those of the shell.
+    /// False for other runs.
+    #[getter]
+    fn shell_exited(&self) -> bool {
+        self.output.shell_exited
+    }
+
+    /// False. The running job that run() of a session may return has True.
+    #[getter]
+    fn running(&self) -> bool {
+        false
     }
 
     /// For ExitError: timeout and idle_timeout in seconds, output_limit in bytes, whether stderr was merged.

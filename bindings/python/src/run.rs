@@ -115,14 +115,14 @@ pub fn begin(
 /// Ends the core's idle threads, and returns once they have ended.
 #[pyfunction]
 pub fn end_idle_threads(py: Python<'_>) {
-    py.detach(spawnfd::end_idle_threads);
+    py.detach(spawnfd::internal::end_idle_threads);
 }
 
 /// An active run. Dropping it ends the program.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct ActiveRun {
-    handle: spawnfd::RunHandle,
+    handle: spawnfd::job::RunHandle,
     ended: Arc<AtomicBool>,
     /// Seconds between SIGTERM and SIGKILL.
     #[pyo3(get)]

@@ -35,7 +35,7 @@ use crate::errors;
 #[pyclass(frozen, module = "spawnfd")]
 #[derive(Debug)]
 pub struct Sandbox {
-    pub core: spawnfd::Sandbox,
+    pub core: spawnfd::sandbox::Sandbox,
     pub argv: Vec<OsString>,
     numbers: Vec<i32>,
 }
@@ -52,7 +52,7 @@ impl Sandbox {
         };
         check_program(py, program, "argv[0]")?;
         // Release the GIL, because the search for the program may access slow disks.
-        let created = py.detach(|| spawnfd::Sandbox::new(&argv));
+        let created = py.detach(|| spawnfd::sandbox::Sandbox::new(&argv));
         let mut core = created.map_err(|error| errors::exception(py, &error, Some(program)))?;
         let mut numbers = Vec::new();
         if let Some(fds) = fds {

@@ -53,10 +53,7 @@ impl Snapshot {
     ///     ValueError: The snapshot is closed.
     #[getter]
     fn kind(&self) -> PyResult<&'static str> {
-        self.with_open(|snapshot| match snapshot.kind() {
-            core::Kind::Reflink => "reflink",
-            core::Kind::Memfd => "memfd",
-        })
+        self.with_open(|snapshot| snapshot.kind().name())
     }
 
     /// Whether the snapshot is closed.

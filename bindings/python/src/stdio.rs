@@ -7,17 +7,22 @@ use std::fmt::Display;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
-use spawnfd::{Descriptor, Stdio};
+use spawnfd::Stdio;
+use spawnfd::command::Descriptor;
 
 use crate::arguments::{borrow, descriptor_number, wrong_type, wrong_value};
 
-/// The Python function that was called: spawn(), run() or start(). Each accepts the options of the previous ones, but
-/// spawn() has other keywords and defaults for the standard streams.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
+/// The Python function that was called. spawn() has other keywords and defaults for the standard streams than run() and
+/// start().
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
     Spawn,
     Run,
     Start,
+    /// The constructor of a session.
+    Session,
+    /// run() or start() of a session.
+    Command,
 }
 
 const NAMES: [&str; 3] = ["stdin", "stdout", "stderr"];
@@ -42,7 +47,7 @@ fn keyword<'a>(number: usize, kind: CallKind, value: &'a Bound<'_, PyAny>) -> Op
         ("subprocess.DEVNULL", _, _) => "null",
         ("subprocess.STDOUT", _, 2) => "merge",
         ("subprocess.PIPE", CallKind::Spawn, _) => "pipe",
-        ("subprocess.PIPE", CallKind::Start, 0) => "stream",
+        ("subprocess.PIPE", CallKind::Start | CallKind::Command, 0) => "stream",
         ("subprocess.PIPE", CallKind::Run | CallKind::Start, 1) => "capture",
         ("subprocess.PIPE", CallKind::Run | CallKind::Start, 2) => "separate",
         _ => return None,
@@ -66,6 +71,30 @@ pub fn is_stream(stdin: &Bound<'_, PyAny>) -> bool {
     keyword(0, CallKind::Start, stdin).is_some_and(|word| word == "stream")
 }
 
+/// Converts the argument `stdin` of a session's command. Returns whether write() is possible.
+pub fn is_command_stream(stdin: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(word) = keyword(0, CallKind::Command, stdin) else {
+        return Err(wrong_type(&"stdin", r#"one of "null", "stream""#, stdin));
+    };
+    match &*word {
+        "null" => Ok(false),
+        "stream" => Ok(true),
+        word => Err(wrong_value(&"stdin", format_args!(r#"expected one of "null", "stream", got {word:?}"#))),
+    }
+}
+
+/// Converts the argument `stderr` of a session. Returns whether commands write standard error to standard output.
+pub fn is_session_merge(stderr: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(word) = keyword(2, CallKind::Session, stderr) else {
+        return Err(wrong_type(&"stderr", r#"one of "separate", "merge""#, stderr));
+    };
+    match &*word {
+        "separate" => Ok(false),
+        "merge" => Ok(true),
+        word => Err(wrong_value(&"stderr", format_args!(r#"expected one of "separate", "merge", got {word:?}"#))),
+    }
+}
+
 /// Converts the argument for one stream. Returns `None` for the core's default: a child inherits the stream, and a run
 /// captures output and provides the input.
 pub fn stream(number: usize, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Stdio<'static>>> {
@@ -78,7 +107,7 @@ pub fn stream(number: usize, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -
         (CallKind::Run, 0) => r#"; to pass data use input=, or start(stdin="stream")"#,
         (CallKind::Start, 0) => r#"; to write to the program use "stream""#,
         (CallKind::Run | CallKind::Start, _) => "; the stream is captured by default",
-        (CallKind::Spawn, _) => "",
+        _ => "",
     };
     let Some(word) = keyword(number, kind, value) else {
         if let Some(constant) = constant(value) {
@@ -124,7 +153,7 @@ fn keywords(number: usize, kind: CallKind) -> &'static str {
         (CallKind::Start, 0) => r#""null", "inherit", "stream""#,
         (CallKind::Run | CallKind::Start, 1) => r#""capture", "null", "inherit""#,
         (CallKind::Run | CallKind::Start, _) => r#""separate", "merge", "null", "inherit""#,
-        (CallKind::Spawn, 2) => r#""inherit", "null", "pipe", "merge""#,
-        (CallKind::Spawn, _) => r#""inherit", "null", "pipe""#,
+        (_, 2) => r#""inherit", "null", "pipe", "merge""#,
+        _ => r#""inherit", "null", "pipe""#,
     }
 }

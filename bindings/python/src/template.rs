@@ -95,7 +95,7 @@ impl Template {
 /// A cache that creates templates on demand, and the Warm that keeps their programs warm.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
-pub struct TemplateCache(pub spawnfd::TemplateCache, pub Option<spawnfd::Warm>);
+pub struct TemplateCache(pub spawnfd::template::TemplateCache, pub Option<spawnfd::Warm>);
 
 impl TemplateCache {
     pub fn command<'fd>(&self, name: &OsStr) -> spawnfd::Command<'fd> {
@@ -107,13 +107,13 @@ impl TemplateCache {
 impl TemplateCache {
     #[new]
     fn new(capacity: &Bound<'_, PyAny>) -> PyResult<TemplateCache> {
-        Ok(TemplateCache(spawnfd::TemplateCache::new(integer(capacity, &"capacity")?), None))
+        Ok(TemplateCache(spawnfd::template::TemplateCache::new(integer(capacity, &"capacity")?), None))
     }
 
     /// Returns the process-wide cache.
     #[staticmethod]
     fn shared() -> TemplateCache {
-        TemplateCache(spawnfd::TemplateCache::global().clone(), None)
+        TemplateCache(spawnfd::template::TemplateCache::global().clone(), None)
     }
 
     #[pyo3(signature = (program, path = None))]

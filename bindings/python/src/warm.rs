@@ -5,14 +5,15 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use spawnfd::{Errno, Mode, Park, Stage, WarmOptions};
+use spawnfd::error::{Errno, Stage};
+use spawnfd::warm::{Mode, Park, WarmOptions};
 
 use crate::actions::filter_of;
 use crate::arguments::{descriptor, integer, os_string, os_strings, seconds, wrong_type, wrong_value};
@@ -71,16 +72,15 @@ impl Warm {
         let time = |value: &Bound<'_, PyAny>, name| {
             Ok::<_, PyErr>(seconds(Some(value).filter(|value| !value.is_none()), name)?.unwrap_or(Duration::MAX))
         };
-        let options = WarmOptions {
-            mode: self::mode(mode)?,
-            memory: integer(memory, &"memory")?,
-            processes: integer(processes, &"processes")?,
-            keep: integer(keep, &"keep")?,
-            idle: time(idle, "idle")?,
-            delay: time(delay, "delay")?,
-            forks: integer(forks, &"forks")?,
-            age: time(age, "age")?,
-        };
+        let options = WarmOptions::new()
+            .mode(self::mode(mode)?)
+            .memory(integer(memory, &"memory")?)
+            .processes(integer(processes, &"processes")?)
+            .keep(integer(keep, &"keep")?)
+            .idle(time(idle, "idle")?)
+            .delay(time(delay, "delay")?)
+            .forks(integer(forks, &"forks")?)
+            .age(time(age, "age")?);
         match py.detach(|| spawnfd::Warm::new(options)) {
             Ok(core) => Ok(Warm { core, closed: AtomicBool::new(false) }),
             Err(error) => Err(errors::exception(py, &error, None)),
@@ -104,21 +104,23 @@ impl Warm {
     ) -> PyResult<()> {
         let py = program.py();
         self.open()?;
-        let park = Park {
-            depth: integer(depth, &"depth")?,
-            mode: mode.map(self::mode).transpose()?,
-            args: os_strings(args, "args")?,
+        let mut park = Park::new()
+            .depth(integer(depth, &"depth")?)
+            .mode(mode.map(self::mode).transpose()?)
+            .args(os_strings(args, "args")?)
             // Call `environment` with the GIL, because it may read this process's environment.
-            env: Some(environment(env)?),
-            kind: None,
-            preload: os_strings(preimport, "preimport")?,
-            sandbox: sandbox.map(crate::sandbox::sandbox).transpose()?.map(|sandbox| sandbox.get().core.clone()),
-            no_new_privs: no_new_privs.extract().map_err(|_| wrong_type(&"no_new_privs", "bool", no_new_privs))?,
-            landlock: landlock.map(|ruleset| duplicate(ruleset, &"landlock")).transpose()?,
-            seccomp: seccomp.map(|filter| filter_of(filter, &"seccomp")).transpose()?.unwrap_or_default(),
-            current_dir: cwd.map(|cwd| os_string(cwd, &"cwd").map(PathBuf::from)).transpose()?,
-        };
-        if cwd.is_some() && park.sandbox.is_none() {
+            .env(environment(env)?)
+            .preload(os_strings(preimport, "preimport")?)
+            .sandbox(sandbox.map(crate::sandbox::sandbox).transpose()?.map(|sandbox| sandbox.get().core.clone()))
+            .no_new_privs(no_new_privs.extract().map_err(|_| wrong_type(&"no_new_privs", "bool", no_new_privs))?)
+            .seccomp(seccomp.map(|filter| filter_of(filter, &"seccomp")).transpose()?.unwrap_or_default());
+        if let Some(ruleset) = landlock {
+            park = park.landlock(duplicate(ruleset, &"landlock")?);
+        }
+        if let Some(cwd) = cwd {
+            park = park.current_dir(os_string(cwd, &"cwd")?);
+        }
+        if cwd.is_some() && sandbox.is_none() {
             return Err(wrong_value(&"cwd", "requires sandbox; without a sandbox, pass cwd to each start"));
         }
         let (added, file) = match program.cast::<Template>() {
@@ -153,7 +155,7 @@ impl Warm {
     fn cache(&self, capacity: &Bound<'_, PyAny>) -> PyResult<TemplateCache> {
         let capacity: usize = integer(capacity, &"capacity")?;
         let warm = self.core.keeping(capacity.max(1));
-        Ok(TemplateCache(spawnfd::TemplateCache::new(capacity), Some(warm)))
+        Ok(TemplateCache(spawnfd::template::TemplateCache::new(capacity), Some(warm)))
     }
 
     fn add_any(&self, py: Python<'_>, depth: &Bound<'_, PyAny>, mode: Option<&Bound<'_, PyAny>>) -> PyResult<()> {

@@ -23,6 +23,7 @@ import spawnfd as sf
 import trio
 import uvloop
 from patience import TIMEOUT_S
+from spawnfd import _spawnfd
 
 # nohup and shells without job control ignore these signals. Child programs would inherit this.
 for number, action in (
@@ -127,7 +128,7 @@ def warmed_up() -> Iterator[None]:
         warm.fill()
         warm.run(["/bin/true"])
     # The guard of process trees keeps a table and a pidfd open.
-    sf.run(["/bin/true"], tree="guard")
+    _spawnfd.end_idle_threads()
     while children():
         time.sleep(0.01)
     # libuv keeps its own pipes open.
@@ -148,11 +149,12 @@ def nothing_left(warmed_up: None) -> Iterator[None]:
     def now() -> tuple[dict[int, str], int, set[int]]:
         sf.TemplateCache.shared().clear()
         gc.collect()
+        # Idle threads and the guard end by themselves within a second, and by this call at once.
+        _spawnfd.end_idle_threads()
         return *descriptors(), children()
 
     before, *others = now()
     yield
-    # The engine's thread ends by itself, within a second unless the machine is busy.
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         after, *left = now()

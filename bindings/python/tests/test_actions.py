@@ -147,6 +147,15 @@ def test_ids() -> None:
 
 
 @root
+@pytest.mark.parametrize("late", [act.Gid(4321), act.Groups([5]), act.GroupIds(effective=4321)])
+def test_groups_after_a_change_from_root_are_invalid(late: act.Action) -> None:
+    with pytest.raises(ValueError, match="put gid and groups before uid") as caught:
+        sf.run(["true"], actions=[act.Uid(4321), late])
+    assert isinstance(caught.value, sf.SpawnError)
+    assert (caught.value.stage, caught.value.action) == ("action", 1)
+
+
+@root
 def test_namespaces() -> None:
     uts = os.readlink("/proc/self/ns/uts")
     new = act.Namespaces(0x04000000)

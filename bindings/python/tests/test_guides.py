@@ -13,7 +13,10 @@ import spawnfd as sf
 from patience import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / "README.md", ROOT / "docs/warm.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
+PAGES = [
+    *(ROOT / page for page in ("README.md", "docs/sessions.md", "docs/warm.md")),
+    *sorted((ROOT / "docs/guides").glob("*.md")),
+]
 # A ```python block, and the ```text block that may follow it: its standard output.
 EXAMPLE = re.compile(r"(?sm)^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?")
 

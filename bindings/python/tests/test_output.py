@@ -186,8 +186,8 @@ def repr_of(argv: list[str | bytes], **options: Any) -> str:
 
 
 def test_repr_shows_command_end_and_sizes() -> None:
-    assert repr_of(["true"]) == "<Result ['true'] code=0 stop=exited tree=group wall=T s>"
-    ended = "stop=exited tree=group wall=T s"
+    assert repr_of(["true"]) == "<Result ['true'] code=0 stop=exited tree=guard wall=T s>"
+    ended = "stop=exited tree=guard wall=T s"
     assert repr_of(sf.sh("kill -9 $$")).endswith(f" signal=9 {ended}>")
     text = repr_of(sf.sh("echo; echo err >&2; exit 4"))
     assert text.endswith(f" code=4 {ended} stdout=1 byte stderr=4 bytes>")
@@ -200,5 +200,5 @@ def test_repr_shows_command_end_and_sizes() -> None:
 
 def test_repr_shortens_a_long_command() -> None:
     text = repr_of(["true", "x" * 1000])
-    command = text.removeprefix("<Result ").removesuffix(" code=0 stop=exited tree=group wall=T s>")
+    command = text.removeprefix("<Result ").removesuffix(" code=0 stop=exited tree=guard wall=T s>")
     assert (len(command), command[:12], command[-5:]) == (80, "['true', 'xx", "x...]")

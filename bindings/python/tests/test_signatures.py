@@ -50,11 +50,10 @@ def test_signature_equals_the_typed_dict(function: Function, options: Any) -> No
 
 @pytest.mark.parametrize(("function", "options"), FUNCTIONS)
 def test_defaults_agree(function: Function, options: Any) -> None:
-    """A parameter has the same default in every function; only a few are different for start."""
+    """A parameter has the same default in every function."""
     expected = defaults_of({name: getattr(sf, name) for name in NAMES}[function.__name__])
     assert defaults_of(function) == expected
     if options is not sf.SpawnOptions:
-        expected |= {"tree": "group"}
         assert {name: expected[name] for name in defaults_of(sf.run)} == defaults_of(sf.run)
 
 

@@ -50,6 +50,12 @@ impl Announcement {
         Announcement { word: NonNull::from(word(&keeper)), _keeper: keeper, ticket, parent }
     }
 
+    /// Prepares the word for another child, after the failure of an earlier one.
+    pub fn renew(&self) {
+        // SAFETY: `self` owns a reference to the keeper, which keeps the word allocated.
+        unsafe { self.word.as_ref() }.store(self.ticket, Ordering::Release);
+    }
+
     /// Writes the pid of a running process that has not written it itself.
     ///
     /// Returns false if the word no longer contains the ticket. Then the parent has already written

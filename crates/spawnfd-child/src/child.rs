@@ -26,6 +26,71 @@ pub(crate) struct Start<'a, 'p> {
     pub caught: &'a AtomicU64,
     /// The program's signal mask. `None` if the child already has this mask.
     pub mask: Option<SignalSet>,
+    /// The gate at which the child waits before it goes on to exec.
+    pub gate: Option<Gate<'a>>,
+}
+
+/// A gate that the child's parent opens. The parent and the child may have memory of their own; they share the word.
+#[derive(Clone, Copy)]
+pub(crate) struct Gate<'a>(pub &'a AtomicU32);
+
+impl Gate<'_> {
+    pub(crate) const NOT_REACHED: u32 = 0;
+    /// The child waits.
+    pub(crate) const REACHED: u32 = 1;
+    /// The child may go on.
+    pub(crate) const OPEN: u32 = 2;
+    /// The child has failed before the gate, and exits.
+    pub(crate) const FAILED: u32 = 3;
+    /// The child must not go on.
+    const CLOSED: u32 = 4;
+    /// How long a process waits before it checks that the other one has not ended.
+    pub(crate) const INTERVAL: i64 = 5_000_000;
+
+    /// Waits until the gate is open.
+    ///
+    /// # Errors
+    /// ESRCH: the parent has closed the gate, or has ended.
+    fn pass(self) -> Result<(), Errno> {
+        let parent = call::getppid()?;
+        let reached = self.0.compare_exchange(Self::NOT_REACHED, Self::REACHED, Ordering::AcqRel, Ordering::Acquire);
+        if reached.is_ok() {
+            call::futex_wake(self.0);
+        }
+        loop {
+            match self.state() {
+                Self::OPEN => return Ok(()),
+                Self::CLOSED => return Err(Errno::ESRCH),
+                _ if call::getppid()? != parent => return Err(Errno::ESRCH),
+                _ => {}
+            }
+            self.wait_while(Self::REACHED);
+        }
+    }
+
+    /// Waits until the gate has another state, at most [`INTERVAL`](Gate::INTERVAL).
+    pub(crate) fn wait_while(self, state: u32) {
+        call::futex_wait(self.0, state, Self::INTERVAL);
+    }
+
+    /// Opens the gate.
+    pub(crate) fn open(self) {
+        self.set(Self::OPEN);
+    }
+
+    /// Makes the child exit at the gate.
+    pub(crate) fn close(self) {
+        self.set(Self::CLOSED);
+    }
+
+    pub(crate) fn state(self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn set(self, state: u32) {
+        self.0.store(state, Ordering::Release);
+        call::futex_wake(self.0);
+    }
 }
 
 /// Entry point of a child, which performs the plan.
@@ -40,6 +105,9 @@ pub(crate) unsafe extern "C" fn enter(start: *const ()) -> ! {
         Err(failure) => failure,
     };
     start.report.store(failure.pack(), Ordering::Release);
+    if let Some(gate) = start.gate.filter(|gate| gate.state() != Gate::OPEN) {
+        gate.set(Gate::FAILED);
+    }
     call::exit(127)
 }
 
@@ -67,7 +135,7 @@ pub(crate) unsafe extern "C" fn enter_detached(shared: *const ()) -> ! {
     // SAFETY: the caller keeps this function's contract.
     let shared = unsafe { &*shared.cast::<Shared>() };
     let Shared { plan, table, handlers, mask, report, caught, .. } = shared;
-    let start = Start { plan, table: *table, report, handlers: *handlers, caught, mask: *mask };
+    let start = Start { plan, table: *table, report, handlers: *handlers, caught, mask: *mask, gate: None };
     // SAFETY: `start` is on this child's own stack. By this function's contract, the data it refers to does not change.
     unsafe { enter((&raw const start).cast()) }
 }
@@ -134,7 +202,7 @@ impl<T> At<T> for Result<T, Errno> {
 
 /// Performs the plan up to exec. Returns the sources (the caller's descriptors in the child), and the path to execute.
 #[inline]
-fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
+pub(crate) fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
     let plan = start.plan;
     // If a signal kills this child, the parent reads the stage from this word.
     let begin = |stage: Stage| start.report.store(stage.progress(), Ordering::Relaxed);
@@ -159,6 +227,10 @@ fn prepare<'a>(start: &Start<'a, '_>) -> Result<(Sources, &'a CStr), Failure> {
         Ok(()) => (plan.program.pinned.path.as_ref(), EXEC),
         Err(failure) => (search_again(plan, failure)?, EXEC_RENEWED),
     };
+    if let Some(gate) = start.gate {
+        begin(Stage::Subreaper);
+        gate.pass().at(Stage::Subreaper)?;
+    }
     begin(Stage::Signals);
     let_signals_in(start).at(Stage::Signals)?;
     if let Some(filter) = &plan.filter {
@@ -289,7 +361,7 @@ fn search_again<'a>(plan: &'a Plan<'_>, failure: Failure) -> Result<&'a CStr, Fa
 }
 
 #[inline]
-fn exec(plan: &Plan<'_>, sources: &Sources, path: &CStr) -> Errno {
+pub(crate) fn exec(plan: &Plan<'_>, sources: &Sources, path: &CStr) -> Errno {
     let (argv, envp) = (plan.argv.as_ptr(), plan.envp.as_ptr());
     match plan.program.source {
         // SAFETY: an ArgBlock is a NULL-terminated array of C strings.

@@ -95,7 +95,7 @@ pub fn launch(
     let options = CloneOptions { share_descriptors: !matches!(table, Table::Copied), ..options };
     let child = with_signals_blocked(!options.clone3, |blocked| {
         let handlers = settled(options, handlers);
-        let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
+        let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked), gate: None };
         // SAFETY: `enter` keeps the contract of this crate's documentation: with shared memory it writes only to
         // `stack`, ours by the exclusive borrow of `memory`, and to the two words. The call returns when the child has
         // left this memory, so `start` and everything the plan owns outlive the child's use. Signals are blocked if
@@ -305,7 +305,8 @@ pub fn detach_with_own_memory(
     // The kernel does not clear this word for a child with memory of its own, and no thread waits on the word.
     let clear_tid = AtomicU32::new(0);
     let child = with_signals_blocked(!options.clone3, |blocked| {
-        let start = Start { plan: &plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
+        let start =
+            Start { plan: &plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked), gate: None };
         // SAFETY: the child has a copy of this memory, including the stack and `start`. Only the words are shared.
         // Signals are blocked if the child may have handlers.
         unsafe { clone_child(&options, &memory.stack, enter, (&raw const start).cast(), Some(&clear_tid)) }

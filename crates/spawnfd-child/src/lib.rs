@@ -23,6 +23,7 @@ mod launch;
 mod namespace;
 mod plan;
 mod report;
+mod subreaper;
 mod table;
 
 pub use action::{Arg, CapabilitySets, Op, Parked, SystemCall};
@@ -34,6 +35,7 @@ pub use launch::{
 pub use namespace::{Namespace, detach_in_namespace, launch_in_namespace};
 pub use plan::{Check, Handlers, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
 pub use report::{Failure, Outcome, PENDING, Stage};
+pub use subreaper::{BelowSubreaper, Subreaper, detach_below_subreaper, launch_below_subreaper};
 
 /// The maximum number of descriptors that a plan may name as sources.
 ///

@@ -82,7 +82,7 @@ fn start(
         CloneOptions { share_memory: false, share_descriptors: false, cgroup: None, clone_parent: true, ..options };
     let (table, handlers) = (Table::Copied, settled(options, handlers));
     let outer = with_signals_blocked(true, |blocked| {
-        let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked) };
+        let start = Start { plan, table, report, handlers, caught, mask: plan.signal_mask.or(blocked), gate: None };
         let inside = Intermediate { start, namespace, options, stack, clear_tid, launched: [pid, pidfd] };
         // SAFETY: both processes have memory of their own; only the words are shared. Signals are blocked.
         unsafe { clone_child(&intermediate, stack, enter_namespace, (&raw const inside).cast(), None) }

@@ -15,6 +15,8 @@ pub enum Stage {
     Closing,
     /// The intermediate process enters the pid namespace, or creates the child in it.
     Namespace,
+    /// The intermediate process becomes a subreaper, or creates the child below it.
+    Subreaper,
     /// The child resets signals.
     Signals,
     /// The child makes the check with this index. The errno ESTALE means that the check failed.
@@ -89,6 +91,7 @@ impl Stage {
             Stage::Filter => (5, 0),
             Stage::Exec => (6, 0),
             Stage::Namespace => (7, 0),
+            Stage::Subreaper => (9, 0),
             Stage::Closing => (8, 0),
         };
         stage << 48 | u64::from(index) << 32
@@ -109,6 +112,7 @@ impl Failure {
             4 => Stage::Check(index),
             5 => Stage::Filter,
             7 => Stage::Namespace,
+            9 => Stage::Subreaper,
             8 => Stage::Closing,
             _ => Stage::Exec,
         };
@@ -131,6 +135,7 @@ mod tests {
             Stage::Filter,
             Stage::Exec,
             Stage::Namespace,
+            Stage::Subreaper,
             Stage::Closing,
         ];
         for stage in stages {

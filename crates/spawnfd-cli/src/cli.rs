@@ -6,6 +6,7 @@ use clap_complete::Shell;
 
 use crate::doctor::Doctor;
 use crate::run::Run;
+use crate::shell::Shell as SessionShell;
 
 /// Start programs cheaply and safely, and report the kernel features that this machine has
 #[derive(Debug, Parser)]
@@ -19,11 +20,13 @@ const EXAMPLES: &str = "\
 Examples:
   spawnfd run --time rg -n TODO
   spawnfd run --capture --timeout 30 --json -- make test
+  echo '{\"run\": \"echo $PWD\"}' | spawnfd shell --cwd /tmp
   spawnfd doctor";
 
 #[derive(Debug, Subcommand)]
 pub enum Subcommands {
     Run(Box<Run>),
+    Shell(Box<SessionShell>),
     Doctor(Doctor),
     /// Print a completion script for a shell
     #[command(after_help = "Example: spawnfd completions bash > /etc/bash_completion.d/spawnfd")]

@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use spawnfd::{Errno, Error, Stage, Stream};
+use spawnfd::Error;
+use spawnfd::error::{Errno, Stage};
+use spawnfd::job::Stream;
 
 /// The exit code if the command itself failed, or if the program's exit status is unknown.
 pub const FAILED: u8 = 125;

@@ -9,6 +9,7 @@ mod manual;
 mod ordered;
 mod os;
 mod run;
+mod shell;
 mod table;
 mod usage;
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     };
     let outcome = match cli.subcommand {
         Subcommands::Run(run) => run.run(),
+        Subcommands::Shell(shell) => shell.run(),
         Subcommands::Doctor(doctor) => doctor.run().map(|()| 0),
         Subcommands::Completions { shell } => manual::completions(shell).map(|()| 0),
         Subcommands::Man => manual::page().and_then(|page| failure::print(&page)).map(|()| 0),

@@ -146,3 +146,18 @@ pub unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, length: usize) -
     // SAFETY: the caller guarantees the arguments, by this function's contract.
     unsafe { memcmp(one, other, length) }
 }
+
+/// The function strlen(3) of libc.
+///
+/// # Safety
+/// The requirements of strlen(3) in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strlen(string: *const u8) -> usize {
+    let mut length = 0;
+    // SAFETY: the loop ends at the string's NUL byte. The reads are volatile, because the compiler would otherwise turn
+    // the loop into a call of strlen.
+    while unsafe { string.wrapping_add(length).read_volatile() } != 0 {
+        length += 1;
+    }
+    length
+}

@@ -6,8 +6,10 @@
 //! 0 is a pidfd of the owner, 1 is the table, 2 is a pipe. The helper writes one byte to the pipe when it is ready.
 //! Only descriptor 0 stays open.
 //!
-//! If the owner passes an argument, the helper is the first process of a tree's pid namespace
-//! (`init.rs`). Then descriptor 1 is an eventfd, and stays open.
+//! With the argument `init`, the helper is the first process of a tree's pid namespace (`init.rs`). Then descriptor 1 is
+//! an eventfd, and stays open. With the argument `reap`, the helper is the parent of a tree's program (`reap.rs`). Then
+//! descriptors 1 and 2 are a socket of the owner, and descriptors 0 and 1 stay open. With the argument `hold`, the helper
+//! is the parent of a session's shell in a sandbox (`hold.rs`), and a sandbox command starts it, not the owner.
 #![no_std]
 #![no_main]
 #![allow(dead_code)]
@@ -15,10 +17,13 @@
 extern crate alloc;
 
 mod cgroup;
+mod descendants;
 mod heap;
+mod hold;
 mod init;
 mod members;
 mod process;
+mod reap;
 mod sys;
 mod syscall;
 mod table;
@@ -26,8 +31,11 @@ mod watch;
 
 use core::arch::global_asm;
 
+use sys::Words;
+
 const OWNER: i32 = 0;
 const TABLE: i32 = 1;
+const SOCKET: i32 = 1;
 const READY: i32 = 2;
 
 // The program's entry point. The kernel aligns the stack as the ABI requires before a call instruction, so this code
@@ -38,14 +46,32 @@ global_asm!(".globl _start", "_start:", "xor ebp, ebp", "mov rdi, rsp", "and rsp
 /// # Safety
 /// `arguments` points to argc, as in the initial stack that the kernel sets up.
 unsafe extern "C" fn main(arguments: *const usize) -> ! {
+    // SAFETY: the caller keeps this function's contract: argc, pointers to argc strings, NULL, and the environment in
+    // the same form.
+    let (words, environment) = unsafe {
+        let words = arguments.cast::<*const u8>().add(1);
+        (Words::from_stack(words), Words::from_stack(words.add(*arguments + 1)))
+    };
+    let role = words.iter().nth(1).and_then(|role| role.to_bytes().first().copied());
+    if role == Some(b'h') {
+        sys::set_name(c"spawnfd-holder");
+        hold::run(&words.skip(2), environment);
+    }
     sys::set_undumpable();
-    // SAFETY: the caller keeps this function's contract.
-    if unsafe { *arguments } > 1 {
-        sys::set_name(c"spawnfd-init");
-        sys::autoreap_children();
-        ready();
-        init::watch(OWNER, TABLE);
-        sys::exit(0)
+    match role.unwrap_or(0) {
+        b'i' => {
+            sys::set_name(c"spawnfd-init");
+            sys::autoreap_children();
+            ready();
+            init::watch(OWNER, TABLE);
+            sys::exit(0)
+        }
+        b'r' => {
+            sys::set_name(c"spawnfd-reaper");
+            sys::close(READY);
+            sys::exit(reap::reap_all(SOCKET, OWNER))
+        }
+        _ => {}
     }
     sys::set_name(c"spawnfd-guard");
     // A parent pid of 0 means that the owner is in another pid namespace. In that namespace a pid

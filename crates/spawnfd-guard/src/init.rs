@@ -11,7 +11,7 @@ const CHECK_INTERVAL_MS: u64 = 500;
 /// until the caller is alone in its namespace.
 pub fn watch(owner: i32, release: i32) {
     loop {
-        match sys::wait_for_either([owner, release]) {
+        match sys::wait_for_any([owner, release]) {
             [_, true] => break,
             [true, _] => return,
             _ => {}

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::process::{Process, Stat, all_processes, has_children_file, sessions, ticks_now};
 use crate::sys;
 
-const SIGKILL: i32 = 9;
+pub(crate) const SIGKILL: i32 = 9;
 pub(crate) const SIGCONT: i32 = 18;
 const SIGSTOP: i32 = 19;
 
@@ -35,6 +35,8 @@ pub struct Members {
     root_seen: u64,
     /// The other members that the last search knew, including zombies, which keep their pids.
     known: Vec<Process>,
+    /// True if the root had been reaped before the current search began.
+    root_reaped: bool,
     /// The root's pidfd. It shows whether the root has been reaped, and whether the root's process group still has
     /// members.
     pidfd: Option<sys::Fd>,
@@ -47,7 +49,8 @@ impl Members {
     /// Creates a tree of one process, `root`. If `pidfd` is given, the root's start time may be 0.
     /// `start_session` is the session in which the root started.
     pub fn new(root: Process, start_session: i32, pidfd: Option<sys::Fd>) -> Members {
-        let mut tree = Members { root, start_session, root_seen: 0, known: Vec::new(), pidfd, proc_unreadable: false };
+        let (known, root_reaped, proc_unreadable) = (Vec::new(), false, false);
+        let mut tree = Members { root, start_session, root_seen: 0, known, root_reaped, pidfd, proc_unreadable };
         tree.update_root_seen();
         tree
     }
@@ -110,7 +113,7 @@ impl Members {
 
     /// Finds and remembers the members. Returns the running members, and all processes that the search has read.
     pub fn find(&mut self) -> (Vec<Stat>, Vec<Stat>) {
-        let list = candidates(core::slice::from_ref(self));
+        let list = candidates(core::slice::from_mut(self));
         self.proc_unreadable = list.is_none();
         let list = list.unwrap_or_default();
         (self.find_in(&list), list)
@@ -131,10 +134,14 @@ impl Members {
             self.root = stat.process;
         }
         let seen = self.update_root_seen();
+        // If another process has the root's pid, the root's session no longer exists.
+        let is_pid_reused =
+            self.root_reaped && list.binary_search_by_key(&self.root.pid, |stat| stat.process.pid).is_ok();
         // The kernel does not assign a pid that is in use as a session id. So no session had this id when the root
         // got its pid.
-        let is_of_session =
-            |stat: &Stat| stat.session == self.root.pid && (self.root.start..=seen).contains(&stat.process.start);
+        let is_of_session = |stat: &Stat| {
+            !is_pid_reused && stat.session == self.root.pid && (self.root.start..=seen).contains(&stat.process.start)
+        };
         let is_known =
             |stat: &Stat| stat.process == self.root || self.known.contains(&stat.process) || is_of_session(stat);
         let mut belongs: Vec<bool> = list.iter().map(is_known).collect();
@@ -246,7 +253,10 @@ pub(crate) fn needs_continue(signal: i32) -> bool {
 ///
 /// Reads the session of every process. Reads /proc/PID/stat only of known members, of processes that share a session
 /// or group with a member, and of descendants. Reading this file of all processes would cost eight times as much.
-fn candidates(trees: &[Members]) -> Option<Vec<Stat>> {
+fn candidates(trees: &mut [Members]) -> Option<Vec<Stat>> {
+    for tree in &mut *trees {
+        tree.root_reaped = tree.pidfd.as_ref().is_some_and(|pidfd| !sys::has_pid(pidfd));
+    }
     if !has_children_file() {
         return all_processes();
     }
@@ -285,15 +295,20 @@ fn find(list: &[Stat], process: Process) -> Option<&Stat> {
 /// A member may fork between the search and the kill. A later search would not find the child, because the child has
 /// lost its parent. So the function stops all members first. A stopped process does not fork, and it keeps its session,
 /// its group and its children.
-pub fn kill_trees(trees: &mut [Members], milliseconds: u64) -> bool {
-    /// After this time the function kills the members, even if some have not stopped or new members still appear.
-    const STOPPING_MS: u64 = 250;
+///
+/// After each search, and before the function kills the members, it calls `found` for each tree with all processes that
+/// the search has read.
+pub fn kill_trees(trees: &mut [Members], milliseconds: u64, mut found: impl FnMut(&mut Members, &[Stat])) -> bool {
     let started_at = sys::now();
     let deadline = started_at.saturating_add(milliseconds);
     let mut stopped = StoppedMembers::default();
     loop {
         let list = candidates(trees).unwrap_or_default();
-        let alive: Vec<Stat> = trees.iter_mut().flat_map(|tree| tree.find_in(&list)).collect();
+        let mut alive = Vec::new();
+        for tree in &mut *trees {
+            alive.extend(tree.find_in(&list));
+            found(tree, &list);
+        }
         let now = sys::now();
         if alive.is_empty() {
             let signalled_group = trees.iter().filter(|tree| tree.signal_group_without_proc(SIGKILL)).count() > 0;
@@ -314,17 +329,20 @@ pub fn kill_trees(trees: &mut [Members], milliseconds: u64) -> bool {
     }
 }
 
+/// The time after which a kill of a tree no longer waits for members to stop, or for new members.
+pub(crate) const STOPPING_MS: u64 = 250;
+
 /// The processes to which the library has sent SIGSTOP, sorted; and whether the kernel accepted
 /// each signal.
 #[derive(Default)]
-struct StoppedMembers(Vec<(Process, bool)>);
+pub(crate) struct StoppedMembers(Vec<(Process, bool)>);
 
 impl StoppedMembers {
     /// Sends SIGSTOP to new members. Returns `true` if there was no new member, and all stopped members can no longer
     /// fork.
     ///
     /// A process completes a fork in progress before it stops, so a search after the stop finds the fork's child.
-    fn stop_all(&mut self, alive: &[Stat]) -> bool {
+    pub(crate) fn stop_all(&mut self, alive: &[Stat]) -> bool {
         let mut all_stopped = true;
         for member in alive {
             match self.0.binary_search_by_key(&member.process, |stopped| stopped.0) {
@@ -370,13 +388,13 @@ mod tests {
         let started_at = sys::now();
         while (every.len() < 6 || few != every) && sys::now() < started_at + 60_000 {
             let mut tree = [tree()];
-            let list = candidates(&tree).expect("/proc");
+            let list = candidates(&mut tree).expect("/proc");
             few = pids(&tree[0].find_in(&list));
             assert!(list.is_sorted_by_key(|stat| stat.process));
             every = pids(&tree[0].find_in(&all_processes().expect("/proc")));
         }
         let mut tree = [tree()];
-        let ended = kill_trees(&mut tree, 60_000);
+        let ended = kill_trees(&mut tree, 60_000, |_, _| ());
         sh.wait().expect("own child");
         assert_eq!((every.len(), ended), (6, true));
         assert_eq!(few, every);
@@ -407,6 +425,19 @@ mod tests {
         assert_eq!(tree.members_to_report(&list).map(|member| member.pid).collect::<Vec<_>>(), [101, 102, 103, 104]);
         // A member stays known after its ancestors and its session's other members are gone.
         assert_eq!(pids(&tree.find_in(&[list[0], list[1], list[6], list[7]])), [104]);
+    }
+
+    #[test]
+    fn a_session_whose_leader_has_reused_the_pid_is_not_a_member() {
+        let list = [stat(1, 1, 0, 1, 1), stat(100, 50, 90, 100, 100), stat(101, 50, 100, 100, 100)];
+        let mut tree = Members::new(Process { pid: 100, start: 0 }, 0, None);
+        tree.set_root_seen(50);
+        assert_eq!(pids(&tree.find_in(&list)), [100, 101]);
+        let mut tree = Members::new(Process { pid: 100, start: 0 }, 0, None);
+        tree.set_root_seen(50);
+        tree.root_reaped = true;
+        assert_eq!(pids(&tree.find_in(&list)), []);
+        assert_eq!(pids(&tree.find_in(&[list[0], list[2]])), [101], "no process has the pid");
     }
 
     #[test]

@@ -164,6 +164,12 @@ impl Stat {
         Stat::parse(buffer.get(..length)?)
     }
 
+    /// Whether the process has called exec since its fork (PF_FORKNOEXEC is not set).
+    pub fn has_called_exec(&self) -> bool {
+        const PF_FORKNOEXEC: u64 = 0x40;
+        self.flags & PF_FORKNOEXEC == 0
+    }
+
     /// Parses the line of /proc/PID/stat. The name may contain parentheses and line breaks, so it
     /// ends at the *last* closing parenthesis.
     ///

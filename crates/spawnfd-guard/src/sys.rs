@@ -4,6 +4,7 @@
 //! This module has all unsafe code of the crate, except the system call instruction (`syscall.rs`), the helper's
 //! start and its heap.
 
+use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,9 +19,14 @@ impl Errno {
     pub const EPERM: Errno = Errno(1);
     pub const ENOENT: Errno = Errno(2);
     pub const ESRCH: Errno = Errno(3);
+    pub const EINTR: Errno = Errno(4);
+    pub const ECHILD: Errno = Errno(10);
+    pub const EACCES: Errno = Errno(13);
     pub const EBUSY: Errno = Errno(16);
     pub const ENODEV: Errno = Errno(19);
+    pub const ENOTDIR: Errno = Errno(20);
     pub const EINVAL: Errno = Errno(22);
+    pub const EMFILE: Errno = Errno(24);
     pub const ENOTEMPTY: Errno = Errno(39);
 }
 
@@ -37,10 +43,16 @@ mod number {
     pub const MMAP: u32 = 9;
     pub const MUNMAP: u32 = 11;
     pub const RT_SIGACTION: u32 = 13;
+    pub const RT_SIGPROCMASK: u32 = 14;
     pub const NANOSLEEP: u32 = 35;
     pub const GETPID: u32 = 39;
-    pub const FCNTL: u32 = 72;
+    pub const RECVFROM: u32 = 45;
+    pub const RECVMSG: u32 = 47;
+    pub const CLONE: u32 = 56;
+    pub const EXECVE: u32 = 59;
+    pub const WAIT4: u32 = 61;
     pub const KILL: u32 = 62;
+    pub const FCNTL: u32 = 72;
     pub const GETPPID: u32 = 110;
     pub const GETPGID: u32 = 121;
     pub const GETSID: u32 = 124;
@@ -53,8 +65,11 @@ mod number {
     pub const UNLINKAT: u32 = 263;
     pub const READLINKAT: u32 = 267;
     pub const PPOLL: u32 = 271;
+    pub const SIGNALFD4: u32 = 289;
+    pub const DUP3: u32 = 292;
     pub const PIDFD_SEND_SIGNAL: u32 = 424;
     pub const PIDFD_OPEN: u32 = 434;
+    pub const CLOSE_RANGE: u32 = 436;
 }
 
 /// Makes a system call.
@@ -103,6 +118,8 @@ pub const CWD: i32 = -100;
 pub const READ: u32 = 0o2000000;
 /// `O_WRONLY | O_CLOEXEC`.
 pub const WRITE: u32 = 0o2000001;
+/// `O_PATH | O_CLOEXEC`.
+pub const PATH: u32 = 0o12000000;
 /// `O_RDONLY | O_DIRECTORY | O_CLOEXEC`.
 pub const DIRECTORY: u32 = 0o2200000;
 
@@ -115,8 +132,13 @@ pub fn open(dir: i32, path: &CStr, flags: u32) -> Result<Fd> {
 
 /// Reads into `buffer`; returns the number of bytes, 0 at the end.
 pub fn read(fd: &Fd, buffer: &mut [u8]) -> Result<usize> {
+    read_number(fd.0, buffer)
+}
+
+/// Reads from a descriptor by its number, which need not belong to an [`Fd`].
+pub fn read_number(fd: i32, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: the buffer is valid for its length.
-    unsafe { enter(number::READ, [fd.0 as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+    unsafe { enter(number::READ, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
 }
 
 /// Reads the target of a symbolic link into `buffer`; returns the number of bytes. Truncates a longer target.
@@ -242,14 +264,14 @@ pub fn wait_for_end(pidfd: i32, milliseconds: u64) -> bool {
     matches!(answer, Ok(1)) && watched.returned & 1 != 0
 }
 
-/// Waits until one of two descriptors is readable, and returns which descriptors are readable. A pidfd is readable once
-/// its process has ended.
-pub fn wait_for_either(fds: [i32; 2]) -> [bool; 2] {
-    // Two structs pollfd, each as two words: the descriptor, then `events` (POLLIN) in the low half and `revents` in
-    // the high half.
+/// Waits until one of these descriptors is readable, and returns which descriptors are readable. A pidfd is readable once
+/// its process has ended. The call ignores negative numbers.
+pub fn wait_for_any<const N: usize>(fds: [i32; N]) -> [bool; N] {
+    // Structs pollfd, each as two words: the descriptor, then `events` (POLLIN) in the low half and `revents` in the
+    // high half.
     let mut watched = fds.map(|fd| [fd, 1]);
-    // SAFETY: the call gets two pollfds, which outlive it. There is no timeout and no signal mask.
-    let _ = unsafe { enter(number::PPOLL, [watched.as_mut_ptr() as usize, 2, 0, 0, 8, 0]) };
+    // SAFETY: the call gets N pollfds, which outlive it. There is no timeout and no signal mask.
+    let _ = unsafe { enter(number::PPOLL, [watched.as_mut_ptr() as usize, N, 0, 0, 8, 0]) };
     watched.map(|[_, events]| events >> 16 & 1 != 0)
 }
 
@@ -261,6 +283,52 @@ pub fn autoreap_children() {
     let action = [SIG_IGN, 0, 0, 0];
     // SAFETY: ignoring a signal runs no code.
     let _ = unsafe { enter(number::RT_SIGACTION, [SIGCHLD, action.as_ptr() as usize, 0, 8, 0, 0]) };
+}
+
+/// A descriptor that is readable while a SIGCHLD is pending, which the caller has blocked. A read takes the signal.
+#[doc(alias = "signalfd")]
+pub fn child_signals() -> Result<Fd> {
+    const SIGCHLD: u32 = 17;
+    const NONBLOCK_CLOEXEC: usize = 0o2004000;
+    let mask: u64 = 1 << (SIGCHLD - 1);
+    // SAFETY: the kernel reads a signal set of 8 bytes.
+    unsafe { enter(number::SIGNALFD4, [usize::MAX, &raw const mask as usize, 8, NONBLOCK_CLOEXEC, 0, 0]) }
+        .map(|fd| Fd(fd as i32))
+}
+
+/// Receives a message from a socket if one has arrived; returns the number of bytes.
+pub fn receive_now(socket: i32, buffer: &mut [u8]) -> Result<usize> {
+    const MSG_DONTWAIT: usize = 0x40;
+    let args = [socket as usize, buffer.as_mut_ptr() as usize, buffer.len(), MSG_DONTWAIT, 0, 0];
+    // SAFETY: the buffer is valid for its length. The call ignores NULL for the sender's address.
+    unsafe { enter(number::RECVFROM, args) }
+}
+
+/// Reaps a child that has ended. Returns its pid, its wait status, and its CPU time in microseconds and largest resident
+/// set in KiB. `None`: all children run, and `block` is false.
+///
+/// # References
+/// wait4(2). ECHILD: the caller has no child.
+pub fn wait_for_child(block: bool) -> Result<Option<(i32, i32, [u64; 2])>> {
+    const WNOHANG: usize = 1;
+    const WALL: usize = 0x4000_0000;
+    let options = WALL | if block { 0 } else { WNOHANG };
+    let mut status = 0i32;
+    // The words of a struct rusage: seconds and microseconds of user and of system time, the largest resident set, and
+    // fields that this function does not use.
+    let mut usage = [0u64; 18];
+    let args = [usize::MAX, &raw mut status as usize, options, usage.as_mut_ptr() as usize, 0, 0];
+    // SAFETY: the kernel stores an int and a struct rusage, which have these sizes.
+    let pid = unsafe { enter(number::WAIT4, args) }?;
+    let [user, user_micros, system, system_micros, max_rss, ..] = usage;
+    let cpu = (user + system) * 1_000_000 + user_micros + system_micros;
+    Ok((pid != 0).then_some((pid as i32, status, [cpu, max_rss])))
+}
+
+/// Sends a signal to the process that has this pid now.
+pub fn kill(pid: i32, signal: i32) {
+    // SAFETY: all arguments are numbers, not addresses.
+    let _ = unsafe { enter(number::KILL, [pid as usize, signal as usize, 0, 0, 0, 0]) };
 }
 
 /// Whether there is no other process that the caller could signal. For the first process of a pid namespace, this
@@ -341,6 +409,137 @@ pub fn set_name(name: &CStr) {
 pub fn set_undumpable() {
     // SAFETY: PR_SET_DUMPABLE takes a number.
     let _ = unsafe { enter(number::PRCTL, [4, 0, 0, 0, 0, 0]) };
+}
+
+/// Permits other processes of the same user to open the caller's entry in /proc.
+pub fn set_dumpable() {
+    // SAFETY: PR_SET_DUMPABLE takes a number.
+    let _ = unsafe { enter(number::PRCTL, [4, 1, 0, 0, 0, 0]) };
+}
+
+/// Sets the caller's signal mask. Bit n-1 of a mask stands for signal n. Returns the mask before.
+pub fn set_signal_mask(mask: u64) -> u64 {
+    const SIG_SETMASK: usize = 2;
+    let mut before = 0u64;
+    // SAFETY: both addresses are those of a mask of 8 bytes.
+    let _ = unsafe {
+        enter(number::RT_SIGPROCMASK, [SIG_SETMASK, &raw const mask as usize, &raw mut before as usize, 8, 0, 0])
+    };
+    before
+}
+
+/// Sets a signal's disposition to its default action, or ignores the signal. Returns whether the caller ignored it before.
+pub fn set_ignored(signal: i32, ignored: bool) -> bool {
+    // The fields of the kernel's struct sigaction: handler (SIG_DFL is 0, SIG_IGN is 1), flags, restorer, mask.
+    let (action, mut before) = ([usize::from(ignored), 0, 0, 0], [0usize; 4]);
+    let args = [signal as usize, action.as_ptr() as usize, before.as_mut_ptr() as usize, 8, 0, 0];
+    // SAFETY: both addresses are those of a struct sigaction, and no disposition runs code.
+    let _ = unsafe { enter(number::RT_SIGACTION, args) };
+    before[0] == 1
+}
+
+/// Makes `to` a close-on-exec duplicate of the descriptor `from`.
+pub fn duplicate_to(from: i32, to: i32) -> Result<()> {
+    const O_CLOEXEC: usize = 0o2_000_000;
+    // SAFETY: all arguments are numbers, not addresses.
+    unsafe { enter(number::DUP3, [from as usize, to as usize, O_CLOEXEC, 0, 0, 0]) }.map(drop)
+}
+
+/// Makes exec close a descriptor.
+pub fn set_close_on_exec(fd: i32) {
+    const F_SETFD: usize = 2;
+    // SAFETY: all arguments are numbers, not addresses.
+    let _ = unsafe { enter(number::FCNTL, [fd as usize, F_SETFD, 1, 0, 0, 0]) };
+}
+
+/// Closes all descriptors from `first` to `last`. Before Linux 5.9, closes only numbers below 1024.
+pub fn close_range(first: i32, last: i32) {
+    // SAFETY: all arguments are numbers, not addresses.
+    if unsafe { enter(number::CLOSE_RANGE, [first as usize, last as usize, 0, 0, 0, 0]) }.is_err() {
+        (first..=last.min(1023)).for_each(close);
+    }
+}
+
+/// Receives a message of 32-bit words, and its descriptors, which are close-on-exec. Returns the numbers of words and of
+/// descriptors. No words: the other end is closed.
+///
+/// # References
+/// recvmsg(2), unix(7). EMFILE: some of the descriptors did not arrive; the others stay open.
+#[doc(alias = "recvmsg")]
+pub fn receive_files(socket: i32, words: &mut [i32], fds: &mut [i32; 8]) -> Result<(usize, usize)> {
+    const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
+    const MSG_CTRUNC: usize = 8;
+    const HEADER: usize = 16;
+    // A struct cmsghdr (length, level, type) of two words, and then the descriptors.
+    let mut control = [0u64; 2 + 4];
+    let mut vector = [words.as_mut_ptr() as usize, size_of_val(words)];
+    // The words of a struct msghdr: address, its length, vector, its length, control data, their length, flags.
+    let mut message =
+        [0, 0, vector.as_mut_ptr() as usize, 1, control.as_mut_ptr() as usize, size_of_val(&control), 0usize];
+    let args = [socket as usize, message.as_mut_ptr() as usize, MSG_CMSG_CLOEXEC, 0, 0, 0];
+    // SAFETY: message, vector, words and control data have the stated sizes and outlive the call.
+    let length = unsafe { enter(number::RECVMSG, args) }?;
+    let received = if message[5] < HEADER { 0 } else { (control[0] as usize).saturating_sub(HEADER) / 4 };
+    for (index, fd) in fds.iter_mut().take(received).enumerate() {
+        *fd = (control[2 + index / 2] >> (index % 2 * 32)) as i32;
+    }
+    if message[6] & MSG_CTRUNC != 0 { Err(Errno::EMFILE) } else { Ok((length / 4, received.min(8))) }
+}
+
+/// The C strings of an argument list or of an environment, in the form that execve(2) takes.
+#[derive(Clone, Debug)]
+pub struct Words(Vec<*const u8>);
+
+impl Words {
+    /// Takes over an array from the caller's initial stack.
+    ///
+    /// # Safety
+    /// `array` contains pointers to C strings, then NULL. The array and the strings live as long as the process.
+    pub unsafe fn from_stack(mut array: *const *const u8) -> Words {
+        let mut words = Vec::new();
+        // SAFETY: the loop ends at NULL, so it stays within the array.
+        while let word = unsafe { *array }
+            && !word.is_null()
+        {
+            words.push(word);
+            array = array.wrapping_add(1);
+        }
+        words.push(core::ptr::null());
+        Words(words)
+    }
+
+    /// The strings.
+    pub fn iter(&self) -> impl Iterator<Item = &'static CStr> {
+        // SAFETY: all elements but the last point to C strings that live as long as the process.
+        self.0.iter().take(self.0.len() - 1).map(|&word| unsafe { CStr::from_ptr(word.cast()) })
+    }
+
+    /// Removes the first strings.
+    pub fn skip(&self, count: usize) -> Words {
+        Words(self.0.get(count..).unwrap_or(&[core::ptr::null()]).to_vec())
+    }
+
+    /// Adds a string at the front.
+    pub fn prepend(&mut self, word: &'static CStr) {
+        self.0.insert(0, word.as_ptr().cast());
+    }
+}
+
+/// Executes a program in place of the calling one. Returns only on failure.
+#[doc(alias = "execve")]
+pub fn exec(path: &CStr, arguments: &Words, environment: &Words) -> Errno {
+    let args = [path.as_ptr() as usize, arguments.0.as_ptr() as usize, environment.0.as_ptr() as usize, 0, 0, 0];
+    // SAFETY: `path` is a C string, and the arrays contain C strings and end with NULL.
+    unsafe { enter(number::EXECVE, args) }.err().unwrap_or(Errno::EINVAL)
+}
+
+/// Creates a child with a copy of the caller's memory, and waits until the child has called exec or has ended. Returns 0
+/// in the child.
+pub fn fork_until_exec() -> Result<i32> {
+    const CLONE_VFORK: usize = 0x4000;
+    const SIGCHLD: usize = 17;
+    // SAFETY: without CLONE_VM the child has memory of its own, and continues on a copy of the caller's stack.
+    unsafe { enter(number::CLONE, [CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0]) }.map(|pid| pid as i32)
 }
 
 /// Ends the calling process.

@@ -11,6 +11,7 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::descendants::Descendants;
 use crate::members::Members;
 use crate::process::{Process, ProcessIdentity, Stat, ticks_now};
 use crate::sys;
@@ -40,6 +41,9 @@ const TAKEN_AT: usize = 4;
 const ROOT_SEEN_AT: usize = 5;
 const MEMBERS_ADDED: usize = 6;
 const FIRST_MEMBER: usize = 7;
+// A tree with a subreaper lists no members.
+const PROGRAM: usize = FIRST_MEMBER;
+const PROGRAM_IDENTITY: usize = FIRST_MEMBER + 1;
 const PATH: usize = FIRST_MEMBER + MAX_MEMBERS;
 const SLOT: usize = 64;
 
@@ -64,6 +68,9 @@ pub enum SlotState {
     Used = 1,
     /// The slot belongs to a cgroup that the guard removes once the cgroup is empty.
     AwaitsRemoval = 2,
+    /// The slot belongs to a tree whose first process is the tree's subreaper. The guard kills the processes below it
+    /// when the owner dies.
+    Subreaper = 3,
 }
 
 /// The table, mapped by the owner or by the guard.
@@ -126,6 +133,7 @@ impl TreeTable {
         match self.slot(slot)[STATE].load(Ordering::Acquire) {
             1 => SlotState::Used,
             2 => SlotState::AwaitsRemoval,
+            3 => SlotState::Subreaper,
             _ => SlotState::Free,
         }
     }
@@ -133,11 +141,12 @@ impl TreeTable {
     /// Takes a free slot for a tree that has no process yet. Returns a ticket, which the slot contains in place of
     /// the pid until the process starts.
     ///
-    /// `start_session` is the session in which the process will start. `cgroup` is the path of the tree's cgroup, or
-    /// empty. Only one caller at a time may take a slot.
-    pub fn take_slot(&self, slot: usize, start_session: i32, cgroup: &[u8]) -> u64 {
+    /// `state` is [`Used`](SlotState::Used) or [`Subreaper`](SlotState::Subreaper). `start_session` is the session in
+    /// which the process will start. `cgroup` is the path of the tree's cgroup, or empty. Only one caller at a time may
+    /// take a slot.
+    pub fn take_slot(&self, slot: usize, state: SlotState, start_session: i32, cgroup: &[u8]) -> u64 {
         let words = self.slot(slot);
-        for word in &words[ROOT..FIRST_MEMBER] {
+        for word in &words[ROOT..=PROGRAM_IDENTITY] {
             word.store(0, Ordering::Relaxed);
         }
         let ticket = self.registrations() << TICKET_SHIFT | NO_PROCESS;
@@ -153,8 +162,31 @@ impl TreeTable {
                 break;
             }
         }
-        words[STATE].store(SlotState::Used as u64, Ordering::Release);
+        words[STATE].store(state as u64, Ordering::Release);
         ticket
+    }
+
+    /// Records the program of a tree with a subreaper, in case a process of the tree kills the subreaper.
+    pub fn set_program(&self, slot: usize, program: i32, identity: ProcessIdentity) {
+        let words = self.slot(slot);
+        words[PROGRAM].store(program as u64, Ordering::Relaxed);
+        words[PROGRAM_IDENTITY].store(identity.pack(), Ordering::Release);
+    }
+
+    /// Returns the program of a tree that has lost its subreaper, and the processes that belong to the program.
+    pub fn program(&self, slot: usize) -> Option<Members> {
+        let words = self.slot(slot);
+        let identity = ProcessIdentity::unpack(words[PROGRAM_IDENTITY].load(Ordering::Acquire))?;
+        let pid = words[PROGRAM].load(Ordering::Relaxed) as i32;
+        let start_session = words[START_SESSION].load(Ordering::Relaxed) as i32;
+        let mut tree = Members::new(Process { pid, start: 0 }, start_session, Some(identity.open(pid)?));
+        tree.set_root_seen(words[ROOT_SEEN_AT].load(Ordering::Relaxed));
+        Some(tree)
+    }
+
+    /// Records that the tree has lost its subreaper. Call this after [`set_root`](TreeTable::set_root) for the program.
+    pub fn subreaper_lost(&self, slot: usize) {
+        self.slot(slot)[STATE].store(SlotState::Used as u64, Ordering::Release);
     }
 
     /// The word that contains the pid of a tree's first process.
@@ -212,13 +244,9 @@ impl TreeTable {
     /// has no process.
     pub fn tree(&self, slot: usize) -> Option<Members> {
         let words = self.slot(slot);
-        let identity = ProcessIdentity::unpack(words[IDENTITY].load(Ordering::Acquire));
         let root = i32::try_from(words[ROOT].load(Ordering::Acquire)).ok().filter(|&root| root > 0)?;
         let taken_at = words[TAKEN_AT].load(Ordering::Relaxed);
-        let pidfd = match identity {
-            Some(identity) => identity.open(root),
-            None => find_orphaned_root(root, taken_at),
-        };
+        let pidfd = self.open_root(words, root);
         let mut tree =
             Members::new(Process { pid: root, start: 0 }, words[START_SESSION].load(Ordering::Relaxed) as i32, pidfd);
         tree.set_root_seen(taken_at.max(words[ROOT_SEEN_AT].load(Ordering::Relaxed)));
@@ -227,6 +255,21 @@ impl TreeTable {
             tree.add(Process::unpack(word.load(Ordering::Relaxed)));
         }
         Some(tree)
+    }
+
+    /// Returns the tree of a slot with a subreaper. `None` if the subreaper has ended, or has not started.
+    pub fn descendants(&self, slot: usize) -> Option<Descendants> {
+        let words = self.slot(slot);
+        let root = i32::try_from(words[ROOT].load(Ordering::Acquire)).ok().filter(|&root| root > 0)?;
+        Some(Descendants::new(root, self.open_root(words, root)?))
+    }
+
+    /// Opens a tree's first process, if it still has its pid.
+    fn open_root(&self, words: &[AtomicU64], root: i32) -> Option<sys::Fd> {
+        match ProcessIdentity::unpack(words[IDENTITY].load(Ordering::Acquire)) {
+            Some(identity) => identity.open(root),
+            None => find_orphaned_root(root, words[TAKEN_AT].load(Ordering::Relaxed)),
+        }
     }
 
     /// The directory of a slot's cgroup.

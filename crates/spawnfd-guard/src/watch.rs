@@ -4,6 +4,7 @@
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 
+use crate::descendants::Descendants;
 use crate::members::Members;
 use crate::table::{SLOTS, SlotState, TreeTable};
 use crate::{cgroup, members, sys};
@@ -14,6 +15,9 @@ pub const CHECK_INTERVAL_MS: u64 = 500;
 
 /// The time after which the guard stops trying to kill trees, or to remove cgroups.
 const KILL_TIMEOUT_MS: u64 = 10_000;
+
+/// The time that a tree with a subreaper has to end before the guard goes on to the next tree.
+const SHORT_KILL_TIMEOUT_MS: u64 = 50;
 
 /// Guards the trees of a table until the table is empty, or until the owner has died and the guard has killed the
 /// trees.
@@ -52,9 +56,20 @@ fn kill_trees(table: &TreeTable) {
     let dirs: Vec<sys::Fd> = groups.iter().filter_map(open).collect();
     dirs.iter().for_each(|dir| cgroup::kill(dir.number()));
     let without_cgroup = used(SlotState::Used).filter(|&slot| table.cgroup(slot).is_none());
-    let mut trees: Vec<Members> = without_cgroup.filter_map(|slot| table.tree(slot)).collect();
+    let mut below: Vec<Descendants> = used(SlotState::Subreaper).filter_map(|slot| table.descendants(slot)).collect();
+    // A tree that cannot be killed must not delay the others.
+    below.retain(|tree| !tree.kill_each(SHORT_KILL_TIMEOUT_MS));
+    // A process of a tree may have killed the tree's subreaper.
+    let without_subreaper = used(SlotState::Subreaper).filter_map(|slot| table.program(slot));
+    let mut trees: Vec<Members> = without_cgroup.filter_map(|slot| table.tree(slot)).chain(without_subreaper).collect();
     if !trees.is_empty() {
-        members::kill_trees(&mut trees, KILL_TIMEOUT_MS);
+        members::kill_trees(&mut trees, KILL_TIMEOUT_MS, |_, _| ());
+    }
+    let deadline = sys::now() + KILL_TIMEOUT_MS;
+    for tree in &below {
+        if !tree.kill_each(deadline.saturating_sub(sys::now())) {
+            let _ = sys::signal(&tree.helper().1, 9);
+        }
     }
     for dir in &dirs {
         cgroup::kill_until_empty(dir.number(), KILL_TIMEOUT_MS);

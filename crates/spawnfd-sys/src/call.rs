@@ -6,6 +6,7 @@
 //! Descriptors are plain numbers, in the descriptor table of the calling task.
 
 use core::ffi::{CStr, c_char};
+use core::sync::atomic::AtomicU32;
 
 use linux_raw_sys::general as abi;
 
@@ -108,6 +109,12 @@ pub fn dup3(from: RawFd, to: RawFd) -> Result<usize, Errno> {
 /// Duplicates a descriptor to the lowest free number that is at least `least`, close-on-exec.
 pub fn dup_above(fd: RawFd, least: RawFd) -> Result<RawFd, Errno> {
     enter!(__NR_fcntl, fd, abi::F_DUPFD_CLOEXEC, least).map(|fd| fd as RawFd)
+}
+
+/// Gives the calling task a descriptor table of its own.
+#[doc(alias = "unshare")]
+pub fn unshare_descriptors() -> Result<usize, Errno> {
+    enter!(__NR_unshare, abi::CLONE_FILES)
 }
 
 /// Sets a descriptor's flags (FD_CLOEXEC or none).
@@ -305,6 +312,30 @@ pub fn seccomp_mode() -> usize {
 #[doc(alias = "PR_SET_DUMPABLE")]
 pub fn leave_no_core() -> Result<usize, Errno> {
     prctl(linux_raw_sys::prctl::PR_SET_DUMPABLE, 0, 0)
+}
+
+/// Waits until another process or the kernel wakes the word, at most for this time. Returns at once if the word no longer
+/// has `value`.
+///
+/// # References
+/// futex(2), FUTEX_WAIT. The kernel wakes the word of CLONE_CHILD_CLEARTID. Processes may share the word.
+#[doc(alias = "futex")]
+pub fn futex_wait(word: &AtomicU32, value: u32, nanoseconds: i64) {
+    let timeout = abi::__kernel_timespec { tv_sec: 0, tv_nsec: nanoseconds };
+    let answer: Result<usize, Errno> =
+        enter!(__NR_futex, word.as_ptr(), abi::FUTEX_WAIT, value, &raw const timeout, core::ptr::null::<u8>(), 0u32);
+    // EAGAIN, EINTR and ETIMEDOUT: the caller reads the word again.
+    let _ = answer;
+}
+
+/// Wakes all threads, in any process, that wait for the word.
+#[doc(alias = "futex")]
+pub fn futex_wake(word: &AtomicU32) {
+    let (timeout, other) = (core::ptr::null::<u8>(), core::ptr::null::<u8>());
+    let answer: Result<usize, Errno> =
+        enter!(__NR_futex, word.as_ptr(), abi::FUTEX_WAKE, i32::MAX as u32, timeout, other, 0u32);
+    // The call fails only for an invalid address.
+    let _ = answer;
 }
 
 /// Sends a signal to a process, or for a negative `pid` to a process group.

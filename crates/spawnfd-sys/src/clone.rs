@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Creates a child that shares its parent's memory until exec.
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::abi;
@@ -27,6 +27,9 @@ pub struct CloneOptions {
     /// True if clone_child uses clone3, which also clears signal handlers (CLONE_CLEAR_SIGHAND,
     /// Linux 5.5). Otherwise clone_child uses clone.
     pub clone3: bool,
+    /// The signal that the kernel sends to the parent if the child ends before exec. 0 means no signal, and that only a
+    /// wait with `__WALL` finds such a child. exec sets the signal to SIGCHLD.
+    pub exit_signal: u32,
 }
 
 /// A created child.
@@ -46,6 +49,11 @@ pub struct FreshFd(RawFd);
 impl FreshFd {
     /// Returns the number, so that another task with the same descriptor table can own the descriptor.
     pub fn into_number(self) -> RawFd {
+        self.0
+    }
+
+    /// The number.
+    pub fn number(&self) -> RawFd {
         self.0
     }
 
@@ -73,9 +81,6 @@ impl From<FreshFd> for OwnedFd {
 /// function returns at once, and the kernel sets the word to 0 when the child has left the caller's memory by exec or
 /// exit (CLONE_CHILD_CLEARTID). If the child has memory of its own, the word does not change.
 ///
-/// The child's exit signal is 0, and exec sets it to SIGCHLD. So a child that fails before exec sends no signal, and
-/// only a wait with `__WALL` finds it.
-///
 /// # Errors
 /// The errors of clone(2) and clone3(2): EAGAIN, ENOMEM, EMFILE, ENFILE, EPERM, ENOSYS, EINVAL,
 /// EUSERS, ENOSPC, EBUSY, EOPNOTSUPP.
@@ -100,8 +105,52 @@ pub unsafe fn clone_child(
     data: *const (),
     clear_tid: Option<&AtomicU32>,
 ) -> Result<Cloned, Errno> {
+    let pidfd = AtomicU32::new(u32::MAX);
+    // SAFETY: the caller guarantees the requirements of `clone_child_into`.
+    unsafe { clone_child_into(options, stack, entry, data, clear_tid, &pidfd) }
+}
+
+/// The same as [`clone_child`]. The kernel stores the pidfd's number in the word `pidfd` before the child runs. So the
+/// word says whether there is a child, even if a signal kills the calling process in this call.
+///
+/// # Errors
+/// The same as those of [`clone_child`].
+///
+/// # Safety
+/// The requirements of [`clone_child`].
+pub unsafe fn clone_child_into(
+    options: &CloneOptions,
+    stack: &Stack,
+    entry: Entry,
+    data: *const (),
+    clear_tid: Option<&AtomicU32>,
+    pidfd: &AtomicU32,
+) -> Result<Cloned, Errno> {
+    // SAFETY: the caller guarantees the requirements of `clone_child_by_pid`.
+    let pid = unsafe { clone_child_by_pid(options, stack, entry, data, clear_tid, Some(pidfd)) }?;
+    Ok(Cloned { pid, pidfd: FreshFd(pidfd.load(Ordering::Acquire) as RawFd) })
+}
+
+/// The same as [`clone_child_into`], and returns the child's pid. Without a word for the pidfd, the kernel opens none.
+///
+/// # Errors
+/// The same as those of [`clone_child`].
+///
+/// # Safety
+/// The requirements of [`clone_child`].
+pub unsafe fn clone_child_by_pid(
+    options: &CloneOptions,
+    stack: &Stack,
+    entry: Entry,
+    data: *const (),
+    clear_tid: Option<&AtomicU32>,
+    pidfd: Option<&AtomicU32>,
+) -> Result<i32, Errno> {
     let returns = if clear_tid.is_some() { abi::CLONE_CHILD_CLEARTID } else { abi::CLONE_VFORK };
-    let mut flags = (returns | abi::CLONE_PIDFD | options.namespaces) as u64;
+    let mut flags = (returns | options.namespaces) as u64;
+    if pidfd.is_some() {
+        flags |= abi::CLONE_PIDFD as u64;
+    }
     let clear_tid = clear_tid.map_or(core::ptr::null_mut(), AtomicU32::as_ptr);
     if options.share_memory {
         flags |= abi::CLONE_VM as u64;
@@ -112,8 +161,7 @@ pub unsafe fn clone_child(
     if options.share_descriptors {
         flags |= abi::CLONE_FILES as u64;
     }
-    let mut pidfd: RawFd = -1;
-    let pidfd_at = &raw mut pidfd;
+    let pidfd_at = pidfd.map_or(core::ptr::null_mut(), AtomicU32::as_ptr);
     let result = if options.clone3 {
         let mut cgroup = 0;
         if let Some(fd) = options.cgroup {
@@ -125,7 +173,7 @@ pub unsafe fn clone_child(
             pidfd: pidfd_at as u64,
             child_tid: clear_tid as u64,
             parent_tid: 0,
-            exit_signal: 0,
+            exit_signal: options.exit_signal.into(),
             stack: stack.bottom() as u64,
             stack_size: Stack::SIZE as u64,
             tls: 0,
@@ -143,16 +191,13 @@ pub unsafe fn clone_child(
         unsafe {
             arch::clone_call(
                 abi::__NR_clone,
-                [flags as usize, top, pidfd_at as usize, clear_tid as usize, 0],
+                [flags as usize | options.exit_signal as usize, top, pidfd_at as usize, clear_tid as usize, 0],
                 entry,
                 data,
             )
         }
     };
-    let pid = Errno::check(result)? as i32;
-    // SAFETY: the kernel has written the descriptor through a pointer that has escaped to the system call.
-    let pidfd = FreshFd(unsafe { pidfd_at.read_volatile() });
-    Ok(Cloned { pid, pidfd })
+    Errno::check(result).map(|pid| pid as i32)
 }
 
 /// Whether this kernel, and a seccomp filter of the thread, permits clone3.

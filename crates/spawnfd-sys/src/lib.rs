@@ -27,11 +27,11 @@ pub use arch::Entry;
 pub use args::{ArgBlock, ArgBuilder};
 pub use builder::{Action as BuilderAction, ActionArg, Actions as BuilderActions, Builder, FailedAt, Given};
 pub use calls::{Call, Calls};
-pub use clone::{CloneOptions, Cloned, FreshFd, clone_child, has_clone3};
+pub use clone::{CloneOptions, Cloned, FreshFd, clone_child, clone_child_by_pid, clone_child_into, has_clone3};
 pub use errno::Errno;
 pub use memory::{SharedWords, Stack, fork_generation};
-pub use passing::{MAX_PASSED, receive, receive_descriptors, send};
-pub use wait::{Ended, Used, reap_unsignalled, signal_that_ended, wait_pidfd};
+pub use passing::{MAX_PASSED, receive, receive_descriptors, receive_with_sender, send};
+pub use wait::{Ended, Used, reap_unsignalled, signal_that_ended, wait_pid, wait_pidfd};
 
 pub use linux_raw_sys::general as abi;
 pub use linux_raw_sys::prctl;

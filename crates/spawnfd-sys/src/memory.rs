@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The mappings of a launch: a child's stack, the words in which the child reports, and a page that detects a fork.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use linux_raw_sys::general as abi;
 
@@ -56,6 +56,19 @@ impl Stack {
         // SAFETY: the page belongs to the new mapping, which no code uses yet.
         Errno::check(unsafe { arch::syscall(abi::__NR_mprotect, args) })?;
         Ok(stack)
+    }
+
+    /// Returns the stack's address, as [`from_address`](Stack::from_address) expects it. Does not unmap the stack.
+    pub fn into_address(self) -> usize {
+        core::mem::ManuallyDrop::new(self).guard as usize
+    }
+
+    /// Takes over a stack.
+    ///
+    /// # Safety
+    /// The address comes from [`into_address`](Stack::into_address), and no other code uses it.
+    pub unsafe fn from_address(address: usize) -> Stack {
+        Stack { guard: address as *mut u8 }
     }
 
     pub(crate) fn bottom(&self) -> *mut u8 {
@@ -113,6 +126,13 @@ impl<const N: usize> SharedWords<N> {
     pub fn get(&self) -> &[AtomicU64; N] {
         // SAFETY: the page is mapped, aligned and zeroed, and lives as long as `self`.
         unsafe { &*self.words }
+    }
+
+    /// The two halves of word `I`, which no code may use as a whole.
+    pub fn halves<const I: usize>(&self) -> &[AtomicU32; 2] {
+        const { assert!(I < N) };
+        // SAFETY: the page is mapped, aligned and zeroed, and lives as long as `self`. Word `I` is in the page.
+        unsafe { &*self.words.cast::<[AtomicU32; 2]>().add(I) }
     }
 
     /// Wakes all threads, in any process, that wait for the first word to change.

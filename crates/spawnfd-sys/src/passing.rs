@@ -141,3 +141,24 @@ pub fn receive(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd
     let more = came.map(drop).count() > 0;
     if more || flags & (net::MSG_TRUNC | net::MSG_CTRUNC) != 0 { Err(Errno::EMSGSIZE) } else { Ok((length, fd)) }
 }
+
+/// Receives one message, without blocking, and the pid of its sender as this process sees it. The socket must have the
+/// option SO_PASSCRED. The pid is 0 if this process does not see the sender.
+///
+/// # Errors
+/// EAGAIN: no message has arrived.
+///
+/// # References
+/// unix(7), SCM_CREDENTIALS.
+#[doc(alias = "recvmsg")]
+pub fn receive_with_sender(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, i32), Errno> {
+    let mut control = Control::empty();
+    let flags = net::MSG_DONTWAIT | net::MSG_CMSG_CLOEXEC;
+    // Give the kernel space for a struct ucred: pid, uid, gid. The kernel closes descriptors that do not fit.
+    let memory = (HEADER + 3 * size_of::<i32>()).next_multiple_of(8);
+    let (length, used, _) = call(abi::__NR_recvmsg, socket, bytes, &mut control, memory, flags)?;
+    let has_sender = used >= HEADER && control.header.cmsg_type as u32 == net::SCM_CREDENTIALS;
+    // SAFETY: the kernel has written a struct ucred, whose first word is the pid.
+    let pid = if has_sender { unsafe { control.fds[0].assume_init() } } else { 0 };
+    Ok((length, pid))
+}

@@ -79,15 +79,30 @@ pub fn signal_that_ended(pidfd: RawFd) -> Option<i32> {
     Some(ended.status & 0x7f).filter(|&signal| signal != 0)
 }
 
-/// Calls waitid(2), and repeats the call after EINTR.
+/// Reaps the child with this pid if it has ended. Returns `None` if the child still runs and `block` is false.
+///
+/// # Errors
+/// ECHILD: the process is no child of the caller, or the kernel has reaped it because the caller ignores SIGCHLD.
+#[doc(alias = "waitid")]
+pub fn wait_pid(pid: i32, block: bool) -> Result<Option<Ended>, Errno> {
+    const P_PID: usize = 1;
+    wait_for(P_PID, pid, abi::__WALL | if block { 0 } else { abi::WNOHANG })
+}
+
+/// Calls waitid(2) for a child by its pidfd.
 fn wait(pidfd: RawFd, options: u32) -> Result<Option<Ended>, Errno> {
     const P_PIDFD: usize = 3;
+    wait_for(P_PIDFD, pidfd, options)
+}
+
+/// Calls waitid(2), and repeats the call after EINTR.
+fn wait_for(kind: usize, id: i32, options: u32) -> Result<Option<Ended>, Errno> {
     // The fields of the siginfo_t of a SIGCHLD: si_signo, si_errno, si_code, padding, si_pid,
     // si_uid, si_status.
     let mut info = [0i32; 32];
     let mut usage = MaybeUninit::<abi::rusage>::zeroed();
     let options = abi::WEXITED | options;
-    let args = [P_PIDFD, pidfd as usize, info.as_mut_ptr() as usize, options as usize, usage.as_mut_ptr() as usize, 0];
+    let args = [kind, id as usize, info.as_mut_ptr() as usize, options as usize, usage.as_mut_ptr() as usize, 0];
     loop {
         // SAFETY: `info` has the 128 bytes of a siginfo_t, `usage` is a struct rusage.
         match Errno::check(unsafe { arch::syscall(abi::__NR_waitid, args) }) {

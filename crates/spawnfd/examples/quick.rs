@@ -8,7 +8,7 @@ use spawnfd::{Command, Env, Run, Template};
 fn main() -> Result<(), spawnfd::Error> {
     // By name: found in PATH once, checked at each spawn, found again after an upgrade.
     let output = Command::new("git").arg("--version").run_with(&Run::new().timeout(Duration::from_secs(10)))?;
-    println!("{}", output.check()?.text());
+    println!("{}", output.check()?.stdout_text());
 
     // A template pins one executable: a spawn fails if the file has changed. An Env is encoded once and shared.
     let cat = Template::open("/bin/cat")?;

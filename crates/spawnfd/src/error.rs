@@ -20,6 +20,14 @@ pub(crate) use run_error::RunError;
 use run_error::SharedRunError;
 
 /// The class of an error, by the caller's possible reaction.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::error::ErrorKind;
+/// let error = Command::new("no-such-program").run().unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::NotFound);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -48,7 +56,7 @@ pub enum ErrorKind {
 /// Display prints one line: the [message](Error::message), then the [detail](Error::detail) in
 /// brackets. For example: `no such working directory: /x [cwd: chdir("/x") = -1 ENOENT]`.
 ///
-/// An [`ExitError`](crate::ExitError) converts to an `Error`, and Display then prints what the `ExitError` prints.
+/// An [`ExitError`](crate::job::ExitError) converts to an `Error`, and Display then prints what the `ExitError` prints.
 /// Debug prints what Display prints, because Rust shows the Debug form of an error that `main` returns.
 ///
 /// ```
@@ -158,7 +166,7 @@ impl Error {
 
     /// Stage, action, call and errno of the failure, in the notation of strace.
     ///
-    /// For example `action 3: dup2(7, 1) = -1 EBADF`. An [`ExitError`](crate::ExitError) has no failed call; its
+    /// For example `action 3: dup2(7, 1) = -1 EBADF`. An [`ExitError`](crate::job::ExitError) has no failed call; its
     /// detail says why the run stopped and how the program ended: `exit: timeout, signal: 15 (SIGTERM)`.
     pub fn detail(&self) -> String {
         if let Some(run) = self.run_error() {
@@ -174,7 +182,7 @@ impl Error {
         self.0.stage
     }
 
-    /// The errno of the failed call. EIO for an [`ExitError`](crate::ExitError), which has no failed call.
+    /// The errno of the failed call. EIO for an [`ExitError`](crate::job::ExitError), which has no failed call.
     pub fn errno(&self) -> Errno {
         self.0.errno
     }
@@ -187,7 +195,7 @@ impl Error {
         }
     }
 
-    /// The call that failed, with its arguments; empty for an [`ExitError`](crate::ExitError).
+    /// The call that failed, with its arguments; empty for an [`ExitError`](crate::job::ExitError).
     pub fn call(&self) -> &str {
         &self.0.call
     }
@@ -253,7 +261,7 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
-    /// The kind is the one that std assigns to the errno, and `Other` for an [`ExitError`](crate::ExitError). The
+    /// The kind is the one that std assigns to the errno, and `Other` for an [`ExitError`](crate::job::ExitError). The
     /// source is the whole error.
     fn from(error: Error) -> io::Error {
         let kind = match error.stage() {

@@ -12,10 +12,10 @@ const CHECK_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Ends the library's idle threads, and returns when they have exited.
 ///
-/// The library has engine threads, which drive runs, and reaper threads, which wait for the guard (the helper process
-/// that ends the process trees of a dead owner). Both end by themselves soon after the last run. Call this before
-/// operations that a process with threads should not or may not do: fork, and `unshare` or `setns` with a user
-/// namespace. Busy threads stay, and the call does not wait for them. The next run starts new threads.
+/// The library has engine threads, which drive runs and wake tasks, and reaper threads, which wait for the guard (the
+/// helper process that ends the process trees of a dead owner). Threads and guard end by themselves soon after the last
+/// run. Call this before operations that a process with threads should not or may not do: fork, and `unshare` or `setns`
+/// with a user namespace. Busy threads stay, and the call does not wait for them. The next run starts new threads.
 pub fn end_idle_threads() {
     // An engine thread, which drives runs, stays if it is busy or calls this. Then the process keeps a thread anyway,
     // so ending the others gains nothing.
@@ -24,8 +24,10 @@ pub fn end_idle_threads() {
     }
     let deadline = Instant::now() + EXIT_TIMEOUT;
     tree::end_guard_if_idle();
+    tree::drop_template();
     // The reaper ends only after the guard has ended.
     while (job::is_leaving() || tree::is_guard_exiting() || reaper::is_exiting()) && Instant::now() < deadline {
         std::thread::sleep(CHECK_INTERVAL);
     }
+    tree::forget_ended_guards();
 }

@@ -1,73 +1,152 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Spawn templates for Linux: start the same programs again and again, as fast as the machine allows, without leaking a
-//! descriptor, running a stale binary, widening a privilege, or losing a child.
+//! Starts programs on Linux, and supervises them: without hangs, leaked descriptors, lost children or surviving process
+//! trees, at a cost that does not grow with the host process.
 //!
-//! - [`Template`] pins one executable and checks it again at each spawn; [`TemplateCache`] makes templates on demand.
-//! - [`Command`] says what to run and how, like [`std::process::Command`]. It validates everything before a child
-//!   exists.
-//! - [`Child`] is a running program, identified by its pidfd.
-//! - [`Command::run`] runs a program to its end and returns an [`Output`]: what the program wrote, why it stopped,
-//!   and the resources it used.
-//! - [`Command::run_with`] takes a [`Run`] with a timeout, output and input options, [`Limits`], a [`Limiter`], and
-//!   how to control the process [`tree`].
-//! - [`Command::start`] returns a [`Job`]: a run in progress. The caller can read from it, write to it and wait for
-//!   it.
-//! - [`Sandbox`] starts programs through a confining command such as `bwrap`. [`Warm`] keeps processes started in
-//!   advance. [`snapshot`] makes immutable copies of files.
-//! - [`Command::run_async`] and [`Job::wait_async`] are futures for any executor. With the feature `tokio`,
-//!   `JobOutput` and `JobInput` implement tokio's read and write traits. With the feature `serde`, [`Output`]
-//!   implements `Serialize`.
+//! ```
+//! use spawnfd::{Command, Run};
+//! use std::time::Duration;
 //!
-//! The cost of a spawn does not grow with the caller's memory, threads or open descriptors. `docs/ARCHITECTURE.md`
-//! explains why.
+//! let run = Run::new().timeout(Duration::from_secs(30));
+//! let output = Command::new("git").args(["--version"]).run_with(&run)?;
+//! assert!(output.check()?.stdout_text().starts_with("git version"));
+//! # Ok::<(), spawnfd::Error>(())
+//! ```
+//!
+//! A [`Command`] is a builder, as in [`std::process`]. There are three ways to use it:
+//!
+//! | call | returns | for |
+//! |---|---|---|
+//! | [`spawn`](Command::spawn), [`status`](Command::status) | a [`Child`], an exit status | programs that use your streams, or that outlive you |
+//! | [`run`](Command::run), [`run_with`](Command::run_with), [`run_async`](Command::run_async) | an [`Output`] | captured output, a timeout, a bounded amount of output |
+//! | [`start`](Command::start), [`start_events`](Command::start_events) | a [`Job`] | output while the program runs, input over time, a terminal |
+//!
+//! A [`Run`] has the options of the second and third way: time limits, the amount of output to keep, resource
+//! [`limits`], and control of the process [`tree`]. A [`Template`] pins an executable, and each start then checks that
+//! the executable is unchanged. A [`Warm`] keeps processes started in advance. A [`sandbox`] starts programs through a
+//! command such as `bwrap`.
+//!
+//! # Platforms
+//!
+//! Linux 5.10 or later on x86_64, as root or not, also under Docker's default seccomp profile. [`support`] reports which
+//! kernel features the library uses. If a feature is missing or refused, the library uses a slower one.
+//!
+//! # Features
+//!
+//! | feature | default | adds | needs at build time |
+//! |---|---|---|---|
+//! | `tree` | yes | the tiers cgroup, pidns, subreaper and guard of a process [`tree`]; limits by cgroups | rustc, called once more |
+//! | `warm` | yes | [`Warm`] and [`Command::warm`] | a C compiler |
+//! | `serde` | no | `Serialize` for [`Output`] | the crate serde |
+//! | `tokio` | no | tokio's read and write traits for `JobOutput` and `JobInput` | the crate tokio |
+//!
+//! Without `tree`, the crate embeds no helper program. A run then controls its process tree in the tier
+//! [`Group`](tree::Tier::Group), and rlimits enforce its [`limits`]. [`Tree::prepare`](tree::Tree::prepare) with
+//! another tier fails with EOPNOTSUPP.
+//!
+//! # Differences from `std::process`
+//!
+//! | | `std::process` | this crate |
+//! |---|---|---|
+//! | descriptors of the program | all that are not close-on-exec | 0, 1, 2 and those that the command names |
+//! | blocked signals | none | those of the calling thread, unless the command sets a mask |
+//! | standard input of `output` and `run` | `/dev/null` | `/dev/null` |
+//! | session of the program | the caller's | `spawn`, `status`: the caller's; runs and jobs: one of its own |
+//! | a grandchild keeps the output pipe open | `output` waits for it | the run ends 100 ms after the program |
+//! | dropping the handle of a running program | it runs on, and becomes a zombie | [`Child`]: it runs on and is reaped; [`Job`]: it ends |
+//! | an action fails before exec (uid, directory) | an error without a cause | an error with stage, action and errno |
+//! | order of uid, gid and groups | fixed | the order of the calls; a wrong order is an error |
+//! | a signal to the child | by pid | by pidfd, never to another process |
+//!
+//! # Cancellation, Ctrl-C and process exit
+//!
+//! By default no run and no job outlives the process that started it:
+//!
+//! - **Ctrl-C, a signal, `exit`, the return of `main`, a panic, abort, SIGKILL**: a helper process, the guard, sends
+//!   SIGKILL to the program and its process tree as soon as this process has ended. The program runs in a session of its
+//!   own, so Ctrl-C in a terminal does not reach the program itself.
+//! - **Dropping the future of [`run_async`](Command::run_async), or a [`Job`]**: the library's thread sends SIGTERM to
+//!   the process tree, and SIGKILL after the run's [`grace`](Run::grace). The drop does not wait. If this process ends
+//!   meanwhile, the guard sends SIGKILL.
+//! - **A timeout**: the same signals. The run returns what the program has written.
+//! - **[`detach`](Job::detach)** and [`leftovers`](Run::leftovers) leave processes running on purpose.
+//! - **[`spawn`](Command::spawn) and [`status`](Command::status)** start a program that may outlive this process, as
+//!   `std::process` does.
+//!
+//! [`TreeControl`](tree::TreeControl) selects how far this reaches. With `TreeControl::Group` there is no guard.
+//!
+//! # Threads and futures
+//!
+//! - A blocking run uses the calling thread. All other runs share one thread of the library, which starts with the
+//!   first run and ends when it has been idle for half a second.
+//! - The guard is a child process. It ends up to a second after the last run, and a thread reaps it.
+//! - The library installs no signal handler and no fork handler, and is not a subreaper.
+//! - All types are `Send`. All futures are lazy: they do nothing until they are first polled. They work on any executor.
+//!   With the feature `tokio`, [`JobOutput`](job) and [`JobInput`](job) implement tokio's read and write traits. With
+//!   the feature `serde`, [`Output`] implements `Serialize`.
+//! - A child is confined as the thread that starts it: Landlock, seccomp filters, capabilities, namespaces.
+//!
+//! # Errors
+//!
+//! An [`Error`] says what happened in the user's terms, then stage, action, system call and errno. A program that
+//! fails is not an error: [`Output`] and [`Child::wait`] return its status. [`Output::check`] turns a failed program
+//! into an error of the same type.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[macro_use]
 mod macros;
 
-mod child;
-mod command;
+mod callback;
+pub mod child;
+pub mod command;
+mod constants;
 mod env;
-mod error;
+pub mod error;
 mod host;
 mod idle;
-mod job;
+pub mod job;
 mod launch;
 mod limiter;
 mod reaper;
-mod sandbox;
+pub mod sandbox;
+pub mod session;
 mod signals;
 pub mod snapshot;
 pub mod support;
-mod template;
+pub mod template;
 pub mod tree;
-mod waker;
-mod warm;
+#[cfg(feature = "warm")]
+pub mod warm;
 
-pub use child::{Child, Started, Usage};
-pub use command::{ChildFd, Command, Descriptor, MAX_ACTIONS, Namespaces, OpenHow, Stdio};
+pub use child::Child;
+pub use command::{Command, Stdio};
+pub use constants::{rlimit, scheduler, signal};
 pub use env::Env;
-pub use error::{Errno, Error, ErrorKind, Result, Stage};
-pub use host::descriptors::CheckedFd;
+pub use error::{Error, Result};
+pub use job::{Job, Output, Run};
+pub use session::Session;
+pub use template::Template;
+#[cfg(feature = "warm")]
+pub use warm::Warm;
+
+/// Limits of a run's resources, and of the number of runs at once.
+pub mod limits {
+    pub use crate::job::limits::{Enforce, Enforcer, Limit, Limits, Resource};
+    pub use crate::limiter::{Acquiring, Limiter, Permit};
+}
+
+/// Items for the bindings and the command of this project. They may change in any release.
 #[doc(hidden)]
-pub use host::features::killed as killed_calls;
-pub use host::per_process::PerProcess;
-pub use idle::end_idle_threads;
-pub use job::{
-    Chunk, Decoder, Drain, Enforce, Enforcer, Event, EventOptions, Events, ExitError, Fate, Job, Leftover, Leftovers,
-    Limit, Limits, LineEnd, Omitted, Output, OutputReader, Piece, ReadStatus, Resource, Run, RunHandle, SharedBytes,
-    Spill, SpillEnd, SpillFile, Spilled, Stop, Stream, TerminalSize, WhenFull, text_of,
-};
-#[cfg(feature = "tokio")]
-pub use job::{JobInput, JobOutput};
-pub use limiter::{Acquiring, Limiter, Permit};
-pub use sandbox::Sandbox;
-pub use signals::SignalSet;
-pub use spawnfd_child::{CapabilitySets, Identity};
-pub use spawnfd_sys::call::FilterInstruction;
-#[doc(hidden)]
-pub use spawnfd_sys::{Call, Calls};
-pub use template::{CacheStats, Template, TemplateCache};
-pub use waker::Waker;
-pub use warm::{Kind, Mode, Park, Warm, WarmOptions, WarmStats};
+pub mod internal {
+    pub use crate::host::descriptors::CheckedFd;
+    pub use crate::host::features::killed as killed_calls;
+    pub use crate::host::per_process::PerProcess;
+    pub use crate::idle::end_idle_threads;
+    pub use spawnfd_sys::{Call, Calls};
+
+    /// The directory of this process's own cgroup (v2), if it has one.
+    pub fn own_cgroup() -> Option<std::path::PathBuf> {
+        crate::tree::own_directory()
+    }
+}

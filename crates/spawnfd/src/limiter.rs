@@ -12,11 +12,11 @@ use std::task::{Context, Poll};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use spawnfd_sys::fork_generation;
 
+use crate::callback::{Callback, catch_panic};
 use crate::error::{Errno, Error, Result, Stage, errno};
 use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
-use crate::waker::{Waker, catch_panic};
 
 /// Limits the number of concurrent runs. All clones of a limiter share its permits.
 ///
@@ -26,7 +26,8 @@ use crate::waker::{Waker, catch_panic};
 ///
 /// # Examples
 /// ```
-/// use spawnfd::{Command, Limiter, Run};
+/// use spawnfd::limits::Limiter;
+/// use spawnfd::{Command, Run};
 /// let limiter = Limiter::new(2);
 /// let run = Run::new().limiter(&limiter);
 /// let jobs = [(); 2].map(|()| Command::new("cat").start(&run.clone().writable(10)).unwrap());
@@ -101,11 +102,11 @@ impl Limiter {
         self.acquire_unless(&mut || false)
     }
 
-    /// Enters the queue, and returns a future of the permit.
+    /// Returns a lazy future of a permit: the future enters the queue when it is first polled.
+    ///
+    /// [`take`](Acquiring::take) and [`when_ready`](Acquiring::when_ready) also enter the queue.
     pub fn acquire_async(&self) -> Acquiring {
-        let mut acquiring = Acquiring { limiter: self.clone(), slot: Arc::default(), queued: None };
-        acquiring.enqueue();
-        acquiring
+        Acquiring { limiter: self.clone(), slot: Arc::default(), queued: None }
     }
 
     /// Like [`acquire`](Limiter::acquire), but fails with EINTR when `interrupted` returns true. Calls `interrupted`
@@ -124,7 +125,7 @@ impl Limiter {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| failed(errno(e)))?;
         let wake = Arc::new(above_standard(wake));
         let event = wake.clone();
-        acquiring.when_ready(Waker::new(move || _ = rustix::io::write(&event, &1u64.to_ne_bytes())));
+        acquiring.when_ready(move || _ = rustix::io::write(&event, &1u64.to_ne_bytes()));
         let mut is_interrupted = interrupted();
         loop {
             if is_interrupted {
@@ -184,7 +185,7 @@ impl Limiter {
             state.running += 1;
             drop(state);
             let permit = self.permit();
-            // This thread holds no lock here. A panic in a waker must not stop the other grants.
+            // This thread holds no lock here. A panic in a callback must not stop the other grants.
             catch_panic(move || grant(permit));
             state = self.0.state.lock();
         }
@@ -221,10 +222,24 @@ impl Drop for Permit {
     }
 }
 
-/// A future that waits for a permit. Dropping the future leaves the queue. If it had received a permit, the permit
-/// goes to the next waiter.
+/// A lazy future of a permit: it enters the limiter's queue when it is first polled.
+///
+/// Dropping the future removes it from the queue. If the future had received a permit, the permit goes to the next
+/// waiter.
+///
+/// # Examples
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use spawnfd::limits::Limiter;
+/// let limiter = Limiter::new(1);
+/// let permit = limiter.acquire_async().await;
+/// assert!(limiter.try_acquire().is_none());
+/// drop(permit); // returns the place
+/// assert!(limiter.try_acquire().is_some());
+/// # });
+/// ```
 #[derive(Debug)]
-#[must_use = "dropping it leaves the queue"]
+#[must_use = "the future enters the queue when it is polled"]
 pub struct Acquiring {
     limiter: Limiter,
     slot: Arc<PerProcess<PermitSlot>>,
@@ -236,11 +251,11 @@ pub struct Acquiring {
 #[derive(Debug, Default)]
 struct PermitSlot {
     permit: Option<Permit>,
-    waker: Option<Waker>,
+    callback: Option<Callback>,
 }
 
 impl Acquiring {
-    /// Enters the queue. A forked process enters its own queue.
+    /// Enters the queue, unless the future is already in the queue. A forked process enters its own queue.
     fn enqueue(&mut self) {
         let now = generation();
         if self.queued.is_some_and(|(generation, _)| generation == now) {
@@ -248,36 +263,42 @@ impl Acquiring {
         }
         let slot = self.slot.clone();
         let number = self.limiter.enqueue(Box::new(move |permit| {
-            let waker = {
+            let callback = {
                 let mut slot = slot.lock();
                 slot.permit = Some(permit);
-                slot.waker.take()
+                slot.callback.take()
             };
-            if let Some(waker) = waker {
-                waker.wake();
+            if let Some(callback) = callback {
+                callback.call();
             }
         }));
         self.queued = Some((now, number));
     }
 
-    /// Takes the permit if it is available. Returns it only once.
+    /// Takes the permit if it is available, and otherwise stays in the queue. Returns the permit only once.
     pub fn take(&mut self) -> Option<Permit> {
         self.enqueue();
         self.slot.lock().permit.take()
     }
 
-    /// Calls `waker` once, when the permit is available. If it is available already, calls `waker` immediately.
-    pub fn when_ready(&mut self, waker: Waker) {
+    /// Calls `ready` once, when the permit is available. If it is available already, calls `ready` immediately.
+    ///
+    /// A thread of the library, or the thread that returns a place, calls `ready`, so `ready` must not block.
+    pub fn when_ready(&mut self, ready: impl Fn() + Send + Sync + 'static) {
+        self.set_callback(Callback::new(ready));
+    }
+
+    fn set_callback(&mut self, callback: Callback) {
         self.enqueue();
         let mut slot = self.slot.lock();
         if slot.permit.is_none() {
-            // Drop the old waker outside the lock: its drop may take locks or return a permit.
-            let old_waker = slot.waker.replace(waker);
+            // Drop the old callback outside the lock: its drop may take locks or return a permit.
+            let old_callback = slot.callback.replace(callback);
             drop(slot);
-            drop(old_waker);
+            drop(old_callback);
         } else {
             drop(slot);
-            waker.wake();
+            callback.call();
         }
     }
 }
@@ -289,9 +310,8 @@ impl Future for Acquiring {
         if let Some(permit) = self.take() {
             return Poll::Ready(permit);
         }
-        let task = context.waker().clone();
-        // Calls the waker at once if the permit has arrived meanwhile.
-        self.when_ready(Waker::new(move || task.wake_by_ref()));
+        // Wakes the task at once if the permit has arrived meanwhile.
+        self.set_callback(Callback::waking(context));
         Poll::Pending
     }
 }
@@ -316,11 +336,37 @@ mod tests {
         (limiter.running(), limiter.waiting())
     }
 
+    /// A future that has entered the queue.
+    fn queued(limiter: &Limiter) -> Acquiring {
+        let mut acquiring = limiter.acquire_async();
+        assert!(acquiring.take().is_none(), "no permit is free");
+        acquiring
+    }
+
+    #[test]
+    fn a_future_enters_the_queue_at_the_first_poll() {
+        let limiter = Limiter::new(1);
+        drop(limiter.acquire_async());
+        let mut first = limiter.acquire_async();
+        assert_eq!(count(&limiter), (0, 0));
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut first).poll(&mut context).is_ready(), "the returned permit is dropped here");
+        let permit = limiter.try_acquire();
+        let mut second = limiter.acquire_async();
+        assert_eq!(count(&limiter), (1, 0));
+        assert!(Pin::new(&mut second).poll(&mut context).is_pending());
+        assert_eq!(count(&limiter), (1, 1));
+        drop(permit);
+        assert_eq!(count(&limiter), (1, 0), "the future keeps its permit until the next poll");
+        assert!(Pin::new(&mut second).poll(&mut context).is_ready());
+        assert_eq!(count(&limiter), (0, 0));
+    }
+
     #[test]
     fn waiters_get_permits_in_order_of_arrival() {
         let limiter = Limiter::new(1);
         let mut permit = limiter.try_acquire();
-        let mut queue: Vec<Acquiring> = (0..5).map(|_| limiter.acquire_async()).collect();
+        let mut queue: Vec<Acquiring> = (0..5).map(|_| queued(&limiter)).collect();
         assert_eq!(count(&limiter), (1, 5));
         for number in 0..5 {
             drop(permit.take());
@@ -339,7 +385,7 @@ mod tests {
     fn a_dropped_future_leaves_the_queue() {
         let limiter = Limiter::new(1);
         let permit = limiter.try_acquire();
-        let (first, second, mut third) = (limiter.acquire_async(), limiter.acquire_async(), limiter.acquire_async());
+        let (first, second, mut third) = (queued(&limiter), queued(&limiter), queued(&limiter));
         drop(second);
         assert_eq!(count(&limiter), (1, 2));
         drop(permit);
@@ -353,10 +399,10 @@ mod tests {
     fn set_limit_takes_effect_while_futures_wait() {
         let limiter = Limiter::new(0);
         let woken = Arc::new(Mutex::new(Vec::new()));
-        let mut queue: Vec<Acquiring> = (0..4).map(|_| limiter.acquire_async()).collect();
+        let mut queue: Vec<Acquiring> = (0..4).map(|_| queued(&limiter)).collect();
         for (number, one) in queue.iter_mut().enumerate() {
             let woken = woken.clone();
-            one.when_ready(Waker::new(move || woken.lock().unwrap().push(number)));
+            one.when_ready(move || woken.lock().unwrap().push(number));
         }
         assert_eq!(count(&limiter), (0, 4));
         limiter.set_limit(3);
@@ -391,12 +437,12 @@ mod tests {
     }
 
     #[test]
-    fn a_panicking_waker_does_not_stop_the_other_grants() {
+    fn a_panicking_callback_does_not_stop_the_other_grants() {
         let limiter = Limiter::new(1);
         let permit = limiter.try_acquire();
         let mut first = limiter.acquire_async();
-        first.when_ready(Waker::new(|| panic!("on purpose")));
-        let mut second = limiter.acquire_async();
+        first.when_ready(|| panic!("on purpose"));
+        let mut second = queued(&limiter);
         drop(permit);
         assert!(first.take().is_some() && second.take().is_some());
         assert_eq!(count(&limiter), (0, 0));

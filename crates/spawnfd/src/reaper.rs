@@ -4,7 +4,7 @@
 //! A seccomp filter can prevent a thread from waiting for children. So callers with different [`Reach`] (what the
 //! kernel permits a thread to do to processes and files) use different reaper threads.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -55,6 +55,7 @@ pub(crate) fn adopt(pidfd: CheckedFd) {
     match serving {
         Some(reaper) => reaper.new_children().push(pidfd),
         None => {
+            reapers.unclaimed.retain(still_runs);
             reapers.unclaimed.push(pidfd);
             start(&mut reapers, reach);
         }
@@ -84,6 +85,11 @@ fn start(reapers: &mut Reapers, reach: Option<Arc<Reach>>) {
     }
 }
 
+/// Reaps the child if it has ended. Returns whether it still runs.
+fn still_runs(child: &CheckedFd) -> bool {
+    child.get().is_some_and(|pidfd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None)))
+}
+
 impl Reaper {
     fn new_children(&self) -> MutexGuard<'_, Vec<CheckedFd>> {
         self.new_children.lock().unwrap_or_else(PoisonError::into_inner)
@@ -100,8 +106,7 @@ impl Reaper {
         loop {
             let mut reapers = REAPERS.lock();
             children.append(&mut self.new_children());
-            let runs = |pidfd: &OwnedFd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None));
-            children.retain(|child| child.get().is_some_and(runs));
+            children.retain(still_runs);
             if children.is_empty() {
                 reapers.running.retain(|reaper| !Arc::ptr_eq(reaper, &self));
                 reapers.exiting.retain(|thread| thread.is_running());

@@ -22,16 +22,18 @@ const MAX_DESCRIPTORS: usize = 64;
 /// The library starts the command with its own arguments, followed by the program's name and arguments. The command
 /// itself decides what it confines. A `Sandbox` is a value: it can serve any number of commands
 /// ([`Command::sandbox`](crate::Command::sandbox)), also concurrently, and parked processes inside it
-/// ([`Park::sandbox`](crate::Park::sandbox)).
+/// ([`Park::sandbox`](crate::warm::Park::sandbox)).
 ///
 /// # Examples
 /// ```
-/// use spawnfd::{Command, Sandbox};
+/// use spawnfd::sandbox::Sandbox;
+/// use spawnfd::Command;
 /// let sandbox = Sandbox::new(["env", "-i", "WHERE=inside"])?;
 /// let output = Command::new("/bin/sh").args(["-c", "echo $WHERE"]).sandbox(&sandbox).run()?;
 /// assert_eq!(output.stdout, b"inside\n");
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
+#[must_use = "a sandbox has no effect until a command uses it"]
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     /// The program's name as the caller gave it.
@@ -93,7 +95,7 @@ pub(crate) struct SandboxDescriptor {
 }
 
 impl SandboxDescriptor {
-    fn new(number: RawFd, fd: impl AsFd) -> std::result::Result<SandboxDescriptor, Errno> {
+    pub(crate) fn new(number: RawFd, fd: impl AsFd) -> std::result::Result<SandboxDescriptor, Errno> {
         let copy = fd.as_fd().try_clone_to_owned().map_err(|error| from_io(&error))?;
         let fd = copy.as_raw_fd();
         let position = position(fd, call::status_flags(fd)?, call::stat(fd, c"")?.st_mode as u16);

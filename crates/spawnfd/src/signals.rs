@@ -15,6 +15,15 @@ pub(crate) fn check_number(signal: i32) -> Result<()> {
 }
 
 /// A set of signals, 1 to 64.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::signal::{self, SignalSet};
+/// let mut command = Command::new("daemon");
+/// command.signal_mask(SignalSet::EMPTY).default_signals(SignalSet::of(signal::HUP).unwrap());
+/// ```
+#[must_use = "a set has no effect until a command uses it"]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[doc(alias = "sigset_t")]
 pub struct SignalSet(pub(crate) u64);
@@ -25,7 +34,7 @@ impl SignalSet {
     /// Every signal.
     pub const ALL: SignalSet = SignalSet(u64::MAX);
 
-    /// The set with one signal; `None` for numbers outside 1 to 64.
+    /// The set with one [signal](crate::signal); `None` for numbers outside 1 to 64.
     pub const fn of(signal: i32) -> Option<SignalSet> {
         if 1 <= signal && signal <= 64 { Some(SignalSet(1 << (signal - 1))) } else { None }
     }

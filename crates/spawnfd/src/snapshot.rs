@@ -19,6 +19,7 @@ use crate::template::{identify, is_recent};
 
 /// How a snapshot keeps its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
 pub enum Kind {
     /// An unnamed file that shares the original's extents (btrfs, XFS), opened for reading only.
     Reflink,
@@ -26,9 +27,21 @@ pub enum Kind {
     Memfd,
 }
 
+names!(Kind { Reflink = "reflink", Memfd = "memfd", });
+
 /// A file's contents at one time. The descriptor belongs to the caller, who can read, map and
 /// execute it. Its file offset is 0. All snapshots that a `SnapshotCache` returns for one version
 /// of a file share their offset, so read them with pread(2).
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Template, snapshot};
+/// // The program stays the same, even if a package upgrade replaces the file.
+/// let template = Template::from_descriptor(snapshot::open("/bin/echo")?)?;
+/// assert_eq!(template.command().arg("word").run()?.stdout_text(), "word\n");
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[must_use = "dropping the snapshot closes it"]
 #[derive(Debug)]
 pub struct Snapshot {
     fd: CheckedFd,
@@ -191,6 +204,17 @@ fn copy(file: BorrowedFd<'_>, size: u64) -> Result<OwnedFd> {
 ///
 /// A hit costs two fstats and a dup. The cache does not keep a file that changed within the granularity of
 /// timestamps.
+///
+/// # Examples
+/// ```
+/// use spawnfd::snapshot::SnapshotCache;
+/// let cache = SnapshotCache::new(16);
+/// for _ in 0..2 {
+///     cache.open("/bin/echo")?; // the second call copies nothing
+/// }
+/// assert_eq!(cache.stats().hits, 1);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SnapshotCache {
     capacity: usize,
@@ -206,6 +230,7 @@ struct CacheState {
 }
 
 /// The counters of a snapshot cache.
+#[must_use = "the counters are the only effect of the call"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct SnapshotStats {
@@ -271,7 +296,7 @@ impl SnapshotCache {
         let mut state = self.lock();
         state.entries.retain(|entry| !same_file(&entry.source, &snapshot.source));
         if state.entries.len() >= self.capacity {
-            state.entries.remove(0);
+            drop(state.entries.remove(0));
             state.stats.evicted += 1;
         }
         state.entries.push(cached);

@@ -2,12 +2,10 @@
 //! Reports the kernel features with which this library starts programs in the calling thread.
 //! `spawnfd doctor` uses it, and so can callers that want to know whether a feature is available.
 
-use std::path::PathBuf;
-
 use crate::host::features;
-use crate::tree;
 
 /// The features that the library uses in this process.
+#[must_use = "the features are the only effect of the call"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Support {
@@ -28,6 +26,11 @@ pub struct Support {
 
 /// The features that the library uses in the calling thread. The values come from a probe, or from a later spawn for
 /// which a seccomp filter refused a call.
+///
+/// # Examples
+/// ```
+/// println!("{:?}", spawnfd::support::support());
+/// ```
 pub fn support() -> Support {
     let here = features::of_calling_thread();
     Support {
@@ -36,10 +39,4 @@ pub fn support() -> Support {
         close_range: here.has_close_range(),
         pidfd_getfd: here.has_close_range() && here.can_use_pidfd_getfd(),
     }
-}
-
-/// The directory of this process's own cgroup (v2), if it has one.
-#[doc(hidden)]
-pub fn own_cgroup() -> Option<PathBuf> {
-    tree::own_directory()
 }

@@ -8,7 +8,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use spawnfd::{Command, Mode, Park, Stdio, Template, Warm, WarmOptions};
+use spawnfd::warm::{Mode, Park, WarmOptions};
+use spawnfd::{Command, Stdio, Template, Warm};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::{copy_of_program, isolated, scratch};
 
@@ -79,7 +80,7 @@ impl Start {
                 let place = match known {
                     Some(place) => place,
                     None => {
-                        let options = WarmOptions { mode, ..WarmOptions::default() };
+                        let options = WarmOptions::new().mode(mode);
                         shared.push((self, Warm::new(options).expect("a Warm")));
                         shared.len() - 1
                     }
@@ -87,7 +88,7 @@ impl Start {
                 let warm = &shared[place].1;
                 let added = match any {
                     true => known.is_some() || warm.add_any(1, None).is_ok(),
-                    false => warm.add_template(&template, Park { depth: 1, ..Park::default() }).is_ok(),
+                    false => warm.add_template(&template, Park::new().depth(1)).is_ok(),
                 };
                 if !added {
                     return None;

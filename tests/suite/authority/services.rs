@@ -9,8 +9,9 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use spawnfd::tree::Want;
-use spawnfd::{Command, Fate, Job, Run, Stop};
+use spawnfd::job::{Fate, Stop};
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Job, Run};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::{isolated, skip};
 
@@ -27,7 +28,7 @@ fn sleep() -> Command<'static> {
 }
 
 fn guarded() -> Run {
-    Run::new().tree(Want::Guard)
+    Run::new().tree(TreeControl::Guard)
 }
 
 fn start(run: &Run) -> Job {

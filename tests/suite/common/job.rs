@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Jobs that run a shell script.
+//! Jobs that run a shell script, and futures of runs.
 
-use spawnfd::{Command, Job, Output, Run};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use spawnfd::{Command, Job, Output, Result, Run};
 
 use super::eventually;
 
@@ -17,9 +21,50 @@ pub fn start(line: &str, run: &Run) -> Job {
     sh(line).start(run).expect("starts")
 }
 
+/// Polls a future once, without a wakeup.
+pub fn polled<T: Send>(future: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
+    let mut future = Box::pin(future);
+    let first = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    async move {
+        match first {
+            Poll::Ready(value) => value,
+            Poll::Pending => future.await,
+        }
+    }
+}
+
+/// A future of a run that owns the command and the run's options.
+pub fn future(mut command: Command<'static>, run: &Run) -> impl Future<Output = Result<Output>> + Send + use<> {
+    let run = run.clone();
+    async move { command.run_async(&run).await }
+}
+
+/// The future of a run that has been polled once. So its program has started, or the future waits for a place.
+pub fn started(command: Command<'static>, run: &Run) -> impl Future<Output = Result<Output>> + Send + use<> {
+    polled(future(command, run))
+}
+
+/// A minimal executor: the thread parks until it is woken.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        std::thread::park();
+    }
+}
+
 /// The output of a finished run as text.
 pub fn text(output: &Output) -> String {
-    output.text().into_owned()
+    output.stdout_text().into_owned()
 }
 
 /// Waits until the output after `since` contains `ends`; returns that output and the next cursor.

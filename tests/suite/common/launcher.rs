@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use spawnfd::{Command, Mode, Park, Stdio, Template, Warm, WarmOptions, WarmStats};
+use spawnfd::error::Stage;
+use spawnfd::tree::{Tree, TreeControl};
+use spawnfd::warm::{Mode, Park, WarmOptions, WarmStats};
+use spawnfd::{Command, Stdio, Template, Warm};
 use spawnfd_tests::{confine, has_builders, program};
 
 use super::wait_success;
@@ -49,13 +52,20 @@ pub enum Launcher {
     ZygoteClone,
     /// A parked process of the pool for any program.
     Pool,
+    /// A child of a new subreaper, by clone3.
+    Subreaper,
+    /// A child of a new subreaper, by clone.
+    SubreaperClone,
 }
+
+/// The trees of the launchers with a subreaper, until `drop_parked`.
+static TREES: Mutex<Vec<Tree>> = Mutex::new(Vec::new());
 
 /// The `Warm` (pools of parked processes) of the warm launchers, and the programs that were added to it.
 static WARM: Mutex<Option<(Warm, Vec<PathBuf>)>> = Mutex::new(None);
 
 impl Launcher {
-    pub const ALL: [Launcher; 16] = [
+    pub const ALL: [Launcher; 18] = [
         Launcher::Clone3,
         Launcher::ScmRights,
         Launcher::Clone,
@@ -72,6 +82,8 @@ impl Launcher {
         Launcher::Zygote,
         Launcher::ZygoteClone,
         Launcher::Pool,
+        Launcher::Subreaper,
+        Launcher::SubreaperClone,
     ];
 
     /// Makes the calling thread use this launcher. The thread must not have spawned before.
@@ -80,7 +92,9 @@ impl Launcher {
             Launcher::ScmRights => &[("pidfd_getfd", libc::EPERM)],
             Launcher::Clone | Launcher::OwnMemoryClone => &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)],
             Launcher::CopyTable => &[("close_range", libc::ENOSYS)],
-            Launcher::DetachedClone | Launcher::ReserveClone | Launcher::ZygoteClone => &[("clone3", libc::ENOSYS)],
+            Launcher::DetachedClone | Launcher::ReserveClone | Launcher::ZygoteClone | Launcher::SubreaperClone => {
+                &[("clone3", libc::ENOSYS)]
+            }
             Launcher::CopyTableClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
             _ => &[],
         };
@@ -109,8 +123,15 @@ impl Launcher {
         matches!(self, Launcher::Zygote | Launcher::ZygoteClone | Launcher::Pool)
     }
 
-    /// Ends the parked processes. The next start parks new ones from the calling thread's state at that time.
+    /// Whether the program's parent is a subreaper and not this process.
+    pub fn has_subreaper(self) -> bool {
+        matches!(self, Launcher::Subreaper | Launcher::SubreaperClone)
+    }
+
+    /// Ends the parked processes and the trees with a subreaper. The next start parks new processes from the calling
+    /// thread's state at that time.
     pub fn drop_parked(self) {
+        TREES.lock().unwrap_or_else(PoisonError::into_inner).clear();
         if self.is_warm() {
             *WARM.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
@@ -130,7 +151,7 @@ impl Launcher {
         let new = || {
             let forks = matches!(self, Launcher::Fork | Launcher::Zygote | Launcher::ZygoteClone);
             let mode = if forks { Mode::Fork } else { Mode::Reserve };
-            let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
+            let warm = Warm::new(WarmOptions::new().mode(mode)).expect("a Warm");
             if self.runs_any_program() {
                 warm.add_any(1, None).expect("a keeper");
             }
@@ -144,7 +165,7 @@ impl Launcher {
         self.warm(|(warm, added)| {
             let path = template.path().expect("by path").to_owned();
             if !self.runs_any_program() && !added.contains(&path) {
-                warm.add_template(template, Park { depth: 1, ..Park::default() }).expect("a keeper");
+                warm.add_template(template, Park::new().depth(1)).expect("a keeper");
                 added.push(path);
             }
             // While descriptor 0, 1 or 2 is closed, another thread may open a temporary descriptor at that number.
@@ -198,6 +219,19 @@ impl Launcher {
     pub fn prepare(self, command: &mut Command<'_>) {
         if matches!(self, Launcher::OwnMemory | Launcher::OwnMemoryClone) {
             command.group_ids(u32::MAX, u32::MAX, u32::MAX);
+        }
+        if self.has_subreaper() {
+            // This tree keeps the guard running, so that a test finds the same guard before and after its subject.
+            static WITH_GUARD: OnceLock<Option<Tree>> = OnceLock::new();
+            WITH_GUARD.get_or_init(|| Tree::prepare(TreeControl::Guard).ok());
+            match Tree::prepare(TreeControl::Subreaper) {
+                Ok(tree) => {
+                    command.tree(&tree);
+                    TREES.lock().unwrap_or_else(PoisonError::into_inner).push(tree);
+                }
+                // In some confinements no helper can start. The program then starts as by the tier `group`.
+                Err(error) => assert_eq!(error.stage(), Stage::Tree, "{error}"),
+            }
         }
         if self.is_detached() {
             command.wait_for_exec(false);

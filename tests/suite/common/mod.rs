@@ -33,7 +33,7 @@ macro_rules! launchers {
         $then! { $($words)* [clone3 Clone3, scm_rights ScmRights, copy_table CopyTable, copy_table_clone CopyTableClone, zygote Zygote]
             [clone Clone, own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
             detached Detached, detached_clone DetachedClone, reserve Reserve,
-            reserve_clone ReserveClone, fork Fork, zygote_clone ZygoteClone, pool Pool]}
+            reserve_clone ReserveClone, fork Fork, zygote_clone ZygoteClone, pool Pool, subreaper Subreaper, subreaper_clone SubreaperClone]}
     };
     // The set `steps`: the launchers differ in the process that performs the actions. It is a child that shares the
     // caller's memory, a child with its own memory, or a parked process.
@@ -41,12 +41,12 @@ macro_rules! launchers {
         $then! { $($words)* [clone3 Clone3, own_memory OwnMemory, own_memory_clone OwnMemoryClone, detached Detached, reserve Reserve]
             [scm_rights ScmRights, clone Clone, copy_table CopyTable, copy_table_clone CopyTableClone, by_descriptor ByDescriptor,
             detached_clone DetachedClone, reserve_clone ReserveClone, fork
-            Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool]}
+            Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool, subreaper Subreaper, subreaper_clone SubreaperClone]}
     };
     // The set `authority`: with most of these launchers, a process that the calling thread did not create executes
     // the program, and must have the calling thread's authority.
     (authority, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [clone Clone, reserve Reserve, fork Fork, pool Pool]
+        $then! { $($words)* [clone Clone, reserve Reserve, fork Fork, pool Pool, subreaper Subreaper, subreaper_clone SubreaperClone]
             [clone3 Clone3, scm_rights ScmRights, copy_table CopyTable, copy_table_clone CopyTableClone, own_memory OwnMemory,
             own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, detached Detached, detached_clone
             DetachedClone, reserve_clone ReserveClone, zygote Zygote, zygote_clone ZygoteClone]}
@@ -57,13 +57,13 @@ macro_rules! launchers {
             zygote_clone ZygoteClone]
             [clone3 Clone3, scm_rights ScmRights, clone Clone, copy_table CopyTable, copy_table_clone CopyTableClone, own_memory
             OwnMemory, own_memory_clone OwnMemoryClone, detached Detached, reserve
-            Reserve, fork Fork, zygote Zygote, pool Pool]}
+            Reserve, fork Fork, zygote Zygote, pool Pool, subreaper Subreaper, subreaper_clone SubreaperClone]}
     };
     (every, $then:ident!($($words:tt)*)) => {
         $then! { $($words)* [clone3 Clone3, scm_rights ScmRights, clone Clone, copy_table CopyTable, copy_table_clone CopyTableClone, own_memory
             OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, detached Detached, detached_clone
             DetachedClone, reserve Reserve, reserve_clone ReserveClone,
-            fork Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool] []}
+            fork Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool, subreaper Subreaper, subreaper_clone SubreaperClone] []}
     };
 }
 pub(crate) use launchers;
@@ -297,9 +297,15 @@ pub fn set_soft_limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
     }
 }
 
-/// The pids of this process's children. They include zombies, and children whose exit signal is 0.
+/// The pids of this process's children, except guards. They include zombies, and children whose exit signal is 0.
 pub fn children() -> Vec<i32> {
-    Snapshot::take().children.iter().map(|child| child.pid).collect()
+    let pids = Snapshot::take().children.into_iter().map(|child| child.pid);
+    pids.filter(|&pid| !is_guard(pid)).collect()
+}
+
+/// Whether a process is a guard, the helper process that ends the trees of a dead owner.
+pub fn is_guard(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "spawnfd-guard")
 }
 
 /// Waits, without a time limit, until this process has a child; returns its pid.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use spawnfd::tree::{Tier, Tree, Want};
+use spawnfd::tree::{Tier, Tree, TreeControl};
 use spawnfd::{Child, Command, Stdio};
 
 pub const TERM: i32 = libc::SIGTERM;
@@ -24,22 +24,49 @@ macro_rules! every_tier {
             use super::*;
             #[test]
             fn guard() {
-                spawnfd_tests::isolated!(|| ($body)(Want::Guard));
+                spawnfd_tests::isolated!(|| ($body)(TreeControl::Guard));
+            }
+            #[test]
+            fn subreaper() {
+                spawnfd_tests::isolated!(|| ($body)(TreeControl::Subreaper));
             }
             #[test]
             fn cgroup() {
-                spawnfd_tests::isolated!(|| {
-                    become_subreaper();
-                    match Tree::prepare(Want::Cgroup).map(drop) {
-                        Ok(()) => ($body)(Want::Cgroup),
-                        Err(error) => spawnfd_tests::skip(&format!("no cgroup can be made: {error}")),
-                    }
-                });
+                spawnfd_tests::isolated!(|| crate::common::tree::in_cgroup($body));
             }
         }
     )*};
 }
 pub(crate) use every_tier;
+
+/// The same as `every_tier`, for tests whose subject is that the program and its orphans are children of this process.
+/// In the tier subreaper they are not.
+macro_rules! every_tier_of_own_children {
+    ($($name:ident: $body:expr;)*) => {$(
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            #[test]
+            fn guard() {
+                spawnfd_tests::isolated!(|| ($body)(TreeControl::Guard));
+            }
+            #[test]
+            fn cgroup() {
+                spawnfd_tests::isolated!(|| crate::common::tree::in_cgroup($body));
+            }
+        }
+    )*};
+}
+pub(crate) use every_tier_of_own_children;
+
+/// Runs a test with the tier cgroup; skips it if no cgroup can be created.
+pub fn in_cgroup(body: impl FnOnce(TreeControl)) {
+    become_subreaper();
+    match Tree::prepare(TreeControl::Cgroup).map(drop) {
+        Ok(()) => body(TreeControl::Cgroup),
+        Err(error) => spawnfd_tests::skip(&format!("no cgroup can be made: {error}")),
+    }
+}
 
 /// Makes this process a subreaper: the kernel reparents the test's orphans to it. This process never reaps them, so
 /// no pid is reused during the test.
@@ -88,19 +115,20 @@ pub fn has_group_signals() -> bool {
     answer != -1 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
 }
 
-pub fn start(want: Want, script: &str) -> Started {
+pub fn start(want: TreeControl, script: &str) -> Started {
     start_command(want, |command| {
         command.args(["-c", script]).setsid();
     })
 }
 
 /// Starts a shell in a tree, unless `configure` chooses another program.
-pub fn start_command(want: Want, configure: impl FnOnce(&mut Command<'static>)) -> Started {
+pub fn start_command(want: TreeControl, configure: impl FnOnce(&mut Command<'static>)) -> Started {
     let mut command = Command::new("/bin/sh");
     let mut tree = Tree::prepare(want).unwrap_or_else(|error| panic!("{error}"));
     let tier = match want {
-        Want::Cgroup => Tier::Cgroup,
-        Want::Pidns => Tier::Pidns,
+        TreeControl::Cgroup => Tier::Cgroup,
+        TreeControl::Pidns => Tier::Pidns,
+        TreeControl::Subreaper => Tier::Subreaper,
         _ => Tier::Guard,
     };
     assert_eq!(tree.tier(), tier);

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use spawnfd::{Command, Mode, Started, Warm, WarmOptions};
+use spawnfd::child::Started;
+use spawnfd::warm::{Mode, WarmOptions};
+use spawnfd::{Command, Warm};
 
 use super::{code, retry_while_slow};
 
@@ -25,9 +27,9 @@ pub fn prctl(option: i32, argument: usize) -> bool {
 }
 
 /// Creates a `Warm` with a zygote, which the calling thread parks. If this fails,
-/// [`WarmStats::cannot`](spawnfd::WarmStats::cannot) has the reason.
+/// [`WarmStats::cannot`](spawnfd::warm::WarmStats::cannot) has the reason.
 pub fn zygote() -> Warm {
-    let warm = Warm::new(WarmOptions { mode: Mode::Fork, ..WarmOptions::default() }).expect("a Warm");
+    let warm = Warm::new(WarmOptions::new().mode(Mode::Fork)).expect("a Warm");
     warm.add_any(1, None).expect("a keeper");
     warm.fill(Duration::from_secs(60));
     warm

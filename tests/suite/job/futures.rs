@@ -6,14 +6,18 @@ use crate::common;
 use std::fs;
 use std::future::Future;
 use std::io::ErrorKind;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use crate::common::job::{block_on, future, sh, started};
 use crate::common::{eventually, rounds};
-use spawnfd::{Command, Errno, Event, EventOptions, Fate, JobOutput, Leftovers, Limiter, Run, Stop, Stream, WhenFull};
+use spawnfd::error::Errno;
+use spawnfd::job::{Event, EventOptions, Fate, JobOutput, Leftovers, Stop, Stream, WhenFull};
+use spawnfd::limits::Limiter;
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Run};
 use spawnfd_tests::isolated;
 use spawnfd_tests::leaks::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,39 +26,15 @@ use tokio::time::timeout;
 /// Longer than any step of these tests.
 const LONG: Duration = Duration::from_secs(100);
 
-fn sh(line: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", line]);
-    command
-}
-
-/// A minimal executor: the thread parks until it is woken.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return value;
-        }
-        std::thread::park();
-    }
-}
-
 /// Runs a future on a tokio runtime that has only one thread and a clock: no reactor, signals or processes.
-fn tokio_block_on<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn tokio_block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async { timeout(LONG, future).await.expect("in time") })
 }
 
 /// A waker that counts how often it is woken.
 #[derive(Default)]
-struct Count(AtomicUsize);
+pub(super) struct Count(pub(super) AtomicUsize);
 
 impl Wake for Count {
     fn wake(self: Arc<Self>) {
@@ -79,16 +59,91 @@ fn runs_work_on_any_executor() {
 }
 
 #[test]
+fn the_program_starts_at_the_first_poll() {
+    isolated!(|| {
+        let directory = spawnfd_tests::scratch();
+        let mark = directory.path().join("mark");
+        let mut command = sh(": >\"$0\"");
+        command.arg(&mark);
+        let limiter = Limiter::new(1);
+        let run = Run::new().limiter(&limiter);
+        let threads = || Snapshot::take().threads.len();
+        let before = threads();
+        let is_idle = || !mark.exists() && common::children().is_empty() && threads() == before;
+        {
+            let never_polled = command.run_async(&run);
+            assert!(is_idle());
+            assert_eq!((limiter.running(), limiter.waiting()), (0, 0));
+            drop(never_polled);
+        }
+        assert!(is_idle());
+        assert!(block_on(command.run_async(&run)).expect("runs").ok());
+        assert!(mark.exists());
+    });
+}
+
+/// The poll starts the program in the polling thread, so the program inherits that thread's attributes.
+#[test]
+fn the_program_inherits_from_the_polling_thread() {
+    isolated!(|| {
+        let run = future(sh("ulimit -c; nice"), &Run::new());
+        let polling = std::thread::spawn(|| {
+            // SAFETY: the call takes integers, and changes only the calling thread.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 7) };
+            block_on(run).expect("runs").stdout_text().into_owned()
+        });
+        let text = polling.join().expect("no panic");
+        assert!(text.ends_with("\n7\n"), "{text}");
+    });
+}
+
+#[test]
+fn a_task_of_another_thread_can_run_a_program() {
+    isolated!(|| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+        let run = Run::new().limiter(&Limiter::new(1));
+        let task = runtime.spawn(async move {
+            let mut command = Command::new("/bin/echo");
+            command.arg("x").run_async(&run).await
+        });
+        assert_eq!(runtime.block_on(task).expect("no panic").expect("runs").stdout, b"x\n");
+    });
+}
+
+/// The engine thread executes the callback. A poll there starts the program, and another thread awaits the end.
+#[test]
+fn a_callback_can_poll_a_future() {
+    isolated!(|| {
+        let limiter = Limiter::new(1);
+        let limited = Run::new().limiter(&limiter);
+        let permit = limiter.try_acquire().expect("a free permit");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let done = move |_| {
+            let running = started(sh("read x; echo 1"), &Run::new());
+            let waiting = started(sh("echo 2"), &limited);
+            assert_eq!(limited.limiter.as_ref().expect("given").waiting(), 1);
+            sender.send((running, waiting)).expect("the receiver is alive");
+        };
+        Command::new("true").run_then(&Run::new(), done).expect("starts");
+        let (running, waiting) = receiver.recv_timeout(LONG).expect("the callback does not block");
+        assert_eq!(block_on(running).expect("runs").stdout_text(), "1\n");
+        drop(permit);
+        assert_eq!(block_on(waiting).expect("runs").stdout_text(), "2\n");
+    });
+}
+
+#[test]
 fn many_runs_share_one_engine_thread() {
     isolated!(|| {
         let threads = Snapshot::take().threads.len();
+        let run = Run::new().tree(TreeControl::Group);
         let output = tokio_block_on(async {
-            let runs: Vec<_> = (0..100).map(|n| sh(&format!("read x; echo {n}")).run_async(&Run::new())).collect();
-            let held = Command::new("sleep").arg("1000").run_async(&Run::new());
+            let runs: Vec<_> = (0..100).map(|n| started(sh(&format!("read x; echo {n}")), &run)).collect();
+            let held = started(sh("exec sleep 1000"), &run);
             assert!(Snapshot::take().threads.len() <= threads + 1, "one thread for all runs");
             let mut sum = 0;
             for run in runs {
-                sum += run.await.expect("runs").text().trim().parse::<usize>().expect("a number");
+                sum += run.await.expect("runs").stdout_text().trim().parse::<usize>().expect("a number");
             }
             drop(held);
             sum
@@ -105,18 +160,19 @@ fn end_idle_threads_waits_until_they_are_gone() {
         let before = threads();
         for _ in 0..rounds(200) {
             let _ = block_on(Command::new("true").run_async(&Run::new())).expect("runs");
-            spawnfd::end_idle_threads();
+            spawnfd::internal::end_idle_threads();
             assert_eq!(threads(), before);
             // The guard, the process that kills trees whose owner has died, runs on for a while after the last job.
             // So does the thread that reaps the guard.
             Command::new("true").start(&Run::new()).and_then(|job| job.wait()).expect("runs");
-            spawnfd::end_idle_threads();
-            assert_eq!((threads(), common::children()), (before, [].into()));
-            spawnfd::end_idle_threads();
+            spawnfd::internal::end_idle_threads();
+            let snapshot = Snapshot::take();
+            assert_eq!((snapshot.threads.len(), snapshot.children.len()), (before, 0));
+            spawnfd::internal::end_idle_threads();
         }
         let held = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
         let _ = block_on(Command::new("true").run_async(&Run::new())).expect("runs");
-        spawnfd::end_idle_threads();
+        spawnfd::internal::end_idle_threads();
         assert_eq!(threads(), before + 1);
         held.close_stdin();
         assert!(held.wait().expect("runs").ok());
@@ -130,8 +186,8 @@ fn end_idle_threads_is_safe_while_runs_start() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..rounds(200) {
-                        let run = Command::new("echo").arg("x").run_async(&Run::new());
-                        spawnfd::end_idle_threads();
+                        let run = started(sh("echo x"), &Run::new());
+                        spawnfd::internal::end_idle_threads();
                         assert_eq!(block_on(run).expect("runs").stdout, b"x\n");
                     }
                 });
@@ -140,7 +196,7 @@ fn end_idle_threads_is_safe_while_runs_start() {
         // The callback calls `end_idle_threads` in the engine thread, which cannot wait for its own end.
         let (sender, receiver) = std::sync::mpsc::channel();
         let done = move |output| {
-            spawnfd::end_idle_threads();
+            spawnfd::internal::end_idle_threads();
             sender.send(output).expect("the receiver is alive");
         };
         Command::new("true").run_then(&Run::new(), done).expect("starts");
@@ -154,9 +210,9 @@ fn dropping_a_future_kills_the_tree() {
         let directory = spawnfd_tests::scratch();
         let path = directory.path().join("pids");
         let deaf = format!("trap '' TERM; sleep 1000 & echo $$ $! > {}; wait; sleep 1000", path.display());
-        for polled in [false, true] {
-            let mut run = Box::pin(sh(&deaf).run_async(&Run::new().grace(Duration::from_millis(100))));
-            if polled {
+        for polled_again in [false, true] {
+            let mut run = Box::pin(started(sh(&deaf), &Run::new().grace(Duration::from_millis(100))));
+            if polled_again {
                 tokio_block_on(async { assert!(timeout(Duration::from_millis(1), &mut run).await.is_err()) });
             }
             let pids = || std::fs::read_to_string(&path).unwrap_or_default();
@@ -182,7 +238,7 @@ fn a_future_kills_leftovers_instead_of_adopting_them() {
         let output = block_on(sh("sleep 1000 >/dev/null 2>&1 & echo $!").run_async(&run)).expect("runs");
         let fates: Vec<_> = output.leftovers.iter().map(|left| left.fate).collect();
         assert_eq!(fates, [Fate::Killed]);
-        let stat = format!("/proc/{}/stat", output.text().trim());
+        let stat = format!("/proc/{}/stat", output.stdout_text().trim());
         eventually("killed", || !fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")));
     });
 }
@@ -262,7 +318,7 @@ fn dropping_a_waker_may_use_the_job_or_limiter() {
 #[test]
 fn events_can_be_awaited() {
     isolated!(|| {
-        let options = EventOptions { lines: Some(100), ..EventOptions::default() };
+        let options = EventOptions::new().lines(100);
         let run = Run::new().writable(100);
         let (job, mut events) =
             sh("echo 1; read x; echo 2; read x; printf 3").start_events(&run, options).expect("starts");
@@ -293,7 +349,7 @@ fn events_can_be_awaited() {
 #[test]
 fn unread_output_blocks_the_program() {
     isolated!(|| {
-        let options = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
+        let options = EventOptions::new().max_bytes(10_000);
         let line = "head -c 3000000 /dev/zero; echo err >&2";
         tokio_block_on(async {
             let (job, events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
@@ -307,8 +363,7 @@ fn unread_output_blocks_the_program() {
             assert_eq!(rest.len() + first.len(), 3_000_004);
             assert!(job.wait_async().await.expect("runs").ok());
 
-            let (_job, events) =
-                sh(line).start_events(&Run::new(), EventOptions { lines: Some(9), ..options }).expect("starts");
+            let (_job, events) = sh(line).start_events(&Run::new(), options.lines(9)).expect("starts");
             let mut errors = String::new();
             JobOutput::of(events, Stream::Stderr).read_to_string(&mut errors).await.expect("own job");
             assert_eq!(errors, "err\n", "unchanged in line mode");
@@ -319,7 +374,7 @@ fn unread_output_blocks_the_program() {
 #[test]
 fn lost_output_is_one_read_error() {
     isolated!(|| {
-        let options = EventOptions { max_bytes: 10_000, when_full: WhenFull::DropOldest, lines: None };
+        let options = EventOptions::new().max_bytes(10_000).when_full(WhenFull::DropOldest);
         let (job, events) =
             sh("head -c 3000000 /dev/zero; printf end").start_events(&Run::new(), options).expect("starts");
         tokio_block_on(async {
@@ -339,7 +394,7 @@ fn lost_output_is_one_read_error() {
 fn writing_waits_until_the_program_reads() {
     isolated!(|| {
         let all: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
-        let options = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
+        let options = EventOptions::new().max_bytes(10_000);
         let run = Run::new().writable(1000).keep(10, 10);
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime");
@@ -373,7 +428,8 @@ fn futures_leave_nothing() {
     isolated!(|| {
         let once = || {
             assert!(block_on(sh("echo x").run_async(&Run::new())).expect("runs").ok());
-            drop(sh("exec sleep 1000").run_async(&Run::new()));
+            drop(future(sh("exec sleep 1000"), &Run::new()));
+            drop(started(sh("exec sleep 1000"), &Run::new()));
             let (job, events) = sh("echo x").start_events(&Run::new(), EventOptions::default()).expect("starts");
             let mut text = String::new();
             block_on(JobOutput::new(events).read_to_string(&mut text)).expect("own job");

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::eventually;
 use crate::common::job::{read_until, sh, start, text};
-use spawnfd::tree::{Tier, Want};
-use spawnfd::{
-    Command, Drain, Errno, Event, EventOptions, Fate, Leftovers, LineEnd, Run, Spill, SpillEnd, Stop, Stream, Waker,
-    WhenFull,
-};
+use spawnfd::error::Errno;
+use spawnfd::job::{Drain, Event, EventOptions, Fate, Leftovers, LineEnd, Spill, SpillEnd, Stop, Stream, WhenFull};
+use spawnfd::tree::{Tier, TreeControl};
+use spawnfd::{Command, Run};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch};
 
@@ -29,7 +28,7 @@ fn a_wait_that_times_out_leaves_the_job_running() {
         assert!(job.try_wait().expect("a job result").is_none());
         assert_eq!(job.write(b"more\n").expect("stdin is open"), 5);
         let output = job.wait().expect("a job result");
-        assert_eq!((output.stop, output.code(), &output.text()[..]), (Stop::Exited, Some(3), "one\ntwo more\n"));
+        assert_eq!((output.stop, output.code(), &output.stdout_text()[..]), (Stop::Exited, Some(3), "one\ntwo more\n"));
         assert_eq!(job.read(next).text(), "two more\n", "output can be read after the end");
         assert_eq!(job.wait().expect("a second wait").code(), Some(3));
         assert_eq!(job.write(b"x").expect_err("the program has ended").errno(), Errno::EPIPE);
@@ -162,7 +161,7 @@ fn the_spill_file_has_the_whole_output() {
         let run = Run::new().keep(4, 4).marker(None).spill(Spill::new(1 << 20).dir(directory.path()));
         let output = sh("i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); done").run_with(&run).expect("runs");
         let all: String = (0..100).map(|i| format!("{i}\n")).collect();
-        assert_eq!(output.text(), "0\n1\n99\n");
+        assert_eq!(output.stdout_text(), "0\n1\n99\n");
         let spill = output.spill.clone().expect("a spill file");
         assert_eq!((spill.end, spill.bytes), (SpillEnd::Whole, all.len() as u64));
         let path = spill.file.as_ref().expect("it exists").path().to_owned();
@@ -177,7 +176,7 @@ fn the_spill_file_has_the_whole_output() {
 #[test]
 fn lines_arrive_while_the_program_runs() {
     isolated!(|| {
-        let options = EventOptions { lines: Some(1000), ..EventOptions::default() };
+        let options = EventOptions::new().lines(1000);
         let line = "echo out; echo err >&2; read go; printf 'last'";
         let (job, mut events) = sh(line).start_events(&Run::new().writable(10), options).expect("starts");
         let mut next = || events.next_timeout(LONG).expect("a message");
@@ -200,7 +199,7 @@ fn lines_arrive_while_the_program_runs() {
 fn a_slow_reader_blocks_the_program_or_loses_output() {
     isolated!(|| {
         let line = "head -c 3000000 /dev/zero; echo done >&2";
-        let waiting = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
+        let waiting = EventOptions::new().max_bytes(10_000);
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), waiting).expect("starts");
         assert!(
             job.wait_timeout(Duration::from_millis(200)).expect("a job result").is_none(),
@@ -212,13 +211,13 @@ fn a_slow_reader_blocks_the_program_or_loses_output() {
                 Event::Chunk { bytes, .. } => seen += bytes.len(),
                 Event::Lost { bytes } => lost += bytes,
                 Event::End => break,
-                Event::Line { .. } => panic!("chunks were asked for"),
+                other => panic!("{other:?}: chunks were asked for"),
             }
         }
         assert_eq!((seen, lost), (3_000_005, 0));
         assert!(job.wait().expect("a job result").ok());
 
-        let dropping = EventOptions { when_full: WhenFull::DropOldest, ..waiting };
+        let dropping = waiting.when_full(WhenFull::DropOldest);
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), dropping).expect("starts");
         assert!(job.wait().expect("a job result").ok(), "the program does not wait for a reader");
         let (mut seen, mut lost) = (0, 0);
@@ -237,7 +236,7 @@ fn a_slow_reader_blocks_the_program_or_loses_output() {
 #[test]
 fn output_of_an_ended_program_can_be_read_later() {
     isolated!(|| {
-        let options = EventOptions { max_bytes: 1000, ..EventOptions::default() };
+        let options = EventOptions::new().max_bytes(1000);
         let line = "head -c 30000 /dev/zero; sleep 0.1; head -c 30000 /dev/zero";
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
         let output = job.wait().expect("the job ends without a reader");
@@ -253,7 +252,7 @@ fn output_of_an_ended_program_can_be_read_later() {
 #[test]
 fn a_consumer_can_change_to_dropping_and_to_chunks() {
     isolated!(|| {
-        let options = EventOptions { max_bytes: 10_000, lines: Some(100), ..EventOptions::default() };
+        let options = EventOptions::new().max_bytes(10_000).lines(100);
         let line = "echo ready; head -c 3000000 /dev/zero; echo; printf end";
         let (job, mut events) = sh(line).start_events(&Run::new().keep(10, 10), options).expect("starts");
         let Some(Event::Line { bytes, .. }) = events.next_timeout(LONG) else { panic!("no line") };
@@ -294,9 +293,9 @@ fn a_waker_is_called_once() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let job = start("sleep 0.1", &Run::new());
         let told = sender.clone();
-        job.when_done(Waker::new(move || told.send(1).expect("the receiver is alive")));
+        job.when_done(move || told.send(1).expect("the receiver is alive"));
         assert_eq!(receiver.recv_timeout(LONG), Ok(1));
-        job.when_done(Waker::new(move || sender.send(2).expect("the receiver is alive")));
+        job.when_done(move || sender.send(2).expect("the receiver is alive"));
         assert_eq!(receiver.recv_timeout(LONG), Ok(2), "called at once");
         drop(job);
         assert!(receiver.try_recv().is_err());
@@ -310,7 +309,7 @@ fn every_waker_is_called() {
         let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
         for number in 0..3 {
             let told = sender.clone();
-            job.when_done(Waker::new(move || told.send(number).expect("the receiver is alive")));
+            job.when_done(move || told.send(number).expect("the receiver is alive"));
         }
         job.close_stdin();
         let told = [(); 3].map(|()| receiver.recv_timeout(LONG));
@@ -321,12 +320,12 @@ fn every_waker_is_called() {
 #[test]
 fn a_panicking_waker_does_not_affect_other_jobs() {
     isolated!(|| {
-        let panics = || Waker::new(|| panic!("this test's own"));
+        let panics = || || panic!("this test's own");
         let run = Run::new().writable(10);
         let (job, mut events) =
             sh("read x; sleep 0.1; cat").start_events(&run, EventOptions::default()).expect("starts");
-        events.set_waker(panics());
-        job.when_writable(panics());
+        events.on_event(panics());
+        job.on_writable(panics());
         let (sender, receiver) = std::sync::mpsc::channel();
         let taken = job.write(&[b'\n'; 1 << 20]).expect("stdin is open");
         assert!((10..1 << 20).contains(&taken), "the pipe and the queue are full: {taken}");
@@ -336,7 +335,7 @@ fn a_panicking_waker_does_not_affect_other_jobs() {
         let other = start("sleep 0.1", &Run::new());
         other.when_done(panics());
         assert!(other.wait_timeout(LONG).expect("a job result").is_some());
-        start("exit", &Run::new()).when_done(Waker::new(move || sender.send(()).expect("the receiver is alive")));
+        start("exit", &Run::new()).when_done(move || sender.send(()).expect("the receiver is alive"));
         assert_eq!(receiver.recv_timeout(LONG), Ok(()));
     });
 }
@@ -372,7 +371,7 @@ fn is_alive(pid: &str) -> bool {
 #[test]
 fn leftovers_are_killed_and_named() {
     isolated!(|| {
-        for want in [Want::Group, Want::Guard, Want::Auto] {
+        for want in [TreeControl::Group, TreeControl::Guard, TreeControl::Auto] {
             let output = sh(LEAVES_A_PROCESS).run_with(&Run::new().tree(want)).expect("runs");
             let pid = text(&output).trim().to_owned();
             let [left] = &output.leftovers[..] else { panic!("{:?}", output.leftovers) };
@@ -385,10 +384,10 @@ fn leftovers_are_killed_and_named() {
             eventually("it is killed", || !is_alive(text(&output).trim()));
         }
         let alone = Command::new("true").run().expect("runs");
-        assert_eq!((alone.leftovers.len(), alone.tree), (0, Tier::Group));
+        assert_eq!((alone.leftovers.len(), alone.tree), (0, Tier::Guard), "the tree ends with this process");
         let started = |run: &Run| Command::new("true").start(run).and_then(|job| job.wait()).expect("runs").tree;
-        assert_eq!(started(&Run::new()), Tier::Guard, "a job ends with this process");
-        assert_eq!(started(&Run::new().tree(Want::Group)), Tier::Group);
+        assert_eq!(started(&Run::new()), Tier::Guard);
+        assert_eq!(started(&Run::new().tree(TreeControl::Group)), Tier::Group);
     });
 }
 
@@ -409,7 +408,7 @@ fn setresuid_works_while_leftovers_are_killed() {
 #[test]
 fn detached_leftovers_live_on() {
     isolated!(|| {
-        for want in [Want::Group, Want::Guard] {
+        for want in [TreeControl::Group, TreeControl::Guard] {
             let run = Run::new().tree(want).leftovers(Leftovers::Detach);
             let output = sh(LEAVES_A_PROCESS).run_with(&run).expect("runs");
             let pid = text(&output).trim().to_owned();
@@ -449,8 +448,7 @@ fn output_of_adopted_leftovers_is_kept_when_the_job_stops() {
         let mut command = sh("(read x <&3; echo late; : > $0; sleep 1000) & echo early");
         command.arg(&written).descriptor(std::os::fd::OwnedFd::from(theirs), 3);
         // With max_bytes 1, the first chunk fills the event queue.
-        let (job, mut events) =
-            command.start_events(&run, EventOptions { max_bytes: 1, ..EventOptions::default() }).expect("starts");
+        let (job, mut events) = command.start_events(&run, EventOptions::new().max_bytes(1)).expect("starts");
         assert_eq!(text(&job.wait().expect("a job result")), "early\n");
         drop(ours);
         eventually("the adopted process has written", || written.exists());
@@ -467,7 +465,7 @@ fn output_of_adopted_leftovers_is_kept_when_the_job_stops() {
 fn adopted_leftovers_live_on_after_the_pipes_close() {
     isolated!(|| {
         let before = Snapshot::take();
-        for want in [Want::Group, Want::Guard] {
+        for want in [TreeControl::Group, TreeControl::Guard] {
             let run = Run::new().tree(want).leftovers(Leftovers::Adopt);
             let line = "cat <&3 >/dev/null 2>&1 & echo $!";
             let adopt = || {
@@ -518,13 +516,14 @@ fn a_stop_reaches_processes_in_other_sessions() {
 #[test]
 fn a_run_in_a_cgroup_finds_every_leftover() {
     isolated!(|| {
-        let run = Run::new().tree(Want::Cgroup);
-        let output = match sh("setsid sleep 1000 >/dev/null 2>&1 & grep -c spawnfd /proc/self/cgroup; echo $!")
-            .run_with(&run)
-        {
-            Err(error) if error.stage() == spawnfd::Stage::Tree => return spawnfd_tests::skip("no cgroup can be made"),
-            output => output.expect("runs"),
-        };
+        let run = Run::new().tree(TreeControl::Cgroup);
+        let output =
+            match sh("setsid sleep 1000 >/dev/null 2>&1 & grep -c spawnfd /proc/self/cgroup; echo $!").run_with(&run) {
+                Err(error) if error.stage() == spawnfd::error::Stage::Tree => {
+                    return spawnfd_tests::skip("no cgroup can be made");
+                }
+                output => output.expect("runs"),
+            };
         let lines: Vec<&str> = std::str::from_utf8(&output.stdout).expect("text").lines().collect();
         assert_eq!((lines[0], output.tree), ("1", Tier::Cgroup), "{output:?}");
         assert_eq!(output.leftovers.len(), 1, "{:?}", output.leftovers);
@@ -539,7 +538,7 @@ fn finished_jobs_hold_no_engine_descriptors() {
         let mut jobs = Vec::new();
         let mut after = Vec::new();
         for _ in 0..4 {
-            let job = sh("exit").start(&Run::new().tree(Want::Group)).expect("starts");
+            let job = sh("exit").start(&Run::new().tree(TreeControl::Group)).expect("starts");
             job.wait().expect("a job result");
             jobs.push(job);
             // Each job gets a new engine thread, because the previous one has ended.
@@ -556,7 +555,7 @@ const ENDS_ON_SIGTERM: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep
 /// Stops a program of [`ENDS_ON_SIGTERM`] after calling `meanwhile`, whose effect hinders the library. Dropping the
 /// result of `meanwhile` undoes the effect.
 fn assert_stop_works_while<T>(meanwhile: impl Fn() -> T) {
-    for want in [None, Some(Want::Group), Some(Want::Auto)] {
+    for want in [None, Some(TreeControl::Group), Some(TreeControl::Auto)] {
         let mut run = Run::new().window(100);
         run.tree = want;
         let job = start(ENDS_ON_SIGTERM, &run);
@@ -611,7 +610,7 @@ fn leftovers_are_found_after_descriptors_ran_out() {
     isolated!(|| {
         // The sleep process is an orphan, and in another process group than the shell.
         let line = "(set -m; sleep 1000 >/dev/null 2>&1 & echo $!); read x";
-        let job = start(line, &Run::new().tree(Want::Group).writable(10).window(100));
+        let job = start(line, &Run::new().tree(TreeControl::Group).writable(10).window(100));
         let (left, _) = read_until(&job, 0, "\n");
         let no_more = NoMoreFiles::now();
         job.signal(libc::SIGWINCH, true).expect("a signal");
@@ -634,7 +633,7 @@ fn a_failed_search_reports_unknown_leftovers() {
         for line in
             ["sleep 1000 >/dev/null 2>&1 & echo $!; read x", "setsid sleep 1000 >/dev/null 2>&1 & echo $!; read x"]
         {
-            for want in [Want::Group, Want::Guard, Want::Auto] {
+            for want in [TreeControl::Group, TreeControl::Guard, TreeControl::Auto] {
                 let job = start(line, &Run::new().tree(want).writable(10).window(100));
                 let (left, _) = read_until(&job, 0, "\n");
                 let name = format!("/proc/{}/comm", left.trim());
@@ -663,7 +662,7 @@ fn reused_job_descriptors_are_left_alone() {
         let path = directory.path().join("theirs");
         let file =
             fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("own directory");
-        let run = Run::new().tree(Want::Group).writable(10).window(100);
+        let run = Run::new().tree(TreeControl::Group).writable(10).window(100);
         // The test replaces the descriptors of later jobs, but not those of this job and of the engine.
         let other = start("read x; echo $x", &run);
         // The library detects the loss of a job's descriptors in one of three ways: by a write, by the next poll, or
@@ -710,6 +709,6 @@ fn reused_job_descriptors_are_left_alone() {
             drop(theirs);
         }
         other.write(b"x\n").expect("stdin is open");
-        assert_eq!(other.wait().expect("a job result").text(), "x\n");
+        assert_eq!(other.wait().expect("a job result").stdout_text(), "x\n");
     });
 }

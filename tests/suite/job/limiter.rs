@@ -2,18 +2,20 @@
 //! Limits of concurrent runs: every kind of run waits for a permit, and releases it with its result.
 
 use crate::common;
-use std::sync::mpsc::channel;
+use std::pin::Pin;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::common::eventually;
-use spawnfd::{Command, Errno, Leftovers, Limiter, Output, Run, Stage, Stop};
-use spawnfd_tests::{enough_time, isolated};
-
-fn sh(line: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", line]);
-    command
-}
+use crate::common::job::{future, sh, started};
+use spawnfd::error::{Errno, ErrorKind, Stage};
+use spawnfd::job::{Leftovers, Stop};
+use spawnfd::limits::Limiter;
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Output, Run};
+use spawnfd_tests::{enough_time, isolated, scratch};
 
 fn count(limiter: &Limiter) -> (usize, usize) {
     (limiter.running(), limiter.waiting())
@@ -40,10 +42,7 @@ fn every_kind_of_run_waits_for_a_permit() {
                     .expect("starts");
                 receiver.recv().expect("a message").expect("runs")
             },
-            |run| {
-                let limiter = run.limiter.clone().expect("given");
-                block_on(limiter.run_async(&mut sh("echo 1"), run)).expect("runs")
-            },
+            |run| block_on(sh("echo 1").run_async(run)).expect("runs"),
         ];
         for runner in runners {
             let held = sh("read x").start(&run.clone().writable(10)).expect("starts");
@@ -52,7 +51,7 @@ fn every_kind_of_run_waits_for_a_permit() {
                 let waiting = scope.spawn(|| runner(&run));
                 eventually("the run waits for a permit", || count(&limiter) == (1, 1));
                 held.close_stdin();
-                assert_eq!(waiting.join().expect("no panic").text(), "1\n");
+                assert_eq!(waiting.join().expect("no panic").stdout_text(), "1\n");
             });
             eventually("all permits are released", || count(&limiter) == (0, 0));
         }
@@ -138,13 +137,12 @@ fn the_timeout_starts_with_the_program() {
 fn tasks_wait_for_a_permit_without_a_thread() {
     isolated!(|| {
         let limiter = Limiter::new(3);
-        let run = Run::new();
+        let run = Run::new().limiter(&limiter).tree(TreeControl::Group);
         let threads = || std::fs::read_dir("/proc/self/task").expect("/proc").count();
         let before = threads();
         block_on(async {
             let mut commands: Vec<Command<'_>> = (0..60).map(|_| sh("exit 2")).collect();
-            let futures: Vec<_> =
-                commands.iter_mut().map(|command| Box::pin(limiter.run_async(command, &run))).collect();
+            let futures: Vec<_> = commands.iter_mut().map(|command| Box::pin(command.run_async(&run))).collect();
             let mut most = 0;
             for output in join_all(futures, || most = most.max(threads())).await {
                 assert_eq!(output.expect("runs").code(), Some(2));
@@ -153,14 +151,174 @@ fn tasks_wait_for_a_permit_without_a_thread() {
             // Dropping a future removes it from the limiter's queue.
             let held = [(); 3].map(|()| limiter.try_acquire().expect("a free permit"));
             let mut command = sh("exit");
-            let waited = tokio::time::timeout(Duration::from_millis(20), limiter.run_async(&mut command, &run)).await;
+            let waited = tokio::time::timeout(Duration::from_millis(20), command.run_async(&run)).await;
             assert!(waited.is_err() && count(&limiter) == (3, 0));
-            let error = command.run_async(&run.clone().limiter(&limiter)).await.expect_err("no permit is free");
-            assert_eq!((error.errno(), error.stage()), (Errno::EAGAIN, Stage::Limit));
             drop(held);
-            assert!(command.run_async(&run.clone().limiter(&limiter)).await.expect("runs").ok());
+            assert!(command.run_async(&run).await.expect("runs").ok());
         });
         eventually("all permits are released", || count(&limiter) == (0, 0));
+    });
+}
+
+/// Each program counts the programs that run now. The count includes itself.
+#[test]
+fn concurrent_tasks_never_exceed_the_limit() {
+    isolated!(|| {
+        const LIMIT: usize = 4;
+        let directory = scratch();
+        let count_programs = r#"mkdir "$0/$$"; ls "$0" | wc -l; rmdir "$0/$$""#;
+        let limiter = Limiter::new(LIMIT);
+        let run = Run::new().limiter(&limiter);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().expect("a runtime");
+        let tasks: Vec<_> = (0..50)
+            .map(|_| {
+                let mut command = sh(count_programs);
+                command.arg(directory.path());
+                runtime.spawn(future(command, &run))
+            })
+            .collect();
+        for task in tasks {
+            let output = runtime.block_on(task).expect("no panic").expect("no EAGAIN");
+            let running: usize = output.stdout_text().trim().parse().expect("a number");
+            assert!(output.ok() && (1..=LIMIT).contains(&running), "{output:?}");
+        }
+        assert_eq!(count(&limiter), (0, 0));
+    });
+}
+
+#[test]
+fn futures_start_in_the_order_of_their_first_polls() {
+    isolated!(|| {
+        let directory = scratch();
+        let log = directory.path().join("log");
+        let limiter = Limiter::new(1);
+        let run = Run::new().limiter(&limiter);
+        let held = limiter.try_acquire();
+        let mut waiting: Vec<_> = (0..8)
+            .map(|number| {
+                let mut command = sh(&format!("echo {number} >>\"$0\""));
+                command.arg(&log);
+                Box::pin(started(command, &run))
+            })
+            .collect();
+        // The order of later polls has no effect.
+        waiting.reverse();
+        assert_eq!(count(&limiter), (1, 8));
+        drop(held);
+        let outputs = block_on(join_all(waiting, || ()));
+        assert!(outputs.iter().all(|output| output.as_ref().is_ok_and(Output::ok)));
+        let order = std::fs::read_to_string(&log).expect("own file");
+        assert_eq!(order.split_whitespace().collect::<String>(), "01234567");
+    });
+}
+
+#[test]
+fn set_limit_starts_waiting_futures() {
+    isolated!(|| {
+        let limiter = Limiter::new(0);
+        let run = Run::new().limiter(&limiter);
+        let waiting: Vec<_> = (0..3).map(|_| Box::pin(started(sh("exit 4"), &run))).collect();
+        assert_eq!((count(&limiter), common::children()), ((0, 3), [].into()));
+        limiter.set_limit(2);
+        assert_eq!(count(&limiter), (2, 1));
+        for output in block_on(join_all(waiting, || ())) {
+            assert_eq!(output.expect("runs").code(), Some(4));
+        }
+        assert_eq!(count(&limiter), (0, 0));
+    });
+}
+
+#[test]
+fn invalid_futures_fail_before_they_wait() {
+    isolated!(|| {
+        let limiter = Limiter::new(0);
+        let run = Run::new().limiter(&limiter).input("x").writable(10);
+        let error = block_on(sh("exit").run_async(&run)).expect_err("two sources of input");
+        assert_eq!((error.kind(), count(&limiter)), (ErrorKind::Invalid, (0, 0)));
+    });
+}
+
+/// Tasks end at random times: while they wait for a place, after they have got one, and while their program runs.
+#[test]
+fn dropped_futures_return_their_places() {
+    isolated!(|| {
+        let limiter = Limiter::new(3);
+        let run = Run::new().limiter(&limiter).grace(Duration::ZERO);
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().expect("a runtime");
+        let mut random = 1_u64;
+        for _ in 0..common::rounds(10) {
+            let tasks: Vec<_> = (0..60)
+                .map(|_| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let [wait, which] = [(random >> 33) % 30_000, (random >> 60) % 3];
+                    let command = sh(["exit 0", "sleep 0.005", "exec sleep 1000"][which as usize]);
+                    let run = future(command, &run);
+                    runtime.spawn(async move { tokio::time::timeout(Duration::from_micros(wait), run).await })
+                })
+                .collect();
+            for task in tasks {
+                let _: Option<Output> = runtime.block_on(task).expect("no panic").ok().map(|run| run.expect("runs"));
+            }
+            eventually("all places are free", || count(&limiter) == (0, 0));
+        }
+        let all_at_once: Vec<_> = (0..3).map(|_| Box::pin(started(sh("read x"), &run))).collect();
+        assert_eq!(limiter.waiting(), 0);
+        drop(all_at_once);
+        eventually("all are reaped", || common::children().is_empty());
+    });
+}
+
+type RunFuture = Pin<Box<dyn Future<Output = spawnfd::Result<Output>> + Send>>;
+
+/// A waker that polls its future in the thread that wakes it.
+struct PollsInWaker {
+    /// The future, or `None` during a poll; and whether a wakeup has arrived during the poll.
+    task: Mutex<(Option<RunFuture>, bool)>,
+    done: Sender<String>,
+}
+
+impl Wake for PollsInWaker {
+    fn wake(self: Arc<Self>) {
+        let mut task = self.task.lock().expect("not poisoned");
+        task.1 = true;
+        while let (Some(_), true) = &*task {
+            let mut run = task.0.take().expect("just seen");
+            task.1 = false;
+            drop(task);
+            if let Poll::Ready(output) = run.as_mut().poll(&mut Context::from_waker(&Waker::from(self.clone()))) {
+                return self
+                    .done
+                    .send(output.expect("runs").stdout_text().into_owned())
+                    .expect("the receiver is alive");
+            }
+            task = self.task.lock().expect("not poisoned");
+            task.0 = Some(run);
+        }
+    }
+}
+
+/// When a run ends, the engine thread grants its place and wakes the next task. A waker that polls at once starts the
+/// next program in the engine thread.
+#[test]
+fn a_waker_may_poll_in_the_engine_thread() {
+    isolated!(|| {
+        let limiter = Limiter::new(1);
+        let run = Run::new().limiter(&limiter);
+        let held = sh("cat").start(&run.clone().writable(10)).expect("starts");
+        let (done, outputs) = channel();
+        for number in 0..20 {
+            let run: RunFuture = Box::pin(future(sh(&format!("echo {number}")), &run));
+            Arc::new(PollsInWaker { task: Mutex::new((Some(run), false)), done: done.clone() }).wake();
+        }
+        assert_eq!(count(&limiter), (1, 20));
+        held.close_stdin();
+        drop(done);
+        for number in 0..20 {
+            let text = outputs.recv_timeout(Duration::from_secs(60)).expect("no deadlock");
+            assert_eq!(text, format!("{number}\n"));
+        }
+        assert_eq!(count(&limiter), (0, 0));
     });
 }
 
@@ -192,7 +350,8 @@ fn a_forked_child_has_permits_of_its_own() {
         let held = limiter.try_acquire().expect("a free permit");
         let mut waiting = {
             let _all = limiter.try_acquire().expect("a free permit");
-            let waiting = limiter.acquire_async();
+            let mut waiting = limiter.acquire_async();
+            assert!(waiting.take().is_none(), "no permit is free");
             limiter.set_limit(1);
             waiting
         };

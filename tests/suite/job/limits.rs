@@ -6,10 +6,12 @@ use crate::common;
 use std::time::Duration;
 
 use crate::common::eventually;
-use spawnfd::tree::{Tier, Tree, Want};
-use spawnfd::{
-    Command, Enforce, Enforcer, Errno, Limits, MAX_ACTIONS, Output, Resource, Run, Stage, Stop, TerminalSize,
-};
+use spawnfd::command::MAX_ACTIONS;
+use spawnfd::error::{Errno, Stage};
+use spawnfd::job::{Stop, TerminalSize};
+use spawnfd::limits::{Enforce, Enforcer, Limits, Resource};
+use spawnfd::tree::{Tier, Tree, TreeControl};
+use spawnfd::{Command, Output, Run};
 use spawnfd_tests::{isolated, skip};
 
 /// Longer than any test takes, unless the library fails to end a program.
@@ -29,7 +31,7 @@ fn within(limits: Limits) -> Run {
 
 /// A run with these limits in the guard tier, which has no cgroup: rlimits enforce the limits.
 fn without_cgroup(limits: Limits) -> Run {
-    within(limits).tree(Want::Guard)
+    within(limits).tree(TreeControl::Guard)
 }
 
 fn by(output: &Output) -> Vec<String> {
@@ -54,7 +56,7 @@ fn actions_of_a_run_do_not_count_against_max_actions() {
             command.descriptor(null.try_clone().expect("a copy"), 300 + number as i32);
         }
         let limits = Limits::new().cpu_time(LONG).memory(1 << 30);
-        let run = without_cgroup(limits).terminal(TerminalSize { rows: 24, columns: 80 });
+        let run = without_cgroup(limits).terminal(TerminalSize::new(24, 80));
         for _ in 0..2 {
             assert!(command.run_with(&run).expect("runs").ok());
         }
@@ -65,7 +67,7 @@ fn actions_of_a_run_do_not_count_against_max_actions() {
 
 /// Returns whether a cgroup can be created. If not, skips the test.
 fn has_cgroups() -> bool {
-    let made = Tree::prepare(Want::Cgroup);
+    let made = Tree::prepare(TreeControl::Cgroup);
     if let Err(error) = &made {
         skip(&format!("no cgroup can be created: {error}"));
     }
@@ -135,13 +137,13 @@ fn a_memory_limit_applies_to_each_process_without_a_cgroup() {
         let run = without_cgroup(Limits::new().memory(256 << 20));
         let output = Command::new("perl").args(["-e", "$x = 'x' x (400 << 20); print 1"]).run_with(&run).expect("runs");
         assert_eq!((output.stop, output.ok(), by(&output)), (Stop::Exited, false, vec!["memory (rlimit)".into()]));
-        assert_eq!(sh("ulimit -v").run_with(&run).expect("runs").text(), format!("{}\n", 256 << 10));
+        assert_eq!(sh("ulimit -v").run_with(&run).expect("runs").stdout_text(), format!("{}\n", 256 << 10));
         // If the command itself sets a lower limit than the run, the command's limit applies.
         let mut lower = sh("ulimit -v");
         lower.limit(9, Some(200 << 20), Some(200 << 20));
-        assert_eq!(lower.run_with(&run).expect("runs").text(), format!("{}\n", 200 << 10));
+        assert_eq!(lower.run_with(&run).expect("runs").stdout_text(), format!("{}\n", 200 << 10));
         // The limit of the earlier runs does not apply to a run without limits.
-        assert_eq!(sh("ulimit -v").run().expect("runs").text(), "unlimited\n");
+        assert_eq!(sh("ulimit -v").run().expect("runs").stdout_text(), "unlimited\n");
     });
 }
 
@@ -190,7 +192,7 @@ fn a_timeout_works_beside_limits() {
     isolated!(|| {
         let limits = Limits::new().cpu_time(LONG).pids(100).enforce(Enforce::BestEffort);
         let run = Run::new().limits(limits).timeout(Duration::from_millis(100));
-        for run in [run.clone(), run.tree(Want::Guard)] {
+        for run in [run.clone(), run.tree(TreeControl::Guard)] {
             let job = Command::new("sleep").arg("1000").start(&run).expect("starts");
             let output = job.wait().expect("a job result");
             assert_eq!((output.stop, output.limit, output.limits.len()), (Stop::Timeout, None, 2));

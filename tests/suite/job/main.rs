@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod child_future;
 mod complaints;
 mod futures;
 mod jobs;

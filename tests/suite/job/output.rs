@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::job::{sh, start, text};
 use crate::common::{self, eventually};
-use spawnfd::tree::Want;
-use spawnfd::{
-    Command, Event, EventOptions, Events, OutputReader, ReadStatus, Run, Spill, Stdio, Stop, Stream, TerminalSize,
-};
+use spawnfd::job::{Event, EventOptions, Events, OutputReader, ReadStatus, Spill, Stop, Stream, TerminalSize};
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Run, Stdio};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch};
 
@@ -39,8 +38,9 @@ fn streams_of_std_become_streams_of_a_command() {
 fn wait_for_returns_once_the_output_matches() {
     isolated!(|| {
         let job = start("echo one; read line; echo $line; exec sleep 1000", &Run::new().window(100).writable(100));
-        let contains =
-            |wanted: &'static str| move |output: &spawnfd::Chunk| output.text().contains(wanted).then_some(output.next);
+        let contains = |wanted: &'static str| {
+            move |output: &spawnfd::job::Chunk| output.text().contains(wanted).then_some(output.next)
+        };
         assert_eq!(job.wait_for(0, LONG, contains("one\n")), Some(4));
         assert_eq!(job.wait_for(4, Duration::from_millis(20), contains("two")), None);
         job.write(b"two\n").expect("the program reads");
@@ -60,7 +60,7 @@ fn wait_for_ends_with_a_failed_start() {
             assert_eq!(job.wait_for(0, LONG, |_| None::<()>), None);
             job.wait()
         });
-        assert_eq!(outcome.expect_err("no such directory").errno(), spawnfd::Errno::ENOENT);
+        assert_eq!(outcome.expect_err("no such directory").errno(), spawnfd::error::Errno::ENOENT);
     });
 }
 
@@ -119,7 +119,7 @@ fn a_reader_gets_the_same_output_as_the_engine() {
         let line = "seq 1 20000; seq 20001 40000 >&2; seq 40001 60000";
         let expected = sh(line).run_with(&Run::new().keep(1 << 20, 0)).expect("runs");
         let once = || {
-            let run = Run::new().keep(1 << 20, 0).window(1 << 20).tree(Want::Group);
+            let run = Run::new().keep(1 << 20, 0).window(1 << 20).tree(TreeControl::Group);
             let (job, mut events) = sh(line).start_events(&run, EventOptions::default()).expect("starts");
             let reader = job.reader().expect("two pipes");
             let [stdout, stderr] = read_all(reader, &mut events);

@@ -9,11 +9,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use crate::common::{Launcher, eventually, every_launcher, rounds};
-use spawnfd::tree::Want;
-use spawnfd::{
-    Command, Drain, Errno, Error, ErrorKind, Limiter, Limits, Output, Run, SharedBytes, Stage, Stdio, Stop, Stream,
-    Template, TerminalSize, Waker,
-};
+use spawnfd::error::{Errno, ErrorKind, Stage};
+use spawnfd::job::{Drain, SharedBytes, Stop, Stream, TerminalSize};
+use spawnfd::limits::{Limiter, Limits};
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Error, Output, Run, Stdio, Template};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, enough_time, isolated, scratch};
 
@@ -110,7 +110,7 @@ fn check_of_a_job_result_returns_the_error_of_the_crate() {
         assert_eq!(format!("{error:?}"), "/bin/sh exited with code 3: why");
         assert_eq!(error.detail(), "exit: exited, exit status: 3");
         let exit = error.exit().expect("an ExitError");
-        assert_eq!((exit.output.code(), &exit.output.error_text()[..]), (Some(3), "why\n"));
+        assert_eq!((exit.output.code(), &exit.output.stderr_text()[..]), (Some(3), "why\n"));
         let missing = || Command::new("/nonexistent").run_with(&Run::new())?.check().map(|_| ()).map_err(Error::from);
         let error = missing().expect_err("no program");
         assert_eq!((error.kind(), error.exit()), (ErrorKind::NotFound, None));
@@ -139,12 +139,12 @@ fn a_result_has_output_status_and_stop_reason() {
                 assert_eq!((output.code(), output.signal(), output.stop), (None, Some(15), Stop::Exited));
             },
         );
-        both(|| sh("cat; readlink /proc/self/fd/0"), &run, |output| assert_eq!(output.text(), "/dev/null\n"));
+        both(|| sh("cat; readlink /proc/self/fd/0"), &run, |output| assert_eq!(output.stdout_text(), "/dev/null\n"));
         both(
             || sh("ps -o sid= -p $$ | tr -d ' '; echo $$"),
             &run,
             |output| {
-                let lines: Vec<_> = output.text().lines().map(str::to_owned).collect();
+                let lines: Vec<_> = output.stdout_text().lines().map(str::to_owned).collect();
                 assert!(lines.len() < 2 || lines[0] == lines[1], "a session of its own: {lines:?}");
             },
         );
@@ -163,7 +163,7 @@ fn head_and_tail_are_kept() {
             |output| {
                 let all: u64 = (1..=200_000_u64).map(|number| number.to_string().len() as u64 + 1).sum::<u64>() + 7;
                 assert_eq!(output.omitted_bytes, all - 15);
-                assert_eq!(output.text(), "1\n2\n3\n4\n5\n[… 1,288,887 bytes omitted …]\ne-end");
+                assert_eq!(output.stdout_text(), "1\n2\n3\n4\n5\n[… 1,288,887 bytes omitted …]\ne-end");
                 assert_eq!(
                     (output.head(Stream::Stdout), output.tail(Stream::Stdout)),
                     (&b"1\n2\n3\n4\n5\n"[..], &b"e-end"[..])
@@ -176,7 +176,10 @@ fn head_and_tail_are_kept() {
             || sh("printf 12345678901234567"),
             &run,
             |output| {
-                assert_eq!((&output.text()[..], output.omitted_bytes), ("1234567890\n[… 2 bytes omitted …]\n34567", 2));
+                assert_eq!(
+                    (&output.stdout_text()[..], output.omitted_bytes),
+                    ("1234567890\n[… 2 bytes omitted …]\n34567", 2)
+                );
             },
         );
         both(|| sh("printf 123"), &run, |output| assert_eq!(output.stdout, b"123"));
@@ -185,7 +188,7 @@ fn head_and_tail_are_kept() {
             &Run::new().keep(0, 0),
             |output| {
                 let marker = "[… 588,895 bytes omitted …]\n";
-                assert_eq!((&output.text()[..], &output.error_text()[..], output.ok()), (marker, marker, true));
+                assert_eq!((&output.stdout_text()[..], &output.stderr_text()[..], output.ok()), (marker, marker, true));
                 assert_eq!(output.omitted_bytes, 2 * 588_895);
             },
         );
@@ -200,7 +203,7 @@ fn the_marker_can_be_changed_or_left_out() {
             || sh("printf 123456 >&2"),
             &run().marker(Some("<{omitted}>")),
             |output| {
-                assert_eq!(output.error_text(), "12\n<2 bytes>\n56");
+                assert_eq!(output.stderr_text(), "12\n<2 bytes>\n56");
             },
         );
         both(|| sh("printf 123456 >&2"), &run().marker(None), |output| assert_eq!(output.stderr, b"1256"));
@@ -240,7 +243,10 @@ fn a_combined_run_has_both_streams_in_order_of_arrival() {
         let run = Run::new().combined(true);
         both(command, &run, |output| assert_eq!(pieces(output), "1:a\n2:b\n1:c\nd\n2:e\n1:f\n"));
         both(command, &run.clone().keep(2, 2), |output| {
-            assert_eq!((&output.text()[..], &output.stderr[..]), ("a\n[… 4 bytes omitted …]\nf\n", &b"b\ne\n"[..]));
+            assert_eq!(
+                (&output.stdout_text()[..], &output.stderr[..]),
+                ("a\n[… 4 bytes omitted …]\nf\n", &b"b\ne\n"[..])
+            );
             assert_eq!(pieces(output), "1:a\n2:b\n1:[… 4 bytes omitted …]\n2:e\n1:f\n");
         });
         let merged = || {
@@ -249,7 +255,7 @@ fn a_combined_run_has_both_streams_in_order_of_arrival() {
             command
         };
         both(merged, &run, |output| assert_eq!(pieces(output), "1:1\n2\n"));
-        let terminal = run.terminal(TerminalSize { rows: 24, columns: 80 });
+        let terminal = run.terminal(TerminalSize::new(24, 80));
         both(|| sh("echo 1; echo 2 >&2"), &terminal, |output| assert_eq!(pieces(output), "1:1\r\n2\r\n"));
         both(|| sh("echo 1"), &Run::new(), |output| assert_eq!(output.pieces(), None));
     });
@@ -264,7 +270,7 @@ fn streams_can_be_merged() {
             command
         };
         both(command, &Run::new(), |output| {
-            assert_eq!((output.text(), output.stderr.len()), ("1\n2\n3\n4\n".into(), 0));
+            assert_eq!((output.stdout_text(), output.stderr.len()), ("1\n2\n3\n4\n".into(), 0));
         });
     });
 }
@@ -306,7 +312,7 @@ every_launcher! {
             both_timed_out(command, |output| {
                 assert_eq!((output.stop, output.signal(), output.drain.clone()), (Stop::Timeout, Some(15), Drain::Eof));
                 assert_eq!(output.stderr, b"partial\n");
-                let grandchild = output.text().into_owned();
+                let grandchild = output.stdout_text().into_owned();
                 eventually("the grandchild is killed, too", || !is_alive(&grandchild));
             });
         }
@@ -329,7 +335,7 @@ fn a_grandchild_that_holds_the_output_is_named() {
             || leaves("setsid sh -c ': >\"$0\"; exec sleep 1000' \"$0\""),
             &run,
             |output| {
-                let pid: u32 = output.text().trim().parse().expect("a pid");
+                let pid: u32 = output.stdout_text().trim().parse().expect("a pid");
                 assert_eq!((output.stop, output.code()), (Stop::Exited, Some(0)));
                 let Drain::Cut(holders) = &output.drain else { panic!("{:?}", output.drain) };
                 assert_eq!(holders, &[pid]);
@@ -415,7 +421,8 @@ fn runs_can_be_cancelled_from_many_threads() {
                         let quick = (round + thread) % 3 == 0;
                         command.arg(if quick { "0.001" } else { "1000" });
                         let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("the receiver is alive");
-                        let handle = command.run_then(&Run::new().grace(LONG), done).expect("starts");
+                        let run = Run::new().grace(LONG).tree(TreeControl::Group);
+                        let handle = command.run_then(&run, done).expect("starts");
                         if round % 5 == 0 {
                             let handle = handle.clone();
                             std::thread::spawn(move || handle.cancel());
@@ -462,13 +469,13 @@ fn many_runs_at_once_get_their_own_output() {
             running += 1;
             if running == 16 {
                 let (number, output) = receiver.recv().expect("a message");
-                assert!(output.expect("runs").text().ends_with(&format!("x{number}\n")));
+                assert!(output.expect("runs").stdout_text().ends_with(&format!("x{number}\n")));
                 running -= 1;
             }
         }
         for _ in 0..running {
             let (number, output) = receiver.recv().expect("a message");
-            assert!(output.expect("runs").text().ends_with(&format!("x{number}\n")));
+            assert!(output.expect("runs").stdout_text().ends_with(&format!("x{number}\n")));
         }
     });
 }
@@ -495,7 +502,7 @@ fn the_engine_ends_after_a_failed_start() {
         let before = Snapshot::take();
         // The library starts the run's guard (a helper process) before the program. This takes so long that the
         // engine thread sleeps when the start of the program fails.
-        let run = Run::new().tree(Want::Guard);
+        let run = Run::new().tree(TreeControl::Guard);
         for _ in 0..3 {
             let error = Command::new("/nowhere").run_then(&run, |_| ()).expect_err("no program");
             assert_eq!(error.errno(), Errno::ENOENT);
@@ -514,7 +521,7 @@ fn reused_engine_descriptors_are_left_alone() {
         let start = |script: &str| {
             let sender = sender.clone();
             let done = move |output: spawnfd::Result<Output>| sender.send(output).expect("the receiver is alive");
-            sh(script).run_then(&Run::new(), done).expect("starts")
+            sh(script).run_then(&Run::new().tree(TreeControl::Group), done).expect("starts")
         };
         let next = || receiver.recv_timeout(LONG).expect("a message");
         let before = Snapshot::take();
@@ -531,7 +538,7 @@ fn reused_engine_descriptors_are_left_alone() {
         let _next = start("echo out");
         let mut outcomes = [next(), next()];
         outcomes.sort_by_key(Result::is_err);
-        let [ended, lost] = outcomes.map(|outcome| outcome.map(|output| output.text().into_owned()));
+        let [ended, lost] = outcomes.map(|outcome| outcome.map(|output| output.stdout_text().into_owned()));
         assert_eq!(ended.expect("runs"), "out\n");
         assert_eq!(lost.expect_err("the run is lost").errno(), Errno::EBADF);
         eventually("both threads end", || Snapshot::take().threads == before.threads);
@@ -549,7 +556,8 @@ fn reused_run_descriptors_are_left_alone() {
         let file = fs::File::options().read(true).write(true).open(&path).expect("own file");
         let before = Snapshot::take();
         let (mut asked, mut program, mut theirs) = (0, 0, Vec::new());
-        let lost = sh("exec sleep 1000").run_interruptible(&Run::new().timeout(LONG).input(vec![0; 1 << 20]), || {
+        let run = Run::new().timeout(LONG).input(vec![0; 1 << 20]).tree(TreeControl::Group);
+        let lost = sh("exec sleep 1000").run_interruptible(&run, || {
             asked += 1;
             if asked == 1 {
                 // The library checks a run's descriptors only after the first 10 ms.
@@ -706,7 +714,7 @@ fn panics_in_input_wakers_and_payloads_do_not_affect_other_runs() {
         // Case 2: a waker panics when its job is dropped.
         let job = Command::new("cat").start(&Run::new().writable(10)).expect("starts");
         let panics = Panics::when("dropped");
-        job.when_writable(Waker::new(move || panics.now("woken")));
+        job.on_writable(move || panics.now("woken"));
         drop(job);
         // Case 3: a callback panics with a payload that panics again when it is dropped.
         let (sender, receiver) = channel::<()>();
@@ -752,7 +760,7 @@ fn a_program_started_in_a_callback_has_the_hosts_signal_mask() {
             command.args(["^SigBlk", "/proc/self/status"]);
             command
         }
-        let told = |output: spawnfd::Result<Output>| output.expect("runs").text().trim().to_owned();
+        let told = |output: spawnfd::Result<Output>| output.expect("runs").stdout_text().trim().to_owned();
         let (sender, receiver) = channel();
         let done = move |_| {
             sender.send(told(look().run())).expect("the receiver is alive");
@@ -775,9 +783,9 @@ fn runs_leave_nothing() {
         common::warm_up(Launcher::Clone3);
         let before = Snapshot::take();
         for _ in 0..rounds(100) {
-            assert!(sh("echo x").run().expect("runs").ok());
-            let run = Run::new().timeout(Duration::ZERO);
-            assert_eq!(sh("sleep 1000").run_with(&run).expect("runs").stop, Stop::Timeout);
+            let run = Run::new().tree(TreeControl::Group);
+            assert!(sh("echo x").run_with(&run).expect("runs").ok());
+            assert_eq!(sh("sleep 1000").run_with(&run.timeout(Duration::ZERO)).expect("runs").stop, Stop::Timeout);
         }
         leaks::assert_unchanged(&before);
     });

@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use crate::common::eventually;
 use crate::common::job::{read_until, sh, start, text};
-use spawnfd::{Command, Drain, Errno, EventOptions, Output, Run, Stage, TerminalSize};
+use spawnfd::error::{Errno, Stage};
+use spawnfd::job::{Drain, EventOptions, TerminalSize};
+use spawnfd::{Command, Output, Run};
 use spawnfd_tests::isolated;
 
 #[test]
 fn a_run_in_a_terminal_is_read_written_and_resized() {
     isolated!(|| {
-        let run = Run::new().terminal(TerminalSize { rows: 33, columns: 77 }).writable(100).window(1000);
+        let run = Run::new().terminal(TerminalSize::new(33, 77)).writable(100).window(1000);
         let mut command = sh("stty -echo; tty >/dev/null && stty size; read line; stty size; echo \"got $line\"; cat");
         for _ in 0..2 {
             let job = command.start(&run).expect("starts");
             let (_, next) = read_until(&job, 0, "33 77\r\n");
-            job.resize(TerminalSize { rows: 5, columns: 6 });
+            job.resize(TerminalSize::new(5, 6));
             job.write(b"hello\n").expect("stdin is open");
             let (text, _) = read_until(&job, next, "got hello\r\n");
             assert!(text.starts_with("5 6\r\n"), "{text:?}");
@@ -26,7 +28,7 @@ fn a_run_in_a_terminal_is_read_written_and_resized() {
             assert!(output.ok() && output.stderr.is_empty(), "{output:?}");
         }
         assert_eq!(command.action_count(), 0, "the command is unchanged");
-        assert_eq!(command.run().expect("runs").text().trim(), "got", "the next run has no terminal");
+        assert_eq!(command.run().expect("runs").stdout_text().trim(), "got", "the next run has no terminal");
     });
 }
 
@@ -80,7 +82,7 @@ fn output_left_in_the_terminal_is_read_at_the_end() {
             open my $f, ">", $ARGV[0]; print $f "$n\n";' "$0""#;
         let run = Run::new().terminal(TerminalSize::default()).drain(Duration::ZERO).keep(1 << 20, 0);
         // The test does not read the events, so their queue fills.
-        let events = EventOptions { max_bytes: 100, ..EventOptions::default() };
+        let events = EventOptions::new().max_bytes(100);
         let mut command = Command::new("sh");
         let (job, _events) = command.args(["-c", fill]).arg(&written).start_events(&run, events).expect("starts");
         let count = || fs::read_to_string(&written).ok()?.strip_suffix('\n')?.parse().ok();
@@ -93,9 +95,9 @@ fn output_left_in_the_terminal_is_read_at_the_end() {
 #[test]
 fn a_process_that_holds_the_terminal_is_named() {
     isolated!(|| {
-        let run = Run::new().terminal(TerminalSize { rows: 24, columns: 80 });
+        let run = Run::new().terminal(TerminalSize::new(24, 80));
         let output = start("trap '' HUP; sleep 1000 & echo $!", &run).wait().expect("a job result");
-        let left = output.text().trim().parse().expect("a number");
+        let left = output.stdout_text().trim().parse().expect("a number");
         assert_eq!(output.drain, Drain::Cut(vec![left]));
     });
 }
@@ -125,7 +127,7 @@ fn output_after_the_terminal_was_closed_for_a_while_is_read() {
                 start(line, &run).wait().expect("a job result").as_ref().clone(),
             ] {
                 assert_eq!((output.code(), output.signal(), &output.drain), (Some(7), None, &Drain::Eof));
-                let text = output.text();
+                let text = output.stdout_text();
                 assert!(text.starts_with("early\r\n") || text.starts_with("x\r\n"), "{:?}", &text[..20]);
                 assert!(text.ends_with(&expected), "{} bytes", text.len());
             }

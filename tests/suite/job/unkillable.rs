@@ -10,13 +10,15 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use spawnfd::tree::Want;
-use spawnfd::{Command, Drain, Fate, Leftovers, Limiter, Output, Run, Stop};
+use spawnfd::job::{Drain, Fate, Leftovers, Stop};
+use spawnfd::limits::Limiter;
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Output, Run};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::{copy_of_program, isolated, require_root, scratch, skip};
 
-use crate::common::job::{read_until, sh};
+use crate::common::job::{read_until, sh, started};
 use crate::common::{self, eventually};
 
 /// The user of an unprivileged caller.
@@ -88,7 +90,7 @@ fn timed_out(runner: Runner, command: impl Fn() -> Command<'static>, run: &Run) 
 }
 
 fn pid_in(output: &Output) -> u32 {
-    output.text().trim().parse().unwrap_or_else(|_| panic!("no pid: {output:?}"))
+    output.stdout_text().trim().parse().unwrap_or_else(|_| panic!("no pid: {output:?}"))
 }
 
 /// Returns whether a process with this pid exists. A zombie counts.
@@ -151,8 +153,8 @@ fn dropping_ends_the_run_of_a_program_that_may_not_be_killed() {
         let job = command.start(&run).expect("starts");
         read_until(&job, 0, "\n");
         let pid = job.id();
-        let (mut command, future_writer) = with_stdin_pipe(Command::new(program));
-        drop(command.run_async(&run));
+        let (command, future_writer) = with_stdin_pipe(Command::new(program));
+        drop(started(command, &run));
         drop(job);
         eventually("both runs have ended", || limiter.running() == 0);
         assert!(is_there(pid), "the program still runs");
@@ -201,7 +203,7 @@ fn an_adopted_program_that_may_not_be_killed_is_still_read() {
 #[test]
 fn a_descendant_that_may_not_be_killed_is_a_leftover() {
     isolated!(|| as_user(|program| {
-        for want in [Want::Group, Want::Guard] {
+        for want in [TreeControl::Group, TreeControl::Guard] {
             for is_stopped in [false, true] {
                 let (theirs, writer) = common::pipe();
                 let mut command = sh("\"$0\" <&3 & read x");
@@ -248,7 +250,7 @@ fn a_timeout_ends_the_run_of_a_program_that_a_kill_does_not_end() {
 fn a_tree_that_a_kill_does_not_end_is_listed() {
     isolated!(|| {
         accept_signals_without_effect();
-        for want in [Want::Group, Want::Guard] {
+        for want in [TreeControl::Group, TreeControl::Guard] {
             let (theirs, writer) = common::pipe();
             let mut command = sh("cat <&3 & echo $!; read x");
             command.descriptor(OwnedFd::from(theirs), 3);

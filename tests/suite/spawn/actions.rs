@@ -9,7 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use crate::common::{
     Launcher, Refused, assert_leaves_nothing, at_number, every_launcher, output, set_soft_limit, state,
 };
-use spawnfd::{Command, Errno, MAX_ACTIONS, OpenHow, Stage, Stdio};
+use spawnfd::command::{MAX_ACTIONS, OpenHow};
+use spawnfd::error::{Errno, Stage};
+use spawnfd::{Command, Stdio};
 use spawnfd_tests::{State, isolated, scratch};
 
 /// Returns the descriptor numbers that the state of a child lists.
@@ -171,13 +173,14 @@ every_launcher! {
         let first = command.action_count();
         command.umask(0o027).open(&path, OpenHow::CREATE, 5).open(&path, OpenHow::APPEND, 6);
         let exclusive = (libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NONBLOCK | libc::O_CLOEXEC) as u64;
-        command.open(directory.path().join("other"), OpenHow { flags: exclusive, mode: 0o751, resolve: 0 }, 7);
+        command.open(directory.path().join("other"), OpenHow::new(exclusive).mode(0o751), 7);
         let child = state(&mut command);
         assert_eq!([5, 6, 7].map(|fd| child.fds[&fd].flags.as_str()), ["O_WRONLY", "O_WRONLY|O_APPEND",
             "O_RDWR|O_NONBLOCK"]);
         assert!([5, 6, 7].iter().all(|fd| !child.fds[fd].cloexec), "open ignores O_CLOEXEC");
         let mode = |name: &str| directory.path().join(name).metadata().expect("made").mode() & 0o7777;
         assert_eq!((mode("new"), mode("other")), (0o640, 0o750));
+        launcher.prepare(&mut command);
         let error = command.refused("the file exists");
         assert_eq!((error.stage(), error.errno()), (Stage::Action(first + 3), Errno::EEXIST));
     };

@@ -9,7 +9,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::common::{Launcher, Refused, every_launcher, output, state};
-use spawnfd::{CapabilitySets, Command, Errno, FilterInstruction, Namespaces, SignalSet, Stage, Stdio};
+use spawnfd::command::{CapabilitySets, FilterInstruction, Namespaces};
+use spawnfd::error::{Errno, Stage};
+use spawnfd::signal::SignalSet;
+use spawnfd::{Command, Stdio};
 use spawnfd_tests::{Limit, State, Uids, require_root, skip};
 
 fn known<T>(answer: &spawnfd_tests::Answer<T>) -> &T {
@@ -130,6 +133,11 @@ every_launcher! {
     };
 
     a_parent_death_signal_is_set [authority under No]: |launcher| {
+        if launcher.has_subreaper() {
+            let error = launcher.oracle().parent_death_signal(libc::SIGURG).refused("not a child of this process");
+            assert_eq!((error.stage(), error.errno()), (Stage::Tree, Errno::EINVAL), "{error}");
+            return;
+        }
         let child = state(launcher.oracle().parent_death_signal(libc::SIGURG));
         assert_eq!(known(&child.parent_death_signal), &libc::SIGURG);
         let mut command = launcher.command("/bin/sleep");
@@ -160,12 +168,16 @@ every_launcher! {
         let directory = spawnfd_tests::scratch();
         let oracle = spawnfd_tests::copy_of_program("spawnfd-oracle", directory.path());
         let mut command = launcher.command(&oracle);
-        command.stdin(Stdio::Null).groups([7, 8]).gid(1234).uid(4321).parent_death_signal(libc::SIGURG);
+        command.stdin(Stdio::Null).groups([7, 8]).gid(1234).uid(4321);
+        let death_signal = if launcher.has_subreaper() { 0 } else { libc::SIGURG };
+        if death_signal != 0 {
+            command.parent_death_signal(death_signal);
+        }
         let child = state(&mut command);
         assert_eq!((known(&child.uids), known(&child.gids)), (&all_ids(4321), &all_ids(1234)));
         assert_eq!(known(&child.groups), &[7, 8]);
         assert_eq!(known(&child.capabilities["effective"]), &Vec::<String>::new());
-        assert_eq!(known(&child.parent_death_signal), &libc::SIGURG, "a change of ids clears it");
+        assert_eq!(known(&child.parent_death_signal), &death_signal, "a change of ids clears it");
         // When a child gives up root's ids, it also drops root's supplementary groups.
         // SAFETY: setgroups reads the array, and changes only this thread.
         unsafe {

@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 
 use crate::common::{Launcher, Refused, code, every_launcher, output, state};
 use ::landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
-use spawnfd::{Command, Errno, ErrorKind, Stage, Stdio, Template, TemplateCache};
+use spawnfd::error::{Errno, ErrorKind, Stage};
+use spawnfd::template::TemplateCache;
+use spawnfd::{Command, Stdio, Template};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{State, copy_of_program, isolated, require_root, require_syscall, scratch};
 
@@ -150,9 +152,18 @@ every_launcher! {
                 assert_eq!(output(command.stdin(&file).arg("-").arg("/dev/fd/9").descriptor(&null, 9)), "own");
                 std::io::Seek::rewind(&mut &file).expect("a file");
             }
+            if launcher.has_subreaper() {
+                // The pidfds of the subreapers are in this thread's table.
+                launcher.drop_parked();
+            }
         }).join().expect("the thread's assertions hold"));
         launcher.drop_parked();
-        assert_eq!(common::children(), Vec::<i32>::new());
+        let mut left = common::children();
+        if launcher.has_subreaper() {
+            // For a guard, the library also leaves a zombie that marks the authority of the confined thread (adr/0022).
+            left.retain(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "spawnfd-reaper\n"));
+        }
+        assert_eq!(left, Vec::<i32>::new());
     };
 
     a_threads_directory_and_umask_are_inherited [authority under User]: |launcher| {

@@ -10,8 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{executable, exits_with, rounds};
-use spawnfd::tree::{Tree, Want};
-use spawnfd::{Command, Drain, ErrorKind, Limits, Run, Stop, Template, TemplateCache, TerminalSize};
+use spawnfd::error::ErrorKind;
+use spawnfd::job::{Drain, Stop, TerminalSize};
+use spawnfd::limits::Limits;
+use spawnfd::template::TemplateCache;
+use spawnfd::tree::{Tree, TreeControl};
+use spawnfd::{Command, Run, Template};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, isolated, scratch, skip};
 
@@ -39,6 +43,12 @@ fn sh(script: &str) -> Command<'static> {
     command
 }
 
+/// The options of a run that starts no guard.
+fn without_guard() -> Run {
+    // The thread that reaps the guard would be a second thread of the host.
+    Run::new().tree(TreeControl::Group)
+}
+
 /// Returns the calling thread's signal mask and the signal dispositions.
 fn own_signals() -> Vec<String> {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("own status");
@@ -64,7 +74,7 @@ fn has_children() -> bool {
 /// second run on, the library does not wait for the exec of the program.
 fn warmed_up(body: impl FnOnce()) {
     common::in_single_threaded_fork(|| {
-        assert_eq!(sh("exit 0").run().expect("runs").code(), Some(0));
+        assert_eq!(sh("exit 0").run_with(&without_guard()).expect("runs").code(), Some(0));
         body();
     });
 }
@@ -73,7 +83,7 @@ fn warmed_up(body: impl FnOnce()) {
 fn a_run_interrupted_before_its_start_is_cancelled() {
     isolated!(|| {
         warmed_up(|| {
-            let output = sh("exec sleep 60").run_interruptible(&Run::new(), || true).expect("runs");
+            let output = sh("exec sleep 60").run_interruptible(&without_guard(), || true).expect("runs");
             assert_eq!(output.stop, Stop::Cancelled);
         });
     });
@@ -87,7 +97,7 @@ fn a_panicking_interrupt_callback_kills_the_program() {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             // The program ignores SIGPIPE, so it does not end when its output is closed.
             let mut command = sh("trap '' PIPE; yes; exec sleep 60");
-            command.descriptor(&theirs, 9).run_interruptible(&Run::new(), || {
+            command.descriptor(&theirs, 9).run_interruptible(&without_guard(), || {
                 asked += 1;
                 assert!(asked < 2, "on purpose, at the second call");
                 false
@@ -122,7 +132,7 @@ fn a_signal_interrupts_a_run_while_the_program_writes() {
                     let timer = libc::itimerval { it_interval: never, it_value: soon };
                     // SAFETY: the call reads a valid timer, and the timer's signal has a handler.
                     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
-                    let run = Run::new().timeout(Duration::from_secs(60));
+                    let run = without_guard().timeout(Duration::from_secs(60));
                     let output = sh("yes & yes & wait").run_interruptible(&run, || INTERRUPTED.load(Ordering::Acquire));
                     assert_eq!(output.expect("runs").stop, Stop::Cancelled, "{threads} threads");
                 }
@@ -157,7 +167,7 @@ fn no_signal_is_lost() {
                             libc::_exit(0);
                         }
                     }
-                    let run = Run::new().grace(Duration::ZERO);
+                    let run = without_guard().grace(Duration::ZERO);
                     let output = Command::new("/bin/sleep")
                         .arg("20")
                         .run_interruptible(&run, || INTERRUPTED.swap(false, Ordering::AcqRel))
@@ -186,7 +196,7 @@ fn runs_succeed_under_a_storm_of_signals() {
             };
             every(tick);
             for round in 0..rounds(200) {
-                let output = sh("echo out; echo err >&2; exit 3").run().expect("runs");
+                let output = sh("echo out; echo err >&2; exit 3").run_with(&without_guard()).expect("runs");
                 let found = (output.code(), &*output.stdout, &*output.stderr, output.drain);
                 assert_eq!(found, (Some(3), &b"out\n"[..], &b"err\n"[..], Drain::Eof), "round {round}");
             }
@@ -213,8 +223,8 @@ fn the_program_has_the_callers_mask() {
             }
             let mut cat = Command::new("cat");
             cat.arg("/proc/self/status");
-            let ran = cat.run().expect("runs");
-            let interruptible = cat.run_interruptible(&Run::new(), || false).expect("runs");
+            let ran = cat.run_with(&without_guard()).expect("runs");
+            let interruptible = cat.run_interruptible(&without_guard(), || false).expect("runs");
             let mut child = cat.stdout(spawnfd::Stdio::Piped).spawn().expect("starts");
             let text = std::io::read_to_string(child.stdout.take().expect("piped")).expect("own pipe");
             child.wait().expect("own child");
@@ -248,21 +258,21 @@ fn errors_equal_those_of_spawn() {
                 nowhere.current_dir("/nonexistent");
                 let mut broken = Command::new(&garbage);
                 for command in [&mut nowhere, &mut broken] {
-                    let error = command.run().expect_err("fails");
+                    let error = command.run_with(&without_guard()).expect_err("fails");
                     assert_eq!(format!("{error:?}"), spawn_error(command), "round {round}");
                     assert!(!has_children(), "round {round}");
                 }
                 leaks::assert_unchanged(before.get_or_insert_with(Snapshot::take));
             }
-            assert_eq!(template.command().run().expect("runs").code(), Some(7));
-            assert_eq!(cache.command(&pinned).run().expect("runs").code(), Some(7));
+            assert_eq!(template.command().run_with(&without_guard()).expect("runs").code(), Some(7));
+            assert_eq!(cache.command(&pinned).run_with(&without_guard()).expect("runs").code(), Some(7));
             std::fs::remove_file(&pinned).expect("own file");
-            let error = template.command().run().expect_err("fails");
+            let error = template.command().run_with(&without_guard()).expect_err("fails");
             assert_eq!((error.kind(), format!("{error:?}")), (ErrorKind::Stale, spawn_error(&mut template.command())));
-            let error = cache.command(&pinned).run().expect_err("fails");
+            let error = cache.command(&pinned).run_with(&without_guard()).expect_err("fails");
             assert_eq!(format!("{error:?}"), spawn_error(&mut cache.command(&pinned)));
             executable(&pinned, exits_with(8));
-            assert_eq!(cache.command(&pinned).run().expect("runs").code(), Some(8));
+            assert_eq!(cache.command(&pinned).run_with(&without_guard()).expect("runs").code(), Some(8));
             assert!(!has_children());
         });
     });
@@ -279,7 +289,7 @@ fn a_fork_during_a_run_keeps_no_pipe_open() {
             let (theirs, mut ours) = std::io::pipe().expect("a pipe");
             // SAFETY: getpid takes no arguments and changes nothing.
             let script = format!("kill -USR1 {}; read forked <&3; echo out", unsafe { libc::getpid() });
-            let output = sh(&script).descriptor(theirs, 3).run_interruptible(&Run::new(), || {
+            let output = sh(&script).descriptor(theirs, 3).run_interruptible(&without_guard(), || {
                 if INTERRUPTED.swap(false, Ordering::AcqRel) {
                     // SAFETY: the forked child only sleeps until the parent kills it.
                     copies.push(unsafe { libc::fork() });
@@ -308,7 +318,7 @@ fn a_fork_during_a_run_keeps_no_pipe_open() {
 fn a_timeout_ends_stopped_and_silent_programs() {
     isolated!(|| {
         warmed_up(|| {
-            let run = Run::new().grace(Duration::from_millis(20));
+            let run = without_guard().grace(Duration::from_millis(20));
             for script in ["kill -STOP $$", "exec sleep 60", "exec >&- 2>&-; exec sleep 60", "sleep 60 & exit 0"] {
                 let left = script.ends_with('0') && script.contains('&') && !script.contains('>');
                 let timeout = if left { Duration::from_secs(60) } else { Duration::from_millis(50) };
@@ -325,9 +335,9 @@ fn a_timeout_ends_stopped_and_silent_programs() {
 #[test]
 fn terminals_and_cgroups_of_a_run_reach_its_child() {
     isolated!(|| {
-        let mut runs = vec![Run::new().terminal(TerminalSize::default())];
-        if Tree::prepare(Want::Cgroup).is_ok() {
-            runs.push(Run::new().tree(Want::Cgroup));
+        let mut runs = vec![without_guard().terminal(TerminalSize::default())];
+        if Tree::prepare(TreeControl::Cgroup).is_ok() {
+            runs.push(Run::new().tree(TreeControl::Cgroup));
             runs.push(Run::new().limits(Limits::new().cpu_time(Duration::from_secs(60))));
         } else {
             skip("no cgroup can be made");
@@ -337,10 +347,10 @@ fn terminals_and_cgroups_of_a_run_reach_its_child() {
                 if !has_clone3 {
                     confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
                 }
-                assert_eq!(sh("exit 0").run().expect("runs").code(), Some(0));
+                assert_eq!(sh("exit 0").run_with(&without_guard()).expect("runs").code(), Some(0));
                 for _ in 0..rounds(40) {
                     let output = sh("echo here").run_with(run).expect("runs");
-                    assert_eq!(output.text().trim_end(), "here");
+                    assert_eq!(output.stdout_text().trim_end(), "here");
                 }
             });
         }

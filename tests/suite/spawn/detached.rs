@@ -10,7 +10,11 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::common::{Launcher, Refused, executable, fifo};
-use spawnfd::{Child, Command, Errno, OpenHow, Run, Stage, Stdio, Stop, TemplateCache};
+use spawnfd::command::OpenHow;
+use spawnfd::error::{Errno, Stage};
+use spawnfd::job::Stop;
+use spawnfd::template::TemplateCache;
+use spawnfd::{Child, Command, Run, Stdio};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{confine, isolated, scratch};
 

@@ -9,7 +9,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{Launcher, Refused, assert_leaves_nothing, code, executable, exits_with, rounds, set_soft_limit};
-use spawnfd::{Command, Errno, ErrorKind, OpenHow, Run, Stage, Started, Stdio, Template, TemplateCache};
+use spawnfd::child::Started;
+use spawnfd::command::OpenHow;
+use spawnfd::error::{Errno, ErrorKind, Stage};
+use spawnfd::template::TemplateCache;
+use spawnfd::{Command, Run, Stdio, Template};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{has_builders, isolated, require_root, scratch, skip};
 

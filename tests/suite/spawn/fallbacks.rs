@@ -9,8 +9,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Refused, code, executable, exits_with, state};
-use spawnfd::tree::Want;
-use spawnfd::{Command, Enforce, Env, Errno, Limits, OpenHow, Run, Stdio, Template, snapshot};
+use spawnfd::command::OpenHow;
+use spawnfd::error::Errno;
+use spawnfd::limits::{Enforce, Limits};
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Env, Run, Stdio, Template, snapshot};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{State, confine, isolated, program, require_root, scratch};
 
@@ -69,8 +72,7 @@ fn assert_spawns_work_without(calls: &[(&str, i32)], afterwards: bool) {
     if can_start_threads() {
         std::thread::spawn(assert_spawns_work).join().expect("the thread's assertions hold");
     }
-    let own = State::of_self();
-    assert_eq!(own.children.known(), Some(&vec![]));
+    assert_eq!(common::children(), Vec::<i32>::new());
 }
 
 macro_rules! fallbacks {
@@ -143,9 +145,9 @@ fn rlimits_need_prlimit64() {
         let job = Command::new("true").start(&Run::new()).expect("starts");
         assert!(job.wait().expect("a job result").ok());
         let limits = Limits::new().cpu_time(Duration::from_secs(60)).enforce(Enforce::BestEffort);
-        let outcome = Command::new("true").run_with(&Run::new().tree(Want::Guard).limits(limits));
+        let outcome = Command::new("true").run_with(&Run::new().tree(TreeControl::Guard).limits(limits));
         assert_eq!(outcome.map(|output| output.ok()).map_err(|error| error.errno()), Err(Errno::EPERM));
-        snapshot::open("/bin/true").expect("a snapshot does not query the file size limit");
+        let _ = snapshot::open("/bin/true").expect("a snapshot does not query the file size limit");
     });
 }
 
@@ -192,7 +194,7 @@ fn spawns_work_under_dockers_profile_after_use() {
 fn resolve_flags_need_openat2() {
     isolated!(|| {
         const RESOLVE_NO_SYMLINKS: u64 = 4;
-        let how = OpenHow { resolve: RESOLVE_NO_SYMLINKS, ..OpenHow::READ };
+        let how = OpenHow::READ.resolve(RESOLVE_NO_SYMLINKS);
         let spawn = |path: &str| code(Command::new("/bin/true").open(path, how, 5).spawn());
         assert_eq!(spawn("/dev/null"), Ok(0));
         assert_eq!(spawn("/proc/self/exe").expect_err("a symbolic link").errno(), Errno::ELOOP);
@@ -212,7 +214,7 @@ fn a_template_by_descriptor_needs_execveat() {
         std::thread::spawn(move || {
             confine::deny(&[("execveat", libc::ENOSYS)]).expect("confined");
             let error = denied.command().refused("execveat is refused");
-            assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Exec, Errno::ENOSYS), "{error}");
+            assert_eq!((error.stage(), error.errno()), (spawnfd::error::Stage::Exec, Errno::ENOSYS), "{error}");
         })
         .join()
         .expect("the thread's assertions hold");
@@ -232,7 +234,7 @@ fn snapshots_need_memfd_create_or_shared_extents() {
         std::thread::spawn(move || {
             confine::deny(&[("memfd_create", libc::EPERM), ("ioctl", libc::ENOTTY)]).expect("confined");
             let error = snapshot::take(File::open(&path).expect("own file")).map(drop).expect_err("no memfd");
-            assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Snapshot, Errno::EPERM), "{error}");
+            assert_eq!((error.stage(), error.errno()), (spawnfd::error::Stage::Snapshot, Errno::EPERM), "{error}");
         })
         .join()
         .expect("the thread's assertions hold");
@@ -249,7 +251,7 @@ fn snapshots_need_executable_memfds_or_shared_extents() {
         confine::deny(&[("ioctl", libc::ENOTTY)]).expect("confined");
         let error = snapshot::take(File::open(&path).expect("own file")).map(drop).expect_err("not executable");
         let found = (error.stage(), error.errno(), error.call());
-        assert_eq!(found, (spawnfd::Stage::Snapshot, Errno::EACCES, "memfd_create()"), "{error}");
+        assert_eq!(found, (spawnfd::error::Stage::Snapshot, Errno::EACCES, "memfd_create()"), "{error}");
     });
 }
 
@@ -343,7 +345,11 @@ fn no_foreign_descriptor_is_inherited_without_getdents64() {
         confine::deny(&[("close_range", libc::ENOSYS), ("getdents64", libc::ENOSYS)]).expect("confined");
         for _ in 0..2 {
             if let Err(error) = assert_nothing_foreign_inherited(&template) {
-                assert_eq!((error.stage(), error.errno()), (spawnfd::Stage::Descriptors, Errno::ENOSYS), "{error}");
+                assert_eq!(
+                    (error.stage(), error.errno()),
+                    (spawnfd::error::Stage::Descriptors, Errno::ENOSYS),
+                    "{error}"
+                );
             }
         }
     });

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{Launcher, output, rounds};
-use spawnfd::{Command, Park, Run, Stdio, Template, TemplateCache, Warm, WarmOptions};
+use spawnfd::template::TemplateCache;
+use spawnfd::warm::{Park, WarmOptions};
+use spawnfd::{Command, Run, Stdio, Template, Warm};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{isolated, program, scratch};
@@ -169,7 +171,7 @@ fn a_forked_child_leaves_its_parents_children_alone() {
         let mut child = command.stdin(Stdio::Piped).stdout(Stdio::Null).spawn().expect("starts");
         let mut dropped = Some(command.spawn().expect("starts"));
         wait_for(fork(|| {
-            assert_eq!(child.try_wait().expect_err("the parent's child").errno(), spawnfd::Errno::ECHILD);
+            assert_eq!(child.try_wait().expect_err("the parent's child").errno(), spawnfd::error::Errno::ECHILD);
             drop(dropped.take());
             drop(child.stdin.take());
         }));

@@ -15,7 +15,10 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::common::{Launcher, code, executable, exits_with, fifo, rounds};
-use spawnfd::{Errno, OpenHow, Stdio, Template, TemplateCache};
+use spawnfd::command::OpenHow;
+use spawnfd::error::Errno;
+use spawnfd::template::TemplateCache;
+use spawnfd::{Stdio, Template};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{isolated, program, scratch};
 

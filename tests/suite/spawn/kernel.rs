@@ -7,10 +7,12 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::common::{executable, pipe};
-use spawnfd::{
-    CapabilitySets, Command, Errno, FilterInstruction, Namespaces, OpenHow, Run, Stage, Started, Stdio, Template,
-    support::support, tree::Want,
-};
+use spawnfd::child::Started;
+use spawnfd::command::{CapabilitySets, FilterInstruction, Namespaces, OpenHow};
+use spawnfd::error::{Errno, Stage};
+use spawnfd::support::support;
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Run, Stdio, Template};
 use spawnfd_tests::leaks::{Snapshot, assert_unchanged};
 use spawnfd_tests::{has_builders, isolated, require_root, scratch, skip};
 
@@ -48,9 +50,10 @@ fn simple_commands_start_by_the_kernel() {
         // SAFETY: getuid takes no arguments and changes nothing.
         let user = unsafe { libc::getuid() };
         assert_eq!(true_of(|command| _ = command.user_ids(user, user, user).no_new_privs()), Started::Kernel);
-        let output = Command::new("echo").arg("1").run().expect("runs");
-        assert_eq!((output.started, output.text()), (Started::Kernel, "1\n".into()));
-        let output = Command::new("sh").args(["-c", "exit 3"]).run_with(&Run::new()).expect("runs");
+        let run = Run::new().tree(TreeControl::Group);
+        let output = Command::new("echo").arg("1").run_with(&run).expect("runs");
+        assert_eq!((output.started, output.stdout_text()), (Started::Kernel, "1\n".into()));
+        let output = Command::new("sh").args(["-c", "exit 3"]).run_with(&run).expect("runs");
         assert_eq!((output.started, output.code()), (Started::Kernel, Some(3)));
         let template = Template::open("/bin/true").and_then(|template| template.by_descriptor()).expect("no script");
         assert_eq!(template.command().spawn().expect("starts").started(), Started::Kernel);
@@ -85,7 +88,7 @@ fn confined_commands_start_by_the_kernel() {
 fn unsupported_commands_start_by_clone() {
     with_kernel!(|| {
         // This run has a tree with a guard (a helper process that ends the tree if the owner dies).
-        let job = Command::new("true").run_with(&Run::new().tree(Want::Guard)).expect("runs");
+        let job = Command::new("true").run_with(&Run::new().tree(TreeControl::Guard)).expect("runs");
         assert_eq!(job.started, Started::Clone);
         if !require_root() {
             return;

@@ -11,12 +11,13 @@ use std::sync::LazyLock;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use crate::common::job::block_on;
 use crate::common::{self, Refused, at_number, code, every_launcher, output};
-use spawnfd::tree::Want;
-use spawnfd::{
-    Child, Command, Errno, FilterInstruction, Mode, Namespaces, OpenHow, Run, Stage, Stdio, Template, Warm,
-    WarmOptions, support,
-};
+use spawnfd::command::{FilterInstruction, Namespaces, OpenHow};
+use spawnfd::error::{Errno, Stage};
+use spawnfd::tree::TreeControl;
+use spawnfd::warm::{Mode, WarmOptions};
+use spawnfd::{Child, Command, Run, Stdio, Template, Warm, support};
 use spawnfd_tests::confine::{self, Answer, Profile};
 use spawnfd_tests::{copy, has_clone3, isolated, program, scratch, skip};
 
@@ -52,13 +53,14 @@ fn all_starts_succeed() {
     }
     let found = Template::search("true", "/usr/bin:/bin").expect("found");
     assert_eq!(code(found.command().spawn()), Ok(0));
-    for want in [Want::Group, Want::Auto] {
+    for want in [TreeControl::Group, TreeControl::Auto] {
         let run = Run::new().input("input").tree(want);
         let mut cat = Command::new("/bin/cat");
         assert_eq!(cat.run_with(&run).expect("runs").stdout, b"input");
         let mut echo = Command::new("/bin/echo");
         echo.arg("word");
         assert_eq!(echo.start(&Run::new().tree(want)).expect("starts").wait().expect("runs").stdout, b"word\n");
+        assert_eq!(block_on(echo.run_async(&run)).expect("runs").stdout, b"word\n");
         let (sender, receiver) = channel();
         let _handle =
             echo.run_then(&run, move |output| sender.send(output).expect("the receiver is alive")).expect("starts");
@@ -171,7 +173,7 @@ fn starts_succeed_under(profile: Profile) {
         all_starts_succeed();
         in_a_thread(all_starts_succeed);
         for mode in [Mode::Reserve, Mode::Fork] {
-            let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
+            let warm = Warm::new(WarmOptions::new().mode(mode)).expect("a Warm");
             let echo = Template::open("/bin/echo").expect("a template");
             warm.add_once(&echo).expect("a keeper");
             warm.fill(Duration::from_secs(10));
@@ -331,7 +333,7 @@ fn with_side_effect(file: &Path) -> Command<'static> {
     let flags = (libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY) as u64;
     let mut command = Command::new("/bin/true");
     command.stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null);
-    command.open(file, OpenHow { flags, mode: 0o600, resolve: 0 }, 5).umask(0o22);
+    command.open(file, OpenHow::new(flags).mode(0o600), 5).umask(0o22);
     command
 }
 

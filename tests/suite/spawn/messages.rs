@@ -7,7 +7,11 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use crate::common::{Refused, executable, exits_with};
-use spawnfd::{Command, Env, Errno, Error, Limits, OpenHow, Run, Sandbox, Template};
+use spawnfd::command::OpenHow;
+use spawnfd::error::Errno;
+use spawnfd::limits::Limits;
+use spawnfd::sandbox::Sandbox;
+use spawnfd::{Command, Env, Error, Run, Template};
 use spawnfd_tests::{isolated, scratch};
 
 #[track_caller]

@@ -11,7 +11,10 @@ use std::os::unix::fs::MetadataExt;
 use crate::common::Launcher;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use spawnfd::{Command, Errno, OpenHow, SignalSet, Stage, Stdio, Template};
+use spawnfd::command::OpenHow;
+use spawnfd::error::{Errno, Stage};
+use spawnfd::signal::SignalSet;
+use spawnfd::{Command, Stdio, Template};
 use spawnfd_tests::{State, isolated, program, scratch};
 
 /// The number of files among the caller's sources (descriptors to pass).

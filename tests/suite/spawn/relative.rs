@@ -5,7 +5,9 @@ use std::fs::{create_dir, rename};
 use std::path::Path;
 
 use crate::common::{Refused, executable};
-use spawnfd::{Command, Errno, Stage, Template, TemplateCache};
+use spawnfd::error::{Errno, Stage};
+use spawnfd::template::TemplateCache;
+use spawnfd::{Command, Template};
 use spawnfd_tests::{isolated, scratch};
 
 /// Makes a program `tool` in the directory and in its subdirectory `sub`. Each prints where it is.
@@ -17,7 +19,7 @@ fn make_tools(directory: &Path) {
 
 #[track_caller]
 fn text(command: &mut Command<'_>) -> String {
-    command.run().expect("starts").text().into_owned()
+    command.run().expect("starts").stdout_text().into_owned()
 }
 
 #[test]
@@ -35,11 +37,31 @@ fn relative_program_starts_at_the_commands_directory() {
         assert_eq!(text(command.program("../tool")), "here\n");
         // Actions that change the directory have no effect on the program.
         assert_eq!(text(Command::new("./tool").chdir("sub")), "here\n");
-        // The directory is that of the time of the start.
+        // The directory is that of the time of the start, also if the cache has the template of an earlier start.
         let mut command = Command::new("./tool");
+        assert_eq!(text(&mut command), "here\n");
         std::env::set_current_dir("sub").expect("own directory");
         assert_eq!(text(&mut command), "sub\n");
+        std::env::set_current_dir("..").expect("own directory");
+        assert_eq!(text(&mut command), "here\n");
+        std::env::set_current_dir("sub").expect("own directory");
         assert_eq!(text(&mut TemplateCache::new(1).command("../tool")), "here\n");
+    });
+}
+
+#[test]
+fn relative_program_starts_where_std_starts_it() {
+    isolated!(|| {
+        let directory = scratch();
+        make_tools(directory.path());
+        std::env::set_current_dir(directory.path()).expect("own directory");
+        for program in ["./tool", "sub/tool", "../tool"] {
+            for current_dir in [".", "sub"] {
+                let by_std = std::process::Command::new(program).current_dir(current_dir).output();
+                let ours = Command::new(program).current_dir(current_dir).output();
+                assert_eq!(ours.ok().map(|output| output.stdout), by_std.ok().map(|output| output.stdout), "{program}");
+            }
+        }
     });
 }
 

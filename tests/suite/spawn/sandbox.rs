@@ -6,7 +6,9 @@ use std::fs::{File, write};
 use std::io::{Seek, SeekFrom};
 
 use crate::common::{Launcher, Refused, assert_leaves_nothing, every_launcher, output, state};
-use spawnfd::{Command, Errno, ErrorKind, Sandbox, Stage, Stdio, Template};
+use spawnfd::error::{Errno, ErrorKind, Stage};
+use spawnfd::sandbox::Sandbox;
+use spawnfd::{Command, Stdio, Template};
 use spawnfd_tests::{isolated, program, scratch};
 
 /// Returns a command that runs a program through env(1).

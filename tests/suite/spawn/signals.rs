@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::{Launcher, Refused, code, eventually, fifo, next_child, rounds, state};
-use spawnfd::{Command, Errno, OpenHow, Stage, Stdio, Template};
+use spawnfd::command::OpenHow;
+use spawnfd::error::{Errno, Stage};
+use spawnfd::{Command, Stdio, Template};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{State, isolated, scratch};
 

@@ -11,8 +11,9 @@ use std::process::Command as Program;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{code, executable, exits_with, rounds};
+use spawnfd::Template;
+use spawnfd::error::{Errno, Stage};
 use spawnfd::snapshot::{self, Kind, Snapshot, SnapshotCache, take};
-use spawnfd::{Errno, Stage, Template};
 use spawnfd_tests::leaks::{self, Snapshot as Leaks};
 use spawnfd_tests::{isolated, require_root, scratch, skip};
 

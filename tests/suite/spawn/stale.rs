@@ -8,11 +8,16 @@ use std::fs::{self, File, OpenOptions, Permissions, set_permissions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::SystemTime;
 
-use crate::common::{Refused, c_path, code, executable, exits_with, rounds};
-use spawnfd::{Errno, ErrorKind, Stage, Template, TemplateCache};
+use crate::common::job::block_on;
+use crate::common::{Launcher, Refused, c_path, code, executable, exits_with, rounds};
+use spawnfd::error::{Errno, ErrorKind, Stage};
+use spawnfd::template::TemplateCache;
+use spawnfd::{Command, Output, Run, Template};
 use spawnfd_tests::{isolated, require_root, scratch};
 
 /// Overwrites a file in place. The file keeps its inode and its size.
@@ -428,20 +433,64 @@ fn running_out_of_descriptors_does_not_make_a_template_stale() {
     });
 }
 
+/// Starts the program, waits for its end, and returns its exit code.
+type StartAndWait = fn(&mut Command<'_>) -> spawnfd::Result<i32>;
+
+/// The calls that start a program and wait for its end. Only the first one waits for exec.
+const WAYS_TO_START: [(&str, StartAndWait); 6] = [
+    ("spawn", |command| code(command.spawn())),
+    ("wait_for_exec(false)", |command| code(command.wait_for_exec(false).spawn())),
+    ("run", |command| exit_code(command.run())),
+    ("run_async", |command| exit_code(block_on(command.run_async(&Run::new())))),
+    ("start", |command| exit_code(command.start(&Run::new())?.wait().map(Arc::unwrap_or_clone))),
+    ("run_then", |command| {
+        let (sender, receiver) = channel();
+        command.run_then(&Run::new(), move |output| sender.send(output).expect("the test waits"))?;
+        exit_code(receiver.recv().expect("the library calls the callback"))
+    }),
+];
+
+fn exit_code(output: spawnfd::Result<Output>) -> spawnfd::Result<i32> {
+    output.map(|output| output.code().expect("it exits"))
+}
+
 #[test]
 fn cached_script_with_a_missing_interpreter_names_the_interpreter() {
     isolated!(|| {
-        let directory = scratch();
-        let script = directory.path().join("script");
-        executable(&script, b"#!/bin/sh\nexit 3\n");
-        let cache = TemplateCache::default();
-        assert_eq!(code(cache.command(&script).spawn()), Ok(3));
-        replace(&script, b"#!/nonexistent/interpreter\n");
-        let fresh = Template::open(&script).expect_err("no interpreter");
-        for _ in 0..3 {
-            assert_eq!(cache.command(&script).spawn().expect_err("no interpreter"), fresh);
+        common::warm_up(Launcher::Detached);
+        for (way, start) in WAYS_TO_START {
+            let directory = scratch();
+            let script = directory.path().join("script");
+            executable(&script, b"#!/bin/sh\nexit 3\n");
+            let cache = TemplateCache::default();
+            assert_eq!(start(&mut cache.command(&script)), Ok(3), "{way}");
+            replace(&script, b"#!/nonexistent/interpreter\n");
+            let fresh = Template::open(&script).expect_err("no interpreter");
+            for _ in 0..3 {
+                assert_eq!(start(&mut cache.command(&script)).expect_err("no interpreter"), fresh, "{way}");
+            }
+            replace(&script, b"#!/bin/sh\nexit 4\n");
+            assert_eq!(start(&mut cache.command(&script)), Ok(4), "{way}");
         }
-        replace(&script, b"#!/bin/sh\nexit 4\n");
-        assert_eq!(code(cache.command(&script).spawn()), Ok(4));
+    });
+}
+
+#[test]
+fn detached_start_drops_the_cached_template_of_a_removed_program() {
+    isolated!(|| {
+        common::warm_up(Launcher::Detached);
+        for (way, start) in WAYS_TO_START {
+            let directory = scratch();
+            let program = directory.path().join("program");
+            executable(&program, exits_with(3));
+            let cache = TemplateCache::default();
+            assert_eq!(start(&mut cache.command(&program)), Ok(3), "{way}");
+            fs::remove_file(&program).expect("own file");
+            let missing = Template::open(&program).expect_err("no program");
+            let first = start(&mut cache.command(&program)).expect_err("no program");
+            assert!(first == missing || first.kind() == ErrorKind::Stale, "{way}: {first}");
+            assert_eq!(cache.stats().entries, 0, "{way}");
+            assert_eq!(start(&mut cache.command(&program)).expect_err("no program"), missing, "{way}");
+        }
     });
 }

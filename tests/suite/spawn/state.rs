@@ -13,7 +13,8 @@ use std::path::Path;
 
 use crate::common::{Cgroup, Launcher, c_path, every_launcher, state, warm_up};
 use landlock::{AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
-use spawnfd::{CapabilitySets, Command, FilterInstruction, Namespaces, OpenHow, Stdio};
+use spawnfd::command::{CapabilitySets, FilterInstruction, Namespaces, OpenHow};
+use spawnfd::{Command, Stdio};
 use spawnfd_tests::{State, isolated, program, require_root, require_syscall, scratch, skip};
 
 /// A seccomp filter that allows every system call.
@@ -137,7 +138,8 @@ fn differs(launcher: Launcher) -> Vec<&'static str> {
         Launcher::ByDescriptor => BY_DESCRIPTOR_BEFORE_6_14,
         _ => &[],
     };
-    [EACH_RUN, FROM_POSIX_SPAWN, by_descriptor].concat()
+    let parent: &[_] = if launcher.has_subreaper() { &["ppid"] } else { &[] };
+    [EACH_RUN, FROM_POSIX_SPAWN, by_descriptor, parent].concat()
 }
 
 fn at_least_6_14() -> bool {
@@ -195,8 +197,8 @@ every_launcher! {
                 .no_new_privs()
                 .open("/dev/null", OpenHow::READ, 77)
                 .parent_death_signal(9)
-                .default_signals(spawnfd::SignalSet::ALL)
-                .signal_mask(spawnfd::SignalSet::ALL);
+                .default_signals(spawnfd::signal::SignalSet::ALL)
+                .signal_mask(spawnfd::signal::SignalSet::ALL);
         });
         assert_parent_unchanged(launcher, "a filter", |command| {
             command.no_new_privs().seccomp([ALLOW]);
@@ -239,7 +241,7 @@ every_launcher! {
         assert_parent_unchanged(launcher, "a user namespace", |command| { command.user_namespace(0, 0); });
         assert_parent_unchanged(launcher, "a root directory", |command| { command.chroot("/"); });
         assert_parent_unchanged(launcher, "an oom score", |command| { command.oom_score_adj(-500); });
-        let mut holder = launcher.command("/bin/cat");
+        let mut holder = Command::new("/bin/cat");
         holder.stdin(Stdio::Piped).namespaces(Namespaces::UTS | Namespaces::NET).wait_for_exec(true);
         match holder.spawn() {
             Ok(mut holder) => {

@@ -7,7 +7,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::common::{at_number, code, executable, exits_with, rounds};
-use spawnfd::{Errno, Stage, Template};
+use spawnfd::Template;
+use spawnfd::error::{Errno, Stage};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{confine, isolated, program, scratch};
 

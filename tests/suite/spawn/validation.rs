@@ -9,12 +9,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{Launcher, Refused, assert_leaves_nothing};
-use spawnfd::{
-    CapabilitySets, Command, Env, Errno, Error, ErrorKind, FilterInstruction, MAX_ACTIONS, OpenHow, SignalSet, Stage,
-    Stdio, Template, TemplateCache,
-};
-use spawnfd_tests::isolated;
+use spawnfd::command::{CapabilitySets, FilterInstruction, MAX_ACTIONS, OpenHow};
+use spawnfd::error::{Errno, ErrorKind, Stage};
+use spawnfd::signal::SignalSet;
+use spawnfd::template::TemplateCache;
+use spawnfd::{Command, Env, Error, Stdio, Template};
 use spawnfd_tests::leaks::{self, Snapshot};
+use spawnfd_tests::{isolated, require_root};
 
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
 
@@ -169,8 +170,8 @@ fn bad_attributes_are_refused() {
         for number in [0, -1, 65, i32::MIN, i32::MAX] {
             assert_eq!(SignalSet::of(number), None);
         }
-        assert_eq!(spawnfd::Namespaces::from_flags(libc::CLONE_NEWUSER as u32), None);
-        assert_eq!(spawnfd::Namespaces::from_flags(libc::CLONE_VM as u32), None);
+        assert_eq!(spawnfd::command::Namespaces::from_flags(libc::CLONE_NEWUSER as u32), None);
+        assert_eq!(spawnfd::command::Namespaces::from_flags(libc::CLONE_VM as u32), None);
     });
 }
 
@@ -308,7 +309,7 @@ fn an_inherited_variable_without_a_name_is_passed_on() {
         let env = || Command::new("/usr/bin/env");
         for output in [env().run(), env().env("Y", "2").run(), env().environment(&Env::inherit()).run()] {
             let output = output.expect("execve accepts it");
-            assert!(output.text().lines().any(|line| line == "=x=1"), "{}", output.text());
+            assert!(output.stdout_text().lines().any(|line| line == "=x=1"), "{}", output.stdout_text());
         }
         let error = env().env("=x", "2").run().expect_err("the name is empty");
         assert_eq!((error.stage(), error.errno()), (Stage::Validate, Errno::EINVAL), "{error}");
@@ -364,6 +365,68 @@ fn target_at_or_above_the_hard_descriptor_limit_is_invalid() {
         assert_eq!((error.kind(), error.errno(), error.action()), (ErrorKind::Invalid, Errno::EBADF, Some(0)));
         assert!(error.message().starts_with("target descriptor must be below "), "{error}");
         assert!(error.message().ends_with("got 2147483647"), "{error}");
+    });
+}
+
+#[test]
+fn groups_after_a_change_from_root_are_invalid() {
+    isolated!(|| {
+        if !require_root() {
+            return;
+        }
+        let none = CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
+        let max = u32::MAX;
+        let cases: Vec<(usize, Change)> = vec![
+            (1, change(|c| c.uid(1000).gid(1000))),
+            (1, change(|c| c.uid(1000).groups([1000]))),
+            (1, change(|c| c.uid(1000).groups([]))),
+            (2, change(|c| c.gid(1000).uid(1000).gid(1001))),
+            (2, change(|c| c.gid(1000).uid(1000).group_ids(1000, 1001, 1000))),
+            (2, change(move |c| c.uid(1000).capabilities(none).gid(1000))),
+            (1, change(move |c| c.user_ids(max, 1000, 0).gid(1000))),
+        ];
+        for (index, add) in cases {
+            let mut command = Command::new("/bin/true");
+            add(&mut command);
+            let error = refused(&mut command);
+            assert_eq!((error.action(), error.errno()), (Some(index), Errno::EINVAL), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.message().starts_with("the child may not change its groups after setresuid("), "{error}");
+            assert!(error.message().ends_with(": put gid and groups before uid"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn changes_of_ids_that_the_kernel_permits_are_valid() {
+    isolated!(|| {
+        if !require_root() {
+            return;
+        }
+        let setgid = 1 << 6;
+        let sets =
+            CapabilitySets { effective: setgid, permitted: setgid, inheritable: 0, bounding: u64::MAX, ambient: 0 };
+        let max = u32::MAX;
+        let valid: Vec<Change> = vec![
+            change(|c| c.groups([5]).gid(1000).uid(1000)),
+            change(|c| c.uid(0).gid(1000)),
+            change(move |c| c.user_ids(1000, max, max).gid(1000).groups([])),
+            change(move |c| c.user_ids(max, 1000, 0).user_ids(max, 0, max).gid(1000)),
+            change(move |c| c.gid(1000).uid(1000).gid(1000).group_ids(max, 1000, max)),
+            change(move |c| c.group_ids(1000, 5, 6).uid(1000).group_ids(6, 1000, 5)),
+            change(move |c| c.uid(1000).capabilities(sets).groups([5]).gid(1000)),
+        ];
+        for (index, add) in valid.iter().enumerate() {
+            let mut command = Command::new("/bin/true");
+            add(&mut command);
+            let output = command.run().unwrap_or_else(|error| panic!("case {index}: {error}"));
+            assert!(output.ok(), "case {index}");
+        }
+        // With this bit, a change of user ids keeps the capabilities: capabilities(7).
+        const SECBIT_NO_SETUID_FIXUP: usize = 1 << 2;
+        // SAFETY: prctl takes integers, and changes only this thread.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) }, 0);
+        assert!(Command::new("/bin/true").uid(1000).gid(1000).groups([5]).run().expect("it keeps CAP_SETGID").ok());
     });
 }
 

@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::common::tree::*;
-use spawnfd::tree::{Tier, Tree, Want};
-use spawnfd::{Command, Errno, Stage};
+use spawnfd::Command;
+use spawnfd::error::{Errno, Stage};
+use spawnfd::tree::{Tier, Tree, TreeControl};
 use spawnfd_tests::{confine, isolated, require_root, skip};
 
 every_tier! {
@@ -59,7 +60,7 @@ every_tier! {
         let pids: Vec<i32> = std::iter::from_fn(|| Some(next_pid(&mut report)).filter(|&pid| pid != 0)).collect();
         assert_eq!(pids.len(), 8);
         let guard = *wait_for_some(|| guards_of(owner)).first().expect("a guard");
-        if want == Want::Cgroup {
+        if want == TreeControl::Cgroup {
             assert_eq!(groups_of(owner).len(), 4);
         }
         kill(owner, libc::SIGKILL);
@@ -80,7 +81,7 @@ every_tier! {
         });
         assert_eq!(next_pid(&mut report), 0);
         let guard = guards_of(owner);
-        assert_eq!((guard.len(), groups_of(owner).len()), (1, usize::from(want == Want::Cgroup)));
+        assert_eq!((guard.len(), groups_of(owner).len()), (1, usize::from(want == TreeControl::Cgroup)));
         kill(owner, libc::SIGKILL);
         wait_until_gone(&guard);
         assert_eq!(groups_of(owner), Vec::<PathBuf>::new());
@@ -112,7 +113,7 @@ every_tier! {
         }));
         let sh = sh.as_mut().expect("this process's");
         assert_eq!(sh.survivors(), [sleep]);
-        assert_eq!(groups_of(std::process::id() as i32).len(), usize::from(want == Want::Cgroup));
+        assert_eq!(groups_of(std::process::id() as i32).len(), usize::from(want == TreeControl::Cgroup));
         // The forked children have dropped, detached or killed their copies of the tree. This must not tell the guard
         // that the tree has ended.
         std::thread::sleep(Duration::from_millis(1500));
@@ -120,7 +121,7 @@ every_tier! {
         assert!(sh.tree.kill(PATIENCE));
     };
     a_tree_works_with_sigchld_ignored: |want| {
-        if want == Want::Guard && !has_group_signals() {
+        if want == TreeControl::Guard && !has_group_signals() {
             return skip("needs PIDFD_SIGNAL_PROCESS_GROUP");
         }
         become_subreaper();
@@ -135,19 +136,6 @@ every_tier! {
         assert!(!is_alive(sleep));
         drop(sh);
         wait_until("the guard leaves no zombie", || guards_of(std::process::id() as i32).is_empty());
-    };
-    a_tree_works_after_a_foreign_reap: |want| {
-        if want == Want::Guard && !has_group_signals() {
-            return skip("needs PIDFD_SIGNAL_PROCESS_GROUP");
-        }
-        become_subreaper();
-        let mut sh = start(want, "sleep 1000 & echo $!");
-        let (sleep, program) = (sh.pid(), sh.child.id() as i32);
-        // SAFETY: waitpid stores no status.
-        wait_until("reaped", || unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } == program);
-        assert_eq!(sh.survivors(), [sleep]);
-        assert!(sh.tree.kill(PATIENCE));
-        assert!(!is_alive(sleep));
     };
     the_guard_ends_after_the_last_tree: |want| {
         let sh = start(want, "exit");
@@ -180,6 +168,22 @@ every_tier! {
     };
 }
 
+every_tier_of_own_children! {
+    a_tree_works_after_a_foreign_reap: |want| {
+        if want == TreeControl::Guard && !has_group_signals() {
+            return skip("needs PIDFD_SIGNAL_PROCESS_GROUP");
+        }
+        become_subreaper();
+        let mut sh = start(want, "sleep 1000 & echo $!");
+        let (sleep, program) = (sh.pid(), sh.child.id() as i32);
+        // SAFETY: waitpid stores no status.
+        wait_until("reaped", || unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } == program);
+        assert_eq!(sh.survivors(), [sleep]);
+        assert!(sh.tree.kill(PATIENCE));
+        assert!(!is_alive(sleep));
+    };
+}
+
 /// Reaps all children of this process, orphans included, until none is left. Fails if a process lives on.
 #[track_caller]
 fn wait_until_childless() {
@@ -198,9 +202,9 @@ fn the_guard_ignores_the_proc_of_another_namespace() {
         }
         let made = with_outer_proc_mounted(|| {
             let (owner, mut report) = fork_owner(|tell| {
-                let first = Tree::prepare(Want::Guard).expect("prepared");
+                let first = Tree::prepare(TreeControl::Guard).expect("prepared");
                 set_next_pid(ROOT_PID);
-                let mut sh = start(Want::Guard, "sleep 1000 & echo $!; wait");
+                let mut sh = start(TreeControl::Guard, "sleep 1000 & echo $!; wait");
                 tell(sh.child.id() as i32);
                 tell(sh.pid());
                 (first, sh)
@@ -239,11 +243,11 @@ fn killing_an_owner_during_a_start_leaves_no_process() {
                 }
                 // The owner starts a first program, because the library detaches only once it knows that this works.
                 Command::new("/bin/true").start(&spawnfd::Run::new()).and_then(|job| job.wait()).expect("runs");
-                let tree = Tree::prepare(Want::Guard).expect("a guard");
+                let tree = Tree::prepare(TreeControl::Guard).expect("a guard");
                 let mut command = Command::new("/bin/true");
                 command.stdin(spawnfd::Stdio::Null).stdout(spawnfd::Stdio::Null).stderr(spawnfd::Stdio::Null);
                 // No process writes to the FIFO, so the child blocks in this action.
-                command.setsid().open(&fifo, spawnfd::OpenHow::READ, 3).tree(&tree).wait_for_exec(wait);
+                command.setsid().open(&fifo, spawnfd::command::OpenHow::READ, 3).tree(&tree).wait_for_exec(wait);
                 tell(own_guard());
                 let child = command.spawn();
                 std::thread::sleep(PATIENCE * 2);
@@ -272,7 +276,7 @@ fn start_times_identify_programs_without_pidfd_inodes() {
         become_subreaper();
         let (owner, mut report) = fork_owner(|tell| {
             confine::deny(&[("fstatfs", libc::ENOSYS)]).expect("confined");
-            let mut sh = start(Want::Guard, "setsid sh -c 'echo $$; exec sleep 1000' & wait");
+            let mut sh = start(TreeControl::Guard, "setsid sh -c 'echo $$; exec sleep 1000' & wait");
             tell(sh.pid());
             tell(sh.child.id() as i32);
             // The library has not searched the tree yet. The guard finds the process in the other session by its
@@ -292,7 +296,7 @@ fn killing_an_owner_at_any_moment_leaves_no_process() {
         become_subreaper();
         for round in 0..common::rounds(300) {
             let (owner, mut report) = fork_owner(|tell| {
-                let run = spawnfd::Run::new().tree(Want::Guard);
+                let run = spawnfd::Run::new().tree(TreeControl::Guard);
                 let mut sh = Command::new("/bin/sh");
                 sh.args(["-c", "sleep 1000 & sleep 1000"]);
                 let mut jobs = vec![sh.start(&run).expect("starts")];
@@ -320,7 +324,7 @@ fn killing_an_owner_at_any_moment_leaves_no_process() {
 fn reused_guard_descriptors_are_left_alone() {
     isolated!(|| {
         let file = fs::File::open("/proc/self/status").expect("it exists");
-        let first = start(Want::Guard, "exec sleep 1000");
+        let first = start(TreeControl::Guard, "exec sleep 1000");
         let guard = own_guard();
         let is_guard_s = |number: &i32| {
             let read = |dir: &str| fs::read_to_string(format!("/proc/self/{dir}/{number}")).unwrap_or_default();
@@ -344,13 +348,13 @@ fn reused_guard_descriptors_are_left_alone() {
         put();
         // poll reports the file as readable, as it reports the pidfd of an ended guard. The library
         // must not take the file for that pidfd.
-        let second = start(Want::Guard, "exec sleep 1000");
+        let second = start(TreeControl::Guard, "exec sleep 1000");
         assert_eq!(own_guard(), guard);
         stays();
         // A new guard cannot get the old table, so it has a table of its own.
         kill(guard, libc::SIGKILL);
         wait_until("the guard has ended", || !is_alive(guard));
-        let third = start(Want::Guard, "exec sleep 1000");
+        let third = start(TreeControl::Guard, "exec sleep 1000");
         wait_until("the guard is reaped", || !fs::exists(format!("/proc/{guard}")).expect("/proc"));
         assert_ne!(own_guard(), guard);
         for tree in [first, second, third] {
@@ -369,7 +373,7 @@ fn the_guard_inherits_nothing_from_its_host() {
         let file = fs::File::open("/dev/null").expect("/dev/null");
         // SAFETY: dup takes an integer; the duplicate is inheritable and is never closed.
         assert!(unsafe { libc::dup(std::os::fd::AsRawFd::as_raw_fd(&file)) } > 2);
-        let mut sh = start(Want::Guard, "sleep 1000");
+        let mut sh = start(TreeControl::Guard, "sleep 1000");
         let guard = own_guard();
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTSTP] {
             kill(guard, signal);
@@ -401,7 +405,7 @@ fn the_guard_inherits_nothing_from_its_host() {
 fn the_guard_starts_without_executable_memfds() {
     isolated!(|| {
         common::deny_executable_memory();
-        let mut sh = start(Want::Guard, "sleep 1000");
+        let mut sh = start(TreeControl::Guard, "sleep 1000");
         let image = fs::read_link(format!("/proc/{}/exe", own_guard()));
         assert!(image.is_err() || !image.expect("readable").starts_with("/memfd:"));
         assert!(sh.tree.kill(PATIENCE));
@@ -413,9 +417,9 @@ fn auto_falls_back_to_the_process_group_without_a_guard() {
     isolated!(|| {
         become_subreaper();
         confine::deny(&[("memfd_create", libc::ENOSYS)]).expect("confined");
-        let error = Tree::prepare(Want::Guard).expect_err("no guard");
+        let error = Tree::prepare(TreeControl::Guard).expect_err("no guard");
         assert_eq!((error.stage(), error.errno(), error.call()), (Stage::Tree, Errno::ENOSYS, "memfd_create()"));
-        let mut tree = Tree::prepare(Want::Auto).expect("Auto falls back to the process group");
+        let mut tree = Tree::prepare(TreeControl::Auto).expect("Auto falls back to the process group");
         assert_eq!((tree.tier(), tree.tier().to_string().as_str()), (Tier::Group, "group"));
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "sleep 1000 & wait"]).setsid();
@@ -432,22 +436,27 @@ fn auto_falls_back_to_the_process_group_without_a_guard() {
 fn a_guard_that_its_owner_may_not_kill_ends_by_itself() {
     isolated!(|| {
         confine::deny(&[("pidfd_send_signal", libc::EPERM)]).expect("confined");
-        let _ = Command::new("true").run_with(&spawnfd::Run::new().tree(Want::Guard)).expect("runs");
-        assert!(!common::children().is_empty());
-        spawnfd::end_idle_threads();
-        wait_until("the guard has ended", || common::children().is_empty());
+        let _ = Command::new("true").run_with(&spawnfd::Run::new().tree(TreeControl::Guard)).expect("runs");
+        let guard = own_guard();
+        spawnfd::internal::end_idle_threads();
+        wait_until_gone(&[guard]);
     });
 }
 
 #[test]
-fn auto_falls_back_to_the_guard_without_a_cgroup() {
+fn auto_falls_back_to_a_subreaper_and_then_to_the_guard() {
     isolated!(|| {
         confine::deny(&[("mkdir", libc::EACCES), ("mkdirat", libc::EACCES)]).expect("confined");
         for _ in 0..2 {
-            let error = Tree::prepare(Want::Cgroup).expect_err("no cgroup");
+            let error = Tree::prepare(TreeControl::Cgroup).expect_err("no cgroup");
             assert_eq!(error.stage(), Stage::Tree);
             assert!(matches!(error.errno(), Errno::EACCES | Errno::ENOENT), "{error}");
-            assert_eq!(Tree::prepare(Want::Auto).expect("Auto falls back to the guard").tier(), Tier::Guard);
+            assert_eq!(Tree::prepare(TreeControl::Auto).expect("Auto has a fallback").tier(), Tier::Subreaper);
         }
+        // A command with a parent-death signal is a child of this process.
+        let run = spawnfd::Run::new().tree(TreeControl::Auto);
+        let output = Command::new("true").parent_death_signal(libc::SIGTERM).run_with(&run).expect("runs");
+        assert_eq!(output.tree, Tier::Guard);
+        assert_eq!(Command::new("true").run_with(&run).expect("runs").tree, Tier::Subreaper);
     });
 }

@@ -5,5 +5,7 @@
 mod common;
 
 mod guard;
+mod owner;
 mod pidns;
+mod subreaper;
 mod trees;

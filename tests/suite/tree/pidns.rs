@@ -7,14 +7,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use crate::common::tree::*;
-use spawnfd::tree::{Tier, Tree, Want};
-use spawnfd::{Command, Errno, Namespaces, Run, Stage};
+use spawnfd::command::Namespaces;
+use spawnfd::error::{Errno, Stage};
+use spawnfd::tree::{Tier, Tree, TreeControl};
+use spawnfd::{Command, Run};
 use spawnfd_tests::{confine, isolated, require_root, skip};
 
 /// Runs a test if a pid namespace can be created; skips it if not.
 fn in_pid_namespace(body: impl FnOnce()) {
     become_subreaper();
-    match Tree::prepare(Want::Pidns).map(drop) {
+    match Tree::prepare(TreeControl::Pidns).map(drop) {
         Ok(()) => body(),
         Err(error) => skip(&format!("cannot create a pid namespace: {error}")),
     }
@@ -45,7 +47,7 @@ fn shell(script: &str) -> Command<'static> {
 }
 
 fn run() -> Run {
-    Run::new().tree(Want::Pidns)
+    Run::new().tree(TreeControl::Pidns)
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn an_unseen_daemon_ends_with_the_tree() {
 #[test]
 fn a_stopped_tree_and_one_that_ignores_signals_are_killed() {
     in_pid_namespace!(|| {
-        let mut sh = start(Want::Pidns, "trap '' TERM; sleep 1000 & echo $!; kill -STOP $! $$; wait");
+        let mut sh = start(TreeControl::Pidns, "trap '' TERM; sleep 1000 & echo $!; kill -STOP $! $$; wait");
         sh.pid();
         wait_until("the shell is stopped", || state(sh.child.id() as i32) == 'T');
         let sleep = sh.survivors();
@@ -117,10 +119,11 @@ fn a_stopped_tree_and_one_that_ignores_signals_are_killed() {
         assert_eq!(sh.wait().signal(), Some(9));
         drop(sh.tree);
         wait_until("no init is left", || inits().is_empty());
-        let mut sh = start(Want::Pidns, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
+        let mut sh = start(TreeControl::Pidns, "sleep 1000 & echo $!; kill -STOP $! $$; wait");
         sh.pid();
         wait_until("the shell is stopped", || state(sh.child.id() as i32) == 'T');
         let sleep = sh.survivors();
+        wait_until("its child is stopped", || state(sleep[0]) == 'T');
         sh.tree.signal(TERM);
         wait_until_gone(&[sleep[0], sh.child.id() as i32]);
     });
@@ -134,7 +137,7 @@ fn a_fork_bomb_is_killed() {
         }
         let user = 1_000_000_000 + std::process::id();
         let bomb = "use POSIX; while (1) { my $p = fork; setsid if defined $p and $p == 0; select undef, undef, undef, 0.001 }";
-        let mut sh = start_command(Want::Pidns, |command| {
+        let mut sh = start_command(TreeControl::Pidns, |command| {
             command
                 .args(["-c", &format!("exec perl -e '{bomb}' 2>/dev/null")])
                 .limit(6, Some(150), Some(150))
@@ -205,12 +208,12 @@ fn an_unprivileged_program_has_no_capability() {
             assert_eq!(libc::setresuid(12345, 12345, 12345), 0);
             libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
         }
-        match Tree::prepare(Want::Pidns) {
+        match Tree::prepare(TreeControl::Pidns) {
             Ok(tree) => drop(tree),
             Err(error) => return skip(&format!("cannot create a user namespace: {error}")),
         }
         let output = shell(&format!("{script}; echo $$ $PPID; exit 3")).run_with(&run()).expect("runs");
-        let text = output.text();
+        let text = output.stdout_text();
         assert_eq!(text.matches("\t0000000000000000\n").count(), 5, "{text}");
         assert!(text.contains("Uid:\t12345\t12345") && text.ends_with("2 0\n"), "{text}");
         assert_eq!(output.code(), Some(3));
@@ -221,7 +224,7 @@ fn an_unprivileged_program_has_no_capability() {
 fn a_refused_namespace_is_an_error() {
     isolated!(|| {
         confine::docker().expect("confined");
-        let error = Tree::prepare(Want::Pidns).expect_err("refused");
+        let error = Tree::prepare(TreeControl::Pidns).expect_err("refused");
         assert_eq!((error.stage(), error.errno()), (Stage::Tree, Errno::EPERM));
         assert_eq!(error.call(), "clone(CLONE_NEWUSER | CLONE_NEWPID)");
         assert_eq!(shell("true").run_with(&run()).expect_err("refused"), error);
@@ -247,7 +250,7 @@ fn no_init_and_no_descriptor_is_left() {
 fn a_detached_daemon_lives_on() {
     in_pid_namespace!(|| {
         let (owner, mut report) = fork_owner(|tell| {
-            let run = run().leftovers(spawnfd::Leftovers::Detach);
+            let run = run().leftovers(spawnfd::job::Leftovers::Detach);
             let output = shell("setsid -f sleep 1000").run_with(&run).expect("runs");
             tell(output.leftovers[0].pid as i32);
         });

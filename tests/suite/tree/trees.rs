@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use crate::common::Cgroup;
 use crate::common::tree::*;
-use spawnfd::tree::{Tier, Tree, Want};
-use spawnfd::{Command, Enforce, Enforcer, Errno, Limits, Run, Stage, Stdio, Stop};
+use spawnfd::error::{Errno, Stage};
+use spawnfd::job::Stop;
+use spawnfd::limits::{Enforce, Enforcer, Limits};
+use spawnfd::tree::{Tier, Tree, TreeControl};
+use spawnfd::{Command, Run, Stdio};
 use spawnfd_tests::{isolated, require_root, skip};
 
 every_tier! {
@@ -138,6 +141,9 @@ every_tier! {
         wait_until_gone(&[sleep]);
         wait_until("no cgroup is left", || groups_of(std::process::id() as i32).is_empty());
     };
+}
+
+every_tier_of_own_children! {
     orphans_of_a_subreaper_host_are_reaped: |want| {
         become_subreaper();
         // The tree has two processes that the library must kill, one of them in another session. A third ends by
@@ -197,7 +203,7 @@ fn the_process_group_is_killed_without_proc() {
             assert_eq!(libc::umount2(c"/proc".as_ptr(), libc::MNT_DETACH), 0);
         }
         for ends in ["exit", "wait"] {
-            let mut sh = start(Want::Guard, &format!("sleep 1000 & echo $!; {ends}"));
+            let mut sh = start(TreeControl::Guard, &format!("sleep 1000 & echo $!; {ends}"));
             let sleep = sh.pid();
             match ends {
                 "exit" => assert!(sh.wait().success()),
@@ -217,7 +223,7 @@ fn the_process_group_is_killed_without_proc() {
 
 /// A tree's cgroup, frozen: no process in it runs until it is thawed. Returns the tree and the cgroup's directory.
 fn frozen_cgroup() -> Option<(Tree, PathBuf)> {
-    let Ok(tree) = Tree::prepare(Want::Cgroup) else {
+    let Ok(tree) = Tree::prepare(TreeControl::Cgroup) else {
         skip("cannot create a cgroup");
         return None;
     };
@@ -275,8 +281,8 @@ fn a_start_into_another_cgroup_does_not_share_memory_or_block() {
         let run = Run::new().timeout(Duration::from_millis(100)).grace(Duration::ZERO);
         let output = Command::new("true").cgroup(open()).run_with(&run).expect("a result");
         assert_eq!(output.stop, Stop::Timeout);
-        if Tree::prepare(Want::Pidns).is_ok() {
-            let output = Command::new("true").cgroup(open()).run_with(&run.clone().tree(Want::Pidns));
+        if Tree::prepare(TreeControl::Pidns).is_ok() {
+            let output = Command::new("true").cgroup(open()).run_with(&run.clone().tree(TreeControl::Pidns));
             assert_eq!(output.expect("a result").stop, Stop::Timeout, "also if the init of a pid namespace forks it");
         }
         drop(tree);
@@ -287,14 +293,14 @@ fn a_start_into_another_cgroup_does_not_share_memory_or_block() {
 fn a_program_in_a_pid_namespace_is_in_its_cgroup() {
     isolated!(|| {
         let Some(group) = Cgroup::new() else { return skip("no writable cgroup v2") };
-        if let Err(error) = Tree::prepare(Want::Pidns) {
+        if let Err(error) = Tree::prepare(TreeControl::Pidns) {
             return skip(&format!("cannot create a pid namespace: {error}"));
         }
         let mut command = Command::new("grep");
         command.args(["0::", "/proc/self/cgroup"]).cgroup(fs::File::open(&group.0).expect("own directory"));
-        let output = command.run_with(&Run::new().tree(Want::Pidns)).expect("runs");
+        let output = command.run_with(&Run::new().tree(TreeControl::Pidns)).expect("runs");
         let name = group.0.file_name().expect("a name").to_string_lossy().into_owned();
-        assert!(output.text().trim_end().ends_with(&name), "{output:?}");
+        assert!(output.stdout_text().trim_end().ends_with(&name), "{output:?}");
     });
 }
 
@@ -321,14 +327,17 @@ fn a_callers_cgroup_replaces_the_trees() {
             command.run_with(&run)
         };
         let time = || Limits::new().cpu_time(Duration::from_secs(1000));
-        let chosen =
-            [Run::new().tree(Want::Auto), Run::new().limits(time()), Run::new().tree(Want::Auto).limits(time())];
+        let chosen = [
+            Run::new().tree(TreeControl::Auto),
+            Run::new().limits(time()),
+            Run::new().tree(TreeControl::Auto).limits(time()),
+        ];
         for chosen in chosen {
             let output = run(chosen).expect("runs");
-            assert!(output.text().trim_end().ends_with(&name) && output.tree != Tier::Cgroup, "{output:?}");
+            assert!(output.stdout_text().trim_end().ends_with(&name) && output.tree != Tier::Cgroup, "{output:?}");
             assert!(output.limits.iter().all(|limit| limit.by == Enforcer::Rlimit), "{output:?}");
         }
-        for insisted in [Run::new().tree(Want::Cgroup), Run::new().limits(time().enforce(Enforce::Cgroup))] {
+        for insisted in [Run::new().tree(TreeControl::Cgroup), Run::new().limits(time().enforce(Enforce::Cgroup))] {
             assert_eq!(run(insisted).expect_err("two cgroups").errno(), Errno::EINVAL);
         }
     });
@@ -343,9 +352,9 @@ fn the_proc_of_another_namespace_is_ignored() {
         let made = with_outer_proc_mounted(|| {
             // This tree starts the guard (the helper process), so that the guard does not take the pid of the
             // program.
-            let _first = Tree::prepare(Want::Guard).expect("prepared");
+            let _first = Tree::prepare(TreeControl::Guard).expect("prepared");
             set_next_pid(ROOT_PID);
-            let mut sh = start(Want::Guard, "sleep 1000 & echo $!; wait");
+            let mut sh = start(TreeControl::Guard, "sleep 1000 & echo $!; wait");
             assert_eq!(sh.child.id() as i32, ROOT_PID);
             let sleep = sh.pid();
             let mut strangers = unrelated_processes();
@@ -374,7 +383,7 @@ fn another_child_of_the_owner_is_spared() {
     isolated!(|| {
         // The owner puts another child into the program's process group, as a shell does in a
         // pipeline.
-        let mut sh = start_command(Want::Guard, |command| {
+        let mut sh = start_command(TreeControl::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!; wait"]).process_group(0);
         });
         let root = sh.child.id() as i32;
@@ -395,7 +404,7 @@ fn another_child_of_the_owner_is_spared() {
 fn an_unseen_daemon_survives_except_in_a_cgroup() {
     isolated!(|| {
         become_subreaper();
-        for want in [Want::Guard, Want::Cgroup] {
+        for want in [TreeControl::Guard, TreeControl::Cgroup] {
             if Tree::prepare(want).is_err() {
                 skip("cannot create a cgroup");
                 continue;
@@ -403,7 +412,7 @@ fn an_unseen_daemon_survives_except_in_a_cgroup() {
             let mut sh = start(want, "setsid -f sh -c 'echo $$; exec sleep 1000'");
             let daemon = sh.pid();
             sh.wait();
-            let survives = want == Want::Guard;
+            let survives = want == TreeControl::Guard;
             assert_eq!(sh.survivors(), if survives { vec![] } else { vec![daemon] });
             assert!(sh.tree.kill(PATIENCE));
             assert_eq!(is_alive(daemon), survives, "as docs/trees.md says");
@@ -418,7 +427,7 @@ fn a_session_that_the_program_creates_belongs_to_the_tree() {
         become_subreaper();
         // The program starts in the session of this process, and then creates a new session. It leaves a process
         // behind in a new process group of that session.
-        let mut sh = start_command(Want::Guard, |command| {
+        let mut sh = start_command(TreeControl::Guard, |command| {
             command.args(["-c", "exec setsid sh -c 'set -m; sleep 1000 & echo $!'"]);
         });
         let sleep = sh.pid();
@@ -436,7 +445,7 @@ fn the_owners_session_and_group_are_spared() {
     isolated!(|| {
         become_subreaper();
         let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
-        let mut sh = start_command(Want::Guard, |command| {
+        let mut sh = start_command(TreeControl::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!; wait"]);
         });
         let sleep = sh.pid();
@@ -446,7 +455,7 @@ fn the_owners_session_and_group_are_spared() {
         assert!(!is_alive(sleep) && is_alive(bystander));
         // The program ends before the library has found its child. The library then cannot know that the child
         // belongs to the tree, so the child must survive.
-        let mut sh = start_command(Want::Guard, |command| {
+        let mut sh = start_command(TreeControl::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!"]);
         });
         let sleep = sh.pid();
@@ -456,7 +465,7 @@ fn the_owners_session_and_group_are_spared() {
         assert!(is_alive(sleep) && is_alive(bystander));
         kill(sleep, libc::SIGKILL);
         // Now the program starts in a new process group of the session of this process.
-        let mut sh = start_command(Want::Guard, |command| {
+        let mut sh = start_command(TreeControl::Guard, |command| {
             command.args(["-c", "sleep 1000 & echo $!"]).process_group(0);
         });
         let sleep = sh.pid();
@@ -490,7 +499,7 @@ fn leave_session() {
 #[test]
 fn a_session_that_the_owner_has_left_is_spared() {
     isolated!(|| {
-        let run = Run::new().tree(Want::Group);
+        let run = Run::new().tree(TreeControl::Group);
         in_shared_session(|| {
             let job = Command::new("/bin/sleep").arg("1000").process_group(0).start(&run).expect("starts");
             let bystander = fork(|| std::thread::sleep(PATIENCE * 2));
@@ -521,7 +530,7 @@ fn the_guard_spares_the_session_a_program_started_in() {
     isolated!(|| {
         become_subreaper();
         let (owner, mut report) = fork_owner(|tell| {
-            let mut tree = Tree::prepare(Want::Guard).expect("prepared");
+            let mut tree = Tree::prepare(TreeControl::Guard).expect("prepared");
             leave_session();
             let mut command = Command::new("/bin/sleep");
             let child = command.arg("1000").process_group(0).tree(&tree).spawn().expect("starts");
@@ -544,9 +553,9 @@ fn the_guard_spares_the_session_a_program_started_in() {
 fn a_cgroup_with_nested_groups_is_removed() {
     isolated!(|| {
         become_subreaper();
-        let Ok(tree) = Tree::prepare(Want::Cgroup) else { return skip("cannot create a cgroup") };
+        let Ok(tree) = Tree::prepare(TreeControl::Cgroup) else { return skip("cannot create a cgroup") };
         drop(tree);
-        let mut sh = start(Want::Cgroup, "sleep 1000 & echo $!; wait");
+        let mut sh = start(TreeControl::Cgroup, "sleep 1000 & echo $!; wait");
         let sleep = sh.pid();
         let own = groups_of(std::process::id() as i32).pop().expect("a cgroup");
         fs::create_dir_all(own.join("a/b")).expect("own directory");
@@ -564,12 +573,12 @@ fn a_cgroup_with_nested_groups_is_removed() {
 fn a_stale_cgroup_of_the_same_pid_is_skipped() {
     isolated!(|| {
         let own = std::process::id() as i32;
-        let Ok(tree) = Tree::prepare(Want::Cgroup) else { return skip("cannot create a cgroup") };
+        let Ok(tree) = Tree::prepare(TreeControl::Cgroup) else { return skip("cannot create a cgroup") };
         let dir = groups_of(own).pop().expect("a cgroup");
         drop(tree);
         let left: Vec<PathBuf> = (0..20).map(|number| dir.with_file_name(format!("spawnfd-{own}-{number}"))).collect();
         left.iter().for_each(|dir| fs::create_dir(dir).expect("own directory"));
-        let outcomes: Vec<_> = (0..2).map(|_| Tree::prepare(Want::Cgroup).map(drop)).collect();
+        let outcomes: Vec<_> = (0..2).map(|_| Tree::prepare(TreeControl::Cgroup).map(drop)).collect();
         left.iter().for_each(|dir| fs::remove_dir(dir).expect("still there"));
         assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     });
@@ -579,7 +588,7 @@ fn a_stale_cgroup_of_the_same_pid_is_skipped() {
 fn many_trees_at_once_keep_few_descriptors() {
     isolated!(|| {
         become_subreaper();
-        let mut wants = vec![Want::Guard, Want::Cgroup];
+        let mut wants = vec![TreeControl::Guard, TreeControl::Cgroup];
         wants.retain(|&want| Tree::prepare(want).is_ok());
         let before = fs::read_dir("/proc/self/fd").expect("/proc").count();
         std::thread::scope(|scope| {

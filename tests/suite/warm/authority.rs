@@ -8,7 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{code, state};
-use spawnfd::{Command, Mode, Park, Stdio, Template, Warm, WarmOptions};
+use spawnfd::warm::{Mode, Park, WarmOptions};
+use spawnfd::{Command, Stdio, Template, Warm};
 use spawnfd_tests::confine::Confinement;
 use spawnfd_tests::{isolated, program, require_root, scratch};
 
@@ -28,13 +29,13 @@ fn become_user_with_nice() {
 
 /// A `Warm` whose processes the calling thread has parked: for any program if `any`, else one for each program.
 fn warm(mode: Mode, any: bool, programs: &[&Path]) -> Warm {
-    let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
+    let warm = Warm::new(WarmOptions::new().mode(mode)).expect("a Warm");
     if any {
         warm.add_any(1, None).expect("a keeper");
     } else {
         for path in programs {
             let template = Template::open(path).expect("a template");
-            warm.add_template(&template, Park { depth: 1, ..Park::default() }).expect("a keeper");
+            warm.add_template(&template, Park::new().depth(1)).expect("a keeper");
         }
     }
     warm.fill(Duration::from_secs(60));

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use crate::common::{cold_except_slow, output, retry_while_slow, state};
 use ::landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
-use spawnfd::{
-    Command, Errno, FilterInstruction, Mode, Park, Sandbox, Stage, Started, Stdio, Template, TemplateCache, Warm,
-    WarmOptions,
-};
+use spawnfd::child::Started;
+use spawnfd::command::FilterInstruction;
+use spawnfd::error::{Errno, Stage};
+use spawnfd::sandbox::Sandbox;
+use spawnfd::template::TemplateCache;
+use spawnfd::warm::{Mode, Park, WarmOptions};
+use spawnfd::{Command, Stdio, Template, Warm};
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{State, copy_of_program, isolated, program, require_syscall, scratch, skip};
 
@@ -49,7 +52,7 @@ fn both_modes(test: fn(Mode, Arc<OwnedFd>)) {
 }
 
 fn warm(mode: Mode, template: &Template, park: Park) -> Warm {
-    let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
+    let warm = Warm::new(WarmOptions::new().mode(mode)).expect("a Warm");
     warm.add_template(template, park).expect("a keeper");
     assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
     warm
@@ -60,12 +63,7 @@ fn a_warm_program_sees_the_state_of_a_cold_one() {
     isolated!(|| {
         both_modes(|mode, ruleset| {
             let template = Template::open(program("spawnfd-oracle")).expect("it exists");
-            let park = Park {
-                no_new_privs: true,
-                landlock: Some(ruleset.clone()),
-                seccomp: vec![ALLOW, ALLOW],
-                ..Park::default()
-            };
+            let park = Park::new().no_new_privs(true).landlock(ruleset.clone()).seccomp(vec![ALLOW, ALLOW]);
             let warm = warm(mode, &template, park);
             let command = || {
                 let mut command = template.command();
@@ -87,7 +85,7 @@ fn only_a_command_with_the_same_ruleset_starts_warm() {
     isolated!(|| {
         both_modes(|mode, ruleset| {
             let template = Template::open("/bin/sh").expect("it exists");
-            let park = Park { no_new_privs: true, landlock: Some(ruleset.clone()), ..Park::default() };
+            let park = Park::new().no_new_privs(true).landlock(ruleset.clone());
             let warm = warm(mode, &template, park);
             let directory = spawnfd_tests::scratch();
             let touch = |command: &mut Command<'_>| {
@@ -111,7 +109,7 @@ fn a_further_ruleset_is_applied_at_the_start() {
         both_modes(|mode, ruleset| {
             // The command asks for a Landlock layer, and the process is parked in another layer already.
             let template = Template::open("/bin/sh").expect("it exists");
-            let warm = warm(mode, &template, Park { no_new_privs: true, ..Park::default() });
+            let warm = warm(mode, &template, Park::new().no_new_privs(true));
             let mut command = template.command();
             command.no_new_privs().landlock(ruleset.as_ref()).args(["-c", ": >/tmp/none"]).stderr(Stdio::Null);
             command.warm(&warm);
@@ -174,7 +172,7 @@ fn behind_a_sandbox_program_a_warm_program_sees_the_same() {
         for prepare in [|| (), change_inherited_state] {
             prepare();
             for (sandbox, differs) in sandboxes() {
-                let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(sandbox.clone()), ..Park::default() });
+                let warm = warm(Mode::Reserve, &template, Park::new().sandbox(sandbox.clone()));
                 let once = |warm: Option<&Warm>| {
                     let mut command = Command::new(&oracle);
                     command.sandbox(&sandbox).args(["a b", ""]);
@@ -230,7 +228,7 @@ fn behind_a_sandbox_program_a_confined_thread_starts_cold() {
         let oracle = copy_of_program("spawnfd-oracle", directory.path());
         let template = Template::open(&oracle).expect("it exists");
         for (sandbox, _) in sandboxes() {
-            let warm = warm(Mode::Reserve, &template, Park { sandbox: Some(sandbox.clone()), ..Park::default() });
+            let warm = warm(Mode::Reserve, &template, Park::new().sandbox(sandbox.clone()));
             let once = |warm: Option<&Warm>| {
                 let mut command = Command::new(&oracle);
                 command.sandbox(&sandbox);
@@ -290,13 +288,9 @@ fn options_without_effect_are_refused() {
     isolated!(|| {
         let warm = Warm::new(WarmOptions::default()).expect("a Warm");
         let parks = [
-            Park { current_dir: Some("/".into()), ..Park::default() },
-            Park { preload: vec!["json".into()], ..Park::default() },
-            Park {
-                sandbox: Some(Sandbox::new(["env"]).expect("it exists")),
-                current_dir: Some("/\0".into()),
-                ..Park::default()
-            },
+            Park::new().current_dir("/"),
+            Park::new().preload(["json"]),
+            Park::new().sandbox(Sandbox::new(["env"]).expect("it exists")).current_dir("/\0"),
         ];
         for park in parks {
             let error = warm.add("true", park).expect_err("the option has no effect");

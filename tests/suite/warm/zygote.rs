@@ -13,16 +13,17 @@ use std::time::Duration;
 use crate::common::{
     Refused, code, cold_except_slow, eventually, executable, exits_with, output, retry_while_slow, rounds,
 };
-use spawnfd::{
-    CapabilitySets, Command, Errno, ErrorKind, FilterInstruction, Mode, Namespaces, OpenHow, Park, Stage, Started,
-    Stdio, Template, Warm, WarmOptions,
-};
+use spawnfd::child::Started;
+use spawnfd::command::{CapabilitySets, FilterInstruction, Namespaces, OpenHow};
+use spawnfd::error::{Errno, ErrorKind, Stage};
+use spawnfd::warm::{Mode, Park, WarmOptions};
+use spawnfd::{Command, Stdio, Template, Warm};
 use spawnfd_tests::{isolated, scratch};
 
 const BOTH: [(Mode, Started); 2] = [(Mode::Fork, Started::Zygote), (Mode::Reserve, Started::Pool)];
 
 fn any(mode: Mode, depth: usize) -> Warm {
-    let warm = Warm::new(WarmOptions { mode, ..WarmOptions::default() }).expect("a Warm");
+    let warm = Warm::new(WarmOptions::new().mode(mode)).expect("a Warm");
     warm.add_any(depth, None).expect("a keeper");
     filled(&warm);
     warm
@@ -102,7 +103,8 @@ fn attributes_that_take_effect_before_exec_start_warm() {
             }
             let file = directory.path().join(format!("{mode:?}"));
             let mut command = Command::new("/bin/true");
-            command.open(&file, OpenHow { flags: OpenHow::CREATE.flags | libc::O_EXCL as u64, ..OpenHow::CREATE }, 9);
+            let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
+            command.open(&file, OpenHow::new(flags as u64).mode(0o666), 9);
             assert_eq!(run(&warm, &mut command), (started, 0));
             assert!(file.exists());
         }
@@ -157,7 +159,7 @@ fn a_process_parked_for_the_program_is_preferred() {
     isolated!(|| {
         for (mode, started) in BOTH {
             let warm = any(mode, 1);
-            warm.add("/bin/sh", Park { depth: 1, ..Park::default() }).expect("a keeper");
+            warm.add("/bin/sh", Park::new().depth(1)).expect("a keeper");
             let own = if mode == Mode::Fork { Started::Fork } else { Started::Reserve };
             let exit = |code: &str| {
                 let mut command = Command::new("/bin/sh");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use spawnfd_bench::captured;
 use spawnfd_bench::definitions::{BusyPolicy, Definitions};
 use spawnfd_bench::launch::Launch;
 use spawnfd_bench::programs::{self, Programs};
@@ -32,6 +33,9 @@ struct Arguments {
     /// Run as a worker with this specification (JSON). The benchmark starts itself with this flag.
     #[arg(long, hide = true)]
     worker: Option<String>,
+    /// Run as a worker of bench-job, with the method and the calls in this file (JSON).
+    #[arg(long, hide = true, value_name = "FILE")]
+    captured: Option<PathBuf>,
     /// Write the benchmark's own programs to this directory and exit. bench-compare uses this flag.
     #[arg(long, hide = true, value_name = "DIRECTORY")]
     install: Option<PathBuf>,
@@ -54,6 +58,10 @@ fn main() -> spawnfd_bench::Result<ExitCode> {
     let arguments = Arguments::parse();
     if let Some(spec) = &arguments.worker {
         worker::run(spec)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(job) = &arguments.captured {
+        captured::serve(job)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(directory) = &arguments.install {

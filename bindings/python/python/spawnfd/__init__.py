@@ -7,6 +7,8 @@
     result = await sf.run_async(["git", "status"], cwd=repo)
     async with sf.start(["npm", "test"], cwd=repo) as job:
         async for event in job.events(lines=True): ...
+    async with sf.Session("bash", cwd=repo) as session:
+        await session.run("cd src && export X=1")  # the shell keeps its state
 
 Exit codes, timeouts and truncated output are results, not exceptions. A call raises SpawnError
 (an OSError) if the program cannot be started, and TypeError or ValueError for an invalid
@@ -18,10 +20,11 @@ from spawnfd._child import Child, spawn
 from spawnfd._errors import ExitError, SpawnError, StaleTemplate
 from spawnfd._install import install, uninstall
 from spawnfd._job import Job, SyncJob
-from spawnfd._options import RunOptions, SpawnOptions, StartOptions
+from spawnfd._options import CommandOptions, RunOptions, SpawnOptions, StartOptions
 from spawnfd._popen import Stats, stats
 from spawnfd._run import run, run_async
 from spawnfd._search import OutputMatch
+from spawnfd._session import Session, SyncSession
 from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
 from spawnfd._spawnfd import (
     Chunk,
@@ -35,13 +38,23 @@ from spawnfd._spawnfd import (
 )
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
-from spawnfd._types import Leftover, Limits, Omitted, OutputPiece, Spill, Spilled, sh
+from spawnfd._types import (
+    Leftover,
+    Limits,
+    Omitted,
+    OutputPiece,
+    SessionProcess,
+    Spill,
+    Spilled,
+    sh,
+)
 from spawnfd._warm import Warm, WarmStats
 
 __all__ = [
     "CacheStats",
     "Child",
     "Chunk",
+    "CommandOptions",
     "Env",
     "Event",
     "ExitError",
@@ -55,6 +68,8 @@ __all__ = [
     "Result",
     "RunOptions",
     "Sandbox",
+    "Session",
+    "SessionProcess",
     "Snapshot",
     "SnapshotCache",
     "SnapshotStats",
@@ -66,6 +81,7 @@ __all__ = [
     "StartOptions",
     "Stats",
     "SyncJob",
+    "SyncSession",
     "Template",
     "TemplateCache",
     "Warm",

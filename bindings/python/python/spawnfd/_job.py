@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from spawnfd import _spawnfd
 from spawnfd._adapter import OutputReading
-from spawnfd._loop import END_TIMEOUT, current_adapter, enter, limiter_of, wait_until
+from spawnfd._loop import (
+    END_TIMEOUT,
+    current_adapter,
+    enter,
+    limiter_of,
+    wait_shielded,
+    wait_until,
+)
 from spawnfd._options import Locals, Program
 from spawnfd._search import OutputMatch, Search
 from spawnfd._spawnfd import Chunk, Event, Result
@@ -44,8 +51,9 @@ class _JobBase(NotPickled):
     """The methods of a job that neither await nor block.
 
     Attributes:
-        pid: The process id, for printing. The kernel may reuse it once the program has ended.
-        args: The program's argv.
+        pid: The process id, for printing. The kernel may reuse it once the program has ended. For a
+            command of a session: the shell's.
+        args: The program's argv. A command of a session has one item, its text.
     """
 
     __slots__ = ("__weakref__", "_core", "_matched", "_writer_pid", "args", "pid")
@@ -74,11 +82,23 @@ class _JobBase(NotPickled):
         *,
         watched: bool,
     ) -> Self:
+        return cls._of(_spawnfd.Job(program, args, options, watched, request))
+
+    @classmethod
+    def _of(cls, core: _spawnfd.Job) -> Self:
         job = object.__new__(cls)
-        job._core = core = _spawnfd.Job(program, args, options, watched, request)
+        job._core = core
         job._matched = job._writer_pid = 0
         job.pid, job.args = core.pid, core.args
         return job
+
+    @property
+    def running(self) -> bool:
+        """Whether the job has no Result yet. False also if the start failed in the child."""
+        try:
+            return self._core.result() is None
+        except OSError:
+            return False
 
     def read(self, since: int = 0) -> Chunk:
         """Returns the output of both streams from a position on, in order of arrival.
@@ -339,19 +359,11 @@ class Job(_JobBase):
         if kind is GeneratorExit:
             # The coroutine is being closed and cannot await.
             return
-        adapter = current_adapter()
-        key, woken = adapter.register()
-        core.done.listen(adapter.queue, key)
         try:
-            if core.result() is None:
-                await adapter.wait_shielded(key, woken, core.grace + END_TIMEOUT)
-                core.result()
+            await wait_shielded(core.result, core.done, core.grace + END_TIMEOUT)
         except OSError:
             if error is None:
                 raise
-        finally:
-            core.done.unlisten(adapter.queue, key)
-            adapter.unregister(key)
 
 
 def _wait_until(

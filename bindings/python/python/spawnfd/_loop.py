@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar, cast
 
@@ -30,9 +30,9 @@ END_TIMEOUT = 5.0
 CHECK_INTERVAL = 5.0
 
 
-def limiter_of(options: Locals) -> _spawnfd.Limiter | None:
+def limiter_of(options: Mapping[str, object]) -> _spawnfd.Limiter | None:
     """Returns the limiter from the keyword arguments; the others are validated later, on use."""
-    limiter = options["limiter"]
+    limiter = options.get("limiter")
     return limiter if isinstance(limiter, _spawnfd.Limiter) else None
 
 
@@ -350,6 +350,26 @@ async def wait_until(
     return value
 
 
+async def wait_shielded(
+    attempt: Callable[[], _T | None], wakeup: _spawnfd.Wakeup, timeout: float
+) -> _T | None:
+    """Waits like wait_until(), also if the task is cancelled, for a wakeup that fires once.
+
+    A cancellation is raised after the wait.
+    """
+    adapter = current_adapter()
+    key, woken = adapter.register()
+    wakeup.listen(adapter.queue, key)
+    try:
+        if (value := attempt()) is None:
+            await adapter.wait_shielded(key, woken, timeout)
+            value = attempt()
+    finally:
+        wakeup.unlisten(adapter.queue, key)
+        adapter.unregister(key)
+    return value
+
+
 async def acquire_permit(limiter: _spawnfd.Limiter | None) -> _spawnfd.PermitRequest | None:
     """Waits for a permit of a limiter; a cancelled task leaves the limiter's queue."""
     if limiter is None:
@@ -363,7 +383,7 @@ async def acquire_permit(limiter: _spawnfd.Limiter | None) -> _spawnfd.PermitReq
     return request
 
 
-async def enter(options: Locals) -> tuple[LoopAdapter, _spawnfd.PermitRequest | None]:
+async def enter(options: Mapping[str, object]) -> tuple[LoopAdapter, _spawnfd.PermitRequest | None]:
     """Waits for the limiter and the gate; returns this loop's adapter and the permit."""
     request = await acquire_permit(limiter_of(options))
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from spawnfd import _spawnfd
 from spawnfd._child import Child
-from spawnfd._job import SyncJob
+from spawnfd._job import Job, SyncJob
 from spawnfd._loop import complete
 from spawnfd._options import (
     Actions,
@@ -56,7 +56,7 @@ class StartMethods(NotPickled):
         spill: Spill | None = None,
         output_limit: int | None = None,
         drain: float = 0.1,
-        tree: Literal["group", "guard", "cgroup", "pidns", "auto"] = "group",
+        tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
         leftovers: Literal["kill", "adopt", "detach"] = "kill",
         limits: Limits | None = None,
         limiter: Limiter | None = None,
@@ -89,7 +89,7 @@ class StartMethods(NotPickled):
         spill: Spill | None = None,
         output_limit: int | None = None,
         drain: float = 0.1,
-        tree: Literal["group", "guard", "cgroup", "pidns", "auto"] = "group",
+        tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
         leftovers: Literal["kill", "adopt", "detach"] = "kill",
         limits: Limits | None = None,
         limiter: Limiter | None = None,
@@ -122,7 +122,7 @@ class StartMethods(NotPickled):
         spill: Spill | None = None,
         output_limit: int | None = None,
         drain: float = 0.1,
-        tree: Literal["group", "guard", "cgroup", "pidns", "auto"] | None = None,
+        tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
         leftovers: Literal["kill", "adopt", "detach"] = "kill",
         limits: Limits | None = None,
         limiter: Limiter | None = None,
@@ -136,7 +136,7 @@ class StartMethods(NotPickled):
         **unknown: Unpack[NoOptions],
     ) -> Starting:
         """Starts a job like spawnfd.start(), through this cache or Warm."""
-        return Starting(self._core, argv, locals())
+        return Starting(Job._start(self._core, argv, locals()))
 
     def start_sync(
         self,
@@ -157,7 +157,7 @@ class StartMethods(NotPickled):
         spill: Spill | None = None,
         output_limit: int | None = None,
         drain: float = 0.1,
-        tree: Literal["group", "guard", "cgroup", "pidns", "auto"] | None = None,
+        tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
         leftovers: Literal["kill", "adopt", "detach"] = "kill",
         limits: Limits | None = None,
         limiter: Limiter | None = None,
@@ -218,7 +218,7 @@ class TemplateMethods(NotPickled):
         spill: Spill | None = None,
         output_limit: int | None = None,
         drain: float = 0.1,
-        tree: Literal["group", "guard", "cgroup", "pidns", "auto"] = "group",
+        tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
         leftovers: Literal["kill", "adopt", "detach"] = "kill",
         limits: Limits | None = None,
         limiter: Limiter | None = None,
@@ -256,7 +256,7 @@ class TemplateMethods(NotPickled):
         spill: Spill | None = None,
         output_limit: int | None = None,
         drain: float = 0.1,
-        tree: Literal["group", "guard", "cgroup", "pidns", "auto"] = "group",
+        tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
         leftovers: Literal["kill", "adopt", "detach"] = "kill",
         limits: Limits | None = None,
         limiter: Limiter | None = None,
@@ -289,7 +289,7 @@ class TemplateMethods(NotPickled):
         spill: Spill | None = None,
         output_limit: int | None = None,
         drain: float = 0.1,
-        tree: Literal["group", "guard", "cgroup", "pidns", "auto"] | None = None,
+        tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
         leftovers: Literal["kill", "adopt", "detach"] = "kill",
         limits: Limits | None = None,
         limiter: Limiter | None = None,
@@ -308,7 +308,7 @@ class TemplateMethods(NotPickled):
             StaleTemplate: The executable differs from the recorded one.
             SpawnError, TypeError, ValueError: In the same cases as spawnfd.start().
         """
-        return Starting(self._core, args, locals())
+        return Starting(Job._start(self._core, args, locals()))
 
     def start_sync(
         self,
@@ -329,7 +329,7 @@ class TemplateMethods(NotPickled):
         spill: Spill | None = None,
         output_limit: int | None = None,
         drain: float = 0.1,
-        tree: Literal["group", "guard", "cgroup", "pidns", "auto"] | None = None,
+        tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
         leftovers: Literal["kill", "adopt", "detach"] = "kill",
         limits: Limits | None = None,
         limiter: Limiter | None = None,

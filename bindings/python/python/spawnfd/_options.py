@@ -33,6 +33,8 @@ Locals: TypeAlias = dict[str, Any]
 
 RunStdin: TypeAlias = Literal["null", "inherit"] | Fd
 StartStdin: TypeAlias = Literal["null", "inherit", "stream"] | Fd
+# subprocess.PIPE is "stream", and subprocess.DEVNULL is "null".
+CommandStdin: TypeAlias = Literal["null", "stream"] | int
 RunStdout: TypeAlias = Literal["capture", "null", "inherit"] | Fd
 RunStderr: TypeAlias = Literal["separate", "merge", "null", "inherit"] | Fd
 SpawnStdio: TypeAlias = Literal["inherit", "null", "pipe"] | Fd
@@ -72,30 +74,40 @@ class SpawnOptions(_Options, total=False):
     stderr: SpawnStderr | None
 
 
-class _Supervision(_Options, total=False):
+class _Capture(TypedDict, total=False):
     timeout: float | None
     idle_timeout: float | None
     grace: float
     input: Input | None
-    stdout: RunStdout | None
-    stderr: RunStderr | None
     keep: tuple[int, int]
     marker: str | None
     combined: bool
     spill: Spill | None
     output_limit: int | None
     drain: float
+    limiter: Limiter | None
+
+
+class CommandOptions(_Capture, total=False):
+    """The keyword arguments of run() and start() of a session."""
+
+    stdin: CommandStdin | None
+    window: int
+
+
+class _Supervision(_Options, _Capture, total=False):
+    stdout: RunStdout | None
+    stderr: RunStderr | None
     leftovers: Literal["kill", "adopt", "detach"]
     limits: Limits | None
-    limiter: Limiter | None
     terminal: tuple[int, int] | None
+    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None
 
 
 class RunOptions(_Supervision, total=False):
     """The keyword arguments of run(), for wrappers: `**options: Unpack[RunOptions]`."""
 
     stdin: RunStdin | None
-    tree: Literal["group", "guard", "cgroup", "pidns", "auto"]
 
 
 class ParkOptions(TypedDict, total=False):
@@ -115,6 +127,5 @@ class StartOptions(_Supervision, total=False):
     """The keyword arguments of start()."""
 
     stdin: StartStdin | None
-    tree: Literal["group", "guard", "cgroup", "pidns", "auto"] | None
     window: int
     hold: bool

@@ -46,7 +46,7 @@ def run(
     spill: Spill | None = None,
     output_limit: int | None = None,
     drain: float = 0.1,
-    tree: Literal["group", "guard", "cgroup", "pidns", "auto"] = "group",
+    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
     leftovers: Literal["kill", "adopt", "detach"] = "kill",
     limits: Limits | None = None,
     limiter: Limiter | None = None,
@@ -59,12 +59,12 @@ def run(
 ) -> Result:
     """Runs a program to its end and captures its output.
 
-    `run` blocks; `run_async` is awaitable (on asyncio, uvloop, trio and anyio). Both take the same
-    arguments and return the same Result. By default the program gets a session of its own, an empty
-    standard input and no descriptors except the standard ones. With actions.ProcessGroup the
-    program stays in this process's session. ProcessGroup(0) then puts the program into a new
-    process group. A nonzero exit code, a timeout and truncated output are results; Result.check()
-    raises for them.
+    `run` blocks; `run_async` is awaitable (on asyncio, uvloop, trio and anyio), and does nothing
+    until it is awaited. Both take the same arguments and return the same Result. By default the
+    program gets a session of its own, an empty standard input and no descriptors except the
+    standard ones. With actions.ProcessGroup the program stays in this process's session.
+    ProcessGroup(0) then puts the program into a new process group. A nonzero exit code, a timeout
+    and truncated output are results; Result.check() raises for them.
 
     Args:
         argv: The program and its arguments: str, bytes or paths. The program is a path, or a name
@@ -104,9 +104,12 @@ def run(
         drain: Seconds to continue reading after the program's end while other processes keep its
             pipes open, 0.1 by default. `drain` of the Result names those processes.
         tree: How the program's process tree is controlled.
-            "group" (default of run): its session, process group and known descendants.
-            "guard": as "group", and the tree ends with this process, however this process ends.
-            None (default of start): "guard" where it is available, else "group".
+            None (default): "guard", or "group" if no guard can be started.
+            "guard": its session, process group and known descendants. A helper process (the guard)
+            ends the tree if this process ends, however that happens.
+            "group": as "guard", but without the helper: the tree outlives this process.
+            "subreaper": every process, by a helper that becomes the program's parent. An error if
+            no helper can be started.
             "cgroup": every process that does not leave the cgroup; an error if none can be created.
             "pidns": every process, by a pid namespace; an error if none can be created.
             "auto": the most complete tier available, but never "pidns".
@@ -172,7 +175,7 @@ async def run_async(
     spill: Spill | None = None,
     output_limit: int | None = None,
     drain: float = 0.1,
-    tree: Literal["group", "guard", "cgroup", "pidns", "auto"] = "group",
+    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
     leftovers: Literal["kill", "adopt", "detach"] = "kill",
     limits: Limits | None = None,
     limiter: Limiter | None = None,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, final, overload
 
 from spawnfd._types import Arg, Args, Fd, Leftover, Omitted, OutputPiece, Spilled
@@ -17,6 +18,8 @@ __all__ = [
     "Queue",
     "Result",
     "Sandbox",
+    "Session",
+    "ShellStart",
     "Snapshot",
     "SnapshotCache",
     "Template",
@@ -262,8 +265,9 @@ class Result:
         The pids are those of processes that kept the pipe or terminal open after the program's end.
         """
     @property
-    def tree(self) -> Literal["group", "guard", "cgroup", "pidns"]:
-        """The tier that controlled the process tree: "group", "guard", "cgroup" or "pidns".
+    def tree(self) -> Literal["group", "guard", "subreaper", "cgroup", "pidns"]:
+        """The tier that controlled the process tree: "group", "guard", "subreaper", "cgroup" or
+        "pidns".
 
         See docs/trees.md.
         """
@@ -311,14 +315,32 @@ class Result:
 
         "clone"; "kernel" (one system call of a kernel with this project's patches); from a Warm
         "reserve", "fork", "zygote" or "pool"; or "cold: " and the reason why no parked process was
-        used (docs/warm-reference.md).
+        used (docs/warm-reference.md). "session": a session's shell ran the command.
         """
     @property
     def args(self) -> list[str]:
         """The program's argv, preceded by the sandbox's command if there is one.
 
-        Bytes and paths are decoded like os.fsdecode() does.
+        A command of a session has one item, its text. Bytes and paths are decoded like
+        os.fsdecode() does.
         """
+    @property
+    def cwd(self) -> Path | None:
+        """The working directory of a session's shell after the command, as `$PWD` has it.
+
+        None if the shell has exited, and for other runs.
+        """
+    @property
+    def shell_exited(self) -> bool:
+        """Whether the session's shell exited during the command.
+
+        The command called exit or exec, a signal ended the shell, or the library killed the shell
+        because the command did not end otherwise. `code` and `signal` are then those of the shell.
+        False for other runs.
+        """
+    @property
+    def running(self) -> Literal[False]:
+        """False. The running job that run() of a session may return has True."""
     @property
     def _reported(self) -> tuple[float | None, float | None, int | None, bool]:
         """For ExitError: timeout and idle_timeout in seconds, output_limit in bytes, whether
@@ -549,6 +571,36 @@ class Sandbox:
     @property
     def argv(self) -> list[str]:
         """The command and its arguments."""
+
+@final
+class ShellStart:
+    @property
+    def done(self) -> Wakeup: ...
+    def is_over(self) -> Literal[True] | None: ...
+
+@final
+class Session:
+    def __new__(cls, program: Arg | Template, args: Args, options: _Options) -> Session: ...
+    def needs_shell(self) -> bool: ...
+    def begin_shell(self, permit: PermitRequest | None) -> ShellStart | None: ...
+    def finish_shell(self, start: ShellStart) -> None: ...
+    def start(
+        self, command: str, options: _Options, watched: bool, permit: PermitRequest | None
+    ) -> Job: ...
+    def interrupt(self) -> None: ...
+    def resize(self, rows: int, columns: int) -> None: ...
+    def processes(self) -> list[tuple[int, str]]: ...
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def grace(self) -> float: ...
+    @property
+    def ended(self) -> Wakeup: ...
+    def begin_close(self) -> None: ...
+    def has_ended(self) -> Literal[True] | None: ...
+    def stop(self, grace: float) -> None: ...
 
 @final
 class Snapshot:

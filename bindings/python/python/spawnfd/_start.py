@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from spawnfd._job import Job, SyncJob
 from spawnfd._options import (
     Actions,
     Environment,
-    Locals,
     NoOptions,
-    Program,
     RunStderr,
     RunStdout,
     StartStdin,
@@ -32,8 +30,8 @@ class Starting:
 
     __slots__ = ("_coroutine", "_job")
 
-    def __init__(self, program: Program, args: Args, options: Locals) -> None:
-        self._coroutine = Job._start(program, args, options)
+    def __init__(self, coroutine: Coroutine[Any, Any, Job]) -> None:
+        self._coroutine = coroutine
 
     def __await__(self) -> Generator[None, None, Job]:
         return self._coroutine.__await__()
@@ -69,7 +67,7 @@ def start(
     spill: Spill | None = None,
     output_limit: int | None = None,
     drain: float = 0.1,
-    tree: Literal["group", "guard", "cgroup", "pidns", "auto"] | None = None,
+    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
     leftovers: Literal["kill", "adopt", "detach"] = "kill",
     limits: Limits | None = None,
     limiter: Limiter | None = None,
@@ -122,7 +120,7 @@ def start(
             raise most errors that occur only in the child (in an action, at exec).
         TypeError, ValueError: An argument is invalid; the message names it.
     """
-    return Starting(None, argv, locals())
+    return Starting(Job._start(None, argv, locals()))
 
 
 def start_sync(
@@ -143,7 +141,7 @@ def start_sync(
     spill: Spill | None = None,
     output_limit: int | None = None,
     drain: float = 0.1,
-    tree: Literal["group", "guard", "cgroup", "pidns", "auto"] | None = None,
+    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
     leftovers: Literal["kill", "adopt", "detach"] = "kill",
     limits: Limits | None = None,
     limiter: Limiter | None = None,

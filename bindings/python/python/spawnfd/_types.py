@@ -224,6 +224,18 @@ class Leftover(NamedTuple):
     fate: Literal["killed", "adopted", "detached", "not_permitted", "uninterruptible"]
 
 
+class SessionProcess(NamedTuple):
+    """A process of a session, other than its shell.
+
+    Attributes:
+        pid: The process id, for printing; the kernel may have reused it.
+        name: The process's name (comm).
+    """
+
+    pid: int
+    name: str
+
+
 def sh(command: str | bytes) -> list[str | bytes]:
     """Returns the argv that runs a command line in /bin/sh: `run(sh("make 2>&1 | tail"))`.
 

@@ -169,7 +169,9 @@ class Affinity(Action):
 class Uid(Action):
     """Sets the real, effective and saved user id.
 
-    If the list has no Groups action, root's supplementary groups are cleared first.
+    If the list has no Groups action, root's supplementary groups are cleared first. Put Gid and
+    Groups before Uid: after a change from root to another user, the child may not change its
+    groups.
     """
 
     uid: int
@@ -177,7 +179,7 @@ class Uid(Action):
 
 @dataclass(frozen=True, slots=True)
 class Gid(Action):
-    """Sets the real, effective and saved group id."""
+    """Sets the real, effective and saved group id. Put it before Uid."""
 
     gid: int
 
@@ -202,7 +204,7 @@ class GroupIds(Action):
 
 @dataclass(frozen=True, slots=True)
 class Groups(Action):
-    """Sets the supplementary groups."""
+    """Sets the supplementary groups. Put it before Uid."""
 
     groups: Iterable[int]
 

@@ -77,6 +77,10 @@ def checked_start(result: sf.Result) -> str:
     return result.started
 
 
+def is_asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("S")
+
+
 def run(warm: sf.Warm, **options: Any) -> sf.Result:
     return sf.run(WORDS, warm=warm, timeout=TIMEOUT_S, **options)
 
@@ -211,6 +215,8 @@ def test_killed_around_the_clone(handlers: str, tmp_path: Path) -> None:
         assert warm.fill(FILL_S), warm.stats()
 
         def found() -> list[str]:
+            # The parent may still be in its fork handler when its child reports.
+            assert eventually(lambda: all(is_asleep(pid) for pid in running()))
             trouble.touch()
             # No process is parked for the second start, so one more is forked.
             started = [checked_start(warm.run([program])) for _ in range(2)]

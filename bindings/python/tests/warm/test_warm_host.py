@@ -258,7 +258,7 @@ def threads():
     names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
     return names.count("spawnfd-warm\\n")
 def tell():
-    result = warm.run(["/bin/sh", "-c", "exit 3"])
+    result = warm.run(["/bin/sh", "-c", "exit 3"], tree="group")
     print(result.started, result.code, warm.fill(60), warm.stats().parked)
 if sys.argv[4] == "first":
     turn_off()
@@ -274,7 +274,7 @@ if sys.argv[4] == "later":
 else:
     tell()
     template = sf.Template("/bin/true", warm="reserve")
-    print(template.warm.fill(60), template.run().started, threads())
+    print(template.warm.fill(60), template.run(tree="group").started, threads())
 print(len(children()))
 """
 

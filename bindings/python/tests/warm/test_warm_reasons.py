@@ -43,7 +43,7 @@ def reasons_in_rust() -> set[str]:
     found: set[str] = set()
     # The generated protocol is left out: its strings are names of variables.
     warm = [path for path in (CORE / "warm").glob("*.rs")]
-    authority = [CORE / f"host/authority/{name}.rs" for name in ("mod", "reach")]
+    authority = [CORE / f"host/authority/{name}.rs" for name in ("mod", "full", "reach")]
     for path in [*warm, *authority, CORE / "host/inherited.rs"]:
         for before, text, behind in strings(path.read_text().partition("#[cfg(test)]")[0]):
             given = any(
@@ -56,8 +56,8 @@ def reasons_in_rust() -> set[str]:
     actions = (ROOT / "crates/spawnfd-child/src/action.rs").read_text()
     found |= set(re.findall(r"Parked::(?:BeforeExec|Never)\(\"([^\"]+)\"\)", actions))
     # This reason replaces all further ones once a process has too many.
-    found.add(re.findall(r"return \"(\w+)\"", (CORE / "child.rs").read_text())[0])
-    command = (CORE / "command/mod.rs").read_text()
+    found.add(re.findall(r"return \"(\w+)\"", (CORE / "child/mod.rs").read_text())[0])
+    command = (CORE / "command/parkable.rs").read_text()
     for name in ("needs_calling_thread", "needs_exec", "open_streams"):
         body = command.partition(f"fn {name}(")[2].partition("\n    }")[0]
         assert body, name

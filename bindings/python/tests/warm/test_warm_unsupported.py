@@ -151,6 +151,13 @@ def test_pid_namespace_starts_cold(way: Way) -> None:
     assert (result.code, result.started) == (0, "cold: pid namespace")
 
 
+@each_way
+def test_subreaper_starts_cold(way: Way) -> None:
+    with parked("true", way) as warm:
+        result = warm.run(["true"], tree="subreaper")
+    assert (result.code, result.started) == (0, "cold: subreaper")
+
+
 STREAM = """
 with new_warm(sys.argv[2]) as warm:
     add(warm, sys.argv[2], "true", 1)

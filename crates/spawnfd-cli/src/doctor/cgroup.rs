@@ -5,7 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use spawnfd::{Errno, support};
+use spawnfd::error::Errno;
+use spawnfd::internal;
 
 #[derive(Debug, Serialize)]
 pub struct Cgroup {
@@ -21,7 +22,7 @@ pub struct Cgroup {
 /// Finds this process's cgroup, and creates and removes an empty one below it.
 pub fn probe() -> Cgroup {
     let mut found = Cgroup { directory: None, writable: false, controllers: Vec::new(), problem: None };
-    let Some(directory) = support::own_cgroup() else {
+    let Some(directory) = internal::own_cgroup() else {
         found.problem = Some("not mounted, or not in use by this process".to_owned());
         return found;
     };

@@ -13,8 +13,11 @@ use std::process::ExitStatus;
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, ResolveFlags, ioctl_ficlone, memfd_create, openat, openat2};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::Serialize;
+use spawnfd::command::FilterInstruction;
+use spawnfd::error::Errno;
+use spawnfd::internal::{Call, Calls};
 use spawnfd::support::support;
-use spawnfd::{Call, Calls, Child, Command, Errno, FilterInstruction, Stdio, Template};
+use spawnfd::{Child, Command, Stdio, Template};
 
 use crate::os::{self, Probe};
 
@@ -226,7 +229,7 @@ fn call_of(name: &str) -> Option<Call> {
 }
 
 fn test(feature: &Feature) -> Answer {
-    let killed = spawnfd::killed_calls();
+    let killed = spawnfd::internal::killed_calls();
     if call_of(feature.name).is_some_and(|call| killed.contains(call)) {
         return Err("SIGSYS: a seccomp filter kills the process for this call".to_owned());
     }

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::fs::{Access, access};
-use spawnfd::tree::Want;
-use spawnfd::{
-    Command, Enforce, Error, Event, EventOptions, Events, Leftovers, Limits, Output, Spill, Stop, TerminalSize, Waker,
-};
+use spawnfd::job::{Event, EventOptions, Events, Leftovers, Spill, Stop, TerminalSize};
+use spawnfd::limits::{Enforce, Limits};
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Error, Output};
 
 use super::report;
 use super::signals::{Signals, Woken};
@@ -67,7 +67,7 @@ pub struct Capture {
     #[arg(long, value_name = "HOW", help_heading = LIMITS)]
     enforce: Option<Enforcement>,
     /// How to control the process tree. All tiers but 'group' also end the tree if this command is killed [default:
-    /// group]
+    /// guard, or group if no guard can be started]
     #[arg(long, value_name = "TIER", help_heading = SUPERVISION)]
     tree: Option<Control>,
     /// Fate of processes that outlive the program [default: kill]
@@ -125,7 +125,7 @@ enum Enforcement {
 
 /// The tier of control over the process tree.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Control {
+pub enum Control {
     /// Signal the session, the process group and known descendants
     Group,
     /// Like 'group', with a helper process that ends the tree if this command is killed
@@ -134,8 +134,23 @@ enum Control {
     Cgroup,
     /// Start the program in a new pid namespace
     Pidns,
-    /// 'cgroup' if available, otherwise 'guard', otherwise 'group'
+    /// Start the program as a child of a helper process to which all orphans of the tree return
+    Subreaper,
+    /// 'cgroup' if available, otherwise 'subreaper', 'guard', or 'group'
     Auto,
+}
+
+impl From<Control> for TreeControl {
+    fn from(control: Control) -> TreeControl {
+        match control {
+            Control::Group => TreeControl::Group,
+            Control::Guard => TreeControl::Guard,
+            Control::Cgroup => TreeControl::Cgroup,
+            Control::Pidns => TreeControl::Pidns,
+            Control::Subreaper => TreeControl::Subreaper,
+            Control::Auto => TreeControl::Auto,
+        }
+    }
 }
 
 /// The fate of processes that outlive the program.
@@ -250,13 +265,9 @@ impl Capture {
         if let Some(bytes) = self.output_limit {
             run = run.output_limit(bytes);
         }
-        run = run.tree(match self.tree {
-            None | Some(Control::Group) => Want::Group,
-            Some(Control::Guard) => Want::Guard,
-            Some(Control::Cgroup) => Want::Cgroup,
-            Some(Control::Pidns) => Want::Pidns,
-            Some(Control::Auto) => Want::Auto,
-        });
+        if let Some(tier) = self.tree {
+            run = run.tree(TreeControl::from(tier));
+        }
         if let Some(fate) = self.leftovers {
             run = run.leftovers(match fate {
                 Fate::Kill => Leftovers::Kill,
@@ -289,16 +300,17 @@ impl Capture {
         let (woken, wake) = UnixStream::pair().map_err(|e| Failure::new(reason(&e)))?;
         let nonblocking = [&woken, &wake].into_iter().try_for_each(|socket| socket.set_nonblocking(true));
         nonblocking.map_err(|e| Failure::new(reason(&e)))?;
-        let waker = Waker::new(move || _ = (&wake).write(&[0]));
+        let wake = Arc::new(wake);
+        let write = move || _ = (&*wake).write(&[0]);
         os::close_streams_closed_at_start();
         let (job, mut events) = if self.stream {
             let (job, mut events) = command.start_events(&settings, EventOptions::default()).map_err(&failed)?;
-            events.set_waker(waker.clone());
+            events.on_event(write.clone());
             (job, Some(events))
         } else {
             (command.start(&settings).map_err(&failed)?, None)
         };
-        job.when_done(waker);
+        job.when_done(write);
         let mut ended_by = None;
         let mut printed = Ok(true);
         let outcome = loop {

@@ -9,7 +9,7 @@ use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, RulesetAttr, RulesetCreatedAttr,
 };
 use rustix::thread::{CapabilitySet, capabilities, capability_is_in_ambient_set, capability_is_in_bounding_set};
-use spawnfd::{CapabilitySets, FilterInstruction};
+use spawnfd::command::{CapabilitySets, FilterInstruction};
 
 use crate::failure::{Failure, reason};
 

@@ -14,22 +14,29 @@ mod terminal;
 mod values;
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{ArgAction, Args};
-use spawnfd::{Command, Error, Namespaces, SignalSet, Stage};
+use spawnfd::command::Namespaces;
+use spawnfd::error::Stage;
+use spawnfd::signal::SignalSet;
+use spawnfd::tree::{Tree, TreeControl};
+use spawnfd::{Command, Error};
 
 use crate::failure::{Failure, NOT_FOUND};
 use crate::os;
 use actions::Actions;
 use captured::Capture;
-use environment::Environment;
+pub use captured::Control;
+pub use environment::Environment;
 pub use report::Report;
 use report::Timing;
 use signals::Signals;
 use stdio::{Standard, Streams};
 use terminal::Terminal;
+pub use values::terminal as terminal_size;
 
 /// Run a program
 ///
@@ -129,6 +136,10 @@ whole group reaches the program twice, because it looks like one sent to this co
 --process-group 0. With --capture, or a flag that controls the process tree (such as --timeout), the first HUP, INT, QUIT, TERM, \
 USR1 or USR2 ends the program and its process tree.
 
+End of this command: if this command ends before the program, for example by SIGKILL, a helper process (the guard) kills the \
+program and its process tree. With --tree group there is no guard. Processes that outlive the program run on, except with \
+--capture or a flag that controls the process tree.
+
 Control of the process tree: --timeout, --grace, --tree, --leftovers and the limits also work without --capture. The program then has \
 this command's standard streams, and is in a process group of its own unless --setsid or --process-group says otherwise. As with \
 timeout(1), it cannot read from the terminal; to change that, add --process-group 0 --foreground 0.
@@ -211,12 +222,22 @@ impl Run {
         let terminal = self.actions.give_terminal().then(Terminal::open).flatten();
         let signals = Signals::watch(terminal)?;
         os::close_streams_closed_at_start();
+        // If this command is killed, the guard kills the program and its process tree.
+        let mut tree = Tree::prepare(TreeControl::Guard).ok();
+        if let Some(tree) = &tree {
+            command.tree(tree);
+        }
         let begun = Instant::now();
         let mut child = command.spawn().inspect_err(|_| signals.start_failed()).map_err(failed)?;
         timing.spawn = Some(begun.elapsed());
+        if let Some(tree) = &mut tree {
+            tree.program_started(child.id(), child.as_fd());
+        }
         drop(command);
         let status = signals.wait(&mut child)?;
         let wall: Duration = begun.elapsed();
+        // Processes that outlive the program run on.
+        tree.into_iter().for_each(Tree::detach);
         drop(signals);
         report.ended(&self.program, &child, status, wall, timing)?;
         Ok(report::code(status))

@@ -2,7 +2,8 @@
 //! Translates names into the kernel's numbers: signals, capabilities, limits, namespaces, schedulers.
 
 use rustix::thread::CapabilitySet;
-use spawnfd::{Namespaces, SignalSet};
+use spawnfd::command::Namespaces;
+use spawnfd::signal::SignalSet;
 
 const SIGNALS: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",

@@ -8,7 +8,9 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::Serialize;
-use spawnfd::{Child, Drain, Fate, Output, SpillEnd, Stop, Stream, Usage};
+use spawnfd::child::Usage;
+use spawnfd::job::{Drain, Fate, SpillEnd, Stop, Stream};
+use spawnfd::{Child, Output};
 
 use super::captured::{Capture, Ended};
 use super::names::signal_name;

@@ -8,12 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use spawnfd::{OpenHow, TerminalSize};
+use spawnfd::command::OpenHow;
+use spawnfd::job::TerminalSize;
 
 use super::names;
 
 /// Flags of open(2). Their values are the same on all architectures that the library supports.
+const O_RDONLY: u64 = libc::O_RDONLY as u64;
 const O_WRONLY: u64 = libc::O_WRONLY as u64;
+const O_APPEND: u64 = libc::O_APPEND as u64;
 const O_RDWR: u64 = libc::O_RDWR as u64;
 const O_CREAT: u64 = libc::O_CREAT as u64;
 const O_EXCL: u64 = libc::O_EXCL as u64;
@@ -92,20 +95,20 @@ pub fn range(text: &str) -> Result<(u32, u32), String> {
 /// Parses how to open a file: `MODE[,WORD...]`.
 fn how(text: &str) -> Result<OpenHow, String> {
     let (mode, words) = text.split_once(',').map_or((text, None), |(mode, words)| (mode, Some(words)));
-    let mut how = match mode {
-        "r" => OpenHow::READ,
-        "w" => OpenHow::CREATE,
-        "a" => OpenHow::APPEND,
-        "rw" => OpenHow { flags: O_RDWR | O_CREAT, ..OpenHow::READ },
-        "wx" => OpenHow { flags: O_WRONLY | O_CREAT | O_EXCL, ..OpenHow::READ },
+    let mut flags = match mode {
+        "r" => O_RDONLY,
+        "w" => O_WRONLY | O_CREAT | O_TRUNC,
+        "a" => O_WRONLY | O_CREAT | O_APPEND,
+        "rw" => O_RDWR | O_CREAT,
+        "wx" => O_WRONLY | O_CREAT | O_EXCL,
         _ => return Err("the mode must be r, w, a, rw or wx".to_owned()),
     };
-    let mut permissions = None;
+    let (mut permissions, mut resolve) = (None, 0);
     for word in words.into_iter().flat_map(|words| words.split(',')) {
         if let Some((_, without, with)) = FLAGS.iter().find(|(known, ..)| *known == word) {
-            how.flags = how.flags & !without | with;
+            flags = flags & !without | with;
         } else if let Some((_, with)) = RESOLVE.iter().find(|(known, _)| *known == word) {
-            how.resolve |= with;
+            resolve |= with;
         } else if let Some(bits) = u64::from_str_radix(word, 8).ok().filter(|&bits| bits <= 0o7777) {
             permissions = Some(bits);
         } else {
@@ -114,12 +117,12 @@ fn how(text: &str) -> Result<OpenHow, String> {
             return Err(format!("'{word}' must be octal permissions up to 7777, or one of {known}"));
         }
     }
-    let creates = how.flags & (O_CREAT | O_TMPFILE & !(libc::O_DIRECTORY as u64)) != 0;
+    let creates = flags & (O_CREAT | O_TMPFILE & !(libc::O_DIRECTORY as u64)) != 0;
     if permissions.is_some() && !creates {
         return Err("permissions require a mode that creates a file".to_owned());
     }
-    how.mode = if creates { permissions.unwrap_or(0o666) } else { 0 };
-    Ok(how)
+    let mode = if creates { permissions.unwrap_or(0o666) } else { 0 };
+    Ok(OpenHow::new(flags).mode(mode).resolve(resolve))
 }
 
 /// Parses the value of --open: `MODE[,WORD...]:PATH:FD`. The path may contain colons.
@@ -283,7 +286,7 @@ pub fn keep(text: &str) -> Result<(usize, usize), String> {
 pub fn terminal(text: &str) -> Result<TerminalSize, String> {
     let size = text
         .split_once('x')
-        .and_then(|(columns, rows)| Some(TerminalSize { columns: columns.parse().ok()?, rows: rows.parse().ok()? }));
+        .and_then(|(columns, rows)| Some(TerminalSize::new(rows.parse().ok()?, columns.parse().ok()?)));
     size.ok_or_else(|| "must be COLSxROWS, each up to 65535, as in 80x24".to_owned())
 }
 
@@ -300,12 +303,12 @@ mod tests {
     #[test]
     fn valid_values_are_parsed() {
         assert_eq!(open("r:/a:b:7".as_ref()), Ok((PathBuf::from("/a:b"), OpenHow::READ, 7)));
-        let created = |flags, mode, resolve| Ok(OpenHow { flags, mode, resolve });
+        let created = |flags, mode, resolve| Ok(OpenHow::new(flags).mode(mode).resolve(resolve));
         assert_eq!(how("w"), Ok(OpenHow::CREATE));
         assert_eq!(how("a,existing"), created(O_WRONLY | libc::O_APPEND as u64, 0, 0));
         assert_eq!(how("rw,0600,trunc,beneath"), created(O_RDWR | O_CREAT | O_TRUNC, 0o600, libc::RESOLVE_BENEATH));
         assert_eq!(how("rw,tmpfile,excl"), created(O_RDWR | O_TMPFILE | O_EXCL, 0o666, 0));
-        assert_eq!(how("r,directory,no-symlinks,no-xdev").map(|how| (how.mode, how.resolve)), Ok((0, 5)));
+        assert_eq!(how("r,directory,no-symlinks,no-xdev"), created(libc::O_DIRECTORY as u64, 0, 5));
         assert_eq!(namespace("/proc/1/ns/net".as_ref()), Ok((NamespaceSource::File("/proc/1/ns/net".into()), 0)));
         let kinds = (libc::CLONE_NEWNET | libc::CLONE_NEWUTS) as u32;
         assert_eq!(namespace("pid=7:net,uts".as_ref()), Ok((NamespaceSource::Process(7), kinds)));

@@ -439,7 +439,7 @@ fn a_controlled_run_without_capture_keeps_the_streams_and_the_session() {
         let (error, json) = stderr.split_once('\n').unwrap();
         let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {stderr}"));
         assert_eq!((error, output.status.code(), value["code"].as_i64()), ("err", Some(7), Some(7)));
-        assert_eq!((value["stdout"].as_str(), value["tree"].as_str()), (Some(""), Some("group")));
+        assert_eq!((value["stdout"].as_str(), value["tree"].as_str()), (Some(""), Some("guard")));
     });
 }
 

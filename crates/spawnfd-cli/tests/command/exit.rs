@@ -111,7 +111,7 @@ fn usage_errors_name_the_argument_in_one_line() {
             (&["--capture", "--timeout", "-1", "true"], "--timeout must be >= 0, got -1"),
             (
                 &["--capture", "--tree", "forest", "true"],
-                "--tree must be one of group, guard, cgroup, pidns, auto, got forest",
+                "--tree must be one of group, guard, cgroup, pidns, subreaper, auto, got forest",
             ),
             (&["--nice", "99", "true"], "--nice must be a whole number from -20 to 19, got 99"),
             (

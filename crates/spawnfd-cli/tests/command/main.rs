@@ -8,4 +8,6 @@ mod captured;
 mod doctor;
 mod exit;
 mod manual;
+mod owner;
+mod shell;
 mod terminal;

@@ -15,18 +15,41 @@ use super::{Command, UserMap};
 use crate::signals::SignalSet;
 
 /// The arguments of [`Command::open`]: flags, mode and resolution as in openat2(2).
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::command::OpenHow;
+/// let mut command = Command::new("cat");
+/// command.open("/etc/hostname", OpenHow::READ, 0); // the program reads the file as standard input
+/// ```
+#[must_use = "it has no effect until an open action uses it"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "open_how")]
 pub struct OpenHow {
-    /// `O_*` flags. O_CLOEXEC has no effect: the program gets the descriptor.
-    pub flags: u64,
-    /// The permissions of a new file.
-    pub mode: u64,
-    /// `RESOLVE_*` flags. They need Linux 5.6.
-    pub resolve: u64,
+    flags: u64,
+    mode: u64,
+    resolve: u64,
 }
 
 impl OpenHow {
+    /// Opens the file with these `O_*` flags. O_CLOEXEC has no effect: the program gets the descriptor.
+    pub const fn new(flags: u64) -> OpenHow {
+        OpenHow { flags, mode: 0, resolve: 0 }
+    }
+
+    /// Sets the permissions of a new file, before the umask applies.
+    pub const fn mode(mut self, mode: u64) -> OpenHow {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets `RESOLVE_*` flags. They need Linux 5.6.
+    pub const fn resolve(mut self, flags: u64) -> OpenHow {
+        self.resolve = flags;
+        self
+    }
+
     /// Opens the file for reading.
     pub const READ: OpenHow = OpenHow { flags: abi::O_RDONLY as u64, mode: 0, resolve: 0 };
     /// Opens the file for writing. Creates it with mode 0666 less the umask, or truncates it.
@@ -38,6 +61,7 @@ impl OpenHow {
 }
 
 /// A set of kinds of namespaces.
+#[must_use = "a set has no effect until a command uses it"]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Namespaces(pub(crate) u32);
 
@@ -69,7 +93,7 @@ impl BitOr for Namespaces {
 }
 
 /// Actions. The child performs them in the order in which they were added. A command has at most
-/// [`MAX_ACTIONS`](crate::MAX_ACTIONS).
+/// [`MAX_ACTIONS`](crate::command::MAX_ACTIONS).
 impl<'fd> Command<'fd> {
     fn action(&mut self, action: Op<'static>) -> &mut Self {
         self.actions.push(Ok(action));
@@ -102,7 +126,7 @@ impl<'fd> Command<'fd> {
         self.actions.len()
     }
 
-    /// Excludes the last action from [`MAX_ACTIONS`](crate::MAX_ACTIONS). A language binding uses
+    /// Excludes the last action from [`MAX_ACTIONS`](crate::command::MAX_ACTIONS). A language binding uses
     /// this for an action that implements another option.
     #[doc(hidden)]
     pub fn uncounted(&mut self) -> &mut Self {
@@ -209,7 +233,7 @@ impl<'fd> Command<'fd> {
         self.action(Op::ControllingTerminal { fd: fd.into().0 })
     }
 
-    /// Sets a resource limit, by its `RLIMIT_*` number; `None` is unlimited.
+    /// Sets a resource limit; `None` is unlimited. [`rlimit`](crate::rlimit) has the numbers of the resources.
     #[doc(alias = "setrlimit")]
     pub fn limit(&mut self, resource: u32, soft: Option<u64>, hard: Option<u64>) -> &mut Self {
         self.action(Op::Limit { resource, limit: [soft, hard].map(|limit| limit.unwrap_or(u64::MAX)) })
@@ -221,8 +245,8 @@ impl<'fd> Command<'fd> {
         self.action(Op::Nice { nice })
     }
 
-    /// Sets the scheduling policy (`SCHED_OTHER` 0, `FIFO` 1, `RR` 2, `BATCH` 3, `IDLE` 5) and the static priority
-    /// (1 to 99 for FIFO and RR, otherwise 0).
+    /// Sets the scheduling policy and the static priority (1 to 99 for FIFO and RR, otherwise 0).
+    /// [`scheduler`](crate::scheduler) has the numbers of the policies.
     #[doc(alias = "sched_setscheduler")]
     pub fn scheduler(&mut self, policy: u32, priority: i32) -> &mut Self {
         self.action(Op::Scheduler { policy, priority: priority as u32 })
@@ -247,6 +271,17 @@ impl<'fd> Command<'fd> {
     /// Sets the real, effective and saved user ids to `uid`. If the caller is root and the command has no
     /// [`groups`](Command::groups) action, the child first clears the supplementary groups, because they belong to
     /// root.
+    ///
+    /// Actions run in order, unlike those of [`std::os::unix::process::CommandExt`]. Put [`gid`](Command::gid) and
+    /// `groups` before `uid`: after a change from root to another user, the child may not change its groups. The
+    /// library rejects such an order (EINVAL).
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use spawnfd::Command;
+    /// Command::new("id").groups([1000]).gid(1000).uid(1000).run()?;
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
     pub fn uid(&mut self, uid: u32) -> &mut Self {
         // `u32::MAX` would leave the ids unchanged.
         if uid == u32::MAX {
@@ -256,7 +291,7 @@ impl<'fd> Command<'fd> {
         self.user_ids(uid, uid, uid)
     }
 
-    /// Sets the real, effective and saved group ids to `gid`.
+    /// Sets the real, effective and saved group ids to `gid`. Put this action before [`uid`](Command::uid).
     pub fn gid(&mut self, gid: u32) -> &mut Self {
         if gid == u32::MAX {
             self.actions.push(Err(format!("setresgid: no group {gid}")));
@@ -277,7 +312,7 @@ impl<'fd> Command<'fd> {
         self.action(Op::GroupIds { real, effective, saved })
     }
 
-    /// Sets the supplementary groups.
+    /// Sets the supplementary groups. Put this action before [`uid`](Command::uid).
     #[doc(alias = "setgroups")]
     pub fn groups(&mut self, groups: impl Into<Vec<u32>>) -> &mut Self {
         self.action(Op::Groups { groups: Data::Shared(groups.into().into()) })
@@ -376,7 +411,7 @@ impl Command<'_> {
     }
 
     /// Sends the program this signal when the *thread* that spawns it ends. Use it in threads that live as long as
-    /// the process.
+    /// the process. [`signal`](crate::signal) has the numbers of the signals.
     ///
     /// # References
     /// PR_SET_PDEATHSIG(2const): the thread counts, not the process. Exec of a setuid program clears the setting.

@@ -10,7 +10,18 @@ use super::Command;
 use crate::error::{Error, Result, Stage};
 
 /// A descriptor of the caller that a command uses, owned or borrowed for as long as the command lives.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// let file = std::fs::File::open("/etc/hostname")?;
+/// // The program finds the file at number 3.
+/// let output = Command::new("sh").args(["-c", "cat <&3"]).descriptor(&file, 3).run()?;
+/// assert!(output.ok());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Descriptor<'fd> {
     /// The command owns the descriptor, and closes it when the command is dropped.
     Owned(OwnedFd),
@@ -81,7 +92,17 @@ impl From<i32> for ChildFd {
 }
 
 /// The source of one of the child's standard streams.
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Stdio};
+/// let log = std::fs::File::create("/dev/null")?;
+/// let mut command = Command::new("make");
+/// command.stdin(Stdio::null()).stdout(&log).stderr(Stdio::SameAsStdout);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub enum Stdio<'fd> {
     /// The stream is the caller's descriptor of the same number.
     #[default]

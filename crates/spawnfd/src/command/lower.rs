@@ -7,7 +7,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use spawnfd_child::{Data, Op, Plan, Step};
 use spawnfd_sys::{Errno, abi, call};
 
-use super::{Command, Stdio};
+use super::{Command, Stdio, ids};
 use crate::error::{Error, Result, Stage, errno, of_path};
 use crate::host::descriptors::descriptor_limit;
 use crate::host::features::Features;
@@ -78,6 +78,7 @@ impl Lowered {
             }
         }
         check_targets(command)?;
+        ids::check_order(command)?;
         let namespaces = command.namespace_flags();
         let beside = match command.namespace {
             // The new namespaces would be created with the capabilities of the intermediate process (which enters the
@@ -92,6 +93,11 @@ impl Lowered {
         };
         if let Some(beside) = beside {
             return Err(Error::refused(Stage::Tree, Errno::EINVAL, format!("spawn: {beside}")));
+        }
+        if command.subreaper.is_some() && command.parent_death_signal.is_some() {
+            let message =
+                "a parent-death signal cannot be combined with a subreaper: the program is not a child of this process";
+            return Err(Error::refused(Stage::Tree, Errno::EINVAL, "spawn: parent-death signal").saying(message));
         }
         // A cgroup action of the caller would move the program out of the tree's cgroup, and out of that cgroup's
         // limits.

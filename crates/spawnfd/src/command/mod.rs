@@ -3,7 +3,10 @@
 
 mod attributes;
 mod descriptor;
+mod ids;
 mod lower;
+#[cfg(feature = "warm")]
+mod parkable;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{OwnedFd, RawFd};
@@ -14,15 +17,18 @@ use std::{fmt, iter};
 
 use rustix::fs::{Mode, OFlags, open};
 use spawnfd_child::{Announcement, Failure, Op, Plan};
-use spawnfd_sys::call::FilterInstruction;
-use spawnfd_sys::{ArgBlock, abi, call};
+use spawnfd_sys::{ArgBlock, call};
 
 pub use attributes::{Namespaces, OpenHow};
 pub use descriptor::{ChildFd, Descriptor, Stdio};
+#[cfg(feature = "warm")]
+pub(crate) use lower::GIVEN;
 pub use lower::MAX_ACTIONS;
-pub(crate) use lower::{GIVEN, Lowered, stage_of, step_failed};
+pub(crate) use lower::{Lowered, stage_of, step_failed};
+pub use spawnfd_child::CapabilitySets;
+pub use spawnfd_sys::call::FilterInstruction;
 
-use crate::child::Child;
+use crate::child::{Child, Subreaper};
 use crate::env::{self, Env};
 use crate::error::{Error, Result, Stage, errno, from_io, of_path, reason, shown};
 use crate::limiter::Permit;
@@ -82,6 +88,8 @@ pub struct Command<'fd> {
     pub(crate) tree_cgroup: Option<OwnedFd>,
     /// The data with which the program registers with the guard of its tree.
     pub(crate) announcement: Option<Announcement>,
+    /// The subreaper that becomes the program's parent.
+    pub(crate) subreaper: Option<Arc<Subreaper>>,
     /// The limiter permit that the next supervised run uses.
     pub(crate) permit: Option<Permit>,
     /// The pid namespace of the program's tree: the pidfd of its first process, and whether the pid namespace has its
@@ -157,6 +165,7 @@ pub(crate) trait ParkedOffer {
 pub(crate) type ParkedOutcome = std::result::Result<Child, Option<Failure>>;
 
 /// The work for a parked process.
+#[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "no other type implements `ParkedOffer`"))]
 pub(crate) struct Order<'a> {
     pub(crate) plan: &'a Arc<Plan<'static>>,
     pub(crate) template: &'a Template,
@@ -184,15 +193,11 @@ impl<'fd> Command<'fd> {
     /// process's PATH.
     ///
     /// A relative path has a slash, such as `./configure`. It starts at [`current_dir`](Command::current_dir), or at
-    /// this process's directory if the command has none. Actions that change the directory have no effect on it.
-    /// argv\[0\] is the path as given.
+    /// this process's directory if the command has none. [`std::process::Command`] does the same on Linux. Each start
+    /// resolves the path anew, so the directory is the one at the time of the start. Actions that change the
+    /// directory have no effect on the path. argv\[0\] is the path as given.
     pub fn new(program: impl AsRef<OsStr>) -> Command<'fd> {
         TemplateCache::global().command(program)
-    }
-
-    /// The arguments, without the program's name.
-    pub(crate) fn arguments(&self) -> &[OsString] {
-        &self.args
     }
 
     fn of(program: Program) -> Command<'fd> {
@@ -213,6 +218,7 @@ impl<'fd> Command<'fd> {
             new_session: false,
             tree_cgroup: None,
             announcement: None,
+            subreaper: None,
             namespace: None,
             permit: None,
             waits: true,
@@ -233,7 +239,8 @@ impl<'fd> Command<'fd> {
     ///
     /// # Examples
     /// ```
-    /// use spawnfd::{Command, ErrorKind};
+    /// use spawnfd::error::ErrorKind;
+    /// use spawnfd::Command;
     /// let mut command = Command::new("/nonexistent/echo");
     /// command.arg("words");
     /// assert_eq!(command.spawn().unwrap_err().kind(), ErrorKind::NotFound);
@@ -358,7 +365,8 @@ impl<'fd> Command<'fd> {
         self
     }
 
-    /// Starts the program in this directory. A failure is reported as [`Stage::CurrentDir`](crate::Stage::CurrentDir).
+    /// Starts the program in this directory. If the program is a relative path with a slash, the path starts here
+    /// too. A failure is reported as [`Stage::CurrentDir`].
     pub fn current_dir(&mut self, dir: impl AsRef<Path>) -> &mut Self {
         match CString::new(dir.as_ref().as_os_str().as_bytes()) {
             Ok(dir) => self.current_dir = Some(dir.into()),
@@ -496,11 +504,6 @@ impl<'fd> Command<'fd> {
         env::encode(std::env::vars_os()).map(Arc::new)
     }
 
-    /// The program's environment.
-    pub(crate) fn variables(&self) -> Env {
-        self.env.clone().unwrap_or_else(Env::inherit)
-    }
-
     pub(crate) fn namespace_flags(&self) -> u32 {
         self.namespaces.0
     }
@@ -513,61 +516,53 @@ impl<'fd> Command<'fd> {
             || self.all_actions().any(|action| matches!(action, Op::JoinNamespace { .. }))
     }
 
+    /// Whether the caller has set a stream.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.stdio.iter().any(Option::is_some)
+    }
+
+    /// Whether the arguments belong to a sandbox's command.
+    pub(crate) fn is_sandboxed(&self) -> bool {
+        self.sandboxed
+    }
+
+    /// Whether the sandbox command, an action, or a descriptor that the child inherits uses this number in the child's
+    /// table.
+    pub(crate) fn uses_number(&self, number: RawFd) -> bool {
+        self.inherit_descriptors && call::descriptor_flags(number).is_ok()
+            || self.given.iter().any(|given| given.number == number)
+            || self.all_actions().any(|action| action.makes() == Some(number) || action.reads() == Some(number))
+    }
+
+    /// Gives the next start's sandbox command a descriptor, in place of an earlier one with this number.
+    pub(crate) fn give(&mut self, descriptor: SandboxDescriptor) {
+        self.take_back(descriptor.number);
+        self.given.push(descriptor);
+    }
+
+    /// Undoes [`give`](Command::give).
+    pub(crate) fn take_back(&mut self, number: RawFd) {
+        self.given.retain(|given| given.number != number);
+    }
+
+    /// Replaces all arguments.
+    pub(crate) fn replace_args(&mut self, args: Vec<OsString>) {
+        self.args = args;
+    }
+
     /// The sources of the three standard streams. The program inherits a stream that the caller has not set.
     pub(crate) fn streams(&self) -> impl Iterator<Item = &Stdio<'_>> {
         self.stdio.iter().map(|stdio| stdio.as_ref().unwrap_or(&Stdio::Inherit))
     }
 
-    /// Returns which of the caller's descriptors 0, 1 and 2 are open.
-    ///
-    /// # Errors
-    /// The program inherits a stream that is close-on-exec in the caller. A parked process's copy of that stream
-    /// would stay open across exec.
-    pub(crate) fn open_streams(&self) -> std::result::Result<[bool; 3], &'static str> {
-        let mut streams = [false; 3];
-        for (number, (stdio, open)) in (0..).zip(self.streams().zip(&mut streams)) {
-            match call::descriptor_flags(number) {
-                Ok(abi::FD_CLOEXEC) if matches!(stdio, Stdio::Inherit) => return Err("close-on-exec stream"),
-                flags => *open = flags.is_ok(),
-            }
-        }
-        Ok(streams)
+    /// The lowest number above 2 at which no action opens a descriptor.
+    pub(crate) fn unused_descriptor(&self) -> RawFd {
+        (3..).find(|&number| !self.all_actions().any(|action| action.makes() == Some(number))).unwrap_or(3)
     }
 
     /// Whether an action of the child may block forever, such as opening a file.
     pub(crate) fn may_block_forever(&self) -> bool {
         self.all_actions().any(Op::may_block_forever)
-    }
-
-    /// The first attribute that only a child of the calling thread can have.
-    pub(crate) fn needs_calling_thread(&self) -> Option<&'static str> {
-        self.parent_death_signal
-            .map(|_| "parent-death signal")
-            .or(self.inherit_descriptors.then_some("inherited descriptors"))
-            .or(self.namespace.is_some().then_some("pid namespace"))
-    }
-
-    /// The first attribute that only exec can apply, or that only a new process can have.
-    pub(crate) fn needs_exec(&self) -> Option<&'static str> {
-        (self.namespaces != Namespaces::NONE || self.user_map.is_some()).then_some("namespaces")
-    }
-
-    /// The seccomp filter; empty if there is none.
-    pub(crate) fn filter(&self) -> &[FilterInstruction] {
-        self.filter.as_deref().unwrap_or_default()
-    }
-
-    /// The Landlock ruleset; the first one if there are several.
-    pub(crate) fn first_ruleset(&self) -> Option<i32> {
-        self.all_actions().find_map(|action| match action {
-            Op::Landlock { ruleset } => Some(self.source_number(*ruleset)),
-            _ => None,
-        })
-    }
-
-    /// Whether the command sets no_new_privs.
-    pub(crate) fn gives_up_privileges(&self) -> bool {
-        self.all_actions().any(|action| matches!(action, Op::NoNewPrivs))
     }
 
     /// The last resource limit with this number that an action sets: soft and hard.
@@ -586,6 +581,12 @@ impl<'fd> Command<'fd> {
             _ => None,
         };
         self.all_actions().filter_map(real).last()
+    }
+
+    /// Whether a subreaper may become the program's parent. A parked process and a program with a parent-death signal are
+    /// children of this process.
+    pub(crate) fn may_have_subreaper(&self) -> bool {
+        self.parked.is_none() && self.parent_death_signal.is_none()
     }
 
     /// Whether an action moves the program into a cgroup that the caller names.

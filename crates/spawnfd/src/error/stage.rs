@@ -51,7 +51,7 @@ pub enum Stage {
     /// The library starts or keeps parked processes.
     Warm,
     /// The program started, and its run was not [`ok`](crate::Output::ok): the error is an
-    /// [`ExitError`](crate::ExitError).
+    /// [`ExitError`](crate::job::ExitError).
     Exit,
 }
 

@@ -23,6 +23,7 @@ pub(crate) fn above_standard(fd: OwnedFd) -> OwnedFd {
 /// Whether descriptors 0, 1 and 2 are all open. If one is closed, the library's background threads
 /// open no descriptors: a new descriptor might get that number, which the application may be about
 /// to use.
+#[cfg(feature = "warm")]
 pub(crate) fn standard_streams_are_open() -> bool {
     (0..=2).all(|number| call::descriptor_flags(number).is_ok())
 }

@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
 use spawnfd_sys::{Call, Errno, call};
 
 use crate::error::errno;
@@ -75,4 +75,9 @@ pub(crate) fn set_length(file: &OwnedFd, length: u64) -> Result<(), Errno> {
 pub(crate) fn seal(file: impl AsFd, writable: bool) -> Result<(), Errno> {
     let contents = if writable { SealFlags::empty() } else { SealFlags::WRITE };
     fcntl_add_seals(file, contents | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL).map_err(errno)
+}
+
+/// Whether the file is a memfd that is sealed against writes.
+pub(crate) fn is_immutable(file: impl AsFd) -> bool {
+    fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::WRITE))
 }

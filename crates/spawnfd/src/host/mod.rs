@@ -5,6 +5,7 @@
 pub(crate) mod authority;
 pub(crate) mod descriptors;
 pub(crate) mod features;
+#[cfg(feature = "warm")]
 pub(crate) mod inherited;
 pub(crate) mod memfd;
 pub(crate) mod own_proc;

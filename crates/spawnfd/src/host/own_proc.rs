@@ -16,6 +16,7 @@ use crate::host::descriptors::CheckedFd;
 
 /// A /proc file about the calling thread, or about its process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "only a start from a parked process reads all files"))]
 pub(crate) enum ProcFile {
     Status,
     Label,

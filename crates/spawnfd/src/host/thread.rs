@@ -5,18 +5,22 @@ use std::cell::Cell;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use spawnfd_sys::Errno;
 use spawnfd_sys::call::{self, SignalSet};
+use spawnfd_sys::{Call, Errno};
 
 use crate::error::from_io;
 use crate::host::features;
 
 /// Starts a thread with all signals blocked, so that the host's threads handle them.
+///
+/// # Errors
+/// The errors of pthread_create(3). EPERM: a seccomp filter kills the process for clone3, which libc may call.
 pub(crate) fn start_thread<T: Send + 'static>(
     name: &str,
     stack: usize,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Errno> {
+    features::killed().refuse(Call::Clone3)?;
     let inheritance = features::for_new_thread();
     let mask = call::set_signal_mask(call::SIGNALS_OF_THE_HOST)?;
     let thread = Builder::new().name(name.into()).stack_size(stack).spawn(|| {

@@ -25,8 +25,12 @@ impl Command<'_> {
     /// [`process_group`](Command::process_group) it stays in the caller's session. The library captures standard
     /// output and standard error, unless the command connects them elsewhere.
     ///
+    /// The program and its process tree end with this process, however this process ends: a helper process, the guard,
+    /// kills them. The first run starts the guard, which ends up to a second after the last run.
+    /// [`Run::tree`](crate::Run::tree) with [`TreeControl::Group`](crate::tree::TreeControl::Group) starts no guard.
+    ///
     /// # Errors
-    /// The program could not be started or watched. How the program ended is in the [`Output`](crate::Output). If the
+    /// The program could not be started or watched. How the program ended is in the [`Output`]. If the
     /// library cannot watch the program any longer, it kills the program and its process tree. If the application has
     /// reused one of the run's descriptor numbers (EBADF), the library leaves the program alone.
     pub fn run(&mut self) -> Result<Output> {
@@ -48,7 +52,8 @@ impl Command<'_> {
     ///
     /// # Examples
     /// ```
-    /// use spawnfd::{Command, Run, Stop};
+    /// use spawnfd::job::Stop;
+    /// use spawnfd::{Command, Run};
     /// let slow = Command::new("sleep").arg("60").run_with(&Run::new().timeout(std::time::Duration::from_millis(50)))?;
     /// assert_eq!((slow.stop, slow.signal()), (Stop::Timeout, Some(15)));
     /// # Ok::<(), spawnfd::Error>(())
@@ -63,7 +68,7 @@ impl Command<'_> {
     /// started, and after each signal handler that runs in this thread. A signal that arrives while the library reads
     /// output interrupts no sleep, so the library also calls `interrupted` after every 10 ms of such work. When
     /// `interrupted` returns `true`, the library ends the program and its process tree, and the output says
-    /// [`Stop::Cancelled`](crate::Stop::Cancelled). If `interrupted` panics, the library does the same before it
+    /// [`Stop::Cancelled`](crate::job::Stop::Cancelled). If `interrupted` panics, the library does the same before it
     /// resumes the panic.
     ///
     /// # Errors
@@ -90,17 +95,28 @@ impl Command<'_> {
 
     fn run_until(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
         let mut attempt = |command: &mut Command<'_>| {
-            command.begin(run, Wait::End, Connections::default(), interrupted)?.run_blocking(&mut *interrupted)
+            command
+                .begin(run, Wait::End, Connections::default(), interrupted)?
+                .run_blocking(None, &mut *interrupted)
+                .map(|(output, _)| output)
         };
-        match attempt(self) {
-            Err(error) if error.is_unstarted() => attempt(self.died()),
-            // A second attempt uses another descriptor table strategy, or a new template.
-            Err(error) if error.is_without_descriptors() || error.kind() == ErrorKind::Stale && self.is_named() => {
-                self.renew()?;
-                attempt(self)
-            }
-            outcome => outcome,
+        let first = attempt(self);
+        if self.prepare_second_attempt(&first)? { attempt(self) } else { first }
+    }
+
+    /// Returns whether a second attempt may succeed after the first one has failed, and prepares the command for it.
+    pub(super) fn prepare_second_attempt<T>(&mut self, first: &Result<T>) -> Result<bool> {
+        let Err(error) = first else { return Ok(false) };
+        if error.is_unstarted() {
+            self.died();
+            return Ok(true);
         }
+        // A second attempt uses another descriptor table strategy, or a new template.
+        let may_succeed = error.is_without_descriptors() || error.kind() == ErrorKind::Stale && self.is_named();
+        if may_succeed {
+            self.renew()?;
+        }
+        Ok(may_succeed)
     }
 
     /// Makes the next start cold (by clone and exec). The caller uses this if a signal killed the
@@ -118,7 +134,7 @@ impl Command<'_> {
     /// caller's confinement. The call does not wait for exec. Dropping the handle has no effect on the run.
     ///
     /// The library's thread serves no other run while it executes `done`, so `done` must not block. A call in `done`
-    /// that would wait for a run, or for a place with a [`Limiter`](crate::Limiter), fails at once. A program that
+    /// that would wait for a run, or for a place with a [`Limiter`](crate::limits::Limiter), fails at once. A program that
     /// `done` starts inherits the confinement of the library's thread, and gets the signal mask of the caller whose
     /// run started that thread. All signals are blocked in `done` itself, and in threads that `done` creates.
     ///
@@ -126,7 +142,7 @@ impl Command<'_> {
     /// The same as those of [`run`](Command::run). EAGAIN, in another run's `done`: all places of the run's
     /// [limiter](Run::limiter) are taken. If this call returns an error, the library does not call `done`. `done`
     /// gets the errors that occur only in the child (an action, exec). `done` also gets the error of a parked process
-    /// that was killed before it began ([`Stage::Killed`](crate::Stage::Killed), ESRCH). In this case no program has
+    /// that was killed before it began ([`Stage::Killed`](crate::error::Stage::Killed), ESRCH). In this case no program has
     /// been executed, and the caller can repeat the start.
     pub fn run_then(&mut self, run: &Run, done: impl FnOnce(Result<Output>) + Send + 'static) -> Result<RunHandle> {
         let begin = |_: &RunHandle| Ok((self.begin(run, Wait::Nothing, Connections::default(), &mut || false)?, ()));
@@ -138,8 +154,8 @@ impl Command<'_> {
     /// Starts the program and returns its handle, which can wait, read, write, and stop the program.
     ///
     /// Dropping the handle ends the program, unless the caller has [detached](Job::detach) it. A thread of the
-    /// library ends the program. If the host exits before that thread has acted, the guard (a helper process) ends
-    /// the program.
+    /// library sends SIGTERM, and SIGKILL after the run's [`grace`](crate::Run::grace). If this process ends before
+    /// that, the guard sends SIGKILL.
     ///
     /// # Errors
     /// The same as those of [`run_then`](Command::run_then).
@@ -164,43 +180,21 @@ impl Command<'_> {
     /// # Errors
     /// The same as those of [`run_then`](Command::run_then).
     pub fn start_events(&mut self, run: &Run, options: EventOptions) -> Result<(Job, Events)> {
-        self.start_with(run, true, |handle| {
-            let (producer, events) = events(options, handle.waker(EngineOrder::Read));
-            (Some(producer), events)
-        })
+        self.start_with(run, true, connect_events(options))
     }
 
-    /// Starts a run with a handle. If the caller wants output while the program runs, `connect` creates an event
-    /// queue, and returns the producer for the engine and the consumer for the caller.
+    /// Starts a run with a handle.
     pub(super) fn start_with<E>(
         &mut self,
         run: &Run,
         is_job: bool,
         connect: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
     ) -> Result<(Job, E)> {
-        let (writer, source) = run.writable.map(Source::stream).unzip();
-        let state = Arc::new(JobState::new());
-        let for_callback = state.clone();
-        let submitted = engine::submit(
-            |handle| {
-                if let Some(writer) = &writer {
-                    let (wake, run) = (handle.waker(EngineOrder::Feed), handle.clone());
-                    writer.set_engine(InputEngine { wake, is_watched: Box::new(move |fd| run.may_use(fd)) });
-                }
-                let (events, consumer) = connect(handle);
-                let connections = Connections { is_job, source, events, ..Connections::default() };
-                let run_state = self.begin(run, Wait::Start, connections, &mut || false)?;
-                let sources = if run.spill.is_none() { run_state.sources() } else { Default::default() };
-                let (record, pid) = (run_state.record.clone(), run_state.pid());
-                Ok((run_state, (record, sources, pid, consumer)))
-            },
-            Box::new(move |output| for_callback.set(output.map(Arc::new))),
-        );
+        let started =
+            start_job(run, is_job, connect, |connections| self.begin(run, Wait::Start, connections, &mut || false));
         // A successful start has used the permit. After a failure before the start, this line releases the permit.
         self.permit = None;
-        let (handle, (record, sources, pid, consumer)) = submitted?;
-        let output_limit = run.output_limit.unwrap_or(u64::MAX);
-        Ok((Job { handle, pid, state, record, writer, sources, output_limit, ends_on_drop: true }, consumer))
+        started
     }
 
     /// Gives the next run of this command a place that the caller already has with the run's limiter. So the run does
@@ -219,7 +213,7 @@ impl Command<'_> {
     }
 
     /// Checks the run's options, and that at most one of them and of the command's streams provides each stream.
-    fn validate_run(&self, run: &Run) -> Result<()> {
+    pub(super) fn validate_run(&self, run: &Run) -> Result<()> {
         run.validate()?;
         let mut explicit =
             zip(["stdin", "stdout", "stderr"], &self.stdio).filter(|(_, stdio)| stdio.is_some()).map(|(name, _)| name);
@@ -273,7 +267,7 @@ impl Command<'_> {
         }
         let child = launched?;
         let program = self.program_name().to_string_lossy().into_owned();
-        RunState::new(child, program, started, run, connections)
+        RunState::of_child(child, program, started, run, connections)
     }
 
     /// Prepares the terminal, tree and limits, then starts the program.
@@ -287,10 +281,49 @@ impl Command<'_> {
             }
             connections.terminal = Some(ours);
         }
-        (connections.tree, connections.limits) = limits::prepare(self, run, connections.is_job)?;
+        (connections.tree, connections.limits) = limits::prepare(self, run)?;
         if let Some(tree) = &connections.tree {
             self.begin_tree(tree)?;
         }
         launch::spawn(self, wait)
     }
+}
+
+/// Returns the argument `connect` of [`start_job`] for a caller that wants events.
+pub(super) fn connect_events(options: EventOptions) -> impl FnOnce(&RunHandle) -> (Option<Producer>, Events) {
+    move |handle| {
+        let (producer, events) = events(options, handle.callback(EngineOrder::Read));
+        (Some(producer), events)
+    }
+}
+
+/// Starts a run with a handle. `begin` starts the program. If the caller wants output while the program runs, `connect`
+/// creates an event queue, and returns the producer for the engine and the consumer for the caller.
+pub(super) fn start_job<E>(
+    run: &Run,
+    is_job: bool,
+    connect: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
+    begin: impl FnOnce(Connections) -> Result<RunState>,
+) -> Result<(Job, E)> {
+    let (writer, source) = run.writable.map(Source::stream).unzip();
+    let state = Arc::new(JobState::new());
+    let for_callback = state.clone();
+    let submitted = engine::submit(
+        |handle| {
+            if let Some(writer) = &writer {
+                let (wake, run) = (handle.callback(EngineOrder::Feed), handle.clone());
+                writer.set_engine(InputEngine { wake, is_watched: Box::new(move |fd| run.may_use(fd)) });
+            }
+            let (events, consumer) = connect(handle);
+            let source = source.or_else(|| run.input.clone().map(Source::bytes));
+            let run_state = begin(Connections { is_job, source, events, ..Connections::default() })?;
+            let sources = if run.spill.is_none() { run_state.sources() } else { Default::default() };
+            let (record, pid, tier) = (run_state.record.clone(), run_state.pid(), run_state.tier());
+            Ok((run_state, (record, sources, pid, tier, consumer)))
+        },
+        Box::new(move |output| for_callback.set(output.map(Arc::new))),
+    );
+    let (handle, (record, sources, pid, tier, consumer)) = submitted?;
+    let output_limit = run.output_limit.unwrap_or(u64::MAX);
+    Ok((Job { handle, pid, state, record, writer, sources, output_limit, tier, ends_on_drop: true }, consumer))
 }

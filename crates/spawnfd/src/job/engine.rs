@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The engine: a thread that drives asynchronous runs. The thread starts with the first run, and ends after it has
-//! been idle for 500 ms.
+//! been idle for 500 ms. The thread also wakes tasks that wait for a [`Child`](crate::Child).
 //!
 //! The thread signals programs and searches for their descendants, so it serves only callers with the same [`Reach`]
 //! (credentials and confinement). Usually one engine serves all threads of a process. Threads that are confined or
@@ -16,13 +16,13 @@ use spawnfd_sys::{Errno, call};
 
 use super::run_state::{RunFd, RunState};
 use super::{Output, Stop, TerminalSize};
+use crate::callback::{Callback, catch_panic};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::authority::Reach;
 use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
 use crate::host::thread::{self, ExitingThread};
-use crate::launch;
-use crate::waker::{Waker, catch_panic};
+use crate::{launch, tree};
 
 /// How long an idle engine thread waits for another run before it ends.
 const IDLE: Duration = Duration::from_millis(500);
@@ -44,6 +44,16 @@ pub(super) const REPLACED: &str = "the application has closed or replaced a desc
 type OnDone = Box<dyn FnOnce(Result<Output>) + Send>;
 
 /// The handle of a run that the engine drives.
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Run};
+/// let (sender, receiver) = std::sync::mpsc::channel();
+/// let handle = Command::new("sleep").arg("1000").run_then(&Run::new(), move |output| sender.send(output).unwrap())?;
+/// handle.cancel();
+/// assert_eq!(receiver.recv().unwrap()?.signal(), Some(spawnfd::signal::TERM));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct RunHandle {
     /// The reference is weak, because a job's handle must not keep the engine's descriptors open
@@ -89,10 +99,10 @@ impl RunHandle {
         epoll::modify(&engine.poll, fd, epoll_data(self.id, fd_kind), input | epoll::EventFlags::ET).is_ok()
     }
 
-    /// Returns a waker that sends this order to the engine.
-    pub(super) fn waker(&self, order: EngineOrder) -> Waker {
+    /// Returns a callback that sends this order to the engine.
+    pub(super) fn callback(&self, order: EngineOrder) -> Callback {
         let handle = self.clone();
-        Waker::new(move || handle.order(order))
+        Callback::new(move || handle.order(order))
     }
 }
 
@@ -111,6 +121,53 @@ pub(super) enum EngineOrder {
     Resize(TerminalSize),
 }
 
+/// A task that waits until a pidfd is readable.
+#[derive(Debug)]
+pub(super) struct PidfdWatch {
+    engine: Weak<Engine>,
+    id: u64,
+}
+
+impl PidfdWatch {
+    /// Makes an engine call the callback once, when the pidfd becomes readable. The engine may also call the callback
+    /// earlier, so the task then checks the child and starts another watch.
+    pub(super) fn start(pidfd: BorrowedFd<'_>, callback: Callback) -> Result<PidfdWatch> {
+        let mut expected = register_expected()?;
+        expected.engine.watch(expected.id, pidfd, callback)?;
+        expected.was_added = true;
+        Ok(PidfdWatch { engine: Arc::downgrade(&expected.engine), id: expected.id })
+    }
+
+    /// Replaces the callback. Returns `false` if the engine has already called the callback.
+    pub(super) fn replace(&self, callback: &Callback) -> bool {
+        let Some(engine) = self.engine.upgrade() else { return false };
+        let replace = |own: &mut Callback| std::mem::replace(own, callback.clone());
+        let replaced = engine.inbox.lock().watches.get_mut(&self.id).map(replace);
+        // The old callback is dropped here, without the lock, because the drop may run code of the application.
+        replaced.is_some()
+    }
+
+    /// Ends the watch. `pidfd` is `None` if the application has closed or replaced the pidfd.
+    pub(super) fn end(self, pidfd: Option<BorrowedFd<'_>>) {
+        let Some(engine) = self.engine.upgrade() else { return };
+        let mut inbox = engine.inbox.lock();
+        // A forked copy of the host must not change the epoll set, because the copy shares the set with the host.
+        if inbox.over {
+            return;
+        }
+        let callback = inbox.watches.remove(&self.id);
+        if let Some(pidfd) = pidfd {
+            let _ = epoll::delete(&engine.poll, pidfd);
+        }
+        drop(inbox);
+        if callback.is_some() {
+            // An engine with a watch does not count as idle. Wake the engine, so that it begins to measure its idle
+            // time.
+            engine.wake();
+        }
+    }
+}
+
 /// The state that the engine's thread shares with submitting threads. Only the engine's thread has access to the
 /// runs.
 struct Engine {
@@ -125,6 +182,8 @@ struct Engine {
 struct Inbox {
     arrived: Vec<(u64, EngineRun)>,
     orders: Vec<(u64, EngineOrder)>,
+    /// The callbacks of tasks that wait for a child, by id. A watch and a run never have the same id.
+    watches: HashMap<u64, Callback>,
     next: u64,
     /// The number of runs that callers are about to add.
     expected: usize,
@@ -178,9 +237,15 @@ pub(super) fn submit<T>(
     let mut expected = register_expected()?;
     let handle = RunHandle { engine: Arc::downgrade(&expected.engine), id: expected.id };
     let (run, more) = begin(&handle)?;
-    expected.engine.add(expected.id, run, done)?;
+    expected.engine.add(expected.id, run, Some(done))?;
     expected.was_added = true;
     Ok((handle, more))
+}
+
+/// Watches a run that has its result, until the run is over. If the run cannot be watched, drops it.
+pub(super) fn adopt(run: RunState) {
+    let Ok(mut expected) = register_expected() else { return };
+    expected.was_added = expected.engine.add(expected.id, run, None).is_ok();
 }
 
 /// A run that a caller is about to add to an engine. The engine does not end while it expects a run. Dropping this
@@ -281,7 +346,7 @@ impl Engine {
     }
 
     /// Adds a run and watches its descriptors.
-    fn add(&self, id: u64, run: RunState, done: OnDone) -> Result<()> {
+    fn add(&self, id: u64, run: RunState, done: Option<OnDone>) -> Result<()> {
         // Keep the lock until the run is in the inbox, so that the engine's thread finds the run when the first event
         // arrives.
         let mut inbox = self.inbox.lock();
@@ -294,13 +359,18 @@ impl Engine {
             // in the epoll set while a starting child has a copy of the descriptor table. A
             // level-triggered entry would report its hangup again and again.
             let flags = if write { epoll::EventFlags::OUT } else { epoll::EventFlags::IN } | epoll::EventFlags::ET;
-            if let Err(e) = epoll::add(&self.poll, fd, epoll_data(id, fd_kind), flags) {
+            let added = match epoll::add(&self.poll, fd, epoll_data(id, fd_kind), flags) {
+                // An earlier command of the session has used the same terminal.
+                Err(rustix::io::Errno::EXIST) => epoll::modify(&self.poll, fd, epoll_data(id, fd_kind), flags),
+                added => added,
+            };
+            if let Err(e) = added {
                 // Dropping the run closes its descriptors, which removes them from the set.
                 return Err(Error::new(Stage::Capture, errno(e), "epoll_ctl(EPOLL_CTL_ADD)"));
             }
         }
         let due = run.deadline();
-        inbox.arrived.push((id, EngineRun { run, done: Some(done), scheduled: None }));
+        inbox.arrived.push((id, EngineRun { run, done, scheduled: None }));
         // Count the run as arrived while the lock is held. Once the lock is released, the thread may finish the run at
         // any time. If the thread finished the run before this change, nothing would wake the thread again.
         inbox.expected -= 1;
@@ -310,10 +380,36 @@ impl Engine {
         Ok(())
     }
 
+    /// Watches a child's pidfd for a task.
+    fn watch(&self, id: u64, pidfd: BorrowedFd<'_>, callback: Callback) -> Result<()> {
+        // Keep the lock until the callback is in the inbox, so that the engine's thread finds it when the event arrives.
+        let mut inbox = self.inbox.lock();
+        if inbox.over {
+            return Err(descriptors_lost());
+        }
+        // After the event, the set reports nothing until the task has started another watch.
+        let (data, flags) = (epoll_data(id, RunFd::Process), epoll::EventFlags::IN | epoll::EventFlags::ONESHOT);
+        match epoll::add(&self.poll, pidfd, data, flags) {
+            // The task has leaked an earlier watch, as `mem::forget` does.
+            Err(rustix::io::Errno::EXIST) => epoll::modify(&self.poll, pidfd, data, flags),
+            added => added,
+        }
+        .map_err(|e| Error::new(Stage::Wait, errno(e), "epoll_ctl(EPOLL_CTL_ADD)"))?;
+        inbox.watches.insert(id, callback);
+        inbox.expected -= 1;
+        Ok(())
+    }
+
+    /// Wakes all tasks that wait for a child. They check the child, and start another watch.
+    fn wake_tasks(&self) {
+        let watches = std::mem::take(&mut self.inbox.lock().watches);
+        watches.values().for_each(Callback::call);
+    }
+
     /// Ends this engine's thread if it has no runs. Returns whether the thread is ending.
     fn end_if_idle(&self) -> bool {
         let mut inbox = self.inbox.lock();
-        if !inbox.over && inbox.expected + inbox.arrived.len() + inbox.owned == 0 {
+        if !inbox.over && inbox.expected + inbox.arrived.len() + inbox.owned + inbox.watches.len() == 0 {
             inbox.over = true;
             self.wake();
         }
@@ -335,6 +431,7 @@ impl Engine {
         engines.leaving.retain(|thread| thread.is_running());
         engines.leaving.extend(ExitingThread::now());
         drop(engines);
+        self.wake_tasks();
         state.fail_all(has_panicked);
     }
 
@@ -350,12 +447,13 @@ impl Engine {
                 if inbox.over {
                     return;
                 }
-                if state.runs.is_empty() && inbox.expected == 0 {
+                if state.runs.is_empty() && inbox.expected + inbox.watches.len() == 0 {
                     let since = *idle_since.get_or_insert(now);
                     if now.duration_since(since) >= IDLE {
                         inbox.over = true;
                         drop(inbox);
                         launch::drop_unused_slots();
+                        tree::drop_template();
                         return;
                     }
                     inbox.sleeps_until = Some(since + IDLE);
@@ -390,6 +488,8 @@ impl Engine {
                     .collect::<Vec<_>>()
                     .into_iter()
                     .for_each(|id| state.abandon_if_replaced(self, id));
+                // A pidfd that the application has closed causes no event. Its task notices when it checks the child.
+                self.wake_tasks();
             }
             for event in std::mem::take(&mut state.unfinished) {
                 state.on_event(self, event);
@@ -415,7 +515,14 @@ impl Engine {
                 }
                 let (id, fd_kind) = (data >> 2, RunFd::ALL[(data & 3) as usize]);
                 if !state.runs.contains_key(&id) {
-                    state.take_arrived(&mut self.inbox.lock());
+                    let mut inbox = self.inbox.lock();
+                    state.take_arrived(&mut inbox);
+                    let watch = inbox.watches.remove(&id);
+                    drop(inbox);
+                    if let Some(task) = watch {
+                        task.call();
+                        continue;
+                    }
                 }
                 let flags = event.flags;
                 state.on_event(self, RunEvent { id, fd_kind, hung_up: flags.contains(epoll::EventFlags::HUP) });
@@ -556,7 +663,7 @@ impl EngineState {
         for id in due {
             self.abandon_if_replaced(engine, id);
             let Some(entry) = self.runs.get_mut(&id) else { continue };
-            let outcome = perform_step(|| entry.run.tick(now, &mut self.buffer));
+            let outcome = perform_step(|| entry.run.tick(now, &mut self.buffer)).and_then(|outcome| outcome);
             self.finish_if_done(id, outcome);
         }
     }

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use super::lines::{Line, LineEnd, Lines};
 use super::record::Stream;
+use crate::callback::Callback;
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
-use crate::waker::Waker;
 
 /// The treatment of new output when the event queue is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum WhenFull {
     /// The library stops reading, and the program blocks once its pipe is full.
     #[default]
@@ -24,16 +25,30 @@ pub enum WhenFull {
 }
 
 /// Options of the event queue.
+#[must_use = "the options have no effect until a job uses them"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventOptions {
-    /// The capacity of the queue in bytes, including 64 bytes of overhead for each chunk. The queue exceeds it by at
-    /// most one read.
-    pub max_bytes: usize,
-    /// How to treat output when the queue is full.
-    pub when_full: WhenFull,
-    /// The length of the longest line in bytes (at least 4). `None`: the events are chunks, not lines.
-    pub lines: Option<usize>,
+    max_bytes: usize,
+    when_full: WhenFull,
+    lines: Option<usize>,
 }
+
+impl EventOptions {
+    /// Returns the default options.
+    pub fn new() -> EventOptions {
+        EventOptions::default()
+    }
+}
+
+setters!(EventOptions {
+    /// Sets the capacity of the queue in bytes, including 64 bytes of overhead for each chunk. The queue exceeds it by
+    /// at most one read.
+    max_bytes: usize => max_bytes;
+    /// Sets how to treat output when the queue is full.
+    when_full: WhenFull => when_full;
+    /// Delivers lines of at most this many bytes (at least 4). `None`: the events are chunks, not lines.
+    lines: impl Into<Option<usize>> => lines.into();
+});
 
 impl Default for EventOptions {
     /// Chunks, with a capacity of 1 MiB. When the queue is full, the library stops reading and the program blocks.
@@ -44,6 +59,7 @@ impl Default for EventOptions {
 
 /// An event of a job's output. A position is the number of bytes of both streams that arrived before the byte.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// Bytes of one stream, in order. A chunk may split a character: see [`Decoder`](super::Decoder).
     Chunk {
@@ -103,7 +119,7 @@ struct QueueState {
     abandoned: bool,
     /// The consumer sleeps on the condition variable `filled`.
     asleep: bool,
-    waker: Option<Waker>,
+    callback: Option<Callback>,
 }
 
 impl QueueState {
@@ -125,13 +141,13 @@ struct SharedQueue {
     state: PerProcess<QueueState>,
     filled: Condvar,
     options: EventOptions,
-    resume: Waker,
+    resume: Callback,
 }
 
 impl SharedQueue {
     /// Changes the state from the producer's side. If the queue was empty and no longer is, wakes a consumer that sleeps,
-    /// and returns the consumer's waker.
-    fn fill(&self, change: impl FnOnce(&mut QueueState)) -> Option<Waker> {
+    /// and returns the consumer's callback.
+    fn fill(&self, change: impl FnOnce(&mut QueueState)) -> Option<Callback> {
         let mut state = self.state.lock();
         let was_empty = state.is_empty();
         change(&mut state);
@@ -141,11 +157,11 @@ impl SharedQueue {
         if state.asleep {
             self.filled.notify_one();
         }
-        state.waker.clone()
+        state.callback.clone()
     }
 
     /// Adds bytes to the queue; see [`Producer::push`].
-    fn push(&self, stream: Stream, position: u64, bytes: &[u8]) -> Option<Waker> {
+    fn push(&self, stream: Stream, position: u64, bytes: &[u8]) -> Option<Callback> {
         let max_bytes = self.options.max_bytes;
         self.fill(|state| {
             if state.abandoned || bytes.is_empty() {
@@ -176,7 +192,7 @@ impl SharedQueue {
 }
 
 /// Creates a queue. The queue calls `resume` when a paused producer may push again.
-pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
+pub fn events(options: EventOptions, resume: Callback) -> (Producer, Events) {
     let state = QueueState { when_full: options.when_full, ..QueueState::default() };
     // In a forked copy of the host no producer adds events, so the copy's queue has ended.
     let state = PerProcess::for_this_process(state, || QueueState { ended: true, ..QueueState::default() });
@@ -190,12 +206,12 @@ pub fn events(options: EventOptions, resume: Waker) -> (Producer, Events) {
 pub struct Producer(Arc<SharedQueue>);
 
 impl Producer {
-    /// Adds bytes at `position`; never waits. If the consumer must be woken, returns its waker, which the caller calls
+    /// Adds bytes at `position`; never waits. If the consumer must be woken, returns its callback, which the caller calls
     /// after it has released its locks.
     ///
     /// After each call, ask [`wants_more`](Producer::wants_more) whether the queue is full.
-    #[must_use = "the consumer waits until its waker is called"]
-    pub fn push(&self, stream: Stream, position: u64, bytes: &[u8]) -> Option<Waker> {
+    #[must_use = "the consumer waits until its callback is called"]
+    pub fn push(&self, stream: Stream, position: u64, bytes: &[u8]) -> Option<Callback> {
         self.0.push(stream, position, bytes)
     }
 
@@ -208,12 +224,13 @@ impl Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         if let Some(consumer) = self.0.fill(|state| state.ended = true) {
-            consumer.wake();
+            consumer.call();
         }
     }
 }
 
 /// The consumer's end of the event queue. Dropping it does not end the job; the producer then queues no more output.
+#[must_use = "without a reader, the program may wait for space in the queue"]
 #[derive(Debug)]
 pub struct Events {
     shared: Arc<SharedQueue>,
@@ -250,16 +267,21 @@ impl Events {
         })
     }
 
-    /// Sets the waker. The queue calls it when an event arrives in the empty queue. If there are events now, this
-    /// call wakes it at once.
-    pub fn set_waker(&mut self, waker: Waker) {
+    /// Calls `filled` each time an event arrives in the empty queue. If there are events now, calls `filled` at once.
+    /// This call replaces the function of an earlier call. The library's thread calls `filled`, so `filled` must not
+    /// block.
+    pub fn on_event(&mut self, filled: impl Fn() + Send + Sync + 'static) {
+        self.set_callback(Callback::new(filled));
+    }
+
+    pub(super) fn set_callback(&mut self, callback: Callback) {
         let mut state = self.shared.state.lock();
         let filled = !state.is_empty() || !self.ready.is_empty();
-        let before = state.waker.replace(waker.clone());
+        let before = state.callback.replace(callback.clone());
         drop(state);
         drop(before);
         if filled {
-            waker.wake();
+            callback.call();
         }
     }
 
@@ -271,7 +293,7 @@ impl Events {
         let resume = when_full == WhenFull::DropOldest && std::mem::take(&mut state.paused);
         drop(state);
         if resume {
-            self.shared.resume.wake();
+            self.shared.resume.call();
         }
     }
 
@@ -302,7 +324,7 @@ impl Events {
                 state.paused &= !resume;
                 drop(state);
                 if resume {
-                    self.shared.resume.wake();
+                    self.shared.resume.call();
                 }
                 self.emit(chunk);
             } else if state.ended {
@@ -361,13 +383,13 @@ impl Drop for Events {
         let mut state = self.shared.state.lock();
         state.abandoned = true;
         let resume = std::mem::take(&mut state.paused);
-        // Dropping a waker may take locks of the waker's owner. So the waker is dropped only after the lock of
+        // Dropping a callback may take locks of the callback's owner. So the callback is dropped only after the lock of
         // `state` is released.
-        let dropped = (state.waker.take(), std::mem::take(&mut state.chunks));
+        let dropped = (state.callback.take(), std::mem::take(&mut state.chunks));
         drop(state);
         drop(dropped);
         if resume {
-            self.shared.resume.wake();
+            self.shared.resume.call();
         }
     }
 }

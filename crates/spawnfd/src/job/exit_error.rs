@@ -11,6 +11,19 @@ use crate::error::{Error, RunError, shown};
 /// A run that was not [`ok`](Output::ok).
 ///
 /// Clones share the output. Debug prints what Display prints. The error converts to [`Error`](crate::Error).
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Error};
+/// fn first_line() -> Result<String, Error> {
+///     let output = Command::new("sh").args(["-c", "echo no such user >&2; exit 3"]).run()?;
+///     output.check()?; // an ExitError becomes an Error
+///     Ok(output.stdout_text().into_owned())
+/// }
+/// let error = first_line().unwrap_err();
+/// let exit = error.exit().expect("the program has started");
+/// assert_eq!(exit.output.code(), Some(3));
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ExitError {
@@ -140,7 +153,7 @@ mod tests {
     use super::super::output::tests::{MARKER, combined};
     use super::*;
     use crate::error::{Errno, ErrorKind, Stage};
-    use crate::job::{Enforcer, Resource};
+    use crate::job::limits::{Enforcer, Resource};
 
     fn shows(change: impl FnOnce(&mut Output)) -> String {
         let mut output = Output { program: "rg".into(), ..Output::default() };
@@ -237,7 +250,10 @@ mod tests {
         let output =
             Output { stderr: b"why".to_vec(), ..combined([(Stream::Stdout, &b"0123456789"[..])], (3, 2), None) };
         let error = output.check().expect_err("no status");
-        assert_eq!((error.output.text(), error.output.error_text()), (output.text(), output.error_text()));
+        assert_eq!(
+            (error.output.stdout_text(), error.output.stderr_text()),
+            (output.stdout_text(), output.stderr_text())
+        );
         assert_eq!(error.output.omitted(Stream::Stdout), output.omitted(Stream::Stdout));
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Supervised runs as futures, for any executor. The engine's thread watches all programs and wakes the tasks, so no
-//! thread blocks in a wait for one child.
+//! Supervised runs as lazy futures, for any executor. The engine's thread watches all programs and wakes the tasks, so
+//! no thread blocks in a wait for one child.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -8,64 +8,73 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{Event, Events, Job, Output, Run};
+use crate::callback::Callback;
 use crate::command::Command;
-use crate::error::{Errno, Error, Result, Stage};
-use crate::limiter::Limiter;
-use crate::waker::Waker;
+use crate::error::Result;
 
 impl Command<'_> {
-    /// Starts the program and returns a future of its output.
+    /// Returns a lazy future that runs the program to its end: the program starts when the future is first polled.
     ///
-    /// This call starts the program in the calling thread, and the program inherits that thread's confinement. The
-    /// future only waits, and works on any executor.
+    /// The thread that polls the future starts the program, and the program inherits that thread's confinement. The
+    /// future works on any executor.
     ///
-    /// Dropping the future before it is ready ends the program and its process tree: SIGTERM, and SIGKILL after the
-    /// run's [`grace`](Run::grace). The library still reaps the program.
+    /// If the run has a [limiter](Run::limiter), the future first waits for a place, without blocking the thread. It
+    /// enters the limiter's queue when it is first polled. The library wakes the task once the future has a place, and
+    /// the next poll starts the program. The future keeps the place until then, so poll all futures that share a limiter.
+    ///
+    /// Dropping the future ends the run:
+    /// - Before the first poll, nothing has started.
+    /// - While the future waits for a place, the drop removes the future from the limiter's queue.
+    /// - After the start, the drop ends the program and its process tree: SIGTERM, and SIGKILL after the run's
+    ///   [`grace`](Run::grace). The library still reaps the program.
     ///
     /// # Errors
-    /// The same as those of [`run`](Command::run). EAGAIN: all places of the run's [limiter](Run::limiter) are taken.
-    /// The future returns all errors.
+    /// The same as those of [`run`](Command::run).
     ///
     /// # Examples
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use spawnfd::limits::Limiter;
     /// use spawnfd::{Command, Run};
-    /// let (mut one, mut two) = (Command::new("echo"), Command::new("echo"));
-    /// let (one, two) = (one.arg("1").run_async(&Run::new()), two.arg("2").run_async(&Run::new()));
-    /// assert_eq!((one.await?.text(), two.await?.text()), ("1\n".into(), "2\n".into()));
+    /// let run = Run::new().limiter(&Limiter::new(2)); // at most two programs at once
+    /// let tasks = [1, 2, 3, 4].map(|number| {
+    ///     let run = run.clone();
+    ///     tokio::spawn(async move { Command::new("echo").arg(number.to_string()).run_async(&run).await })
+    /// });
+    /// let mut sum = 0;
+    /// for task in tasks {
+    ///     sum += task.await.unwrap()?.stdout_text().trim().parse::<i32>().unwrap();
+    /// }
+    /// assert_eq!(sum, 10);
     /// # Ok::<(), spawnfd::Error>(())
     /// # }).unwrap();
     /// ```
-    #[must_use = "dropping the future ends the program"]
-    pub fn run_async(&mut self, run: &Run) -> impl Future<Output = Result<Output>> + Send + use<> {
-        let job = self.start_without_waiting(run);
-        async move {
-            let job = job?;
-            // No caller has a handle to write to this run's input, so end the input.
-            job.close_stdin();
-            let output = job.wait_async().await;
-            // The program has ended. Detach the handle, so that dropping it does not end the processes that the run
-            // has left running.
-            job.detach();
-            output.map(Arc::unwrap_or_clone)
-        }
+    pub async fn run_async(&mut self, run: &Run) -> Result<Output> {
+        let first = self.attempt_async(run).await;
+        if self.prepare_second_attempt(&first)? { self.attempt_async(run).await } else { first }
     }
 
-    fn start_without_waiting(&mut self, run: &Run) -> Result<Job> {
+    async fn attempt_async(&mut self, run: &Run) -> Result<Output> {
         if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
-            let none = || {
-                let message = "the limiter has no free permit: await Limiter::run_async or acquire_async";
-                Error::new(Stage::Limit, Errno::EAGAIN, "limiter: try_acquire()").saying(message)
-            };
-            self.permit = Some(limiter.try_acquire().ok_or_else(none)?);
+            // An invalid run fails before the wait.
+            self.validate_run(run)?;
+            self.permit = Some(limiter.acquire_async().await);
         }
-        self.start_with(run, false, |_| (None, ())).map(|(job, ())| job)
+        let (job, ()) = self.start_with(run, false, |_| (None, ()))?;
+        // No caller has a handle to write to this run's input, so end the input.
+        job.close_stdin();
+        let output = job.wait_async().await;
+        // The program has ended. Detach the handle, so that dropping it does not end the processes that the run
+        // has left running.
+        job.detach();
+        output.map(Arc::unwrap_or_clone)
     }
 }
 
 impl Job {
-    /// Waits for the result without blocking. Any number of tasks can wait. Dropping the future has no effect on the
-    /// run.
+    /// Returns a lazy future that waits for the result when it is polled, without blocking the thread.
+    ///
+    /// Any number of tasks can wait. Dropping the future has no effect on the run.
     ///
     /// # Errors
     /// The same as those of [`wait`](Job::wait).
@@ -77,7 +86,7 @@ impl Job {
 /// A task that waits for a job's result.
 struct JobFuture<'a> {
     job: &'a Job,
-    /// The number of the waker's registration.
+    /// The number of the task's registration.
     registration: Option<u64>,
 }
 
@@ -86,7 +95,7 @@ impl Future for JobFuture<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let JobFuture { job, registration } = &mut *self;
-        job.state.poll(registration, context.waker())
+        job.state.poll(registration, context)
     }
 }
 
@@ -100,24 +109,26 @@ impl Drop for JobFuture<'_> {
 
 impl Events {
     /// The next event, or `None` after the last. If no event has arrived yet, the engine wakes the task when one
-    /// arrives. This call replaces the waker of [`set_waker`](Events::set_waker).
+    /// arrives. This call replaces the function of [`on_event`](Events::on_event).
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         if let Some(event) = self.try_next() {
             return Poll::Ready(Some(event).filter(|event| *event != Event::End));
         }
-        let task = context.waker().clone();
         // If an event has arrived since `try_next`, this call wakes the task at once.
-        self.set_waker(Waker::new(move || task.wake_by_ref()));
+        self.set_callback(Callback::waking(context));
         Poll::Pending
     }
 
-    /// Waits for the next event without blocking; `None` after the last. Dropping the future loses no event.
+    /// Returns a lazy future that waits for the next event when it is polled; `None` after the last event.
+    ///
+    /// Dropping the future loses no event.
     ///
     /// # Examples
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// use spawnfd::{Command, Event, EventOptions, Run};
-    /// let options = EventOptions { lines: Some(1000), ..EventOptions::default() };
+    /// use spawnfd::job::{Event, EventOptions};
+    /// use spawnfd::{Command, Run};
+    /// let options = EventOptions::new().lines(1000);
     /// let (job, mut events) = Command::new("seq").arg("3").start_events(&Run::new(), options)?;
     /// let mut sum = 0;
     /// while let Some(event) = events.next().await {
@@ -131,20 +142,5 @@ impl Events {
     /// ```
     pub async fn next(&mut self) -> Option<Event> {
         poll_fn(|context| self.poll_next(context)).await
-    }
-}
-
-impl Limiter {
-    /// Waits for a place and then for the output, without blocking the thread; see
-    /// [`Command::run_async`](crate::Command::run_async).
-    ///
-    /// When a place is free, the thread that polls the future starts the program. The program inherits that thread's
-    /// confinement.
-    ///
-    /// # Errors
-    /// The same as those of [`Command::run_async`](crate::Command::run_async).
-    pub async fn run_async(&self, command: &mut Command<'_>, run: &Run) -> Result<Output> {
-        let permit = self.acquire_async().await;
-        command.permit(permit).run_async(run).await
     }
 }

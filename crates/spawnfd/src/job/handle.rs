@@ -3,21 +3,33 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, PoisonError, Weak};
-use std::task::{self, Poll};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::engine::{EngineOrder, RunHandle};
 use super::run_state::{OutputSource, SharedRecord};
 use super::{Chunk, InputWriter, Output, TerminalSize};
-use crate::error::{Error, Result, Stage};
+use crate::callback::Callback;
+use crate::error::{Errno, Error, Result, Stage};
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
-use crate::waker::Waker;
+use crate::tree::Tier;
 
 /// The handle of a supervised run. Dropping it ends the program.
 ///
 /// A copy of the handle in a forked process is useless: waiting fails with ECHILD, writing fails with EPIPE, reading
 /// returns nothing, and dropping it has no effect.
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Run};
+/// use std::time::Duration;
+/// let job = Command::new("sleep").arg("1000").start(&Run::new())?;
+/// assert!(job.wait_timeout(Duration::from_millis(10))?.is_none(), "it still runs");
+/// job.stop(Duration::from_secs(1)); // SIGTERM, and SIGKILL a second later
+/// assert_eq!(job.wait()?.signal(), Some(spawnfd::signal::TERM));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "dropping a job ends its program"]
 #[derive(Debug)]
 pub struct Job {
@@ -29,11 +41,12 @@ pub struct Job {
     /// The sources of the output, which the run owns.
     pub(super) sources: [Weak<OutputSource>; 2],
     pub(super) output_limit: u64,
+    pub(super) tier: Tier,
     /// Dropping the handle ends the program; `detach` clears this.
     pub(super) ends_on_drop: bool,
 }
 
-/// The result of a job, and the wakers to call when the result is set.
+/// The result of a job, and the callbacks to call when the result is set.
 #[derive(Debug)]
 pub(super) struct JobState {
     result: PerProcess<JobResult>,
@@ -43,18 +56,18 @@ pub(super) struct JobState {
 #[derive(Debug, Default)]
 struct JobResult {
     outcome: Option<Result<Arc<Output>>>,
-    /// Wakers that `set` calls. The key is the number of the registration.
-    wakers: BTreeMap<u64, Waker>,
+    /// Callbacks that `set` calls. The key is the number of the registration.
+    callbacks: BTreeMap<u64, Callback>,
     last_registration: u64,
 }
 
 impl JobResult {
-    /// Registers a waker under the number `registration`, or under a new one. Returns the number and the waker that it
-    /// replaces.
-    fn register(&mut self, registration: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
+    /// Registers a callback under the number `registration`, or under a new one. Returns the number and the callback
+    /// that it replaces.
+    fn register(&mut self, registration: Option<u64>, callback: Callback) -> (u64, Option<Callback>) {
         self.last_registration += 1;
         let registration = registration.unwrap_or(self.last_registration);
-        (registration, self.wakers.insert(registration, waker))
+        (registration, self.callbacks.insert(registration, callback))
     }
 
     /// Returns an error if there is no result yet and the caller is the engine's thread. That
@@ -62,7 +75,7 @@ impl JobResult {
     fn check_may_wait(&self) -> Result<()> {
         if self.outcome.is_none() && thread::is_engine() {
             let message = "a run's callback cannot wait for a run: the same thread delivers the result";
-            return Err(Error::new(Stage::Wait, crate::Errno::EDEADLK, "wait(), in a run's callback").saying(message));
+            return Err(Error::new(Stage::Wait, Errno::EDEADLK, "wait(), in a run's callback").saying(message));
         }
         Ok(())
     }
@@ -78,40 +91,39 @@ impl JobState {
     pub(super) fn set(&self, outcome: Result<Arc<Output>>) {
         let mut result = self.result.lock();
         result.outcome = Some(outcome);
-        let wakers = std::mem::take(&mut result.wakers);
+        let callbacks = std::mem::take(&mut result.callbacks);
         drop(result);
         self.changed.notify_all();
-        wakers.values().for_each(Waker::wake);
+        callbacks.values().for_each(Callback::call);
     }
 
     /// Returns the result, or registers the task to be woken when the result is set. `registration`: the number of
     /// the task's registration, which this call sets.
-    pub(super) fn poll(&self, registration: &mut Option<u64>, task: &task::Waker) -> Poll<Result<Arc<Output>>> {
+    pub(super) fn poll(&self, registration: &mut Option<u64>, task: &Context<'_>) -> Poll<Result<Arc<Output>>> {
         // A task's waker may take locks of its own. So clone and drop wakers only while the lock of `result` is not
         // held.
-        let task = task.clone();
-        let waker = Waker::new(move || task.wake_by_ref());
+        let callback = Callback::waking(task);
         let mut result = self.result.lock();
         if let Some(outcome) = &result.outcome {
             return Poll::Ready(outcome.clone());
         }
-        let (number, before) = result.register(*registration, waker);
+        let (number, before) = result.register(*registration, callback);
         drop(result);
         drop(before);
         *registration = Some(number);
         Poll::Pending
     }
 
-    /// Removes a registered waker.
+    /// Removes a registered callback.
     pub(super) fn unregister(&self, registration: u64) {
-        let waker = self.result.lock().wakers.remove(&registration);
-        drop(waker);
+        let callback = self.result.lock().callbacks.remove(&registration);
+        drop(callback);
     }
 }
 
 fn not_ours() -> Error {
     let message = "a forked process cannot wait for this program: the program is a child of the original process";
-    Error::new(Stage::Wait, crate::Errno::ECHILD, "wait(), in a forked process").saying(message)
+    Error::new(Stage::Wait, Errno::ECHILD, "wait(), in a forked process").saying(message)
 }
 
 impl Job {
@@ -160,14 +172,16 @@ impl Job {
         self.state.result.lock().outcome.clone().transpose()
     }
 
-    /// Calls `waker` once when the result is set, or at once if it is set already. Several wakers can be registered.
-    pub fn when_done(&self, waker: Waker) {
+    /// Calls `done` once when the result is set, or at once if it is set already. Several functions can be registered.
+    /// The library's thread calls `done`, so `done` must not block.
+    pub fn when_done(&self, done: impl Fn() + Send + Sync + 'static) {
+        let callback = Callback::new(done);
         let mut result = self.state.result.lock();
         if result.outcome.is_none() {
-            result.register(None, waker);
+            result.register(None, callback);
         } else {
             drop(result);
-            waker.wake();
+            callback.call();
         }
     }
 
@@ -195,6 +209,8 @@ impl Job {
     /// let job = Command::new("sh").args(["-c", "echo ready; exec sleep 60"]).start(&Run::new().window(4096))?;
     /// let ready = job.wait_for(0, Duration::from_secs(10), |output| output.text().contains("ready").then_some(output.next));
     /// assert_eq!(ready, Some(6));
+    /// # job.stop(Duration::ZERO);
+    /// # job.wait()?;
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
     pub fn wait_for<T>(&self, since: u64, timeout: Duration, mut find: impl FnMut(&Chunk) -> Option<T>) -> Option<T> {
@@ -218,9 +234,10 @@ impl Job {
         self.record.lock().is_closed()
     }
 
-    /// Sets the waker that the library calls after each output, and when the run has its result.
-    pub fn set_output_waker(&self, waker: Waker) {
-        let before = self.record.lock().waker.replace(waker);
+    /// Calls `arrived` after each output, and when the run has its result. This call replaces the function of an
+    /// earlier call. The library's thread calls `arrived`, so `arrived` must not block.
+    pub fn on_output(&self, arrived: impl Fn() + Send + Sync + 'static) {
+        let before = self.record.lock().callback.replace(Callback::new(arrived));
         drop(before);
     }
 
@@ -241,11 +258,12 @@ impl Job {
         self.writer()?.write_timeout(bytes, timeout)
     }
 
-    /// Calls `waker` when the queue has space again after a [`write`](Job::write) that did not accept all bytes, or
-    /// when the program stops reading.
-    pub fn when_writable(&self, waker: Waker) {
+    /// Calls `writable` each time the queue has space again after a [`write`](Job::write) that did not accept all
+    /// bytes, and when the program stops reading. This call replaces the function of an earlier call. The library's
+    /// thread calls `writable`, so `writable` must not block.
+    pub fn on_writable(&self, writable: impl Fn() + Send + Sync + 'static) {
         if let Some(writer) = &self.writer {
-            writer.set_waker(waker);
+            writer.set_callback(Callback::new(writable));
         }
     }
 
@@ -256,21 +274,32 @@ impl Job {
         }
     }
 
+    /// The number of bytes of the input that the program has not read yet. `None`: the program reads no more.
+    pub(super) fn unread_input(&self) -> Option<u64> {
+        self.writer.as_ref().and_then(InputWriter::unread)
+    }
+
+    /// How far control of the process tree reaches.
+    pub(super) fn tier(&self) -> Tier {
+        self.tier
+    }
+
     fn writer(&self) -> Result<&InputWriter> {
         let not_writable = || {
             let message = "the program's input is not writable: the run was started without a queue for it";
-            Error::new(Stage::Capture, crate::Errno::EBADF, "write(stdin)").saying(message)
+            Error::new(Stage::Capture, Errno::EBADF, "write(stdin)").saying(message)
         };
         self.writer.as_ref().ok_or_else(not_writable)
     }
 
     /// Ends the program and its process tree: sends SIGTERM, and SIGKILL after `grace`. The result's `stop` is
-    /// [`Stop::Cancelled`](crate::Stop::Cancelled).
+    /// [`Stop::Cancelled`](crate::job::Stop::Cancelled).
     pub fn stop(&self, grace: Duration) {
         self.handle.order(EngineOrder::End(Some(grace)));
     }
 
     /// Sends a signal to the program, or with `tree` to its whole process tree. Signal 0 sends nothing, as in kill(2).
+    /// [`signal`](crate::signal) has the numbers of the signals.
     ///
     /// # Errors
     /// EINVAL: no such signal.

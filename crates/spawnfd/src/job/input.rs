@@ -8,13 +8,14 @@ use std::sync::{Arc, Condvar, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::ioctl_fionread;
 use spawnfd_sys::{Errno, call};
 
 use super::pty::END_OF_INPUT;
+use crate::callback::{Callback, ForeignValue};
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
-use crate::waker::{ForeignValue, Waker};
 
 /// Bytes that are shared and never copied: for example a vector, an [`Arc`], or an object of a language binding.
 #[derive(Clone)]
@@ -121,7 +122,7 @@ impl Source {
 /// The engine that writes a queue's bytes to the program.
 pub(super) struct InputEngine {
     /// A write calls this if the queue was empty before.
-    pub(super) wake: Waker,
+    pub(super) wake: Callback,
     /// Whether the engine watches this pipe, and the application has not replaced it.
     pub(super) is_watched: Box<dyn Fn(BorrowedFd<'_>) -> bool + Send>,
 }
@@ -142,7 +143,7 @@ struct InputQueue {
     /// True if a write did not fit completely. When the queue has space, the engine wakes the
     /// writer.
     writer_waits: bool,
-    writer: Option<Waker>,
+    writer: Option<Callback>,
     engine: Option<InputEngine>,
     /// The pipe to the program, which the run owns. While the queue is empty, the writer writes directly to this
     /// pipe.
@@ -178,7 +179,7 @@ impl SharedInput {
             drop(queue);
             self.space.notify_all();
             if let Some(writer) = writer {
-                writer.wake();
+                writer.call();
             }
         }
     }
@@ -204,7 +205,7 @@ pub struct InputWriter(Arc<SharedInput>);
 
 impl InputWriter {
     /// Writes as many of the bytes as fit into the pipe and the queue, and returns their number; never waits. If not
-    /// all fit, the library later calls the [waker](InputWriter::set_waker) when the queue has space.
+    /// all fit, the library later calls the [callback](InputWriter::set_callback) when the queue has space.
     ///
     /// # Errors
     /// EPIPE: the program reads no more or has ended, or the input was closed.
@@ -224,7 +225,7 @@ impl InputWriter {
         let wake = queue.engine.as_ref().filter(|_| was_empty && length > 0).map(|engine| engine.wake.clone());
         drop(queue);
         if let Some(wake) = wake {
-            wake.wake();
+            wake.call();
         }
         Ok(written + length)
     }
@@ -251,6 +252,13 @@ impl InputWriter {
         }
     }
 
+    /// The number of bytes that the program has not read yet. `None`: the program reads no more.
+    pub(super) fn unread(&self) -> Option<u64> {
+        let queue = self.0.queue.lock();
+        let in_pipe = ioctl_fionread(queue.pipe.upgrade()?).ok()?;
+        Some(in_pipe + queue.bytes.len() as u64)
+    }
+
     /// Ends the input: the program reads EOF after the bytes that have been written.
     pub fn close(&self) {
         let mut queue = self.0.queue.lock();
@@ -258,7 +266,7 @@ impl InputWriter {
             let wake = queue.engine.as_ref().map(|engine| engine.wake.clone());
             self.0.wake_writer(queue);
             if let Some(wake) = wake {
-                wake.wake();
+                wake.call();
             }
         }
     }
@@ -268,9 +276,9 @@ impl InputWriter {
         self.0.queue.lock().engine = Some(engine);
     }
 
-    /// Sets the waker that the library calls when a full queue has space again, or when the program stops reading.
-    pub fn set_waker(&self, waker: Waker) {
-        let before = self.0.queue.lock().writer.replace(waker);
+    /// Sets the callback that the library calls when a full queue has space again, or when the program stops reading.
+    pub fn set_callback(&self, callback: Callback) {
+        let before = self.0.queue.lock().writer.replace(callback);
         drop(before);
     }
 }

@@ -13,7 +13,7 @@ use super::Run;
 use crate::child::Usage;
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage};
-use crate::tree::{Bounds, CgroupCounters, Tree, Want};
+use crate::tree::{Bounds, CgroupCounters, Tree, TreeControl};
 
 const SIGKILL: i32 = 9;
 const SIGXCPU: i32 = 24;
@@ -35,7 +35,9 @@ const LEAST_PAUSE: Duration = Duration::from_millis(2);
 ///
 /// # Examples
 /// ```
-/// use spawnfd::{Command, Limits, Resource, Run, Stop};
+/// use spawnfd::job::Stop;
+/// use spawnfd::limits::{Limits, Resource};
+/// use spawnfd::{Command, Run};
 /// let run = Run::new().limits(Limits::new().cpu_time(std::time::Duration::from_secs(1)));
 /// let output = Command::new("sh").args(["-c", "while :; do :; done"]).run_with(&run)?;
 /// assert_eq!((output.stop, output.limit.unwrap().resource), (Stop::Limit, Resource::CpuTime));
@@ -45,24 +47,16 @@ const LEAST_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The maximum memory in bytes. In a cgroup the limit covers the whole tree, including page
-    /// cache, without swap. When the tree exceeds the limit, the kernel kills the whole tree.
-    /// Otherwise it limits the address space (RLIMIT_AS) of each process: the kernel refuses the
-    /// program more memory, and the run goes on.
+    // The setters below describe the fields. Only the bindings of this project use the fields themselves.
+    #[doc(hidden)]
     pub memory: Option<u64>,
-    /// The maximum number of processes and threads at once. The library kills the tree when it has
-    /// more, or tries to have more. In a cgroup the limit counts the tree. Otherwise the library
-    /// counts the tree in /proc, and RLIMIT_NPROC stops a tree that grows faster than the library
-    /// counts. RLIMIT_NPROC counts all processes of the *user*, and has no effect on root.
+    #[doc(hidden)]
     pub pids: Option<u64>,
-    /// The maximum CPU time, user and system. In a cgroup the limit applies to all processes of the
-    /// tree together. Otherwise it applies to each process separately, in whole seconds
-    /// (RLIMIT_CPU).
+    #[doc(hidden)]
     pub cpu_time: Option<Duration>,
-    /// The number of processors that the tree may use at once; fractions such as 1.5 are allowed.
-    /// Needs a cgroup. The kernel slows the run down and does not end it.
+    #[doc(hidden)]
     pub cpus: Option<f64>,
-    /// Which mechanisms may enforce the limits.
+    #[doc(hidden)]
     pub enforce: Enforce,
 }
 
@@ -168,58 +162,64 @@ impl Limits {
 }
 
 setters!(Limits {
-    /// Sets the maximum memory in bytes; see [`Limits::memory`](field@Limits::memory).
-    memory: u64 => Some(memory);
-    /// Sets the maximum number of processes and threads; see [`Limits::pids`](field@Limits::pids).
-    pids: u64 => Some(pids);
-    /// Sets the maximum CPU time; see [`Limits::cpu_time`](field@Limits::cpu_time).
-    cpu_time: Duration => Some(cpu_time);
-    /// Sets the number of processors at once; see [`Limits::cpus`](field@Limits::cpus).
-    cpus: f64 => Some(cpus);
-    /// Which mechanisms may enforce the limits.
+    /// Sets the maximum memory in bytes. In a cgroup the limit covers the whole tree, including page cache, without
+    /// swap. When the tree exceeds the limit, the kernel kills the whole tree. Otherwise it limits the address space
+    /// (RLIMIT_AS) of each process: the kernel refuses the program more memory, and the run goes on.
+    memory: impl Into<Option<u64>> => memory.into();
+    /// Sets the maximum number of processes and threads at once. The library kills the tree when it has more, or tries
+    /// to have more. In a cgroup the limit counts the tree. Otherwise the library counts the tree in /proc, and
+    /// RLIMIT_NPROC stops a tree that grows faster than the library counts. RLIMIT_NPROC counts all processes of the
+    /// *user*, and has no effect on root.
+    pids: impl Into<Option<u64>> => pids.into();
+    /// Sets the maximum CPU time, user and system. In a cgroup the limit applies to all processes of the tree together.
+    /// Otherwise it applies to each process separately, in whole seconds (RLIMIT_CPU).
+    cpu_time: impl Into<Option<Duration>> => cpu_time.into();
+    /// Sets the number of processors that the tree may use at once; fractions such as 1.5 are allowed. Needs a cgroup.
+    /// The kernel slows the run down and does not end it.
+    cpus: impl Into<Option<f64>> => cpus.into();
+    /// Sets which mechanisms may enforce the limits.
     enforce: Enforce => enforce;
 });
 
 /// Prepares the run's tree, if it has one.
-fn tree_of(command: &Command<'_>, run: &Run, is_job: bool) -> Result<Option<Tree>> {
+fn tree_of(command: &Command<'_>, run: &Run) -> Result<Option<Tree>> {
     match run.tree {
-        Some(Want::Group) => Ok(None),
-        Some(Want::Auto) if command.names_cgroup() => Ok(Some(Tree::without_cgroup())),
+        Some(TreeControl::Group) => Ok(None),
+        None => Ok(Some(Tree::without_cgroup())),
+        Some(TreeControl::Auto) if command.names_cgroup() => Ok(Some(Tree::without_cgroup())),
+        Some(TreeControl::Auto) => Ok(Some(Tree::most_complete(command.may_have_subreaper()))),
         Some(want) => Tree::prepare(want).map(Some),
-        None if is_job => Ok(Tree::prepare(Want::Guard).ok()),
-        None => Ok(None),
     }
 }
 
-/// Prepares the run's tree and applies its limits to the command. `is_job`: the run has a handle and may outlive the
-/// call.
+/// Prepares the run's tree and applies its limits to the command.
 ///
 /// # Errors
 /// EINVAL: a limit is too low for any program. EOPNOTSUPP: no allowed mechanism can enforce a limit
 /// here. Also the errors of [`Tree::prepare`].
-pub(super) fn prepare(
-    command: &mut Command<'_>,
-    run: &Run,
-    is_job: bool,
-) -> Result<(Option<Tree>, Option<LimitMonitor>)> {
+pub(super) fn prepare(command: &mut Command<'_>, run: &Run) -> Result<(Option<Tree>, Option<LimitMonitor>)> {
     let limits = &run.limits;
     if limits.is_none() {
-        return Ok((tree_of(command, run, is_job)?, None));
+        return Ok((tree_of(command, run)?, None));
     }
     limits.validate()?;
     // Every cgroup counts CPU time, so a CPU time limit needs no controller. If the caller asked
     // for a cgroup, create it even if it enforces no limit.
-    let wants_cgroup = limits.cpu_time.is_some() || matches!(run.tree, Some(Want::Cgroup | Want::Auto));
+    let wants_cgroup = limits.cpu_time.is_some() || matches!(run.tree, Some(TreeControl::Cgroup | TreeControl::Auto));
     let bounded = match run.tree {
-        Some(Want::Guard | Want::Pidns) => None,
+        Some(TreeControl::Guard | TreeControl::Pidns | TreeControl::Subreaper) => None,
         // The program must start in the cgroup that the command names, so the library creates none.
         // With `Enforce::Cgroup`, which needs a cgroup of the library, the start fails later.
-        None | Some(Want::Group | Want::Auto) if command.names_cgroup() && limits.enforce != Enforce::Cgroup => None,
+        None | Some(TreeControl::Group | TreeControl::Auto)
+            if command.names_cgroup() && limits.enforce != Enforce::Cgroup =>
+        {
+            None
+        }
         _ => Tree::bounded(&limits.bounds(), wants_cgroup).ok(),
     };
     let (tree, ledger) = match bounded {
         Some((tree, ledger)) => (Some(tree), Some(ledger)),
-        None => (tree_of(command, run, is_job)?, None),
+        None => (tree_of(command, run)?, None),
     };
     let in_cgroup = ledger.as_ref().map(|ledger| ledger.enforced).unwrap_or_default();
     let mut enforced = Vec::new();

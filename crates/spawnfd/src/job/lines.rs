@@ -7,6 +7,7 @@ use super::text::incomplete_len;
 
 /// The way in which a line ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
 pub enum LineEnd {
     /// The line ends with `\n`.
     Lf,

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Supervised runs. `command.rs` starts a run, and `run_state` holds its state. The caller's thread or the engine's
-//! thread (`engine.rs`) drives the run. `handle.rs` is the caller's handle, `options.rs` the request and
-//! `output.rs` the result. The following modules neither handle processes nor start threads:
+//! Supervised runs: the handle of a running program, its events, and the parts of its output.
 //!
-//! - [`Record`]: the output so far, in memory; the rest goes to a [`Spill`].
-//! - [`Decoder`], [`Lines`]: convert bytes to text and to lines. The result does not depend on how the bytes are
-//!   split into chunks.
-//! - [`events()`]: a bounded queue from the engine to a consumer that wants output while the program runs.
-//! - [`Source`], [`Feed`]: the program's input. [`Pty`]: a terminal as all three streams.
-//! - [`Limits`]: the resources that a run may use. [`Limiter`]: the number of runs at once.
-//!
-//! `futures.rs` lets tasks wait for runs and events; `tokio.rs` implements tokio's read and write traits.
+//! [`Command`](crate::Command) starts runs, [`Run`] has their options, and [`Output`] is the result.
 
+// `command.rs` starts a run, and `run_state` holds its state. The caller's thread or the engine's thread (`engine.rs`)
+// drives the run. These modules neither handle processes nor start threads:
+//
+// - `record.rs`: the output so far, in memory; `spill.rs`: the rest, in a file.
+// - `text.rs`, `lines.rs`: convert bytes to text and to lines. The result does not depend on how the bytes are split into
+//   chunks.
+// - `events.rs`: a bounded queue from the engine to a consumer that wants output while the program runs.
+// - `input.rs`: the program's input. `pty.rs`: a terminal as all three streams.
+//
+// `shell.rs` runs a command inside the shell of a session.
+//
+// `futures.rs` lets tasks wait for runs and events, and `child_future.rs` for a child. `tokio.rs` implements tokio's
+// read and write traits.
+
+mod child_future;
 mod command;
 mod engine;
 mod events;
@@ -22,7 +28,7 @@ mod holders;
 mod input;
 mod kept;
 mod leftovers;
-mod limits;
+pub(crate) mod limits;
 mod lines;
 mod options;
 mod order;
@@ -33,6 +39,7 @@ mod record;
 mod run_state;
 #[cfg(feature = "serde")]
 mod serialize;
+pub(crate) mod shell;
 mod spill;
 mod sweep;
 mod text;
@@ -41,17 +48,21 @@ mod tokio;
 
 pub use engine::RunHandle;
 pub(crate) use engine::{end_if_idle, is_leaving};
-pub use events::{Event, EventOptions, Events, Producer, WhenFull, events};
+pub use events::{Event, EventOptions, Events, WhenFull};
+use events::{Producer, events};
 pub use exit_error::ExitError;
 pub use handle::Job;
-pub use input::{Feed, FeedStatus, InputWriter, SharedBytes, Source};
-pub use limits::{Enforce, Enforcer, Limit, Limits, Resource};
+pub use input::SharedBytes;
+use input::{Feed, FeedStatus, InputWriter, Source};
+use limits::{Limit, Limits, Resource};
 pub use lines::LineEnd;
 pub use options::{Leftovers, Run};
 pub use output::{Drain, Fate, Leftover, Omitted, Output, Piece, Stop};
-pub use pty::{Pty, TerminalSize};
+use pty::Pty;
+pub use pty::TerminalSize;
 pub use reader::{OutputReader, ReadStatus};
-pub use record::{Chunk, Keep, Record, Recorded, Stream};
+pub use record::{Chunk, Stream};
+use record::{Keep, Record, Recorded};
 pub use spill::{Spill, SpillEnd, SpillFile, Spilled};
 pub use text::{Decoder, text_of};
 #[cfg(feature = "tokio")]

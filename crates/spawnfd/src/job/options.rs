@@ -6,63 +6,68 @@ use std::time::Duration;
 use super::{Keep, Limits, SharedBytes, Spill, TerminalSize};
 use crate::error::{Error, Result};
 use crate::limiter::Limiter;
-use crate::tree::Want;
+use crate::tree::TreeControl;
 
 /// The options of a supervised run; see [`Command::run_with`](crate::Command::run_with).
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::Stop;
+/// use spawnfd::{Command, Run};
+/// use std::time::Duration;
+/// let run = Run::new()
+///     .timeout(Duration::from_secs(10)) // then SIGTERM to the process tree
+///     .grace(Duration::from_secs(1)) // and SIGKILL a second later
+///     .keep(1000, 1000) // bytes of the beginning and the end of each stream
+///     .output_limit(1 << 20); // more output ends the program
+/// let output = Command::new("yes").run_with(&run)?;
+/// assert_eq!(output.stop, Stop::OutputLimit);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "options have no effect until a run uses them"]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// The time after which the library sends SIGTERM to the program's process tree. `None`: never.
+    // The setters below describe the fields. Only the bindings of this project use the fields themselves.
+    #[doc(hidden)]
     pub timeout: Option<Duration>,
-    /// The time without output in either stream after which the library ends the process tree, in
-    /// the same way as after a timeout. `None`: never.
+    #[doc(hidden)]
     pub idle_timeout: Option<Duration>,
-    /// The time between SIGTERM and SIGKILL. Zero: SIGKILL at once. If the program still runs one second after
-    /// SIGKILL, the run ends without it. [`Output::leftovers`](crate::Output::leftovers) then lists the program with
-    /// [`Fate::NotPermitted`](crate::Fate::NotPermitted) or [`Fate::Uninterruptible`](crate::Fate::Uninterruptible).
+    #[doc(hidden)]
     pub grace: Duration,
-    /// The number of bytes to keep of each stream's beginning and end. The library reads and drops
-    /// the other bytes.
+    #[doc(hidden)]
     pub keep: (usize, usize),
-    /// The text of the line that replaces omitted bytes in [`Output::stdout`](crate::Output::stdout) and the like;
-    /// `{omitted}` in it stands for their number: `12,345 bytes`. `None` or an empty text: no line.
+    #[doc(hidden)]
     pub marker: Option<String>,
-    /// Whether [`Output::pieces`](crate::Output::pieces) has both streams in order of arrival.
+    #[doc(hidden)]
     pub combined: bool,
-    /// The number of bytes of the latest output that [`Job::read`](crate::Job::read) can still
-    /// return: both streams, in order of arrival.
+    #[doc(hidden)]
     pub window: usize,
-    /// The file to which the library writes all output, once there is more output than `keep`
-    /// allows.
+    #[doc(hidden)]
     pub spill: Option<Spill>,
-    /// The library ends the program once it has written more than this many bytes to both streams together.
+    #[doc(hidden)]
     pub output_limit: Option<u64>,
-    /// The time for which the library still reads after the program's end, if other processes hold
-    /// its pipes open.
+    #[doc(hidden)]
     pub drain: Duration,
-    /// The tier of control over the process tree. The output's `tree` field has the tier that was used. `None`: a job
-    /// that is [started](crate::Command::start) uses [`Want::Guard`], or [`Want::Group`] if no guard can be started;
-    /// other runs use [`Want::Group`].
-    pub tree: Option<Want>,
-    /// The treatment of processes that outlive the program.
+    #[doc(hidden)]
+    pub tree: Option<TreeControl>,
+    #[doc(hidden)]
     pub leftovers: Leftovers,
-    /// The program's input. `None`: the program reads the command's own standard input if the
-    /// command sets one. Otherwise it reads `/dev/null`, or the end of a terminal's input.
+    #[doc(hidden)]
     pub input: Option<SharedBytes>,
-    /// The number of bytes that [`Job::write`](crate::Job::write) may queue once the pipe to the
-    /// program is full. `None`: the job is not writable.
+    #[doc(hidden)]
     pub writable: Option<usize>,
-    /// The program gets a terminal of this size as all three streams; all its output is standard output.
+    #[doc(hidden)]
     pub terminal: Option<TerminalSize>,
-    /// The resources that the run may use.
+    #[doc(hidden)]
     pub limits: Limits,
-    /// The run waits for a place with this limiter before the program starts.
+    #[doc(hidden)]
     pub limiter: Option<Limiter>,
 }
 
 /// The treatment of processes of the program's tree that outlive the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
 pub enum Leftovers {
     /// The library kills the processes.
     #[default]
@@ -111,7 +116,8 @@ impl Run {
         Run::default()
     }
 
-    /// Keeps `head` bytes of each stream's beginning and `tail` bytes of its end.
+    /// Keeps `head` bytes of each stream's beginning and `tail` bytes of its end (64,000 each by default). The library
+    /// reads and drops the other bytes.
     pub fn keep(mut self, head: usize, tail: usize) -> Run {
         self.keep = (head, tail);
         self
@@ -126,7 +132,7 @@ impl Run {
     ///
     /// # Errors
     /// EINVAL: the marker is more than one line, or has a NUL character.
-    pub(super) fn validate(&self) -> Result<()> {
+    pub(crate) fn validate(&self) -> Result<()> {
         match &self.marker {
             Some(marker) if marker.contains(['\n', '\r', '\0']) => Err(Error::invalid(format!("marker({marker:?})"))
                 .saying("the marker must not contain a line break or a NUL character")),
@@ -136,47 +142,59 @@ impl Run {
 }
 
 setters!(Run {
-    /// Ends the program after this time.
-    timeout: Duration => Some(timeout);
-    /// Ends the program once it has written no output for this time.
-    idle_timeout: Duration => Some(idle_timeout);
-    /// Sets the time between SIGTERM and SIGKILL.
+    /// Sets the time after which the library ends the program: SIGTERM to the process tree, and SIGKILL after the
+    /// [`grace`](Run::grace). `None`, the default: never.
+    timeout: impl Into<Option<Duration>> => timeout.into();
+    /// Sets the time without output in either stream after which the library ends the program, in the same way as after
+    /// a timeout. `None`, the default: never.
+    idle_timeout: impl Into<Option<Duration>> => idle_timeout.into();
+    /// Sets the time between SIGTERM and SIGKILL (2 s by default). Zero: SIGKILL at once. If the program still runs one
+    /// second after SIGKILL, the run ends without it. [`Output::leftovers`](crate::Output::leftovers) then lists the
+    /// program with [`Fate::NotPermitted`](crate::job::Fate::NotPermitted) or
+    /// [`Fate::Uninterruptible`](crate::job::Fate::Uninterruptible).
     grace: Duration => grace;
-    /// Replaces omitted bytes by a line with this text, or by nothing.
+    /// Sets the text of the line that replaces omitted bytes in [`Output::stdout`](crate::Output::stdout) and the like.
+    /// `{omitted}` in it stands for their number: `12,345 bytes`. `None` or an empty text: no line.
     marker: Option<&str> => marker.map(str::to_owned);
-    /// Sets whether the output has both streams in order of arrival.
+    /// Sets whether [`Output::pieces`](crate::Output::pieces) has both streams in order of arrival.
     combined: bool => combined;
-    /// Keeps this many bytes of the latest output for [`Job::read`](crate::Job::read).
+    /// Sets the number of bytes of the latest output that [`Job::read`](crate::Job::read) can still return: both
+    /// streams, in order of arrival.
     window: usize => window;
     /// Also writes all output to a file, once there is more output than `keep` allows.
-    spill: Spill => Some(spill);
-    /// Ends the program once it has written more than this many bytes.
-    output_limit: u64 => Some(output_limit);
-    /// Reads for this long after the program's end.
+    spill: impl Into<Option<Spill>> => spill.into();
+    /// Ends the program once it has written more than this many bytes to both streams together.
+    output_limit: impl Into<Option<u64>> => output_limit.into();
+    /// Sets the time for which the library still reads after the program's end, if other processes hold its pipes open
+    /// (100 ms by default).
     drain: Duration => drain;
-    /// Asks for this tier of control over the process tree. With [`Want::Guard`], [`Want::Cgroup`] and
-    /// [`Want::Pidns`] the tree also ends with this process, even if this process is killed.
-    tree: Want => Some(tree);
-    /// Sets how to treat processes that outlive the program.
+    /// Sets the tier of control over the process tree. The output's `tree` field has the tier that was used. With
+    /// [`TreeControl::Group`] the tree outlives this process. In all other tiers the tree ends with this process, however
+    /// this process ends. `None`, the default: [`TreeControl::Guard`], or `Group` if no guard can be started.
+    tree: impl Into<Option<TreeControl>> => tree.into();
+    /// Sets how to treat processes that outlive the program. By default the library kills them.
     leftovers: Leftovers => leftovers;
-    /// Sets the program's input. It cannot be combined with [`writable`](Run::writable) or with
-    /// [`Command::stdin`](crate::Command::stdin).
+    /// Sets the program's input. By default the program reads the command's own standard input if the command sets one,
+    /// and otherwise `/dev/null`, or the end of a terminal's input. An input cannot be combined with
+    /// [`writable`](Run::writable) or with [`Command::stdin`](crate::Command::stdin).
     input: impl Into<SharedBytes> => Some(input.into());
-    /// Lets [`Job::write`](crate::Job::write) queue up to this many bytes of input for the program. It cannot be
-    /// combined with [`Command::stdin`](crate::Command::stdin).
-    writable: usize => Some(writable);
+    /// Lets [`Job::write`](crate::Job::write) queue up to this many bytes of input once the pipe to the program is full.
+    /// It cannot be combined with [`Command::stdin`](crate::Command::stdin).
+    writable: impl Into<Option<usize>> => writable.into();
     /// Gives the program a terminal, which becomes the controlling terminal of its session. A command with a terminal
     /// can neither set a standard stream nor ask for a [`process_group`](crate::Command::process_group).
-    terminal: TerminalSize => Some(terminal);
+    terminal: impl Into<Option<TerminalSize>> => terminal.into();
     /// Limits the resources of the program and its process tree. With limits, the tree gets a cgroup wherever one can
     /// be made, unless the run asks for a guard or a pid namespace.
     limits: Limits => limits;
-    /// Limits how many runs execute at once. The call that starts the program first waits for a place, in the calling
-    /// thread. The [timeout](Run::timeout) begins after that wait.
+    /// Limits how many runs execute at once. A run waits for a place before its program starts. The
+    /// [timeout](Run::timeout) begins after that wait.
     ///
-    /// [`Command::run_async`](crate::Command::run_async) does not wait: it fails with EAGAIN. Tasks wait by
-    /// [`Limiter::run_async`] or [`Limiter::acquire_async`]. A call in another run's
-    /// [callback](crate::Command::run_then) does not wait either; the callback can use
-    /// [`Acquiring::when_ready`](crate::Acquiring::when_ready).
+    /// - The future of [`Command::run_async`](crate::Command::run_async) waits without blocking the thread that polls
+    ///   it.
+    /// - Every other call that starts a run blocks the calling thread until it has a place. A task can await
+    ///   [`Limiter::acquire_async`] first and pass the place to [`Command::permit`](crate::Command::permit).
+    /// - In another run's [callback](crate::Command::run_then), such a call fails with EAGAIN instead of blocking. The
+    ///   callback can use [`Acquiring::when_ready`](crate::limits::Acquiring::when_ready).
     limiter: &Limiter => Some(limiter.clone());
 });

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -183,6 +184,12 @@ pub struct Output {
     pub started: Started,
     /// The program closed its standard input, or ended, before the library had written all input.
     pub input_refused: bool,
+    /// The shell's working directory after a command of a [`Session`](crate::Session), as `$PWD` has it. `None` for other
+    /// runs, and if the shell has exited.
+    pub cwd: Option<PathBuf>,
+    /// The shell of the [`Session`](crate::Session) exited during the command: by `exit`, `exec`, a signal, or because
+    /// the command did not end otherwise. [`status`](Output::status) is then the shell's own.
+    pub shell_exited: bool,
     pub(super) program: String,
     /// The place in each stream where bytes are omitted.
     pub(super) cuts: [Cut; 2],
@@ -249,12 +256,12 @@ impl Output {
     }
 
     /// Standard output decoded as UTF-8; invalid bytes become U+FFFD. Characters split by an omission are dropped.
-    pub fn text(&self) -> Cow<'_, str> {
+    pub fn stdout_text(&self) -> Cow<'_, str> {
         self.cut(Stream::Stdout).text(&self.stdout)
     }
 
     /// Standard error decoded as UTF-8; invalid bytes become U+FFFD. Characters split by an omission are dropped.
-    pub fn error_text(&self) -> Cow<'_, str> {
+    pub fn stderr_text(&self) -> Cow<'_, str> {
         self.cut(Stream::Stderr).text(&self.stderr)
     }
 
@@ -431,7 +438,7 @@ pub(super) mod tests {
         assert_eq!(output.omitted(Stream::Stdout), Omitted { bytes: 5, offset: 3 });
         assert_eq!((output.head(Stream::Stderr), output.tail(Stream::Stderr)), (&b"abc"[..], &b""[..]));
         assert_eq!(output.omitted(Stream::Stderr), Omitted { bytes: 0, offset: 3 });
-        assert_eq!((&output.text()[..], &output.error_text()[..]), ("012\n[… 5 bytes omitted …]\n89", "abc"));
+        assert_eq!((&output.stdout_text()[..], &output.stderr_text()[..]), ("012\n[… 5 bytes omitted …]\n89", "abc"));
     }
 
     #[test]
@@ -443,7 +450,7 @@ pub(super) mod tests {
                 output.pieces().into_iter().flatten().flat_map(|piece| piece.bytes).copied().collect();
             assert_eq!(pieces, output.stdout);
             assert!(output.head(Stream::Stdout).len() <= 3 && output.tail(Stream::Stdout).len() < 2);
-            output.text();
+            output.stdout_text();
         }
     }
 
@@ -509,8 +516,8 @@ pub(super) mod tests {
             let output = combined(chunks.iter().copied(), keep, marker);
             let pieces = output.pieces().expect("a combined run");
             for (stream, bytes, text) in [
-                (Stream::Stdout, &output.stdout, output.text()),
-                (Stream::Stderr, &output.stderr, output.error_text()),
+                (Stream::Stdout, &output.stdout, output.stdout_text()),
+                (Stream::Stderr, &output.stderr, output.stderr_text()),
             ] {
                 let own: Vec<&Piece<'_>> = pieces.iter().filter(|piece| piece.stream == stream).collect();
                 prop_assert_eq!(&own.iter().flat_map(|piece| piece.bytes).copied().collect::<Vec<_>>(), bytes);

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -16,12 +17,29 @@ use crate::host::descriptors::above_standard;
 pub(super) const END_OF_INPUT: u8 = 4;
 
 /// A terminal's size in characters.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::TerminalSize;
+/// use spawnfd::{Command, Run};
+/// let run = Run::new().terminal(TerminalSize::new(24, 80));
+/// assert_eq!(Command::new("stty").arg("size").run_with(&run)?.stdout_text().trim(), "24 80");
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct TerminalSize {
     /// Lines.
     pub rows: u16,
     /// Characters in a line.
     pub columns: u16,
+}
+
+impl TerminalSize {
+    /// A size in characters.
+    pub const fn new(rows: u16, columns: u16) -> TerminalSize {
+        TerminalSize { rows, columns }
+    }
 }
 
 impl Default for TerminalSize {
@@ -42,8 +60,10 @@ impl From<TerminalSize> for Winsize {
 ///
 /// The terminal converts the bytes: it turns `\n` in output into `\r\n` and echoes input, unless the program changes
 /// that. A line of input has at most 4,095 bytes.
-#[derive(Debug)]
-pub struct Pty(OwnedFd);
+///
+/// A clone shares the descriptor.
+#[derive(Clone, Debug)]
+pub struct Pty(Arc<OwnedFd>);
 
 /// The program's end of a pseudoterminal. Dropping the command that it is attached to closes it.
 #[derive(Debug)]
@@ -67,7 +87,7 @@ impl Pty {
         unlockpt(&ours).map_err(failed("ioctl(TIOCSPTLCK)"))?;
         let theirs = ioctl_tiocgptpeer(&ours, flags).map(above_standard).map_err(failed("ioctl(TIOCGPTPEER)"))?;
         fcntl_setfl(&ours, OFlags::RDWR | OFlags::NONBLOCK).map_err(failed("fcntl(F_SETFL, O_NONBLOCK)"))?;
-        let pty = Pty(ours);
+        let pty = Pty(Arc::new(ours));
         pty.resize(size)?;
         Ok((pty, Terminal(theirs)))
     }
@@ -78,7 +98,7 @@ impl Pty {
     /// No errors are known.
     #[doc(alias = "TIOCSWINSZ")]
     pub fn resize(&self, size: TerminalSize) -> Result<()> {
-        tcsetwinsize(&self.0, size.into()).map_err(|e| {
+        tcsetwinsize(&*self.0, size.into()).map_err(|e| {
             let call = format!("ioctl(TIOCSWINSZ, {} x {})", size.rows, size.columns);
             Error::new(Stage::Capture, errno(e), call)
         })
@@ -88,7 +108,7 @@ impl Pty {
     /// returns EOF. If it were written later, a program that has changed the terminal's settings could read it as a
     /// key, or the terminal could echo it.
     pub(super) fn end_input(&self) -> Result<()> {
-        let written = rustix::io::write(&self.0, &[END_OF_INPUT]);
+        let written = rustix::io::write(&*self.0, &[END_OF_INPUT]);
         written.map(drop).map_err(|e| Error::new(Stage::Capture, errno(e), "write(terminal)"))
     }
 
@@ -105,7 +125,7 @@ impl Read for &Pty {
     /// Reads the program's output. Returns 0 once no process has the program's end open (the kernel reports EIO). So
     /// this process must have closed the [`Terminal`], or the command that owns it.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match rustix::io::read(&self.0, buffer) {
+        match rustix::io::read(&*self.0, buffer) {
             Err(rustix::io::Errno::IO) => Ok(0),
             read => Ok(read?),
         }
@@ -115,6 +135,12 @@ impl Read for &Pty {
 impl AsFd for Pty {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+impl From<Terminal> for OwnedFd {
+    fn from(terminal: Terminal) -> OwnedFd {
+        terminal.0
     }
 }
 
@@ -161,7 +187,7 @@ mod tests {
         let (pty, terminal) = Pty::open(size).expect("a terminal");
         let mut command = Command::new("/bin/sh");
         // Reset all signals to their default action: the tests may run with SIGHUP ignored (nohup).
-        command.args(["-c", script]).default_signals(crate::SignalSet::ALL).setsid();
+        command.args(["-c", script]).default_signals(crate::signal::SignalSet::ALL).setsid();
         terminal.attach(&mut command).expect("descriptors");
         // Dropping the command closes this process's copy of the program's end.
         (pty, command.spawn().expect("starts"))

@@ -8,7 +8,7 @@ use super::kept::{Captured, KeptOutput, Ring};
 use super::order::ArrivalOrder;
 use super::spill::{Spill, SpillWriter, Spilled};
 use super::text::incomplete_len;
-use crate::waker::Waker;
+use crate::callback::Callback;
 
 /// One of a program's two output streams.
 ///
@@ -73,8 +73,8 @@ pub struct Record {
     closed: bool,
     /// The time of the latest output, or of the start.
     latest: Instant,
-    /// The waker that the run calls after each output, and at the end.
-    pub(super) waker: Option<Waker>,
+    /// The callback that the run calls after each output, and at the end.
+    pub(super) callback: Option<Callback>,
     /// The number of threads that wait for output.
     pub(super) waiting: usize,
 }
@@ -93,7 +93,9 @@ pub struct Recorded {
 }
 
 /// Output from a position on, as [`Job::read`](super::Job::read) returns it.
+#[must_use = "the chunk has the output"]
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Chunk {
     /// Bytes of both streams in order of arrival.
     pub bytes: Vec<u8>,
@@ -104,6 +106,11 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    #[doc(hidden)]
+    pub fn new(bytes: Vec<u8>, next: u64, lost: u64) -> Chunk {
+        Chunk { bytes, next, lost }
+    }
+
     /// The bytes decoded as UTF-8; invalid bytes become U+FFFD.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
@@ -123,7 +130,7 @@ impl Record {
             spilling: keep.spill.as_ref().map(SpillWriter::new),
             closed: false,
             latest: Instant::now(),
-            waker: None,
+            callback: None,
             waiting: 0,
         }
     }

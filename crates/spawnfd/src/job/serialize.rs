@@ -38,6 +38,10 @@ struct View<'a> {
     leftovers_unknown: bool,
     drain: String,
     status_lost: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cwd: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "is_false")]
+    shell_exited: bool,
 }
 
 /// A piece of a combined run's output.
@@ -47,6 +51,10 @@ struct Piece {
     text: String,
     #[serde(skip_serializing_if = "is_zero")]
     omitted: u64,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -98,8 +106,8 @@ impl<'a> View<'a> {
             wall_seconds: output.wall.as_secs_f64(),
             cpu_seconds: output.usage.cpu.as_secs_f64(),
             max_rss_bytes: output.usage.max_rss,
-            stdout: output.text(),
-            stderr: output.error_text(),
+            stdout: output.stdout_text(),
+            stderr: output.stderr_text(),
             output: output.pieces().map(|pieces| pieces.into_iter().map(Piece::of).collect()),
             omitted_bytes: output.omitted_bytes,
             omitted: BothOmitted { stdout: omitted(Stream::Stdout), stderr: omitted(Stream::Stderr) },
@@ -114,6 +122,8 @@ impl<'a> View<'a> {
             leftovers_unknown: output.leftovers_unknown,
             drain: output.drain.to_string(),
             status_lost: output.status_lost,
+            cwd: output.cwd.as_ref().map(|cwd| cwd.to_string_lossy()),
+            shell_exited: output.shell_exited,
         }
     }
 }

@@ -31,18 +31,28 @@ use crate::host::descriptors::CheckedFd;
 ///
 /// The engine's thread writes the spill files of all non-blocking runs. If the disk does not respond, all these runs
 /// and their timeouts are delayed.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::Spill;
+/// use spawnfd::{Command, Run};
+/// let run = Run::new().keep(100, 100).spill(Spill::new(1 << 20));
+/// let output = Command::new("seq").arg("1000").run_with(&run)?;
+/// let file = output.spill.as_ref().unwrap().file.as_ref().unwrap();
+/// assert_eq!(std::fs::metadata(file.path())?.len(), 3893);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "it has no effect until a run uses it"]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spill {
-    /// The largest size of the file in bytes. If the output is longer, the file has its beginning.
-    pub max_bytes: u64,
-    /// The directory of the file; `None`: $TMPDIR, else `/tmp`.
-    pub dir: Option<PathBuf>,
-    /// Keep the file when the result is dropped, as after a call of [`persist`](SpillFile::persist).
-    pub persist: bool,
+    pub(super) max_bytes: u64,
+    pub(super) dir: Option<PathBuf>,
+    pub(super) persist: bool,
 }
 
 impl Spill {
-    /// A file of at most `max_bytes` in $TMPDIR. The library removes the file when the result is dropped.
+    /// A file of at most `max_bytes`, in $TMPDIR or in `/tmp`. If the output is longer, the file has its beginning. The
+    /// library removes the file when the result is dropped.
     pub fn new(max_bytes: u64) -> Spill {
         Spill { max_bytes, dir: None, persist: false }
     }
@@ -53,7 +63,7 @@ impl Spill {
         self
     }
 
-    /// Keeps the file when the result is dropped.
+    /// Keeps the file when the result is dropped, as after a call of [`persist`](SpillFile::persist).
     pub fn persist(mut self) -> Spill {
         self.persist = true;
         self
@@ -75,6 +85,7 @@ pub enum SpillEnd {
 
 /// The outcome of a [`Spill`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Spilled {
     /// The file, with both streams' bytes in order of arrival, from the first byte on; `None` if there is no file.
     pub file: Option<SpillFile>,
@@ -82,6 +93,13 @@ pub struct Spilled {
     pub bytes: u64,
     /// Why the library stopped writing.
     pub end: SpillEnd,
+}
+
+impl Spilled {
+    #[doc(hidden)]
+    pub fn new(file: Option<SpillFile>, bytes: u64, end: SpillEnd) -> Spilled {
+        Spilled { file, bytes, end }
+    }
 }
 
 /// A handle of a spill file. The process that created the file removes it when the last handle is dropped. The

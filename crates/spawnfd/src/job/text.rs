@@ -24,6 +24,16 @@ pub(super) fn incomplete_len(bytes: &[u8]) -> usize {
 /// Decodes one stream chunk by chunk. Invalid bytes become U+FFFD.
 ///
 /// All chunks together give the same text as [`String::from_utf8_lossy`] for all bytes.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::Decoder;
+/// let (mut decoder, mut text) = (Decoder::new(), String::new());
+/// decoder.decode(b"caf\xc3", &mut text); // half of a character
+/// decoder.decode(b"\xa9", &mut text);
+/// decoder.finish(&mut text);
+/// assert_eq!(text, "caf\u{e9}");
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     /// An incomplete character, at most 3 bytes.

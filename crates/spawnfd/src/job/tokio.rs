@@ -2,7 +2,7 @@
 //! A job's output and input as tokio's `AsyncRead` and `AsyncWrite`. They need no tokio runtime: the engine's thread
 //! wakes the tasks.
 
-use crate::waker::Waker;
+use crate::callback::Callback;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -21,7 +21,8 @@ use super::{Event, Events, InputWriter, Job, Stream};
 /// # Examples
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// use spawnfd::{Command, EventOptions, JobOutput, Run};
+/// use spawnfd::job::{EventOptions, JobOutput};
+/// use spawnfd::{Command, Run};
 /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// let (mut job, events) = Command::new("cat").start_events(&Run::new().writable(1024), EventOptions::default())?;
 /// let mut input = job.take_input().expect("writable");
@@ -119,9 +120,8 @@ impl AsyncWrite for JobInput {
         let JobInput(writer) = &*self;
         let mut length = writer.write(bytes)?;
         if length == 0 && !bytes.is_empty() {
-            let task = context.waker().clone();
-            writer.set_waker(Waker::new(move || task.wake_by_ref()));
-            // The queue may have got space between the first write and `set_waker`.
+            writer.set_callback(Callback::waking(context));
+            // The queue may have got space between the first write and `set_callback`.
             length = writer.write(bytes)?;
             if length == 0 {
                 return Poll::Pending;

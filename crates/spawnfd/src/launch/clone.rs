@@ -4,8 +4,9 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use spawnfd_child::{ChildMemory, Failure, Handlers, Launched, Outcome, Plan, Stage, launch};
-use spawnfd_sys::{CloneOptions, Errno, call, signal_that_ended};
+use spawnfd_child::{ChildMemory, Failure, Handlers, Launched, Outcome, Plan, Stage, Table, launch};
+use spawnfd_sys::call::SignalSet;
+use spawnfd_sys::{CloneOptions, Ended, Errno, call, signal_that_ended};
 
 use super::outcome::{SIGSYS, closed_source, explain_killed};
 use super::slots::{self, Slot};
@@ -21,12 +22,15 @@ pub(super) struct Arrived {
     pub(super) pid: i32,
     pub(super) pidfd: OwnedFd,
     pub(super) outcome: Outcome,
+    pub(super) caught: Option<SignalSet>,
+    /// The end of a child that another process has reaped.
+    pub(super) ended: Option<Ended>,
 }
 
 impl Arrived {
     /// The answer of a launcher that waited for the child.
     pub(super) fn answer(self, attempt: &Attempt<'_, '_>) -> Launch {
-        let Arrived { pid, pidfd, outcome } = self;
+        let Arrived { pid, pidfd, outcome, ended, .. } = self;
         let child = |pidfd| Child::new(pid, pidfd, Started::Clone, None);
         match outcome {
             Outcome::Program { renewed } => {
@@ -35,14 +39,14 @@ impl Arrived {
                 }
                 Launch::Started(child(pidfd))
             }
-            Outcome::Killed(_) if attempt.command.takes_killed => Launch::Started(child(pidfd)),
+            Outcome::Killed(_) if attempt.command.takes_killed && ended.is_none() => Launch::Started(child(pidfd)),
             Outcome::Failed(failure) => {
                 reap(&pidfd);
                 attempt.failed_in_child(Some(failure))
             }
             Outcome::Killed(stage) => {
-                let (name, ended) = (attempt.command.program_name(), reap(&pidfd));
-                Launch::Failed(explain_killed(&attempt.plan, attempt.template, name, stage, ended))
+                let (name, reaped) = (attempt.command.program_name(), reap(&pidfd));
+                Launch::Failed(explain_killed(&attempt.plan, attempt.template, name, stage, ended.or(reaped)))
             }
         }
     }
@@ -50,7 +54,8 @@ impl Arrived {
 
 impl From<Launched> for Arrived {
     fn from(launched: Launched) -> Arrived {
-        Arrived { pid: launched.child.pid, pidfd: OwnedFd::from(launched.child.pidfd), outcome: launched.outcome }
+        let Launched { child, outcome, caught } = launched;
+        Arrived { pid: child.pid, pidfd: OwnedFd::from(child.pidfd), outcome, caught, ended: None }
     }
 }
 
@@ -111,17 +116,33 @@ pub(super) fn with_copied_table<T>(
 /// `try_scm_rights`.
 pub(super) fn start(
     slot: &mut Slot,
+    options: CloneOptions,
+    plan: &Plan<'_>,
+    features: &Features,
+    try_scm_rights: bool,
+) -> Result<Arrived, NoChild> {
+    start_with(slot, options, plan, features, try_scm_rights, |slot, options, _, table, handlers| {
+        launch(&mut slot.memory, options, table, plan, handlers).map(Arrived::from).map(Some)
+    })
+}
+
+/// The same as [`start`], but calls `launch` with each strategy. `launch` returns `None` if the strategy is not
+/// available.
+pub(super) fn start_with(
+    slot: &mut Slot,
     mut options: CloneOptions,
     plan: &Plan<'_>,
     features: &Features,
     try_scm_rights: bool,
+    mut launch: impl FnMut(&mut Slot, CloneOptions, Strategy, Table, Handlers) -> Result<Option<Arrived>, Errno>,
 ) -> Result<Arrived, NoChild> {
     for strategy in Strategy::for_sleeping_caller(plan, &options, features, try_scm_rights) {
         let mut may_renew = true;
         while let Some(table) = strategy.prepare(slot, &plan.sources, features).or(Err(NoChild::ClosedSource))? {
             let (handlers, begun) = handlers::before_clone(options.clone3);
-            let launched = match launch(&mut slot.memory, options, table, plan, handlers) {
-                Ok(launched) => launched,
+            let launched = match launch(slot, options, strategy, table, handlers) {
+                Ok(Some(launched)) => launched,
+                Ok(None) => break,
                 Err(refused) => {
                     slot.channel = None;
                     simplify(&mut options, features, refused)?;
@@ -129,7 +150,6 @@ pub(super) fn start(
                 }
             };
             handlers::learn(launched.caught, begun);
-            let launched = Arrived::from(launched);
             let Some(errno) = failure_in_table(&launched).filter(|_| strategy != Strategy::CopyTable) else {
                 if matches!(launched.outcome, Outcome::Killed(_)) {
                     slot.channel = None;
@@ -163,7 +183,11 @@ fn failure_in_table(launched: &Arrived) -> Option<Errno> {
     match launched.outcome {
         Outcome::Failed(Failure { stage: Stage::Descriptors, errno }) => Some(errno),
         Outcome::Killed(Stage::Descriptors) => {
-            (signal_that_ended(launched.pidfd.as_raw_fd()) == Some(SIGSYS)).then_some(Errno::EPERM)
+            let signal = match launched.ended {
+                Some(ended) => Some(ended.status & 0x7f),
+                None => signal_that_ended(launched.pidfd.as_raw_fd()),
+            };
+            (signal == Some(SIGSYS)).then_some(Errno::EPERM)
         }
         _ => None,
     }

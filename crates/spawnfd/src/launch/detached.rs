@@ -29,7 +29,7 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
             probe_scm_rights(&attempt.plan, &attempt.features);
         }
         if let Some((child, started)) = share_memory(attempt.options, &attempt.plan, &attempt.features) {
-            return Launch::Started(detached(attempt, child, started, Strategy::ScmRights));
+            return Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started, Strategy::ScmRights));
         }
     }
     if attempt.may_block {
@@ -39,7 +39,9 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
             detach_with_own_memory(memory, options, attempt.plan.clone(), handlers)
         });
         return match copied {
-            Ok((child, started)) => Launch::Started(detached(attempt, child, started, Strategy::CopyTable)),
+            Ok((child, started)) => {
+                Launch::Started(detached(attempt, (child.pid, child.pidfd.into()), started, Strategy::CopyTable))
+            }
             Err(no_child) => no_child.answer(attempt),
         };
     }

@@ -13,6 +13,7 @@ mod outcome;
 mod parked;
 mod pidns;
 mod slots;
+mod subreaper;
 mod tables;
 mod vfork;
 
@@ -42,8 +43,8 @@ enum Launch {
 
 /// The launchers, in the order in which [`spawn`] asks them. The last launcher tries every command that the others
 /// decline.
-const LAUNCHERS: [fn(&mut Attempt<'_, '_>) -> Launch; 5] =
-    [parked::launch, pidns::launch, kernel::launch, detached::launch, vfork::launch];
+const LAUNCHERS: [fn(&mut Attempt<'_, '_>) -> Launch; 6] =
+    [parked::launch, pidns::launch, subreaper::launch, kernel::launch, detached::launch, vfork::launch];
 
 /// The number of times that a start renews its cached template, after the file disappeared or the
 /// caller's credentials changed. If another file has replaced the old one, the child itself finds
@@ -129,11 +130,9 @@ fn spawn_renewing(command: &Command<'_>, wait: Wait) -> Result<Child> {
             {
                 template = cache.renew(named)?;
             }
-            // The kernel reports a missing interpreter of a replaced script as a failure of execve(script). A new
-            // template names the interpreter. Actions may have run, so do not start again.
+            // Actions may have run, so do not start again.
             (Err(error), Some((named, cache))) if error.stage() == Stage::Exec => {
-                let is_stale = template.check().is_err_and(|check| check.kind() == ErrorKind::Stale);
-                return Err(if is_stale { cache.renew(named).err().unwrap_or(error) } else { error });
+                return Err(cache.exec_failed(named, &template, error));
             }
             (outcome, _) => return outcome,
         }

@@ -6,13 +6,13 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 
 use spawnfd_child::{Detached, Failure, Outcome, Plan, Stage as ChildStage};
-use spawnfd_sys::{Cloned, Ended, Errno, call};
+use spawnfd_sys::{Ended, Errno, call};
 
 use super::tables::Strategy;
 use super::{Attempt, slots};
 use crate::child::{Child, PendingStart, Started};
 use crate::command::step_failed;
-use crate::error::{Error, Result, Stage, of_too_large, reason, shown};
+use crate::error::{Error, ErrorKind, Result, Stage, of_too_large, reason, shown};
 use crate::host::features::FeaturesOfThread;
 use crate::template::{CacheKey, Template, TemplateCache};
 
@@ -35,6 +35,8 @@ pub(super) fn explain(plan: &Plan<'_>, template: &Template, name: &OsStr, failur
         ChildStage::Closing => Error::new(Stage::Descriptors, errno, format!("spawn({name:?})")).after_actions(),
         ChildStage::Signals => Error::new(Stage::Signals, errno, "sigaction()"),
         ChildStage::Namespace => Error::new(Stage::Tree, errno, "setns(CLONE_NEWPID)"),
+        ChildStage::Subreaper => Error::new(Stage::Tree, errno, "subreaper")
+            .saying(format!("cannot start {}: its tree's helper process has failed", shown(name))),
         ChildStage::Filter => Error::new(Stage::Filter, errno, "seccomp(SECCOMP_SET_MODE_FILTER)"),
         ChildStage::Exec => Error::new(Stage::Exec, errno, program()).saying(exec_failed(plan, template, name, errno)),
     }
@@ -83,7 +85,12 @@ pub(super) fn closed_source(plan: &Plan<'_>, name: &OsStr) -> Error {
 }
 
 /// The child of a detached spawn. Its handle reads the outcome once the child has ended.
-pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, started: Detached, strategy: Strategy) -> Child {
+pub(super) fn detached(
+    attempt: &Attempt<'_, '_>,
+    (pid, pidfd): (i32, OwnedFd),
+    started: Detached,
+    strategy: Strategy,
+) -> Child {
     let pending = Pending {
         started,
         template: attempt.template.clone(),
@@ -92,7 +99,7 @@ pub(super) fn detached(attempt: &Attempt<'_, '_>, child: Cloned, started: Detach
         features: attempt.features.clone(),
         strategy,
     };
-    Child::new(child.pid, OwnedFd::from(child.pidfd), Started::Clone, Some(Box::new(pending)))
+    Child::new(pid, pidfd, Started::Clone, Some(Box::new(pending)))
 }
 
 /// The data from which a detached spawn's handle later explains the outcome.
@@ -134,6 +141,13 @@ impl PendingStart for Pending {
         // The socket of the child's slot may still contain descriptors for the child. Close them now, because otherwise
         // they stay open until the next start.
         slots::take_back();
-        Err(error)
+        Err(match &self.cached {
+            Some((named, cache)) if error.stage() == Stage::Exec => cache.exec_failed(named, template, error),
+            Some((named, cache)) if error.kind() == ErrorKind::Stale => {
+                cache.drop_stale(named);
+                error
+            }
+            _ => error,
+        })
     }
 }

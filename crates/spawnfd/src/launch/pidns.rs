@@ -18,7 +18,12 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     let answer = with_copied_table(attempt, attempt.options, |memory, options, handlers, begun| {
         if attempt.may_block {
             let (child, started) = detach_in_namespace(memory, options, namespace, plan.clone(), handlers)?;
-            return Ok(Launch::Started(detached(attempt, child, started, Strategy::CopyTable)));
+            return Ok(Launch::Started(detached(
+                attempt,
+                (child.pid, child.pidfd.into()),
+                started,
+                Strategy::CopyTable,
+            )));
         }
         let launched = launch_in_namespace(memory, options, namespace, plan, handlers)?;
         handlers::learn(launched.caught, begun);

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, MutexGuard};
 
 use super::{Template, search_path};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::host::descriptors::descriptor_limit;
 use crate::host::per_process::PerProcess;
 
@@ -26,7 +26,7 @@ const DESCRIPTOR_SHARE: usize = 8;
 ///
 /// # Examples
 /// ```
-/// let tools = spawnfd::TemplateCache::new(64);
+/// let tools = spawnfd::template::TemplateCache::new(64);
 /// assert!(tools.command("true").run()?.ok());
 /// assert!(tools.command("true").run()?.ok());
 /// assert_eq!((tools.stats().misses, tools.stats().hits), (1, 1));
@@ -83,6 +83,7 @@ struct CacheEntry {
 }
 
 /// The counters of a cache.
+#[must_use = "the counters are the only effect of the call"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheStats {
@@ -176,6 +177,19 @@ impl TemplateCache {
         state.stats.renewed += 1;
         drop(state);
         self.insert(key, key.template()?)
+    }
+
+    /// Returns the error of a start with this template whose exec failed with `error`. Renews the template if it is
+    /// stale.
+    ///
+    /// The kernel reports a missing interpreter of a replaced script as a failure of execve(script). The new template
+    /// names the interpreter.
+    pub(crate) fn exec_failed(&self, key: &CacheKey, template: &Template, error: Error) -> Error {
+        if !template.check().is_err_and(|check| check.kind() == ErrorKind::Stale) {
+            return error;
+        }
+        // Without free descriptors, the library learns nothing about the new file.
+        self.renew(key).err().filter(|renewal| renewal.kind() != ErrorKind::Exhausted).unwrap_or(error)
     }
 
     /// Drops a template that a child found out of date. The next `find` makes it again.

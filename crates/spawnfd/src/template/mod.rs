@@ -16,13 +16,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::FileType;
-use spawnfd_child::{Check, Data, Identity, Pinned, Program};
+use spawnfd_child::{Check, Data, Pinned, Program};
 use spawnfd_sys::{Errno, call};
 
 pub(crate) use cache::CacheKey;
 pub use cache::{CacheStats, TemplateCache};
 pub(crate) use recorded::{identify, is_recent};
 pub(crate) use search::search_path;
+pub use spawnfd_child::Identity;
 
 use crate::error::{Error, Result, Stage, from_io, reason, shown, shown_c};
 use crate::host::descriptors::CheckedFd;
@@ -31,7 +32,7 @@ pub(crate) use credentials::Credentials;
 use recorded::RecordedFile;
 
 /// One executable, pinned. Each spawn runs exactly that file, unchanged, or fails as
-/// [`Stale`](crate::ErrorKind::Stale).
+/// [`Stale`](crate::error::ErrorKind::Stale).
 ///
 /// A template records the file's device, inode, size, mode, owner, group, ctime and mtime, and its creator's
 /// credentials. At each spawn the caller compares the credentials, and the child compares the file right before
@@ -43,6 +44,18 @@ use recorded::RecordedFile;
 ///
 /// For a script (`#!`), the template also pins the interpreter. The interpreter opens the script by its path after
 /// the check, so the guarantee for the script itself is weaker.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Template;
+/// let echo = Template::open("/bin/echo")?; // finds and records the executable once
+/// for word in ["one", "two"] {
+///     // Each start checks that the executable is unchanged.
+///     assert_eq!(echo.command().arg(word).run()?.stdout_text().trim(), word);
+/// }
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[must_use = "a template has no effect until a command uses it"]
 #[derive(Clone, Debug)]
 pub struct Template {
     inner: Arc<TemplateData>,
@@ -209,6 +222,7 @@ impl Template {
     }
 
     /// Whether this file is the executable or one of its interpreters.
+    #[cfg(feature = "warm")]
     pub(crate) fn has_file(&self, identity: &Identity) -> bool {
         let key = |identity: &Identity| (identity.device, identity.inode);
         self.inner.files.iter().any(|file| key(&file.identity) == key(identity))

@@ -4,6 +4,8 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +15,6 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::time::{ClockId, clock_gettime};
-use sha2::{Digest, Sha256};
 use spawnfd_child::Identity;
 use spawnfd_sys::{Errno, call};
 
@@ -21,6 +22,7 @@ use super::change;
 use crate::error::{self, Error, ErrorKind, Result, Stage, errno, of_path, shown_c};
 use crate::host::descriptors::CheckedFd;
 use crate::host::features;
+use crate::host::memfd;
 
 /// A file as it was when a template recorded it.
 #[derive(Debug)]
@@ -29,18 +31,21 @@ pub(crate) struct RecordedFile {
     pub(crate) identity: Identity,
     /// Keeps the inode in use, so that its number cannot be reused for another file.
     pub(crate) file: CheckedFd,
-    racily_clean: RacilyClean,
+    racily_clean: Option<RacilyClean>,
 }
 
-/// Whether the file had changed so shortly before its recording that another change could leave the same
+/// The contents of a file that changed so shortly before its recording that another change could leave the same
 /// timestamps.
 ///
 /// Git calls such an index entry racily clean, and compares contents. This library compares contents until a change
 /// would give the file later timestamps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct RacilyClean {
     must_compare: AtomicBool,
-    digest: [u8; 32],
+    /// A random key for this recording. An attacker does not know the key, so the attacker cannot prepare contents
+    /// with the same hash. Other contents have the same hash with a probability of 2^-64.
+    key: RandomState,
+    hash: u64,
 }
 
 impl RecordedFile {
@@ -59,14 +64,15 @@ impl RecordedFile {
     pub(crate) fn of(path: CString, file: CheckedFd) -> Result<RecordedFile> {
         let identity =
             identify(&file).map_err(|errno| Error::new(Stage::Template, errno, format!("statx({path:?})")))?;
-        let mut recorded = RecordedFile { path, identity, file, racily_clean: RacilyClean::default() };
+        let mut recorded = RecordedFile { path, identity, file, racily_clean: None };
         // Exec accepts only regular files. Reading another kind of file could block forever, or consume the file's
         // data.
-        if identity.is_regular() && is_recent(&identity) {
-            match recorded.digest() {
-                Ok(digest) => {
-                    recorded.racily_clean = RacilyClean { must_compare: true.into(), digest };
-                    // The digested contents may be newer than the recorded identity, so identify the file again.
+        if identity.is_regular() && is_recent(&identity) && !memfd::is_immutable(&recorded.file) {
+            let key = RandomState::new();
+            match recorded.hash(&key) {
+                Ok(hash) => {
+                    recorded.racily_clean = Some(RacilyClean { must_compare: true.into(), key, hash });
+                    // The hashed contents may be newer than the recorded identity, so identify the file again.
                     let now = identify(&recorded.file);
                     if now != Ok(recorded.identity) {
                         let call = format!("statx({:?})", recorded.path);
@@ -85,9 +91,8 @@ impl RecordedFile {
     ///
     /// The child checks the timestamps.
     pub(crate) fn check_contents(&self) -> Result<()> {
-        if !self.racily_clean.must_compare.load(Ordering::Acquire) {
-            return Ok(());
-        }
+        let racily_clean = self.racily_clean.as_ref().filter(|recorded| recorded.must_compare.load(Ordering::Acquire));
+        let Some(recorded) = racily_clean else { return Ok(()) };
         let is_settled = !is_recent(&self.identity);
         let failed = |errno| {
             let message = match errno {
@@ -96,16 +101,16 @@ impl RecordedFile {
             };
             Error::new(Stage::Revalidate, errno, format!("compare({:?})", self.path)).saying(message)
         };
-        let digest = self.digest().map_err(|error| match failed(error::from_io(&error)) {
+        let hash = self.hash(&recorded.key).map_err(|error| match failed(error::from_io(&error)) {
             // An error such as EMFILE says nothing about the file, so do not report the file as changed.
             exhausted if exhausted.kind() == ErrorKind::Exhausted => exhausted,
             _ => failed(Errno::ESTALE),
         })?;
-        if digest != self.racily_clean.digest {
+        if hash != recorded.hash {
             return Err(failed(Errno::ESTALE));
         }
         if is_settled {
-            self.racily_clean.must_compare.store(false, Ordering::Release);
+            recorded.must_compare.store(false, Ordering::Release);
         }
         Ok(())
     }
@@ -154,16 +159,17 @@ impl RecordedFile {
         change::describe(&self.shown(), &self.identity, now)
     }
 
-    fn digest(&self) -> std::io::Result<[u8; 32]> {
+    /// Hashes the contents, in chunks of equal size: std does not promise that other chunks give the same hash.
+    fn hash(&self, key: &RandomState) -> std::io::Result<u64> {
+        const CHUNK: usize = 64 << 10;
         let mut file = self.reopen()?;
-        let mut hash = Sha256::new();
-        let mut buffer = vec![0; 64 << 10];
-        loop {
-            match std::io::Read::read(&mut file, &mut buffer)? {
-                0 => return Ok(hash.finalize().into()),
-                length => hash.update(&buffer[..length]),
-            }
+        let mut hasher = key.build_hasher();
+        let mut chunk = Vec::with_capacity(CHUNK);
+        while file.by_ref().take(CHUNK as u64).read_to_end(&mut chunk)? > 0 {
+            hasher.write(&chunk);
+            chunk.clear();
         }
+        Ok(hasher.finish())
     }
 }
 

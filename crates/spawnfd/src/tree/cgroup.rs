@@ -15,7 +15,7 @@ use spawnfd_guard::{cgroup as group, sys, table};
 use spawnfd_sys::{Errno, call};
 
 use super::bounds::{self, Bounds, CgroupCounters};
-use super::failed;
+use super::{failed, image};
 use crate::error::{Result, errno};
 use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
@@ -42,6 +42,7 @@ pub(super) struct NewCgroup {
 
 /// Chooses the path of a new cgroup below this process's own.
 pub(super) fn prepare() -> Result<NewCgroup> {
+    image::program()?;
     let own_dir = own_cgroup()?.dir;
     NewCgroup::below(own_dir.clone(), own_dir)
 }

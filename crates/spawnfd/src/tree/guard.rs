@@ -5,8 +5,10 @@
 //! A guard serves only callers with the same [`Reach`] (what the kernel permits a thread to do to processes, and its
 //! scheduling). Threads with another reach use another guard.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
@@ -17,10 +19,10 @@ use spawnfd_guard::table::{SIZE, SLOTS, SlotState, TreeTable};
 use spawnfd_sys::{Call, Errno, abi, call, prctl, wait_pidfd};
 
 use super::{failed, image};
-use crate::CapabilitySets;
 use crate::child::Child;
+use crate::command::CapabilitySets;
 use crate::command::Command;
-use crate::error::{Result, Stage, errno};
+use crate::error::{Error, Result, Stage, errno};
 use crate::host::authority::Reach;
 use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::features;
@@ -39,8 +41,6 @@ struct Guard {
     /// The table's file. If a signal kills the helper, the next helper maps the same file.
     memory: CheckedFd,
     helper: GuardHelper,
-    /// The slot at which the next search for a free one begins.
-    next: usize,
 }
 
 /// The guard's process.
@@ -54,6 +54,45 @@ struct GuardHelper {
     reaper_has_copy: bool,
 }
 
+/// How long a thread remembers that no guard can be started for it. A failed start can cost as much as a program.
+const REFUSAL_LIFETIME: Duration = Duration::from_secs(1);
+
+/// A failed start of a guard.
+#[derive(Debug)]
+struct Refusal {
+    /// The reach of the calling thread.
+    reach: Weak<Reach>,
+    error: Error,
+    at: Instant,
+}
+
+thread_local! {
+    /// The calling thread's last failed start of a guard.
+    static REFUSAL: RefCell<Option<Refusal>> = const { RefCell::new(None) };
+}
+
+impl Refusal {
+    /// The error of the calling thread's last attempt, if another attempt would most likely fail too.
+    fn current(reach: &Arc<Reach>) -> Option<Error> {
+        let applies = |refusal: &Refusal| {
+            refusal.at.elapsed() < REFUSAL_LIFETIME && std::ptr::eq(refusal.reach.as_ptr(), Arc::as_ptr(reach))
+        };
+        let current =
+            |refusal: &RefCell<Option<Refusal>>| Some(refusal.borrow().as_ref().filter(|r| applies(r))?.error.clone());
+        // A thread that is exiting has no thread-local storage.
+        REFUSAL.try_with(current).ok().flatten()
+    }
+
+    /// Remembers the error, unless it is temporary.
+    fn remember(reach: &Arc<Reach>, error: &Error) {
+        // ECHILD: the helper ended before it was ready, for example because a seccomp filter killed it.
+        if matches!(error.errno(), Errno::EACCES | Errno::EPERM | Errno::ENOSYS | Errno::ECHILD) {
+            let refusal = Refusal { reach: Arc::downgrade(reach), error: error.clone(), at: Instant::now() };
+            let _ = REFUSAL.try_with(|last| last.replace(Some(refusal)));
+        }
+    }
+}
+
 /// A tree's registration with a guard: its slot in the guard's table.
 #[derive(Debug)]
 pub(super) struct Registration {
@@ -63,12 +102,14 @@ pub(super) struct Registration {
     ticket: u64,
 }
 
-/// Registers a tree with a guard. `cgroup` is the path of the tree's cgroup, or empty if the tree has none.
-pub(super) fn register(cgroup: &[u8]) -> Result<Registration> {
+/// Registers a tree with a guard. `cgroup` is the path of the tree's cgroup, or empty if the tree has none. `state` says
+/// whether the tree has a subreaper.
+pub(super) fn register(cgroup: &[u8], state: SlotState) -> Result<Registration> {
+    image::program()?;
     let reach = Reach::of_calling_thread(Stage::Tree)?;
     let mut guards = GUARDS.lock();
     // Drop the guards that have ended, because no thread with their reach may exist any more.
-    guards.retain_mut(|guard| !guard.table.is_closed() || !guard.helper.has_ended());
+    guards.retain_mut(Guard::is_in_use);
     // A guard may exit just before the registration. In that case, start another guard. A new guard runs long enough
     // for the registration.
     for _ in 0..3 {
@@ -85,12 +126,15 @@ pub(super) fn register(cgroup: &[u8]) -> Result<Registration> {
         let index = match index {
             Some(index) => index,
             None => {
-                guards.push(Guard::start(reach.clone())?);
+                if let Some(error) = Refusal::current(&reach) {
+                    return Err(error);
+                }
+                guards.push(Guard::start(reach.clone()).inspect_err(|error| Refusal::remember(&reach, error))?);
                 guards.len() - 1
             }
         };
         if guards[index].table.register_tree() {
-            return guards[index].take_slot(cgroup);
+            return guards[index].take_slot(cgroup, state);
         }
         guards.remove(index);
     }
@@ -103,6 +147,11 @@ pub(crate) fn end_guard_if_idle() {
         guard.helper.hand_to_reaper();
         let _ = guard.helper.signal(abi::SIGKILL as i32);
     }
+}
+
+/// Closes the descriptors of the guards that have ended.
+pub(crate) fn forget_ended_guards() {
+    GUARDS.lock().retain_mut(Guard::is_in_use);
 }
 
 /// Whether a guard is exiting and has not been reaped yet.
@@ -118,7 +167,12 @@ impl Guard {
         let table = TreeTable::map(memory.as_raw_fd()).map_err(|e| failed(Errno::from_raw(e.0), "mmap()"))?;
         let helper = GuardHelper::start(&memory)?;
         let memory = CheckedFd::new(memory);
-        Ok(Guard { reach, table: Arc::new(table), memory, helper, next: 0 })
+        Ok(Guard { reach, table: Arc::new(table), memory, helper })
+    }
+
+    /// Whether the guard accepts trees, or its helper still runs.
+    fn is_in_use(&mut self) -> bool {
+        !self.table.is_closed() || !self.helper.has_ended()
     }
 
     /// Starts another helper for the same table, unless the last helper has exited by itself and closed the table.
@@ -134,14 +188,13 @@ impl Guard {
     }
 
     /// Takes a slot for a tree that the caller has already counted by `register_tree`.
-    fn take_slot(&mut self, cgroup: &[u8]) -> Result<Registration> {
-        let slots = (self.next..SLOTS).chain(0..self.next);
-        let Some(slot) = slots.into_iter().find(|&slot| self.table.state(slot) == SlotState::Free) else {
+    fn take_slot(&mut self, cgroup: &[u8], state: SlotState) -> Result<Registration> {
+        // Take the first free slot. A search that continues at the last slot would touch all pages of the table.
+        let Some(slot) = (0..SLOTS).find(|&slot| self.table.state(slot) == SlotState::Free) else {
             self.table.unregister_tree();
             return Err(failed(Errno::ENOSPC, "guard"));
         };
-        self.next = (slot + 1) % SLOTS;
-        let ticket = self.table.take_slot(slot, sys::getsid(0).unwrap_or(0), cgroup);
+        let ticket = self.table.take_slot(slot, state, sys::getsid(0).unwrap_or(0), cgroup);
         Ok(Registration { table: self.table.clone(), slot, ticket })
     }
 }
@@ -236,7 +289,7 @@ const NEEDED_CAPABILITIES: u64 = 1 << 5 | 1 << 19 | 1 << 1 | 1 << 2;
 ///
 /// # Errors
 /// EPERM: exec always removes a capability that the helper needs.
-fn capabilities_to_restore() -> Result<Option<CapabilitySets>> {
+pub(super) fn capabilities_to_restore() -> Result<Option<CapabilitySets>> {
     const NOROOT: usize = 1;
     let [effective, permitted, inheritable] = call::capabilities().map_err(|errno| failed(errno, "capget()"))?;
     let is_bounded = |capability: &usize| call::prctl(prctl::PR_CAPBSET_READ, *capability, 0) == Ok(1);
@@ -264,6 +317,17 @@ impl Registration {
 
     pub(super) fn set_root(&self, root: i32, start_session: i32, identity: ProcessIdentity, root_seen: u64) {
         self.table.set_root(self.slot, root, start_session, identity, root_seen);
+    }
+
+    /// Records the program of a tree with a subreaper.
+    pub(super) fn set_program(&self, program: i32, identity: ProcessIdentity) {
+        self.table.set_program(self.slot, program, identity);
+    }
+
+    /// Records that the tree has lost its subreaper. The guard then finds the tree by its program, which
+    /// [`set_root`](Registration::set_root) has recorded.
+    pub(super) fn subreaper_lost(&self) {
+        self.table.subreaper_lost(self.slot);
     }
 
     pub(super) fn set_root_seen(&self, seen_at: u64) {

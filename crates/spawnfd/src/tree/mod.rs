@@ -9,24 +9,32 @@ mod cgroup;
 mod guard;
 mod image;
 mod pidns;
+mod subreaper;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use spawnfd_child::Announcement;
+use spawnfd_guard::descendants::Descendants;
 use spawnfd_guard::members::{self, Members};
-use spawnfd_guard::process::{Process, ProcessIdentity, Stat, is_proc_foreign};
+use spawnfd_guard::process::{Process, ProcessIdentity, Stat, is_proc_foreign, ticks_now};
+use spawnfd_guard::table::SlotState;
 use spawnfd_guard::{cgroup as group, sys};
 use spawnfd_sys::{Errno, fork_generation, wait_pidfd};
 
+use crate::child::Subreaper;
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, from_io};
 pub(crate) use bounds::{Bounds, CgroupCounters};
 pub(crate) use cgroup::own_directory;
+
 use cgroup::{Cgroup, NewCgroup};
 use guard::Registration;
-pub(crate) use guard::{end_guard_if_idle, is_guard_exiting};
+pub(crate) use guard::{end_guard_if_idle, forget_ended_guards, is_guard_exiting};
+pub(crate) use image::{drop_template, file_for_sandbox};
 use pidns::PidNamespace;
+use subreaper::SubreaperTree;
 
 /// How far control of a process tree reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -37,6 +45,9 @@ pub enum Tier {
     Cgroup,
     /// A pid namespace for the tree: reaches every process. The tree ends with the owner.
     Pidns,
+    /// A helper process for the tree, which is a subreaper and the program's parent: reaches every process, unless a
+    /// process kills the helper. The tree ends with the owner.
+    Subreaper,
     /// The session, the process group and known descendants. A process that leaves the session and loses its parent
     /// before the library sees it may survive. The tree ends with the owner.
     Guard,
@@ -49,20 +60,27 @@ impl Tier {
     /// Whether control also reaches processes that leave the session. With [`Guard`](Tier::Guard) and
     /// [`Group`](Tier::Group), a process that has called setsid may survive without being listed as a survivor.
     pub fn is_complete(self) -> bool {
-        matches!(self, Tier::Cgroup | Tier::Pidns)
+        matches!(self, Tier::Cgroup | Tier::Pidns | Tier::Subreaper)
     }
 }
 
-names!(Tier { Cgroup = "cgroup", Pidns = "pidns", Guard = "guard", Group = "group", });
+names!(Tier {
+    Cgroup = "cgroup",
+    Pidns = "pidns",
+    Subreaper = "subreaper",
+    Guard = "guard",
+    Group = "group",
+});
 
 /// The tier that a caller asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 #[non_exhaustive]
-pub enum Want {
+pub enum TreeControl {
     /// [`Tier::Group`]: needs no helper and no preparation.
     #[default]
     Group,
-    /// The first available tier: cgroup, then guard, then group.
+    /// The first available tier: cgroup, then subreaper, then guard, then group. A command that uses parked processes or
+    /// has a parent-death signal skips the tier subreaper.
     Auto,
     /// Only [`Tier::Cgroup`]. If it is not available, preparing the tree fails.
     Cgroup,
@@ -71,12 +89,17 @@ pub enum Want {
     /// namespace, the library also creates a user namespace with the caller's effective ids and
     /// without capabilities.
     Pidns,
+    /// Only [`Tier::Subreaper`]. If it is not available, preparing the tree fails. `getppid` of the program returns the
+    /// pid of the helper. A wait for the program by other code than its [`Child`](crate::Child) fails with ECHILD,
+    /// because the program is not a child of this process.
+    Subreaper,
     /// Only [`Tier::Guard`]. If it is not available, preparing the tree fails.
     Guard,
 }
 
 /// A process of a tree that has outlived the tree's first program.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Survivor {
     /// The process id.
     pub pid: u32,
@@ -106,10 +129,10 @@ const EXIT_MS: u64 = 100;
 /// # Examples
 /// ```
 /// use spawnfd::Command;
-/// use spawnfd::tree::{Tree, Want};
+/// use spawnfd::tree::{Tree, TreeControl};
 /// use std::os::fd::AsFd;
 ///
-/// let mut tree = Tree::prepare(Want::Auto)?;
+/// let mut tree = Tree::prepare(TreeControl::Auto)?;
 /// let mut command = Command::new("sh");
 /// command.args(["-c", "sleep 1000 & exit"]).setsid().tree(&tree);
 /// let mut child = command.spawn()?;
@@ -120,10 +143,11 @@ const EXIT_MS: u64 = 100;
 /// assert_eq!(tree.survivors(), []);
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
+#[must_use = "dropping the tree kills its processes"]
 #[derive(Debug)]
 pub struct Tree {
     tier: Tier,
-    control: TreeControl,
+    control: Mechanism,
     registration: Option<Registration>,
     /// The fork generation of the process that prepared the tree: a number that differs in each forked process.
     generation: u64,
@@ -131,7 +155,7 @@ pub struct Tree {
 
 /// The means of control over the tree's processes.
 #[derive(Debug)]
-enum TreeControl {
+enum Mechanism {
     /// No program has started yet, or the tree has been released.
     Empty,
     /// A cgroup. After the start, the second field has the program, and the members that the tree saw before it
@@ -139,6 +163,8 @@ enum TreeControl {
     Cgroup(Cgroup, Option<Members>),
     /// A pid namespace.
     Namespace(Box<PidNamespace>),
+    /// A subreaper.
+    Subreaper(Box<SubreaperTree>),
     /// A program and its known descendants.
     Members(Members),
 }
@@ -150,25 +176,42 @@ impl Tree {
     /// is a child of this process, and exits after there has been no tree for a while: see docs/trees.md.
     ///
     /// # Errors
-    /// [`Want::Group`] and [`Want::Auto`] never fail.
+    /// [`TreeControl::Group`] and [`TreeControl::Auto`] never fail. The others fail with EOPNOTSUPP if the crate was built without
+    /// the feature `tree`.
     ///
-    /// [`Want::Cgroup`]: ENOENT: cgroup v2 is not mounted; EACCES, EROFS: this process may not create a cgroup below
-    /// its own; EOPNOTSUPP: its own cgroup is threaded; and the errors of [`Want::Guard`].
+    /// [`TreeControl::Cgroup`]: ENOENT: cgroup v2 is not mounted; EACCES, EROFS: this process may not create a cgroup below
+    /// its own; EOPNOTSUPP: its own cgroup is threaded; and the errors of [`TreeControl::Guard`].
     ///
-    /// [`Want::Guard`]: the errors that keep the guard from starting; ENOSPC: the guard has no free entry for another
+    /// [`TreeControl::Guard`]: the errors that keep the guard from starting; ENOSPC: the guard has no free entry for another
     /// tree.
     ///
-    /// [`Want::Pidns`]: EPERM, ENOSPC, EUSERS: the kernel refuses a pid namespace, with and without a user namespace;
+    /// [`TreeControl::Subreaper`]: EOPNOTSUPP: there is no /proc of this process's pid namespace; and the errors of
+    /// [`TreeControl::Guard`].
+    ///
+    /// [`TreeControl::Pidns`]: EPERM, ENOSPC, EUSERS: the kernel refuses a pid namespace, with and without a user namespace;
     /// and the errors that keep a helper process from starting.
-    pub fn prepare(want: Want) -> Result<Tree> {
+    pub fn prepare(want: TreeControl) -> Result<Tree> {
         match want {
-            Want::Group => Ok(Tree::of_group()),
-            Want::Cgroup => Tree::in_cgroup(cgroup::prepare()?),
-            Want::Pidns => PidNamespace::create()
-                .map(|namespace| Tree::of(Tier::Pidns, TreeControl::Namespace(Box::new(namespace)), None)),
-            Want::Guard => Tree::guarded(),
-            Want::Auto => Ok(cgroup::prepare().and_then(Tree::in_cgroup).unwrap_or_else(|_| Tree::without_cgroup())),
+            TreeControl::Group => Ok(Tree::of_group()),
+            TreeControl::Cgroup => Tree::in_cgroup(cgroup::prepare()?),
+            TreeControl::Pidns => PidNamespace::create()
+                .map(|namespace| Tree::of(Tier::Pidns, Mechanism::Namespace(Box::new(namespace)), None)),
+            TreeControl::Subreaper => Tree::below_subreaper(),
+            TreeControl::Guard => Tree::guarded(),
+            TreeControl::Auto => Ok(Tree::most_complete(true)),
         }
+    }
+
+    /// Creates a tree of the first available tier. If `may_use_subreaper` is false, skips the tier subreaper.
+    pub(crate) fn most_complete(may_use_subreaper: bool) -> Tree {
+        let in_cgroup = cgroup::prepare().and_then(Tree::in_cgroup);
+        let subreaper = |error| if may_use_subreaper { Tree::below_subreaper() } else { Err(error) };
+        in_cgroup.or_else(subreaper).unwrap_or_else(|_| Tree::without_cgroup())
+    }
+
+    fn below_subreaper() -> Result<Tree> {
+        let (tree, registration) = SubreaperTree::prepare()?;
+        Ok(Tree::of(Tier::Subreaper, Mechanism::Subreaper(Box::new(tree)), Some(registration)))
     }
 
     /// Creates a tree with a guard. If no guard can be started, creates a tree without a guard.
@@ -178,7 +221,7 @@ impl Tree {
 
     /// Creates a tree that needs no helper and no preparation.
     pub(crate) fn of_group() -> Tree {
-        Tree::of(Tier::Group, TreeControl::Empty, None)
+        Tree::of(Tier::Group, Mechanism::Empty, None)
     }
 
     /// Creates a tree for a program that has started already. `start_session` is the result of
@@ -188,7 +231,7 @@ impl Tree {
     pub(crate) fn of_started(pid: u32, pidfd: BorrowedFd<'_>, start_session: i32, seen: u64) -> Tree {
         let mut members = members_of(pid as i32, start_session, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
         members.set_root_seen(seen);
-        Tree::of(Tier::Group, TreeControl::Members(members), None)
+        Tree::of(Tier::Group, Mechanism::Members(members), None)
     }
 
     /// The session of this process, in which its programs start. The library never counts this session as a part of
@@ -197,23 +240,24 @@ impl Tree {
         sys::getsid(0).unwrap_or(0)
     }
 
-    fn of(tier: Tier, control: TreeControl, registration: Option<Registration>) -> Tree {
+    fn of(tier: Tier, control: Mechanism, registration: Option<Registration>) -> Tree {
         Tree { tier, control, registration, generation: fork_generation().unwrap_or(1) }
     }
 
     fn guarded() -> Result<Tree> {
-        guard::register(b"").map(|registration| Tree::of(Tier::Guard, TreeControl::Empty, Some(registration)))
+        guard::register(b"", SlotState::Used)
+            .map(|registration| Tree::of(Tier::Guard, Mechanism::Empty, Some(registration)))
     }
 
     /// Creates a tree in a cgroup that enforces some or all of these limits. The returned counters
     /// say which limits. If `allow_none` is true, succeeds even if the cgroup enforces none.
     ///
     /// # Errors
-    /// The errors of [`Want::Cgroup`]. EOPNOTSUPP: the cgroup would enforce no limit.
+    /// The errors of [`TreeControl::Cgroup`]. EOPNOTSUPP: the cgroup would enforce no limit.
     pub(crate) fn bounded(limits: &Bounds, allow_none: bool) -> Result<(Tree, CgroupCounters)> {
         let tree = Tree::in_cgroup(cgroup::prepare_with_limits(limits, allow_none)?)?;
         match &tree.control {
-            TreeControl::Cgroup(group, _) => group.set_limits(limits).map(|counters| (tree, counters)),
+            Mechanism::Cgroup(group, _) => group.set_limits(limits).map(|counters| (tree, counters)),
             _ => Err(failed(Errno::ENOENT, "cgroup")),
         }
     }
@@ -222,9 +266,9 @@ impl Tree {
         for _ in 0..PATH_ATTEMPTS {
             // The guard gets the path before the cgroup exists, so that it removes the cgroup if this process is
             // killed at any time.
-            let registration = guard::register(new.path())?;
+            let registration = guard::register(new.path(), SlotState::Used)?;
             match new.create() {
-                Ok(group) => return Ok(Tree::of(Tier::Cgroup, TreeControl::Cgroup(group, None), Some(registration))),
+                Ok(group) => return Ok(Tree::of(Tier::Cgroup, Mechanism::Cgroup(group, None), Some(registration))),
                 Err(error) => {
                     registration.release();
                     if error.errno() != Errno::EEXIST {
@@ -237,16 +281,20 @@ impl Tree {
         Err(failed(Errno::EEXIST, "cgroup"))
     }
 
-    /// The tier of this tree.
+    /// The tier of this tree. If the helper of a tree with [`Tier::Subreaper`] is killed, the tier becomes
+    /// [`Tier::Guard`].
     pub fn tier(&self) -> Tier {
-        self.tier
+        match &self.control {
+            Mechanism::Subreaper(tree) if tree.is_lost() => Tier::Guard,
+            _ => self.tier,
+        }
     }
 
     /// The directory of the cgroup in which the program must start, if the tree has a cgroup.
     /// [`Command::tree`](crate::Command::tree) uses it.
     pub fn cgroup(&self) -> Option<BorrowedFd<'_>> {
         match &self.control {
-            TreeControl::Cgroup(dir, _) => Some(dir.as_fd()),
+            Mechanism::Cgroup(dir, _) => Some(dir.as_fd()),
             _ => None,
         }
     }
@@ -255,14 +303,24 @@ impl Tree {
     /// has a user namespace of its own.
     pub(crate) fn namespace(&self) -> Option<(BorrowedFd<'_>, bool)> {
         match &self.control {
-            TreeControl::Namespace(namespace) => Some(namespace.join_target()),
+            Mechanism::Namespace(namespace) => Some(namespace.join_target()),
             _ => None,
         }
     }
 
-    /// The means by which the program registers itself with the guard.
+    /// The subreaper below which the program must start.
+    pub(crate) fn subreaper(&self) -> Option<Arc<Subreaper>> {
+        match &self.control {
+            Mechanism::Subreaper(tree) => Some(tree.subreaper().clone()),
+            _ => None,
+        }
+    }
+
+    /// The means by which the program registers itself with the guard. If the tree has a subreaper, the subreaper
+    /// registers itself instead.
     pub(crate) fn announcement(&self) -> Option<Announcement> {
-        self.registration.as_ref().filter(|_| self.is_owner()).map(Registration::announcement)
+        let registers = self.is_owner() && self.subreaper().is_none();
+        self.registration.as_ref().filter(|_| registers).map(Registration::announcement)
     }
 
     /// Tells the tree about its program. Call this right after the start. The program is a child of this process.
@@ -273,12 +331,27 @@ impl Tree {
     /// process.
     pub fn program_started(&mut self, pid: u32, pidfd: BorrowedFd<'_>) {
         let (pid, copy) = (pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
-        if let TreeControl::Cgroup(_, program) = &mut self.control {
+        if let Mechanism::Cgroup(_, program) = &mut self.control {
             *program = copy.map(|copy| members_of(pid, Tree::own_session(), Some(copy)));
             return;
         }
-        if let TreeControl::Namespace(namespace) = &mut self.control {
+        if let Mechanism::Namespace(namespace) = &mut self.control {
             copy.into_iter().for_each(|copy| namespace.members.set_program(pid, copy));
+            return;
+        }
+        if let Mechanism::Subreaper(tree) = &mut self.control {
+            let identity = copy.as_ref().and_then(|pidfd| ProcessIdentity::of(pidfd, pid));
+            let helper = tree.program_started(pid, copy);
+            if tree.has_no_subreaper() {
+                // The program was not started with `Command::tree`.
+                return self.continue_without_subreaper();
+            }
+            if let (Some(registration), Some((helper, identity))) = (&self.registration, helper) {
+                registration.set_root(helper, Tree::own_session(), identity, ticks_now());
+            }
+            if let (Some(registration), Some(identity)) = (&self.registration, identity) {
+                registration.set_program(pid, identity);
+            }
             return;
         }
         let identity =
@@ -289,7 +362,7 @@ impl Tree {
         if let (Some(registration), Some(identity)) = (&self.registration, identity) {
             registration.set_root(pid, start_session, identity, seen);
         }
-        self.control = TreeControl::Members(members);
+        self.control = Mechanism::Members(members);
     }
 
     /// Tells the tree that the program has ended. Call this *before* you reap the program. Until it is reaped, the
@@ -303,10 +376,8 @@ impl Tree {
             return;
         }
         match (&mut self.control, &self.registration) {
-            (TreeControl::Members(members), Some(registration)) => {
-                registration.set_root_seen(members.update_root_seen())
-            }
-            (TreeControl::Members(members) | TreeControl::Cgroup(_, Some(members)), _) => {
+            (Mechanism::Members(members), Some(registration)) => registration.set_root_seen(members.update_root_seen()),
+            (Mechanism::Members(members) | Mechanism::Cgroup(_, Some(members)), _) => {
                 members.update_root_seen();
             }
             _ => {}
@@ -324,14 +395,16 @@ impl Tree {
         if !self.is_owner() {
             return true;
         }
+        self.continue_without_subreaper();
         match &mut self.control {
-            TreeControl::Cgroup(dir, program) => {
+            Mechanism::Cgroup(dir, program) => {
                 let program = program.as_ref().map(|program| program.root().pid);
                 group::signal(dir.number(), signal).into_iter().any(|pid| Some(pid) == program)
             }
-            TreeControl::Namespace(namespace) => namespace.members.signal(signal),
-            TreeControl::Members(members) => members.signal(signal),
-            TreeControl::Empty => false,
+            Mechanism::Namespace(namespace) => namespace.members.signal(signal),
+            Mechanism::Subreaper(tree) => tree.remaining().is_some_and(|descendants| descendants.signal(signal)),
+            Mechanism::Members(members) => members.signal(signal),
+            Mechanism::Empty => false,
         }
     }
 
@@ -339,7 +412,7 @@ impl Tree {
     /// tree copies it now. `seen` is the last time at which the program certainly had its pid; see
     /// [`of_started`](Tree::of_started).
     pub(crate) fn supply_pidfd(&mut self, pidfd: BorrowedFd<'_>, seen: u64) {
-        if let TreeControl::Members(members) = &mut self.control {
+        if let Mechanism::Members(members) = &mut self.control {
             members.set_pidfd_if_missing(|| sys::Fd::duplicate(pidfd.as_raw_fd()).ok(), seen);
         }
     }
@@ -356,8 +429,9 @@ impl Tree {
         if !self.is_owner() {
             return true;
         }
+        self.continue_without_subreaper();
         match &mut self.control {
-            TreeControl::Cgroup(dir, program) => {
+            Mechanism::Cgroup(dir, program) => {
                 // The cgroup does not list ended processes, so record the members before the kill.
                 if let Some(program) = program {
                     let members = group::members(dir.number()).into_iter().filter_map(Stat::read);
@@ -368,13 +442,22 @@ impl Tree {
                     true
                 }
             }
-            TreeControl::Namespace(namespace) => namespace.members.kill(milliseconds),
+            Mechanism::Namespace(namespace) => namespace.members.kill_namespace(milliseconds),
+            Mechanism::Subreaper(tree) => {
+                let has_ended = tree.remaining().is_none_or(|descendants| descendants.kill_each(milliseconds));
+                // A process of the tree may have killed the subreaper meanwhile.
+                if has_ended && tree.is_lost() { self.kill(timeout) } else { has_ended }
+            }
             // `may_have_others` is much cheaper than the search in `kill_trees`, and usually shows that nothing is
             // left to kill.
-            TreeControl::Members(members) => {
-                !members.may_have_others() || members::kill_trees(std::slice::from_mut(members), milliseconds)
+            Mechanism::Members(members) => {
+                let registration = self.registration.as_ref();
+                !members.may_have_others()
+                    || members::kill_trees(std::slice::from_mut(members), milliseconds, |members, list| {
+                        report_members(members, list, registration);
+                    })
             }
-            TreeControl::Empty => true,
+            Mechanism::Empty => true,
         }
     }
 
@@ -392,8 +475,9 @@ impl Tree {
         if !self.is_owner() {
             return Some(Vec::new());
         }
+        self.continue_without_subreaper();
         match &mut self.control {
-            TreeControl::Cgroup(dir, program) => {
+            Mechanism::Cgroup(dir, program) => {
                 if !group::read_populated(dir.number())? {
                     return Some(Vec::new());
                 }
@@ -406,8 +490,12 @@ impl Tree {
                 let others = group::members(dir.number()).into_iter().filter(|&pid| pid != program);
                 Some(others.filter_map(Stat::read).filter(Stat::is_alive).collect())
             }
-            TreeControl::Namespace(namespace) => namespace.members.others(),
-            TreeControl::Members(members) if members.may_have_others() => {
+            Mechanism::Namespace(namespace) => namespace.members.others(),
+            Mechanism::Subreaper(tree) => {
+                let others = tree.remaining().map_or_else(|| Some(Vec::new()), Descendants::others);
+                if tree.is_lost() { self.try_survivors() } else { others }
+            }
+            Mechanism::Members(members) if members.may_have_others() => {
                 let alive = find_members(members, self.registration.as_ref());
                 let others = alive.into_iter().filter(|stat| stat.process != members.root());
                 (!members.is_proc_unreadable()).then(|| others.collect())
@@ -418,12 +506,16 @@ impl Tree {
 
     /// Counts the running processes and threads of the tree. The tree remembers the processes.
     pub(crate) fn tasks(&mut self) -> u64 {
+        self.continue_without_subreaper();
         match &mut self.control {
-            TreeControl::Members(members) => {
+            Mechanism::Members(members) => {
                 find_members(members, self.registration.as_ref()).iter().map(Stat::threads).sum()
             }
-            TreeControl::Namespace(namespace) => namespace.members.all().iter().map(Stat::threads).sum(),
-            TreeControl::Cgroup(..) | TreeControl::Empty => 0,
+            Mechanism::Namespace(namespace) => namespace.members.all().iter().map(Stat::threads).sum(),
+            Mechanism::Subreaper(tree) => {
+                tree.remaining().map_or(0, |descendants| descendants.all().iter().map(Stat::threads).sum())
+            }
+            Mechanism::Cgroup(..) | Mechanism::Empty => 0,
         }
     }
 
@@ -435,12 +527,35 @@ impl Tree {
             return;
         }
         match &self.control {
-            TreeControl::Cgroup(dir, _) => dir.move_members_out(),
-            TreeControl::Namespace(namespace) => namespace.release(),
+            Mechanism::Cgroup(dir, _) => dir.move_members_out(),
+            Mechanism::Namespace(namespace) => namespace.release(),
+            Mechanism::Subreaper(tree) => tree.subreaper().release(),
             _ => {}
         }
         self.reap_orphans();
         self.release_control();
+    }
+
+    /// If the tree has lost its subreaper, controls the tree as in the tier guard from now on.
+    fn continue_without_subreaper(&mut self) {
+        let Mechanism::Subreaper(tree) = &mut self.control else { return };
+        if !(tree.is_lost() || tree.has_no_subreaper() && tree.program.is_some()) {
+            return;
+        }
+        let Some((pid, pidfd)) = tree.program.take() else {
+            // The caller has not called `program_started`, or no descriptor was free.
+            (self.tier, self.control) = (Tier::Guard, Mechanism::Empty);
+            return;
+        };
+        let identity = ProcessIdentity::of(&pidfd, pid);
+        let start_session = Tree::own_session();
+        let mut members = members_of(pid, start_session, Some(pidfd));
+        let seen = members.update_root_seen();
+        if let (Some(registration), Some(identity)) = (&self.registration, identity) {
+            registration.set_root(pid, start_session, identity, seen);
+            registration.subreaper_lost();
+        }
+        (self.tier, self.control) = (Tier::Guard, Mechanism::Members(members));
     }
 
     /// Whether this process has prepared the tree. A forked copy of the host must not use the tree: the copy shares
@@ -452,9 +567,9 @@ impl Tree {
     /// Reaps members that became children of this process because it is pid 1 or a child subreaper.
     fn reap_orphans(&mut self) {
         let members = match &mut self.control {
-            TreeControl::Members(members) => members,
+            Mechanism::Members(members) => members,
             // The kernel does not reuse the number of the program's session until ended members are reaped.
-            TreeControl::Cgroup(_, Some(members)) if members.may_have_others() => {
+            Mechanism::Cgroup(_, Some(members)) if members.may_have_others() => {
                 members.find();
                 members
             }
@@ -467,10 +582,10 @@ impl Tree {
 
     /// Releases the means of control, and does not affect processes that still run.
     fn release_control(&mut self) {
-        let control = std::mem::replace(&mut self.control, TreeControl::Empty);
+        let control = std::mem::replace(&mut self.control, Mechanism::Empty);
         let Some(registration) = self.registration.take() else { return };
         match control {
-            TreeControl::Cgroup(dir, _) if dir.remove(REMOVAL_MS).is_err() => registration.leave_cgroup_to_guard(),
+            Mechanism::Cgroup(dir, _) if dir.remove(REMOVAL_MS).is_err() => registration.leave_cgroup_to_guard(),
             _ => registration.release(),
         }
     }
@@ -481,24 +596,28 @@ impl Drop for Tree {
         if !self.is_owner() {
             return;
         }
+        self.continue_without_subreaper();
         let may_have_processes = match &mut self.control {
             // The removal fails if the cgroup still has processes.
-            TreeControl::Cgroup(dir, program) => {
+            Mechanism::Cgroup(dir, program) => {
                 let is_removed = dir.remove(0).is_ok();
                 await_zombies(program.as_mut().filter(|_| is_removed));
                 !is_removed
             }
-            TreeControl::Namespace(namespace) => !namespace.members.has_ended(),
-            TreeControl::Members(members) => members.may_have_others(),
-            TreeControl::Empty => false,
+            Mechanism::Namespace(namespace) => !namespace.members.has_ended(),
+            Mechanism::Subreaper(tree) => tree.remaining().is_some(),
+            Mechanism::Members(members) => members.may_have_others(),
+            Mechanism::Empty => false,
         };
         if may_have_processes {
             // A process that does not end within `DROP_TIMEOUT` continues to run.
             let _ = self.kill(DROP_TIMEOUT);
         }
         self.reap_orphans();
-        if let TreeControl::Namespace(namespace) = &self.control {
-            namespace.wait_for_init();
+        match &mut self.control {
+            Mechanism::Namespace(namespace) => namespace.wait_for_init(),
+            Mechanism::Subreaper(tree) => tree.wait_for_end(),
+            _ => {}
         }
         self.release_control();
     }
@@ -515,14 +634,20 @@ fn await_zombies(program: Option<&mut Members>) {
     }
 }
 
-/// Finds the running processes of a tree. Reports to the guard those processes that the guard cannot find by itself.
+/// Finds the running processes of a tree.
 fn find_members(members: &mut Members, registration: Option<&Registration>) -> Vec<Stat> {
     let (alive, list) = members.find();
+    report_members(members, &list, registration);
+    alive
+}
+
+/// Reports to the guard those members that the guard cannot find by itself. `list` has the processes that the last
+/// search has read.
+fn report_members(members: &mut Members, list: &[Stat], registration: Option<&Registration>) {
     if let Some(registration) = registration {
         registration.set_root_seen(members.update_root_seen());
-        members.members_to_report(&list).for_each(|member| registration.add_member(member));
+        members.members_to_report(list).for_each(|member| registration.add_member(member));
     }
-    alive
 }
 
 impl From<Stat> for Survivor {
@@ -559,12 +684,12 @@ impl Command<'_> {
         self.tree_cgroup = tree.cgroup().map(|dir| dir.try_clone_to_owned()).transpose().map_err(failed)?;
         let namespace = tree.namespace().map(|(init, user)| Ok((init.try_clone_to_owned()?, user)));
         self.namespace = namespace.transpose().map_err(failed)?;
-        self.announcement = tree.announcement();
+        (self.announcement, self.subreaper) = (tree.announcement(), tree.subreaper());
         Ok(())
     }
 
     pub(crate) fn end_tree(&mut self) {
-        (self.tree_cgroup, self.announcement, self.namespace) = (None, None, None);
+        (self.tree_cgroup, self.announcement, self.namespace, self.subreaper) = (None, None, None, None);
     }
 }
 
@@ -575,9 +700,22 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(not(feature = "tree"))]
+    fn only_the_tier_group_is_available_without_the_helper() {
+        for want in [TreeControl::Cgroup, TreeControl::Pidns, TreeControl::Guard] {
+            let error = Tree::prepare(want).expect_err("no helper");
+            assert_eq!(error.errno(), Errno::EOPNOTSUPP, "{want:?}: {error}");
+            assert!(error.message().contains("feature `tree`"), "{error}");
+        }
+        assert_eq!(Tree::prepare(TreeControl::Auto).expect("the tier group").tier(), Tier::Group);
+    }
+
+    #[test]
     fn an_existing_cgroup_with_the_chosen_name_is_left_alone() {
         spawnfd_tests::isolated!(|| {
-            let Ok(first) = Tree::prepare(Want::Cgroup) else { return spawnfd_tests::skip("cannot create a cgroup") };
+            let Ok(first) = Tree::prepare(TreeControl::Cgroup) else {
+                return spawnfd_tests::skip("cannot create a cgroup");
+            };
             drop(first);
             let new = cgroup::prepare().expect("a path");
             let taken = std::path::PathBuf::from(std::ffi::OsStr::from_bytes(new.path()));

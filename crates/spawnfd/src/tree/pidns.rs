@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use spawnfd_guard::namespace::Namespace;
+use spawnfd_guard::descendants::Descendants;
 use spawnfd_guard::sys;
 use spawnfd_sys::{Errno, call};
 
@@ -20,7 +20,7 @@ const INIT_EXIT_MS: u64 = 100;
 /// A pid namespace and its first process.
 #[derive(Debug)]
 pub(super) struct PidNamespace {
-    pub(super) members: Namespace,
+    pub(super) members: Descendants,
     /// The namespace's first process. Dropping this handle reaps the process if it has ended; otherwise the reaper
     /// thread reaps it when it ends.
     init: Child,
@@ -56,7 +56,7 @@ impl PidNamespace {
         })?;
         let pidfd = sys::Fd::duplicate(init.as_fd().as_raw_fd())
             .map_err(|e| failed(Errno::from_raw(e.0), "fcntl(F_DUPFD_CLOEXEC)"))?;
-        Ok(PidNamespace { members: Namespace::new(init.id() as i32, pidfd), init, user, release_event })
+        Ok(PidNamespace { members: Descendants::new(init.id() as i32, pidfd), init, user, release_event })
     }
 
     /// The means to join the namespace: the pidfd of its first process, and whether to join its user namespace too.
@@ -73,7 +73,7 @@ impl PidNamespace {
     /// Waits at most 100 ms for the first process to end, so that the drop of `init` reaps it. The first process ends
     /// once the namespace is empty. Only an unreaped program can delay that.
     pub(super) fn wait_for_init(&self) {
-        sys::wait_for_end(self.members.init().number(), INIT_EXIT_MS);
+        sys::wait_for_end(self.members.helper().1.number(), INIT_EXIT_MS);
     }
 }
 

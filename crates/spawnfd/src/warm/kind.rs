@@ -11,6 +11,7 @@ use super::state::ARGUMENTS;
 
 /// The point at which a program parks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
 pub enum Kind {
     /// At main(), before the program has read anything. Any program that is dynamically linked to glibc can park
     /// there.

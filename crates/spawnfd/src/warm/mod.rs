@@ -2,13 +2,14 @@
 //! Warm starts: a program starts from a process that the library has started ahead, and that waits at main() or after
 //! an interpreter's initialisation.
 //!
-//! `Warm` has the programs to park; its keeper thread (`keeper.rs`) parks them. A start asks for an `Offer`
-//! (`offer.rs`): a parked process for this command, if the calling thread has the same caller state (`CallerState`).
-//! The library sends the command's plan to the parked process in a message (`wire.rs`). In that process, the code of
-//! `spawnfd-parked` performs the plan as a child would.
-//!
-//! If a warm start is not possible, the program starts cold, and the library counts the reason. A zygote is a parked
-//! process that executes any program; it is parked and leased in the same way. See docs/warm.md.
+//! If a warm start is not possible, the program starts cold, and the library counts the reason. docs/warm.md describes
+//! when to use warm starts.
+
+// `Warm` has the programs to park; its keeper thread (`keeper.rs`) parks them. A start asks for an `Offer`
+// (`offer.rs`): a parked process for this command, if the calling thread has the same caller state (`CallerState`). The
+// library sends the command's plan to the parked process in a message (`wire.rs`). In that process, the code of
+// `spawnfd-parked` performs the plan as a child would. A zygote is a parked process that executes any program; it is
+// parked and leased in the same way.
 
 mod caller;
 mod channel;
@@ -59,7 +60,7 @@ use state::{NOT_ADDED, WarmState};
 ///
 /// A command with a `Warm` ([`Command::warm`]) starts from a parked process if there is one for it. The process must
 /// have exactly the inherited state that a child of the calling thread would have. Otherwise the program starts by
-/// clone and exec. [`Started`](crate::Started) says which, and why. `docs/warm.md` lists all other differences.
+/// clone and exec. [`Started`](crate::child::Started) says which, and why. `docs/warm.md` lists all other differences.
 ///
 /// Clones share the parked processes. The processes end with the last clone, with [`close`](Warm::close), or with the
 /// owner process. A thread starts them. They are children of this process: `wait(-1)` returns one that has ended. A
@@ -70,7 +71,9 @@ use state::{NOT_ADDED, WarmState};
 ///
 /// # Examples
 /// ```
-/// use spawnfd::{Command, Park, Started, Warm, WarmOptions};
+/// use spawnfd::child::Started;
+/// use spawnfd::warm::{Park, WarmOptions};
+/// use spawnfd::{Command, Warm};
 /// let warm = Warm::new(WarmOptions::default())?;
 /// warm.add("sh", Park::default())?;
 /// warm.fill(std::time::Duration::from_secs(10));
@@ -79,6 +82,7 @@ use state::{NOT_ADDED, WarmState};
 /// assert_eq!(output.started, Started::Reserve);
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
+#[must_use = "dropping the last handle ends the parked processes"]
 #[derive(Clone, Debug)]
 pub struct Warm {
     state: Arc<PerProcess<WarmState>>,
@@ -166,7 +170,9 @@ impl Warm {
     ///
     /// # Examples
     /// ```
-    /// use spawnfd::{Command, Started, Warm, WarmOptions};
+    /// use spawnfd::child::Started;
+    /// use spawnfd::warm::WarmOptions;
+    /// use spawnfd::{Command, Warm};
     /// let warm = Warm::new(WarmOptions::default())?.keeping(64);
     /// assert_eq!(Command::new("true").warm(&warm).run()?.started, Started::Cold("not added"));
     /// warm.fill(std::time::Duration::from_secs(10));
@@ -181,8 +187,8 @@ impl Warm {
     /// wait; two if 0.
     ///
     /// In mode fork a zygote forks them. They are children of this process and have a copy of the zygote's memory,
-    /// not of this process's memory ([`Started::Zygote`](crate::Started::Zygote)). In mode reserve they form a pool
-    /// of processes that were started by exec ([`Started::Pool`](crate::Started::Pool)). If `mode` is `None`, the
+    /// not of this process's memory ([`Started::Zygote`](crate::child::Started::Zygote)). In mode reserve they form a pool
+    /// of processes that were started by exec ([`Started::Pool`](crate::child::Started::Pool)). If `mode` is `None`, the
     /// mode of the [`WarmOptions`] applies. Each process executes the program, so the program can be of any kind: a
     /// static one, a script, or an interpreter.
     ///

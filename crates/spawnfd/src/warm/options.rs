@@ -18,6 +18,7 @@ use crate::template::Template;
 
 /// How the library uses parked processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
 pub enum Mode {
     /// Each parked process becomes one program, with its own memory layout and its own random secrets.
     #[default]
@@ -34,30 +35,51 @@ impl Mode {
 }
 
 /// Options and bounds of a [`Warm`](super::Warm).
+#[must_use = "the options have no effect until a Warm uses them"]
 #[derive(Clone, Debug)]
 pub struct WarmOptions {
-    /// The mode of programs whose [`Park`] does not set one.
-    pub mode: Mode,
-    /// The private memory of all parked processes, in bytes. At this limit the keeper parks no more.
-    pub memory: u64,
-    /// The largest number of parked processes.
-    pub processes: usize,
-    /// The number of programs that the library keeps warm from their first start on, without a call of
-    /// [`add`](super::Warm::add). A new program replaces the program used longest ago. 0 means none. The library
-    /// parks such a program with a few variables of its first start: PATH, HOME, the locale, and the variables of the
-    /// loader and interpreters.
-    pub keep: usize,
-    /// The time without use after which the processes of a program end. The next start is cold, and the keeper parks
-    /// the program again.
-    pub idle: Duration,
-    /// The delay between a start and the parking of the next process. It keeps the CPU free for the started program.
-    pub delay: Duration,
-    /// In mode fork, the number of forks after which the keeper replaces the parent process. If
-    /// `depth` is at least this number, the keeper uses `depth` plus one.
-    pub forks: u64,
-    /// In mode fork, the age at which the keeper replaces the parent process. It is at least 100 ms.
-    pub age: Duration,
+    pub(super) mode: Mode,
+    pub(super) memory: u64,
+    pub(super) processes: usize,
+    pub(super) keep: usize,
+    pub(super) idle: Duration,
+    pub(super) delay: Duration,
+    pub(super) forks: u64,
+    pub(super) age: Duration,
 }
+
+impl WarmOptions {
+    /// Returns the default options.
+    pub fn new() -> WarmOptions {
+        WarmOptions::default()
+    }
+}
+
+setters!(WarmOptions {
+    /// Sets the mode of programs whose [`Park`] does not set one.
+    mode: Mode => mode;
+    /// Sets the maximum private memory of all parked processes, in bytes (512 MiB by default). At this limit the keeper
+    /// parks no more.
+    memory: u64 => memory;
+    /// Sets the maximum number of parked processes (64 by default).
+    processes: usize => processes;
+    /// Sets the number of programs that the library keeps warm from their first start on, without a call of
+    /// [`add`](super::Warm::add). A new program replaces the program used longest ago. 0, the default, means none. The
+    /// library parks such a program with a few variables of its first start: PATH, HOME, the locale, and the variables
+    /// of the loader and interpreters.
+    keep: usize => keep;
+    /// Sets the time without use after which the processes of a program end (300 s by default). The next start is cold,
+    /// and the keeper parks the program again.
+    idle: Duration => idle;
+    /// Sets the delay between a start and the parking of the next process (2 ms by default). It keeps the CPU free for
+    /// the started program.
+    delay: Duration => delay;
+    /// In mode fork, sets the number of forks after which the keeper replaces the parent process (1,000 by default). If
+    /// `depth` is at least this number, the keeper uses `depth` plus one.
+    forks: u64 => forks;
+    /// In mode fork, sets the age at which the keeper replaces the parent process (600 s by default, at least 100 ms).
+    age: Duration => age;
+});
 
 impl Default for WarmOptions {
     fn default() -> WarmOptions {
@@ -75,41 +97,71 @@ impl Default for WarmOptions {
 }
 
 /// How to park one program.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Warm;
+/// use spawnfd::warm::{Park, WarmOptions};
+/// let warm = Warm::new(WarmOptions::new().processes(8))?;
+/// warm.add("python3", Park::new().depth(1).preload(["json"]))?;
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[must_use = "the options have no effect until a Warm uses them"]
 #[derive(Clone, Debug, Default)]
 pub struct Park {
-    /// The number of parked processes that wait for starts; 0 means two. Mode fork needs one more, their parent.
-    pub depth: usize,
-    /// The mode. `None` means the mode of the [`WarmOptions`].
-    pub mode: Option<Mode>,
-    /// The leading arguments of all starts, such as an interpreter's options.
-    pub args: Vec<OsString>,
-    /// The environment of the parked process. `None` means the environment of this process. A start with another
-    /// environment is warm if all variables that the process read before parking have the same values in both.
-    pub env: Option<Env>,
-    /// The point at which the process parks. If it is `None`, the library chooses the point by the program's name.
-    pub kind: Option<Kind>,
-    /// Modules that an interpreter loads before it parks. Node.js loads only its built-in modules.
-    pub preload: Vec<OsString>,
-    /// The sandbox command in front of this program: `bwrap --unshare-net …`. The process parks inside that sandbox.
-    /// It serves commands that run this program in the same sandbox ([`Command::sandbox`](crate::Command::sandbox)):
-    /// with the same words, environment and directory, and in a session of their own (as runs do). If the sandbox
-    /// command gets files, they must be the same and unchanged.
-    pub sandbox: Option<Sandbox>,
-    /// The working directory of the sandbox command, if there is one. `None` means the host's working
-    /// directory.
-    pub current_dir: Option<PathBuf>,
-    /// The process parks with no_new_privs, and serves commands that [ask for it](crate::Command::no_new_privs).
-    pub no_new_privs: bool,
-    /// The process parks inside this Landlock ruleset. It serves commands whose first
-    /// [`landlock`](crate::Command::landlock) is a duplicate of this descriptor. Rules that are added to the ruleset
-    /// later do not apply to parked processes.
-    pub landlock: Option<Arc<OwnedFd>>,
-    /// The process parks under this seccomp filter, and serves commands that ask for [the same
-    /// filter](crate::Command::seccomp). If it is empty, the process serves commands without a filter.
-    pub seccomp: Vec<FilterInstruction>,
+    pub(super) depth: usize,
+    pub(super) mode: Option<Mode>,
+    pub(super) args: Vec<OsString>,
+    pub(super) env: Option<Env>,
+    pub(super) kind: Option<Kind>,
+    pub(super) preload: Vec<OsString>,
+    pub(super) sandbox: Option<Sandbox>,
+    pub(super) current_dir: Option<PathBuf>,
+    pub(super) no_new_privs: bool,
+    pub(super) landlock: Option<Arc<OwnedFd>>,
+    pub(super) seccomp: Vec<FilterInstruction>,
 }
 
+setters!(Park {
+    /// Sets the number of parked processes that wait for starts; 0, the default, means two. Mode fork needs one more,
+    /// their parent.
+    depth: usize => depth;
+    /// Sets the mode. By default it is the mode of the [`WarmOptions`].
+    mode: impl Into<Option<Mode>> => mode.into();
+    /// Sets the leading arguments of all starts, such as an interpreter's options.
+    args: impl IntoIterator<Item = impl Into<OsString>> => args.into_iter().map(Into::into).collect();
+    /// Sets the environment of the parked process. By default it is the environment of this process. A start with
+    /// another environment is warm if all variables that the process read before parking have the same values in both.
+    env: impl Into<Option<Env>> => env.into();
+    /// Sets the point at which the process parks. By default the library chooses the point by the program's name.
+    kind: impl Into<Option<Kind>> => kind.into();
+    /// Sets modules that an interpreter loads before it parks. Node.js loads only its built-in modules.
+    preload: impl IntoIterator<Item = impl Into<OsString>> => preload.into_iter().map(Into::into).collect();
+    /// Sets the sandbox command in front of this program: `bwrap --unshare-net …`. The process parks inside that
+    /// sandbox. It serves commands that run this program in the same sandbox
+    /// ([`Command::sandbox`](crate::Command::sandbox)): with the same words, environment and directory, and in a session
+    /// of their own (as runs do). If the sandbox command gets files, they must be the same and unchanged.
+    sandbox: impl Into<Option<Sandbox>> => sandbox.into();
+    /// Sets the working directory of the sandbox command, if there is one. By default it is the host's working
+    /// directory.
+    current_dir: impl Into<PathBuf> => Some(current_dir.into());
+    /// Parks the process with no_new_privs. It serves commands that [ask for it](crate::Command::no_new_privs).
+    no_new_privs: bool => no_new_privs;
+    /// Parks the process inside this Landlock ruleset. It serves commands whose first
+    /// [`landlock`](crate::Command::landlock) is a duplicate of this descriptor. Rules that are added to the ruleset
+    /// later do not apply to parked processes.
+    landlock: Arc<OwnedFd> => Some(landlock);
+    /// Parks the process under this seccomp filter. It serves commands that ask for [the same
+    /// filter](crate::Command::seccomp). If the filter is empty, the process serves commands without a filter.
+    seccomp: impl Into<Vec<FilterInstruction>> => seccomp.into();
+});
+
 impl Park {
+    /// Returns the default options.
+    pub fn new() -> Park {
+        Park::default()
+    }
+
     /// The point at which this program parks.
     pub(super) fn kind_of(&self, template: &Template) -> Kind {
         self.kind.unwrap_or_else(|| template.path().map_or(Kind::Main, Kind::of))
@@ -117,6 +169,7 @@ impl Park {
 }
 
 /// The counters of a [`Warm`](super::Warm).
+#[must_use = "the counters are the only effect of the call"]
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct WarmStats {

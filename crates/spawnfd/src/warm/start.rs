@@ -26,7 +26,7 @@ use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::memfd;
 use crate::sandbox::SandboxDescriptor;
 use crate::signals::SignalSet;
-use crate::tree::{Tree, Want};
+use crate::tree::Tree;
 
 /// A probe: a small program that the sandbox command starts in place of the recipe's program.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl ParkedProcess {
             // the sandbox command. Do not set a parent-death signal. It would end the sandbox
             // command with the keeper, even after the parked process has become a program.
             Some(sandbox) => {
-                let tree = Tree::prepare(Want::Guard).unwrap_or_else(|_| Tree::of_group());
+                let tree = Tree::without_cgroup();
                 command.setsid().arg0(&sandbox.name).tree(sandbox_tree.insert(tree));
                 match probe {
                     None => command.args(&sandbox.args),

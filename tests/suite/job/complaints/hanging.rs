@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use spawnfd::{Drain, EventOptions, Leftovers, Output, Run, Stop, WhenFull};
+use spawnfd::job::{Drain, EventOptions, Leftovers, Stop, WhenFull};
+use spawnfd::{Output, Run};
 use spawnfd_tests::{isolated, scratch};
 
 use super::{LONG, StdCall, both, both_timed_out, is_alive, kill, pid_from, pid_in, sh, std_sh};
@@ -28,7 +29,7 @@ fn a_grandchild_that_holds_stdout_does_not_delay_the_result() {
             || sh(line),
             &Run::new().leftovers(Leftovers::Detach),
             |output| {
-                let pid = pid_in(&output.text());
+                let pid = pid_in(&output.stdout_text());
                 assert_eq!((output.stop, output.code()), (Stop::Exited, Some(0)));
                 assert_eq!(holders(&output), [pid], "the result names the process that holds stdout");
                 kill(pid);
@@ -83,8 +84,12 @@ fn a_program_does_not_wait_for_the_hosts_stdin() {
         // The host process's own stdin is an open pipe without data, as under a supervisor.
         let (silent, writer) = common::pipe();
         std::mem::forget(common::at_number(&silent, 0));
-        both(|| sh("cat; echo end"), &Run::new(), |output| assert_eq!(output.text(), "end\n"));
-        both(|| sh("cat; echo end"), &Run::new().input("given\n"), |output| assert_eq!(output.text(), "given\nend\n"));
+        both(|| sh("cat; echo end"), &Run::new(), |output| assert_eq!(output.stdout_text(), "end\n"));
+        both(
+            || sh("cat; echo end"),
+            &Run::new().input("given\n"),
+            |output| assert_eq!(output.stdout_text(), "given\nend\n"),
+        );
 
         let mut command = std_sh("cat; echo end");
         let child = command.stdout(std::process::Stdio::piped()).spawn().expect("starts");
@@ -104,7 +109,7 @@ fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
         let line = "trap '' TERM; echo partial; : >\"$0\"; while :; do sleep 0.05; done";
         both_timed_out(line, &run, |output| {
             assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(9)));
-            assert_eq!(output.text(), "partial\n");
+            assert_eq!(output.stdout_text(), "partial\n");
             assert!(output.wall >= Duration::from_millis(500), "it had its grace: {:?}", output.wall);
         });
         assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
@@ -119,7 +124,7 @@ fn a_stopped_program_is_continued_to_receive_sigterm() {
         let line = "trap 'echo bye; exit 3' TERM; : >\"$0\"; kill -STOP $$; sleep 1000";
         both_timed_out(line, &run, |output| {
             assert_eq!((output.stop, output.code()), (Stop::Timeout, Some(3)), "continued, and terminated");
-            assert_eq!(output.text(), "bye\n");
+            assert_eq!(output.stdout_text(), "bye\n");
             assert!(output.wall < LONG, "the program ends before its grace does: {:?}", output.wall);
         });
     });
@@ -130,13 +135,13 @@ fn a_stopped_program_is_continued_to_receive_sigterm() {
 fn unread_events_do_not_delay_a_timeout() {
     isolated!(|| {
         let line = "head -c 3000000 /dev/zero; echo done >&2";
-        let waiting = EventOptions { max_bytes: 10_000, ..EventOptions::default() };
+        let waiting = EventOptions::new().max_bytes(10_000);
         let run = Run::new().timeout(Duration::from_millis(300)).grace(LONG);
         let (job, _unread) = sh(line).start_events(&run, waiting).expect("starts");
         let output = job.wait_timeout(LONG).expect("a job result").expect("the timeout ends it, read or not");
         assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15)));
 
-        let dropping = EventOptions { when_full: WhenFull::DropOldest, ..waiting };
+        let dropping = waiting.when_full(WhenFull::DropOldest);
         let (job, _unread) = sh(line).start_events(&Run::new(), dropping).expect("starts");
         assert!(job.wait_timeout(LONG).expect("a job result").expect("no reader is waited for").ok());
 

@@ -5,11 +5,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use spawnfd::error::Errno;
+use spawnfd::job::{Chunk, Event, EventOptions, Leftovers, Stop, TerminalSize};
 use spawnfd::snapshot::SnapshotCache;
-use spawnfd::tree::Want;
-use spawnfd::{
-    Chunk, Command, Errno, Event, EventOptions, Leftovers, Output, Run, Stdio, Stop, Template, TerminalSize,
-};
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Output, Run, Stdio, Template};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{confine, isolated};
@@ -94,7 +94,7 @@ fn a_lost_status_is_reported_and_the_output_is_kept() {
         let line = "echo out; echo why >&2; exit 3";
         let check = |output: Output| {
             assert_eq!((output.status, output.code(), output.signal(), output.stop), (None, None, None, Stop::Exited));
-            assert_eq!((&output.text()[..], &output.error_text()[..], output.ok()), ("out\n", "why\n", false));
+            assert_eq!((&output.stdout_text()[..], &output.stderr_text()[..], output.ok()), ("out\n", "why\n", false));
             let error = output.check().expect_err("not known to be ok");
             let expected = "/bin/sh ended, but its exit status is lost: other code of this process has taken it: why";
             assert_eq!(error.to_string(), expected);
@@ -113,7 +113,7 @@ fn a_lost_status_is_reported_and_the_output_is_kept() {
             assert!(matches!(events.next_timeout(Duration::MAX), Some(Event::Chunk { .. })));
             job.stop(grace);
             let output = job.wait().expect("a job result");
-            assert_eq!((output.stop, output.status, &output.text()[..]), (Stop::Cancelled, None, "out\n"));
+            assert_eq!((output.stop, output.status, &output.stdout_text()[..]), (Stop::Cancelled, None, "out\n"));
         }
         let mut child = sh("exit 3").spawn().expect("starts");
         assert_eq!(child.wait().expect_err("the status is lost").errno(), Errno::ECHILD);
@@ -176,7 +176,7 @@ fn runs_work_with_standard_streams_closed() {
                     || sh(line),
                     &Run::new().input("in\n"),
                     |output| {
-                        assert_eq!((&output.text()[..], &output.error_text()[..]), ("in\nout\n4\n", "err\n"));
+                        assert_eq!((&output.stdout_text()[..], &output.stderr_text()[..]), ("in\nout\n4\n", "err\n"));
                     },
                 );
             }));
@@ -206,7 +206,7 @@ fn the_library_keeps_no_descriptor_at_numbers_0_to_2() {
             assert!(template.command().run().expect("runs").ok());
             none_open("after a spawn");
             let run = Run::new().writable(10).window(10);
-            let jobs = [run.clone(), run.clone().tree(Want::Guard), run.terminal(TerminalSize::default())]
+            let jobs = [run.clone(), run.clone().tree(TreeControl::Guard), run.terminal(TerminalSize::default())]
                 .map(|run| sh("read x").start(&run).expect("starts"));
             none_open("running jobs, the engine, and the guard");
             let mut left = Command::new("/bin/cat");
@@ -230,17 +230,17 @@ fn parent_and_forked_child_both_run_jobs() {
         for _ in 0..rounds(40) {
             let jobs: Vec<_> = (0..8).map(|_| sh(line).start(&Run::new().writable(100)).expect("starts")).collect();
             let copy = fork(|| {
-                both(|| sh("echo copy"), &Run::new(), |output| assert_eq!(output.text(), "copy\n"));
+                both(|| sh("echo copy"), &Run::new(), |output| assert_eq!(output.stdout_text(), "copy\n"));
                 let job = sh(line).start(&Run::new().writable(100)).expect("starts");
                 assert_eq!(job.write(b"copy\n").expect("stdin is open"), 5);
-                assert_eq!(job.wait().expect("a job result").text(), "got copy\n");
+                assert_eq!(job.wait().expect("a job result").stdout_text(), "got copy\n");
             });
-            both(|| sh("echo parent"), &Run::new(), |output| assert_eq!(output.text(), "parent\n"));
+            both(|| sh("echo parent"), &Run::new(), |output| assert_eq!(output.stdout_text(), "parent\n"));
             wait_for(copy);
             for job in jobs {
                 assert!(job.try_wait().expect("a job result").is_none(), "the forked child's end does not affect them");
                 assert_eq!(job.write(b"parent\n").expect("stdin is open"), 7);
-                assert_eq!(job.wait().expect("a job result").text(), "got parent\n");
+                assert_eq!(job.wait().expect("a job result").stdout_text(), "got parent\n");
             }
         }
     });
@@ -253,7 +253,7 @@ fn parent_and_forked_child_both_run_jobs() {
 fn a_job_handle_has_no_effect_in_a_forked_child() {
     isolated!(limit: Duration::from_secs(600), || {
         let run = Run::new().writable(100).window(4096);
-        let options = EventOptions { max_bytes: 4096, ..EventOptions::default() };
+        let options = EventOptions::new().max_bytes(4096);
         for _ in 0..rounds(20) {
             // The shell echoes what it reads, which keeps the engine busy.
             let mut held = Some(sh("while read x; do echo got $x; done").start_events(&run, options).expect("starts"));
@@ -275,7 +275,7 @@ fn a_job_handle_has_no_effect_in_a_forked_child() {
             assert!(job.try_wait().expect("a job result").is_none(), "it runs on");
             job.close_stdin();
             let output = job.wait().expect("a job result");
-            let text = output.text();
+            let text = output.stdout_text();
             assert!(!text.contains("copy") && text.starts_with("got noise\n"), "{text}");
         }
     });
@@ -298,8 +298,8 @@ fn programs_outlive_the_thread_that_started_them() {
         assert!(is_alive(child.id()));
         job.write(b"1\n").expect("stdin is open");
         let output = job.wait().expect("a job result");
-        assert!(output.ok() && output.text().ends_with("got 1\n"), "{output:?}");
-        let server = pid_in(&output.text());
+        assert!(output.ok() && output.stdout_text().ends_with("got 1\n"), "{output:?}");
+        let server = pid_in(&output.stdout_text());
         assert!(is_alive(server));
         kill(server);
         child.kill().expect("own child");

@@ -4,11 +4,13 @@
 
 use std::time::Duration;
 
-use spawnfd::{Command, Event, EventOptions, Run, TerminalSize};
+use spawnfd::job::{Event, EventOptions, TerminalSize};
+use spawnfd::{Command, Run};
 use spawnfd_tests::isolated;
 use spawnfd_tests::leaks::Snapshot;
 
 use super::{LONG, sh, std_sh};
+use crate::common::job::started;
 use crate::common::{self, Launcher, eventually, rounds};
 
 /// Returns true if this process has no child, not even a zombie, and only the test's two threads.
@@ -28,7 +30,7 @@ fn no_zombies_remain() {
                 2 => drop(sh("exec sleep 1000").start(&Run::new()).expect("starts")),
                 3 => drop(Command::new("/bin/true").spawn().expect("starts")),
                 4 => sh("exit 0").start(&Run::new()).expect("starts").detach(),
-                _ => drop(sh("exec sleep 1000").run_async(&Run::new())),
+                _ => drop(started(sh("exec sleep 1000"), &Run::new())),
             }
         }
         eventually("all are reaped", idle);
@@ -65,12 +67,12 @@ fn terminals_and_descriptors_are_closed() {
                 }
             }
             for job in jobs.iter().step_by(3) {
-                assert!(job.wait().expect("a job result").text().contains("got 1"));
+                assert!(job.wait().expect("a job result").stdout_text().contains("got 1"));
             }
         };
         let one_by_one = || {
             let output = sh("tty").run_with(&run).expect("runs");
-            assert!(output.text().starts_with("/dev/pts/"), "{output:?}");
+            assert!(output.stdout_text().starts_with("/dev/pts/"), "{output:?}");
             let mut command = Command::new("/nowhere");
             assert!(command.run_with(&run).is_err(), "the program does not exist");
             let (_job, mut events) = sh("tty").start_events(&run, EventOptions::default()).expect("starts");

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use spawnfd::{Decoder, Errno, Event, EventOptions, Run, Spill, SpillEnd, Stdio, Stop, Stream, TerminalSize};
+use spawnfd::error::Errno;
+use spawnfd::job::{Decoder, Event, EventOptions, Spill, SpillEnd, Stop, Stream, TerminalSize};
+use spawnfd::{Run, Stdio};
 use spawnfd_tests::{isolated, scratch};
 
 use super::{LONG, both, both_timed_out, sh, std_sh};
@@ -51,13 +53,13 @@ fn output_before_a_timeout_is_kept() {
         let run = Run::new().grace(Duration::ZERO);
         both_timed_out("seq 20000; echo err >&2; : >\"$0\"; exec sleep 1000", &run, |output| {
             assert_eq!((output.stop, output.signal(), &output.stderr[..]), (Stop::Timeout, Some(9), &b"err\n"[..]));
-            assert!(output.text().ends_with("\n19999\n20000\n") && output.text().starts_with("1\n2\n"));
+            assert!(output.stdout_text().ends_with("\n19999\n20000\n") && output.stdout_text().starts_with("1\n2\n"));
         });
         let run = run.timeout(Duration::from_secs(100)).window(1000);
         let job = sh("echo partial; exec sleep 1000").start(&run).expect("starts");
         common::eventually("the output can be read before the end", || job.read(0).text() == "partial\n");
         job.stop(Duration::ZERO);
-        assert_eq!(job.wait().expect("a job result").text(), "partial\n", "a cancelled job keeps its output");
+        assert_eq!(job.wait().expect("a job result").stdout_text(), "partial\n", "a cancelled job keeps its output");
     });
 }
 
@@ -116,7 +118,7 @@ fn output_that_is_not_utf_8_is_decoded_with_replacements() {
             || sh(line),
             &Run::new(),
             |output| {
-                assert_eq!((&output.stdout[..], &output.text()[..]), (&bytes[..], expected));
+                assert_eq!((&output.stdout[..], &output.stdout_text()[..]), (&bytes[..], expected));
             },
         );
         // The result does not depend on how the bytes are split.
@@ -142,7 +144,7 @@ fn arguments_arrive_unchanged() {
         let mut command = spawnfd::Command::new("printf");
         command.arg("<%s>").args(odd);
         let output = command.run().expect("runs");
-        assert_eq!(output.text(), odd.map(|argument| format!("<{argument}>")).concat());
+        assert_eq!(output.stdout_text(), odd.map(|argument| format!("<{argument}>")).concat());
     });
 }
 
@@ -151,7 +153,11 @@ fn arguments_arrive_unchanged() {
 fn a_run_can_have_a_terminal() {
     isolated!(|| {
         let line = "test -t 0 && test -t 1 && test -t 2 && echo yes || echo no";
-        both(|| sh(line), &Run::new().terminal(TerminalSize::default()), |output| assert_eq!(output.text(), "yes\r\n"));
+        both(
+            || sh(line),
+            &Run::new().terminal(TerminalSize::default()),
+            |output| assert_eq!(output.stdout_text(), "yes\r\n"),
+        );
         both(
             || {
                 let mut command = sh(line);
@@ -159,7 +165,7 @@ fn a_run_can_have_a_terminal() {
                 command
             },
             &Run::new(),
-            |output| assert_eq!(output.text(), "no\n"),
+            |output| assert_eq!(output.stdout_text(), "no\n"),
         );
     });
 }

@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use spawnfd::tree::{Tier, Tree, Want};
-use spawnfd::{Command, Drain, Enforce, Enforcer, Fate, Leftovers, Limits, Output, Resource, Run, Stop};
+use spawnfd::job::{Drain, Fate, Leftovers, Stop};
+use spawnfd::limits::{Enforce, Enforcer, Limits, Resource};
+use spawnfd::tree::{Tier, Tree, TreeControl};
+use spawnfd::{Command, Output, Run};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch, skip};
 
@@ -23,7 +25,7 @@ fn a_timeout_kills_the_whole_tree() {
     isolated!(|| {
         let line = "sh -c 'sleep 1000 & echo $!; : >\"$0\"; wait' \"$0\" & wait";
         both_timed_out(line, &patient(), |output| {
-            let grandchild = pid_in(&output.text());
+            let grandchild = pid_in(&output.stdout_text());
             assert_eq!((output.stop, output.drain.clone()), (Stop::Timeout, Drain::Eof));
             eventually("the process is gone", || !is_alive(grandchild));
         });
@@ -48,7 +50,7 @@ fn a_timeout_kills_processes_in_other_sessions() {
     isolated!(|| {
         let line = "setsid sh -c 'echo $$; : >\"$0\"; exec sleep 1000' \"$0\" & wait";
         both_timed_out(line, &patient(), |output| {
-            let escaped = pid_in(&output.text());
+            let escaped = pid_in(&output.stdout_text());
             assert_eq!((output.stop, output.drain.clone()), (Stop::Timeout, Drain::Eof));
             eventually("the process is gone", || !is_alive(escaped));
         });
@@ -61,10 +63,10 @@ fn a_timeout_kills_processes_in_other_sessions() {
 fn a_timeout_kills_a_daemon_or_names_it() {
     isolated!(|| {
         let line = "(setsid sh -c 'echo $$; : >\"$0\"; exec sleep 1000' \"$0\" &); exec sleep 1000";
-        for want in [Want::Group, Want::Auto] {
+        for want in [TreeControl::Group, TreeControl::Auto] {
             let run = patient().drain(Duration::from_secs(1)).tree(want);
             both_timed_out(line, &run, |output| {
-                let daemon = pid_in(&output.text());
+                let daemon = pid_in(&output.stdout_text());
                 assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15)));
                 match &output.drain {
                     Drain::Cut(holders) if output.tree != Tier::Cgroup => {
@@ -83,7 +85,7 @@ fn a_timeout_kills_a_daemon_or_names_it() {
 fn a_fork_bomb_reaches_the_pids_limit() {
     // The guard tier has no cgroup, so an rlimit enforces the limit.
     isolated!(|| {
-        fork_bomb(&Run::new().limits(Limits::new().pids(80)).tree(Want::Guard), Enforcer::Rlimit);
+        fork_bomb(&Run::new().limits(Limits::new().pids(80)).tree(TreeControl::Guard), Enforcer::Rlimit);
     });
 }
 
@@ -134,7 +136,7 @@ fn run_server(leftovers: Leftovers, check: impl Fn(u32, &Output)) {
         || sh(SERVER),
         &Run::new().leftovers(leftovers).drain(LONG),
         |output| {
-            let server = pid_in(&output.text());
+            let server = pid_in(&output.stdout_text());
             assert!(output.ok() && output.drain == Drain::Eof, "{output:?}");
             check(server, &output);
         },
@@ -189,11 +191,11 @@ fn a_subreaper_host_gets_no_zombies() {
                 },
             );
         };
-        for want in [Want::Group, Want::Guard, Want::Auto] {
+        for want in [TreeControl::Group, TreeControl::Guard, TreeControl::Auto] {
             run_behind(BEHIND, want, 1);
         }
-        if Tree::prepare(Want::Cgroup).is_ok() {
-            run_behind(&format!("(setsid sleep 1000 >/dev/null 2>&1 &); {BEHIND}"), Want::Cgroup, 2);
+        if Tree::prepare(TreeControl::Cgroup).is_ok() {
+            run_behind(&format!("(setsid sleep 1000 >/dev/null 2>&1 &); {BEHIND}"), TreeControl::Cgroup, 2);
         }
         let timeout = Run::new().timeout(Duration::from_millis(200)).grace(Duration::from_millis(50));
         both(
@@ -229,7 +231,7 @@ fn an_adopted_process_is_read_and_ends_with_the_job() {
         let run = Run::new().leftovers(Leftovers::Adopt).window(1000);
         let job = sh("(while :; do echo more; sleep 0.02; done) & echo $! >&2").start(&run).expect("starts");
         let output = job.wait().expect("a job result");
-        let loop_ = pid_in(&output.error_text());
+        let loop_ = pid_in(&output.stderr_text());
         assert!(output.leftovers.iter().any(|left| (left.pid, left.fate) == (loop_, Fate::Adopted)));
         let next = job.read(0).next;
         eventually("its output is read", || job.read(next).text().matches("more").count() >= 3);
@@ -256,7 +258,7 @@ fn a_kill_spares_the_callers_group() {
             command.process_group(own_group);
             command
         };
-        let refused = |error: spawnfd::Error| assert_eq!(error.errno(), spawnfd::Errno::EPERM, "{error}");
+        let refused = |error: spawnfd::Error| assert_eq!(error.errno(), spawnfd::error::Errno::EPERM, "{error}");
         match joined().run_with(&run) {
             // The kernel refuses the group if it belongs to another session.
             Err(error) => refused(error),

@@ -21,7 +21,7 @@ pub fn target(shim: &Shim) -> Result<Vec<PathBuf>, String> {
     let mut command = Command::new(&tool);
     command.args(["which", &shim.name]).parent_death_signal(9);
     let output = command.run_with(&Run::new().timeout(TIME_LIMIT)).map_err(|error| error.to_string())?;
-    let text = output.text();
+    let text = output.stdout_text();
     let path = text.lines().next().unwrap_or_default().trim();
     if output.ok() && path.starts_with('/') {
         return Ok(vec![PathBuf::from(path)]);

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use spawnfd::{Command, Run, Stop};
+use spawnfd::job::Stop;
+use spawnfd::{Command, Run};
 
 use super::Cost;
 

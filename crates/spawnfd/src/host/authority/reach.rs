@@ -112,7 +112,7 @@ impl Reach {
     /// Whether the part that is not [`Readable`] is unchanged. Call this function only in the thread from which the
     /// library has read this reach.
     fn is_unchanged(&self) -> bool {
-        let shows_every_change = self.readable.shows_every_change();
+        let shows_every_change = self.shows_every_change();
         let same_filters = !self.readable.is_filtered
             || shows_every_change && descends_from_single_thread(self.user_namespace.as_deref())
             || self.readable.filters() == self.filters;

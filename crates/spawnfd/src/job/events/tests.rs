@@ -9,21 +9,21 @@ use std::thread;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A waker, and the number of its calls.
-fn counter() -> (Waker, Arc<AtomicUsize>) {
+/// A callback, and the number of its calls.
+fn counter() -> (Callback, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
-    (Waker::new(move || _ = counted.fetch_add(1, Ordering::SeqCst)), count)
+    (Callback::new(move || _ = counted.fetch_add(1, Ordering::SeqCst)), count)
 }
 
 fn queue(options: EventOptions) -> (Producer, Events) {
-    events(options, Waker::new(|| {}))
+    events(options, Callback::new(|| {}))
 }
 
 /// Pushes bytes and wakes the consumer. Returns whether the queue accepts more.
 fn push(producer: &Producer, stream: Stream, position: u64, bytes: &[u8]) -> bool {
     if let Some(consumer) = producer.push(stream, position, bytes) {
-        consumer.wake();
+        consumer.call();
     }
     producer.wants_more()
 }
@@ -61,12 +61,12 @@ fn adjacent_chunks_of_a_stream_become_one() {
 }
 
 #[test]
-fn the_waker_is_called_once_per_batch() {
+fn the_callback_is_called_once_per_batch() {
     deadline(LONG, || {
         let (producer, mut events) = queue(EventOptions::default());
-        let (waker, count) = counter();
+        let (callback, count) = counter();
         push(&producer, Stream::Stdout, 0, b"a");
-        events.set_waker(waker);
+        events.set_callback(callback);
         assert_eq!(count.load(Ordering::SeqCst), 1, "an event was queued");
         push(&producer, Stream::Stderr, 1, b"b");
         assert_eq!((count.load(Ordering::SeqCst), all(&mut events).len()), (1, 2));
@@ -172,7 +172,7 @@ fn a_slow_consumer_gets_everything() {
         let (resumed, resume) = std::sync::mpsc::channel();
         let options = EventOptions { max_bytes: 5_000, ..EventOptions::default() };
         let (producer, mut events) =
-            super::events(options, Waker::new(move || resumed.send(()).expect("the receiver exists")));
+            super::events(options, Callback::new(move || resumed.send(()).expect("the receiver exists")));
         let total = 3_000_000;
         thread::scope(|scope| {
             scope.spawn(move || {

@@ -66,11 +66,11 @@ fn a_stream_reports_free_space_once_per_batch() {
         let (writer, input) = Source::stream(10);
         let count = |counter: &Arc<AtomicUsize>| {
             let counter = counter.clone();
-            Waker::new(move || _ = counter.fetch_add(1, Ordering::SeqCst))
+            Callback::new(move || _ = counter.fetch_add(1, Ordering::SeqCst))
         };
         let (engine, space) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         writer.set_engine(InputEngine { wake: count(&engine), is_watched: Box::new(|_| false) });
-        writer.set_waker(count(&space));
+        writer.set_callback(count(&space));
         let (mut reader, mut feed) = feed(input);
         let now = || (engine.load(Ordering::SeqCst), space.load(Ordering::SeqCst));
         assert_eq!(feed.write(), FeedStatus::Idle);
@@ -121,7 +121,7 @@ fn everything_written_arrives() {
     deadline(LONG, || {
         let (writer, input) = Source::stream(1000);
         let (wake, woken) = std::sync::mpsc::channel();
-        let wake = Waker::new(move || _ = wake.send(()));
+        let wake = Callback::new(move || _ = wake.send(()));
         writer.set_engine(InputEngine { wake, is_watched: Box::new(|_| false) });
         let (mut reader, mut feed) = feed(input);
         let total = 500_000_usize;

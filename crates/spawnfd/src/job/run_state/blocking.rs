@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A blocking run: the calling thread drives it until the result is available.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use spawnfd_sys::{Errno, abi, call};
@@ -21,8 +21,14 @@ const ASK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl RunState {
     /// Drives the run in the calling thread until it ends. Calls `interrupted` at the start, after each signal, and
-    /// after every [`ASK_INTERVAL`] of work.
-    pub(in crate::job) fn run_blocking(mut self, mut interrupted: impl FnMut() -> bool) -> Result<Output> {
+    /// after every [`ASK_INTERVAL`] of work. If the eventfd `interrupts` is readable, sends SIGINT to the program.
+    ///
+    /// Also returns the run if it is not over: a command's background jobs still have its pipes.
+    pub(in crate::job) fn run_blocking(
+        mut self,
+        interrupts: Option<BorrowedFd<'_>>,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> Result<(Output, Option<RunState>)> {
         // The buffer is on the heap, because the caller's stack may be small.
         let mut buffer = vec![0; 32 << 10];
         if interrupted() {
@@ -40,13 +46,17 @@ impl RunState {
             ignored_until.take_if(|until| self.status.is_some() || *until <= Instant::now());
             let is_watched = |fd_kind: RunFd| ignored_until.is_none() || fd_kind == RunFd::Process;
             // poll(2) ignores negative descriptor numbers, which stand for unwatched descriptors.
-            let mut fds = RunFd::ALL.map(|fd_kind| match self.watched(fd_kind).filter(|_| is_watched(fd_kind)) {
+            let fds = RunFd::ALL.map(|fd_kind| match self.watched(fd_kind).filter(|_| is_watched(fd_kind)) {
                 Some((fd, write)) => {
                     let events = if write { abi::POLLOUT } else { abi::POLLIN } as i16;
                     abi::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
                 }
                 None => abi::pollfd { fd: -1, events: 0, revents: 0 },
             });
+            let number = interrupts.map_or(-1, |fd| fd.as_raw_fd());
+            let [process, stdin, stdout, stderr] = fds;
+            let interrupt = abi::pollfd { fd: number, events: abi::POLLIN as i16, revents: 0 };
+            let mut fds = [process, stdin, stdout, stderr, interrupt];
             // A sleeping poll(2) does not notice that the application replaces a descriptor, so wake up at intervals.
             let recheck = Instant::now() + RECHECK_INTERVAL;
             let late = busy_since.take_if(|since| since.elapsed() >= ASK_INTERVAL).is_some();
@@ -70,6 +80,10 @@ impl RunState {
                 }
                 Err(errno) => return Err(Error::new(Stage::Capture, errno, "poll()")),
             }
+            if let (Some(eventfd), 1..) = (interrupts, fds[4].revents) {
+                let _ = rustix::io::read(eventfd, &mut [0; 8]);
+                self.signal_tree(crate::signal::INT);
+            }
             for (fd_kind, abi::pollfd { revents, .. }) in RunFd::ALL.into_iter().zip(fds) {
                 if revents != 0 {
                     // If `handle_event` leaves data unread, the next poll(2) reports the descriptor again.
@@ -79,9 +93,10 @@ impl RunState {
                     }
                 }
             }
-            self.tick(Instant::now(), &mut buffer);
+            self.tick(Instant::now(), &mut buffer)?;
         }
-        Ok(self.finish())
+        let output = self.finish();
+        Ok((output, (!self.is_over()).then_some(self)))
     }
 
     /// Device and inode of the watched files.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use spawnfd_guard::process::{Stat, ticks_now};
 
-use super::{Phase, RunState};
+use super::{Phase, Program, RunState};
+use crate::child::Child;
 use crate::error::Result;
 use crate::job::{Fate, Leftover, Leftovers, Resource, Stop, Stream, leftovers};
 use crate::tree::Tree;
@@ -26,20 +27,26 @@ impl RunState {
         if self.status.is_some() {
             return Ok(());
         }
-        let now = ticks_now();
-        if let Some(tree) = &mut self.tree {
-            tree.program_ended();
-        }
-        let reaped = if self.record.belongs_to_this_process() {
-            self.child.reap_or_note_lost()?
-        } else {
-            self.child.reap(false)?.map(Some)
+        let reaped = match &mut self.running {
+            Program::InShell(command) => command.reap().then(|| command.end().and_then(|end| end.status)),
+            Program::Child(child) => {
+                let now = ticks_now();
+                if let Some(tree) = &mut self.tree {
+                    tree.program_ended();
+                }
+                let reaped = if self.record.belongs_to_this_process() {
+                    child.reap_or_note_lost()?
+                } else {
+                    child.reap(false)?.map(Some)
+                };
+                if child.usage().is_some() {
+                    // Until this reap, no other process could have the program's pid. So a process in the session with
+                    // that number belongs to the tree.
+                    self.alive_at = now;
+                }
+                reaped
+            }
         };
-        if self.child.usage().is_some() {
-            // Until this reap, no other process could have the program's pid. So a process in the session with that
-            // number belongs to the tree.
-            self.alive_at = now;
-        }
         if let Some(status) = reaped {
             self.status = Some(status);
             if self.given_up {
@@ -47,13 +54,15 @@ impl RunState {
                 return Ok(());
             }
             self.begin_draining();
-            if !self.sigterm_sent && !self.kill_refused && status.is_some_and(|status| status.signal() != Some(SIGKILL))
-            {
+            // SIGKILL of a shell's programs gives the shell an ordinary exit status.
+            let is_child = self.running.as_child().is_some();
+            let was_killed = status.is_none_or(|status| status.signal() == Some(SIGKILL)) || !is_child;
+            if !self.sigterm_sent && !self.kill_refused && !was_killed {
                 // The program exited by itself before SIGKILL took effect.
                 self.stop = Stop::Exited;
             }
             if self.stop == Stop::Exited
-                && let Some(limit) = self.limits.as_ref().and_then(|limits| limits.at_end(status, self.child.usage()))
+                && let Some(limit) = self.limits.as_ref().and_then(|limits| limits.at_end(status, self.running.usage()))
             {
                 (self.stop, self.limit) = (Stop::Limit, Some(limit));
             }
@@ -107,7 +116,7 @@ impl RunState {
                 // The caller no longer waits for surviving processes. Read the rest of the output first.
                 self.phase = Phase::Draining(Some(Instant::now()));
             }
-            if self.adopted {
+            if self.adopted && self.tree.is_some() {
                 leftovers::kill(self.tree.take());
                 let mut buffer = vec![0; 32 << 10];
                 Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, &mut buffer));
@@ -130,8 +139,13 @@ impl RunState {
             _ => {
                 self.phase = Phase::Ending(killed);
                 self.sigterm_sent = true;
-                self.child.terminate_unbegun();
-                self.signal_tree(SIGTERM);
+                match &mut self.running {
+                    Program::InShell(command) => command.interrupt_then_terminate(grace),
+                    Program::Child(child) => {
+                        child.terminate_unbegun();
+                        self.signal_tree(SIGTERM);
+                    }
+                }
             }
         }
     }
@@ -164,9 +178,11 @@ impl RunState {
         }
     }
 
-    /// The process tree. After this call, the program is a member of the tree.
+    /// The process tree of a child. After this call, the program is a member of the tree. A command in a shell has an
+    /// empty tree.
     pub(super) fn tree(&mut self) -> &mut Tree {
-        let (child, home, seen) = (&self.child, self.home, self.alive_at);
+        let Some(child) = self.running.as_child() else { return self.tree.get_or_insert_with(Tree::of_group) };
+        let (home, seen) = (self.home, self.alive_at);
         let tree = self.tree.get_or_insert_with(|| Tree::of_started(child.id(), child.as_fd(), home, seen));
         tree.supply_pidfd(child.as_fd(), seen);
         tree
@@ -174,20 +190,25 @@ impl RunState {
 
     /// Sends a signal to the program and its process tree.
     pub(in crate::job) fn signal_tree(&mut self, signal: i32) {
-        self.child.note_signal(signal);
+        let child = match &mut self.running {
+            Program::InShell(command) if signal == SIGKILL => return command.kill(),
+            Program::InShell(command) => return command.signal(signal),
+            Program::Child(child) => child,
+        };
+        child.note_signal(signal);
         if signal == SIGKILL {
             // The next kill finds processes that the tree forks during this one.
             let _ = self.tree().kill(Duration::ZERO);
-            self.kill_refused = self.child.kill().is_err();
+            self.kill_refused = self.running.as_child().is_some_and(|child| child.kill().is_err());
         } else if !self.tree().signal_all(signal) {
-            let _ = self.child.signal(signal);
+            self.signal(signal);
         }
     }
 
     /// Returns the processes that have outlived the program, with their fates. `None`: the library cannot search for
     /// such processes.
     pub(super) fn take_leftovers(&mut self) -> Option<Vec<Leftover>> {
-        if self.tree.is_none() && !self.child.may_have_leftovers() {
+        if self.tree.is_none() && !self.running.as_child().is_some_and(Child::may_have_leftovers) {
             return Some(Vec::new());
         }
         let left = self.tree().try_survivors();
@@ -213,16 +234,20 @@ impl RunState {
     }
 
     /// Sends a signal to the program alone.
-    pub(in crate::job) fn signal(&self, signal: i32) {
-        let _ = self.child.signal(signal);
+    pub(in crate::job) fn signal(&mut self, signal: i32) {
+        match &mut self.running {
+            Program::Child(child) => _ = child.signal(signal),
+            Program::InShell(command) => command.signal(signal),
+        }
     }
 }
 
 impl Drop for RunState {
     /// Kills the program of a failed run, and its tree.
     fn drop(&mut self) {
-        let has_ended = !self.awaits_program() || self.child.has_ended();
-        if !has_ended && self.record.belongs_to_this_process() && self.child.is_own() {
+        let child = self.running.as_child();
+        let may_run = self.awaits_program() && child.is_some_and(|child| !child.has_ended() && child.is_own());
+        if may_run && self.record.belongs_to_this_process() {
             self.signal_tree(SIGKILL);
             // Kill the tree again, in case a process was forked during the first kill.
             leftovers::kill(self.tree.take());

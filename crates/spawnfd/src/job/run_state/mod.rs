@@ -4,9 +4,10 @@
 mod blocking;
 mod ending;
 mod output;
+mod program;
 
 use std::io::PipeReader;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitStatus;
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
 use crate::tree::{Tier, Tree};
 pub(super) use output::OutputSource;
+pub(super) use program::Program;
 
 /// The descriptor that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,16 +70,16 @@ impl SharedRecord {
         }
     }
 
-    /// Unlocks the record, and then wakes the threads and the waker that wait for output.
+    /// Unlocks the record, and then wakes the threads and the callback that wait for output.
     fn announce(&self, record: MutexGuard<'_, Record>) {
-        let waker = record.waker.clone();
+        let callback = record.callback.clone();
         if record.waiting > 0 {
             self.arrived.notify_all();
         }
-        // The waker may call functions that lock the record.
+        // The callback may call functions that lock the record.
         drop(record);
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some(callback) = callback {
+            callback.call();
         }
     }
 
@@ -111,8 +113,8 @@ enum Phase {
 /// A running program, its pipes, and their output so far.
 #[derive(Debug)]
 pub(super) struct RunState {
-    child: Child,
-    /// The process tree. If the caller prepared none, the first use creates it.
+    running: Program,
+    /// The process tree of a child. If the caller prepared none, the first use creates it.
     tree: Option<Tree>,
     /// The last time at which the program certainly had its pid, in the unit of
     /// [`ticks_now`](spawnfd_guard::process::ticks_now).
@@ -177,24 +179,38 @@ pub(super) struct Connections {
 }
 
 impl RunState {
-    pub(super) fn new(
+    /// The state of a run whose program is a child of this process.
+    pub(super) fn of_child(
         mut child: Child,
+        program: String,
+        started: Instant,
+        run: &Run,
+        mut connections: Connections,
+    ) -> Result<RunState> {
+        if let Some(tree) = &mut connections.tree {
+            tree.program_started(child.id(), child.as_fd());
+        }
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        let outputs = [child.stdout.take(), child.stderr.take()];
+        RunState::new(Program::Child(child), stdin, outputs, program, started, run, connections)
+    }
+
+    /// `stdin` and `outputs` are the library's ends of the program's pipes.
+    pub(super) fn new(
+        running: Program,
+        stdin: Option<OwnedFd>,
+        outputs: [Option<PipeReader>; 2],
         program: String,
         started: Instant,
         run: &Run,
         connections: Connections,
     ) -> Result<RunState> {
-        let Connections { is_job, mut tree, terminal, source, events, limits, permit } = connections;
-        if let Some(tree) = &mut tree {
-            tree.program_started(child.id(), child.as_fd());
-        }
-        let begins_by = child.begins_by(Instant::now());
-        let stdin = child.stdin.take();
-        let pipe = |pipe: Option<PipeReader>| pipe.map(OutputSource::Pipe);
-        let [stdout, stderr] = [child.stdout.take(), child.stderr.take()].map(pipe);
+        let Connections { is_job, tree, terminal, source, events, limits, permit } = connections;
+        let begins_by = running.as_child().and_then(|child| child.begins_by(Instant::now()));
+        let [stdout, stderr] = outputs.map(|pipe| pipe.map(OutputSource::Pipe));
         let stdout = terminal.map(OutputSource::Terminal).or(stdout);
         let mut state = RunState {
-            child,
+            running,
             tree,
             alive_at: 0,
             home: Tree::own_session(),
@@ -236,14 +252,22 @@ impl RunState {
             (Some(source), _, Some(OutputSource::Terminal(terminal))) => {
                 Some(Feed::terminal(terminal.writer()?, source)?)
             }
-            (Some(source), Some(pipe), _) => Some(Feed::new(pipe.into(), source)?),
+            (Some(source), Some(pipe), _) => Some(Feed::new(pipe, source)?),
             _ => None,
         };
         Ok(state)
     }
 
+    /// Sends the control lines of a command to its shell.
+    pub(super) fn begin_command(&mut self) -> Result<()> {
+        match &mut self.running {
+            Program::InShell(command) => command.begin(),
+            Program::Child(_) => Ok(()),
+        }
+    }
+
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.running.id()
     }
 
     /// The sources of the output, for a [reader](super::OutputReader).
@@ -251,10 +275,18 @@ impl RunState {
         self.outputs.each_ref().map(|source| source.as_ref().map(Arc::downgrade).unwrap_or_default())
     }
 
+    /// How far control of the process tree reaches.
+    pub(super) fn tier(&self) -> Tier {
+        match &self.running {
+            Program::Child(_) => self.tree.as_ref().map_or(Tier::Group, Tree::tier),
+            Program::InShell(command) => command.tier(),
+        }
+    }
+
     /// The descriptor of this kind, and whether to watch it for writing.
     pub(super) fn watched(&self, fd_kind: RunFd) -> Option<(BorrowedFd<'_>, bool)> {
         match fd_kind {
-            RunFd::Process => self.status.is_none().then(|| (self.child.as_fd(), false)),
+            RunFd::Process => self.running.end_fd().filter(|_| self.status.is_none()).map(|fd| (fd, false)),
             RunFd::Stdin => self.feed.as_ref().map(|feed| (feed.as_fd(), true)),
             RunFd::Stdout => self.outputs[0].as_ref().map(|output| (output.as_fd(), false)),
             RunFd::Stderr => self.outputs[1].as_ref().map(|output| (output.as_fd(), false)),
@@ -263,16 +295,19 @@ impl RunState {
 
     /// The time of the next [`tick`](RunState::tick), if no event comes before.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match self.phase {
+        let report = self.running.report_due().filter(|_| self.awaits_program());
+        let of_phase = match self.phase {
             Phase::Running(at) => {
                 let limits = self.limits.as_ref().and_then(|limits| limits.due());
                 let idle = self.idle.map(|(_, check)| check);
-                at.into_iter().chain(limits).chain(self.begins_by).chain(idle).min()
+                at.into_iter().chain(limits).chain(self.begins_by).chain(idle).chain(self.running.due()).min()
             }
-            Phase::Ending(at) | Phase::Draining(at) => at,
+            Phase::Ending(at) => at.into_iter().chain(self.running.due()).min(),
+            Phase::Draining(at) => at,
             Phase::Killing { next_kill, .. } => Some(next_kill),
             Phase::Cut => self.next_check,
-        }
+        };
+        of_phase.into_iter().chain(report).min()
     }
 
     /// Whether the result is available.
@@ -309,6 +344,9 @@ impl RunState {
                             self.read_left(stream, buffer);
                         }
                     }
+                    if matches!(self.running, Program::InShell(_)) {
+                        self.leave_terminal();
+                    }
                 }
                 Ok(true)
             }
@@ -316,6 +354,11 @@ impl RunState {
             RunFd::Stdout => Ok(self.read(Stream::Stdout, hung_up, buffer)),
             RunFd::Stderr => Ok(self.read(Stream::Stderr, hung_up, buffer)),
         }
+    }
+
+    /// Stops reading a terminal, whose output belongs to the session's next command from now on.
+    fn leave_terminal(&mut self) {
+        self.outputs[0].take_if(|source| source.is_terminal());
     }
 
     fn write(&mut self) -> bool {
@@ -333,19 +376,26 @@ impl RunState {
 
     /// Handles deadlines: ends a program after its timeout, and stops reading pipes that other processes keep open
     /// after the program's end.
-    pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) {
+    pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) -> Result<()> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
-            return;
+            return Ok(());
+        }
+        if self.awaits_program() && self.running.report_due().is_some_and(|due| due <= now) {
+            return self.handle_event(RunFd::Process, false, buffer).map(|_| ());
         }
         match self.phase {
             Phase::Running(at) if at.is_none_or(|at| now < at) => {
-                if self.begins_by.take_if(|at| now >= *at).is_some() {
-                    self.child.withdraw();
+                if self.begins_by.take_if(|at| now >= *at).is_some()
+                    && let Some(child) = self.running.as_child()
+                {
+                    child.withdraw();
                 }
+                self.running.tick(now);
                 self.check_limits(now);
                 self.check_idle(now);
             }
             Phase::Running(_) => self.end(Stop::Timeout, None),
+            Phase::Ending(at) if at.is_none_or(|at| now < at) => self.running.tick(now),
             Phase::Killing { give_up_at, .. } if give_up_at <= now => self.give_up(),
             Phase::Ending(_) | Phase::Killing { .. } => self.kill(),
             Phase::Cut => {
@@ -358,6 +408,7 @@ impl RunState {
                 self.phase = Phase::Cut;
             }
         }
+        Ok(())
     }
 
     /// Changes the size of the terminal, if there is one.
@@ -384,11 +435,19 @@ impl RunState {
         let open: Vec<BorrowedFd<'_>> = self.outputs.iter().flatten().map(|source| source.as_fd()).collect();
         let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
         drop(open);
-        let tier = self.tree.as_ref().map_or(Tier::Group, Tree::tier);
+        let tier = self.tier();
         let program = (self.given_up && self.status.is_none())
             .then(|| leftovers::unkilled_program(self.pid(), &self.program, self.kill_refused));
         let others = self.take_leftovers();
-        self.adopted = self.leftovers == Leftovers::Adopt && self.tree.is_some();
+        if matches!(self.running, Program::InShell(_)) {
+            self.leave_terminal();
+        }
+        let (cwd, is_command) = match &mut self.running {
+            Program::Child(_) => (None, false),
+            Program::InShell(command) => (command.take_cwd(), true),
+        };
+        // A background job of a command runs on in its session.
+        self.adopted = is_command && !self.is_read() || self.leftovers == Leftovers::Adopt && self.tree.is_some();
         if self.adopted {
             self.phase = Phase::Cut;
             let none_left = others.as_ref().is_some_and(Vec::is_empty);
@@ -419,13 +478,15 @@ impl RunState {
             spill,
             drain,
             wall: self.started.elapsed(),
-            usage: self.child.usage().unwrap_or_default(),
+            usage: self.running.usage().unwrap_or_default(),
             tree: tier,
             leftovers_unknown: others.is_none(),
             leftovers: program.into_iter().chain(others.into_iter().flatten()).collect(),
             limit: self.limit.filter(|_| self.stop == Stop::Limit),
             limits: self.limits.as_ref().map(|limits| limits.enforced.clone()).unwrap_or_default(),
-            started: self.child.started(),
+            started: self.running.started(),
+            shell_exited: is_command && cwd.is_none() && self.status.is_some(),
+            cwd,
             input_refused: self.input_refused,
             program: std::mem::take(&mut self.program),
             cuts,

@@ -119,7 +119,7 @@ impl RunState {
             return None;
         }
         if let Some(consumer) = consumer {
-            consumer.wake();
+            consumer.call();
         }
         self.check_output_limit();
         Some(length)

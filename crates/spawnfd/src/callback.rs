@@ -1,35 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A callback that wakes another thread or task.
+//! A callback of the application, or one that wakes a task.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Context;
 
 /// A callback without arguments. A thread of the library calls it without holding a lock, so it must not block. The
 /// library catches the callback's panics, because its thread also serves other callers.
 #[derive(Clone)]
-pub struct Waker(Arc<dyn Fn() + Send + Sync>);
+pub(crate) struct Callback(Arc<dyn Fn() + Send + Sync>);
 
-impl Waker {
+impl Callback {
     /// Wraps a function.
-    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Waker {
-        let wake = ForeignValue::new(wake);
-        Waker(Arc::new(move || {
-            if let Some(wake) = wake.get() {
-                wake();
+    pub(crate) fn new(function: impl Fn() + Send + Sync + 'static) -> Callback {
+        let function = ForeignValue::new(function);
+        Callback(Arc::new(move || {
+            if let Some(function) = function.get() {
+                function();
             }
         }))
     }
 
+    /// Wakes the task of this context.
+    pub(crate) fn waking(context: &Context<'_>) -> Callback {
+        let task = context.waker().clone();
+        Callback::new(move || task.wake_by_ref())
+    }
+
     /// Calls the wrapped function.
-    pub fn wake(&self) {
+    pub(crate) fn call(&self) {
         catch_panic(|| (self.0)());
     }
 }
 
-impl fmt::Debug for Waker {
+impl fmt::Debug for Callback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Waker")
+        f.write_str("Callback")
     }
 }
 

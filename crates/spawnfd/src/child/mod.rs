@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A running program, identified by its pidfd.
 
+mod subreaper;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -8,18 +10,21 @@ use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use spawnfd_sys::{Ended, Errno, Used, call, reap_unsignalled, wait_pidfd};
 
+use crate::constants::signal;
 use crate::error::{Error, Result, Stage, errno, reason};
 use crate::host::descriptors::{CheckedFd, above_standard};
 use crate::host::features;
 use crate::host::per_process::PerProcess;
 use crate::reaper;
 use crate::signals::{SignalSet, check_number};
+pub(crate) use subreaper::Subreaper;
 
 /// A child process that has become its program.
 ///
@@ -30,6 +35,17 @@ use crate::signals::{SignalSet, check_number};
 ///
 /// Dropping a `Child` does not kill the program. If the program still runs, a thread of the library reaps it. That
 /// thread ends when it has no dropped child left.
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Stdio};
+/// use std::io::Write;
+/// let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+/// println!("pid {}", child.id());
+/// child.stdin.take().unwrap().write_all(b"input")?; // dropping the pipe ends the input
+/// assert!(child.wait()?.success());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Child {
     pid: i32,
@@ -45,6 +61,8 @@ pub struct Child {
     pending: Option<Box<dyn PendingStart>>,
     /// The reason why the child did not become the program.
     failure: Option<Error>,
+    /// The program's parent, if that is a subreaper and not this process.
+    subreaper: Option<Arc<Subreaper>>,
     /// The writing end of standard input if that is [`Stdio::Piped`](crate::Stdio::Piped).
     pub stdin: Option<PipeWriter>,
     /// The reading end of standard output if that is piped.
@@ -71,6 +89,8 @@ pub enum Started {
     /// A process of the pool of a [`Warm`](crate::Warm) executed the program. Such a process is
     /// created in advance and can exec any one program.
     Pool,
+    /// The shell of a [`Session`](crate::Session) ran the command.
+    Session,
     /// The calling thread started the program by clone and exec, although the command uses a
     /// [`Warm`](crate::Warm). The text says why.
     Cold(&'static str),
@@ -86,14 +106,15 @@ impl Started {
             Started::Fork => "fork",
             Started::Zygote => "zygote",
             Started::Pool => "pool",
+            Started::Session => "session",
             Started::Cold(why) => return Cow::Owned(format!("cold: {why}")),
         })
     }
 
     /// The variant with this name.
     pub fn from_name(name: &str) -> Option<Started> {
-        use Started::{Clone, Fork, Kernel, Pool, Reserve, Zygote};
-        let plain = [Clone, Kernel, Reserve, Fork, Zygote, Pool];
+        use Started::{Clone, Fork, Kernel, Pool, Reserve, Session, Zygote};
+        let plain = [Clone, Kernel, Reserve, Fork, Zygote, Pool, Session];
         let cold = || Some(Started::Cold(interned(name.strip_prefix("cold: ")?)));
         plain.into_iter().find(|started| started.name() == name).or_else(cold)
     }
@@ -136,6 +157,7 @@ pub(crate) trait PendingStart: Debug + Send + Sync {
 
 /// A child's resource usage, as wait4(2) reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Usage {
     /// User and system time of the child and the descendants it has waited for.
     pub cpu: Duration,
@@ -143,6 +165,13 @@ pub struct Usage {
     /// the spawn: the kernel keeps the larger value when a child leaves shared memory by exec (fs/exec.c,
     /// exec_mmap).
     pub max_rss: u64,
+}
+
+impl Usage {
+    #[doc(hidden)]
+    pub fn new(cpu: Duration, max_rss: u64) -> Usage {
+        Usage { cpu, max_rss }
+    }
 }
 
 impl Child {
@@ -156,22 +185,29 @@ impl Child {
             withdrawn: false,
             pending,
             failure: None,
+            subreaper: None,
             stdin: None,
             stdout: None,
             stderr: None,
         }
     }
 
-    /// The handle of a parked process that has become the program, or whose outcome `pending` will report.
-    pub(crate) fn restarted(mut self, started: Started, pending: Option<Box<dyn PendingStart>>) -> Child {
-        (self.started, self.pending) = (started, pending);
-        self
-    }
-
     /// The same child; `reason` says why it was not started from a parked process.
     pub(crate) fn cold(mut self, reason: &'static str) -> Child {
         self.started = Started::Cold(reason);
         self
+    }
+
+    /// The same child, as the handle of a program whose parent is a subreaper.
+    pub(crate) fn below(mut self, subreaper: Arc<Subreaper>) -> Child {
+        self.subreaper = Some(subreaper);
+        self
+    }
+
+    /// The time at which to call [`reap`](Child::reap) again, if the program has ended and its subreaper has not reported
+    /// its status yet. The pidfd is readable meanwhile.
+    pub(crate) fn report_due(&self) -> Option<Instant> {
+        self.subreaper.as_ref().filter(|_| self.ended.is_none())?.report_due()
     }
 
     /// The deadline for a parked process to begin to start the program, if it has one.
@@ -224,7 +260,7 @@ impl Child {
     }
 
     /// The pidfd, unless the application has put something else at its number.
-    fn own_pidfd(&self) -> Option<&OwnedFd> {
+    pub(crate) fn own_pidfd(&self) -> Option<&OwnedFd> {
         self.pidfd.as_ref()?.get()
     }
 
@@ -234,14 +270,12 @@ impl Child {
         self.own_pidfd().is_some()
     }
 
-    /// Device and inode of the pidfd, as [`CheckedFd`] records them.
-    pub(crate) fn identity(&self) -> (u64, u64) {
-        self.pidfd.as_ref().map_or((0, 0), CheckedFd::identity)
-    }
-
-    fn failed(&self, errno: Errno) -> Error {
+    pub(crate) fn failed(&self, errno: Errno) -> Error {
         let (pidfd, pid) = (self.pidfd_number(), self.pid);
         let message = match errno {
+            Errno::ECHILD if self.subreaper.is_some() => {
+                format!("the exit status of process {pid} is lost: the process that reaps its tree was killed")
+            }
             Errno::ECHILD => {
                 format!("the exit status of process {pid} is lost: other code of this process has taken it")
             }
@@ -257,7 +291,7 @@ impl Child {
     }
 
     /// Like `reap`, after checking that the pidfd is still the child's own.
-    fn reap_own(&mut self, block: bool) -> Result<Option<ExitStatus>> {
+    pub(crate) fn reap_own(&mut self, block: bool) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() && !self.is_own() {
             return Err(self.failed(Errno::EBADF));
         }
@@ -272,7 +306,11 @@ impl Child {
     /// Reaps the child if it has ended. Returns an error if the child never became the program.
     pub(crate) fn reap(&mut self, block: bool) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
-            self.ended = wait_pidfd(self.pidfd_number(), block).map_err(|errno| self.failed(errno))?;
+            let ended = match &self.subreaper {
+                Some(subreaper) => subreaper.wait(self.as_fd(), block),
+                None => wait_pidfd(self.pidfd_number(), block),
+            };
+            self.ended = ended.map_err(|errno| self.failed(errno))?;
             if self.ended.is_some() {
                 self.finish_start();
             }
@@ -434,11 +472,12 @@ impl Child {
     /// # Errors
     /// The errors of [`signal`](Child::signal).
     pub fn kill(&self) -> Result<()> {
-        self.signal(9)
+        self.signal(signal::KILL)
     }
 
     /// Sends a signal by the pidfd, so that only this process can get it. Succeeds without effect
     /// if the process has ended. Signal 0 sends nothing and tests only whether the signal would be permitted.
+    /// [`signal`] has the numbers of the signals.
     ///
     /// # Errors
     /// EINVAL: no such signal. EPERM: the program runs under other ids. EBADF: the application has put another file
@@ -465,6 +504,20 @@ impl Child {
             Ok(_) | Err(Errno::ESRCH) => Ok(()),
             Err(errno) => Err(failed(errno)),
         }
+    }
+}
+
+#[cfg(feature = "warm")]
+impl Child {
+    /// The handle of a parked process that has become the program, or whose outcome `pending` will report.
+    pub(crate) fn restarted(mut self, started: Started, pending: Option<Box<dyn PendingStart>>) -> Child {
+        (self.started, self.pending) = (started, pending);
+        self
+    }
+
+    /// Device and inode of the pidfd, as [`CheckedFd`] records them.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.pidfd.as_ref().map_or((0, 0), CheckedFd::identity)
     }
 }
 

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Sessions: shells that keep their state from command to command, awaitable and blocking."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from spawnfd import _spawnfd
+from spawnfd._job import Job, SyncJob, _acquire_permit, _wait_until
+from spawnfd._loop import (
+    END_TIMEOUT,
+    acquire_permit,
+    attach_result,
+    current_adapter,
+    enter,
+    limiter_of,
+    wait_shielded,
+    wait_until,
+)
+from spawnfd._options import (
+    CommandOptions,
+    Environment,
+    NoOptions,
+    Warm,
+    Wraps,
+    hide_unknown,
+)
+from spawnfd._spawnfd import Limiter, Result, Sandbox
+from spawnfd._start import Starting
+from spawnfd._types import Arg, Args, Limits, NotPickled, SessionProcess, deadline
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+
+class _SessionBase(NotPickled):
+    """The methods of a session that neither await nor block."""
+
+    __slots__ = ("__weakref__", "_core", "_limiter")
+    _core: _spawnfd.Session
+    # The limiter of the shells.
+    _limiter: Limiter | None
+
+    def __init__(
+        self,
+        program: Arg | Wraps[_spawnfd.Template] = "bash",
+        args: Args = (),
+        *,
+        cwd: Arg | None = None,
+        env: Environment | None = None,
+        login: bool = False,
+        restart: bool = False,
+        stderr: Literal["separate", "merge"] | int | None = "separate",
+        terminal: tuple[int, int] | None = None,
+        echo: bool = False,
+        startup_timeout: float | None = 30.0,
+        grace: float = 2.0,
+        tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
+        limits: Limits | None = None,
+        limiter: Limiter | None = None,
+        sandbox: Sandbox | None = None,
+        warm: Warm | None = None,
+        **unknown: Unpack[NoOptions],
+    ) -> None:
+        """Prepares a session; its block, or its first command, starts the shell.
+
+        Args:
+            program: The shell, bash or dash: a path, a name that is searched in PATH, or a
+                Template.
+            args: The shell's arguments. Without arguments, bash reads no startup files, unless it
+                is a login shell. With "-i" it reads ~/.bashrc. dash reads the file that the
+                variable ENV names.
+            cwd: The directory in which the shell starts: a path.
+            env: The shell's environment, as for run().
+            login: Whether the shell is a login shell, which reads /etc/profile and the user's
+                profile.
+            restart: Whether the next command starts a new shell after the shell has exited. The new
+                shell gets the working directory, the exported variables and the umask of the last
+                completed command. Otherwise the next command raises ProcessLookupError.
+            stderr: "separate" (default), or "merge": each command writes standard error to its
+                standard output.
+            terminal: A pair (rows, columns), or an os.terminal_size: the session has a terminal of
+                that size, which all commands share. It is their "stdout" and "stderr", /dev/tty,
+                and "stdin" of a command with input. All output is "stdout", as the terminal
+                transmits it ("\\n" becomes "\\r\\n").
+            echo: Whether the terminal writes input back to the output.
+            startup_timeout: Seconds that the shell has for its startup files, 30.0 by default.
+            grace: Seconds that the shell has to exit when the session is closed, 2.0 by default.
+                Each command has a `grace` of its own.
+            tree: How the process tree of the shell is controlled, as for run(). None (default):
+                "auto", so daemons end with the session where the machine allows it.
+            limits: A Limits for the shell and its process tree: all commands together.
+            limiter: A Limiter that counts shells: the session waits for a permit before it starts a
+                shell, which keeps the permit until it ends. Use another Limiter for the commands.
+            sandbox: A Sandbox that the shell runs in. It must have /proc, and must pass inherited
+                descriptors on.
+            warm: A Warm. If it has a suitable parked process, the shell starts from that process.
+
+        Each start of a shell raises the auditing event "subprocess.Popen", as run() does.
+
+        Raises:
+            TypeError, ValueError: An argument is invalid; the message names it.
+        """
+        core: Any = getattr(program, "_core", program)
+        self._core = _spawnfd.Session(core, args, locals())
+        self._limiter = limiter
+
+    hide_unknown(__init__)
+
+    @property
+    def pid(self) -> int | None:
+        """The shell's process id; None before its start and after its end."""
+        return self._core.pid
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session was closed, by close() or by the end of its block."""
+        return self._core.closed
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Changes the size of the terminal; its foreground process group gets SIGWINCH.
+
+        Raises:
+            ValueError: The session was created without a terminal, or a size is out of range.
+        """
+        self._core.resize(rows, columns)
+
+    def processes(self) -> list[SessionProcess]:
+        """Returns the processes of the session except its shell, as far as /proc shows them.
+
+        These are the processes of the running command, and background jobs.
+        """
+        return [SessionProcess(*process) for process in self._core.processes()]
+
+    def __repr__(self) -> str:
+        pid = self.pid
+        state = "closed" if self.closed else "no shell" if pid is None else f"shell {pid}"
+        return f"<spawnfd.{type(self).__name__}: {state}>"
+
+
+class Session(_SessionBase):
+    """A shell, bash or dash, that stays open and runs one command after the other.
+
+        async with sf.Session("bash", cwd=repo) as session:
+            await session.run("cd src && export X=1")
+            result = await session.run("pytest -q", timeout=600)
+            print(result.code, result.cwd, result.text)
+
+    The shell itself runs the text of a command, so the working directory, variables, functions,
+    aliases, options, the umask and traps stay as a command leaves them. The shell behaves like an
+    interactive shell without a terminal. With `set -e`, a command whose last status is not 0 ends
+    the shell. docs/sessions.md describes all of this.
+
+    Each command has its own streams and its own result. Output of a background job goes to the
+    command that has started the job.
+
+    Leaving the block closes the session; see close(). Without a block, dropping the session ends
+    the shell and its processes, and so does the end of this process. A forked process cannot use
+    the session (ChildProcessError).
+
+    Session works on asyncio, uvloop, trio and anyio. SyncSession blocks, and is for threads.
+    """
+
+    __slots__ = ()
+
+    async def _ensure_shell(self) -> None:
+        """Starts a shell if the session needs one, and waits until the shell is ready."""
+        core, request = self._core, None
+        if core.needs_shell():
+            _, request = await enter({"limiter": self._limiter})
+        start = core.begin_shell(request)
+        if start is not None:
+            await wait_until(start.is_over, start.done)
+            core.finish_shell(start)
+
+    async def _start(
+        self, command: str, options: CommandOptions, *, watched: bool, hold: bool = False
+    ) -> Job:
+        await self._ensure_shell()
+        request = await acquire_permit(limiter_of(options))
+        job = Job._of(self._core.start(command, options, watched, request))
+        if watched and not hold:
+            current_adapter().call_soon(job._core.release_hold)
+        return job
+
+    @overload
+    async def run(
+        self, command: str, *, yield_after: None = None, **options: Unpack[CommandOptions]
+    ) -> Result: ...
+    @overload
+    async def run(
+        self, command: str, *, yield_after: float | None, **options: Unpack[CommandOptions]
+    ) -> Result | Job: ...
+    async def run(
+        self,
+        command: str,
+        *,
+        yield_after: float | None = None,
+        **options: Unpack[CommandOptions],
+    ) -> Result | Job:
+        """Runs a command in the shell, and returns its Result.
+
+            result = await session.run("make -j4", timeout=600)
+
+            job = await session.run("npm test", yield_after=10, stdin="stream")
+            if job.running:
+                print(job.read().text)
+                await job.write("y\\n")
+                result = await job.wait(60)
+
+        The Result also has `cwd`, the shell's directory after the command, and `shell_exited`. A
+        command that has to end gets SIGINT, SIGTERM after half of its `grace`, and SIGKILL after
+        all of it. The shell abandons the rest of the command and keeps its state. If the shell does
+        not return 300 ms after SIGKILL, the library kills the shell.
+
+        Cancelling run(), or a signal handler that raises during a blocking run(), ends the command
+        and not the session. The call waits for the end of the command, and the exception has the
+        Result as its `result`, as for spawnfd.run().
+
+        Args:
+            command: Text that the shell runs like a line of a script: any number of commands,
+                here-documents and newlines.
+            yield_after: Seconds after which the call returns the running job instead of a Result.
+                The job can wait, read, write and stop. The session runs no other command until the
+                job has its Result. Dropping the job ends the command. None: no such time.
+            options: These options of spawnfd.run() and start(): timeout, idle_timeout, grace,
+                input, keep, marker, combined, spill, output_limit, drain, limiter, window, and
+                stdin: "null" (default), or "stream" (with yield_after, and in start()): the command
+                reads the data passed to write(). The limiter and the output options concern this
+                command only. cwd, env, stderr, tree, limits, sandbox and warm belong to the
+                session.
+
+        Raises:
+            SpawnError: EBUSY: another command of the session runs; wait for its end, or stop it.
+                ESRCH (ProcessLookupError): the shell has exited; open a new session, or use
+                `restart`. EINVAL (ValueError): the command contains a NUL character. A shell that
+                run() has to start can fail in the same cases as the start of the block.
+            TypeError, ValueError: An argument is invalid, or belongs to the session, and the
+                message names it; or the session is closed.
+        """
+        _check_stream(yield_after, options)
+        job = await self._start(command, options, watched=False)
+        core = job._core
+        try:
+            result = await wait_until(core.result, core.done, yield_after)
+        except GeneratorExit:
+            # The coroutine is being closed, and cannot await.
+            core.stop(None)
+            raise
+        except BaseException as error:
+            core.stop(None)
+            try:
+                await wait_shielded(core.result, core.done, core.grace + END_TIMEOUT)
+            except BaseException as again:
+                _attach_result_of(again, core)
+                raise
+            _attach_result_of(error, core)
+            raise
+        return job if result is None else result
+
+    def start(
+        self, command: str, *, hold: bool = False, **options: Unpack[CommandOptions]
+    ) -> Starting:
+        """Starts a command in the shell as a job, to stream its output or to write to it.
+
+            async with session.start("npm test", timeout=600) as job:
+                async for event in job.events(lines=True):
+                    print(event.text, end="")
+
+        Leaving the block ends the command, if it still runs, and waits for its end. Without a
+        block, dropping the job ends the command, unless the job is detached. The job has the pid of
+        the shell. events() also has the output of the command's background jobs, and goes on until
+        these close the command's streams.
+
+        Args:
+            command: Text that the shell runs, as for run().
+            hold: Whether the command blocks, once `window` bytes are pending, until events() is
+                called; see spawnfd.start().
+            options: The options of run(), without yield_after.
+
+        Raises:
+            SpawnError, TypeError, ValueError: In the same cases as run().
+        """
+        return Starting(self._start(command, options, watched=True, hold=hold))
+
+    async def interrupt(self) -> None:
+        """Sends SIGINT to the running command, and to the shell, as Ctrl-C in a terminal does.
+
+        The shell abandons the rest of the command. The call does not wait for the command's end.
+        Without a running command, it has no effect.
+        """
+        self._core.interrupt()
+
+    async def close(self) -> None:
+        """Ends the shell, waits for its end, and kills the other processes of the session.
+
+        A running command is interrupted. The shell reads the end of its input, runs its EXIT trap
+        and exits. If it has not exited after the session's `grace`, the library kills it.
+        Cancelling the call does not shorten it. The session then runs no more commands.
+        """
+        core = self._core
+        core.begin_close()
+        try:
+            await wait_shielded(core.has_ended, core.ended, core.grace)
+        finally:
+            core.stop(0)
+            await wait_shielded(core.has_ended, core.ended, END_TIMEOUT)
+
+    async def __aenter__(self) -> Self:
+        """Starts the shell, and waits until it has read its startup files.
+
+        Raises:
+            SpawnError: The shell could not be started, with the causes of spawnfd.run(). ESRCH: it
+                exited, or was not ready within `startup_timeout`; the message has its output.
+                EOPNOTSUPP: /proc does not show this process.
+            ValueError: The session is closed.
+        """
+        try:
+            await self._ensure_shell()
+        except GeneratorExit:
+            self._abandon()
+            raise
+        except BaseException:
+            self._core.stop(0)
+            await self.close()
+            raise
+        return self
+
+    def _abandon(self) -> None:
+        """Ends the session without waiting."""
+        self._core.begin_close()
+        self._core.stop(self._core.grace)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is GeneratorExit:
+            # The coroutine is being closed, and cannot await.
+            self._abandon()
+        else:
+            await self.close()
+
+
+class SyncSession(_SessionBase):
+    """The blocking form of Session, for threads.
+
+        with sf.SyncSession("bash", cwd=repo) as session:
+            session.run("cd src && export X=1")
+            result = session.run("pytest -q", timeout=600)
+            print(result.code, result.cwd, result.text)
+
+    Methods that are awaitable in Session block here, and jobs are SyncJobs. `with` replaces
+    `async with`. A blocking call releases the GIL, and Python's signal handlers run meanwhile.
+    """
+
+    __slots__ = ()
+
+    def _ensure_shell(self) -> None:
+        core, request = self._core, None
+        if self._limiter is not None and core.needs_shell():
+            request = _acquire_permit(self._limiter)
+        start = core.begin_shell(request)
+        if start is not None:
+            _wait_until(start.is_over, start.done)
+            core.finish_shell(start)
+
+    def _start(self, command: str, options: CommandOptions, *, hold: bool = False) -> SyncJob:
+        self._ensure_shell()
+        limiter = limiter_of(options)
+        request = None if limiter is None else _acquire_permit(limiter)
+        return SyncJob._of(self._core.start(command, options, hold, request))
+
+    @overload
+    def run(
+        self, command: str, *, yield_after: None = None, **options: Unpack[CommandOptions]
+    ) -> Result: ...
+    @overload
+    def run(
+        self, command: str, *, yield_after: float | None, **options: Unpack[CommandOptions]
+    ) -> Result | SyncJob: ...
+    def run(
+        self,
+        command: str,
+        *,
+        yield_after: float | None = None,
+        **options: Unpack[CommandOptions],
+    ) -> Result | SyncJob:
+        """The blocking form of Session.run()."""
+        _check_stream(yield_after, options)
+        job = self._start(command, options)
+        core = job._core
+        try:
+            result = _wait_until(core.result, core.done, yield_after)
+        except BaseException as error:
+            core.stop(None)
+            _wait_until(core.result, core.done, core.grace + END_TIMEOUT)
+            _attach_result_of(error, core)
+            raise
+        return job if result is None else result
+
+    def start(
+        self, command: str, *, hold: bool = False, **options: Unpack[CommandOptions]
+    ) -> SyncJob:
+        """The blocking form of Session.start()."""
+        return self._start(command, options, hold=hold)
+
+    def interrupt(self) -> None:
+        """The blocking form of Session.interrupt()."""
+        self._core.interrupt()
+
+    def close(self) -> None:
+        """The blocking form of Session.close()."""
+        core = self._core
+        core.begin_close()
+        try:
+            _wait_until(core.has_ended, core.ended, core.grace)
+        finally:
+            core.stop(0)
+            _wait_until(core.has_ended, core.ended, END_TIMEOUT)
+
+    def __enter__(self) -> Self:
+        """The blocking form of Session.__aenter__()."""
+        try:
+            self._ensure_shell()
+        except BaseException:
+            self._core.stop(0)
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    run.__doc__ = Session.run.__doc__
+    start.__doc__ = Session.start.__doc__
+    interrupt.__doc__ = Session.interrupt.__doc__
+    close.__doc__ = Session.close.__doc__
+    __enter__.__doc__ = Session.__aenter__.__doc__
+
+
+def _check_stream(yield_after: float | None, options: CommandOptions) -> None:
+    """Checks the arguments of run() before the command starts."""
+    deadline(yield_after, "yield_after")
+    if yield_after is None and options.get("stdin") in ("stream", -1):
+        raise ValueError('stdin: "stream" needs yield_after; to write at once use start()')
+
+
+def _attach_result_of(error: BaseException, core: _spawnfd.Job) -> None:
+    """Sets the `result` attribute of an exception that ended a command."""
+    with suppress(OSError):
+        attach_result(error, core.result())

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The Rust half of the Python classes `Session` and `SyncSession`: a shell that keeps its state. No function in this file
+//! waits for a command.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use spawnfd::Run;
+use spawnfd::internal::PerProcess;
+use spawnfd::job::TerminalSize;
+use spawnfd::session::SessionOptions;
+
+use crate::arguments::{boolean, integer, os_string, os_strings, seconds, text, wrong_type, wrong_value};
+use crate::errors::ErrorContext;
+use crate::job::{Job, waiting_events};
+use crate::limiter::PermitRequest;
+use crate::options::Options;
+use crate::queue::Wakeup;
+use crate::reported::ReportedArguments;
+use crate::request::{Request, audit};
+use crate::stdio::{self, CallKind};
+use crate::template::Template;
+
+/// A shell that keeps its state from command to command. Dropping it ends the shell.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct Session {
+    core: spawnfd::session::Session,
+    context: ErrorContext,
+    audited: AuditedStart,
+    grace: Duration,
+    has_terminal: bool,
+    merge: bool,
+    /// The start of a shell that has not read its startup files yet.
+    start: PerProcess<Option<Arc<PendingShell>>>,
+    closed: AtomicBool,
+    /// Fires when the shell has ended after begin_close().
+    #[pyo3(get)]
+    ended: Wakeup,
+}
+
+/// The arguments of the audit event for the start of a shell.
+#[derive(Debug)]
+struct AuditedStart {
+    executable: OsString,
+    argv: Vec<OsString>,
+    cwd: Option<Py<PyAny>>,
+    env: Option<Py<PyAny>>,
+}
+
+impl AuditedStart {
+    fn raise(&self, py: Python<'_>) -> PyResult<()> {
+        let bound = |value: &Option<Py<PyAny>>| value.as_ref().map(|value| value.bind(py).clone());
+        audit(py, &self.executable, &self.argv, bound(&self.cwd), bound(&self.env))
+    }
+}
+
+#[derive(Debug)]
+struct PendingShell {
+    job: spawnfd::Job,
+    done: Wakeup,
+}
+
+/// The start of a shell.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct ShellStart(Arc<PendingShell>);
+
+#[pymethods]
+impl ShellStart {
+    /// Fires when the shell is ready, or has failed to start.
+    #[getter]
+    fn done(&self) -> Wakeup {
+        self.0.done.clone()
+    }
+
+    /// Returns True once the start has succeeded or failed, None before.
+    fn is_over(&self) -> Option<bool> {
+        is_over(&self.0.job).then_some(true)
+    }
+}
+
+fn is_over(job: &spawnfd::Job) -> bool {
+    !matches!(job.try_wait(), Ok(None))
+}
+
+#[pymethods]
+impl Session {
+    /// Creates a session whose shell has not started yet. `program` is a Template, or names the program.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        program: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Session> {
+        let mut options = Options::new(options, CallKind::Session)?;
+        let mut run = options.run()?;
+        // The terminal is the session's, not that of the run which is the shell.
+        let terminal = run.terminal.take();
+        let given = |option: &Option<Bound<'_, PyAny>>, name| option.as_ref().map_or(Ok(false), |it| boolean(it, name));
+        let (login, restart) = (given(&options.login, "login")?, given(&options.restart, "restart")?);
+        let merge = options.stderr.take().map_or(Ok(false), |stderr| stdio::is_session_merge(&stderr))?;
+        let echo = given(&options.echo, "echo")?;
+        if echo && terminal.is_none() {
+            return Err(wrong_value(&"echo", "only a session with a terminal can echo its input"));
+        }
+        let mut settings = SessionOptions::new().run(&run).login(login).restart(restart).merge(merge);
+        settings = settings.terminal(terminal).echo(echo);
+        let merge = merge || terminal.is_some();
+        if let Some(timeout) = &options.startup_timeout {
+            settings = settings.startup_timeout(seconds(Some(timeout), "startup_timeout")?.unwrap_or(Duration::MAX));
+        }
+        if let Some(cwd) = &options.cwd {
+            // A restart may happen after this process has changed its own directory.
+            let directory = os_string(cwd, &"cwd").map_err(|error| {
+                let expected = "a path (str, bytes or os.PathLike)";
+                if error.is_instance_of::<PyTypeError>(py) { wrong_type(&"cwd", expected, cwd) } else { error }
+            })?;
+            let directory = std::path::absolute(&directory).map_or(directory, OsString::from);
+            options.cwd = Some(directory.into_pyobject(py)?.into_any());
+        }
+        let sandbox = options.sandbox.take();
+        let sandbox = sandbox.as_ref().map(crate::sandbox::sandbox).transpose()?.map(Bound::get);
+        let [cwd, env] = [&options.cwd, &options.env].map(|option| option.clone().map(Bound::unbind));
+        // begin_shell() raises the audit event, for each shell.
+        let request = if program.is_instance_of::<Template>() {
+            if sandbox.is_some() {
+                return Err(wrong_value(&"sandbox", "cannot be combined with a Template; pass the path of the shell"));
+            }
+            Request::new(Some(program), args, options, CallKind::Session, true)?
+        } else {
+            let mut argv = vec![os_string(program, &"program").map_err(|error| {
+                let expected = "str, bytes, os.PathLike or spawnfd.Template";
+                if error.is_instance_of::<PyTypeError>(py) { wrong_type(&"program", expected, program) } else { error }
+            })?];
+            argv.append(&mut os_strings(args, "args")?);
+            Request::new(None, PyList::new(py, argv)?.as_any(), options, CallKind::Session, true)?
+        };
+        let Request { command, reported, mut context } = request;
+        let mut argv = reported.argv;
+        if let Some(sandbox) = sandbox {
+            settings = settings.sandbox(&sandbox.core);
+            context.program.clone_from(&sandbox.argv[0]);
+            argv.splice(0..0, sandbox.argv.iter().cloned());
+        }
+        let audited = AuditedStart { executable: context.program.clone(), argv, cwd, env };
+        let core = py.detach(|| spawnfd::session::Session::new(command, settings));
+        Ok(Session {
+            core: core.map_err(|error| context.exception(py, &error))?,
+            context,
+            audited,
+            grace: run.grace,
+            merge,
+            has_terminal: terminal.is_some(),
+            start: PerProcess::new(None),
+            closed: false.into(),
+            ended: Wakeup::default(),
+        })
+    }
+
+    /// Whether the next command has to start a shell, which needs a permit of the session's limiter.
+    fn needs_shell(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.core.needs_shell())
+    }
+
+    /// Starts a shell if the session needs one. Returns the start that the caller waits for, or None if a shell runs.
+    /// `permit` holds the permit of the session's limiter.
+    fn begin_shell(&self, py: Python<'_>, permit: Option<&Bound<'_, PermitRequest>>) -> PyResult<Option<ShellStart>> {
+        let permit = permit.and_then(|request| request.get().take());
+        if self.closed() {
+            return Err(PyValueError::new_err("the session is closed"));
+        }
+        if self.start.lock().is_none() && self.needs_shell(py) {
+            self.audited.raise(py)?;
+        }
+        let begin = || {
+            let mut start = self.start.lock();
+            if start.is_none() {
+                *start = self.core.begin_shell(permit)?.map(|job| {
+                    let done = Wakeup::default();
+                    job.when_done(done.firing());
+                    Arc::new(PendingShell { job, done })
+                });
+            }
+            Ok(start.clone())
+        };
+        py.detach(begin).map(|start| start.map(ShellStart)).map_err(|error| self.context.exception(py, &error))
+    }
+
+    /// Completes a start that is over. Raises the error of a failed start, for the first caller.
+    fn finish_shell(&self, py: Python<'_>, start: &ShellStart) -> PyResult<()> {
+        let finish = || {
+            let taken = self.start.lock().take_if(|pending| Arc::ptr_eq(pending, &start.0));
+            taken.map_or(Ok(()), |pending| self.core.finish_shell(pending.job.wait()))
+        };
+        py.detach(finish).map_err(|error| self.context.exception(py, &error))
+    }
+
+    /// Starts a command in the shell. [`Job::new`] explains `watched` and `permit`.
+    fn start(
+        &self,
+        py: Python<'_>,
+        command: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+        watched: bool,
+        permit: Option<&Bound<'_, PermitRequest>>,
+    ) -> PyResult<Job> {
+        let permit = permit.and_then(|request| request.get().take());
+        let run = Options::of_command(options)?.job()?;
+        let command = text(command, "command", "str")?;
+        let started = py.detach(|| self.core.start_events(&command, &run, permit, waiting_events(&run, watched)));
+        let started = started.map_err(|error| self.context.exception(py, &error))?;
+        Ok(Job::of(started, &run, watched, self.reported(command, &run), self.command_context()))
+    }
+
+    fn interrupt(&self, py: Python<'_>) {
+        py.detach(|| self.core.interrupt());
+    }
+
+    fn resize(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, columns: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (rows, columns) = (integer(rows, &"rows")?, integer(columns, &"columns")?);
+        if !self.has_terminal {
+            return Err(PyValueError::new_err("resize(): the session was not created with a terminal"));
+        }
+        let resized = py.detach(|| self.core.resize(TerminalSize::new(rows, columns)));
+        resized.map_err(|error| self.context.exception(py, &error))
+    }
+
+    /// Returns the pid and the name of each process of the session except the shell.
+    fn processes(&self, py: Python<'_>) -> Vec<(u32, String)> {
+        let processes = py.detach(|| self.core.processes());
+        processes.into_iter().map(|process| (process.pid, process.name)).collect()
+    }
+
+    #[getter]
+    fn pid(&self, py: Python<'_>) -> Option<u32> {
+        py.detach(|| self.core.id())
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Seconds that the shell has to exit after begin_close().
+    #[getter]
+    fn grace(&self) -> f64 {
+        self.grace.as_secs_f64()
+    }
+
+    /// Closes the session: the shell reads the end of its input.
+    fn begin_close(&self, py: Python<'_>) {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            py.detach(|| self.core.begin_close_with(self.ended.firing()));
+        }
+    }
+
+    /// Returns True once the session has no shell, None before.
+    fn has_ended(&self, py: Python<'_>) -> Option<bool> {
+        py.detach(|| self.core.has_ended()).then_some(true)
+    }
+
+    /// Ends the shell and its processes: SIGTERM, then SIGKILL after `grace` seconds.
+    fn stop(&self, py: Python<'_>, grace: f64) {
+        let grace = Duration::try_from_secs_f64(grace).unwrap_or(Duration::MAX);
+        py.detach(|| self.core.stop_shell(grace));
+    }
+}
+
+impl Session {
+    fn reported(&self, command: String, run: &Run) -> ReportedArguments {
+        ReportedArguments {
+            argv: vec![command.into()],
+            timeout: run.timeout,
+            idle_timeout: run.idle_timeout,
+            output_limit: run.output_limit,
+            stderr_merged: self.merge,
+        }
+    }
+
+    fn command_context(&self) -> ErrorContext {
+        ErrorContext { program: self.context.program.clone(), cwd: None, origins: Vec::new() }
+    }
+}

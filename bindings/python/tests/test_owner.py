@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""By default no program outlives its owner, whichever call started it and however the owner ends.
+
+The owner and all processes of its tree have the write end of one pipe as standard error. So the
+test reads end of file once all of them have ended.
+"""
+
+from __future__ import annotations
+
+import pytest
+from conftest import FULL
+from subprocess_support import run_script
+
+# The script forks owners. Its arguments: the call, the ways in which owners end, and the number
+# of rounds. `go` delivers a byte once the program has started.
+OWNERS = """
+import asyncio, signal, threading
+
+STUBBORN = "trap '' HUP INT TERM; setsid sleep 1000 & sleep 1000 & echo started >&2; wait"
+argv = ["sh", "-c", STUBBORN]
+program = {"stderr": 2, "grace": 0.001}
+call, ends, rounds = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3])
+
+class Crash(Exception):
+    pass
+
+def end(how):
+    "Ends the process, or waits for the signal."
+    if how == "exception":
+        raise Crash
+    if how == "abort":
+        os.abort()
+    if how == "_exit":
+        os._exit(0)
+    while how.startswith("SIG"):
+        signal.pause()
+    # The owner returns from its main function.
+
+def wait_for_start():
+    assert os.read(go, 1)
+
+def run(how):
+    "The first thread is in the call."
+    def end_later():
+        wait_for_start()
+        end(how)
+    if not how.startswith("SIG"):
+        threading.Thread(target=end_later, daemon=True).start()
+    sf.run(argv, **program)
+
+def run_in_a_thread(how):
+    threading.Thread(target=sf.run, args=(argv,), kwargs=program, daemon=True).start()
+    wait_for_start()
+    end(how)
+
+def start_sync(how):
+    job = sf.start_sync(argv, **program)
+    wait_for_start()
+    end(how)
+
+def awaits(main):
+    def call(how):
+        asyncio.run(main(how))
+    return call
+
+async def until_started():
+    await asyncio.to_thread(wait_for_start)
+
+@awaits
+async def run_async(how):
+    task = asyncio.create_task(sf.run_async(argv, **program))
+    if how.startswith("SIG"):
+        await task
+    await until_started()
+    end(how)
+
+@awaits
+async def run_async_cancelled(how):
+    task = asyncio.create_task(sf.run_async(argv, **program))
+    await until_started()
+    task.cancel()
+    await asyncio.sleep(0)
+    end(how)
+
+@awaits
+async def run_async_timed_out(how):
+    try:
+        await asyncio.wait_for(sf.run_async(argv, **program), 0.02)
+    except TimeoutError:
+        pass
+    os.write(2, b"started")  # on a busy machine, the program may have ended before it printed this
+    wait_for_start()
+    end(how)
+
+@awaits
+async def start(how):
+    job = await sf.start(argv, **program)
+    await until_started()
+    end(how)
+
+for how in ends:
+    for round in range(rounds):
+        output, stderr = os.pipe()
+        go, started = os.pipe()
+        owner = os.fork()
+        if owner == 0:
+            os.dup2(stderr, 2)
+            os.close(stderr), os.close(output), os.close(started)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            import resource
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            globals()[call](how)
+            sys.exit()
+        os.close(stderr), os.close(go)
+        read = b""
+        while b"started" not in read:
+            read += os.read(output, 100) or sys.exit(f"{how}: the owner ended early: {read}")
+        if how.startswith("SIG"):
+            os.kill(owner, getattr(signal, how))
+        else:
+            os.write(started, b"x")
+        while os.read(output, 1 << 16):
+            pass
+        os.waitpid(owner, 0)
+        os.close(output), os.close(started)
+"""
+
+SIGNALS = ["SIGINT", "SIGTERM", "SIGKILL"]
+ENDS = {
+    # Only another thread, or a signal, can end a process whose first thread is in run().
+    "run": [*SIGNALS, "abort", "_exit"],
+    "run_in_a_thread": [*SIGNALS, "return", "exception", "abort", "_exit"],
+    "start_sync": [*SIGNALS, "return", "exception", "abort", "_exit"],
+    "run_async": [*SIGNALS, "return", "exception", "abort", "_exit"],
+    "run_async_cancelled": ["SIGTERM", "SIGKILL", "return", "exception", "abort", "_exit"],
+    "run_async_timed_out": ["SIGTERM", "SIGKILL", "return", "exception", "abort", "_exit"],
+    "start": ["SIGTERM", "SIGKILL", "return", "exception", "abort", "_exit"],
+}
+
+
+@pytest.mark.parametrize("call", ENDS)
+def test_nothing_outlives_its_owner(call: str) -> None:
+    run_script(OWNERS, call, ",".join(ENDS[call]), "200" if FULL else "10")

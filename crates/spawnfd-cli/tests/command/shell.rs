@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `spawnfd shell`: requests and responses.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use serde_json::{Value, json};
+use spawnfd_tests::isolated;
+
+use crate::common::command;
+
+/// A running `spawnfd shell`.
+struct Server {
+    child: Child,
+    requests: Option<ChildStdin>,
+    responses: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(args: &[&str]) -> Server {
+        let mut child = command().arg("shell").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (requests, responses) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut server = Server { child, requests, responses };
+        assert_eq!(server.response()["ready"], true);
+        server
+    }
+
+    fn send(&mut self, request: &Value) {
+        writeln!(self.requests.as_ref().unwrap(), "{request}").unwrap();
+    }
+
+    fn response(&mut self) -> Value {
+        let mut line = String::new();
+        self.responses.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    fn call(&mut self, request: Value) -> Value {
+        self.send(&request);
+        let response = self.response();
+        assert_eq!(response["id"], request["id"]);
+        response
+    }
+
+    /// The result of a command that ends by itself.
+    fn run(&mut self, text: &str) -> Value {
+        self.call(json!({ "run": text, "timeout": 60 }))["result"].take()
+    }
+
+    fn end(mut self) -> Option<i32> {
+        drop(self.requests.take());
+        self.child.wait().unwrap().code()
+    }
+}
+
+#[test]
+fn a_session_may_have_a_terminal() {
+    isolated!(|| {
+        let mut server = Server::start(&["--terminal=100x30"]);
+        assert_eq!(server.run("stty size </dev/tty; [ -t 1 ] && echo terminal")["stdout"], "30 100\r\nterminal\r\n");
+        assert_eq!(server.call(json!({ "resize": [10, 20] }))["done"], true);
+        assert_eq!(server.run("stty size </dev/tty")["stdout"], "10 20\r\n");
+        assert_eq!(server.call(json!({ "run": "cat", "input": "typed\n" }))["result"]["stdout"], "typed\r\n");
+        assert_eq!(server.end(), Some(0));
+        let mut server = Server::start(&["--terminal", "--echo"]);
+        assert_eq!(server.call(json!({ "run": "cat", "input": "x\n" }))["result"]["stdout"], "x\r\nx\r\n");
+        assert_eq!(server.end(), Some(0));
+    });
+}
+
+#[test]
+fn a_shell_keeps_its_state_between_requests() {
+    isolated!(|| {
+        for args in [&["--cwd", "/usr"][..], &["--cwd", "/usr", "dash"]] {
+            let mut server = Server::start(args);
+            let result = server.run("X=1; cd bin; echo err >&2; false");
+            assert_eq!(
+                (&result["code"], &result["cwd"], &result["stderr"]),
+                (&json!(1), &json!("/usr/bin"), &json!("err\n"))
+            );
+            assert_eq!(server.run("echo $X $? $PWD")["stdout"], "1 1 /usr/bin\n");
+            let result = server.call(json!({ "id": 7, "run": "cat; sleep 600", "input": "in\n", "timeout": 1 }));
+            let result = &result["result"];
+            assert_eq!(
+                (&result["stop"], &result["stdout"], &result["code"]),
+                (&json!("timeout"), &json!("in\n"), &json!(130))
+            );
+            assert_eq!(server.end(), Some(0));
+        }
+    });
+}
+
+#[test]
+fn a_command_that_takes_longer_is_handed_back() {
+    isolated!(|| {
+        let mut server = Server::start(&["--merge"]);
+        let text = "echo ask >&2; read x; echo got $x; sleep 600";
+        let response = server.call(json!({ "run": text, "stream": true, "yield_after": 0.05 }));
+        assert!(response["running"].is_object(), "{response}");
+        assert_eq!(server.call(json!({ "id": "w", "write": "yes\n" }))["accepted"], 4);
+        let mut output = Value::Null;
+        while output["text"] != "ask\ngot yes\n" {
+            output = server.call(json!({ "read": 0 }))["output"].take();
+        }
+        assert_eq!(server.call(json!({ "read": output["next"] }))["output"]["text"], "");
+        while server.call(json!({ "processes": true }))["processes"][0]["name"] != "sleep" {}
+        assert!(server.call(json!({ "run": "echo no" }))["error"].as_str().unwrap().contains("another command"));
+        assert!(server.call(json!({ "wait": 0.01 }))["running"].is_object());
+        // The command's result comes after the response to the interrupt.
+        server.send(&json!({ "id": 1, "wait": 60 }));
+        server.send(&json!({ "id": 2, "interrupt": true }));
+        assert_eq!(server.response()["id"], 2);
+        assert_eq!(server.response()["result"]["code"], 130);
+        assert_eq!(server.call(json!({ "wait": 0 }))["result"]["stdout"], "ask\ngot yes\n");
+        assert_eq!(server.end(), Some(0));
+    });
+}
+
+#[test]
+fn an_ended_shell_is_reported_and_restarted() {
+    isolated!(|| {
+        let mut server = Server::start(&["--restart"]);
+        assert_eq!(server.run("export X=1")["shell_exited"], Value::Null);
+        let result = server.run("exit 3");
+        assert_eq!((&result["shell_exited"], &result["code"]), (&json!(true), &json!(3)));
+        assert_eq!(server.run("echo $X")["stdout"], "1\n");
+        assert_eq!(server.end(), Some(0));
+        let mut server = Server::start(&[]);
+        server.run("exit 3");
+        assert!(server.call(json!({ "run": "echo no" }))["error"].as_str().unwrap().contains("exited"));
+        assert_eq!(server.end(), Some(0));
+    });
+}
+
+#[test]
+fn wrong_requests_are_errors_and_lose_nothing() {
+    isolated!(|| {
+        let mut server = Server::start(&[]);
+        for request in [
+            json!({}),
+            json!({ "run": "echo no", "wait": 1 }),
+            json!({ "run": "echo no", "timeout": -1 }),
+            json!({ "run": "echo no", "unknown": 1 }),
+            json!({ "run": 5 }),
+            json!({ "write": "x" }),
+            json!([1]),
+        ] {
+            server.send(&request);
+            assert!(server.response()["error"].is_string(), "{request}");
+        }
+        writeln!(server.requests.as_ref().unwrap(), "not json\n").unwrap();
+        assert!(server.response()["error"].as_str().unwrap().starts_with("not a request"));
+        assert_eq!(server.run("echo yes")["stdout"], "yes\n");
+        assert_eq!(server.end(), Some(0));
+    });
+}
+
+#[test]
+fn the_end_of_the_client_ends_the_shell() {
+    isolated!(|| {
+        // Requests are answered in order, although no further request follows.
+        let mut server = Server::start(&[]);
+        server.send(&json!({ "run": "sleep 0.1; X=1" }));
+        server.send(&json!({ "run": "echo $X" }));
+        server.send(&json!({ "run": "sleep 0.1; echo last" }));
+        drop(server.requests.take());
+        assert_eq!(server.response()["result"]["stdout"], "");
+        assert_eq!(server.response()["result"]["stdout"], "1\n");
+        assert_eq!(server.response()["result"]["stdout"], "last\n");
+        assert_eq!(server.end(), Some(0));
+        // The client is gone, so no response can reach it.
+        let mut server = Server::start(&[]);
+        server.send(&json!({ "run": "sleep 600" }));
+        let Server { mut child, requests, responses } = server;
+        drop((requests, responses));
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    });
+}
+
+#[test]
+fn a_shell_that_cannot_start_is_a_failure() {
+    isolated!(|| {
+        let called = crate::common::call(["shell", "nonexistent-shell"]);
+        assert_eq!((called.code, called.stderr.contains("not found in PATH")), (Some(127), true), "{}", called.stderr);
+        let called = crate::common::call(["shell", "false"]);
+        assert_eq!(
+            (called.code, called.stderr.contains("exited while it started")),
+            (Some(125), true),
+            "{}",
+            called.stderr
+        );
+    });
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The launcher of programs whose tree has a subreaper. An intermediate process becomes the subreaper, and the program
+//! becomes its child.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use spawnfd_child::{
+    self as child, BelowSubreaper, Failure, Outcome, Plan, detach_below_subreaper, launch_below_subreaper,
+};
+use spawnfd_guard::process::Stat;
+use spawnfd_sys::{Ended, Errno, call};
+
+use super::clone::{Arrived, NoChild, start_with, with_copied_table, with_slot};
+use super::outcome::detached;
+use super::slots::Slot;
+use super::tables::Strategy;
+use super::{Attempt, Launch, handlers, reap};
+use crate::child::Subreaper;
+use crate::command::{Command, Lowered};
+use crate::constants::signal;
+use crate::env::Env;
+use crate::error::{Error, Result, Stage, errno, from_io};
+use crate::host::features::Features;
+use crate::signals::SignalSet;
+
+pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
+    let Some(subreaper) = attempt.command.subreaper.clone() else { return Launch::NotMine("no subreaper of a tree") };
+    let Some(far_end) = subreaper.take_far_end() else {
+        let error = Error::new(Stage::Tree, Errno::EBUSY, "spawn: the tree's subreaper");
+        return Launch::Failed(error.saying("a process tree with a subreaper can start one program only"));
+    };
+    // The command owns descriptors that the helper gets.
+    let mut command = subreaper.template().command();
+    let answer = match lower_helper(&subreaper, &mut command, &far_end, &attempt.features) {
+        Ok(helper) => {
+            let start = if attempt.may_block { detach } else { start };
+            // A change of capabilities in the caller's memory would change the caller's dumpable flag.
+            attempt.options.share_memory &= !helper.own_memory;
+            with_slot(|own_slot| start(attempt, (&subreaper, &far_end), &helper.plan, own_slot))
+                .unwrap_or_else(|no_child| no_child.answer(attempt))
+        }
+        Err(error) => Launch::Failed(error),
+    };
+    drop(command);
+    match answer {
+        Launch::Started(child) => Launch::Started(child.below(subreaper)),
+        // A message of the failed start must not reach the next one.
+        answer => match subreaper.renew_channel() {
+            Ok(()) => answer,
+            Err(error) => Launch::Failed(error),
+        },
+    }
+}
+
+/// The plan by which the intermediate process becomes the helper: the program that reaps the tree's processes.
+fn lower_helper<'a>(
+    subreaper: &Subreaper,
+    command: &mut Command<'a>,
+    far_end: &'a OwnedFd,
+    features: &Features,
+) -> Result<Lowered> {
+    command.arg0("spawnfd-guard").arg("reap").environment(&Env::empty()).current_dir("/").setsid();
+    // If the caller ignores SIGCHLD, the kernel would reap the helper's children.
+    command.default_signals(SignalSet::of(signal::CHLD).unwrap_or_default());
+    // The helper blocks all signals, so only SIGKILL can end it. An exec by root would restore capabilities that the
+    // caller has dropped; no_new_privs prevents that.
+    command.signal_mask(SignalSet::ALL).no_new_privs();
+    if let Some(sets) = subreaper.capabilities() {
+        command.capabilities(sets);
+    }
+    let owner =
+        pidfd_open(getpid(), PidfdFlags::empty()).map_err(|e| Error::new(Stage::Tree, errno(e), "pidfd_open()"))?;
+    command.stdin(owner).stdout(far_end).stderr(far_end);
+    Lowered::new(command, subreaper.template(), features, false, None)
+}
+
+/// Starts the program and waits for its exec.
+fn start(
+    attempt: &Attempt<'_, '_>,
+    (subreaper, far_end): (&Subreaper, &OwnedFd),
+    helper: &Plan<'static>,
+    own_slot: &mut Slot,
+) -> std::result::Result<Launch, NoChild> {
+    let (features, plan) = (&attempt.features, &*attempt.plan);
+    let arrived = with_slot(|slot| {
+        start_with(slot, attempt.options, plan, features, false, |slot, options, strategy, table, handlers| {
+            // If the strategy works for the child, it also works for the intermediate process, which uses it later.
+            let Some(own_table) = strategy.prepare(own_slot, &helper.sources, features)? else {
+                // The socket has descriptors for the child.
+                slot.channel = None;
+                return Ok(None);
+            };
+            let reserved = reserve(matches!(table, child::Table::Copied), far_end)?;
+            let announcement = Some(subreaper.announcement());
+            let socket = far_end.as_raw_fd();
+            let below = child::Subreaper { plan: helper, table: own_table, announcement, socket };
+            let memories = (&mut slot.memory, &mut own_slot.memory);
+            let started = launch_below_subreaper(memories.0, memories.1, options, table, plan, &below, handlers)?;
+            if !matches!(started.subreaper_outcome, Outcome::Program { .. }) {
+                // The socket may still contain descriptors for the intermediate process.
+                own_slot.channel = None;
+            }
+            arrive(started, subreaper, reserved, true).map(Some)
+        })
+    })?;
+    Ok(arrived.answer(attempt))
+}
+
+/// Starts the program, and does not wait for its exec.
+fn detach(
+    attempt: &Attempt<'_, '_>,
+    (subreaper, far_end): (&Subreaper, &OwnedFd),
+    helper: &Plan<'static>,
+    own_slot: &mut Slot,
+) -> std::result::Result<Launch, NoChild> {
+    with_copied_table(attempt, attempt.options, |memory, options, handlers, begun| {
+        let announcement = Some(subreaper.announcement());
+        let (socket, reserved) = (far_end.as_raw_fd(), reserve(true, far_end)?);
+        let below = child::Subreaper { plan: helper, table: child::Table::Copied, announcement, socket };
+        let (started, pending) =
+            detach_below_subreaper(memory, &mut own_slot.memory, options, attempt.plan.clone(), &below, handlers)?;
+        handlers::learn(started.caught, begun);
+        let arrived = arrive(started, subreaper, reserved, false)?;
+        Ok(match arrived.outcome {
+            Outcome::Failed(failure) => {
+                reap(&arrived.pidfd);
+                attempt.failed_in_child(Some(failure))
+            }
+            _ => Launch::Started(detached(attempt, (arrived.pid, arrived.pidfd), pending, Strategy::CopyTable)),
+        })
+    })
+}
+
+/// Reserves a number for a pidfd that will arrive by the socket, so that a lack of numbers ends the start before a
+/// program runs.
+fn reserve(is_needed: bool, any: &OwnedFd) -> std::result::Result<Option<OwnedFd>, Errno> {
+    is_needed.then(|| any.try_clone().map_err(|e| from_io(&e))).transpose()
+}
+
+/// Takes over the processes of a start: the helper for `subreaper`, and the program or the reason why there is none.
+///
+/// # Errors
+/// The intermediate process could not create a child, or was killed before the program could run.
+fn arrive(
+    started: BelowSubreaper,
+    subreaper: &Subreaper,
+    reserved: Option<OwnedFd>,
+    waits: bool,
+) -> std::result::Result<Arrived, Errno> {
+    let (helper, caught, pid) = (started.subreaper.pid, started.caught, started.pid);
+    let (status, subreaper_outcome) = (started.status, started.subreaper_outcome);
+    if waits && pid != 0 && status.is_none() && matches!(subreaper_outcome, Outcome::Program { .. }) {
+        await_exec(&started);
+    }
+    let outcome = started.outcome();
+    let (helper_pidfd, pidfd) = (OwnedFd::from(started.subreaper.pidfd), started.pidfd.map(OwnedFd::from));
+    let failed = |pidfd, outcome, ended| Ok(Arrived { pid: helper, pidfd, outcome, caught, ended });
+    if let Some(status) = status {
+        return failed(helper_pidfd, outcome, Some(Ended { status, used: None }));
+    }
+    match subreaper_outcome {
+        Outcome::Program { .. } => {}
+        Outcome::Failed(Failure { errno, .. }) if pid != 0 => {
+            return failed(helper_pidfd, Outcome::Failed(Failure { stage: child::Stage::Subreaper, errno }), None);
+        }
+        outcome => {
+            reap(&helper_pidfd);
+            return Err(match outcome {
+                Outcome::Failed(failure) => failure.errno,
+                _ => Errno::ECANCELED,
+            });
+        }
+    }
+    drop(reserved);
+    let Some(pidfd) = pidfd.or_else(|| subreaper.receive_pidfd()) else {
+        // Another thread has taken the reserved number. The helper has not reaped the program yet, so the pid is the
+        // program's.
+        let _ = call::kill(pid, 9);
+        subreaper.helper_started(helper, helper_pidfd, pid);
+        return Err(Errno::ECANCELED);
+    };
+    if let (true, Outcome::Failed(_) | Outcome::Killed(_)) = (waits, outcome) {
+        let ended = subreaper.reap_failed_program(pid, &pidfd);
+        return failed(helper_pidfd, outcome, ended);
+    }
+    // The program may have killed the intermediate process. Then the tree has lost its subreaper.
+    subreaper.helper_started(helper, helper_pidfd, pid);
+    Ok(Arrived { pid, pidfd, outcome, caught, ended: None })
+}
+
+/// Waits until a child with memory of its own has called exec, or has ended.
+fn await_exec(started: &BelowSubreaper) {
+    const INTERVAL: Duration = Duration::from_micros(100);
+    if started.has_final_report() {
+        return;
+    }
+    // The helper does not reap the child before it has the child's pid.
+    while Stat::read(started.pid).is_some_and(|stat| stat.is_alive() && !stat.has_called_exec()) {
+        std::thread::sleep(INTERVAL);
+    }
+}

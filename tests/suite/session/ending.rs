@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How commands and shells end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use spawnfd::Run;
+use spawnfd::job::Stop;
+use spawnfd::session::SessionOptions;
+use spawnfd::tree::TreeControl;
+
+use crate::common::eventually;
+use crate::common::job::read_until;
+use crate::common::tree::{is_alive, kill};
+use crate::{LONG, Shell, change, each_shell, run, stdout};
+
+each_shell! {
+    a_timeout_ends_the_command_and_keeps_the_state
+    an_interrupt_abandons_the_rest_of_the_command
+    sigint_before_a_command_runs_no_earlier_text
+    a_command_that_ignores_signals_is_killed
+    a_shell_that_does_not_return_is_killed
+    a_shell_that_cannot_report_a_status_is_killed_at_once
+    errors_of_the_text_return_at_once
+    a_shell_that_exits_is_reported_at_once
+    a_background_job_survives_a_timeout
+    nothing_survives_the_session
+    daemons_are_part_of_the_session
+}
+
+/// How long a command may take to return that returns at once. Much less than LONG.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
+fn a_timeout_ends_the_command_and_keeps_the_state(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    change(&session, "X=1");
+    let ends = Run::new().timeout(Duration::from_millis(50)).grace(LONG);
+    let output = session.run("sleep 600; echo no", &ends).expect("a result");
+    assert_eq!((output.stop, output.code(), output.shell_exited), (Stop::Timeout, Some(130), false), "{output:?}");
+    assert!(output.stdout.is_empty());
+    // Without a grace time, SIGKILL comes at once.
+    let at_once = Run::new().timeout(Duration::from_millis(50)).grace(Duration::ZERO);
+    let output = session.run("sleep 600; exit_code=$?; (exit $exit_code)", &at_once).expect("a result");
+    assert_eq!((output.stop, output.shell_exited), (Stop::Timeout, false), "{output:?}");
+    assert_eq!(stdout(&session, "echo $X"), "1\n");
+    let texts = [
+        "echo on; sleep 600; echo no",
+        "echo on; sleep 600 | cat; echo no",
+        "echo on; (sleep 600; echo no); echo no",
+        "echo on; Y=$(sleep 600; echo no); echo no",
+        "echo on; f() { sleep 600; echo no; }; f; echo no",
+        "echo on; while :; do :; done",
+        "echo on; for i in 1 2 3; do sleep 600; done; echo no",
+        "echo on; sleep 600 & wait; echo no",
+    ];
+    // SIGINT ends a bash 5.3 that is in `wait` (its wait_sigint_handler).
+    let texts = if shell == Shell::NewBash { &texts[..texts.len() - 1] } else { &texts[..] };
+    for text in texts {
+        let begun = Instant::now();
+        let job = session.start(text, &Run::new().window(100)).expect("a job");
+        read_until(&job, 0, "on\n");
+        job.stop(LONG);
+        let output = job.wait().expect("a result");
+        assert_eq!((output.stop, output.code()), (Stop::Cancelled, Some(130)), "{text}: {output:?}");
+        assert_eq!((&output.stdout[..], output.shell_exited), (&b"on\n"[..], false), "{text}: {output:?}");
+        assert!(begun.elapsed() < AT_ONCE);
+        assert_eq!(stdout(&session, "echo $X"), "1\n", "{text}");
+    }
+    session.close().expect("a result");
+}
+
+/// A daemon has a session of its own and no parent among the session's processes.
+fn daemons_are_part_of_the_session(shell: Shell) {
+    let session = shell.open(SessionOptions::new().run(&Run::new().tree(TreeControl::Subreaper)));
+    change(&session, "setsid -f sleep 600");
+    let daemon = || session.processes().into_iter().find(|process| process.name == "sleep");
+    eventually("the daemon is listed", || daemon().is_some());
+    let first = daemon().expect("listed").pid as i32;
+    // A timeout ends the daemons that its command has started, and no others.
+    let ends = Run::new().timeout(Duration::from_millis(300)).grace(LONG);
+    let output = session.run("setsid -f sleep 600; sleep 600", &ends).expect("a result");
+    assert_eq!((output.stop, output.code(), output.shell_exited), (Stop::Timeout, Some(130), false), "{output:?}");
+    eventually("one daemon is left", || session.processes().len() == 1);
+    assert!(is_alive(first));
+    session.close().expect("a result");
+    eventually("the daemon has ended", || !is_alive(first));
+}
+
+fn an_interrupt_abandons_the_rest_of_the_command(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    for text in ["sleep 600; echo no", "while :; do :; done; echo no", "read x; echo no", "cat; echo no"] {
+        let job = session.start(text, &Run::new().writable(1)).expect("a job");
+        std::thread::sleep(Duration::from_millis(20));
+        session.interrupt();
+        let output = job.wait().expect("a result");
+        assert_eq!((output.stop, output.code(), &output.stdout[..]), (Stop::Exited, Some(130), &b""[..]), "{text}");
+    }
+    session.interrupt();
+    assert_eq!(stdout(&session, "echo still here"), "still here\n");
+    // The command interrupts itself.
+    assert_eq!(run(&session, "kill -INT $$; echo no").code(), Some(130));
+    assert_eq!(stdout(&session, "echo $?"), "130\n");
+}
+
+/// A SIGINT that arrives together with the lines of a command makes bash drop characters of them, and dash all of them.
+fn sigint_before_a_command_runs_no_earlier_text(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    let pid = session.id().expect("the shell runs") as i32;
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::Relaxed) {
+                kill(pid, libc::SIGINT);
+                std::thread::sleep(Duration::from_micros(2000));
+            }
+        });
+        let wrong = (0..200).find_map(|number| {
+            // If bash read the rest of a line as a command, the line feed would separate two commands.
+            let output = session.run(&format!("echo 'begin\n{number}'"), &Run::new().timeout(LONG)).expect("a result");
+            let is_own = format!("begin\n{number}\n").as_bytes().starts_with(&output.stdout);
+            let is_right = is_own && matches!(output.code(), Some(0 | 2 | 130));
+            (!is_right).then(|| format!("{number}: {output:?}"))
+        });
+        has_ended.store(true, Ordering::Relaxed);
+        assert_eq!(wrong, None);
+    });
+    assert_eq!(stdout(&session, "echo last"), "last\n");
+}
+
+fn a_command_that_ignores_signals_is_killed(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    change(&session, "X=1");
+    for ignored in ["trap : INT", "trap '' INT TERM"] {
+        let text = format!("sh -c \"{ignored}; echo on; while :; do sleep 0.01; done\"");
+        let job = session.start(&text, &Run::new().window(100)).expect("a job");
+        read_until(&job, 0, "on\n");
+        job.stop(Duration::from_millis(100));
+        let output = job.wait().expect("a result");
+        assert_eq!((output.stop, output.shell_exited), (Stop::Cancelled, false), "{output:?}");
+        assert_eq!(stdout(&session, "echo $X"), "1\n");
+    }
+    eventually("its processes have ended", || session.processes().is_empty());
+}
+
+fn a_shell_that_does_not_return_is_killed(shell: Shell) {
+    let session = shell.open(SessionOptions::new().restart(true));
+    change(&session, "export X=1");
+    let job = session.start("trap '' INT; echo on; while :; do :; done", &Run::new().window(100)).expect("a job");
+    read_until(&job, 0, "on\n");
+    job.stop(Duration::from_millis(50));
+    let output = job.wait().expect("a result");
+    assert_eq!((output.stop, output.shell_exited, output.signal()), (Stop::Cancelled, true, Some(9)), "{output:?}");
+    assert_eq!(stdout(&session, "echo $X"), "1\n");
+}
+
+fn a_shell_that_cannot_report_a_status_is_killed_at_once(shell: Shell) {
+    let session = shell.open(SessionOptions::new().restart(true));
+    let begun = Instant::now();
+    let output = run(&session, "builtin() { :; }; command() { :; }");
+    assert_eq!((output.shell_exited, output.signal()), (true, Some(9)), "{output:?}");
+    assert!(begun.elapsed() < AT_ONCE);
+    assert_eq!(stdout(&session, "echo next"), "next\n");
+}
+
+fn errors_of_the_text_return_at_once(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    let begun = Instant::now();
+    for text in ["echo 'unfinished", "echo \"unfinished", "if", "echo $(", "case x in", "f() {", "echo ${", ")", "&&"] {
+        let output = run(&session, text);
+        assert!(!output.ok() && !output.shell_exited && !output.stderr.is_empty(), "{text}: {output:?}");
+        assert_eq!(stdout(&session, "echo next"), "next\n", "{text}");
+    }
+    for text in
+        ["cat <<END\nunfinished", "exec 1>&-", "exec 0<&- 1>&- 2>&-", "break", "set -u; echo $unset; echo no", "set +u"]
+    {
+        assert!(!run(&session, text).shell_exited, "{text}");
+        assert_eq!(stdout(&session, "echo next"), "next\n", "{text}");
+    }
+    assert!(begun.elapsed() < AT_ONCE);
+}
+
+fn a_shell_that_exits_is_reported_at_once(shell: Shell) {
+    let texts = [
+        ("exit 3", Some(3), None),
+        ("exec sh -c 'exit 4'", Some(4), None),
+        ("kill -9 $$", None, Some(9)),
+        ("set -e; false; echo no", Some(1), None),
+        ("f() { exit 5; }; f", Some(5), None),
+        ("kill -9 $$; sleep 600", None, Some(9)),
+        ("sleep 600 & exit 6", Some(6), None),
+    ];
+    for (text, code, signal) in texts {
+        let session = shell.open(SessionOptions::new());
+        let begun = Instant::now();
+        let output = run(&session, text);
+        assert_eq!((output.shell_exited, output.code(), output.signal()), (true, code, signal), "{text}: {output:?}");
+        assert_eq!((output.stop, output.cwd.is_none()), (Stop::Exited, true), "{text}");
+        assert!(begun.elapsed() < AT_ONCE, "{text}");
+        eventually("its processes have ended", || session.processes().is_empty());
+    }
+}
+
+fn a_background_job_survives_a_timeout(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    let pid: i32 = stdout(&session, "sleep 600 >/dev/null 2>&1 & echo $!").trim().parse().expect("a pid");
+    std::thread::sleep(Duration::from_millis(20));
+    let ends = Run::new().timeout(Duration::from_millis(50)).grace(Duration::from_millis(50));
+    let output = session.run("sh -c 'trap \"\" INT TERM; while :; do sleep 0.01; done'", &ends).expect("a result");
+    assert_eq!(output.stop, Stop::Timeout);
+    assert_eq!(session.processes().iter().map(|process| process.pid as i32).collect::<Vec<_>>(), [pid]);
+    drop(session);
+    eventually("the job ends with the session", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
+
+fn nothing_survives_the_session(shell: Shell) {
+    for text in ["sleep 600 &", "sleep 600", "trap '' TERM INT HUP; sleep 600", "while :; do :; done"] {
+        let session = shell.open(SessionOptions::new().run(&Run::new().grace(Duration::from_millis(100))));
+        let shell_pid = session.id().expect("a shell");
+        let job = session.start(text, &Run::new()).expect("a job");
+        std::thread::sleep(Duration::from_millis(10));
+        drop(session);
+        job.wait().expect("a result");
+        eventually("the shell has ended", || !std::path::Path::new(&format!("/proc/{shell_pid}")).exists());
+    }
+    let session = shell.open(SessionOptions::new());
+    change(&session, "trap 'echo bye >/dev/shm/'$$ EXIT");
+    let path = format!("/dev/shm/{}", session.id().expect("a shell"));
+    assert!(session.close().expect("a result").is_some_and(|output| output.ok()));
+    assert_eq!(std::fs::read_to_string(&path).expect("the trap has run"), "bye\n");
+    std::fs::remove_file(path).expect("own file");
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The state of a shell from command to command, and its start.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use spawnfd::error::{Errno, Stage};
+use spawnfd::sandbox::Sandbox;
+use spawnfd::session::{Session, SessionOptions};
+use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Run};
+use spawnfd_tests::{require_root, scratch};
+
+use crate::common::rounds;
+use crate::{LONG, Shell, change, each_shell, run, stdout};
+
+each_shell! {
+    the_shells_state_persists
+    the_next_command_finds_the_last_status
+    a_new_shell_gets_directory_variables_and_umask
+    a_session_works_in_each_tier
+    the_shell_must_have_started
+    a_shell_of_another_user_is_refused
+    wrong_arguments_are_errors
+}
+
+fn the_shells_state_persists(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    let output = run(&session, "cd /usr/bin; X=1; export Y='a  b'; f() { echo \"f $1\"; }; alias al='echo alias'");
+    assert_eq!((output.ok(), output.cwd.as_deref()), (true, Some(Path::new("/usr/bin"))));
+    assert_eq!(stdout(&session, "echo $X $PWD; pwd; sh -c 'echo \"$Y\"'; f 2"), "1 /usr/bin\n/usr/bin\na  b\nf 2\n");
+    assert_eq!(stdout(&session, "al word"), "alias word\n");
+    change(&session, "set -- one two; umask 027; set -f; trap 'echo trapped' USR1; readonly R=3");
+    assert_eq!(stdout(&session, "echo $1 $# $R *; umask; kill -USR1 $$"), "one 2 3 *\n0027\ntrapped\n");
+    // dash prints "Terminated" on standard error.
+    assert_eq!(run(&session, "sleep 60 & sleep 0.1; kill $!; wait $! || echo $?").stdout, b"143\n");
+    if shell.is_bash() {
+        change(&session, "shopt -s extglob; declare -A map=([k]=v); set -o pipefail");
+        assert_eq!(stdout(&session, "echo ${map[k]}; shopt -q extglob && echo on"), "v\non\n");
+    }
+}
+
+fn the_next_command_finds_the_last_status(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    for (text, code) in [("true", 0), ("false", 1), ("sh -c 'exit 42'", 42), ("sh -c 'kill -9 $$'", 137)] {
+        assert_eq!(run(&session, text).code(), Some(code), "{text}");
+        assert_eq!(stdout(&session, "echo $?"), format!("{code}\n"), "{text}");
+        assert_eq!(stdout(&session, "echo $?"), "0\n");
+    }
+    assert_eq!(run(&session, "nonexistent-program").code(), Some(127));
+    assert_eq!(run(&session, "return 3").code(), Some(3));
+}
+
+fn a_new_shell_gets_directory_variables_and_umask(shell: Shell) {
+    let dir = scratch();
+    let odd = dir.path().join(OsStr::from_bytes(b"it's\n a dir \xff"));
+    std::fs::create_dir(&odd).expect("a directory");
+    let mut command = Command::new(shell.name());
+    command.env("ODD", &odd).env("HOME", dir.path());
+    let session = Session::open(command, SessionOptions::new().restart(true)).expect("a session");
+    change(&session, "cd \"$ODD\"; export X=\"a'\nb\"; Y=unexported; umask 027");
+    let first = session.id().expect("a shell");
+    for round in 0..3 {
+        let output = run(&session, "export Z=later; cd /; exit 7");
+        assert_eq!((output.shell_exited, output.code(), output.cwd), (true, Some(7), None), "{round}");
+        // The state is that of the last completed command, not that of the command that has ended the shell.
+        assert_eq!(stdout(&session, "echo \"$X$Y$Z\"; umask"), "a'\nb\n0027\n");
+        assert_eq!(run(&session, ":").cwd.as_ref(), Some(&odd));
+        assert_ne!(session.id().expect("a shell"), first);
+    }
+    change(&session, "set -C; export X=2");
+    assert_eq!(run(&session, "kill -9 $$").signal(), Some(9));
+    assert_eq!(stdout(&session, "echo $X"), "2\n");
+    // The directory no longer exists.
+    std::fs::remove_dir(&odd).expect("an empty directory");
+    change(&session, "exit");
+    assert_eq!(stdout(&session, "echo $X"), "2\n");
+}
+
+fn a_session_works_in_each_tier(shell: Shell) {
+    for control in [
+        TreeControl::Group,
+        TreeControl::Guard,
+        TreeControl::Subreaper,
+        TreeControl::Cgroup,
+        TreeControl::Pidns,
+        TreeControl::Auto,
+    ] {
+        let options = SessionOptions::new().run(&Run::new().tree(control));
+        let session = match Session::open(Command::new(shell.name()), options) {
+            Ok(session) => session,
+            // No cgroup, or no namespace.
+            Err(error) if matches!(control, TreeControl::Cgroup | TreeControl::Pidns) => {
+                assert_eq!(error.stage(), Stage::Tree, "{error}");
+                continue;
+            }
+            Err(error) => panic!("{control:?}: {error}"),
+        };
+        let ends = Run::new().timeout(Duration::from_millis(50)).grace(LONG);
+        let output = session.run("X=1; sleep 600", &ends).expect("a result");
+        assert_eq!((output.code(), output.shell_exited), (Some(130), false), "{control:?}: {output:?}");
+        assert_eq!(stdout(&session, "echo $X"), "1\n");
+        change(&session, "sleep 600 &");
+        assert!(!session.processes().is_empty());
+        session.close().expect("a result");
+    }
+}
+
+fn the_shell_must_have_started(shell: Shell) {
+    let error = Session::open(Command::new("nonexistent-shell"), SessionOptions::new()).expect_err("no such program");
+    assert_eq!(error.errno(), Errno::ENOENT);
+    let error = Session::open(Command::new("false"), SessionOptions::new()).expect_err("it exits");
+    assert_eq!(error.errno(), Errno::ESRCH);
+    let mut wrong = Command::new(shell.name());
+    wrong.arg("--no-such-option");
+    let error = Session::open(wrong, SessionOptions::new()).expect_err("a wrong option").to_string();
+    assert!(error.contains("exited while it started") && error.contains("ption"), "{error}");
+    let mut sleep = Command::new("sh");
+    sleep.args(["-c", "exec sleep 60"]);
+    let options = SessionOptions::new().startup_timeout(Duration::from_millis(100));
+    let error = Session::open(sleep, options).expect_err("not a shell").to_string();
+    assert!(error.contains("did not start within 100ms"), "{error}");
+}
+
+fn a_shell_of_another_user_is_refused(shell: Shell) {
+    if !require_root() {
+        return;
+    }
+    let mut command = Command::new(shell.name());
+    command.gid(65534).uid(65534);
+    let error = Session::open(command, SessionOptions::new()).expect_err("it cannot open the pipes").to_string();
+    assert!(error.contains("/proc/PID/fd"), "{error}");
+}
+
+fn wrong_arguments_are_errors(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    let refused = |text: &str, run: Run| session.start(text, &run).expect_err("refused");
+    assert!(refused("a\0b", Run::new()).to_string().contains("NUL"));
+    assert_eq!(refused(":", Run::new().input("x").writable(10)).errno(), Errno::EINVAL);
+    assert_eq!(refused(":", Run::new().terminal(spawnfd::job::TerminalSize::default())).errno(), Errno::EINVAL);
+    let mut piped = Command::new(shell.name());
+    piped.stdout(spawnfd::Stdio::Null);
+    assert_eq!(Session::open(piped, SessionOptions::new()).expect_err("streams").errno(), Errno::EINVAL);
+    let mut confined = Command::new(shell.name());
+    confined.sandbox(&Sandbox::new(["env"]).expect("env"));
+    assert_eq!(Session::open(confined, SessionOptions::new()).expect_err("a sandbox").errno(), Errno::EINVAL);
+    let options = SessionOptions::new().sandbox(&Sandbox::new(["env", "INSIDE=1"]).expect("env"));
+    assert_eq!(stdout(&shell.open(options), "echo $INSIDE"), "1\n");
+    // The interrupt may come before the shell has read the command, or before the program's exec.
+    for _ in 0..rounds(200) {
+        let job = session.start("sleep 60; echo no", &Run::new()).expect("a job");
+        assert_eq!(refused(":", Run::new()).errno(), Errno::EBUSY);
+        session.interrupt();
+        let output = job.wait().expect("a result");
+        assert_eq!((output.code(), &output.stdout[..]), (Some(130), &b""[..]));
+    }
+    assert_eq!(run(&session, "exit 3").code(), Some(3));
+    let error = refused(":", Run::new());
+    assert_eq!((error.errno(), error.to_string().contains("exit status: 3")), (Errno::ESRCH, true), "{error}");
+}

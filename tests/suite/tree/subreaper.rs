@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trees that each have a subreaper: the program's parent, to which every orphan of the tree returns.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::common::tree::*;
+use crate::common::{self, fifo};
+use spawnfd::command::{FilterInstruction, OpenHow};
+use spawnfd::error::{Errno, Stage};
+use spawnfd::job::{Fate, Leftovers, Stop};
+use spawnfd::tree::{Tier, Tree, TreeControl};
+use spawnfd::{Command, Output, Run, Stdio};
+use spawnfd_tests::{Confined, isolated, require_root, scratch};
+
+fn shell(script: &str) -> Command<'static> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]);
+    command
+}
+
+fn run() -> Run {
+    Run::new().tree(TreeControl::Subreaper)
+}
+
+/// Runs a shell script in a tree with a subreaper, at most for a minute.
+#[track_caller]
+fn output_of(script: &str) -> Output {
+    shell(script).run_with(&run().timeout(PATIENCE)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The pids of this process's children named spawnfd-reaper.
+fn subreapers() -> Vec<i32> {
+    let is_subreaper =
+        |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "spawnfd-reaper\n");
+    common::children().into_iter().filter(is_subreaper).collect()
+}
+
+/// A perl(1) program, which stands before `$@`, that becomes a daemon: it forks, calls setsid, forks again, prints the
+/// pid of the last process, and lets that process execute `$@`.
+const DAEMON: &str =
+    r#"perl -MPOSIX -e 'exit if fork; setsid; if (my $p = fork) { $| = 1; print "$p\n"; exit } exec @ARGV'"#;
+
+#[test]
+fn status_and_usage_are_those_of_the_program() {
+    isolated!(under: Confined::Docker, || {
+        for code in [0, 1, 7, 127, 255] {
+            let output = output_of(&format!("exit {code}"));
+            assert_eq!((output.code(), output.tree), (Some(code), Tier::Subreaper));
+            assert!(output.leftovers.is_empty() && output.tree.is_complete() && !output.status_lost);
+        }
+        for signal in [1, 9, 15] {
+            assert_eq!(output_of(&format!("kill -{signal} $$; sleep 1000")).signal(), Some(signal));
+        }
+        let busy = output_of("i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done");
+        assert!(busy.usage.cpu >= Duration::from_millis(10), "{:?}", busy.usage);
+        assert!(busy.usage.max_rss >= 100 << 10, "{:?}", busy.usage);
+    });
+}
+
+#[test]
+fn a_job_waits_reads_and_writes() {
+    isolated!(|| {
+        let job = shell("read line; echo got $line; exit 4").start(&run().writable(4096)).expect("starts");
+        assert!(job.wait_timeout(Duration::from_millis(30)).expect("watched").is_none());
+        job.write(b"x\n").expect("a reader");
+        let output = job.wait().expect("watched");
+        assert_eq!(
+            (output.code(), output.stdout.as_slice(), output.tree),
+            (Some(4), b"got x\n".as_slice(), Tier::Subreaper)
+        );
+    });
+}
+
+#[test]
+fn the_programs_parent_is_a_helper_of_this_process() {
+    isolated!(|| {
+        let mut sh = start(TreeControl::Subreaper, "echo $PPID; exec sleep 1000");
+        let parent = sh.pid();
+        assert_eq!(subreapers(), [parent]);
+        assert_eq!(fs::read_to_string(format!("/proc/{parent}/cmdline")).expect("own child"), "spawnfd-guard\0reap\0");
+        // The helper is not dumpable, so a look at its files takes CAP_SYS_PTRACE.
+        if let Ok(directory) = fs::read_link(format!("/proc/{parent}/cwd")) {
+            assert_eq!(directory, Path::new("/"));
+            let descriptors = || fs::read_dir(format!("/proc/{parent}/fd")).expect("it may be read").count();
+            wait_until("a pidfd of this process and of the program, a socket, a signalfd", || descriptors() == 4);
+        }
+        assert!(sh.tree.kill(PATIENCE));
+        assert_eq!(sh.wait().signal(), Some(9));
+        drop(sh.tree);
+        wait_until("the helper is reaped", || subreapers().is_empty());
+    });
+}
+
+#[test]
+fn daemons_are_found_and_killed() {
+    isolated!(under: Confined::User, || {
+        for script in [&format!("{DAEMON} sleep 1000"), "setsid -f sleep 1000", "(setsid sleep 1000 &)"] {
+            let output = output_of(script);
+            assert_eq!(output.leftovers.iter().map(|left| left.fate).collect::<Vec<_>>(), [Fate::Killed], "{script}: {output:?}");
+            wait_until_gone(&[output.leftovers[0].pid as i32]);
+        }
+        wait_until("the helpers are reaped", || subreapers().is_empty());
+    });
+}
+
+#[test]
+fn a_timeout_ends_daemons_too() {
+    isolated!(|| {
+        let run = run().timeout(Duration::from_millis(300)).grace(Duration::from_secs(30));
+        let output = shell(&format!("{DAEMON} sleep 1000; sleep 1000")).run_with(&run).expect("runs");
+        assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(TERM)));
+        wait_until_gone(&[output.stdout_text().trim().parse().expect("a pid")]);
+    });
+}
+
+#[test]
+fn an_adopted_daemon_ends_with_its_job() {
+    isolated!(|| {
+        let job = shell(&format!("{DAEMON} sleep 1000")).start(&run().leftovers(Leftovers::Adopt)).expect("starts");
+        let output = job.wait().expect("watched");
+        let fates: Vec<Fate> = output.leftovers.iter().map(|left| left.fate).collect();
+        assert_eq!(fates, [Fate::Adopted], "{output:?}");
+        let daemon = output.leftovers[0].pid as i32;
+        assert!(is_alive(daemon));
+        job.stop(Duration::ZERO);
+        wait_until_gone(&[daemon]);
+    });
+}
+
+#[test]
+fn a_detached_daemon_lives_on_below_its_helper() {
+    isolated!(|| {
+        become_subreaper();
+        let output =
+            shell(&format!("{DAEMON} sleep 1000")).run_with(&run().leftovers(Leftovers::Detach)).expect("runs");
+        let daemon = output.leftovers[0].pid as i32;
+        assert!(is_alive(daemon));
+        assert_eq!(subreapers().len(), 1, "the helper reaps the daemon later");
+        kill(daemon, libc::SIGKILL);
+        wait_until("the helper has ended and is reaped", || subreapers().is_empty());
+    });
+}
+
+#[test]
+fn an_unseen_daemon_ends_with_its_owner() {
+    isolated!(|| {
+        become_subreaper();
+        // The last round kills the guard, so that only the helper watches the owner.
+        for (signal, kills_guard) in [(0, false), (libc::SIGSTOP, false), (libc::SIGKILL, false), (0, true)] {
+            let (owner, mut report) = fork_owner(|tell| {
+                let script = format!("{DAEMON} sleep 1000; echo $PPID; exec sleep 1000");
+                let mut sh = start(TreeControl::Subreaper, &script);
+                let (daemon, helper) = (sh.pid(), sh.pid());
+                kill(helper, signal);
+                tell(daemon);
+                tell(helper);
+                tell(sh.child.id() as i32);
+                sh
+            });
+            let [daemon, helper, program] = [0; 3].map(|_| next_pid(&mut report));
+            if kills_guard {
+                kill(wait_for_some(|| guards_of(owner))[0], libc::SIGKILL);
+            }
+            kill(owner, libc::SIGKILL);
+            wait_until_gone(&[helper, program]);
+            if signal == libc::SIGKILL {
+                // Without the helper, the tier is `guard`, which does not find the daemon.
+                kill(daemon, libc::SIGKILL);
+            }
+            wait_until_gone(&[daemon]);
+            reap(owner);
+        }
+    });
+}
+
+#[test]
+fn failed_starts_leave_nothing() {
+    isolated!(|| {
+        // This tree keeps the guard running.
+        let _guarded = Tree::prepare(TreeControl::Guard).expect("prepared");
+        let descriptors = || fs::read_dir("/proc/self/fd").expect("/proc").count();
+        let directory = scratch();
+        let broken = directory.path().join("broken");
+        common::executable(&broken, "#!/nonexistent/interpreter\n");
+        let fail = || {
+            let error = shell("exit").current_dir("/nonexistent").run_with(&run()).expect_err("no directory");
+            assert_eq!((error.stage(), error.errno()), (Stage::CurrentDir, Errno::ENOENT));
+            let error = Command::new(&broken).run_with(&run()).expect_err("no interpreter");
+            assert_eq!(error.errno(), Errno::ENOENT, "{error}");
+            let missing = shell("exit").open("/nonexistent/file", OpenHow::READ, 5).run_with(&run());
+            let error = missing.expect_err("no file");
+            assert_eq!((error.stage(), error.errno()), (Stage::Action(0), Errno::ENOENT));
+            let bad = [FilterInstruction { code: 0xffff, jt: 0, jf: 0, k: 0 }];
+            let error = shell("exit").no_new_privs().seccomp(bad).run_with(&run()).expect_err("no filter");
+            assert_eq!((error.stage(), error.errno()), (Stage::Filter, Errno::EINVAL));
+        };
+        // The second round uses a socket for the child's descriptors, the third a copy of the table.
+        for refused in ["pidfd_getfd", "close_range", "clone3"] {
+            (0..3).for_each(|_| fail());
+            let before = descriptors();
+            (0..10).for_each(|_| fail());
+            assert_eq!(descriptors(), before);
+            assert_eq!(subreapers(), [0; 0]);
+            spawnfd_tests::confine::deny(&[(refused, libc::EPERM)]).expect("confined");
+        }
+    });
+}
+
+#[test]
+fn an_open_that_blocks_does_not_delay_the_timeout() {
+    isolated!(|| {
+        let directory = scratch();
+        let pipe = fifo(directory.path(), "pipe");
+        let begun = Instant::now();
+        let run = run().timeout(Duration::from_millis(200)).grace(Duration::ZERO);
+        let error = shell("exit").open(&pipe, OpenHow::READ, 5).run_with(&run);
+        assert!(begun.elapsed() < PATIENCE, "{error:?}");
+        let output = error.expect("the timeout is a result");
+        assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(9)));
+        wait_until("the helper is reaped", || subreapers().is_empty());
+    });
+}
+
+#[test]
+fn a_tree_has_one_program() {
+    isolated!(|| {
+        let mut command = shell("sleep 1000");
+        let mut tree = Tree::prepare(TreeControl::Subreaper).expect("prepared");
+        command.tree(&tree).stdout(Stdio::Null);
+        let mut child = command.spawn().expect("starts");
+        let error = command.spawn().expect_err("a second program");
+        assert_eq!((error.stage(), error.errno()), (Stage::Tree, Errno::EBUSY));
+        assert!(error.to_string().contains("one program only"), "{error}");
+        tree.program_started(child.id(), child.as_fd());
+        assert!(tree.kill(PATIENCE));
+        assert_eq!(child.wait().expect("reported").signal(), Some(9));
+    });
+}
+
+/// A program that kills its helper loses the completeness of the tree, and perhaps its status.
+#[test]
+fn a_killed_helper_costs_the_status_at_most() {
+    isolated!(|| {
+        let output = output_of("kill -KILL $PPID; exit 5");
+        assert_eq!(output.tree, Tier::Guard, "{output:?}");
+        // Another process adopts the program, and may not reap it in time.
+        assert!(output.code() == Some(5) || output.status_lost, "{output:?}");
+        // Now this process adopts the program, so the kernel tells this process the status.
+        become_subreaper();
+        for script in ["kill -KILL $PPID; exit 5", "kill -KILL $PPID; sleep 0.1; exit 5"] {
+            let output = output_of(&format!("sleep 1000 & {script}"));
+            assert_eq!(output.tree, Tier::Guard, "{output:?}");
+            assert!(!output.tree.is_complete());
+            assert_eq!((output.code(), output.status_lost), (Some(5), false), "{output:?}");
+            let names: Vec<&str> = output.leftovers.iter().map(|left| left.name.as_str()).collect();
+            assert!(matches!(names[..], ["sleep" | "sh"]), "{output:?}");
+            wait_until_gone(&[output.leftovers[0].pid as i32]);
+        }
+    });
+}
+
+#[test]
+fn a_stopped_helper_is_continued() {
+    isolated!(|| {
+        for script in ["kill -STOP $PPID; exit 5", "setsid -f sleep 1000; kill -STOP $PPID; exit 5"] {
+            let begun = Instant::now();
+            let output = output_of(script);
+            assert_eq!((output.code(), output.tree, output.status_lost), (Some(5), Tier::Subreaper, false));
+            assert!(begun.elapsed() < PATIENCE);
+        }
+        // A process of the tree stops the helper again and again.
+        let output = output_of("(while kill -STOP $PPID; do :; done) & while kill -STOP $PPID; do :; done & exit 5");
+        assert_eq!(output.stop, Stop::Exited, "{output:?}");
+        wait_until("the helpers are reaped", || subreapers().is_empty());
+    });
+}
+
+/// Each tree forks, calls setsid, stops and kills its helper and its siblings. No run hangs, and no process survives that
+/// the tier promises to find.
+#[test]
+fn hostile_trees_end() {
+    const HOSTILE: &str = r#"
+use POSIX; srand($ARGV[0]); my $helper = getppid;
+sub act {
+    my $kind = int rand 8;
+    if ($kind == 0) { setsid }
+    elsif ($kind == 1) { kill STOP => $helper }
+    elsif ($kind == 2) { my $p = getppid; kill KILL => $p if $p != $helper and $ARGV[1] }
+    elsif ($kind == 3) { kill STOP => $$ if $ARGV[1] and rand() < 0.1 }
+    elsif ($kind == 4) { select undef, undef, undef, rand(0.002) }
+    elsif ($kind == 5) { exit 0 if rand() < 0.5 }
+    elsif ($kind == 6) { kill CONT => $helper }
+    else { setpgid(0, 0) }
+}
+for (1 .. 3) { my $p = fork; last unless defined $p; if ($p == 0) { srand($ARGV[0] + $$); $ARGV[1] = 1; act() for 1 .. 4; sleep 1000 if rand() < 0.3 } else { act() } }
+"#;
+    isolated!(limit: Duration::from_secs(if common::rounds(10_000) == 10_000 { 3600 } else { 240 }), || {
+        become_subreaper();
+        let token = format!("SPAWNFD_HOSTILE={}", std::process::id());
+        let (name, value) = token.split_once('=').expect("one sign");
+        let run = run().timeout(Duration::from_millis(300)).grace(Duration::from_millis(20));
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let (run, name, value) = (run.clone(), name.to_owned(), value.to_owned());
+                std::thread::spawn(move || {
+                    for round in 0..common::rounds(10_000) / 4 {
+                        let mut command = Command::new("perl");
+                        command.args(["-e", HOSTILE, &(round * 4 + thread).to_string(), "0"]).env(&name, &value);
+                        let begun = Instant::now();
+                        let output = command.run_with(&run).unwrap_or_else(|error| panic!("{error}"));
+                        assert!(begun.elapsed() < Duration::from_secs(20), "{output:?}");
+                        assert_eq!(output.tree, Tier::Subreaper, "no process has killed the helper: {output:?}");
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("no failed round"));
+        let left = || -> Vec<i32> {
+            let all = fs::read_dir("/proc").expect("/proc").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+            let has_token = |pid: &i32| {
+                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                *pid != std::process::id() as i32 && environment.split(|&byte| byte == 0).any(|variable| variable == token.as_bytes())
+            };
+            all.filter(has_token).collect()
+        };
+        wait_until("no process of a tree is left", || left().is_empty());
+        wait_until("the helpers are reaped", || subreapers().is_empty());
+    });
+}
+
+#[test]
+fn capabilities_survive_only_where_exec_keeps_them() {
+    isolated!(|| {
+        if !require_root() {
+            return;
+        }
+        // A program that gives up root's ids is killed by a helper that has them.
+        let mut command = shell("setsid -f sleep 1000; exit 3");
+        command.gid(65534).uid(65534);
+        let output = command.run_with(&run()).expect("runs");
+        assert_eq!((output.code(), output.leftovers.len()), (Some(3), 1), "{output:?}");
+        wait_until_gone(&[output.leftovers[0].pid as i32]);
+    });
+}
+
+/// The program kills its parent as its first act, when that process may not have executed the helper yet.
+#[test]
+fn a_program_that_kills_its_parent_at_once_does_not_escape() {
+    isolated!(|| {
+        become_subreaper();
+        for round in 0..common::rounds(2000) {
+            let mut command = Command::new("perl");
+            command
+                .args(["-e", "kill 9, getppid; exec 'sleep', '1000'"])
+                .setsid()
+                .stdin(Stdio::Null)
+                .stdout(Stdio::Null);
+            let mut tree = Tree::prepare(TreeControl::Subreaper).expect("prepared");
+            let child = command.tree(&tree).spawn().unwrap_or_else(|error| panic!("{round}: {error}"));
+            tree.program_started(child.id(), child.as_fd());
+            let program = child.id() as i32;
+            drop(tree);
+            wait_until_gone(&[program]);
+        }
+    });
+}
+
+#[test]
+fn a_host_that_ignores_sigchld_gets_the_status() {
+    isolated!(|| {
+        // SAFETY: SIG_IGN installs no handler.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        for (script, leftovers) in [("exit 3", 0), ("setsid -f sleep 1000; exit 3", 1)] {
+            let output = output_of(script);
+            assert_eq!((output.code(), output.tree), (Some(3), Tier::Subreaper), "{output:?}");
+            assert_eq!(output.leftovers.len(), leftovers, "{output:?}");
+            assert!(!output.usage.cpu.is_zero(), "{output:?}");
+        }
+    });
+}
+
+/// A forked copy of the host has a copy of the helper's end of the socket, so the socket does not show the helper's end.
+#[test]
+fn a_killed_helper_is_noticed_while_a_copy_of_the_host_runs() {
+    isolated!(|| {
+        become_subreaper();
+        let mut tree = Tree::prepare(TreeControl::Subreaper).expect("prepared");
+        let copy = fork(|| std::thread::sleep(PATIENCE * 2));
+        let mut command = shell("kill -KILL $PPID; exit 5");
+        let mut child = command.tree(&tree).stdout(Stdio::Null).spawn().expect("starts");
+        tree.program_started(child.id(), child.as_fd());
+        let status = child.wait_timeout(PATIENCE).expect("this process has adopted the program");
+        assert_eq!(status.and_then(|status| status.code()), Some(5));
+        kill(copy, libc::SIGKILL);
+        reap(copy);
+    });
+}
+
+#[test]
+fn a_program_started_without_the_tree_is_controlled_as_in_tier_guard() {
+    isolated!(|| {
+        let mut tree = Tree::prepare(TreeControl::Subreaper).expect("prepared");
+        let mut child = Command::new("sleep").arg("1000").setsid().spawn().expect("starts");
+        tree.program_started(child.id(), child.as_fd());
+        assert_eq!(tree.tier(), Tier::Guard);
+        assert!(tree.kill(PATIENCE));
+        assert_eq!(child.wait().expect("own child").signal(), Some(9));
+    });
+}
+
+#[test]
+fn a_failed_helper_leaves_no_process_and_no_message() {
+    isolated!(|| {
+        become_subreaper();
+        // The copied table makes the program's pidfd arrive by the socket.
+        spawnfd_tests::confine::deny(&[("close_range", libc::EPERM)]).expect("confined");
+        let ran = scratch().path().join("ran");
+        let mut tree = Tree::prepare(TreeControl::Subreaper).expect("prepared");
+        let mut command = Command::new("/bin/touch");
+        command.arg(&ran).tree(&tree);
+        // The helper starts from a descriptor, the program from a path.
+        spawnfd_tests::confine::deny(&[("execveat", libc::EPERM)]).expect("confined");
+        for _ in 0..3 {
+            let error = command.spawn().expect_err("no helper");
+            assert_eq!(error.stage(), Stage::Tree, "{error}");
+        }
+        assert_eq!(subreapers(), [0; 0]);
+        assert!(common::children().iter().all(|&pid| !is_alive(pid)));
+        assert!(tree.kill(PATIENCE));
+    });
+}
