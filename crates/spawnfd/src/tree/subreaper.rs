@@ -84,10 +84,14 @@ impl SubreaperTree {
         self.subreaper.is_lost()
     }
 
-    /// The tree's processes. `None`: the tree has ended, or has not started.
+    /// The tree's processes. `None`: the tree has ended, or has not started. A tree that has lost its subreaper has not
+    /// ended.
     pub(super) fn remaining(&mut self) -> Option<&Descendants> {
-        let was_last = self.subreaper.was_last();
-        self.descendants().map(|descendants| &*descendants).filter(|descendants| !was_last && !descendants.has_ended())
+        let subreaper = self.subreaper.clone();
+        // A process of the tree may kill the subreaper at any moment, so `is_lost` comes last.
+        let may_remain =
+            |descendants: &&Descendants| !subreaper.was_last() && (!descendants.has_ended() || subreaper.is_lost());
+        self.descendants().map(|descendants| &*descendants).filter(may_remain)
     }
 
     /// Waits at most 100 ms for the subreaper to end, so that the drop of its handle reaps it. It ends once it has no
