@@ -6,6 +6,7 @@ mod captured;
 mod confine;
 mod environment;
 mod names;
+mod preload;
 mod program;
 mod report;
 mod signals;
@@ -23,7 +24,7 @@ use spawnfd::command::Namespaces;
 use spawnfd::error::Stage;
 use spawnfd::signal::SignalSet;
 use spawnfd::tree::{Tree, TreeControl};
-use spawnfd::{Command, Error};
+use spawnfd::{Command, Env, Error};
 
 use crate::failure::{Failure, NOT_FOUND};
 use crate::os;
@@ -71,6 +72,9 @@ pub struct Run {
     /// Run an immutable copy of the executable (no scripts)
     #[arg(long, help_heading = PROGRAM)]
     snapshot: bool,
+    /// Replace posix_spawn(3) in the program and its descendants by a faster one, with LD_PRELOAD
+    #[arg(long, help_heading = PROGRAM)]
+    posix_spawn: bool,
 
     #[command(flatten)]
     environment: Environment,
@@ -116,6 +120,13 @@ const ATTRIBUTES: &str = "Attributes";
 const NOTES: &str = "\
 Environment: the inheritance flags (--env-clear, --env-only, --env-deny) apply first, then --noninteractive, then --env and \
 --unset in command-line order.
+
+Replacement of posix_spawn: --posix-spawn puts libspawnfd-spawn.so first into LD_PRELOAD of the program's \
+environment, after all other changes of the environment. The environment variable SPAWNFD_POSIX_SPAWN names the \
+library. Without it, this command searches its own directory DIR, DIR/../lib, DIR/../lib/TRIPLET, /usr/local/lib, \
+/usr/lib and /usr/lib/TRIPLET, where TRIPLET is x86_64-linux-gnu on x86_64. The library requires x86_64 and glibc \
+2.34 or later. It has no effect in static programs, nor in set-user-ID programs that other users own: 'spawnfd \
+doctor PROGRAM' reports whether it has an effect. With --chroot, the library needs the same path under the new root.
 
 Paths: this command opens the paths of --cgroup, --join-namespace, --landlock-ro, --landlock-rw, --seccomp and --input before \
 the program starts. The child opens the paths of all other actions, relative to its working directory at that point. A \
@@ -200,7 +211,10 @@ impl Run {
     }
 
     fn perform(&self, report: Report) -> Result<u8, Failure> {
-        let environment = self.environment.build();
+        let mut environment = self.environment.build();
+        if self.posix_spawn {
+            environment = Some(preload::add(environment.unwrap_or_else(Env::inherit))?);
+        }
         let begun = Instant::now();
         let path = program::search_path(environment.as_ref());
         let mut command = program::command(self.name(), &path, self.strict, self.snapshot)?;

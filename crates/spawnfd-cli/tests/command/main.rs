@@ -9,5 +9,6 @@ mod doctor;
 mod exit;
 mod manual;
 mod owner;
+mod posix_spawn;
 mod shell;
 mod terminal;

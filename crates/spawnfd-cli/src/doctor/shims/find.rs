@@ -32,13 +32,17 @@ pub fn in_path() -> Vec<Shim> {
             if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 || !names.insert(name.clone()) {
                 continue;
             }
-            if let Some((tool, target)) = classify(&path, &metadata) {
-                let name = name.to_string_lossy().into_owned();
-                shims.push(Shim { name, path, tool, target, note: None, cost: None });
-            }
+            shims.extend(of_file(&path, &metadata));
         }
     }
     shims
+}
+
+/// Returns the shim that a file is. Does not run its tool, so the target can be unknown.
+pub fn of_file(path: &Path, metadata: &Metadata) -> Option<Shim> {
+    let (tool, target) = classify(path, metadata)?;
+    let name = path.file_name()?.to_string_lossy().into_owned();
+    Some(Shim { name, path: path.to_owned(), tool, target, note: None, cost: None })
 }
 
 /// Returns the shim's tool, and the shim's target if the file itself names the target. Returns `None` if the file is
@@ -108,11 +112,11 @@ fn wrapped(text: &str) -> Option<PathBuf> {
 }
 
 /// Returns the file that a search in PATH finds first.
-pub fn first_in_path(name: &str) -> Option<PathBuf> {
+pub fn first_in_path(name: impl AsRef<Path>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .filter(|directory| directory.is_absolute())
-        .map(|directory| directory.join(name))
+        .map(|directory| directory.join(&name))
         .find(|path| fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0))
 }
 

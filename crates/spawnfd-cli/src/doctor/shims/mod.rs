@@ -6,10 +6,14 @@ mod find;
 mod resolve;
 mod time;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Serialize, Serializer};
+
+use super::as_text;
+pub use find::{first_in_path, of_file};
+pub use resolve::target;
 
 /// The most frequently started tools. `doctor` runs only these.
 const WELL_KNOWN: [&str; 22] = [
@@ -35,11 +39,6 @@ pub struct Shim {
     pub note: Option<String>,
     #[serde(flatten)]
     pub cost: Option<Cost>,
-}
-
-/// Writes a path as a JSON string, with invalid UTF-8 replaced. Serde would fail instead.
-fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&path.to_string_lossy())
 }
 
 #[expect(clippy::ref_option, reason = "serde passes the field by reference")]
