@@ -21,7 +21,7 @@ CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::termin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python demo test test-all test-rust test-docker test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
-        bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-compare clean
+        capi install bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-compare clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -35,11 +35,17 @@ $(VENV)/.ready: scripts/setup.sh scripts/requirements.txt bindings/python/requir
 python: setup ## Build the Python package into build/venv.
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --quiet --release --manifest-path bindings/python/Cargo.toml
 
+capi: setup ## Build the C library into build/capi: libspawnfd.so, libspawnfd.a, libspawnfd-spawn.so.
+	scripts/build-capi.sh build/capi
+
+install: capi ## Install the C library, its header, pkg-config file and man pages (PREFIX=/usr/local, DESTDIR=).
+	scripts/install-capi.sh build/capi "$(DESTDIR)" "$(or $(PREFIX),/usr/local)"
+
 demo: python ## Start real tools thousands of times, through templates and the platform's ways; table and report page.
 	$(PY) bench/agent/run.py --demo
 
 # run.py makes this first, once no other run uses the checkout.
-build-tests: python
+build-tests: python capi
 	cargo test --quiet --workspace --exclude spawnfd-python --no-run
 	cargo test --quiet -p spawnfd --no-default-features --no-run
 
@@ -87,7 +93,7 @@ format: setup ## Format all sources.
 	cargo fmt --all
 	$(VENV)/bin/ruff format bindings/python
 	$(VENV)/bin/ruff format bench
-	git ls-files '*.c' '*.h' | xargs -r $(VENV)/bin/clang-format -i
+	git ls-files '*.c' '*.h' ':!include' | xargs -r $(VENV)/bin/clang-format -i
 
 bench-launch: setup ## First instruction and whole life, by method and parent; build/bench/launch.json.
 	cargo run --release -p spawnfd-bench --bin bench-launch -- --out build/bench/launch.json $(if $(QUICK),--quick)
@@ -111,6 +117,9 @@ bench-warm: python ## Programs parked ahead: time of one call, calls per second,
 bench-kernel: setup ## Starts under the series' kernel, counted in instructions, in QEMU; build/bench/kernel.json.
 	scripts/setup-guest.sh
 	$(PY) bench/kernel/run.py --cache $(CACHE)/kernel
+
+bench-posix: capi ## posix_spawn of glibc 2.36 and 2.41 against ours, linked and preloaded; build/bench/posix.json.
+	$(PY) bench/posix/run.py --libraries build/capi --cache $(CACHE)/glibc
 
 bench-compare: setup ## This tree's times against those of BASE=commit, in one run (SUITES="launch job warm", IDS=patterns); build/bench/compare.json.
 	@$(PY) bench/compare/run.py --base "$(BASE)" --suites "$(or $(SUITES),launch job warm)" --ids "$(IDS)" --cache $(CACHE)/compare

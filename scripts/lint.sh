@@ -15,6 +15,8 @@ step cargo clippy --workspace --all-targets --quiet -- -D warnings
 for features in "" tree warm; do
     step cargo clippy -p spawnfd --no-default-features --features "$features" --all-targets --quiet -- -D warnings
 done
+# The code of libspawnfd-spawn.so.
+step cargo clippy -p spawnfd-capi --profile preload --no-default-features --quiet -- -D warnings
 # Without features: at most 12 packages, the crate itself included, and no C compiler.
 packages=$(cargo tree -p spawnfd --no-default-features -e normal,build --prefix none)
 packages=$(echo "$packages" | cut -d " " -f 1 | sort -u)
@@ -46,7 +48,7 @@ trap 'rm -rf "$scratch"' EXIT
 step rustfmt --check --edition 2024 "$helper"
 step clippy-driver --edition=2024 --crate-type=bin -Cpanic=abort --emit=metadata --out-dir "$scratch" -D warnings \
     -D clippy::all -D clippy::undocumented_unsafe_blocks "$helper"
-RUSTDOCFLAGS="-D warnings" step cargo doc -p spawnfd -p spawnfd-child -p spawnfd-sys -p spawnfd-guard -p spawnfd-parked --all-features --no-deps --quiet
+RUSTDOCFLAGS="-D warnings" step cargo doc -p spawnfd -p spawnfd-child -p spawnfd-sys -p spawnfd-guard -p spawnfd-parked -p spawnfd-capi --all-features --no-deps --quiet
 step "$bin/ruff" check bindings/python
 step "$bin/ruff" format --check bindings/python
 step "$bin/ruff" check bench
@@ -64,7 +66,9 @@ step "$bin/mypy" --strict $typed
 (cd bench/job && MYPYPATH=.. step "$bin/mypy" --strict jobbench run.py)
 (cd bench/warm && MYPYPATH=.. step "$bin/mypy" --strict warmbench run.py)
 (cd bench/kernel && MYPYPATH=.. step "$bin/mypy" --strict run.py)
-git ls-files '*.c' '*.h' | xargs -r "$bin/clang-format" --dry-run -Werror
+(cd bench/posix && MYPYPATH=.. step "$bin/mypy" --strict run.py)
+# cbindgen writes include/spawnfd.h.
+git ls-files '*.c' '*.h' ':!include' | xargs -r "$bin/clang-format" --dry-run -Werror
 # Checks each header by itself, with the options of the source files.
 git ls-files 'crates/*.h' | xargs -rn 1 cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -x c
 # Its advisories are left out: their database has to be fetched.

@@ -74,7 +74,7 @@ SUITES = {
     ),
     "benches": Suite(
         "The tests' and benchmarks' own tests",
-        f"{PYTEST} bench/agent bench/compare bench/job bench/kernel bench/warm"
+        f"{PYTEST} bench/agent bench/compare bench/job bench/kernel bench/posix bench/warm"
         " tests/test_cycles.py tests/test_language.py tests/test_run.py",
         5 * MINUTE,
     ),

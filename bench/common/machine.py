@@ -98,11 +98,8 @@ def machine_is_busy(facts: Mapping[str, object]) -> bool:
     return isinstance(share, float) and share > BUSY_SHARE
 
 
-def describe(
-    tools: Mapping[str, str], workspace: Path, packages: Iterable[str]
-) -> dict[str, object]:
-    """Returns the facts that a reader needs to judge or repeat the run."""
-    versions = {tool: _first_line(tools[tool], flag) for tool, flag in VERSION_FLAG.items()}
+def host() -> dict[str, object]:
+    """Returns the facts about the machine and the run."""
     return {
         "cpu": _field("/proc/cpuinfo", "model name"),
         "cores": len(os.sched_getaffinity(0)),
@@ -111,14 +108,24 @@ def describe(
         "mem": _field("/proc/meminfo", "MemTotal"),
         "os": platform.freedesktop_os_release().get("PRETTY_NAME", "unknown"),
         "hypervisor": "hypervisor" in _field("/proc/cpuinfo", "flags").split(),
-        "workspace_fs": filesystem_of(workspace),
         "busy_before": round(busy_share(), 3),
         "load_before": round(os.getloadavg()[0], 2),
+        "command": shlex.join(sys.orig_argv),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def describe(
+    tools: Mapping[str, str], workspace: Path, packages: Iterable[str]
+) -> dict[str, object]:
+    """Returns the facts that a reader needs to judge or repeat the run."""
+    versions = {tool: _first_line(tools[tool], flag) for tool, flag in VERSION_FLAG.items()}
+    return {
+        **host(),
+        "workspace_fs": filesystem_of(workspace),
         "python": f"{platform.python_version()} ({sys.executable})",
         "packages": {name: _package(name) for name in packages},
         "spawnfd_module": getattr(sys.modules.get("spawnfd"), "__file__", None) or "not loaded",
         **versions,
         "tools": dict(tools),
-        "command": shlex.join(sys.orig_argv),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

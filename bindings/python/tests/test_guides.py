@@ -15,7 +15,8 @@ from patience import TIMEOUT_S
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
     *(ROOT / page for page in ("README.md", "docs/sessions.md", "docs/warm.md")),
-    *sorted((ROOT / "docs/guides").glob("*.md")),
+    # tests/suite/posix compiles and runs the examples of the C guide.
+    *sorted(page for page in (ROOT / "docs/guides").glob("*.md") if page.stem != "c"),
 ]
 # A ```python block, and the ```text block that may follow it: its standard output.
 EXAMPLE = re.compile(r"(?sm)^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?")

@@ -8,7 +8,7 @@ use spawnfd_sys::{Calls, Errno, RawFd, abi};
 use crate::MAX_SOURCES;
 
 /// The close-on-exec flag of close_range, Linux 5.11.
-const CLOSE_RANGE_CLOEXEC: u32 = 4;
+pub(crate) const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
 /// The caller's descriptors that the plan uses (sources). `fds` has the number of each source in the child.
 pub(crate) struct Sources {
@@ -73,25 +73,48 @@ pub(crate) fn keep_only(killed: Calls, keep: &[RawFd], last: u32, now: bool) -> 
 
 /// Sets close-on-exec on a range, by close_range (Linux 5.11) or else one descriptor at a time.
 #[inline]
-fn close_at_exec(killed: Calls, first: u32, last: u32) -> Result<(), Errno> {
+pub(crate) fn close_at_exec(killed: Calls, first: u32, last: u32) -> Result<(), Errno> {
     match call::close_range(killed, first, last, CLOSE_RANGE_CLOEXEC) {
         Ok(_) => Ok(()),
         Err(_) => mark_listed(first, last),
     }
 }
 
+/// Closes all descriptors from `first` on now, by close_range (Linux 5.9) or else one descriptor at a time.
+///
+/// # Errors
+/// The errno of open("/proc/self/fd"), if there is no close_range.
+pub(crate) fn close_from(first: u32) -> Result<(), Errno> {
+    close_now(Calls::NONE, first, u32::MAX)
+}
+
+/// Closes a range of descriptors now, in the same way as [`close_from`].
+///
+/// # Errors
+/// The errno of open("/proc/self/fd"), if there is no close_range.
+pub(crate) fn close_now(killed: Calls, first: u32, last: u32) -> Result<(), Errno> {
+    match call::close_range(killed, first, last, 0) {
+        Ok(_) => Ok(()),
+        Err(_) => for_each_listed(first, last, |fd| _ = call::close(fd)),
+    }
+}
+
 /// Sets close-on-exec without close_range, on each number that /proc/self/fd lists.
 #[cold]
 fn mark_listed(first: u32, last: u32) -> Result<(), Errno> {
-    let mark = |fd: u32| {
-        let _ = call::set_descriptor_flags(fd as RawFd, abi::FD_CLOEXEC);
-    };
+    let mark = |fd: RawFd| _ = call::set_descriptor_flags(fd, abi::FD_CLOEXEC);
+    // Without /proc, visit each number up to 65536. RLIMIT_NOFILE is no bound: the caller may have lowered it.
+    for_each_listed(first, last, mark).or_else(|_| {
+        (first..=last.min(1 << 16)).for_each(|fd| mark(fd as RawFd));
+        Ok(())
+    })
+}
+
+/// Visits each number of a range that /proc/self/fd lists.
+#[cold]
+fn for_each_listed(first: u32, last: u32, mut visit: impl FnMut(RawFd)) -> Result<(), Errno> {
     let flags = abi::O_RDONLY | abi::O_DIRECTORY | abi::O_CLOEXEC;
-    let Ok(list) = call::openat(abi::AT_FDCWD, c"/proc/self/fd", flags, 0) else {
-        // Without /proc, visit each number up to 65536. RLIMIT_NOFILE is no bound: the caller may have lowered it.
-        (first..=last.min(1 << 16)).for_each(mark);
-        return Ok(());
-    };
+    let list = call::openat(abi::AT_FDCWD, c"/proc/self/fd", flags, 0)?;
     let mut buffer = [0u8; 2048];
     loop {
         let length = call::getdents(list, &mut buffer)?;
@@ -105,8 +128,9 @@ fn mark_listed(first: u32, last: u32) -> Result<(), Errno> {
             let size = u16::from_le_bytes([low, high]) as usize;
             if let Some(fd) = rest.get(19..size).and_then(number)
                 && (first..=last).contains(&fd)
+                && fd as RawFd != list
             {
-                mark(fd);
+                visit(fd as RawFd);
             }
             rest = rest.get(size..).unwrap_or(&[]);
         }

@@ -22,9 +22,11 @@ mod descriptors;
 mod launch;
 mod namespace;
 mod plan;
+mod posix;
 mod report;
 mod subreaper;
 mod table;
+mod template;
 
 pub use action::{Arg, CapabilitySets, Op, Parked, SystemCall};
 pub use announce::Announcement;
@@ -34,8 +36,10 @@ pub use launch::{
 };
 pub use namespace::{Namespace, detach_in_namespace, launch_in_namespace};
 pub use plan::{Check, Handlers, Identity, Pinned, Plan, Program, Step, Table, is_candidate};
+pub use posix::{PosixAction, PosixProgram, PosixScheduling, PosixSpawn, spawn_posix};
 pub use report::{Failure, Outcome, PENDING, Stage};
 pub use subreaper::{BelowSubreaper, Subreaper, detach_below_subreaper, launch_below_subreaper};
+pub use template::{TemplateAction, TemplateProgram, TemplateSpawn, spawn_template};
 
 /// The maximum number of descriptors that a plan may name as sources.
 ///

@@ -314,6 +314,17 @@ pub fn leave_no_core() -> Result<usize, Errno> {
     prctl(linux_raw_sys::prctl::PR_SET_DUMPABLE, 0, 0)
 }
 
+/// Returns a random number other than 0.
+#[doc(alias = "getrandom")]
+pub fn random() -> Result<u64, Errno> {
+    let mut number = 0u64;
+    while number == 0 {
+        // The kernel fills up to 256 bytes without interruption.
+        enter!(__NR_getrandom, &raw mut number, size_of::<u64>(), 0u32)?;
+    }
+    Ok(number)
+}
+
 /// Waits until another process or the kernel wakes the word, at most for this time. Returns at once if the word no longer
 /// has `value`.
 ///

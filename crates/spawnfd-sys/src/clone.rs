@@ -2,7 +2,6 @@
 //! Creates a child that shares its parent's memory until exec.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::abi;
 use crate::arch::{self, Entry};
@@ -67,11 +66,12 @@ impl FreshFd {
     }
 }
 
-impl From<FreshFd> for OwnedFd {
-    fn from(fresh: FreshFd) -> OwnedFd {
+#[cfg(feature = "std")]
+impl From<FreshFd> for std::os::fd::OwnedFd {
+    fn from(fresh: FreshFd) -> Self {
         // SAFETY: `clone_child` opened the descriptor, here or, by the contract of `from_number`, in another task.
         // The value is consumed, so the descriptor gets one owner.
-        unsafe { OwnedFd::from_raw_fd(fresh.0) }
+        unsafe { std::os::fd::FromRawFd::from_raw_fd(fresh.0) }
     }
 }
 

@@ -8,10 +8,12 @@
 
 extern crate alloc;
 // This crate needs std only for `OwnedFd`. The code between clone and exec does not call std.
+#[cfg(feature = "std")]
 extern crate std;
 
 mod arch;
 mod args;
+#[cfg(feature = "std")]
 mod builder;
 mod calls;
 mod clone;
@@ -25,12 +27,15 @@ pub mod call;
 
 pub use arch::Entry;
 pub use args::{ArgBlock, ArgBuilder};
+#[cfg(feature = "std")]
 pub use builder::{Action as BuilderAction, ActionArg, Actions as BuilderActions, Builder, FailedAt, Given};
 pub use calls::{Call, Calls};
 pub use clone::{CloneOptions, Cloned, FreshFd, clone_child, clone_child_by_pid, clone_child_into, has_clone3};
 pub use errno::Errno;
-pub use memory::{SharedWords, Stack, fork_generation};
-pub use passing::{MAX_PASSED, receive, receive_descriptors, receive_with_sender, send};
+pub use memory::{SharedWords, Stack, fork_generation, process_secret};
+#[cfg(feature = "std")]
+pub use passing::receive;
+pub use passing::{MAX_PASSED, receive_descriptors, receive_with_sender, send};
 pub use wait::{Ended, Used, reap_unsignalled, signal_that_ended, wait_pid, wait_pidfd};
 
 pub use linux_raw_sys::general as abi;

@@ -167,22 +167,15 @@ impl<const N: usize> Drop for SharedWords<N> {
     }
 }
 
-/// A number that differs between a process and the processes forked from it, without a fork handler.
-///
-/// The number is in a page that the kernel zeroes in a forked child (MADV_WIPEONFORK). The child then chooses a new
-/// number. After the first call, a call of the function takes two loads.
-///
-/// # Errors
-/// ENOMEM: the page could not be mapped.
+/// Words of this process that the kernel sets to 0 in a forked child (MADV_WIPEONFORK).
 ///
 /// # References
 /// madvise(2), MADV_WIPEONFORK, Linux 4.14.
-pub fn fork_generation() -> Result<u64, Errno> {
-    static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
-    static NEXT: AtomicU64 = AtomicU64::new(1);
+fn wiped_on_fork() -> Result<&'static [AtomicU64; 3], Errno> {
+    static WORDS: AtomicPtr<[AtomicU64; 3]> = AtomicPtr::new(core::ptr::null_mut());
 
-    let mut mark = MARK.load(Ordering::Acquire);
-    if mark.is_null() {
+    let mut words = WORDS.load(Ordering::Acquire);
+    if words.is_null() {
         let page = map(PAGE, abi::MAP_PRIVATE, ANONYMOUS)?;
         // SAFETY: the advice affects only the contents of our own page in a forked child.
         let advised =
@@ -192,22 +185,49 @@ pub fn fork_generation() -> Result<u64, Errno> {
             unsafe { unmap(page, PAGE) };
             return Err(errno);
         }
-        match MARK.compare_exchange(core::ptr::null_mut(), page.cast(), Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => mark = page.cast(),
+        match WORDS.compare_exchange(core::ptr::null_mut(), page.cast(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => words = page.cast(),
             Err(theirs) => {
                 // SAFETY: another thread has published its page first, so no other code uses this one.
                 unsafe { unmap(page, PAGE) };
-                mark = theirs;
+                words = theirs;
             }
         }
     }
-    // SAFETY: a published page stays mapped, and all code uses it only as this atomic.
-    let mark = unsafe { &*mark };
-    let generation = mark.load(Ordering::Acquire);
-    if generation != 0 {
-        return Ok(generation);
+    // SAFETY: a published page stays mapped, and all code uses it only as these atomics.
+    Ok(unsafe { &*words })
+}
+
+/// Returns the word, after it has set the word to the value if the word was 0.
+fn initialised(word: &AtomicU64, value: impl FnOnce() -> Result<u64, Errno>) -> Result<u64, Errno> {
+    match word.load(Ordering::Acquire) {
+        0 => {
+            let value = value()?;
+            Ok(word.compare_exchange(0, value, Ordering::AcqRel, Ordering::Acquire).err().unwrap_or(value))
+        }
+        found => Ok(found),
     }
-    let fresh = NEXT.fetch_add(1, Ordering::Relaxed);
-    let theirs = mark.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire).err();
-    Ok(theirs.unwrap_or(fresh))
+}
+
+/// A number that differs between a process and the processes forked from it, without a fork handler.
+///
+/// The number is in memory that the kernel zeroes in a forked child. The child then chooses a new number. After the first
+/// call, a call of the function takes two loads.
+///
+/// # Errors
+/// ENOMEM: the page could not be mapped.
+pub fn fork_generation() -> Result<u64, Errno> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+
+    let [generation, ..] = wiped_on_fork()?;
+    initialised(generation, || Ok(NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// A random number of 128 bits that only this process knows. A forked child does not inherit it.
+///
+/// # Errors
+/// ENOMEM: the page could not be mapped. ENOSYS, EPERM: a filter refused getrandom(2).
+pub fn process_secret() -> Result<[u64; 2], Errno> {
+    let [_, low, high] = wiped_on_fork()?;
+    Ok([initialised(low, crate::call::random)?, initialised(high, crate::call::random)?])
 }

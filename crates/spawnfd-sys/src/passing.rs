@@ -2,6 +2,7 @@
 //! Passes descriptors through a unix socket (SCM_RIGHTS), without allocation.
 
 use core::mem::MaybeUninit;
+#[cfg(feature = "std")]
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use linux_raw_sys::{general as abi, net};
@@ -124,6 +125,7 @@ pub fn receive_descriptors(socket: RawFd, fds: &mut [RawFd]) -> Result<u64, Errn
 /// # Errors
 /// EAGAIN: no message has arrived. EINTR: a signal handler has run. EMSGSIZE: the message was
 /// longer than `bytes`, or carried more than one descriptor; the message is lost.
+#[cfg(feature = "std")]
 #[doc(alias = "recvmsg")]
 pub fn receive(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
     let mut control = Control::empty();

@@ -6,7 +6,7 @@ use linux_raw_sys::net as abi_net;
 
 use crate::calls::{Call, Calls};
 use crate::errno::Errno;
-use crate::{arch, builder, call};
+use crate::{arch, call};
 
 impl Call {
     /// Makes the call with arguments that the kernel refuses, or that change nothing.
@@ -67,7 +67,11 @@ impl Call {
                 let _ = call::file_ids(Calls::NONE);
                 return;
             }
-            Call::Builder => return builder::attempt(),
+            Call::Builder => {
+                #[cfg(feature = "std")]
+                crate::builder::attempt();
+                return;
+            }
         };
         // SAFETY: every argument that the kernel uses as an address is NULL, which the kernel checks.
         let _ = Errno::check(unsafe { arch::syscall(number, args) });

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Checks actions, and copies them with the data to which they point.
+
+use std::ffi::CStr;
+
+use rustix::io::Errno;
+use spawnfd_sys::{abi, call};
+
+use super::abi::*;
+use super::copy;
+
+/// The namespaces in which a child can start, or which it can join.
+pub(super) const NAMESPACES: u32 = abi::CLONE_NEWNS
+    | abi::CLONE_NEWCGROUP
+    | abi::CLONE_NEWUTS
+    | abi::CLONE_NEWIPC
+    | abi::CLONE_NEWUSER
+    | abi::CLONE_NEWPID
+    | abi::CLONE_NEWNET
+    | abi::CLONE_NEWTIME;
+/// The close-on-exec flag of close_range, Linux 5.11.
+pub(super) const CLOSE_RANGE_CLOEXEC: u32 = 1 << 2;
+/// The set of all capabilities, as of Linux 5.9.
+pub(super) const ALL_CAPABILITIES: u64 = (1 << 41) - 1;
+/// SIGKILL and SIGSTOP, as a set.
+const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+
+/// The sizes of the two versions of `struct sched_attr`.
+const SCHED_ATTR_SIZES: [usize; 2] = [48, 56];
+/// The largest affinity mask, in bytes: 8192 CPUs.
+const MAX_AFFINITY: usize = 1024;
+
+/// An action, and a copy of the data at its `arg`.
+///
+/// The data is: a signal set, 8 bytes. For OPEN, `struct open_how` and then the path. For a path or a map, the string
+/// without its NUL. Otherwise the struct or array. An action whose `arg` is a number has no data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Action {
+    pub(super) raw: SpawnAction,
+    pub(super) data: Vec<u8>,
+}
+
+impl Action {
+    /// Checks and copies an action.
+    ///
+    /// # Errors
+    /// EINVAL: an invalid type or member. EFAULT: a NULL address. ENAMETOOLONG. E2BIG.
+    ///
+    /// # Safety
+    /// If the type has data, `arg` is NULL or the address of that data.
+    unsafe fn copy(raw: SpawnAction) -> Result<Action, Errno> {
+        check(&raw)?;
+        // SAFETY: the caller guarantees the data.
+        let data = unsafe { copy_data(&raw) }?;
+        Ok(Action { raw, data })
+    }
+
+    /// The data as 64-bit numbers. Missing bytes are 0.
+    pub(super) fn words<const N: usize>(&self) -> [u64; N] {
+        let word = |index: usize| {
+            let mut bytes = [0; 8];
+            let data = self.data.get(index * 8..).unwrap_or_default();
+            bytes.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+            u64::from_ne_bytes(bytes)
+        };
+        std::array::from_fn(word)
+    }
+}
+
+/// Checks and copies actions.
+///
+/// # Errors
+/// The index of the invalid action, and its errno. EFAULT for the first action: the address is NULL.
+///
+/// # Safety
+/// The address is NULL or that of `count` actions, for which the requirements of [`Action::copy`] hold.
+pub(super) unsafe fn copy_all(address: u64, count: usize) -> Result<Vec<Action>, (usize, Errno)> {
+    let copy = |index: usize| {
+        let at = if address == 0 { 0 } else { address + (index * size_of::<SpawnAction>()) as u64 };
+        // SAFETY: the caller guarantees the actions and their data.
+        unsafe { copy::value(at).and_then(|raw| Action::copy(raw)) }.map_err(|errno| (index, errno))
+    };
+    (0..count).map(copy).collect()
+}
+
+/// The members that an action uses beside `type`.
+struct Uses {
+    fd: bool,
+    newfd: bool,
+    arg: bool,
+    flags: bool,
+}
+
+/// The members that an action of this type uses; `None` for an unknown type.
+fn uses(kind: u32) -> Option<Uses> {
+    let (fd, newfd, arg, flags) = match kind {
+        SPAWN_ACTION_CLOSE
+        | SPAWN_ACTION_FCHDIR
+        | SPAWN_ACTION_SETPGID
+        | SPAWN_ACTION_UMASK
+        | SPAWN_ACTION_PDEATHSIG
+        | SPAWN_ACTION_TCSETPGRP
+        | SPAWN_ACTION_NICE
+        | SPAWN_ACTION_OOM_SCORE_ADJ
+        | SPAWN_ACTION_LANDLOCK => (true, false, false, false),
+        SPAWN_ACTION_DUP2 | SPAWN_ACTION_CLOSE_RANGE => (true, true, false, true),
+        SPAWN_ACTION_OPEN | SPAWN_ACTION_SETRESGID | SPAWN_ACTION_SETRESUID => (true, true, true, false),
+        SPAWN_ACTION_SIGMASK
+        | SPAWN_ACTION_SIGDEFAULT
+        | SPAWN_ACTION_SIGIGNORE
+        | SPAWN_ACTION_CHDIR
+        | SPAWN_ACTION_CHROOT
+        | SPAWN_ACTION_SCHED_ATTR
+        | SPAWN_ACTION_CAPABILITIES
+        | SPAWN_ACTION_UID_MAP
+        | SPAWN_ACTION_GID_MAP => (false, false, true, false),
+        SPAWN_ACTION_RLIMIT | SPAWN_ACTION_SETGROUPS | SPAWN_ACTION_AFFINITY => (true, false, true, false),
+        SPAWN_ACTION_CTTY | SPAWN_ACTION_SETNS => (true, false, false, true),
+        SPAWN_ACTION_SCHEDULER => (true, true, false, false),
+        SPAWN_ACTION_SECCOMP => (true, false, true, true),
+        SPAWN_ACTION_SETSID | SPAWN_ACTION_NO_NEW_PRIVS | SPAWN_ACTION_KEEP_CAPS | SPAWN_ACTION_DENY_SETGROUPS => {
+            (false, false, false, false)
+        }
+        _ => return None,
+    };
+    Some(Uses { fd, newfd, arg, flags })
+}
+
+/// Checks the members of an action, but not the data at its `arg`.
+///
+/// # Errors
+/// EINVAL.
+fn check(raw: &SpawnAction) -> Result<(), Errno> {
+    let SpawnAction { flags, fd, newfd, arg, .. } = *raw;
+    let Some(uses) = uses(raw.r#type) else { return Err(Errno::INVAL) };
+    let are_unused_zero = (uses.fd || fd == 0)
+        && (uses.newfd || newfd == 0)
+        && (uses.arg || arg == 0)
+        && (uses.flags || flags == 0)
+        && raw.reserved == 0;
+    let is_valid = match raw.r#type {
+        SPAWN_ACTION_CLOSE
+        | SPAWN_ACTION_FCHDIR
+        | SPAWN_ACTION_SETPGID
+        | SPAWN_ACTION_TCSETPGRP
+        | SPAWN_ACTION_LANDLOCK => fd >= 0,
+        SPAWN_ACTION_DUP2 => {
+            let is_known = flags & !abi::O_CLOEXEC == 0;
+            fd >= 0 && newfd >= 0 && is_known && (fd != newfd || flags == 0)
+        }
+        SPAWN_ACTION_OPEN => (fd >= 0 || fd == libc::AT_FDCWD) && newfd >= 0,
+        SPAWN_ACTION_CLOSE_RANGE => {
+            fd >= 0 && newfd >= -1 && fd as u32 <= newfd as u32 && flags & !CLOSE_RANGE_CLOEXEC == 0
+        }
+        SPAWN_ACTION_UMASK => fd & !0o777 == 0,
+        SPAWN_ACTION_RLIMIT => (0..abi::RLIM_NLIMITS as i32).contains(&fd),
+        // -1 has 32 or 64 bits.
+        SPAWN_ACTION_SETRESGID | SPAWN_ACTION_SETRESUID => arg >> 32 == 0 || arg == u64::MAX,
+        SPAWN_ACTION_PDEATHSIG => (0..=64).contains(&fd),
+        SPAWN_ACTION_CTTY => fd >= 0 && flags <= 1,
+        SPAWN_ACTION_SCHEDULER => fd >= -1,
+        SPAWN_ACTION_OOM_SCORE_ADJ => (-1000..=1000).contains(&fd),
+        SPAWN_ACTION_SETNS => fd >= 0 && flags & !NAMESPACES == 0,
+        SPAWN_ACTION_SECCOMP => {
+            let known = libc::SECCOMP_FILTER_FLAG_LOG | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+            fd >= 0 && u64::from(flags) & !known == 0
+        }
+        _ => true,
+    };
+    if are_unused_zero && is_valid { Ok(()) } else { Err(Errno::INVAL) }
+}
+
+/// Copies the data at the `arg` of an action.
+///
+/// # Safety
+/// If the type has data, `arg` is NULL or the address of that data.
+unsafe fn copy_data(raw: &SpawnAction) -> Result<Vec<u8>, Errno> {
+    let SpawnAction { fd, arg, .. } = *raw;
+    let bytes = |length: usize| {
+        // SAFETY: the caller guarantees the data.
+        unsafe { copy::bytes(arg, length) }
+    };
+    match raw.r#type {
+        SPAWN_ACTION_SIGMASK | SPAWN_ACTION_SIGDEFAULT | SPAWN_ACTION_SIGIGNORE => {
+            // SAFETY: the caller guarantees the struct.
+            let set: SpawnSigset = unsafe { copy::value(arg) }?;
+            if set.sigsetsize != 8 {
+                return Err(Errno::INVAL);
+            }
+            // SAFETY: the caller guarantees the set.
+            let signals: u64 = unsafe { copy::value(set.sigset) }?;
+            Ok((signals & !UNBLOCKABLE).to_ne_bytes().to_vec())
+        }
+        SPAWN_ACTION_OPEN => {
+            // SAFETY: the caller guarantees the struct.
+            let SpawnOpen { path, how } = unsafe { copy::value(arg) }?;
+            check_how(&how)?;
+            // SAFETY: the caller guarantees the path.
+            let path = unsafe { copy::string(path, copy::MAX_PATH, Errno::NAMETOOLONG) }?;
+            let mut data: Vec<u8> = [how.flags, how.mode, how.resolve].into_iter().flat_map(u64::to_ne_bytes).collect();
+            data.extend(path.as_bytes());
+            Ok(data)
+        }
+        SPAWN_ACTION_CHDIR | SPAWN_ACTION_CHROOT | SPAWN_ACTION_UID_MAP | SPAWN_ACTION_GID_MAP => {
+            // SAFETY: the caller guarantees the string.
+            unsafe { copy::string(arg, copy::MAX_PATH, Errno::NAMETOOLONG) }.map(std::ffi::CString::into_bytes)
+        }
+        SPAWN_ACTION_RLIMIT => bytes(16),
+        SPAWN_ACTION_SETGROUPS => match fd {
+            0 if arg == 0 => Ok(Vec::new()),
+            1..=65536 => bytes(fd as usize * 4),
+            _ => Err(Errno::INVAL),
+        },
+        // SAFETY: the caller guarantees the struct.
+        SPAWN_ACTION_SCHED_ATTR => unsafe { copy_scheduling(arg) },
+        SPAWN_ACTION_AFFINITY if fd <= 0 => Err(Errno::INVAL),
+        SPAWN_ACTION_AFFINITY => bytes((fd as usize).min(MAX_AFFINITY)),
+        SPAWN_ACTION_CAPABILITIES => {
+            let data = bytes(size_of::<SpawnCapabilities>())?;
+            let ambient = data.last_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+            if ambient & !ALL_CAPABILITIES == 0 { Ok(data) } else { Err(Errno::INVAL) }
+        }
+        SPAWN_ACTION_SECCOMP if !(1..=4096).contains(&fd) || arg == 0 => Err(Errno::INVAL),
+        SPAWN_ACTION_SECCOMP => bytes(fd as usize * 8),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Makes the kernel check the arguments of openat2(2). The kernel checks them before it looks at the path, which does
+/// not exist.
+fn check_how(how: &OpenHow) -> Result<(), Errno> {
+    const NO_PATH: &CStr = c"";
+    let how = abi::open_how { flags: how.flags, mode: how.mode, resolve: how.resolve };
+    match call::openat2(spawnfd::internal::killed_calls(), abi::AT_FDCWD, NO_PATH, &how)
+        .map_err(spawnfd_sys::Errno::raw)
+    {
+        Err(errno @ (libc::EINVAL | libc::EAGAIN | libc::E2BIG)) => Err(Errno::from_raw_os_error(errno)),
+        // ENOENT: the arguments are valid. Other errors: openat2 is not available.
+        _ => Ok(()),
+    }
+}
+
+/// Copies a `struct sched_attr` of any version.
+///
+/// # Safety
+/// The address is NULL or that of such a struct.
+unsafe fn copy_scheduling(address: u64) -> Result<Vec<u8>, Errno> {
+    const KEEP_ALL: u64 = 0x18;
+    const UTIL_CLAMP: u64 = 0x60;
+    let [oldest, newest] = SCHED_ATTR_SIZES;
+    // SAFETY: the struct begins with its size.
+    let size = match unsafe { copy::value::<u32>(address) }? as usize {
+        0 => oldest,
+        size if (oldest..=page_size()).contains(&size) => size,
+        _ => return Err(Errno::TOOBIG),
+    };
+    // SAFETY: the struct has this size.
+    let mut data = unsafe { copy::bytes(address, size) }?;
+    if data.iter().skip(newest).any(|&byte| byte != 0) {
+        return Err(Errno::TOOBIG);
+    }
+    data.resize(newest, 0);
+    let attributes = SchedulingAttributes::of(&data);
+    let has_no_clamps = attributes.flags & UTIL_CLAMP != 0 && size < newest;
+    if attributes.policy < 0 || attributes.flags & KEEP_ALL != 0 || has_no_clamps {
+        return Err(Errno::INVAL);
+    }
+    Ok(data)
+}
+
+/// The members of `struct sched_attr` that a run can use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SchedulingAttributes {
+    pub(super) policy: i32,
+    pub(super) flags: u64,
+    pub(super) nice: i32,
+    pub(super) priority: u32,
+    pub(super) runtime: u64,
+}
+
+impl SchedulingAttributes {
+    /// Decodes the copy of a struct.
+    pub(super) fn of(data: &[u8]) -> SchedulingAttributes {
+        let half = |at: usize| {
+            data.get(at..at + 4).map_or(0, |bytes| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        };
+        let word = |at: usize| {
+            data.get(at..at + 8)
+                .map_or(0, |bytes| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)))
+        };
+        SchedulingAttributes {
+            policy: half(4) as i32,
+            flags: word(8),
+            nice: (half(16) as i32).clamp(-20, 19),
+            priority: half(20),
+            runtime: word(24),
+        }
+    }
+}
+
+/// The size of a memory page, the largest size of an extensible struct.
+pub(super) fn page_size() -> usize {
+    // SAFETY: sysconf has no requirements.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The configuration of a builder, and its form in a record.
+
+use std::ffi::CString;
+
+use rustix::io::Errno;
+
+use super::abi::*;
+use super::action::{self, Action, NAMESPACES};
+use super::copy;
+
+/// The program of a builder. A builder has at most one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    /// A path.
+    Path(CString),
+    /// A name to search for, or a path with a slash.
+    Name(CString),
+    /// The number of the caller's descriptor.
+    Descriptor(i32),
+}
+
+/// The values of all keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Config {
+    pub(super) program: Option<Program>,
+    pub(super) search_path: Option<CString>,
+    pub(super) argv: Option<Vec<CString>>,
+    pub(super) envp: Option<Vec<CString>>,
+    pub(super) actions: Vec<Action>,
+    pub(super) cwd: Option<i32>,
+    pub(super) cgroup: Option<i32>,
+    pub(super) namespaces: u32,
+}
+
+/// The command that sets a key; `None` for an unknown key.
+fn command_of(key: u32) -> Option<u32> {
+    Some(match key {
+        PIDFD_CONFIG_KEY_PATH | PIDFD_CONFIG_KEY_NAME | PIDFD_CONFIG_KEY_SEARCH_PATH => PIDFD_CONFIG_SET_STRING,
+        PIDFD_CONFIG_KEY_EXEC_FD | PIDFD_CONFIG_KEY_CWD | PIDFD_CONFIG_KEY_CGROUP => PIDFD_CONFIG_SET_FD,
+        PIDFD_CONFIG_KEY_ARGV | PIDFD_CONFIG_KEY_ENVP => PIDFD_CONFIG_SET_STRINGS,
+        PIDFD_CONFIG_KEY_ACTIONS => PIDFD_CONFIG_SET_ACTIONS,
+        PIDFD_CONFIG_KEY_NAMESPACES => PIDFD_CONFIG_SET_FLAGS,
+        _ => return None,
+    })
+}
+
+impl Config {
+    /// Performs one call of `spawnfd_builder_config`.
+    ///
+    /// # Errors
+    /// The errors of that function. The configuration is unchanged.
+    ///
+    /// # Safety
+    /// `value` is 0 or the address of data as the command needs it.
+    pub(super) unsafe fn set(&mut self, command: u32, key: u32, value: u64, aux: i32) -> Result<(), Errno> {
+        if command == PIDFD_CONFIG_RESET {
+            let is_known = key == PIDFD_CONFIG_KEY_ALL || command_of(key).is_some();
+            if !is_known || value != 0 || aux != 0 {
+                return Err(Errno::INVAL);
+            }
+            self.reset(key);
+            return Ok(());
+        }
+        if command_of(key) != Some(command) {
+            return Err(Errno::INVAL);
+        }
+        let unused_argument = match command {
+            PIDFD_CONFIG_SET_STRING | PIDFD_CONFIG_SET_STRINGS => aux != 0,
+            PIDFD_CONFIG_SET_FD | PIDFD_CONFIG_SET_FLAGS => value != 0,
+            _ => false,
+        };
+        if unused_argument {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the caller guarantees the data of the command.
+        unsafe {
+            match command {
+                PIDFD_CONFIG_SET_STRING => self.set_string(key, value),
+                PIDFD_CONFIG_SET_STRINGS => self.set_strings(key, value),
+                PIDFD_CONFIG_SET_ACTIONS => self.set_actions(value, aux),
+                PIDFD_CONFIG_SET_FD => self.set_descriptor(key, aux),
+                _ => self.set_namespaces(aux as u32),
+            }
+        }
+    }
+
+    fn reset(&mut self, key: u32) {
+        match key {
+            PIDFD_CONFIG_KEY_ALL => *self = Config::default(),
+            PIDFD_CONFIG_KEY_PATH => _ = self.program.take_if(|program| matches!(program, Program::Path(_))),
+            PIDFD_CONFIG_KEY_NAME => _ = self.program.take_if(|program| matches!(program, Program::Name(_))),
+            PIDFD_CONFIG_KEY_EXEC_FD => _ = self.program.take_if(|program| matches!(program, Program::Descriptor(_))),
+            PIDFD_CONFIG_KEY_SEARCH_PATH => self.search_path = None,
+            PIDFD_CONFIG_KEY_ARGV => self.argv = None,
+            PIDFD_CONFIG_KEY_ENVP => self.envp = None,
+            PIDFD_CONFIG_KEY_ACTIONS => self.actions.clear(),
+            PIDFD_CONFIG_KEY_CWD => self.cwd = None,
+            PIDFD_CONFIG_KEY_CGROUP => self.cgroup = None,
+            _ => self.namespaces = 0,
+        }
+    }
+
+    /// # Safety
+    /// `value` is 0 or the address of a C string.
+    unsafe fn set_string(&mut self, key: u32, value: u64) -> Result<(), Errno> {
+        if key == PIDFD_CONFIG_KEY_SEARCH_PATH {
+            // SAFETY: the caller guarantees the string.
+            self.search_path = Some(unsafe { copy::string(value, copy::MAX_STRING, Errno::TOOBIG) }?);
+            return Ok(());
+        }
+        // SAFETY: the caller guarantees the string.
+        let name = unsafe { path(value) }?;
+        self.program = Some(if key == PIDFD_CONFIG_KEY_PATH { Program::Path(name) } else { Program::Name(name) });
+        Ok(())
+    }
+
+    /// # Safety
+    /// `value` is 0, or the address of pointers to C strings, the last one NULL.
+    unsafe fn set_strings(&mut self, key: u32, value: u64) -> Result<(), Errno> {
+        // SAFETY: the caller guarantees the strings.
+        let strings = unsafe { copy::strings(value) }?;
+        match key {
+            PIDFD_CONFIG_KEY_ARGV if strings.is_empty() => return Err(Errno::INVAL),
+            PIDFD_CONFIG_KEY_ARGV => self.argv = Some(strings),
+            _ => self.envp = Some(strings),
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// `value` is 0 or the address of `count` actions, whose data is valid.
+    unsafe fn set_actions(&mut self, value: u64, count: i32) -> Result<(), Errno> {
+        let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+        if count > SPAWN_MAX_ACTIONS as usize {
+            return Err(Errno::TOOBIG);
+        }
+        // SAFETY: the caller guarantees the actions.
+        self.actions = unsafe { action::copy_all(value, count) }.map_err(|(_, errno)| errno)?;
+        Ok(())
+    }
+
+    fn set_descriptor(&mut self, key: u32, number: i32) -> Result<(), Errno> {
+        if number < 0 {
+            return Err(Errno::BADF);
+        }
+        match key {
+            PIDFD_CONFIG_KEY_EXEC_FD => self.program = Some(Program::Descriptor(number)),
+            PIDFD_CONFIG_KEY_CWD => self.cwd = Some(number),
+            _ => self.cgroup = Some(number),
+        }
+        Ok(())
+    }
+
+    fn set_namespaces(&mut self, flags: u32) -> Result<(), Errno> {
+        if flags & !NAMESPACES != 0 {
+            return Err(Errno::INVAL);
+        }
+        self.namespaces = flags;
+        Ok(())
+    }
+
+    /// Encodes the configuration for a record.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        match &self.program {
+            None => writer.number(0),
+            Some(Program::Path(path)) => writer.number(1).bytes(path.as_bytes()),
+            Some(Program::Name(name)) => writer.number(2).bytes(name.as_bytes()),
+            Some(Program::Descriptor(number)) => writer.number(3).number(*number as u64),
+        };
+        writer.strings(self.search_path.as_ref().map(std::slice::from_ref));
+        writer.strings(self.argv.as_deref()).strings(self.envp.as_deref());
+        writer.number(self.actions.len() as u64);
+        for Action { raw, data } in &self.actions {
+            let SpawnAction { r#type, flags, fd, newfd, arg, .. } = *raw;
+            writer.number(r#type.into()).number(flags.into()).number(fd as u64).number(newfd as u64);
+            writer.number(arg).bytes(data);
+        }
+        writer.number(self.cwd.map_or(u64::MAX, |number| number as u64));
+        writer.number(self.cgroup.map_or(u64::MAX, |number| number as u64)).number(self.namespaces.into());
+        writer.0
+    }
+
+    /// Decodes the contents of a record. `None` if this version of the library has not encoded them.
+    pub(super) fn decode(contents: &[u8]) -> Option<Config> {
+        let mut reader = Reader(contents);
+        let program = match reader.number()? {
+            0 => None,
+            1 => Some(Program::Path(reader.string()?)),
+            2 => Some(Program::Name(reader.string()?)),
+            _ => Some(Program::Descriptor(reader.number()? as i32)),
+        };
+        let search_path = reader.strings()?.and_then(|mut strings| strings.pop());
+        let (argv, envp) = (reader.strings()?, reader.strings()?);
+        let mut actions = Vec::new();
+        for _ in 0..reader.number()? {
+            let raw = SpawnAction {
+                r#type: reader.number()? as u32,
+                flags: reader.number()? as u32,
+                fd: reader.number()? as i32,
+                newfd: reader.number()? as i32,
+                arg: reader.number()?,
+                reserved: 0,
+            };
+            actions.push(Action { raw, data: reader.bytes()?.to_vec() });
+        }
+        let [cwd, cgroup] = [reader.number()?, reader.number()?].map(|number| i32::try_from(number).ok());
+        let namespaces = reader.number()? as u32;
+        Some(Config { program, search_path, argv, envp, actions, cwd, cgroup, namespaces })
+    }
+}
+
+/// Copies the path or the name of a program.
+///
+/// # Errors
+/// EFAULT: the address is NULL. ENAMETOOLONG. ENOENT: the string is empty.
+///
+/// # Safety
+/// The address is 0 or that of a C string.
+pub(super) unsafe fn path(address: u64) -> Result<CString, Errno> {
+    // SAFETY: the caller guarantees the string.
+    let path = unsafe { copy::string(address, copy::MAX_PATH, Errno::NAMETOOLONG) }?;
+    if path.is_empty() { Err(Errno::NOENT) } else { Ok(path) }
+}
+
+/// Appends numbers and strings of bytes.
+#[derive(Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.0.extend(number.to_ne_bytes());
+        self
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.number(bytes.len() as u64);
+        self.0.extend(bytes);
+        self
+    }
+
+    fn strings(&mut self, strings: Option<&[CString]>) -> &mut Self {
+        self.number(strings.map_or(u64::MAX, |strings| strings.len() as u64));
+        for string in strings.unwrap_or_default() {
+            self.bytes(string.as_bytes());
+        }
+        self
+    }
+}
+
+/// Reads what a [`Writer`] has written. Each function returns `None` at the end.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn number(&mut self) -> Option<u64> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_ne_bytes(*number))
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn string(&mut self) -> Option<CString> {
+        CString::new(self.bytes()?).ok()
+    }
+
+    fn strings(&mut self) -> Option<Option<Vec<CString>>> {
+        match self.number()? {
+            u64::MAX => Some(None),
+            count => (0..count).map(|_| self.string()).collect::<Option<Vec<_>>>().map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_survives_its_encoding() {
+        let raw =
+            SpawnAction { r#type: SPAWN_ACTION_OPEN, fd: libc::AT_FDCWD, newfd: 7, arg: 1 << 40, ..Default::default() };
+        let whole = Config {
+            program: Some(Program::Name(c"cat".to_owned())),
+            search_path: Some(c"".to_owned()),
+            argv: Some(vec![c"cat".to_owned(), c"".to_owned()]),
+            envp: Some(Vec::new()),
+            actions: vec![Action { raw, data: vec![1, 2, 3] }, Action { raw, data: Vec::new() }],
+            cwd: Some(0),
+            cgroup: Some(i32::MAX),
+            namespaces: NAMESPACES,
+        };
+        let descriptor = Config { program: Some(Program::Descriptor(5)), ..Config::default() };
+        for config in [Config::default(), descriptor, whole] {
+            let encoded = config.encode();
+            assert_eq!(Config::decode(&encoded), Some(config));
+            assert_eq!(Config::decode(&encoded[..encoded.len() - 1]), None);
+        }
+    }
+}

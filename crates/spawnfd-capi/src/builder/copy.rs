@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies data from the caller's memory. An address has 64 bits, as in the kernel's structs. A NULL address is EFAULT.
+
+use std::ffi::{CString, c_char};
+
+use rustix::io::Errno;
+use spawnfd_sys::{abi, call};
+
+/// The maximum size of one argument with its NUL, as in execve(2).
+pub(super) const MAX_STRING: usize = 128 << 10;
+/// The maximum size of a path with its NUL.
+pub(super) const MAX_PATH: usize = 4096;
+
+/// Copies a value.
+///
+/// # Errors
+/// EFAULT: the address is NULL.
+///
+/// # Safety
+/// The address is NULL or the address of a `T`, of any alignment.
+pub(super) unsafe fn value<T: Copy>(address: u64) -> Result<T, Errno> {
+    let pointer = address as usize as *const T;
+    if pointer.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller guarantees the value.
+    Ok(unsafe { pointer.read_unaligned() })
+}
+
+/// Copies bytes.
+///
+/// # Errors
+/// EFAULT: the address is NULL.
+///
+/// # Safety
+/// The address is NULL or the address of `length` bytes.
+pub(super) unsafe fn bytes(address: u64, length: usize) -> Result<Vec<u8>, Errno> {
+    let pointer = address as usize as *const u8;
+    if pointer.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller guarantees the bytes.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, length) }.to_vec())
+}
+
+/// Copies a string of at most `max` bytes, its NUL included.
+///
+/// # Errors
+/// EFAULT: the address is NULL. `too_long`: the string is longer.
+///
+/// # Safety
+/// The address is NULL or the address of a C string.
+pub(super) unsafe fn string(address: u64, max: usize, too_long: Errno) -> Result<CString, Errno> {
+    let pointer = address as usize as *const c_char;
+    if pointer.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller guarantees the string. strnlen reads nothing behind its NUL.
+    let length = unsafe { libc::strnlen(pointer, max) };
+    if length == max {
+        return Err(too_long);
+    }
+    // SAFETY: the string has at least `length` bytes.
+    let copy = unsafe { bytes(address, length) }?;
+    // Another thread may have changed the string, so that it now has a NUL in the middle.
+    CString::new(copy).map_err(|_| Errno::FAULT)
+}
+
+/// Copies strings up to a NULL pointer, as many as execve(2) accepts with the caller's limits.
+///
+/// # Errors
+/// EFAULT: the address is NULL. E2BIG: the strings are too long.
+///
+/// # Safety
+/// The address is NULL, or the address of pointers to C strings. The last pointer is NULL.
+pub(super) unsafe fn strings(address: u64) -> Result<Vec<CString>, Errno> {
+    const POINTER: usize = size_of::<*const c_char>();
+    let stack = call::limit(abi::RLIMIT_STACK).map_or(u64::MAX, |limit| limit.rlim_cur);
+    let limit = (stack / 4).clamp(128 << 10, 6 << 20) as usize;
+    let mut strings: Vec<CString> = Vec::new();
+    let mut size = 0;
+    if address == 0 {
+        return Err(Errno::FAULT);
+    }
+    loop {
+        // SAFETY: no pointer before this one was NULL, so this one belongs to the caller's list.
+        let pointer: u64 = unsafe { value::<usize>(address + (strings.len() * POINTER) as u64) }? as u64;
+        if pointer == 0 {
+            return Ok(strings);
+        }
+        // SAFETY: the caller guarantees the string.
+        let copy = unsafe { string(pointer, MAX_STRING, Errno::TOOBIG) }?;
+        size += copy.as_bytes_with_nul().len() + POINTER;
+        if size > limit {
+            return Err(Errno::TOOBIG);
+        }
+        strings.push(copy);
+    }
+}

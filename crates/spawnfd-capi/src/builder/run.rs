@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs a builder: checks the arguments in the order of the kernel series, and starts the program.
+
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use spawnfd::Child;
+use spawnfd_sys::{abi, call};
+
+use super::abi::*;
+use super::action::{self, page_size};
+use super::config::{self, Config, Program};
+use super::copy;
+use super::failure::Failure;
+use super::read_config;
+use super::translate::{Run, Target, is_open, translate};
+
+/// Performs one call of `spawnfd_builder_run`.
+///
+/// # Errors
+/// The errors of that function.
+///
+/// # Safety
+/// The requirements of that function.
+pub(super) unsafe fn run(fd: i32, args: *mut SpawnArgs, size: usize) -> Result<i32, Errno> {
+    // SAFETY: the caller guarantees `size` bytes.
+    let given = unsafe { copy_args(args, size) }?;
+    let config = read_config(fd)?;
+    // SAFETY: the caller guarantees the struct.
+    let write = |change: &dyn Fn(&mut SpawnArgs)| unsafe {
+        let mut changed = args.read_unaligned();
+        change(&mut changed);
+        args.write_unaligned(changed);
+    };
+    write(&|args| (args.failed, args.pid) = (SPAWN_FAILED_SETUP, 0));
+    // SAFETY: the caller guarantees the data of the arguments.
+    match unsafe { run_checked(fd, config, &given) } {
+        Ok((number, pid)) => {
+            write(&|args| args.pid = pid);
+            Ok(number)
+        }
+        Err(Failure { failed, errno }) => {
+            write(&|args| args.failed = failed);
+            Err(errno)
+        }
+    }
+}
+
+/// Copies and checks the arguments of a run.
+///
+/// # Safety
+/// `args` is NULL or valid for reads of `size` bytes.
+unsafe fn copy_args(args: *const SpawnArgs, size: usize) -> Result<SpawnArgs, Errno> {
+    const SIZE: usize = size_of::<SpawnArgs>();
+    if size < SIZE {
+        return Err(Errno::INVAL);
+    }
+    if size > page_size() {
+        return Err(Errno::TOOBIG);
+    }
+    let address = args.expose_provenance() as u64;
+    // SAFETY: the caller guarantees `size` bytes, which are at least those of the struct.
+    let (given, all): (SpawnArgs, Vec<u8>) = unsafe { (copy::value(address)?, copy::bytes(address, size)?) };
+    if all.iter().skip(SIZE).any(|&byte| byte != 0) {
+        return Err(Errno::TOOBIG);
+    }
+    let SpawnArgs { flags, nr_actions, actions, action_size, reserved0, reserved1, .. } = given;
+    let exclusive = SPAWN_FDS_NONE | SPAWN_FDS_ALL;
+    let is_size_valid = match nr_actions {
+        0 => actions == 0 && action_size == 0,
+        _ => action_size as usize == size_of::<SpawnAction>(),
+    };
+    let is_valid = flags & !(exclusive | SPAWN_BECOME_PIDFD) == 0
+        && flags & exclusive != exclusive
+        && reserved0 == 0
+        && reserved1 == 0
+        && is_size_valid;
+    match is_valid {
+        false => Err(Errno::INVAL),
+        true if nr_actions > SPAWN_MAX_ACTIONS => Err(Errno::TOOBIG),
+        true => Ok(given),
+    }
+}
+
+/// Collects the parameters of a run.
+///
+/// # Safety
+/// The addresses in `args` are 0 or valid.
+unsafe fn collect(config: Config, args: &SpawnArgs) -> Result<Run, Failure> {
+    let Config { program, search_path, argv, envp, mut actions, cwd, cgroup, namespaces } = config;
+    let has_slash = |name: &std::ffi::CString| name.as_bytes().contains(&b'/');
+    let target = match (args.path, program, search_path) {
+        (0, None, _) => return Err(Errno::INVAL.into()),
+        (0, Some(Program::Path(path)), _) => Target::Path(path),
+        (0, Some(Program::Name(name)), _) if has_slash(&name) => Target::Path(name),
+        (0, Some(Program::Name(_)), None) => return Err(Errno::INVAL.into()),
+        (0, Some(Program::Name(name)), Some(search_path)) => Target::Search { name, search_path },
+        (0, Some(Program::Descriptor(number)), _) => Target::Descriptor(number),
+        // SAFETY: the caller guarantees the string.
+        (address, ..) => Target::Path(unsafe { config::path(address) }?),
+    };
+    if args.argv == 0 && argv.is_none() {
+        return Err(Errno::INVAL.into());
+    }
+    let count = args.nr_actions as usize;
+    let configured = actions.len();
+    if configured + count > SPAWN_MAX_ACTIONS as usize {
+        return Err(Errno::TOOBIG.into());
+    }
+    // SAFETY: the caller guarantees the actions and their data.
+    let given = unsafe { action::copy_all(args.actions, count) };
+    actions.extend(given.map_err(|(index, errno)| Failure { failed: (configured + index) as i32, errno })?);
+    let program_descriptor = match target {
+        Target::Descriptor(number) => Some(number),
+        _ => None,
+    };
+    if [program_descriptor, cwd].into_iter().flatten().any(|number| !is_open(number)) {
+        return Err(Errno::BADF.into());
+    }
+    // SAFETY: the caller guarantees the strings.
+    let strings = |address| unsafe { copy::strings(address) };
+    let argv = if args.argv == 0 { argv.unwrap_or_default() } else { strings(args.argv)? };
+    if argv.is_empty() {
+        return Err(Errno::INVAL.into());
+    }
+    let envp = if args.envp == 0 { envp.unwrap_or_default() } else { strings(args.envp)? };
+    Ok(Run { target, argv, envp, actions, cwd, cgroup, namespaces, descriptors: args.flags })
+}
+
+/// Runs a builder with these arguments. Returns the number of the pidfd, and the child's pid.
+///
+/// # Safety
+/// The addresses in `args` are 0 or valid.
+unsafe fn run_checked(fd: i32, config: Config, args: &SpawnArgs) -> Result<(i32, i32), Failure> {
+    // SAFETY: the caller guarantees the addresses.
+    let run = unsafe { collect(config, args) }?;
+    let becomes_pidfd = args.flags & SPAWN_BECOME_PIDFD != 0;
+    let limit = call::limit(abi::RLIMIT_NOFILE).map_or(u64::MAX, |limit| limit.rlim_cur);
+    // The builder may have been opened before the caller lowered the limit. Then dup3 would fail.
+    if becomes_pidfd && fd as u64 >= limit || run.cgroup.is_some_and(|number| !is_open(number)) {
+        return Err(Errno::BADF.into());
+    }
+    let mut child = spawn(&run)?;
+    let pid = child.id() as i32;
+    if child.ended_in_exec().is_some() {
+        return Err(Failure { failed: SPAWN_FAILED_EXEC, errno: Errno::INTR });
+    }
+    let number = hand_over(child.into_pidfd(), fd, becomes_pidfd)?;
+    Ok((number, pid))
+}
+
+/// Starts the program.
+fn spawn(run: &Run) -> Result<Child, Failure> {
+    let mut certain = None;
+    loop {
+        let mut translation = translate(run, certain)?;
+        let error = match translation.command.spawn() {
+            Ok(child) => return Ok(child),
+            Err(error) => error,
+        };
+        // A refused action fails in the child, after the actions before it. Each round refuses an earlier action.
+        match translation.refused(run, &error) {
+            Some(refused) => certain = Some(refused),
+            None => return Err(translation.explain(&error)),
+        }
+    }
+}
+
+/// Gives the pidfd to the caller: as a new descriptor, or at the builder's number.
+fn hand_over(pidfd: OwnedFd, builder: i32, becomes_pidfd: bool) -> Result<i32, Errno> {
+    let result = |number: i32| if number < 0 { Err(Errno::from_raw_os_error(last_errno())) } else { Ok(number) };
+    // The builder's flag applies to its pidfds.
+    // SAFETY: F_GETFL and F_SETFL have no requirements.
+    unsafe {
+        let flags = libc::fcntl(builder, libc::F_GETFL);
+        if flags >= 0 && flags & libc::O_NONBLOCK != 0 {
+            result(libc::fcntl(pidfd.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK))?;
+        }
+    }
+    if !becomes_pidfd {
+        return Ok(pidfd.into_raw_fd());
+    }
+    loop {
+        // SAFETY: the caller gives up the builder at this number.
+        match result(unsafe { libc::dup3(pidfd.as_raw_fd(), builder, libc::O_CLOEXEC) }) {
+            // Another thread is opening a file at this number.
+            Err(Errno::BUSY | Errno::INTR) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn last_errno() -> i32 {
+    // SAFETY: the function returns the address of the calling thread's errno.
+    unsafe { *libc::__errno_location() }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records in memfds: the state behind the descriptor of a template or a builder.
+//!
+//! A descriptor of a record behaves like any other: dup(2), close(2), fork(2) and SCM_RIGHTS copy it. A copy in another
+//! process does not carry the authority to use the record. The record contains a code over its contents and its file,
+//! keyed by a secret of the process that wrote it. The secret does not survive fork or exec. So a process accepts only
+//! records that it has written itself, and no other process can forge one.
+
+use core::ffi::CStr;
+use core::hash::Hasher;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use siphasher::sip128::{Hasher128, SipHasher24};
+use spawnfd::internal::killed_calls;
+use spawnfd_sys::{Call, call};
+
+/// The length of the code at the beginning of a record.
+const CODE: usize = 16;
+/// The longest record: a path, and the arguments and actions of a builder.
+const LONGEST: u64 = 8 << 20;
+
+/// The purpose of a record. The name of the memfd shows it in /proc/PID/fd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A spawn template.
+    Template,
+    /// A builder.
+    Builder,
+}
+
+impl Kind {
+    fn name(self) -> &'static CStr {
+        match self {
+            Kind::Template => c"spawn_template",
+            Kind::Builder => c"spawn_builder",
+        }
+    }
+}
+
+/// The code over a record: its kind, its file and its contents.
+fn code(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<[u8; CODE], Errno> {
+    let stat = rustix::fs::fstat(file)?;
+    let [low, high] = spawnfd_sys::process_secret().map_err(|errno| Errno::from_raw_os_error(errno.raw()))?;
+    let mut hasher = SipHasher24::new_with_keys(low, high);
+    hasher.write_u8(kind as u8);
+    hasher.write_u64(stat.st_dev);
+    hasher.write_u64(stat.st_ino);
+    hasher.write(body);
+    Ok(hasher.finish128().as_bytes())
+}
+
+/// Creates a record that no process can change.
+///
+/// # Errors
+/// EMFILE, ENFILE, ENOMEM, ENOSYS (no memfd_create).
+pub fn create_sealed(kind: Kind, body: &[u8], close_on_exec: bool) -> Result<OwnedFd, Errno> {
+    let file = create(kind, close_on_exec)?;
+    write(file.as_fd(), kind, body)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// Creates a record without contents. [`write`] fills it.
+///
+/// # Errors
+/// EMFILE, ENFILE, ENOMEM, ENOSYS (no memfd_create). EPERM: a filter refuses memfd_create(2), or kills for it.
+pub fn create(kind: Kind, close_on_exec: bool) -> Result<OwnedFd, Errno> {
+    killed_calls().refuse(Call::MemfdCreate).map_err(|_| Errno::PERM)?;
+    let close_on_exec = if close_on_exec { MemfdFlags::CLOEXEC } else { MemfdFlags::empty() };
+    let flags = MemfdFlags::ALLOW_SEALING | close_on_exec;
+    // With the sysctl vm.memfd_noexec = 2, the kernel refuses memfds without NOEXEC_SEAL.
+    match rustix::fs::memfd_create(kind.name(), flags | MemfdFlags::NOEXEC_SEAL) {
+        // Linux before 6.3.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(kind.name(), flags),
+        created => created,
+    }
+}
+
+/// Replaces the contents of a record.
+///
+/// # Errors
+/// ENOSPC, ENOMEM: no memory. EPERM: the record is sealed. EFBIG: RLIMIT_FSIZE is too low. The process gets no SIGXFSZ.
+pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<(), Errno> {
+    let content = [&code(file, kind, body)?[..], body].concat();
+    let write = || {
+        rustix::fs::ftruncate(file, 0)?;
+        let mut written = 0;
+        while written < content.len() {
+            written += rustix::io::pwrite(file, &content[written..], written as u64)?;
+        }
+        Ok(())
+    };
+    let written = call::without_signal(|| write().map_err(|e: Errno| spawnfd_sys::Errno::from_raw(e.raw_os_error())));
+    written.map_err(|errno| Errno::from_raw_os_error(errno.raw()))
+}
+
+/// Reads the contents of a record.
+///
+/// # Errors
+/// EBADF: `fd` is not open. EINVAL: not a record of this kind. EACCES: another process wrote the record, for example the
+/// parent before fork.
+pub fn read(fd: BorrowedFd<'_>, kind: Kind) -> Result<Vec<u8>, Errno> {
+    let size = is_record(fd, kind)?;
+    let mut content = vec![0; size];
+    let mut filled = 0;
+    while filled < size {
+        match rustix::io::pread(fd, &mut content[filled..], filled as u64)? {
+            0 => return Err(Errno::ACCESS),
+            length => filled += length,
+        }
+    }
+    let expected = code(fd, kind, content.get(CODE..).ok_or(Errno::ACCESS)?)?;
+    // The comparison takes the same time for each wrong code.
+    let differences = expected.iter().zip(&content).fold(0, |all, (one, other)| all | (one ^ other));
+    if differences != 0 {
+        return Err(Errno::ACCESS);
+    }
+    content.drain(..CODE);
+    Ok(content)
+}
+
+/// Checks that a descriptor refers to a memfd with the name of this kind, and returns the size of the file.
+fn is_record(fd: BorrowedFd<'_>, kind: Kind) -> Result<usize, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    // Only a memfd, or a file of hugetlbfs or tmpfs, has seals.
+    rustix::fs::fcntl_get_seals(fd).map_err(|_| Errno::INVAL)?;
+    let link = rustix::fs::readlinkat(
+        rustix::fs::CWD,
+        format!("/proc/thread-self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd)),
+        Vec::new(),
+    );
+    let name = [b"/memfd:", kind.name().to_bytes(), b" (deleted)"].concat();
+    // Without /proc, the code alone decides.
+    if link.is_ok_and(|link| link.to_bytes() != name) || stat.st_size as u64 > LONGEST {
+        return Err(Errno::INVAL);
+    }
+    Ok(stat.st_size as usize)
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The structures and constants of the spawn template RFC, and the rules for their sizes.
+//!
+//! The `u64` fields hold addresses where the RFC says so.
+//!
+//! # References
+//! include/uapi/linux/spawn_template.h of the RFC, patch 4.
+
+use core::ptr;
+
+use spawnfd_sys::{Errno, abi};
+
+/// The template descriptor is close-on-exec.
+pub const SPAWN_TEMPLATE_CREATE_CLOEXEC: u64 = 1 << 0;
+/// The program inherits the descriptors above 2.
+pub const SPAWN_TEMPLATE_SPAWN_INHERIT_FDS: u64 = 1 << 0;
+
+/// Closes `fd`.
+pub const SPAWN_TEMPLATE_ACTION_CLOSE: u32 = 0;
+/// Makes `newfd` a copy of `fd`. `flags` may be O_CLOEXEC.
+pub const SPAWN_TEMPLATE_ACTION_DUP2: u32 = 1;
+/// Changes the working directory to `fd`.
+pub const SPAWN_TEMPLATE_ACTION_FCHDIR: u32 = 2;
+/// Opens a file below `fd` as `newfd`. `arg` is the address of a `struct spawn_template_open`.
+pub const SPAWN_TEMPLATE_ACTION_OPEN: u32 = 3;
+/// Closes the descriptors from `fd` to `newfd` (-1: the highest one). `flags` are those of close_range(2).
+pub const SPAWN_TEMPLATE_ACTION_CLOSE_RANGE: u32 = 4;
+/// Sets the signal mask. `arg` is the address of a `struct spawn_template_sigset`.
+pub const SPAWN_TEMPLATE_ACTION_SIGMASK: u32 = 5;
+/// Sets signals to their default disposition. `arg` is the address of a `struct spawn_template_sigset`.
+pub const SPAWN_TEMPLATE_ACTION_SIGDEFAULT: u32 = 6;
+
+/// The size of the first version of `struct spawn_template_create_args`.
+pub const SPAWN_TEMPLATE_CREATE_ARGS_SIZE_VER0: usize = 72;
+/// The size of the first version of `struct spawn_template_spawn_args`.
+pub const SPAWN_TEMPLATE_SPAWN_ARGS_SIZE_VER0: usize = 80;
+
+/// The maximum number of actions of a spawn.
+pub const MAX_ACTIONS: u64 = 256;
+/// The maximum size of a structure.
+const MAX_SIZE: usize = 4096;
+
+/// The arguments of `spawn_template_create`.
+#[allow(non_camel_case_types, missing_docs)]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct spawn_template_create_args {
+    pub flags: u64,
+    pub execfd: i32,
+    pub exec_flags: u32,
+    pub filename: u64,
+    pub actions: u64,
+    pub actions_len: u64,
+    pub reserved: [u64; 4],
+}
+
+/// The arguments of `spawn_template_spawn`.
+#[allow(non_camel_case_types, missing_docs)]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct spawn_template_spawn_args {
+    pub flags: u64,
+    pub pidfd: u64,
+    pub argv: u64,
+    pub envp: u64,
+    pub actions: u64,
+    pub actions_len: u64,
+    pub reserved: [u64; 4],
+}
+
+/// An action of a spawn.
+#[allow(non_camel_case_types, missing_docs)]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct spawn_template_action {
+    /// SPAWN_TEMPLATE_ACTION_*.
+    pub r#type: u32,
+    pub flags: u32,
+    pub fd: i32,
+    pub newfd: i32,
+    pub arg: u64,
+}
+
+/// The argument of SPAWN_TEMPLATE_ACTION_OPEN.
+#[allow(non_camel_case_types, missing_docs, missing_debug_implementations)]
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct spawn_template_open {
+    pub path: u64,
+    pub how: abi::open_how,
+}
+
+/// The argument of SPAWN_TEMPLATE_ACTION_SIGMASK and SPAWN_TEMPLATE_ACTION_SIGDEFAULT.
+#[allow(non_camel_case_types, missing_docs)]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct spawn_template_sigset {
+    pub sigset: u64,
+    /// The size of the kernel's signal set: 8.
+    pub sigsetsize: u64,
+}
+
+const _: () = assert!(size_of::<spawn_template_create_args>() == SPAWN_TEMPLATE_CREATE_ARGS_SIZE_VER0);
+const _: () = assert!(size_of::<spawn_template_spawn_args>() == SPAWN_TEMPLATE_SPAWN_ARGS_SIZE_VER0);
+
+/// Checks the size that the caller gives for a structure.
+///
+/// # Errors
+/// EINVAL: the size is smaller than the first version. E2BIG: the size is larger than a page.
+pub(super) fn check_size<T>(size: usize) -> Result<(), Errno> {
+    match size {
+        _ if size < size_of::<T>() => Err(Errno::EINVAL),
+        _ if size > MAX_SIZE => Err(Errno::E2BIG),
+        _ => Ok(()),
+    }
+}
+
+/// Copies a structure of a later version, in which all fields that this version lacks must be 0.
+///
+/// # Errors
+/// EFAULT: the address is NULL. E2BIG: a byte after this version's fields is not 0.
+///
+/// # Safety
+/// The address is NULL or valid for reads of `size` bytes. `size` has passed [`check_size`].
+pub(super) unsafe fn copy<T: Copy>(args: *const T, size: usize) -> Result<T, Errno> {
+    if args.is_null() {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: `size` is at least the size of T, and the caller guarantees the address.
+    let tail = unsafe { ptr::slice_from_raw_parts(args.add(1).cast::<u8>(), size - size_of::<T>()).as_ref() };
+    if tail.is_some_and(|tail| tail.iter().any(|&byte| byte != 0)) {
+        return Err(Errno::E2BIG);
+    }
+    // SAFETY: the caller guarantees the address, which need not be aligned.
+    Ok(unsafe { args.read_unaligned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use core::mem::offset_of;
+
+    use super::*;
+
+    /// Checks the size of a structure and the offsets of all its fields.
+    macro_rules! layout {
+        ($name:ident, $size:literal, $($field:ident: $offset:literal),*) => {
+            assert_eq!((size_of::<$name>(), align_of::<$name>()), ($size, 8), stringify!($name));
+            $(assert_eq!(offset_of!($name, $field), $offset, stringify!($name.$field));)*
+        };
+    }
+
+    #[test]
+    fn layouts_equal_those_of_the_rfc() {
+        layout!(
+            spawn_template_create_args, 72, flags: 0, execfd: 8, exec_flags: 12, filename: 16, actions: 24,
+            actions_len: 32, reserved: 40
+        );
+        layout!(
+            spawn_template_spawn_args, 80, flags: 0, pidfd: 8, argv: 16, envp: 24, actions: 32, actions_len: 40,
+            reserved: 48
+        );
+        layout!(spawn_template_action, 24, r#type: 0, flags: 4, fd: 8, newfd: 12, arg: 16);
+        layout!(spawn_template_open, 32, path: 0, how: 8);
+        layout!(spawn_template_sigset, 16, sigset: 0, sigsetsize: 8);
+    }
+
+    #[test]
+    fn sizes_have_bounds() {
+        let check = check_size::<spawn_template_create_args>;
+        assert_eq!([0, 71].map(check), [Err(Errno::EINVAL); 2]);
+        assert_eq!([72, 80, 4096].map(check), [Ok(()); 3]);
+        assert_eq!([4097, usize::MAX].map(check), [Err(Errno::E2BIG); 2]);
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The contents of a template: the executable's path and identity, and the creator's credentials.
+//!
+//! A record cannot contain an open file. So a template by descriptor keeps the path of the descriptor's file.
+
+use core::ffi::CStr;
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use spawnfd_child::Identity;
+use spawnfd_sys::{Calls, Errno, RawFd, abi, call, prctl};
+
+use crate::record::{self, Kind};
+
+/// The length of a path with its NUL, at most.
+const PATH_MAX: usize = 4096;
+/// The length of an encoded [`Identity`].
+const IDENTITY: usize = 11 * size_of::<u64>();
+
+/// A template.
+#[derive(Debug)]
+pub struct Recorded {
+    identity: [u8; IDENTITY],
+    path: CString,
+    /// The encoded credentials of the creator.
+    creator: Vec<u8>,
+}
+
+/// The executable of a template, as a spawn has found it.
+#[derive(Debug)]
+pub struct Program {
+    /// The file, opened only as a path (O_PATH).
+    pub file: OwnedFd,
+    pub path: CString,
+    pub identity: Identity,
+}
+
+impl Recorded {
+    /// Records the executable that an absolute path names.
+    ///
+    /// # Errors
+    /// EINVAL: the path is relative or too long. EACCES: the file is not regular, or the caller may not execute it. The
+    /// errors of open(2).
+    pub fn of_path(killed: Calls, path: &CStr) -> Result<Recorded, Errno> {
+        let bytes = path.to_bytes();
+        if bytes.len() >= PATH_MAX || !bytes.starts_with(b"/") {
+            return Err(Errno::EINVAL);
+        }
+        let file = open(path)?;
+        let identity = identify(killed, file.as_raw_fd())?;
+        call::may_execute(killed, path)?;
+        Ok(Recorded::new(killed, path.to_owned(), identity))
+    }
+
+    /// Records the executable of a descriptor, with the path of the descriptor's file.
+    ///
+    /// # Errors
+    /// EBADF: the descriptor is not open, or has only a path (O_PATH). EACCES: the file is not regular, or the caller
+    /// may not execute it. EOPNOTSUPP: no path leads to the file.
+    pub fn of_descriptor(killed: Calls, fd: RawFd) -> Result<Recorded, Errno> {
+        let fd = borrow(fd)?;
+        let identity = identify(killed, fd.as_raw_fd())?;
+        let link = CString::new(format!("/proc/thread-self/fd/{}", fd.as_raw_fd())).map_err(|_| Errno::EINVAL)?;
+        match call::may_execute(killed, &link) {
+            Ok(_) => {}
+            Err(Errno::EACCES) => return Err(Errno::EACCES),
+            // There is no /proc.
+            Err(_) => return Err(Errno::EOPNOTSUPP),
+        }
+        let path = rustix::fs::readlinkat(CWD, &*link, Vec::new()).map_err(|_| Errno::EOPNOTSUPP)?;
+        let found = match open(&path) {
+            Err(errno) if is_exhaustion(errno) => return Err(errno),
+            found => found.and_then(|file| identify(killed, file.as_raw_fd())),
+        };
+        // The file has been deleted, is a memfd, or is in another mount namespace.
+        if found != Ok(identity) || path.to_bytes().len() >= PATH_MAX || !path.to_bytes().starts_with(b"/") {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        Ok(Recorded::new(killed, path, identity))
+    }
+
+    fn new(killed: Calls, path: CString, identity: Identity) -> Recorded {
+        Recorded { identity: encode(&identity), path, creator: credentials(killed) }
+    }
+
+    /// Stores the template, and returns its descriptor.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM. EFBIG: RLIMIT_FSIZE is too low. EPERM: a filter refuses memfd_create(2).
+    pub fn store(&self, close_on_exec: bool) -> Result<OwnedFd, Errno> {
+        let path = self.path.as_bytes_with_nul();
+        let body = [&self.identity[..], &(path.len() as u64).to_le_bytes(), path, &self.creator].concat();
+        record::create_sealed(Kind::Template, &body, close_on_exec).map_err(errno)
+    }
+
+    /// Loads the template of a descriptor.
+    ///
+    /// # Errors
+    /// EBADF: the descriptor is not open. EINVAL: it is no template. EACCES: the calling thread's process did not
+    /// create the template, or the thread's credentials differ from those of the creator.
+    pub fn load(killed: Calls, fd: RawFd) -> Result<Recorded, Errno> {
+        let body = record::read(borrow(fd)?, Kind::Template).map_err(errno)?;
+        // This process has written the record, so the record is complete.
+        let recorded = Recorded::decode(&body).ok_or(Errno::EACCES)?;
+        if recorded.creator != credentials(killed) {
+            return Err(Errno::EACCES);
+        }
+        Ok(recorded)
+    }
+
+    fn decode(body: &[u8]) -> Option<Recorded> {
+        let (identity, rest) = body.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (path, creator) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
+        let path = CString::from_vec_with_nul(path.to_vec()).ok()?;
+        Some(Recorded { identity: *identity, path, creator: creator.to_vec() })
+    }
+
+    /// Opens the executable, which must be the recorded file, unchanged.
+    ///
+    /// # Errors
+    /// ESTALE: the path names another file, the file has changed, or the caller may no longer execute the file. EMFILE,
+    /// ENFILE, ENOMEM: the file could not be opened.
+    pub fn open(self, killed: Calls) -> Result<Program, Errno> {
+        let stale = |errno| if is_exhaustion(errno) { errno } else { Errno::ESTALE };
+        let file = open(&self.path).map_err(stale)?;
+        let identity = identify(killed, file.as_raw_fd()).map_err(stale)?;
+        if encode(&identity) != self.identity || call::may_execute(killed, &self.path).is_err() {
+            return Err(Errno::ESTALE);
+        }
+        Ok(Program { file, path: self.path, identity })
+    }
+}
+
+/// Borrows a descriptor of the caller.
+///
+/// # Errors
+/// EBADF: the number is not open, or has only a path (O_PATH).
+fn borrow<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
+    if call::status_flags(fd)? as u32 & abi::O_PATH != 0 {
+        return Err(Errno::EBADF);
+    }
+    // SAFETY: the number is open. If another thread closes it during this call, system calls on it fail.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Opens a path without the right to read, which an executable need not grant.
+fn open(path: &CStr) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(errno)
+}
+
+/// Identifies an open file.
+///
+/// # Errors
+/// EACCES: the file is not regular.
+fn identify(killed: Calls, fd: RawFd) -> Result<Identity, Errno> {
+    let identity = Identity::of(killed, fd, c"")?;
+    if identity.is_regular() { Ok(identity) } else { Err(Errno::EACCES) }
+}
+
+/// Whether an error says nothing about the file.
+fn is_exhaustion(errno: Errno) -> bool {
+    matches!(errno, Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)
+}
+
+/// Converts an errno of rustix.
+fn errno(errno: rustix::io::Errno) -> Errno {
+    Errno::from_raw(errno.raw_os_error())
+}
+
+/// Encodes numbers as bytes.
+fn bytes(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    numbers.into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+fn encode(identity: &Identity) -> [u8; IDENTITY] {
+    let Identity { device, inode, size, mode, owner, group, ctime, mtime } = *identity;
+    let numbers = [
+        device.0.into(),
+        device.1.into(),
+        inode,
+        size,
+        mode.into(),
+        owner.into(),
+        group.into(),
+        ctime.0 as u64,
+        ctime.1.into(),
+        mtime.0 as u64,
+        mtime.1.into(),
+    ];
+    let mut encoded = [0; IDENTITY];
+    encoded.copy_from_slice(&bytes(numbers));
+    encoded
+}
+
+/// Encodes the credentials of the calling thread: its process, ids, capabilities, securebits and groups.
+///
+/// The process is part of the credentials because a child of vfork(2) shares this memory and its secret.
+fn credentials(killed: Calls) -> Vec<u8> {
+    let process = call::getpid().map_or(0, |pid| pid as u64);
+    let capabilities = call::capabilities().unwrap_or([u64::MAX; 3]);
+    let securebits = call::prctl(prctl::PR_GET_SECUREBITS, 0, 0).map_or(u64::MAX, |bits| bits as u64);
+    let mut few = [0; 64];
+    let mut many = Vec::new();
+    let groups = match call::groups(&mut few) {
+        Ok(count) => &few[..count],
+        Err(_) => {
+            many.resize(1 << 16, 0);
+            let count = call::groups(&mut many).unwrap_or(0);
+            &many[..count]
+        }
+    };
+    let ids = call::ids().into_iter().chain(call::file_ids(killed)).chain(groups.iter().copied());
+    bytes([process, securebits].into_iter().chain(capabilities).chain(ids.map(u64::from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decoded_record_equals_the_encoded_one() {
+        let recorded = Recorded::of_path(Calls::NONE, c"/bin/sh").unwrap();
+        let stored = recorded.store(true).unwrap();
+        let loaded = Recorded::load(Calls::NONE, stored.as_raw_fd()).unwrap();
+        assert_eq!((loaded.path.as_c_str(), &loaded.identity), (c"/bin/sh", &recorded.identity));
+        assert_eq!(loaded.creator, recorded.creator);
+    }
+}

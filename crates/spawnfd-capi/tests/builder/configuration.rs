@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opening a builder, and its configuration.
+
+use super::support::*;
+
+#[test]
+fn layouts_equal_those_of_the_kernel_series() {
+    assert_eq!(
+        (size_of::<SpawnAction>(), offset_of!(SpawnAction, arg), offset_of!(SpawnAction, reserved)),
+        (32, 16, 24)
+    );
+    assert_eq!(
+        (offset_of!(SpawnAction, flags), offset_of!(SpawnAction, fd), offset_of!(SpawnAction, newfd)),
+        (4, 8, 12)
+    );
+    assert_eq!((size_of::<SpawnArgs>(), SPAWN_ARGS_SIZE_VER0), (64, 64));
+    assert_eq!((offset_of!(SpawnArgs, nr_actions), offset_of!(SpawnArgs, path)), (4, 8));
+    assert_eq!(
+        (offset_of!(SpawnArgs, argv), offset_of!(SpawnArgs, envp), offset_of!(SpawnArgs, actions)),
+        (16, 24, 32)
+    );
+    assert_eq!((offset_of!(SpawnArgs, action_size), offset_of!(SpawnArgs, failed)), (40, 44));
+    assert_eq!(
+        (offset_of!(SpawnArgs, pid), offset_of!(SpawnArgs, reserved0), offset_of!(SpawnArgs, reserved1)),
+        (48, 52, 56)
+    );
+    assert_eq!((size_of::<SpawnSigset>(), offset_of!(SpawnSigset, sigsetsize)), (16, 8));
+    assert_eq!((size_of::<SpawnOpen>(), offset_of!(SpawnOpen, how), size_of::<OpenHow>()), (32, 8, 24));
+    assert_eq!((size_of::<SpawnCapabilities>(), offset_of!(SpawnCapabilities, ambient)), (40, 32));
+    assert_eq!((SPAWN_ACTION_SIGIGNORE, SPAWN_ACTION_SECCOMP, PIDFD_CONFIG_KEY_NAMESPACES), (19, 33, 10));
+}
+
+#[test]
+fn open_accepts_only_nonblock() {
+    for bit in 0..32 {
+        let flag = 1u32 << bit;
+        match result(spawnfd_builder_open(flag)) {
+            Ok(fd) => {
+                let builder = Builder(fd);
+                // SAFETY: F_GETFL and F_GETFD have no requirements.
+                let (status, flags) =
+                    unsafe { (libc::fcntl(builder.0, libc::F_GETFL), libc::fcntl(builder.0, libc::F_GETFD)) };
+                assert!(flag == O_NONBLOCK as u32 || flag == PIDFD_EMPTY, "{flag:#x}");
+                assert_eq!((status & O_NONBLOCK) as u32, flag & O_NONBLOCK as u32);
+                assert_eq!(flags, libc::FD_CLOEXEC);
+            }
+            Err(errno) => assert!(errno == EINVAL && flag != O_NONBLOCK as u32, "{flag:#x}"),
+        }
+    }
+}
+
+#[test]
+fn refused_configurations_change_nothing() {
+    let builder = Builder::shell(c"exit 5");
+    let path = SHELL.as_ptr().expose_provenance() as u64;
+    let empty = c"".as_ptr().expose_provenance() as u64;
+    let one = [umask()];
+    use {PIDFD_CONFIG_RESET as RESET, PIDFD_CONFIG_SET_ACTIONS as ACTIONS, PIDFD_CONFIG_SET_FD as FD};
+    use {PIDFD_CONFIG_SET_FLAGS as FLAGS, PIDFD_CONFIG_SET_STRING as STRING, PIDFD_CONFIG_SET_STRINGS as STRINGS};
+    for (cmd, key, value, aux, errno) in [
+        // Unknown commands and keys, and keys of other commands.
+        (6, PIDFD_CONFIG_KEY_PATH, path, 0, EINVAL),
+        (u32::MAX, PIDFD_CONFIG_KEY_PATH, path, 0, EINVAL),
+        (STRING, 11, path, 0, EINVAL),
+        (STRING, u32::MAX, path, 0, EINVAL),
+        (STRING, PIDFD_CONFIG_KEY_ALL, path, 0, EINVAL),
+        (STRING, PIDFD_CONFIG_KEY_EXEC_FD, path, 0, EINVAL),
+        (STRING, PIDFD_CONFIG_KEY_ARGV, path, 0, EINVAL),
+        (STRING, PIDFD_CONFIG_KEY_NAMESPACES, path, 0, EINVAL),
+        (FD, PIDFD_CONFIG_KEY_PATH, 0, 0, EINVAL),
+        (STRINGS, PIDFD_CONFIG_KEY_ACTIONS, path, 0, EINVAL),
+        (ACTIONS, PIDFD_CONFIG_KEY_ARGV, 0, 0, EINVAL),
+        (FLAGS, PIDFD_CONFIG_KEY_PATH, 0, 0, EINVAL),
+        (RESET, 11, 0, 0, EINVAL),
+        // Unused arguments. The library checks them before the value.
+        (RESET, PIDFD_CONFIG_KEY_PATH, path, 0, EINVAL),
+        (RESET, PIDFD_CONFIG_KEY_PATH, 0, 1, EINVAL),
+        (STRING, PIDFD_CONFIG_KEY_PATH, path, -1, EINVAL),
+        (STRING, PIDFD_CONFIG_KEY_PATH, 0, 1, EINVAL),
+        (STRING, PIDFD_CONFIG_KEY_ALL, 0, 0, EINVAL),
+        (STRINGS, PIDFD_CONFIG_KEY_ARGV, path, i32::MIN, EINVAL),
+        (FD, PIDFD_CONFIG_KEY_EXEC_FD, path, 0, EINVAL),
+        (FLAGS, PIDFD_CONFIG_KEY_NAMESPACES, path, 0, EINVAL),
+        // Values.
+        (STRING, PIDFD_CONFIG_KEY_PATH, 0, 0, EFAULT),
+        (STRING, PIDFD_CONFIG_KEY_SEARCH_PATH, 0, 0, EFAULT),
+        (STRING, PIDFD_CONFIG_KEY_PATH, empty, 0, ENOENT),
+        (STRING, PIDFD_CONFIG_KEY_NAME, empty, 0, ENOENT),
+        (STRINGS, PIDFD_CONFIG_KEY_ARGV, 0, 0, EFAULT),
+        (STRINGS, PIDFD_CONFIG_KEY_ENVP, 0, 0, EFAULT),
+        (FD, PIDFD_CONFIG_KEY_EXEC_FD, 0, -1, EBADF),
+        (FD, PIDFD_CONFIG_KEY_CWD, 0, AT_FDCWD, EBADF),
+        (FD, PIDFD_CONFIG_KEY_CGROUP, 0, i32::MIN, EBADF),
+        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, address(&one), -1, EINVAL),
+        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, address(&one), 257, E2BIG),
+        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, 0, i32::MAX, E2BIG),
+        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, 0, 256, EFAULT),
+        (FLAGS, PIDFD_CONFIG_KEY_NAMESPACES, 0, -1, EINVAL),
+        (FLAGS, PIDFD_CONFIG_KEY_NAMESPACES, 0, libc::CLONE_NEWNS | libc::CLONE_VM, EINVAL),
+    ] {
+        assert_eq!(builder.config(cmd, key, value, aux), Err(errno), "{cmd} {key} {value:#x} {aux}");
+    }
+    assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ARGV, &[]), Err(EINVAL));
+    assert_eq!(builder.code(&[]), Ok(5));
+}
+
+#[test]
+fn config_limits_lengths() {
+    let builder = Builder::open();
+    let many = |byte: u8, length: usize| CString::new(vec![byte; length]).unwrap();
+    for key in [PIDFD_CONFIG_KEY_PATH, PIDFD_CONFIG_KEY_NAME] {
+        assert_eq!(builder.string(key, &many(b'/', 4095)), Ok(()));
+        assert_eq!(builder.string(key, &many(b'/', 4096)), Err(ENAMETOOLONG));
+    }
+    assert_eq!(builder.string(PIDFD_CONFIG_KEY_SEARCH_PATH, c""), Ok(()));
+    assert_eq!(builder.string(PIDFD_CONFIG_KEY_SEARCH_PATH, &many(b':', (128 << 10) - 1)), Ok(()));
+    assert_eq!(builder.string(PIDFD_CONFIG_KEY_SEARCH_PATH, &many(b':', 128 << 10)), Err(E2BIG));
+    assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ENVP, &[]), Ok(()));
+    assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ARGV, &[c"x", &many(b'a', 128 << 10)]), Err(E2BIG));
+    let long = many(b'a', 100 << 10);
+    assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ARGV, &vec![&*long; 100]), Err(E2BIG));
+    for flag in (0..32).map(|bit| 1i32 << bit) {
+        let allowed = libc::CLONE_NEWNS
+            | libc::CLONE_NEWCGROUP
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUSER
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWNET
+            | 0x80;
+        assert_eq!(builder.namespaces(flag), if allowed & flag != 0 { Ok(()) } else { Err(EINVAL) });
+    }
+}
+
+#[test]
+fn other_descriptors_are_not_builders() {
+    // SAFETY: pidfd_open and memfd_create have no requirements but the name.
+    let (pidfd, memfd) = unsafe {
+        let pidfd = libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32;
+        (owned(pidfd), owned(libc::memfd_create(c"spawn_builder".as_ptr(), libc::MFD_CLOEXEC)))
+    };
+    let null = file("/dev/null");
+    for fd in [-1, i32::MIN, i32::MAX, AT_FDCWD, 1 << 20, null.as_raw_fd(), pidfd.as_raw_fd()] {
+        assert_eq!(
+            call_config(fd, PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_PATH, address(SHELL), 0),
+            Err(EBADF),
+            "{fd}"
+        );
+        assert_eq!(call_config(fd, u32::MAX, u32::MAX, 0, -1), Err(EBADF), "{fd}");
+        assert_eq!(call_run(fd, &mut SpawnArgs::default()), Err(EBADF), "{fd}");
+    }
+    // A file with the name of a builder, but without its code.
+    assert_eq!(call_run(memfd.as_raw_fd(), &mut SpawnArgs::default()), Err(EACCES));
+}
+
+#[test]
+fn a_reset_removes_the_value_of_its_key() {
+    let builder = Builder::shell(c"exit 4");
+    for key in 0..=PIDFD_CONFIG_KEY_NAMESPACES {
+        assert_eq!(Builder::open().reset(key), Ok(()), "{key}");
+    }
+    // A reset of another kind of program has no effect.
+    assert_eq!(builder.reset(PIDFD_CONFIG_KEY_NAME), Ok(()));
+    assert_eq!(builder.reset(PIDFD_CONFIG_KEY_EXEC_FD), Ok(()));
+    assert_eq!(builder.code(&[]), Ok(4));
+    assert_eq!(builder.actions(&[action(SPAWN_ACTION_SETSID), action(SPAWN_ACTION_SETSID)]), Ok(()));
+    assert_eq!(builder.code(&[]), Err((EPERM, 1)));
+    assert_eq!(builder.reset(PIDFD_CONFIG_KEY_ACTIONS), Ok(()));
+    assert_eq!(builder.code(&[]), Ok(4));
+    for key in [PIDFD_CONFIG_KEY_ARGV, PIDFD_CONFIG_KEY_PATH, PIDFD_CONFIG_KEY_ALL] {
+        let builder = Builder::shell(c"exit 4");
+        assert_eq!(builder.reset(key), Ok(()));
+        assert_eq!(builder.code(&[]), Err((EINVAL, SPAWN_FAILED_SETUP)), "{key}");
+    }
+}
+
+#[test]
+fn a_forked_child_may_not_use_the_builder() {
+    let builder = Builder::shell(c"exit 3");
+    let mut args = args_of(&[]);
+    // SAFETY: the child calls only functions that work after a fork, and ends by _exit.
+    unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            let configured = builder.reset(PIDFD_CONFIG_KEY_ENVP);
+            let ran = call_run(builder.0, &mut args);
+            libc::_exit(if configured == Err(EACCES) && ran == Err(EACCES) { 42 } else { 1 });
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+        assert_eq!(libc::WEXITSTATUS(status), 42);
+    }
+    assert_eq!(builder.code(&[]), Ok(3));
+}
+
+#[test]
+fn closing_a_builder_leaks_nothing() {
+    in_own_process("configuration::closing_a_builder_leaks_nothing", || {
+        let cycle = || {
+            let null = file("/dev/null");
+            let builder = Builder::shell(c"exit 0");
+            builder.fd(PIDFD_CONFIG_KEY_CWD, 0).unwrap();
+            builder.fd(PIDFD_CONFIG_KEY_CWD, directory("/").as_raw_fd()).unwrap();
+            let root = directory("/");
+            builder.fd(PIDFD_CONFIG_KEY_CWD, root.as_raw_fd()).unwrap();
+            builder.actions(&[dup2(null.as_raw_fd(), 9)]).unwrap();
+            assert_eq!(builder.code(&[]), Ok(0));
+            assert_eq!(builder.code(&[chdir(c"/nonexistent")]), Err((ENOENT, 1)));
+            builder.fd(PIDFD_CONFIG_KEY_EXEC_FD, null.as_raw_fd()).unwrap();
+            assert_eq!(builder.code(&[]), Err((EACCES, SPAWN_FAILED_EXEC)));
+            builder.string(PIDFD_CONFIG_KEY_NAME, c"sh").unwrap();
+            builder.string(PIDFD_CONFIG_KEY_SEARCH_PATH, c":/bin").unwrap();
+            assert_eq!(builder.code(&[chdir(c"/")]), Ok(0));
+        };
+        // The first runs open what the library keeps for later runs.
+        cycle();
+        let before = descriptors();
+        (0..5).for_each(|_| cycle());
+        assert_eq!(descriptors(), before);
+        // SAFETY: waitpid with a NULL status has no requirements.
+        let waited = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
+        assert_eq!(result(waited), Err(libc::ECHILD));
+    });
+}
+
+/// The numbers and the files of this process's descriptors.
+fn descriptors() -> BTreeSet<(String, PathBuf)> {
+    let mut all = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let entry = entry.unwrap();
+        let link = std::fs::read_link(entry.path()).unwrap_or_default();
+        if !link.ends_with("fd") {
+            all.insert((entry.file_name().into_string().unwrap(), link));
+        }
+    }
+    all
+}

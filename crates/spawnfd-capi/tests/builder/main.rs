@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests the C functions of the builder as a C program calls them.
+#![cfg(feature = "std")]
+
+mod attributes;
+mod configuration;
+mod files;
+mod program;
+mod refused;
+mod running;
+mod support;

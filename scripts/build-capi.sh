@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Builds the C library: libspawnfd.a, libspawnfd.so.0 and libspawnfd-spawn.so, in the directory of the first argument.
+set -eu
+out=$1
+source=crates/spawnfd-capi/shared
+built=${CARGO_TARGET_DIR:-target}
+: "${CC:=cc}"
+
+mkdir -p "$out"
+cargo build --quiet --release -p spawnfd-capi
+cargo build --quiet --profile preload -p spawnfd-capi --no-default-features
+install -m 644 "$built/release/libspawnfd_capi.a" "$out/libspawnfd.a"
+
+# Links a static library whole, so that the version script and not the linker chooses the functions.
+link() { # output, version script, static library, further arguments
+    output=$1 map=$2 archive=$3
+    shift 3
+    # shellcheck disable=SC2086 # CFLAGS and LDFLAGS are lists
+    "$CC" -O2 -fPIC ${CFLAGS:-} -shared -static-libgcc -o "$output" "$@" -Wl,--version-script="$map" \
+        -Wl,--gc-sections -Wl,-z,relro,-z,now -Wl,--no-undefined -Wl,-s \
+        -Wl,--whole-archive "$archive" -Wl,--no-whole-archive ${LDFLAGS:-}
+}
+link "$out/libspawnfd.so.0" "$source/spawnfd.map" "$out/libspawnfd.a" -Wl,-soname,libspawnfd.so.0
+ln -sf libspawnfd.so.0 "$out/libspawnfd.so"
+link "$out/libspawnfd-spawn.so" "$source/preload.map" "$built/preload/libspawnfd_capi.a" "$source/preload.c" \
+    -Wl,-soname,libspawnfd-spawn.so

@@ -1,0 +1,31 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Installs the C library that scripts/build-capi.sh built: libraries, header, pkg-config file and man pages.
+#
+#   scripts/install-capi.sh BUILT DESTDIR PREFIX
+set -eu
+built=$1
+destination=$2
+prefix=$3
+root=$destination$prefix
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+
+install -d "$root/lib/pkgconfig" "$root/include" "$root/share/man/man2" "$root/share/man/man3"
+install -m 755 "$built/libspawnfd.so.0" "$built/libspawnfd-spawn.so" "$root/lib"
+ln -sf libspawnfd.so.0 "$root/lib/libspawnfd.so"
+install -m 644 "$built/libspawnfd.a" "$root/lib"
+install -m 644 include/spawnfd.h "$root/include"
+install -m 644 man/*.2 "$root/share/man/man2"
+install -m 644 man/*.3 "$root/share/man/man3"
+cat >"$root/lib/pkgconfig/spawnfd.pc" <<EOF
+prefix=$prefix
+libdir=\${prefix}/lib
+includedir=\${prefix}/include
+
+Name: spawnfd
+Description: posix_spawn, spawn templates and the pidfd builder
+Version: $version
+Libs: -L\${libdir} -lspawnfd
+Libs.private: -ldl -lpthread
+Cflags: -I\${includedir}
+EOF

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! libspawnfd-spawn.so, preloaded into unmodified programs.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use spawnfd_tests::{isolated, scratch, skip};
+
+/// The directory of the libraries that scripts/build-capi.sh builds, if it has.
+pub fn libraries() -> Option<PathBuf> {
+    let built = std::env::var_os("SPAWNFD_CAPI").map(PathBuf::from);
+    let directory = built.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../build/capi"));
+    if directory.join("libspawnfd-spawn.so").is_file() {
+        return Some(directory);
+    }
+    skip("build/capi is missing: make capi");
+    None
+}
+
+#[track_caller]
+fn output(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().expect("starts");
+    assert!(status.success(), "{status}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).expect("text")
+}
+
+#[test]
+fn make_builds_the_same_files() {
+    isolated!(|| {
+        let Some(libraries) = libraries() else { return };
+        let directory = scratch();
+        let makefile = "all: a b c\na: ; echo $@ >$@\nb: a ; cp a b\nc: b ; @false || cat a b\n";
+        std::fs::write(directory.path().join("Makefile"), makefile).expect("own directory");
+        let build = |preload: bool| {
+            let mut make = Command::new("make");
+            make.args(["-B", "-j4"]).current_dir(directory.path()).env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+            if preload {
+                make.env("LD_PRELOAD", libraries.join("libspawnfd-spawn.so"));
+            }
+            output(&mut make)
+        };
+        assert_eq!(build(false), build(true));
+    });
+}
+
+/// A program whose child shows which posix_spawn it was started by: glibc maps a stack of its own for each call.
+#[test]
+fn the_preloaded_function_is_used() {
+    isolated!(|| {
+        let Some(libraries) = libraries() else { return };
+        let script = "import os\npid = os.posix_spawn('/bin/true', ['true'], os.environ)\nos.waitpid(pid, 0)\n\
+                      print('libspawnfd-spawn' in open('/proc/self/maps').read())\n";
+        let mut python = Command::new("/usr/bin/python3");
+        python.args(["-S", "-c", script]).env("LD_PRELOAD", libraries.join("libspawnfd-spawn.so"));
+        assert_eq!(output(&mut python), "True\n");
+    });
+}
+
+/// The old version of posix_spawn runs a file of unknown format by the shell, and the new version does not.
+#[test]
+fn only_the_old_symbol_version_falls_back_to_the_shell() {
+    isolated!(|| {
+        let Some(libraries) = libraries() else { return };
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("versions.c"), VERSIONS).expect("own directory");
+        std::fs::write(path("script"), "echo \"$0 $1 $#\"\n").expect("own directory");
+        output(Command::new("chmod").arg("755").arg(path("script")));
+        output(Command::new("cc").arg("-o").arg(path("versions")).arg(path("versions.c")));
+        for preload in [false, true] {
+            let mut versions = Command::new(path("versions"));
+            versions.current_dir(directory.path()).env("PATH", directory.path());
+            if preload {
+                versions.env("LD_PRELOAD", libraries.join("libspawnfd-spawn.so"));
+            }
+            let expected = "./script one 2\n0\nscript one 2\n0\n8\n8\n";
+            assert_eq!(output(&mut versions), expected, "preload: {preload}");
+            // The dynamic linker prints which library has each function.
+            let Output { stderr, .. } = versions.env("LD_DEBUG", "bindings").output().expect("starts");
+            let bound = String::from_utf8_lossy(&stderr);
+            let to_ours = |line: &&str| line.contains("versions [0] to") && line.contains("libspawnfd-spawn.so");
+            for name in ["posix_spawn' [GLIBC_2.2.5]", "posix_spawnp' [GLIBC_2.2.5]", "posix_spawn' [GLIBC_2.15]"] {
+                let count = bound.lines().filter(to_ours).filter(|line| line.contains(name)).count();
+                assert_eq!(count, usize::from(preload), "{name}: {bound}");
+            }
+        }
+    });
+}
+
+/// Calls both versions of posix_spawn and posix_spawnp, and prints what they return.
+const VERSIONS: &str = r#"
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/wait.h>
+extern char **environ;
+typedef int spawn(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *,
+                  char *const *, char *const *);
+extern spawn old_spawn, old_spawnp;
+__asm__(".symver old_spawn,posix_spawn@GLIBC_2.2.5");
+__asm__(".symver old_spawnp,posix_spawnp@GLIBC_2.2.5");
+
+static void run(spawn *function, const char *file)
+{
+    char *argv[] = {"name", "one", "two", 0};
+    pid_t pid;
+    int errno_ = function(&pid, file, 0, 0, argv, environ);
+
+    if (!errno_)
+        waitpid(pid, 0, 0);
+    printf("%d\n", errno_);
+    fflush(stdout);
+}
+
+int main(void)
+{
+    run(old_spawn, "./script");
+    run(old_spawnp, "script");
+    run(posix_spawn, "./script");
+    run(posix_spawnp, "script");
+    return 0;
+}
+"#;
