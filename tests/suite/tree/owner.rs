@@ -222,7 +222,7 @@ fn nothing_outlives_an_owner_that_is_killed_during_a_start() {
 
 #[test]
 fn a_daemon_ends_with_its_owner_in_a_cgroup() {
-    isolated!(limit: Duration::from_secs(600), || {
+    isolated!(limit: Duration::from_secs(if rounds(200) == 200 { 3600 } else { 600 }), || {
         become_subreaper();
         if let Err(error) = Tree::prepare(TreeControl::Cgroup) {
             return skip(&format!("no cgroup can be made: {error}"));

@@ -350,7 +350,7 @@ fn capabilities_survive_only_where_exec_keeps_them() {
 /// The program kills its parent as its first act, when that process may not have executed the helper yet.
 #[test]
 fn a_program_that_kills_its_parent_at_once_does_not_escape() {
-    isolated!(|| {
+    isolated!(limit: Duration::from_secs(600), || {
         become_subreaper();
         for round in 0..common::rounds(2000) {
             let mut command = Command::new("perl");
