@@ -80,8 +80,10 @@ fn the_programs_parent_is_a_helper_of_this_process() {
     isolated!(|| {
         let mut sh = start(TreeControl::Subreaper, "echo $PPID; exec sleep 1000");
         let parent = sh.pid();
-        assert_eq!(subreapers(), [parent]);
-        assert_eq!(fs::read_to_string(format!("/proc/{parent}/cmdline")).expect("own child"), "spawnfd-guard\0reap\0");
+        // The kernel wakes this process before it sets the name and the arguments of the helper.
+        wait_until("the helper has its name", || subreapers() == [parent]);
+        let arguments = || fs::read_to_string(format!("/proc/{parent}/cmdline")).expect("own child");
+        wait_until("the helper has its arguments", || arguments() == "spawnfd-guard\0reap\0");
         // The helper is not dumpable, so a look at its files takes CAP_SYS_PTRACE.
         if let Ok(directory) = fs::read_link(format!("/proc/{parent}/cwd")) {
             assert_eq!(directory, Path::new("/"));
