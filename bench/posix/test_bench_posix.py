@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import run
 
 from common import bars
 from common.errors import BenchError
+from posixbench import cli
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -18,7 +18,7 @@ def _cells(methods: tuple[str, ...]) -> dict[tuple[str, str, str], dict[str, lis
     time = {"glibc": 400.0, "glibc241": 300.0, "linked": 200.0, "preload": 100.0}
     return {
         (parent.name, scenario, method): {part: [time[method]] * 3 for part in ("first", "whole")}
-        for parent in run.PARENTS
+        for parent in cli.PARENTS
         for scenario in parent.scenarios
         for method in methods
     }
@@ -27,38 +27,38 @@ def _cells(methods: tuple[str, ...]) -> dict[tuple[str, str, str], dict[str, lis
 def test_every_bar_has_a_measured_ratio() -> None:
     barred = {bar["id"] for bar in bars.load() if bar["id"].startswith("posix.")}
     assert "posix.make.preload" in barred
-    assert barred <= {run.MAKE, *(ratio.id for ratio in run.RATIOS)}
+    assert barred <= {cli.MAKE, *(ratio.id for ratio in cli.RATIOS)}
 
 
 def test_ratios_name_measured_scenarios() -> None:
-    measured = {(parent.name, scenario) for parent in run.PARENTS for scenario in parent.scenarios}
-    assert {(ratio.parent, ratio.scenario) for ratio in run.RATIOS} == measured
-    assert len({ratio.id for ratio in run.RATIOS}) == len(run.RATIOS)
+    measured = {(parent.name, scenario) for parent in cli.PARENTS for scenario in parent.scenarios}
+    assert {(ratio.parent, ratio.scenario) for ratio in cli.RATIOS} == measured
+    assert len({ratio.id for ratio in cli.RATIOS}) == len(cli.RATIOS)
 
 
 def test_ratio_is_their_time_over_ours() -> None:
     made = {"plain": [2.0] * 3, "preload": [1.0] * 3}
-    rows = run.ratio_rows(_cells(("glibc", "glibc241", "linked", "preload")), made)
+    rows = cli.ratio_rows(_cells(("glibc", "glibc241", "linked", "preload")), made)
     found = {row["id"]: row["value"] for row in rows}
     assert found["posix.first_insn.glibc_vs_ours"] == 2.0
     assert found["posix.first_insn.glibc_vs_preload"] == 4.0
     assert found["posix.fds10000.glibc241_vs_ours"] == 1.5
-    assert found[run.MAKE] == 2.0
+    assert found[cli.MAKE] == 2.0
 
 
 def test_missing_glibc_leaves_out_its_ratios() -> None:
     made = {"plain": [2.0], "preload": [1.0]}
-    rows = run.ratio_rows(_cells(("glibc", "linked", "preload")), made)
+    rows = cli.ratio_rows(_cells(("glibc", "linked", "preload")), made)
     assert not any("glibc241" in row["id"] for row in rows)
-    assert run.MAKE in {row["id"] for row in rows}
+    assert cli.MAKE in {row["id"] for row in rows}
 
 
 def test_worker_measures_each_scenario(tmp_path: Path) -> None:
     program, plain = tmp_path / "program", tmp_path / "worker"
-    run.run("cc", "-static", "-nostdlib", "-o", program, run.FIRST_INSTRUCTION)
-    run.run("cc", "-O2", "-Wall", "-Werror", "-pthread", "-o", plain, run.HERE / "worker.c")
+    cli.run("cc", "-static", "-nostdlib", "-o", program, cli.FIRST_INSTRUCTION)
+    cli.run("cc", "-O2", "-Wall", "-Werror", "-pthread", "-o", plain, cli.HERE / "worker.c")
     state = ("touch=1", "fds=20", "threads=1")
-    worker = run.Worker([plain, program], run.Parent("test", (), state), None)
+    worker = cli.Worker([plain, program], cli.Parent("test", (), state), None)
     try:
         for scenario in ("dup2", "closefrom", "above"):
             samples = worker.sample(scenario, 2)
@@ -73,9 +73,9 @@ def test_worker_measures_each_scenario(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 def test_changed_output_of_make_is_an_error(tmp_path: Path) -> None:
-    text = run.MAKEFILE.replace("seq 1000", "seq 3")
+    text = cli.MAKEFILE.replace("seq 1000", "seq 3")
     (tmp_path / "Makefile").write_text(text)
     (tmp_path / "input").write_text("input\n")
     with pytest.raises(OSError, match=r"out/4\.txt"):
-        run.make_seconds(tmp_path, None)
+        cli.make_seconds(tmp_path, None)
     assert sorted(os.listdir(tmp_path / "out")) == ["1.txt", "2.txt", "3.txt"]
