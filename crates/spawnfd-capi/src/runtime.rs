@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a static library without std must define.
+//! The definitions that a static library without std needs.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::panic::PanicInfo;

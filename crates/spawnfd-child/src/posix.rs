@@ -79,7 +79,7 @@ pub struct PosixSpawn<'a> {
     pub program: PosixProgram<'a>,
 }
 
-/// What the child gets from its parent.
+/// The data that the child gets from its parent.
 struct Start<'a> {
     spawn: &'a PosixSpawn<'a>,
     /// The first number of a `Closefrom` that the child performs before the actions. `None`: the child has a copy of the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What concerns our implementation alone: lists of another implementation, fallbacks, leaks, signals and threads.
+//! Our implementation alone: lists of another implementation, fallbacks, leaks, signals and threads.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
