@@ -52,16 +52,13 @@ impl FileActions {
     }
 
     fn add(&mut self, action: PosixAction) -> Result<(), Errno> {
-        if self.count == self.capacity || self.actions.is_null() {
-            let capacity = if self.actions.is_null() { GROWTH } else { self.capacity + GROWTH };
+        if self.count == self.capacity {
+            let capacity = self.capacity + GROWTH;
             let size = capacity as usize * size_of::<PosixAction>();
             // SAFETY: the pointer is NULL or comes from realloc.
             let actions = unsafe { libc::realloc(self.actions.cast(), size) };
             if actions.is_null() {
                 return Err(Errno::ENOMEM);
-            }
-            if self.actions.is_null() {
-                self.count = 0;
             }
             (self.capacity, self.actions, self.mark) = (capacity, actions.cast(), MARK);
         }
