@@ -8,9 +8,9 @@
 
 use core::ffi::CStr;
 use core::hash::Hasher;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FileType, MemfdFlags, SealFlags, Stat};
 use rustix::io::Errno;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use spawnfd::internal::killed_calls;
@@ -40,8 +40,7 @@ impl Kind {
 }
 
 /// The code over a record: its kind, its file and its contents.
-fn code(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<[u8; CODE], Errno> {
-    let stat = rustix::fs::fstat(file)?;
+fn code(stat: &Stat, kind: Kind, body: &[u8]) -> Result<[u8; CODE], Errno> {
     let [low, high] = spawnfd_sys::process_secret().map_err(|errno| Errno::from_raw_os_error(errno.raw()))?;
     let mut hasher = SipHasher24::new_with_keys(low, high);
     hasher.write_u8(kind as u8);
@@ -83,7 +82,7 @@ pub fn create(kind: Kind, close_on_exec: bool) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// ENOSPC, ENOMEM: no memory. EPERM: the record is sealed. EFBIG: RLIMIT_FSIZE is too low. The process gets no SIGXFSZ.
 pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<(), Errno> {
-    let content = [&code(file, kind, body)?[..], body].concat();
+    let content = [&code(&rustix::fs::fstat(file)?, kind, body)?[..], body].concat();
     let write = || {
         rustix::fs::ftruncate(file, 0)?;
         let mut written = 0;
@@ -102,39 +101,40 @@ pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<(), Errno>
 /// EBADF: `fd` is not open. EINVAL: not a record of this kind. EACCES: another process wrote the record, for example the
 /// parent before fork.
 pub fn read(fd: BorrowedFd<'_>, kind: Kind) -> Result<Vec<u8>, Errno> {
-    let size = is_record(fd, kind)?;
-    let mut content = vec![0; size];
+    let stat = rustix::fs::fstat(fd)?;
+    let size = stat.st_size as u64;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !(CODE as u64..=LONGEST).contains(&size) {
+        return Err(refusal(fd, kind));
+    }
+    let mut content = vec![0; size as usize];
     let mut filled = 0;
-    while filled < size {
-        match rustix::io::pread(fd, &mut content[filled..], filled as u64)? {
-            0 => return Err(Errno::ACCESS),
-            length => filled += length,
+    while filled < content.len() {
+        match rustix::io::pread(fd, &mut content[filled..], filled as u64) {
+            Ok(length) if length > 0 => filled += length,
+            _ => return Err(refusal(fd, kind)),
         }
     }
-    let expected = code(fd, kind, content.get(CODE..).ok_or(Errno::ACCESS)?)?;
+    let (found, body) = content.split_at(CODE);
     // The comparison takes the same time for each wrong code.
-    let differences = expected.iter().zip(&content).fold(0, |all, (one, other)| all | (one ^ other));
+    let differences = code(&stat, kind, body)?.iter().zip(found).fold(0, |all, (one, other)| all | (one ^ other));
     if differences != 0 {
-        return Err(Errno::ACCESS);
+        return Err(refusal(fd, kind));
     }
     content.drain(..CODE);
     Ok(content)
 }
 
-/// Checks that a descriptor refers to a memfd with the name of this kind, and returns the size of the file.
-fn is_record(fd: BorrowedFd<'_>, kind: Kind) -> Result<usize, Errno> {
-    let stat = rustix::fs::fstat(fd)?;
+/// The reason why a descriptor is no record of this process: EACCES for a memfd with the name of this kind, or EINVAL.
+fn refusal(fd: BorrowedFd<'_>, kind: Kind) -> Errno {
     // Only a memfd, or a file of hugetlbfs or tmpfs, has seals.
-    rustix::fs::fcntl_get_seals(fd).map_err(|_| Errno::INVAL)?;
-    let link = rustix::fs::readlinkat(
-        rustix::fs::CWD,
-        format!("/proc/thread-self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd)),
-        Vec::new(),
-    );
-    let name = [b"/memfd:", kind.name().to_bytes(), b" (deleted)"].concat();
-    // Without /proc, the code alone decides.
-    if link.is_ok_and(|link| link.to_bytes() != name) || stat.st_size as u64 > LONGEST {
-        return Err(Errno::INVAL);
+    if rustix::fs::fcntl_get_seals(fd).is_err() {
+        return Errno::INVAL;
     }
-    Ok(stat.st_size as usize)
+    let path = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
+    let name = [b"/memfd:", kind.name().to_bytes(), b" (deleted)"].concat();
+    // Without /proc, the name is unknown.
+    match rustix::fs::readlinkat(rustix::fs::CWD, path, Vec::new()) {
+        Ok(link) if link.to_bytes() != name => Errno::INVAL,
+        _ => Errno::ACCESS,
+    }
 }
