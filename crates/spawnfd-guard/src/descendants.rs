@@ -8,7 +8,7 @@
 
 use alloc::vec::Vec;
 
-use crate::members::{SIGCONT, SIGKILL, STOPPING_MS, StoppedMembers, needs_continue};
+use crate::members::{SIGCONT, SIGKILL, StoppedMembers, needs_continue};
 use crate::process::{self, Stat, has_children_file};
 use crate::sys::{self, Fd};
 
@@ -156,13 +156,12 @@ impl Descendants {
     /// a process that changes its parent at this time. So the function searches until the subreaper has ended, which it
     /// does only without children.
     pub fn kill_each(&self, milliseconds: u64) -> bool {
-        let started_at = sys::now();
-        let deadline = started_at.saturating_add(milliseconds);
-        let mut stopped = StoppedMembers::default();
+        let deadline = sys::now().saturating_add(milliseconds);
+        let mut stopped = StoppedMembers::new();
         while !self.has_ended() {
             let alive = self.all();
             let now = sys::now();
-            if alive.len() <= 1 || stopped.stop_all(&alive) || now >= started_at + STOPPING_MS {
+            if alive.len() <= 1 || stopped.stop_all(&alive) {
                 for member in &alive {
                     member.process.signal(SIGKILL);
                 }
@@ -185,18 +184,17 @@ impl Descendants {
 /// Kills all descendants of the calling process, which is a subreaper, and reaps them, for at most `milliseconds`.
 pub fn kill_own_descendants(milliseconds: u64) {
     let own = sys::getpid();
-    let started_at = sys::now();
-    let mut stopped = StoppedMembers::default();
+    let deadline = sys::now().saturating_add(milliseconds);
+    let mut stopped = StoppedMembers::new();
     loop {
         while let Ok(Some(_)) = sys::wait_for_child(false) {}
-        let now = sys::now();
-        if sys::wait_for_child(false) == Err(sys::Errno::ECHILD) || now >= started_at + milliseconds {
+        if sys::wait_for_child(false) == Err(sys::Errno::ECHILD) || sys::now() >= deadline {
             return;
         }
         let list = if has_children_file() { Some(descend(&[own])) } else { with_parents_in(&[own]) };
         let mut alive = list.unwrap_or_default();
         alive.retain(|stat| stat.process.pid != own && stat.is_alive());
-        if alive.len() <= 1 || stopped.stop_all(&alive) || now >= started_at + STOPPING_MS {
+        if alive.len() <= 1 || stopped.stop_all(&alive) {
             for member in &alive {
                 member.process.signal(SIGKILL);
             }

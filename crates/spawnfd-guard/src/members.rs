@@ -299,9 +299,8 @@ fn find(list: &[Stat], process: Process) -> Option<&Stat> {
 /// After each search, and before the function kills the members, it calls `found` for each tree with all processes that
 /// the search has read.
 pub fn kill_trees(trees: &mut [Members], milliseconds: u64, mut found: impl FnMut(&mut Members, &[Stat])) -> bool {
-    let started_at = sys::now();
-    let deadline = started_at.saturating_add(milliseconds);
-    let mut stopped = StoppedMembers::default();
+    let deadline = sys::now().saturating_add(milliseconds);
+    let mut stopped = StoppedMembers::new();
     loop {
         let list = candidates(trees).unwrap_or_default();
         let mut alive = Vec::new();
@@ -317,7 +316,7 @@ pub fn kill_trees(trees: &mut [Members], milliseconds: u64, mut found: impl FnMu
             }
         }
         // A search finds the children of a single member by the session, so the function need not stop that member.
-        if alive.len() == 1 || stopped.stop_all(&alive) || now >= started_at + STOPPING_MS {
+        if alive.len() == 1 || stopped.stop_all(&alive) {
             for member in &alive {
                 member.process.signal(SIGKILL);
             }
@@ -329,31 +328,54 @@ pub fn kill_trees(trees: &mut [Members], milliseconds: u64, mut found: impl FnMu
     }
 }
 
-/// The time after which a kill of a tree no longer waits for members to stop, or for new members.
-pub(crate) const STOPPING_MS: u64 = 250;
+/// The time that a kill waits for members to stop, after the last search that found a new member.
+const STOPPING_MS: u64 = 250;
 
-/// The processes to which the library has sent SIGSTOP, sorted; and whether the kernel accepted
-/// each signal.
-#[derive(Default)]
-pub(crate) struct StoppedMembers(Vec<(Process, bool)>);
+/// The time after which a kill no longer waits for members to stop, although searches still find new members.
+const FORKING_MS: u64 = 2000;
+
+/// The members to which a kill has sent SIGSTOP.
+pub(crate) struct StoppedMembers {
+    /// Sorted. For each member: whether the kernel accepted the signal.
+    members: Vec<(Process, bool)>,
+    started_at: u64,
+    /// The time of the last search that found a new member.
+    new_at: u64,
+}
 
 impl StoppedMembers {
-    /// Sends SIGSTOP to new members. Returns `true` if there was no new member, and all stopped members can no longer
-    /// fork.
+    pub(crate) fn new() -> StoppedMembers {
+        let now = sys::now();
+        StoppedMembers { members: Vec::new(), started_at: now, new_at: now }
+    }
+
+    /// Sends SIGSTOP to the members that `alive`, a search's result, shows running. Returns `true` if the caller can
+    /// kill the members: the search found no new member, and none can fork.
     ///
-    /// A process completes a fork in progress before it stops, so a search after the stop finds the fork's child.
+    /// The kernel cancels a fork of a process that has a pending signal. So a fork is complete before the SIGSTOP, and
+    /// the next search finds the child, or the fork does not happen. A fixed time for all searches would not suffice: on
+    /// a busy machine, a fork bomb still has members that no search has found. If such a member has lost its parent and
+    /// left the session, no search finds it.
+    ///
+    /// The function also returns `true` after a time limit. One member may have sent SIGCONT to another, which then
+    /// needs a second SIGSTOP; but a process outside the tree could send SIGCONT for ever.
     pub(crate) fn stop_all(&mut self, alive: &[Stat]) -> bool {
+        let now = sys::now();
         let mut all_stopped = true;
         for member in alive {
-            match self.0.binary_search_by_key(&member.process, |stopped| stopped.0) {
-                Ok(index) => all_stopped &= member.cannot_fork() || !self.0.get(index).is_some_and(|stopped| stopped.1),
-                Err(index) => {
-                    self.0.insert(index, (member.process, member.process.signal(SIGSTOP)));
-                    all_stopped = false;
-                }
+            let index = self.members.binary_search_by_key(&member.process, |stopped| stopped.0);
+            let is_refused = index.is_ok_and(|index| self.members.get(index).is_some_and(|stopped| !stopped.1));
+            if is_refused || index.is_ok() && member.cannot_fork() {
+                continue;
+            }
+            all_stopped = false;
+            let accepted = member.process.signal(SIGSTOP);
+            if let Err(index) = index {
+                self.members.insert(index, (member.process, accepted));
+                self.new_at = now;
             }
         }
-        all_stopped
+        all_stopped || now >= self.new_at + STOPPING_MS || now >= self.started_at + FORKING_MS
     }
 }
 

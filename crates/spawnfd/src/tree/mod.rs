@@ -421,8 +421,8 @@ impl Tree {
     /// Returns whether the tree has ended.
     ///
     /// A zombie program counts as ended. If the library has to search /proc for members and finds several, it stops
-    /// all of them before it kills any. Stopping takes a few milliseconds, and at most 250 ms on a busy machine.
-    /// `timeout` does not include this time.
+    /// all of them before it kills any. Stopping takes a few milliseconds. On a busy machine it takes at most 250 ms
+    /// after the last search that found a new process, and at most 2 s. `timeout` does not include this time.
     #[must_use = "false: processes of the tree still run"]
     pub fn kill(&mut self, timeout: Duration) -> bool {
         let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);

@@ -155,7 +155,7 @@ impl RunState {
     pub(super) fn kill(&mut self) {
         self.killed_at.get_or_insert_with(ticks_now);
         self.signal_tree(SIGKILL);
-        // Read the clock after the kill, which takes up to 250 ms if it must first stop several processes.
+        // Read the clock after the kill, which takes up to 2 s if it must first stop several processes.
         let now = Instant::now();
         let give_up_at = match self.phase {
             Phase::Killing { give_up_at, .. } => give_up_at,
