@@ -63,7 +63,7 @@ SUITES = {
     ),
     "docker": Suite(
         "Rust, under Docker's profile",
-        f"{THREADS} tests/run-confined.sh docker job session tree warm command",
+        f"{THREADS} tests/run-confined.sh docker job session tree warm command builder template",
         5 * MINUTE,
     ),
     "python": Suite("Python package", PYTEST, 15 * MINUTE, "bindings/python"),

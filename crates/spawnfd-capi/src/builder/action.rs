@@ -55,6 +55,22 @@ impl Action {
         Ok(Action { raw, data })
     }
 
+    /// The number of the descriptor that the action uses, if it uses one.
+    pub(super) fn descriptor(&self) -> Option<i32> {
+        let uses_descriptor = matches!(
+            self.raw.r#type,
+            SPAWN_ACTION_CLOSE
+                | SPAWN_ACTION_DUP2
+                | SPAWN_ACTION_FCHDIR
+                | SPAWN_ACTION_OPEN
+                | SPAWN_ACTION_CTTY
+                | SPAWN_ACTION_TCSETPGRP
+                | SPAWN_ACTION_SETNS
+                | SPAWN_ACTION_LANDLOCK
+        );
+        uses_descriptor.then_some(self.raw.fd)
+    }
+
     /// The data as 64-bit numbers. Missing bytes are 0.
     pub(super) fn words<const N: usize>(&self) -> [u64; N] {
         let word = |index: usize| {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a builder: checks the arguments in the order of the kernel series, and starts the program.
 
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use spawnfd::Child;
@@ -137,7 +137,7 @@ unsafe fn run_checked(fd: i32, config: Config, args: &SpawnArgs) -> Result<(i32,
     let becomes_pidfd = args.flags & SPAWN_BECOME_PIDFD != 0;
     let limit = call::limit(abi::RLIMIT_NOFILE).map_or(u64::MAX, |limit| limit.rlim_cur);
     // The builder may have been opened before the caller lowered the limit. Then dup3 would fail.
-    if becomes_pidfd && fd as u64 >= limit || run.cgroup.is_some_and(|number| !is_open(number)) {
+    if becomes_pidfd && fd as u64 >= limit || run.cgroup.is_some_and(|number| !is_cgroup(number)) {
         return Err(Errno::BADF.into());
     }
     let mut child = spawn(&run)?;
@@ -147,6 +147,15 @@ unsafe fn run_checked(fd: i32, config: Config, args: &SpawnArgs) -> Result<(i32,
     }
     let number = hand_over(child.into_pidfd(), fd, becomes_pidfd)?;
     Ok((number, pid))
+}
+
+/// Whether a descriptor is open, and refers to a directory of cgroup v2. The kernel checks this in clone3; a child of
+/// clone would report another error.
+fn is_cgroup(number: i32) -> bool {
+    // SAFETY: the descriptor is used only during the calls, which fail if the number is closed. `fd` is not -1.
+    let directory = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::fs::fstatfs(directory).is_ok_and(|system| system.f_type == libc::CGROUP2_SUPER_MAGIC)
+        && rustix::fs::fstat(directory).is_ok_and(|file| file.st_mode & libc::S_IFMT == libc::S_IFDIR)
 }
 
 /// Starts the program.

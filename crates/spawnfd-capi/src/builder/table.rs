@@ -29,6 +29,8 @@ pub(super) struct Entry {
 /// The child's descriptor table.
 #[derive(Debug)]
 pub(super) struct Table {
+    /// The flags of the caller's descriptors that a run names.
+    callers: BTreeMap<i32, i32>,
     /// The table starts with all descriptors of the caller.
     inherits: bool,
     /// The table starts with 0, 1 and 2.
@@ -42,8 +44,11 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(inherits: bool, has_streams: bool) -> Table {
-        Table { inherits, has_streams, entries: BTreeMap::new(), closed: Vec::new(), at_exec: Vec::new() }
+    /// Creates the table of a run that names these descriptors. The call must precede the library's own descriptors of
+    /// the run, because the run may name a number at which the library then opens one.
+    pub(super) fn new(inherits: bool, has_streams: bool, named: impl Iterator<Item = i32>) -> Table {
+        let callers = named.filter_map(|number| Some((number, descriptor_flags(number)?))).collect();
+        Table { callers, inherits, has_streams, entries: BTreeMap::new(), closed: Vec::new(), at_exec: Vec::new() }
     }
 
     /// The descriptor at a number; `None` if it is closed.
@@ -55,7 +60,7 @@ impl Table {
         if is_in(&self.closed) {
             return None;
         }
-        let flags = descriptor_flags(number)?;
+        let flags = self.callers.get(&number)?;
         let placed = self.inherits || self.has_streams && number <= 2;
         let closes_at_exec = !placed || flags & libc::FD_CLOEXEC != 0 || is_in(&self.at_exec);
         Some(Entry { file: File::Caller(number), placed, closes_at_exec })
@@ -121,7 +126,7 @@ mod tests {
 
     #[test]
     fn numbers_set_after_a_range_stay_open_at_exec() {
-        let mut table = Table::new(true, true);
+        let mut table = Table::new(true, true, [0].into_iter());
         table.set(3, File::Opened, false);
         table.set(5, File::Opened, true);
         table.close_range_at_exec(3..=9);
@@ -135,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_child_that_does_not_inherit_closes_only_streams_and_its_own_descriptors() {
-        let mut table = Table::new(false, true);
+        let mut table = Table::new(false, true, [].into_iter());
         table.close_range_at_exec(1..=i32::MAX);
         table.set(4, File::Opened, true);
         assert_eq!(table.closed_at_exec(), [4..=4, 1..=2]);

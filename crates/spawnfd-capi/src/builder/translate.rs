@@ -84,6 +84,9 @@ fn os(string: &CStr) -> &OsStr {
 /// # Errors
 /// EOPNOTSUPP: the core cannot express the run. EMFILE, ENFILE, ENOMEM.
 pub(super) fn translate(run: &Run, certain: Option<(usize, Errno)>) -> Result<Translation, Errno> {
+    let program = if let Target::Descriptor(number) = run.target { Some(number) } else { None };
+    let named = run.actions.iter().filter_map(Action::descriptor).chain(program);
+    let table = Table::new(run.descriptors & SPAWN_FDS_ALL != 0, run.descriptors & SPAWN_FDS_NONE == 0, named);
     let (template, program_failure) = match run.target {
         Target::Descriptor(number) => match Template::from_descriptor(borrow(number)) {
             Ok(template) => (Some(template), None),
@@ -101,7 +104,7 @@ pub(super) fn translate(run: &Run, certain: Option<(usize, Errno)>) -> Result<Tr
     let mut translator = Translator {
         run,
         to: Translation::new(command),
-        table: Table::new(run.descriptors & SPAWN_FDS_ALL != 0, run.descriptors & SPAWN_FDS_NONE == 0),
+        table,
         directory: None,
         is_elsewhere: false,
         default_signals: 0,

@@ -154,7 +154,7 @@ fn capabilities_are_set() {
 
 #[test]
 fn the_child_starts_in_new_namespaces() {
-    if !is_root() {
+    if !has_cap_sys_admin() {
         return;
     }
     let builder = Builder::shell(c"echo $$");

@@ -226,6 +226,14 @@ pub fn directory(path: &str) -> File {
     open_with(path, O_PATH | O_DIRECTORY)
 }
 
+/// Whether the process may create namespaces. Root in a container of Docker may not.
+pub fn has_cap_sys_admin() -> bool {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:\t")).unwrap();
+    u64::from_str_radix(effective, 16).unwrap() & CAP_SYS_ADMIN != 0
+}
+
 pub fn is_root() -> bool {
     // SAFETY: geteuid has no requirements.
     unsafe { libc::geteuid() == 0 }

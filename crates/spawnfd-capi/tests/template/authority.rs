@@ -107,7 +107,7 @@ fn a_child_of_vfork_cannot_use_the_template() {
     }
 
     let template = shell();
-    let options = CloneOptions { share_memory: true, clone3: true, ..Default::default() };
+    let options = CloneOptions { share_memory: true, ..Default::default() };
     // SAFETY: the thread sleeps until the child has exited, so both can use the thread's local storage.
     let child =
         unsafe { clone_child(&options, &Stack::new().unwrap(), enter, (&raw const template).cast(), None).unwrap() };

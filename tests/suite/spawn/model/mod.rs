@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Random lists of actions, compared with a model of the child. The model predicts the child's
-//! final state, or the action that fails and its errno.
+//! final state, or the action that fails and its errno. The lists are those of the core, and of the builder in C.
+
+mod builder;
 
 use crate::common;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use crate::common::Launcher;
 use proptest::prelude::*;
@@ -114,25 +117,38 @@ fn identity(file: &File) -> (u64, u64) {
 }
 
 /// Returns the child's final state, or the first action that fails in the child.
-fn expected(files: &Files, actions: &[Action]) -> Result<Seen, (usize, Errno)> {
-    let mut child = files.plain.clone();
+///
+/// With `callers`, the actions are those of a builder. They also find these descriptors, which exec closes.
+fn expected(files: &Files, callers: Option<&Table>, actions: &[Action]) -> Outcome {
+    let (mut child, mut callers) = (files.plain.clone(), callers.cloned());
     for (index, action) in actions.iter().enumerate() {
-        apply(files, &mut child, action).map_err(|errno| (index, errno))?;
+        apply(files, &mut child, callers.as_mut(), action).map_err(|errno| (index, errno))?;
     }
     Ok(child)
 }
 
-fn apply(files: &Files, child: &mut Seen, action: &Action) -> Result<(), Errno> {
+fn apply(files: &Files, child: &mut Seen, callers: Option<&mut Table>, action: &Action) -> Result<(), Errno> {
     let refused_unless = |granted: bool, errno| if granted { Ok(()) } else { Err(errno) };
     let [sys_nice, sys_resource] = files.may;
     match *action {
         Action::Place { source, to } => drop(child.table.insert(to, identity(&files.sources[source]))),
         Action::Dup2 { from, to } => {
-            let file = *child.table.get(&from).ok_or(Errno::EBADF)?;
+            let placed = child.table.get(&from);
+            let file = *placed.or_else(|| callers?.get(&from)).ok_or(Errno::EBADF)?;
             child.table.insert(to, file);
         }
-        Action::Close { fd } => drop(child.table.remove(&fd)),
-        Action::CloseRange { first, last } => child.table.retain(|&fd, _| !(first..=last).contains(&(fd as u32))),
+        Action::Close { fd } => {
+            let was_placed = child.table.remove(&fd).is_some();
+            if let Some(callers) = callers {
+                let was_open = callers.remove(&fd).is_some() || was_placed;
+                refused_unless(was_open, Errno::EBADF)?;
+            }
+        }
+        Action::CloseRange { first, last } => {
+            for table in [Some(&mut child.table), callers].into_iter().flatten() {
+                table.retain(|&fd, _| !(first..=last).contains(&(fd as u32)));
+            }
+        }
         Action::Open { path, to } => {
             let opened = match PATHS.get(path) {
                 Some((_, outcome)) => outcome.map(|()| path),
@@ -145,6 +161,8 @@ fn apply(files: &Files, child: &mut Seen, action: &Action) -> Result<(), Errno> 
             child.directory = DIRECTORIES[path].0.to_owned();
         }
         Action::Fchdir { source } => {
+            let is_open = callers.is_none_or(|callers| callers.contains_key(&builder::kept(source)));
+            refused_unless(is_open, Errno::EBADF)?;
             refused_unless(source == SOURCES, Errno::ENOTDIR)?;
             child.directory.clone_from(&files.directory);
         }
@@ -189,13 +207,7 @@ fn foreseen(files: &Files, actions: &[Action]) -> Option<(usize, Errno)> {
 }
 
 /// Returns the state that a child prints to the descriptor ANSWER.
-fn observed(
-    launcher: Launcher,
-    template: &Template,
-    files: &Files,
-    actions: &[Action],
-    blocked: i32,
-) -> Result<Seen, (usize, Errno)> {
+fn observed(launcher: Launcher, template: &Template, files: &Files, actions: &[Action], blocked: i32) -> Outcome {
     let mut command: Command<'_> = template.command();
     command.stdin(Stdio::Null);
     let (mut reader, writer) = common::pipe();
@@ -236,11 +248,16 @@ fn observed(
         Ok(status) => assert!(status.success(), "{status}"),
         Err(error) => return failed(error),
     }
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    Ok(answer(&text))
+}
+
+/// The state that the oracle has printed.
+fn answer(text: &str) -> Seen {
+    let json: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert!(json["fds"].as_object().expect("an object").values().all(|fd| fd["cloexec"] == false), "{text}");
     let mut seen = seen(&json);
     seen.table.remove(&ANSWER);
-    Ok(seen)
+    seen
 }
 
 /// The fields that the oracle prints.
@@ -276,20 +293,19 @@ fn seen(json: &serde_json::Value) -> Seen {
 
 const ANSWER: i32 = 18_000;
 
-fn check_model(launcher: Launcher) {
-    launcher.enter();
-    let directory = scratch();
+/// The files of a test in `directory`, which is empty.
+fn files_in(directory: &Path) -> Files {
     let make = |number: usize| {
-        let path = directory.path().join(number.to_string());
+        let path = directory.join(number.to_string());
         std::fs::write(&path, "").expect("own directory");
         File::open(path).expect("own file")
     };
-    let path = std::fs::canonicalize(directory.path()).expect("own directory");
+    let path = std::fs::canonicalize(directory).expect("own directory");
     let open = |number: i32| File::open(format!("/proc/self/fd/{number}")).expect("open");
     let [null, zero] = ["/dev/null", "/dev/zero"].map(|path| identity(&File::open(path).expect("it exists")));
     let own = serde_json::to_value(State::of_self()).expect("a state");
     let may = |name: &str| own["capabilities"]["effective"].as_array().expect("a list").contains(&name.into());
-    let files = Files {
+    Files {
         sources: (0..SOURCES).map(make).chain([File::open(&path).expect("own directory")]).collect(),
         directory: path.into_os_string().into_string().expect("text"),
         opened: [null, zero],
@@ -300,27 +316,42 @@ fn check_model(launcher: Launcher) {
             ..seen(&own)
         },
         may: ["sys_nice", "sys_resource"].map(may),
-    };
-    // The child must inherit none of these descriptors of the caller.
-    let _foreign = [25, 26, 300, 1000].map(|number| common::at_number(&files.sources[0], number));
-    assert!(files.sources.iter().all(|file| file.as_raw_fd() < 25));
-    let template = launcher.template(program("spawnfd-oracle"));
+    }
+}
+
+/// A child's state, or the action that failed and its errno.
+type Outcome = Result<Seen, (usize, Errno)>;
+
+/// Calls `check` with random lists of actions and a signal to block. It returns the wanted and the observed outcome; the
+/// wanted one without the signal.
+fn check_lists(check: impl Fn(Vec<Action>, i32) -> (Outcome, Outcome)) {
     let cases = u32::try_from(common::rounds(800)).expect("few");
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let lists = proptest::collection::vec(action(), 0..16);
     let blocked = prop_oneof![Just(("SIGHUP", libc::SIGHUP)), Just(("SIGUSR2", libc::SIGUSR2))];
     let outcome = runner.run(&(lists, blocked), |(actions, (name, blocked))| {
-        let wanted = match foreseen(&files, &actions) {
-            Some(failure) => Err(failure),
-            None => expected(&files, &actions).map(|seen| Seen { blocked: vec![name.to_owned()], ..seen }),
-        };
-        prop_assert_eq!(observed(launcher, &template, &files, &actions, blocked), wanted);
+        let (wanted, observed) = check(actions, blocked);
+        prop_assert_eq!(observed, wanted.map(|seen| Seen { blocked: vec![name.to_owned()], ..seen }));
         Ok(())
     });
-    launcher.assert_used();
     if let Err(error) = outcome {
         panic!("{error}");
     }
+}
+
+fn check_model(launcher: Launcher) {
+    launcher.enter();
+    let directory = scratch();
+    let files = files_in(directory.path());
+    // The child must inherit none of these descriptors of the caller.
+    let _foreign = [25, 26, 300, 1000].map(|number| common::at_number(&files.sources[0], number));
+    assert!(files.sources.iter().all(|file| file.as_raw_fd() < 25));
+    let template = launcher.template(program("spawnfd-oracle"));
+    check_lists(|actions, blocked| {
+        let wanted = foreseen(&files, &actions).map_or_else(|| expected(&files, None, &actions), Err);
+        (wanted, observed(launcher, &template, &files, &actions, blocked))
+    });
+    launcher.assert_used();
 }
 
 macro_rules! models {
