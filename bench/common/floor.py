@@ -11,8 +11,9 @@ from .errors import BenchError
 from .reference import Reference
 
 SOURCES = Path(__file__).resolve().parent
-# floor.c makes calls by vfork and exec, session_floor.c in one shell.
-FLOOR, SESSION_FLOOR = "floor", "session_floor"
+# floor.c makes calls by vfork and exec, session_floor.c in one shell, subreaper_floor.c each below a
+# helper process.
+FLOOR, SESSION_FLOOR, SUBREAPER_FLOOR = "floor", "session_floor", "subreaper_floor"
 FLAGS = ("-std=c17", "-O2", "-Wall", "-Wextra")
 
 
@@ -22,9 +23,10 @@ def build(name: str, into: Path) -> Path:
     if compiler is None:
         raise BenchError("no C compiler for the floor: install one, or use --without floor")
     program = into / name
+    flags = (*FLAGS, "-static") if name == SUBREAPER_FLOOR else FLAGS
     sources = [SOURCES / f"{name}.c", SOURCES / "floor_worker.c"]
     done = subprocess.run(
-        [*compiler.split(), *FLAGS, "-o", str(program), *map(str, sources)],
+        [*compiler.split(), *flags, "-o", str(program), *map(str, sources)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
