@@ -11,7 +11,7 @@ from .errors import BenchError
 from .reference import Reference
 
 SOURCES = Path(__file__).resolve().parent
-# floor.c makes calls by vfork and exec, session_floor.c in one shell, subreaper_floor.c each below a
+# floor.c makes calls by vfork and exec, session_floor.c in one shell, subreaper_floor.c each with a
 # helper process.
 FLOOR, SESSION_FLOOR, SUBREAPER_FLOOR = "floor", "session_floor", "subreaper_floor"
 FLAGS = ("-std=c17", "-O2", "-Wall", "-Wextra")
