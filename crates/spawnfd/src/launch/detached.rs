@@ -65,15 +65,15 @@ fn share_memory(options: CloneOptions, plan: &Arc<Plan<'static>>, features: &Fea
         return None;
     };
     let (handlers, begun) = handlers::before_clone(options.clone3);
-    let Slot { generation, memory, channel } = slot;
+    let Slot { memory, channel } = slot;
     match detach(memory, options, table, plan.clone(), handlers) {
         Ok((child, started, in_use)) => {
-            slots::lend(Taken { in_use, generation, channel, begun });
+            slots::lend(Taken { in_use, channel, begun });
             Some((child, started))
         }
         // The channel contains descriptors for a child that does not exist, so close the channel.
         Err((_, memory)) => {
-            slots::put(Slot { generation, memory, channel: None });
+            slots::put(Slot { memory, channel: None });
             None
         }
     }

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Slots: resources that spawns reuse. A slot has a stack, and a socket with a low number for the
 //! child's descriptors.
-//!
-//! Spawns take slots from the pool and return them with `try_lock`, so threads never queue. If the host forks while
-//! an entry is locked, that entry stays unused in the forked process.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::Mutex;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use spawnfd_child::{ChildMemory, Outcome, SlotInUse, Stage, Table};
-use spawnfd_sys::{Errno, fork_generation, send};
+use spawnfd_sys::{Errno, send};
 
 use super::handlers;
 use super::tables::LOW;
@@ -23,11 +19,11 @@ use crate::host::per_process::PerProcess;
 /// at exec, so few slots are in use at once. Each slot keeps two descriptors open.
 const SLOTS: usize = 16;
 
-static POOL: [Mutex<Option<Slot>>; SLOTS] = [const { Mutex::new(None) }; SLOTS];
+/// A forked process drops its copies, because it shares their sockets with its parent.
+static POOL: PerProcess<Vec<Slot>> = PerProcess::for_reuse(Vec::new());
 
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) generation: u64,
     pub(super) memory: ChildMemory,
     /// Dropping the socket also closes the descriptors left in it.
     pub(super) channel: Option<Channel>,
@@ -44,28 +40,23 @@ pub(super) struct Channel {
 
 /// Takes a slot. A slot has a stack, but not always a socket.
 pub(super) fn take() -> Result<Slot, Errno> {
-    let generation = fork_generation()?;
-    // A slot of another fork generation belongs to the process from which this process was forked. Both processes
-    // would share the slot's socket, so do not use the slot.
-    let pooled = POOL.iter().find_map(|place| place.try_lock().ok()?.take());
-    match pooled.filter(|slot| slot.generation == generation) {
-        Some(slot) => Ok(slot),
-        None => Ok(Slot { generation, memory: ChildMemory::new()?, channel: None }),
-    }
+    let pooled = POOL.lock().pop();
+    pooled.map_or_else(|| Ok(Slot { memory: ChildMemory::new()?, channel: None }), Ok)
 }
 
 /// Returns a slot to the pool.
 pub(super) fn put(slot: Slot) {
-    let free = POOL.iter().find_map(|place| place.try_lock().ok().filter(|place| place.is_none()));
-    if let Some(mut place) = free {
-        *place = Some(slot);
+    let mut pool = POOL.lock();
+    if pool.len() < SLOTS {
+        pool.push(slot);
     }
 }
 
 /// Drops the slots that no child uses, after a time without spawns.
 pub(crate) fn drop_unused() {
     take_back();
-    POOL.iter().for_each(|place| drop(place.try_lock().map(|mut place| place.take())));
+    let unused = std::mem::take(&mut *POOL.lock());
+    drop(unused);
 }
 
 impl Slot {
@@ -114,7 +105,6 @@ impl Channel {
 /// A slot that a detached child uses.
 pub(super) struct Taken {
     pub(super) in_use: SlotInUse,
-    pub(super) generation: u64,
     pub(super) channel: Option<Channel>,
     /// The time at which the child was cloned, as [`handlers::before_clone`] returns it.
     pub(super) begun: u64,
@@ -132,7 +122,7 @@ pub(super) fn lend(taken: Taken) {
 pub(super) fn take_back() -> usize {
     let mut all = TAKEN.lock();
     let mut left = Vec::new();
-    for Taken { in_use, generation, channel, begun } in all.drain(..) {
+    for Taken { in_use, channel, begun } in all.drain(..) {
         match in_use.back() {
             Ok((memory, started)) => {
                 handlers::learn(started.caught(), begun);
@@ -143,9 +133,9 @@ pub(super) fn take_back() -> usize {
                     Some(Outcome::Killed(_)) | None => true,
                 };
                 let channel = channel.filter(|_| !early);
-                put(Slot { generation, memory, channel });
+                put(Slot { memory, channel });
             }
-            Err(in_use) => left.push(Taken { in_use, generation, channel, begun }),
+            Err(in_use) => left.push(Taken { in_use, channel, begun }),
         }
     }
     *all = left;
