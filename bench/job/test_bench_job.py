@@ -302,6 +302,9 @@ def test_commands_and_tiers_have_the_right_answers_and_times(setting: Setting, c
         for method, worker in workers.items():
             for name in task.cell.members(presets.load()):
                 block = measure.run_block(worker, name, 5)
+                if method in ("floor", "subreaper_floor"):
+                    assert not block.ns, "these floors do not measure single calls"
+                    continue
                 assert len(block.ns) == 5, method
                 assert 0 < sum(block.ns) <= block.seconds * 1e9, method
 

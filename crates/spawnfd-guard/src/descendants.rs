@@ -115,14 +115,15 @@ impl Descendants {
         found
     }
 
-    /// Sends a signal once to each process except the helper. Returns whether the program got the signal.
+    /// Sends a signal once to each process except the helper. `sent` is the pid of a process that has got the signal
+    /// before, or 0. Returns whether the program got the signal.
     ///
     /// A stopped process also gets SIGCONT, because it would not handle the signal otherwise.
-    pub fn signal(&self, signal: i32) -> bool {
+    pub fn signal(&self, signal: i32, sent: i32) -> bool {
         let program = self.running_program();
         let mut reached = false;
         for stat in self.all() {
-            let sent = stat.process.signal(signal);
+            let sent = stat.process.signal(if stat.process.pid == sent { 0 } else { signal });
             if sent && needs_continue(signal) && stat.is_stopped() {
                 stat.process.signal(SIGCONT);
             }

@@ -199,13 +199,14 @@ impl Members {
         self.known.iter().filter(orphans).filter_map(|known| known.open())
     }
 
-    /// Sends a signal once to each member. Returns whether the root got the signal.
+    /// Sends a signal once to each member. `sent` is the pid of a member that has got the signal before, or 0. Returns
+    /// whether the root got the signal.
     ///
     /// A stopped member also gets SIGCONT, because it would not handle the signal otherwise.
-    pub fn signal(&mut self, signal: i32) -> bool {
+    pub fn signal(&mut self, signal: i32, sent: i32) -> bool {
         let mut root = false;
         for member in self.find().0 {
-            let sent = self.send(member.process, signal);
+            let sent = self.send(member.process, if member.process.pid == sent { 0 } else { signal });
             if sent && needs_continue(signal) && member.is_stopped() {
                 self.send(member.process, SIGCONT);
             }

@@ -23,7 +23,7 @@ const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 struct Reapers {
     running: Vec<Arc<Reaper>>,
     /// Children for which no thread could be started: the next reaper takes them.
-    unclaimed: Vec<CheckedFd>,
+    unclaimed: Vec<Arc<CheckedFd>>,
     /// The reaper threads that are about to exit, and may not have exited yet.
     exiting: Vec<ExitingThread>,
 }
@@ -34,7 +34,7 @@ struct Reaper {
     /// The thread's reach; `None` if it is unknown.
     reach: Option<Arc<Reach>>,
     /// Children that the thread has not taken over yet.
-    new_children: Mutex<Vec<CheckedFd>>,
+    new_children: Mutex<Vec<Arc<CheckedFd>>>,
     /// An eventfd that wakes the thread. `None` if no descriptor was free: the thread then checks at intervals.
     wake: Option<CheckedFd>,
 }
@@ -43,7 +43,8 @@ static REAPERS: PerProcess<Reapers> =
     PerProcess::new(Reapers { running: Vec::new(), unclaimed: Vec::new(), exiting: Vec::new() });
 
 /// Takes over a child whose handle was dropped.
-pub(crate) fn adopt(pidfd: CheckedFd) {
+pub(crate) fn adopt(pidfd: impl Into<Arc<CheckedFd>>) {
+    let pidfd = pidfd.into();
     let reach = Reach::of_calling_thread(Stage::Wait).ok();
     let mut reapers = REAPERS.lock();
     let serves = |reaper: &&Arc<Reaper>| match (&reaper.reach, &reach) {
@@ -86,12 +87,12 @@ fn start(reapers: &mut Reapers, reach: Option<Arc<Reach>>) {
 }
 
 /// Reaps the child if it has ended. Returns whether it still runs.
-fn still_runs(child: &CheckedFd) -> bool {
+fn still_runs(child: &Arc<CheckedFd>) -> bool {
     child.get().is_some_and(|pidfd| matches!(wait_pidfd(pidfd.as_raw_fd(), false), Ok(None)))
 }
 
 impl Reaper {
-    fn new_children(&self) -> MutexGuard<'_, Vec<CheckedFd>> {
+    fn new_children(&self) -> MutexGuard<'_, Vec<Arc<CheckedFd>>> {
         self.new_children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -102,7 +103,7 @@ impl Reaper {
     }
 
     fn run(self: Arc<Reaper>) {
-        let mut children: Vec<CheckedFd> = Vec::new();
+        let mut children: Vec<Arc<CheckedFd>> = Vec::new();
         loop {
             let mut reapers = REAPERS.lock();
             children.append(&mut self.new_children());
@@ -119,7 +120,7 @@ impl Reaper {
     }
 
     /// Sleeps until a child has ended or a new child arrives.
-    fn sleep(&self, children: &[CheckedFd]) {
+    fn sleep(&self, children: &[Arc<CheckedFd>]) {
         let eventfd = self.wake.as_ref().and_then(CheckedFd::get);
         let mut polled: Vec<PollFd<'_>> = children
             .iter()

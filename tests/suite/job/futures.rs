@@ -5,7 +5,7 @@
 use crate::common;
 use std::fs;
 use std::future::Future;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, PipeReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -442,5 +442,55 @@ fn futures_leave_nothing() {
         (0..rounds(200)).for_each(|_| once());
         eventually("idle", idle);
         common::assert_unchanged_except_sockets(&before);
+    });
+}
+
+/// A program that reports that it has started, and each SIGTERM, and ends after 0.3 s.
+const REPORTS_SIGTERM: &str =
+    "trap 'echo term >&2' TERM; echo started >&2; n=0; while [ $n -lt 30 ]; do sleep 0.01; n=$((n + 1)); done";
+
+/// Starts that program in this tier, and drops its job once it has started. Returns what it reports afterwards, up to
+/// its end. With `exits`, a forked owner does this, and exits right after the drop.
+fn reports_after_a_drop(tree: TreeControl, exits: bool) -> String {
+    let (mut output, stderr) = common::pipe();
+    let start = |output: &mut PipeReader| {
+        let job = sh(REPORTS_SIGTERM).stderr(&stderr).start(&Run::new().tree(tree)).expect("starts");
+        output.read_exact(&mut [0; 8]).expect("own pipe");
+        drop(job);
+    };
+    // SAFETY: the child makes the same calls as a program with one thread, and ends by _exit.
+    unsafe {
+        let owner = if exits { libc::fork() } else { -1 };
+        if owner <= 0 {
+            start(&mut output);
+        }
+        if owner == 0 {
+            libc::_exit(0);
+        }
+        if owner > 0 {
+            assert_eq!(libc::waitpid(owner, std::ptr::null_mut(), 0), owner);
+        }
+    }
+    drop(stderr);
+    std::io::read_to_string(output).expect("own pipe")
+}
+
+#[test]
+fn dropping_a_job_sends_sigterm_before_its_owner_can_exit() {
+    isolated!(|| {
+        for _ in 0..rounds(100) {
+            // No guard kills the program in this tier.
+            assert_eq!(reports_after_a_drop(TreeControl::Group, true), "term\n");
+        }
+    });
+}
+
+#[test]
+fn a_dropped_job_s_program_gets_one_sigterm() {
+    isolated!(|| {
+        for tree in [TreeControl::Group, TreeControl::Guard, TreeControl::Subreaper] {
+            let text = reports_after_a_drop(tree, false);
+            assert_eq!(text.matches("term\n").count(), 1, "{tree:?}: {text}");
+        }
     });
 }

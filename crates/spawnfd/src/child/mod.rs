@@ -10,8 +10,8 @@ use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -49,8 +49,8 @@ pub(crate) use subreaper::Subreaper;
 #[derive(Debug)]
 pub struct Child {
     pid: i32,
-    /// `None` once `drop` or `into_pidfd` has taken the pidfd.
-    pidfd: Option<CheckedFd>,
+    /// `None` once `drop` or `into_pidfd` has taken the pidfd. A job's handle has a weak reference to it.
+    pidfd: Option<Arc<CheckedFd>>,
     ended: Option<Ended>,
     started: Started,
     /// The signals that the handle's owner has sent, as a set.
@@ -178,7 +178,7 @@ impl Child {
     pub(crate) fn new(pid: i32, pidfd: OwnedFd, started: Started, pending: Option<Box<dyn PendingStart>>) -> Child {
         Child {
             pid,
-            pidfd: Some(CheckedFd::new(pidfd)),
+            pidfd: Some(Arc::new(CheckedFd::new(pidfd))),
             ended: None,
             started,
             sent: AtomicU64::new(0),
@@ -262,6 +262,11 @@ impl Child {
     /// The pidfd, unless the application has put something else at its number.
     pub(crate) fn own_pidfd(&self) -> Option<&OwnedFd> {
         self.pidfd.as_ref()?.get()
+    }
+
+    /// A reference to the pidfd, for a job's handle.
+    pub(crate) fn shared_pidfd(&self) -> Weak<CheckedFd> {
+        self.pidfd.as_ref().map(Arc::downgrade).unwrap_or_default()
     }
 
     /// Whether the pidfd's number still refers to the pidfd, as far as the kernel distinguishes pidfds (before Linux
@@ -437,7 +442,8 @@ impl Child {
     /// ```
     pub fn into_pidfd(mut self) -> OwnedFd {
         // Without the pidfd, Drop does nothing.
-        self.pidfd.take().expect("a child has its pidfd until it is dropped").into()
+        let pidfd = self.pidfd.take().and_then(Arc::into_inner);
+        pidfd.expect("a child has its pidfd until it is dropped, and only a job shares it").into()
     }
 
     /// Whether processes may remain in the session or process group that the child led. Call this after the child was
@@ -517,7 +523,7 @@ impl Child {
 
     /// Device and inode of the pidfd, as [`CheckedFd`] records them.
     pub(crate) fn identity(&self) -> (u64, u64) {
-        self.pidfd.as_ref().map_or((0, 0), CheckedFd::identity)
+        self.pidfd.as_ref().map_or((0, 0), |pidfd| pidfd.identity())
     }
 }
 

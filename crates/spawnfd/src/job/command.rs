@@ -3,7 +3,7 @@
 
 use std::iter::zip;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::engine::{self, EngineOrder, RunHandle};
@@ -319,11 +319,12 @@ pub(super) fn start_job<E>(
             let run_state = begin(Connections { is_job, source, events, ..Connections::default() })?;
             let sources = if run.spill.is_none() { run_state.sources() } else { Default::default() };
             let (record, pid, tier) = (run_state.record.clone(), run_state.pid(), run_state.tier());
-            Ok((run_state, (record, sources, pid, tier, consumer)))
+            let program = if run.grace.is_zero() { Weak::new() } else { run_state.shared_pidfd() };
+            Ok((run_state, (record, sources, pid, tier, program, consumer)))
         },
         Box::new(move |output| for_callback.set(output.map(Arc::new))),
     );
-    let (handle, (record, sources, pid, tier, consumer)) = submitted?;
+    let (handle, (record, sources, pid, tier, program, consumer)) = submitted?;
     let output_limit = run.output_limit.unwrap_or(u64::MAX);
-    Ok((Job { handle, pid, state, record, writer, sources, output_limit, tier, ends_on_drop: true }, consumer))
+    Ok((Job { handle, pid, state, record, writer, sources, output_limit, tier, program, ends_on_drop: true }, consumer))
 }

@@ -66,7 +66,7 @@ impl RunHandle {
     /// Ends the program and its process tree, if the program still runs, as a timeout would. The library still calls
     /// the callback, with the output so far.
     pub fn cancel(&self) {
-        self.order(EngineOrder::End(None));
+        self.order(EngineOrder::End { grace: None, sent: false });
     }
 
     pub(super) fn order(&self, order: EngineOrder) {
@@ -79,6 +79,12 @@ impl RunHandle {
             drop(inbox);
             engine.wake();
         }
+    }
+
+    /// Whether an engine of this process drives the run.
+    pub(super) fn is_driven(&self) -> bool {
+        // In a forked copy of the host, `over` is set.
+        self.engine.upgrade().is_some_and(|engine| !engine.inbox.lock().over)
     }
 
     /// Whether the calling thread may use this descriptor of the run: the engine still watches the run, and the
@@ -109,8 +115,9 @@ impl RunHandle {
 /// An order from a handle to its run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EngineOrder {
-    /// End the program, with this time between SIGTERM and SIGKILL. `None`: the run's own grace time.
-    End(Option<Duration>),
+    /// End the program, with this time between SIGTERM and SIGKILL. `None`: the run's own grace time. `sent`: the
+    /// handle has sent SIGTERM to the program.
+    End { grace: Option<Duration>, sent: bool },
     /// Check for input to write.
     Feed,
     /// Check for output to read.
@@ -617,7 +624,12 @@ impl EngineState {
         let run = &mut entry.run;
         let mut outcome = Ok(());
         match order {
-            EngineOrder::End(grace) => outcome = perform_step(|| run.end(Stop::Cancelled, grace)),
+            EngineOrder::End { grace, sent } => {
+                if sent {
+                    run.note_sigterm();
+                }
+                outcome = perform_step(|| run.end(Stop::Cancelled, grace));
+            }
             EngineOrder::Feed => return self.handle_event(RunEvent { id, fd_kind: RunFd::Stdin, hung_up: false }),
             EngineOrder::Read => {
                 // The edge-triggered event of unread output does not come again, so read until the pipe is empty, as

@@ -2,17 +2,23 @@
 //! The handle of a supervised run, and its result.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+
+use spawnfd_sys::call::pidfd_send_signal;
 
 use super::engine::{EngineOrder, RunHandle};
 use super::run_state::{OutputSource, SharedRecord};
 use super::{Chunk, InputWriter, Output, TerminalSize};
 use crate::callback::Callback;
 use crate::error::{Errno, Error, Result, Stage};
+use crate::host::descriptors::CheckedFd;
+use crate::host::features;
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
+use crate::signal::TERM;
 use crate::tree::Tier;
 
 /// The handle of a supervised run. Dropping it ends the program.
@@ -42,6 +48,8 @@ pub struct Job {
     pub(super) sources: [Weak<OutputSource>; 2],
     pub(super) output_limit: u64,
     pub(super) tier: Tier,
+    /// The program's pidfd, if dropping the handle sends SIGTERM.
+    pub(super) program: Weak<CheckedFd>,
     /// Dropping the handle ends the program; `detach` clears this.
     pub(super) ends_on_drop: bool,
 }
@@ -295,7 +303,7 @@ impl Job {
     /// Ends the program and its process tree: sends SIGTERM, and SIGKILL after `grace`. The result's `stop` is
     /// [`Stop::Cancelled`](crate::job::Stop::Cancelled).
     pub fn stop(&self, grace: Duration) {
-        self.handle.order(EngineOrder::End(Some(grace)));
+        self.handle.order(EngineOrder::End { grace: Some(grace), sent: false });
     }
 
     /// Sends a signal to the program, or with `tree` to its whole process tree. Signal 0 sends nothing, as in kill(2).
@@ -320,10 +328,23 @@ impl Job {
     }
 }
 
+impl Job {
+    /// Sends SIGTERM to the program. Returns whether it has been sent.
+    fn terminate(&self) -> bool {
+        self.handle.is_driven()
+            && self.program.upgrade().is_some_and(|pidfd| {
+                let send = |pidfd: &OwnedFd| pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), TERM);
+                pidfd.get().is_some_and(|pidfd| send(pidfd).is_ok())
+            })
+    }
+}
+
 impl Drop for Job {
     fn drop(&mut self) {
         if self.ends_on_drop {
-            self.handle.cancel();
+            // The process may end before the engine carries out the order, so send the first signal here.
+            let sent = self.terminate();
+            self.handle.order(EngineOrder::End { grace: None, sent });
         }
         // The engine may have a reference to this state for a moment longer. Take the result out now, so that its
         // spill file is released.

@@ -386,12 +386,13 @@ impl Tree {
 
     /// Sends a signal once to every process of the tree, and continues stopped processes so that they receive it.
     pub fn signal(&mut self, signal: i32) {
-        self.signal_all(signal);
+        self.signal_all(signal, 0);
     }
 
     /// Like `signal`, and returns whether the program got the signal. The program does not get the signal if no
-    /// descriptor is free for a pidfd, or if /proc does not show the program.
-    pub(crate) fn signal_all(&mut self, signal: i32) -> bool {
+    /// descriptor is free for a pidfd, or if /proc does not show the program. `sent` is the pid of a process that has
+    /// got the signal before, or 0.
+    pub(crate) fn signal_all(&mut self, signal: i32, sent: i32) -> bool {
         if !self.is_owner() {
             return true;
         }
@@ -399,11 +400,11 @@ impl Tree {
         match &mut self.control {
             Mechanism::Cgroup(dir, program) => {
                 let program = program.as_ref().map(|program| program.root().pid);
-                group::signal(dir.number(), signal).into_iter().any(|pid| Some(pid) == program)
+                group::signal(dir.number(), signal, sent).into_iter().any(|pid| Some(pid) == program)
             }
-            Mechanism::Namespace(namespace) => namespace.members.signal(signal),
-            Mechanism::Subreaper(tree) => tree.remaining().is_some_and(|descendants| descendants.signal(signal)),
-            Mechanism::Members(members) => members.signal(signal),
+            Mechanism::Namespace(namespace) => namespace.members.signal(signal, sent),
+            Mechanism::Subreaper(tree) => tree.remaining().is_some_and(|descendants| descendants.signal(signal, sent)),
+            Mechanism::Members(members) => members.signal(signal, sent),
             Mechanism::Empty => false,
         }
     }

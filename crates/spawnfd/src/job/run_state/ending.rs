@@ -143,7 +143,8 @@ impl RunState {
                     Program::InShell(command) => command.interrupt_then_terminate(grace),
                     Program::Child(child) => {
                         child.terminate_unbegun();
-                        self.signal_tree(SIGTERM);
+                        let sent = if self.handle_sent_sigterm { child.id() as i32 } else { 0 };
+                        self.signal_tree_except(SIGTERM, sent);
                     }
                 }
             }
@@ -188,8 +189,20 @@ impl RunState {
         tree
     }
 
+    /// Records that the job's handle has sent SIGTERM to the program. The program does not get a second one.
+    pub(in crate::job) fn note_sigterm(&mut self) {
+        self.handle_sent_sigterm = true;
+        self.running.as_child().into_iter().for_each(|child| child.note_signal(SIGTERM));
+    }
+
     /// Sends a signal to the program and its process tree.
     pub(in crate::job) fn signal_tree(&mut self, signal: i32) {
+        self.signal_tree_except(signal, 0);
+    }
+
+    /// Sends a signal to the program and its process tree. `sent` is the pid of a process that has got the signal
+    /// before, or 0.
+    fn signal_tree_except(&mut self, signal: i32, sent: i32) {
         let child = match &mut self.running {
             Program::InShell(command) if signal == SIGKILL => return command.kill(),
             Program::InShell(command) => return command.signal(signal),
@@ -200,7 +213,7 @@ impl RunState {
             // The next kill finds processes that the tree forks during this one.
             let _ = self.tree().kill(Duration::ZERO);
             self.kill_refused = self.running.as_child().is_some_and(|child| child.kill().is_err());
-        } else if !self.tree().signal_all(signal) {
+        } else if !self.tree().signal_all(signal, sent) && sent == 0 {
             self.signal(signal);
         }
     }

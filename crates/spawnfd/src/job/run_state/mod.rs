@@ -20,6 +20,7 @@ use super::{
 };
 use crate::child::Child;
 use crate::error::Result;
+use crate::host::descriptors::CheckedFd;
 use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
 use crate::tree::{Tier, Tree};
@@ -139,6 +140,8 @@ pub(super) struct RunState {
     limit: Option<Limit>,
     /// This run has sent SIGTERM to the program.
     sigterm_sent: bool,
+    /// True if the job's handle has sent SIGTERM to the program.
+    handle_sent_sigterm: bool,
     /// The time of this run's first SIGKILL, in the unit of
     /// [`ticks_now`](spawnfd_guard::process::ticks_now).
     killed_at: Option<u64>,
@@ -231,6 +234,7 @@ impl RunState {
             stop: Stop::Exited,
             limit: None,
             sigterm_sent: false,
+            handle_sent_sigterm: false,
             killed_at: None,
             kill_refused: false,
             given_up: false,
@@ -273,6 +277,11 @@ impl RunState {
     /// The sources of the output, for a [reader](super::OutputReader).
     pub(super) fn sources(&self) -> [Weak<OutputSource>; 2] {
         self.outputs.each_ref().map(|source| source.as_ref().map(Arc::downgrade).unwrap_or_default())
+    }
+
+    /// A reference to the pidfd of a child; none of a command in a shell.
+    pub(super) fn shared_pidfd(&self) -> Weak<CheckedFd> {
+        self.running.as_child().map(Child::shared_pidfd).unwrap_or_default()
     }
 
     /// How far control of the process tree reaches.
