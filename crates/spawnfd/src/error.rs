@@ -12,6 +12,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use spawnfd_sys::Ended;
+/// The errno of an [`Error`].
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::error::Errno;
+/// let error = Command::new("true").current_dir("/nonexistent").run().unwrap_err();
+/// assert_eq!((error.errno(), error.errno().name()), (Errno::ENOENT, "ENOENT"));
+/// ```
+///
 pub use spawnfd_sys::Errno;
 pub use stage::Stage;
 

@@ -205,6 +205,18 @@ fn generation() -> u64 {
 }
 
 /// A permit of a [`Limiter`], returned when it is dropped; see [`Command::permit`](crate::Command::permit).
+///
+/// # Examples
+/// ```
+/// use spawnfd::limits::Limiter;
+/// use spawnfd::{Command, Run};
+/// let limiter = Limiter::new(1);
+/// let permit = limiter.acquire()?;
+/// assert!(limiter.try_acquire().is_none());
+/// Command::new("true").permit(permit).run_with(&Run::new())?.check()?; // the run returns the permit
+/// assert_eq!(limiter.running(), 0);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it returns the permit"]
 pub struct Permit {

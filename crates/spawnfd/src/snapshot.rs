@@ -18,6 +18,16 @@ use crate::host::per_process::PerProcess;
 use crate::template::{identify, is_recent};
 
 /// How a snapshot keeps its contents.
+///
+/// # Examples
+/// ```
+/// use spawnfd::snapshot::{self, Kind};
+/// match snapshot::open("/bin/echo")?.kind() {
+///     Kind::Reflink => println!("the copy shares the file's blocks on disk"),
+///     kind => println!("the copy is in memory ({kind})"),
+/// }
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -230,6 +240,17 @@ struct CacheState {
 }
 
 /// The counters of a snapshot cache.
+///
+/// # Examples
+/// ```
+/// let cache = spawnfd::snapshot::SnapshotCache::new(1);
+/// for program in ["/bin/echo", "/bin/true"] {
+///     cache.open(program)?;
+/// }
+/// let stats = cache.stats();
+/// assert_eq!((stats.misses, stats.evicted, stats.entries), (2, 1, 1));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "the counters are the only effect of the call"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]

@@ -5,6 +5,14 @@
 use crate::host::features;
 
 /// The features that the library uses in this process.
+///
+/// # Examples
+/// ```
+/// let support = spawnfd::support::support();
+/// if !support.pidfd_getfd {
+///     println!("children get their descriptors through a socket, or with a copy of the table");
+/// }
+/// ```
 #[must_use = "the features are the only effect of the call"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

@@ -72,6 +72,16 @@ pub struct Child {
 }
 
 /// How a program was started.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::child::Started;
+/// let started = Command::new("true").run()?.started;
+/// assert!(matches!(started, Started::Clone | Started::Kernel));
+/// assert_eq!(Started::Cold("not added").name(), "cold: not added");
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Started {
@@ -156,6 +166,16 @@ pub(crate) trait PendingStart: Debug + Send + Sync {
 }
 
 /// A child's resource usage, as wait4(2) reports it.
+///
+/// # Examples
+/// ```
+/// let mut child = spawnfd::Command::new("true").spawn()?;
+/// child.wait()?;
+/// let usage = child.usage().expect("this handle has reaped the child");
+/// println!("{:?} of CPU time, {} KiB", usage.cpu, usage.max_rss / 1024);
+/// assert!(usage.max_rss > 0);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Usage {

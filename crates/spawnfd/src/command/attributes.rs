@@ -61,6 +61,15 @@ impl OpenHow {
 }
 
 /// A set of kinds of namespaces.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::command::Namespaces;
+/// let mut command = Command::new("ip");
+/// // The program sees only a loopback interface.
+/// command.arg("link").user_namespace(0, 0).namespaces(Namespaces::NET | Namespaces::MOUNT);
+/// ```
 #[must_use = "a set has no effect until a command uses it"]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Namespaces(pub(crate) u32);

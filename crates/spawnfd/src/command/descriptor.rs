@@ -82,6 +82,17 @@ owned!(
 );
 
 /// A descriptor number in the *child's* table.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::command::ChildFd;
+/// let file = std::fs::File::open("/etc/hostname")?;
+/// // The program finds the file at 3, whatever number it has here.
+/// let output = Command::new("sh").args(["-c", "cat <&3"]).descriptor(&file, ChildFd(3)).run()?;
+/// assert!(output.ok());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ChildFd(pub i32);
 

@@ -25,7 +25,37 @@ pub use descriptor::{ChildFd, Descriptor, Stdio};
 pub(crate) use lower::GIVEN;
 pub use lower::MAX_ACTIONS;
 pub(crate) use lower::{Lowered, stage_of, step_failed};
+/// The capability sets that [`Command::capabilities`] gives a program.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::command::CapabilitySets;
+/// let net_bind_service = 1 << 10;
+/// let sets = CapabilitySets {
+///     effective: net_bind_service,
+///     permitted: net_bind_service,
+///     inheritable: net_bind_service,
+///     bounding: net_bind_service,
+///     ambient: net_bind_service,
+/// };
+/// let mut command = Command::new("server");
+/// command.groups([]).gid(1000).uid(1000).capabilities(sets); // may listen on port 80
+/// ```
+///
 pub use spawnfd_child::CapabilitySets;
+/// An instruction of a filter for [`Command::seccomp`].
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::command::FilterInstruction;
+/// // BPF_RET | BPF_K with SECCOMP_RET_ALLOW: allows every call.
+/// let allow = FilterInstruction { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
+/// assert!(Command::new("true").no_new_privs().seccomp([allow]).run()?.ok());
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+///
 pub use spawnfd_sys::call::FilterInstruction;
 
 use crate::child::{Child, Subreaper};

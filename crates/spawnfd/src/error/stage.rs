@@ -2,6 +2,15 @@
 //! The stages in which an operation can fail.
 
 /// The stage in which an operation failed.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::error::Stage;
+/// let error = Command::new("true").current_dir("/nonexistent").run().unwrap_err();
+/// assert_eq!(error.stage(), Stage::CurrentDir);
+/// assert_eq!(error.stage().name(), "cwd");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Stage {

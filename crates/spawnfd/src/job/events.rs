@@ -14,6 +14,18 @@ use crate::host::per_process::PerProcess;
 use crate::host::thread;
 
 /// The treatment of new output when the event queue is full.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::{Event, EventOptions, WhenFull};
+/// use spawnfd::{Command, Run};
+/// // A queue that drops its oldest output never blocks the program.
+/// let options = EventOptions::new().max_bytes(1000).when_full(WhenFull::DropOldest);
+/// let (job, mut events) = Command::new("seq").arg("100000").start_events(&Run::new(), options)?;
+/// assert!(job.wait()?.ok());
+/// assert!(matches!(events.try_next(), Some(Event::Lost { .. })));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum WhenFull {
@@ -25,6 +37,19 @@ pub enum WhenFull {
 }
 
 /// Options of the event queue.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::{Event, EventOptions, LineEnd};
+/// use spawnfd::{Command, Run};
+/// // Lines of at most 4 bytes, from a queue of 64 KiB.
+/// let options = EventOptions::new().lines(4).max_bytes(64 << 10);
+/// let (job, mut events) = Command::new("echo").arg("abcdef").start_events(&Run::new(), options)?;
+/// job.wait()?;
+/// let Some(Event::Line { bytes, end, .. }) = events.try_next() else { panic!("no line") };
+/// assert_eq!((&bytes[..], end), (&b"abcd"[..], LineEnd::Split));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "the options have no effect until a job uses them"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventOptions {
@@ -58,6 +83,18 @@ impl Default for EventOptions {
 }
 
 /// An event of a job's output. A position is the number of bytes of both streams that arrived before the byte.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::{Event, EventOptions, Stream};
+/// use spawnfd::{Command, Run};
+/// let (job, mut events) = Command::new("echo").arg("hello").start_events(&Run::new(), EventOptions::new())?;
+/// job.wait()?;
+/// let chunk = Event::Chunk { stream: Stream::Stdout, position: 0, bytes: b"hello\n".to_vec() };
+/// assert_eq!(events.try_next(), Some(chunk));
+/// assert_eq!(events.try_next(), Some(Event::End));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -230,6 +267,26 @@ impl Drop for Producer {
 }
 
 /// The consumer's end of the event queue. Dropping it does not end the job; the producer then queues no more output.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::{Event, EventOptions};
+/// use spawnfd::{Command, Run};
+/// use std::time::Duration;
+/// let options = EventOptions::new().lines(1000);
+/// let (job, mut events) = Command::new("seq").arg("3").start_events(&Run::new(), options)?;
+/// let mut lines = Vec::new();
+/// while let Some(event) = events.next_timeout(Duration::from_secs(10)) {
+///     match event {
+///         Event::Line { bytes, .. } => lines.push(String::from_utf8_lossy(&bytes).into_owned()),
+///         Event::End => break,
+///         _ => {}
+///     }
+/// }
+/// assert_eq!(lines, ["1", "2", "3"]);
+/// assert!(job.wait()?.ok());
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "without a reader, the program may wait for space in the queue"]
 #[derive(Debug)]
 pub struct Events {

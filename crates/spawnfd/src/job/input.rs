@@ -18,6 +18,18 @@ use crate::host::per_process::PerProcess;
 use crate::host::thread;
 
 /// Bytes that are shared and never copied: for example a vector, an [`Arc`], or an object of a language binding.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::SharedBytes;
+/// use spawnfd::{Command, Run};
+/// let input = SharedBytes::from("word\n");
+/// let run = Run::new().input(input.clone()); // shares the bytes
+/// for _ in 0..2 {
+///     assert_eq!(Command::new("cat").run_with(&run)?.stdout, input.as_bytes());
+/// }
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct SharedBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
 

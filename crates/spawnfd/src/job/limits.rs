@@ -61,6 +61,17 @@ pub struct Limits {
 }
 
 /// Which mechanisms may enforce limits.
+///
+/// # Examples
+/// ```
+/// use spawnfd::limits::{Enforce, Enforcer, Limits};
+/// use spawnfd::{Command, Run};
+/// // Only a cgroup can limit processors. Without one, the program runs without this limit.
+/// let run = Run::new().limits(Limits::new().cpus(1.5).enforce(Enforce::BestEffort));
+/// let output = Command::new("true").run_with(&run)?;
+/// assert!(output.ok() && matches!(output.limits[0].by, Enforcer::Cgroup | Enforcer::Unenforced));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Enforce {
@@ -75,6 +86,17 @@ pub enum Enforce {
 }
 
 /// The resource that a limit is for.
+///
+/// # Examples
+/// ```
+/// use spawnfd::limits::{Limits, Resource};
+/// use spawnfd::{Command, Run};
+/// let limits = Limits::new().memory(1 << 30).cpu_time(std::time::Duration::from_secs(60));
+/// let output = Command::new("true").run_with(&Run::new().limits(limits))?;
+/// let limited: Vec<Resource> = output.limits.iter().map(|limit| limit.resource).collect();
+/// assert_eq!(limited, [Resource::Memory, Resource::CpuTime]);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Resource {
@@ -89,6 +111,18 @@ pub enum Resource {
 }
 
 /// The mechanism that enforces a limit.
+///
+/// # Examples
+/// ```
+/// use spawnfd::limits::{Enforcer, Limits};
+/// use spawnfd::{Command, Run};
+/// let output = Command::new("true").run_with(&Run::new().limits(Limits::new().memory(1 << 30)))?;
+/// match output.limits[0].by {
+///     Enforcer::Cgroup => println!("1 GiB for the whole process tree"),
+///     by => println!("1 GiB for each process ({by})"),
+/// }
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Enforcer {
@@ -107,6 +141,17 @@ names!(Resource { Memory = "memory", Pids = "pids", CpuTime = "cpu_time", Cpus =
 names!(Enforcer { Cgroup = "cgroup", Rlimit = "rlimit", Watch = "watch", Unenforced = "unenforced", });
 
 /// One limit of a run, and the mechanism that enforced it.
+///
+/// # Examples
+/// ```
+/// use spawnfd::limits::Limits;
+/// use spawnfd::{Command, Run};
+/// let limits = Limits::new().cpu_time(std::time::Duration::from_secs(60));
+/// let output = Command::new("true").run_with(&Run::new().limits(limits))?;
+/// println!("{}", output.limits[0]); // cpu_time (cgroup)
+/// assert_eq!(output.limit, None, "the program has not reached it");
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub struct Limit {

@@ -6,6 +6,21 @@ use std::io::BufRead;
 use super::text::incomplete_len;
 
 /// The way in which a line ends.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::{Event, EventOptions};
+/// use spawnfd::{Command, Run};
+/// let options = EventOptions::new().lines(1000);
+/// let (job, mut events) = Command::new("printf").arg("one\\r\\ntwo").start_events(&Run::new(), options)?;
+/// job.wait()?;
+/// let mut text = Vec::new();
+/// while let Some(Event::Line { bytes, end, .. }) = events.try_next() {
+///     text.extend([&bytes, end.as_bytes()].concat());
+/// }
+/// assert_eq!(text, b"one\r\ntwo"); // the bytes that the program wrote
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum LineEnd {

@@ -66,6 +66,16 @@ pub struct Run {
 }
 
 /// The treatment of processes of the program's tree that outlive the program.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::{Fate, Leftovers};
+/// use spawnfd::{Command, Run};
+/// let run = Run::new().leftovers(Leftovers::Detach);
+/// let output = Command::new("sh").args(["-c", "sleep 1 >/dev/null 2>&1 & exit"]).run_with(&run)?;
+/// assert_eq!(output.leftovers[0].fate, Fate::Detached);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Leftovers {

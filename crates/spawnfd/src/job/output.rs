@@ -16,6 +16,17 @@ use crate::child::{Started, Usage};
 use crate::tree::Tier;
 
 /// Why a run ended.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::Stop;
+/// use spawnfd::{Command, Run};
+/// use std::time::Duration;
+/// let output = Command::new("sleep").arg("60").run_with(&Run::new().timeout(Duration::from_millis(10)))?;
+/// assert_eq!(output.stop, Stop::Timeout);
+/// assert_eq!(output.stop.to_string(), "timeout");
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Stop {
@@ -44,6 +55,19 @@ names!(Stop {
 });
 
 /// How reading the program's output ended.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::Drain;
+/// use spawnfd::{Command, Run};
+/// use std::time::Duration;
+/// // The shell ends at once, but `sleep` has the same output pipe.
+/// let run = Run::new().drain(Duration::from_millis(10));
+/// let output = Command::new("sh").args(["-c", "sleep 60 & exit"]).run_with(&run)?;
+/// assert!(matches!(output.drain, Drain::Cut(_)));
+/// assert!(output.ok());
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Drain {
@@ -71,6 +95,17 @@ impl fmt::Display for Drain {
 }
 
 /// A process that outlived the program that started it, or a program that could not be killed.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// let output = Command::new("sh").args(["-c", "sleep 60 >/dev/null 2>&1 & exit"]).run()?;
+/// for leftover in &output.leftovers {
+///     println!("{} ({}): {}", leftover.name, leftover.pid, leftover.fate); // sleep (4711): killed
+/// }
+/// assert_eq!(output.leftovers.len(), 1);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub struct Leftover {
@@ -83,6 +118,16 @@ pub struct Leftover {
 }
 
 /// The fate of a [`Leftover`].
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::job::Fate;
+/// let output = Command::new("sh").args(["-c", "sleep 60 >/dev/null 2>&1 & exit"]).run()?;
+/// let still_runs = |fate| matches!(fate, Fate::NotPermitted | Fate::Uninterruptible);
+/// assert!(!output.leftovers.iter().any(|leftover| still_runs(leftover.fate)));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Fate {
@@ -109,6 +154,16 @@ names!(Fate {
 });
 
 /// The bytes of one stream that the library did not keep.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::Stream;
+/// use spawnfd::{Command, Run};
+/// let output = Command::new("seq").arg("13").run_with(&Run::new().keep(10, 5))?;
+/// let omitted = output.omitted(Stream::Stdout);
+/// assert_eq!((omitted.bytes, omitted.offset), (15, 10));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub struct Omitted {
@@ -119,6 +174,18 @@ pub struct Omitted {
 }
 
 /// A piece of the output of a [combined](super::Run::combined) run: bytes that arrived from one stream in succession.
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Run};
+/// let mut command = Command::new("sh");
+/// command.args(["-c", "echo compiling; sleep 0.05; echo 'x.c: no such file' >&2"]);
+/// let output = command.run_with(&Run::new().combined(true))?;
+/// let pieces = output.pieces().unwrap();
+/// let pieces: Vec<_> = pieces.iter().map(|piece| (piece.stream.name(), &piece.text[..])).collect();
+/// assert_eq!(pieces, [("stdout", "compiling\n"), ("stderr", "x.c: no such file\n")]);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Piece<'a> {
@@ -135,6 +202,16 @@ pub struct Piece<'a> {
 
 /// The result of a run. A non-zero exit code, a timeout and cut output are results, not errors;
 /// [`check`](Output::check) turns them into errors.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// let output = Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]).run()?;
+/// assert_eq!((&*output.stdout_text(), &*output.stderr_text()), ("out\n", "err\n"));
+/// assert_eq!((output.ok(), output.code()), (false, Some(3)));
+/// assert!(output.check().is_err());
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "the output says whether the program succeeded"]
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]

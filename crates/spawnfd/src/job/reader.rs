@@ -24,6 +24,21 @@ const GROWN_SIZE: usize = 256 << 10;
 /// The engine still watches the program, and still reads what remains in the pipes after the program's end. So both
 /// threads may read, in any order, and no byte is lost or out of order. Dropping the reader gives the reading back to
 /// the engine.
+///
+/// # Examples
+/// ```
+/// use rustix::event::{PollFd, PollFlags, poll};
+/// use spawnfd::job::{Event, EventOptions, Stream};
+/// use spawnfd::{Command, Run};
+/// let (job, mut events) = Command::new("cat").start_events(&Run::new().writable(100), EventOptions::new())?;
+/// let mut reader = job.reader().expect("cat runs, and its output is a pipe");
+/// job.write(b"word\n")?;
+/// let pipe = reader.fd(Stream::Stdout).expect("a pipe");
+/// poll(&mut [PollFd::from_borrowed_fd(pipe, PollFlags::IN)], None).unwrap(); // or an event loop
+/// reader.read(Stream::Stdout, &mut events);
+/// assert!(matches!(events.try_next(), Some(Event::Chunk { bytes, .. }) if bytes == b"word\n"));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct OutputReader {
     handle: RunHandle,
@@ -44,6 +59,17 @@ fn identity(source: &Arc<OutputSource>) -> Option<(u64, u64)> {
 }
 
 /// How to continue after [`OutputReader::read`].
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::{EventOptions, ReadStatus, Stream};
+/// use spawnfd::{Command, Run};
+/// let (job, mut events) = Command::new("cat").start_events(&Run::new().writable(100), EventOptions::new())?;
+/// let mut reader = job.reader().expect("cat runs, and its output is a pipe");
+/// // There is no output yet.
+/// assert_eq!(reader.read(Stream::Stdout, &mut events), ReadStatus::Watch);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadStatus {
     /// Read again when the descriptor is readable.

@@ -15,6 +15,15 @@ use crate::callback::Callback;
 /// A job that merges the streams gives its program one pipe or one terminal for both, and all
 /// output is [`Stream::Stdout`]. Only in this case does the library know the order in which the
 /// program wrote. With two pipes, it knows only the order in which the bytes arrived.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::job::Stream;
+/// let output = Command::new("sh").args(["-c", "echo problem >&2"]).run()?;
+/// assert_eq!(Stream::ALL.map(|stream| output.head(stream)), [&b""[..], b"problem\n"]);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stream {
     /// Standard output.
@@ -93,6 +102,16 @@ pub struct Recorded {
 }
 
 /// Output from a position on, as [`Job::read`](super::Job::read) returns it.
+///
+/// # Examples
+/// ```
+/// use spawnfd::{Command, Run};
+/// let job = Command::new("printf").arg("one two").start(&Run::new().window(4))?;
+/// job.wait()?;
+/// let chunk = job.read(0); // the window has the last 4 of the 7 bytes
+/// assert_eq!((&*chunk.text(), chunk.lost, chunk.next), (" two", 3, 7));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "the chunk has the output"]
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]

@@ -71,6 +71,18 @@ impl Spill {
 }
 
 /// How writing the file ended.
+///
+/// # Examples
+/// ```
+/// use spawnfd::error::Errno;
+/// use spawnfd::job::{Spill, SpillEnd};
+/// use spawnfd::{Command, Run};
+/// let run = Run::new().keep(100, 100).spill(Spill::new(1 << 20).dir("/nonexistent"));
+/// let output = Command::new("seq").arg("1000").run_with(&run)?;
+/// assert_eq!(output.spill.as_ref().unwrap().end, SpillEnd::Failed(Errno::ENOENT));
+/// assert!(output.ok(), "the program does not notice");
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SpillEnd {
@@ -84,6 +96,17 @@ pub enum SpillEnd {
 }
 
 /// The outcome of a [`Spill`].
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::{Spill, SpillEnd};
+/// use spawnfd::{Command, Run};
+/// let run = Run::new().keep(100, 100).spill(Spill::new(2000)); // at most 2,000 bytes
+/// let output = Command::new("seq").arg("1000").run_with(&run)?;
+/// let spilled = output.spill.as_ref().unwrap();
+/// assert_eq!((spilled.bytes, spilled.end), (2000, SpillEnd::Capped));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Spilled {
@@ -104,6 +127,21 @@ impl Spilled {
 
 /// A handle of a spill file. The process that created the file removes it when the last handle is dropped. The
 /// handles share one descriptor.
+///
+/// # Examples
+/// ```
+/// use spawnfd::job::Spill;
+/// use spawnfd::{Command, Run};
+/// let run = Run::new().keep(100, 100).spill(Spill::new(1 << 20));
+/// let output = Command::new("seq").arg("1000").run_with(&run)?;
+/// let file = output.spill.and_then(|spilled| spilled.file).unwrap();
+/// let path = file.path().to_owned();
+/// file.persist()?; // without this call, the drop removes the file
+/// drop(file);
+/// assert_eq!(std::fs::read(&path)?.len(), 3893);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SpillFile(Arc<NamedFile>);
 

@@ -104,6 +104,20 @@ impl AsyncRead for JobOutput {
 ///
 /// Flushing does not wait until the program has read the bytes. Writing fails with
 /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) when the program has closed its input or ended.
+///
+/// # Examples
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use spawnfd::{Command, Run};
+/// use tokio::io::AsyncWriteExt;
+/// let mut job = Command::new("wc").arg("-c").start(&Run::new().writable(1024))?;
+/// let mut input = job.take_input().expect("writable");
+/// input.write_all(b"12345").await?;
+/// input.shutdown().await?; // wc reads the end of its input
+/// assert_eq!(job.wait_async().await?.stdout_text().trim(), "5");
+/// # Ok::<(), std::io::Error>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct JobInput(InputWriter);
 

@@ -61,6 +61,16 @@ pub struct Session {
 }
 
 /// The options of a [`Session`].
+///
+/// # Examples
+/// ```
+/// use spawnfd::session::{Session, SessionOptions};
+/// use spawnfd::{Command, Run};
+/// let session = Session::open(Command::new("bash"), SessionOptions::new().merge(true))?;
+/// let output = session.run("echo out; echo err >&2", &Run::new())?;
+/// assert_eq!(output.stdout, b"out\nerr\n");
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "options have no effect until a session uses them"]
 #[derive(Clone, Debug)]
 #[non_exhaustive]

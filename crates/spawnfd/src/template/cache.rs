@@ -83,6 +83,17 @@ struct CacheEntry {
 }
 
 /// The counters of a cache.
+///
+/// # Examples
+/// ```
+/// let tools = spawnfd::template::TemplateCache::new(1);
+/// for program in ["true", "false"] {
+///     tools.command(program).run()?;
+/// }
+/// let stats = tools.stats();
+/// assert_eq!((stats.misses, stats.evicted, stats.entries), (2, 1, 1));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "the counters are the only effect of the call"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]

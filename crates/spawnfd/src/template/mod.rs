@@ -23,6 +23,17 @@ pub(crate) use cache::CacheKey;
 pub use cache::{CacheStats, TemplateCache};
 pub(crate) use recorded::{identify, is_recent};
 pub(crate) use search::search_path;
+/// The identity of a [`Template`]'s file, or of a [snapshot](crate::snapshot::Snapshot::source)'s.
+///
+/// # Examples
+/// ```
+/// use std::os::unix::fs::MetadataExt;
+/// let template = spawnfd::Template::open("/bin/echo")?;
+/// let file = std::fs::metadata("/bin/echo")?;
+/// assert_eq!((template.identity().inode, template.identity().size), (file.ino(), file.size()));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
 pub use spawnfd_child::Identity;
 
 use crate::error::{Error, Result, Stage, from_io, reason, shown, shown_c};

@@ -37,6 +37,17 @@ use pidns::PidNamespace;
 use subreaper::SubreaperTree;
 
 /// How far control of a process tree reaches.
+///
+/// # Examples
+/// ```
+/// use spawnfd::tree::TreeControl;
+/// use spawnfd::{Command, Run};
+/// let output = Command::new("true").run_with(&Run::new().tree(TreeControl::Auto))?;
+/// if !output.tree.is_complete() {
+///     println!("a daemon of the program may have survived (tier {})", output.tree);
+/// }
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Tier {
@@ -73,6 +84,15 @@ names!(Tier {
 });
 
 /// The tier that a caller asks for.
+///
+/// # Examples
+/// ```
+/// use spawnfd::tree::{Tier, TreeControl};
+/// use spawnfd::{Command, Run};
+/// let run = Run::new().tree(TreeControl::Group); // no guard: if this process ends, the program runs on
+/// assert_eq!(Command::new("true").run_with(&run)?.tree, Tier::Group);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 #[non_exhaustive]
 pub enum TreeControl {
@@ -98,6 +118,23 @@ pub enum TreeControl {
 }
 
 /// A process of a tree that has outlived the tree's first program.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Command;
+/// use spawnfd::tree::{Tree, TreeControl};
+/// use std::os::fd::AsFd;
+///
+/// let mut tree = Tree::prepare(TreeControl::Group)?;
+/// let mut child = Command::new("sh").args(["-c", "sleep 60 & exit"]).setsid().tree(&tree).spawn()?;
+/// tree.program_started(child.id(), child.as_fd());
+/// child.wait()?;
+/// for survivor in tree.survivors() {
+///     println!("process {} ({}) still runs", survivor.pid, survivor.name);
+/// }
+/// assert!(tree.kill(std::time::Duration::from_secs(5)));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Survivor {

@@ -10,6 +10,16 @@ use spawnfd_parked::protocol;
 use super::state::ARGUMENTS;
 
 /// The point at which a program parks.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Warm;
+/// use spawnfd::warm::{Kind, Park, WarmOptions};
+/// let warm = Warm::new(WarmOptions::new())?;
+/// // The interpreter parks at main(), before it reads its configuration and modules.
+/// warm.add("python3", Park::new().kind(Kind::Main))?;
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Kind {

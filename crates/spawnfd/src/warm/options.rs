@@ -17,6 +17,16 @@ use crate::sandbox::Sandbox;
 use crate::template::Template;
 
 /// How the library uses parked processes.
+///
+/// # Examples
+/// ```
+/// use spawnfd::Warm;
+/// use spawnfd::warm::{Mode, Park, WarmOptions};
+/// let warm = Warm::new(WarmOptions::new())?;
+/// // All starts share the modules that the parent has loaded.
+/// warm.add("python3", Park::new().mode(Mode::Fork).preload(["json"]))?;
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum Mode {
@@ -35,6 +45,16 @@ impl Mode {
 }
 
 /// Options and bounds of a [`Warm`](super::Warm).
+///
+/// # Examples
+/// ```
+/// use spawnfd::Warm;
+/// use spawnfd::warm::WarmOptions;
+/// // Keeps the four programs that were used last warm, in at most 16 processes.
+/// let warm = Warm::new(WarmOptions::new().keep(4).processes(16).memory(128 << 20))?;
+/// assert_eq!(warm.stats().parked, 0);
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "the options have no effect until a Warm uses them"]
 #[derive(Clone, Debug)]
 pub struct WarmOptions {
@@ -169,6 +189,20 @@ impl Park {
 }
 
 /// The counters of a [`Warm`](super::Warm).
+///
+/// # Examples
+/// ```
+/// use spawnfd::warm::{Park, WarmOptions};
+/// use spawnfd::{Command, Warm};
+/// let warm = Warm::new(WarmOptions::new())?;
+/// warm.add("true", Park::new())?;
+/// warm.fill(std::time::Duration::from_secs(10));
+/// Command::new("true").warm(&warm).run()?.check()?;
+/// Command::new("false").warm(&warm).run()?;
+/// let stats = warm.stats();
+/// assert_eq!((stats.reserve, stats.cold["not added"]), (1, 1));
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
 #[must_use = "the counters are the only effect of the call"]
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
