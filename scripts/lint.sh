@@ -74,6 +74,7 @@ git ls-files 'crates/*.h' | xargs -rn 1 cc -std=c11 -D_GNU_SOURCE -Wall -Wextra 
 # Its advisories are left out: their database has to be fetched.
 step "$bin/cargo-deny" --locked check licenses bans sources
 step scripts/check-tree.py
+step scripts/check-examples.py
 step scripts/check-language.py
 step scripts/cycles.py crates/*/src bindings/python/src bindings/python/python/spawnfd
 step scripts/protocol.py --check
