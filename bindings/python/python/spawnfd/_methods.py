@@ -100,7 +100,7 @@ class StartMethods(NotPickled):
         warm: Warm | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Result:
-        """The awaitable form of run()."""
+        """The awaitable form of run(); it does nothing until it is awaited."""
         return await complete(self._core, argv, locals())
 
     def start(
@@ -135,7 +135,7 @@ class StartMethods(NotPickled):
         warm: Warm | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Starting:
-        """Starts a job like spawnfd.start(), through this cache or Warm."""
+        """Starts a job through this cache or Warm: start() when awaited, start_sync() at once."""
         return Starting(Job._start(self._core, argv, locals()))
 
     def start_sync(
@@ -267,7 +267,7 @@ class TemplateMethods(NotPickled):
         warm: Warm | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Result:
-        """The awaitable form of run()."""
+        """The awaitable form of run(); it does nothing until it is awaited."""
         return await complete(self._core, args, locals())
 
     def start(
@@ -302,7 +302,9 @@ class TemplateMethods(NotPickled):
         warm: Warm | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Starting:
-        """Starts the program as a job, like spawnfd.start(); `args` does not include argv[0].
+        """Starts the program as a job: start() when awaited, start_sync() at once.
+
+        `args` does not include argv[0]. See spawnfd.start().
 
         Raises:
             StaleTemplate: The executable differs from the recorded one.

@@ -57,7 +57,7 @@ def run(
     warm: Warm | None = None,
     **unknown: Unpack[NoOptions],
 ) -> Result:
-    """Runs a program to its end and captures its output.
+    """Runs a program to its end and captures its output: run() at once, run_async() when awaited.
 
     `run` blocks; `run_async` is awaitable (on asyncio, uvloop, trio and anyio), and does nothing
     until it is awaited. Both take the same arguments and return the same Result. By default the
@@ -186,7 +186,7 @@ async def run_async(
     warm: Warm | None = None,
     **unknown: Unpack[NoOptions],
 ) -> Result:
-    """The awaitable form of run()."""
+    """The awaitable form of run(); it does nothing until it is awaited."""
     return await complete(None, argv, locals())
 
 

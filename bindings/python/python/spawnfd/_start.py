@@ -80,7 +80,9 @@ def start(
     warm: Warm | None = None,
     **unknown: Unpack[NoOptions],
 ) -> Starting:
-    """Starts a program as a job, to stream its output, write to it and wait for it.
+    """Starts a program as a job: start() when awaited, start_sync() at once.
+
+    A job streams the program's output, takes input and waits for the result.
 
         async with sf.start(["npm", "test"], timeout=600) as job:
             async for event in job.events(lines=True):
@@ -98,9 +100,9 @@ def start(
     the block cannot tell this case from a closed coroutine, which cannot await. To wait for the
     tree in this case, use `await job.stop()` in a `finally` inside the block.
 
-    `start` is awaitable (on asyncio, uvloop, trio and anyio) and returns a Job, which any such loop
-    of this process can use. `start_sync` blocks and returns a SyncJob, for threads. For os.fork()
-    see run().
+    `start` is awaitable (on asyncio, uvloop, trio and anyio), and starts nothing until `await` or
+    `async with`. It returns a Job, which any such loop of this process can use. `start_sync` blocks
+    and returns a SyncJob, for threads. For os.fork() see run().
 
     Args:
         argv: The program and its arguments, as for run().

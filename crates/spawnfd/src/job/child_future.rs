@@ -13,8 +13,10 @@ use crate::child::Child;
 use crate::error::Result;
 
 impl Child {
-    /// Waits for the program to end, and reaps it, without blocking the thread. The future works on any executor. One
-    /// thread of the library watches all children for which tasks wait.
+    /// Returns a lazy future that waits for the program to end, and reaps it, when it is polled.
+    ///
+    /// The wait does not block the thread. The future works on any executor. One thread of the library watches all
+    /// children for which tasks wait.
     ///
     /// The first poll closes standard input if it is piped and the handle still has it. The task that polls the
     /// future reaps the program. Dropping the future has no effect on the program, and the caller can wait again.
