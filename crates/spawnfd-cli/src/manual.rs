@@ -65,6 +65,11 @@ fn write_page(page: &mut Vec<u8>) -> io::Result<()> {
     end.to_writer(page)
 }
 
+/// Whether the line is the title of a part of the notes: a few words and a colon.
+fn is_title(line: &str) -> bool {
+    line.ends_with(':') && line.starts_with(char::is_uppercase) && line.split(' ').count() <= 4
+}
+
 /// Turns the sections of a subcommand's page into subsections.
 fn demote(part: &str) -> String {
     let mut text = String::new();
@@ -75,6 +80,10 @@ fn demote(part: &str) -> String {
             Some(heading) => text.push_str(&format!(".SS {heading}\n")),
             // Every part defines the quote macros; the page needs them once.
             None if line.starts_with(".ie ") || line.starts_with(".el ") => {}
+            None if is_title(line) => {
+                let title = line.trim_end_matches(':').to_uppercase();
+                text.push_str(&format!(".SS \"{title}\"\n"));
+            }
             None => text.push_str(&format!("{line}\n")),
         }
     }

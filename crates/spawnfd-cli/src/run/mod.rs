@@ -141,16 +141,6 @@ Capabilities: a set that --capabilities does not name keeps its value from the p
 reduced to what the named sets permit. --uid and --user-ids clear the ambient set, and also the effective set unless the new \
 user is root.
 
-Signals: this command forwards TERM, USR1 and USR2 to the program. It also forwards HUP, INT and QUIT, except when the terminal \
-sends them and the program is in the same process group: the terminal then signals both. A signal that kill(1) sends to the \
-whole group reaches the program twice, because it looks like one sent to this command alone; to prevent that, use \
---process-group 0. With --capture, or a flag that controls the process tree (such as --timeout), the first HUP, INT, QUIT, TERM, \
-USR1 or USR2 ends the program and its process tree.
-
-End of this command: if this command ends before the program, for example by SIGKILL, a helper process (the guard) kills the \
-program and its process tree. With --tree group there is no guard. Processes that outlive the program run on, except with \
---capture or a flag that controls the process tree.
-
 Control of the process tree: --timeout, --grace, --tree, --leftovers and the limits also work without --capture. The program then has \
 this command's standard streams, and is in a process group of its own unless --setsid or --process-group says otherwise. As with \
 timeout(1), it cannot read from the terminal; to change that, add --process-group 0 --foreground 0.
@@ -158,10 +148,6 @@ timeout(1), it cannot read from the terminal; to change that, add --process-grou
 Job control: when a program with --foreground stops (Ctrl-Z), this command stops its own process group too, and the shell gets \
 the terminal back. When the shell continues this command, this command continues the program, and passes it the terminal if the \
 job is in the foreground. After the program ends, the previous foreground group gets the terminal back.
-
-Exit status: the program's own; 128+N if signal N killed the program; 124 if --timeout or --idle-timeout expired; 125 if this command failed, if \
-the program could not be killed, or if its exit status is unknown; 126 if the program cannot be executed; 127 if the program was not \
-found.
 
 JSON: --json prints one object on one line. Every run has program, args (which begin with the program), ok, code, signal, stop \
 (exited, timeout, idle_timeout, cancelled, output_limit or limit), started, wall_seconds, cpu_seconds, max_rss_bytes and prepare_seconds (the time \
@@ -188,6 +174,24 @@ to find and check the program). Without --capture and without control of the pro
   status_lost: true if the exit status is unknown; code and signal are then null
 If the program did not start, the object has only error, with message, exit_code, argument, stage, action, errno and call. Errors in \
 the command line have the same form if --json precedes the program.
+
+Ctrl-C and exit:
+
+Ctrl-C: a terminal sends INT to this command. If the program is in the same process group, the terminal also sends INT to the \
+program; otherwise this command forwards INT. HUP and QUIT have the same effect. With --capture, or a flag that controls the \
+process tree (such as --timeout), the first HUP, INT, QUIT, TERM, USR1 or USR2 ends the program and its process tree.
+
+Signals from other processes: this command forwards HUP, INT, QUIT, TERM, USR1 and USR2 to the program. A signal that kill(1) \
+sends to the whole group reaches the program twice, because it looks like one sent to this command alone; to prevent that, use \
+--process-group 0.
+
+End of this command: if this command ends before the program, for example by SIGKILL, a helper process (the guard) kills the \
+program and its process tree. With --tree group there is no guard. Processes that outlive the program run on, except with \
+--capture or a flag that controls the process tree.
+
+Exit status: the program's own; 128+N if signal N killed the program; 124 if --timeout or --idle-timeout expired; 125 if this command failed, if \
+the program could not be killed, or if its exit status is unknown; 126 if the program cannot be executed; 127 if the program was not \
+found.
 
 Examples:
   spawnfd run --time git status
