@@ -81,6 +81,9 @@ impl Command<'_> {
     /// streams that the command does not set, and runs in the caller's session, without a timeout. For output, a
     /// timeout, or control over the program's children, use [`run_with`](Command::run_with).
     ///
+    /// No guard watches the program: if SIGTERM or SIGKILL ends the caller, this program runs on, and a program of
+    /// [`run`](Command::run) does not.
+    ///
     /// # Errors
     /// Those of [`spawn`](Command::spawn) and [`Child::wait`].
     ///
