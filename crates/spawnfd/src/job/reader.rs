@@ -39,6 +39,7 @@ const GROWN_SIZE: usize = 256 << 10;
 /// assert!(matches!(events.try_next(), Some(Event::Chunk { bytes, .. }) if bytes == b"word\n"));
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
+#[must_use = "dropping the reader gives the reading back to the library's thread"]
 #[derive(Debug)]
 pub struct OutputReader {
     handle: RunHandle,

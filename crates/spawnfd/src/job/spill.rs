@@ -142,6 +142,7 @@ impl Spilled {
 /// # std::fs::remove_file(&path)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[must_use = "dropping the last handle removes the file, unless it persists"]
 #[derive(Clone, Debug)]
 pub struct SpillFile(Arc<NamedFile>);
 

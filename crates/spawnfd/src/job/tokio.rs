@@ -118,6 +118,7 @@ impl AsyncRead for JobOutput {
 /// # Ok::<(), std::io::Error>(())
 /// # }).unwrap();
 /// ```
+#[must_use = "dropping the input ends it: the program reads EOF"]
 #[derive(Debug)]
 pub struct JobInput(InputWriter);
 

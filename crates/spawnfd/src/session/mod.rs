@@ -54,6 +54,7 @@ use crate::tree::Survivor;
 /// assert_eq!(output.cwd.as_deref(), Some("/usr".as_ref()));
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
+#[must_use = "dropping the session ends its shell"]
 pub struct Session {
     options: SessionOptions,
     /// `None` in a forked copy of the host.
