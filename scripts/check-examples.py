@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Checks that the documentation of each public type of the crate `spawnfd` has an example.
 
-A type is public if it is declared in a public module, or if a public module re-exports its name. The check reads the
-source and does not expand macros.
+A type is public if it is declared in a public module, or if a public module re-exports its name.
+The check reads the source and does not expand macros.
 """
 
 import re
@@ -12,7 +12,9 @@ from pathlib import Path
 
 SOURCE = Path("crates/spawnfd/src")
 MODULE = re.compile(r"^pub mod (\w+)(?:;| \{(.*?)^\})", re.MULTILINE | re.DOTALL)
-REEXPORT = re.compile(r"((?:^ *(?:///|#\[).*\n)*)^ *pub use ([\w:]+?)(?:::\{([^}]*)\}|::(\w+));", re.MULTILINE)
+REEXPORT = re.compile(
+    r"((?:^ *(?:///|#\[).*\n)*)^ *pub use ([\w:]+?)(?:::\{([^}]*)\}|::(\w+));", re.MULTILINE
+)
 # A type of another crate has its example at the re-export.
 OTHER_CRATES = ("spawnfd_child", "spawnfd_sys")
 TYPE = re.compile(r"((?:^ *(?:///|#\[).*\n)+)^ *pub (?:struct|enum) (\w+)", re.MULTILINE)
@@ -46,7 +48,8 @@ def main() -> int:
                 continue
             base = SOURCE if path.startswith("crate::") else folder
             source = base / path.removeprefix("crate::").replace("::", "/")
-            source = source.with_suffix(".rs") if source.with_suffix(".rs").exists() else source / "mod.rs"
+            file_of_name = source.with_suffix(".rs")
+            source = file_of_name if file_of_name.exists() else source / "mod.rs"
             types |= {(source, name) for name in names}
     for file in sorted({file for file, _ in types}):
         for docs, name in TYPE.findall(file.read_text()):
