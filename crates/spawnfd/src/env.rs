@@ -101,7 +101,9 @@ impl Env {
         for string in strings {
             let string = string.as_ref();
             if !block.push(&[string]) {
-                return Err(has_nul(OsStr::from_bytes(string)));
+                // The value may be a secret.
+                let name = string.split(|&byte| byte == b'=').next().unwrap_or_default();
+                return Err(has_nul(OsStr::from_bytes(name)));
             }
             if let Some(end) = string.iter().position(|&byte| byte == b'=') {
                 let (name, value) = (OsStr::from_bytes(&string[..end]), OsStr::from_bytes(&string[end + 1..]));
@@ -219,10 +221,10 @@ impl Env {
     }
 }
 
-/// The error for an environment variable, or its name, that contains a NUL.
-fn has_nul(variable: &OsStr) -> Error {
-    let message = format!("an environment variable contains a NUL byte: {variable:?}");
-    Error::invalid(format!("env({variable:?})")).saying(message)
+/// The error for an environment variable whose name or value contains a NUL.
+fn has_nul(name: &OsStr) -> Error {
+    let message = format!("an environment variable contains a NUL byte: {name:?}");
+    Error::invalid(format!("env({name:?})")).saying(message)
 }
 
 /// Encodes the variables as `name=value` strings.
@@ -319,6 +321,15 @@ mod tests {
         assert_eq!(strings(&env.clone().unset("").set("C", "4")), [c"A=1", c"B=2", c"C=4"].map(CStr::to_owned));
         assert_eq!(strings(&env.set("C", "4")), [c"=x", c"A=1", c"B=2", c"C=4"].map(CStr::to_owned));
         assert_eq!(Env::verbatim(["A=\0"]).unwrap_err().errno(), spawnfd_sys::Errno::EINVAL);
+    }
+
+    #[test]
+    fn errors_hide_values() {
+        let set = Env::empty().set("TOKEN", "secret\0").encode().unwrap_err();
+        for error in [Env::verbatim(["A=1", "TOKEN=secret\0"]).unwrap_err(), set] {
+            let detail = r#"[validate: env("TOKEN") = -1 EINVAL]"#;
+            assert_eq!(error.to_string(), format!(r#"an environment variable contains a NUL byte: "TOKEN" {detail}"#));
+        }
     }
 
     #[test]
