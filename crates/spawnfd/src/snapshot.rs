@@ -129,11 +129,15 @@ pub fn take(file: impl AsFd) -> Result<Snapshot> {
     for _ in 0..4 {
         let source = identify(&file).map_err(|errno| failed(errno, "statx(fd)"))?;
         if !source.is_regular() {
-            return Err(failed(Errno::EINVAL, "snapshot(fd): not a regular file"));
+            return Err(Error::refused(Stage::Snapshot, Errno::EINVAL, "snapshot(fd): not a regular file"));
         }
         // Files in /proc report size 0.
         if source.size == 0 && pread(file, &mut [0u8], 0).map_err(|e| failed(errno(e), "pread(fd)"))? > 0 {
-            return Err(failed(Errno::EINVAL, "snapshot(fd): the file reports size 0 but has contents"));
+            return Err(Error::refused(
+                Stage::Snapshot,
+                Errno::EINVAL,
+                "snapshot(fd): the file reports size 0 but has contents",
+            ));
         }
         let (fd, kind) = match reflink(file) {
             Some(fd) => (fd, Kind::Reflink),

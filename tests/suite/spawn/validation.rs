@@ -5,6 +5,7 @@
 use crate::common;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +14,7 @@ use spawnfd::command::{CapabilitySets, FilterInstruction, MAX_ACTIONS, OpenHow};
 use spawnfd::error::{Errno, ErrorKind, Stage};
 use spawnfd::signal::SignalSet;
 use spawnfd::template::TemplateCache;
-use spawnfd::{Command, Env, Error, Stdio, Template};
+use spawnfd::{Command, Env, Error, Stdio, Template, snapshot};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{isolated, require_root};
 
@@ -278,7 +279,7 @@ fn validate_accepts_valid_commands_and_starts_nothing() {
 }
 
 #[test]
-fn huge_numbers_fail_in_the_child_by_index() {
+fn huge_descriptor_numbers_are_refused_with_the_index_of_their_action() {
     isolated!(|| {
         assert_leaves_nothing(Launcher::Clone3, || {
             for number in [1 << 20, 1 << 24, i32::MAX - 1, i32::MAX] {
@@ -354,6 +355,28 @@ fn invalid_arguments_have_the_kind_invalid() {
         assert_eq!((error.kind(), error.stage()), (ErrorKind::Invalid, Stage::Template), "{error}");
         let error = Template::open(&relative).expect_err("a relative interpreter");
         assert_eq!((error.kind(), error.stage()), (ErrorKind::Invalid, Stage::Template), "{error}");
+        for path in ["/dev/null", "/proc/self/status"] {
+            let error = snapshot::open(path).expect_err("no regular file with a size");
+            assert_eq!((error.kind(), error.stage()), (ErrorKind::Invalid, Stage::Snapshot), "{error}");
+        }
+    });
+}
+
+#[test]
+fn closed_descriptors_are_invalid() {
+    isolated!(|| {
+        // SAFETY: the test only checks whether the number is open.
+        let closed = unsafe { BorrowedFd::borrow_raw(999) };
+        let mut stream = Command::new("true");
+        stream.stdin(closed);
+        let mut action = Command::new("true");
+        action.umask(0).descriptor(closed, 3);
+        for (command, stage) in [(stream, Stage::Stdio(0)), (action, Stage::Action(1))] {
+            let error = command.check_descriptors().expect_err("no file is open at this number");
+            let found = (error.kind(), error.stage(), error.errno());
+            assert_eq!(found, (ErrorKind::Invalid, stage, Errno::EBADF), "{error}");
+            assert_eq!(error.message(), "descriptor 999 is not open");
+        }
     });
 }
 

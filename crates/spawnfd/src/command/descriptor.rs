@@ -169,7 +169,7 @@ impl Command<'_> {
             {
                 let call = format!("dup2({}, {to})", source.number());
                 let message = format!("descriptor {} is not open", source.number());
-                return Err(Error::new(Stage::Stdio(to), Errno::EBADF, call).saying(message));
+                return Err(Error::refused(Stage::Stdio(to), Errno::EBADF, call).saying(message));
             }
         }
         let mut provided: Vec<i32> = self.given.iter().map(|given| given.number).collect();
@@ -179,7 +179,7 @@ impl Command<'_> {
             let inherited = action.reads().filter(|fd| self.inherit_descriptors && *fd > 2 && !provided.contains(fd));
             if let Some(closed) = named.or(inherited).filter(|&number| is_closed(number)) {
                 let message = format!("descriptor {closed} is not open");
-                return Err(Error::new(Stage::Action(index), Errno::EBADF, self.print(action)).saying(message));
+                return Err(Error::refused(Stage::Action(index), Errno::EBADF, self.print(action)).saying(message));
             }
             provided.extend(action.makes());
         }
