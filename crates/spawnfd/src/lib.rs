@@ -88,8 +88,8 @@
 //! # Errors
 //!
 //! An [`Error`] says what happened in the user's terms, then stage, action, system call and errno. A program that
-//! fails is not an error: [`Output`] and [`Child::wait`] return its status. [`Output::check`] turns a failed program
-//! into an error of the same type.
+//! fails is not an error: [`Output`] and [`Child::wait`] return its status. [`Output::check`] returns an
+//! [`ExitError`](job::ExitError) for a failed program, which converts to an [`Error`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
