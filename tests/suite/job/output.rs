@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Output while the program runs: patterns, silence, and reading in the consumer's thread.
 
+use std::fs::File;
+use std::io::{PipeReader, PipeWriter};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::process::{ChildStderr, ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
 use crate::common::job::{sh, start, text};
@@ -31,6 +37,40 @@ fn streams_of_std_become_streams_of_a_command() {
         let output = Command::new("cat").stdin(first.stdout.take().expect("piped")).output().expect("runs");
         assert_eq!(output.stdout, b"x\n");
         assert!(first.wait().expect("a status").success());
+    });
+}
+
+#[test]
+fn each_type_that_owns_a_descriptor_becomes_a_stream() {
+    isolated!(|| {
+        let directory = scratch();
+        let path = directory.path().join("input");
+        std::fs::write(&path, "x\n").expect("own directory");
+        type ToStream = fn(OwnedFd) -> Stdio<'static>;
+        let cases: [(&str, ToStream); 13] = [
+            ("OwnedFd", Stdio::from),
+            ("File", |file| File::from(file).into()),
+            ("PipeReader", |file| PipeReader::from(file).into()),
+            ("PipeWriter", |file| PipeWriter::from(file).into()),
+            ("TcpListener", |file| TcpListener::from(file).into()),
+            ("TcpStream", |file| TcpStream::from(file).into()),
+            ("UdpSocket", |file| UdpSocket::from(file).into()),
+            ("UnixDatagram", |file| UnixDatagram::from(file).into()),
+            ("UnixListener", |file| UnixListener::from(file).into()),
+            ("UnixStream", |file| UnixStream::from(file).into()),
+            ("ChildStderr", |file| ChildStderr::from(file).into()),
+            ("ChildStdin", |file| ChildStdin::from(file).into()),
+            ("ChildStdout", |file| ChildStdout::from(file).into()),
+        ];
+        for (name, stream) in cases {
+            let file = File::open(&path).expect("own file");
+            let output = Command::new("cat").stdin(stream(file.into())).output().expect("runs");
+            assert_eq!(output.stdout, b"x\n", "{name}");
+        }
+        let file = File::open(&path).expect("own file");
+        assert_eq!(Command::new("cat").stdin(&file).output().expect("runs").stdout, b"x\n");
+        let file = File::open(&path).expect("own file");
+        assert_eq!(Command::new("cat").stdin(file.as_fd()).output().expect("runs").stdout, b"x\n");
     });
 }
 
