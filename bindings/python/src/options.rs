@@ -140,7 +140,8 @@ impl<'py> Options<'py> {
             run.tree = Some(keyword(tree, "tree", &words)?);
         }
         if let Some(leftovers) = &self.leftovers {
-            run.leftovers = keyword(leftovers, "leftovers", &Leftovers::ALL.map(|fate| (fate.name(), fate)))?;
+            let words: Vec<_> = Leftovers::ALL.iter().map(|&leftovers| (leftovers.name(), leftovers)).collect();
+            run.leftovers = keyword(leftovers, "leftovers", &words)?;
         }
         if let Some(given) = &self.limits {
             run.limits = limits(given)?;

@@ -38,10 +38,10 @@ fn limit_names(limit: &Limit) -> (String, String) {
 }
 
 fn limit((resource, by): (String, String)) -> PyResult<Limit> {
-    let resource = Resource::ALL.into_iter().find(|known| known.to_string() == resource);
-    let by = Enforcer::ALL.into_iter().find(|known| known.to_string() == by);
+    let resource = Resource::ALL.iter().find(|known| known.to_string() == resource);
+    let by = Enforcer::ALL.iter().find(|known| known.to_string() == by);
     match (resource, by) {
-        (Some(resource), Some(by)) => Ok(Limit::new(resource, by)),
+        (Some(&resource), Some(&by)) => Ok(Limit::new(resource, by)),
         _ => Err(unknown("limit")),
     }
 }
@@ -145,7 +145,7 @@ pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
     let mut output = Output::empty();
     output.status = state.status.map(ExitStatus::from_raw);
     output.status_lost = state.status_lost;
-    output.stop = value_named(&Stop::ALL, Stop::name, &state.stop)?;
+    output.stop = value_named(Stop::ALL, Stop::name, &state.stop)?;
     output.stdout = state.stdout;
     output.stderr = state.stderr;
     output.set_cuts(state.cuts);
@@ -163,8 +163,8 @@ pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
     output.drain = state.holders.map_or(Drain::Eof, Drain::Cut);
     output.wall = Duration::from_nanos(state.wall_ns);
     output.usage = spawnfd::child::Usage::new(Duration::from_nanos(state.cpu_ns), state.max_rss);
-    output.tree = value_named(&Tier::ALL, Tier::name, &state.tree)?;
-    let fate = |word: &str| value_named(&Fate::ALL, Fate::name, word);
+    output.tree = value_named(Tier::ALL, Tier::name, &state.tree)?;
+    let fate = |word: &str| value_named(Fate::ALL, Fate::name, word);
     let left = |(pid, name, word): (u32, String, String)| Ok(Leftover::new(pid, name, fate(&word)?));
     output.leftovers = state.leftovers.into_iter().map(left).collect::<PyResult<_>>()?;
     output.leftovers_unknown = state.leftovers_unknown;

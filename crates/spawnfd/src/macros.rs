@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Macros for methods that many public types share.
 
-/// Implements `ALL`, `name` and `Display` for an enum, from a list of its values and their names.
+/// Implements `ALL`, `name` and `Display` for an enum, from a list of its values and their names. `ALL` is a slice,
+/// so that a later version can add values. `names!(exhaustive …)` leaves `ALL` to an enum that gets no more values.
 macro_rules! names {
     ($type:ident { $($value:ident = $name:literal,)+ }) => {
         impl $type {
             /// All values.
-            pub const ALL: [$type; [$($name),+].len()] = [$($type::$value),+];
+            pub const ALL: &'static [$type] = &[$($type::$value),+];
+        }
 
+        names!(exhaustive $type { $($value = $name,)+ });
+    };
+    (exhaustive $type:ident { $($value:ident = $name:literal,)+ }) => {
+        impl $type {
             /// A short lower-case name, the same in every language.
             pub fn name(self) -> &'static str {
                 match self { $($type::$value => $name),+ }

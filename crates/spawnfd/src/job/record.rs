@@ -32,9 +32,12 @@ pub enum Stream {
     Stderr,
 }
 
-names!(Stream { Stdout = "stdout", Stderr = "stderr", });
+names!(exhaustive Stream { Stdout = "stdout", Stderr = "stderr", });
 
 impl Stream {
+    /// Both streams.
+    pub const ALL: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
+
     /// 0 for standard output, 1 for standard error.
     pub fn index(self) -> usize {
         self as usize
