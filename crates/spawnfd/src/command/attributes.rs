@@ -181,7 +181,7 @@ impl<'fd> Command<'fd> {
     /// Opens a file as the program's descriptor `to`, in the child.
     pub fn open(&mut self, path: impl AsRef<Path>, how: OpenHow, to: impl Into<ChildFd>) -> &mut Self {
         let to = to.into().0;
-        self.action_path("open", path.as_ref(), |path| Op::Open { dir: None, path, how: how.into(), to })
+        self.action_path("open", path.as_ref(), |path| Op::Open { dir: None, path, how: how.for_kernel(), to })
     }
 
     /// Opens a file below an open directory.
@@ -193,7 +193,7 @@ impl<'fd> Command<'fd> {
         to: impl Into<ChildFd>,
     ) -> &mut Self {
         let (dir, to) = (Some(self.source(dir)), to.into().0);
-        self.action_path("openat", path.as_ref(), |path| Op::Open { dir, path, how: how.into(), to })
+        self.action_path("openat", path.as_ref(), |path| Op::Open { dir, path, how: how.for_kernel(), to })
     }
 
     /// Changes the working directory.
@@ -465,8 +465,8 @@ impl Command<'_> {
     }
 }
 
-impl From<OpenHow> for abi::open_how {
-    fn from(how: OpenHow) -> Self {
-        abi::open_how { flags: how.flags & !u64::from(abi::O_CLOEXEC), mode: how.mode, resolve: how.resolve }
+impl OpenHow {
+    fn for_kernel(self) -> abi::open_how {
+        abi::open_how { flags: self.flags & !u64::from(abi::O_CLOEXEC), mode: self.mode, resolve: self.resolve }
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn kill(tree: Option<Tree>) -> bool {
 
 /// Converts a process of the tree to a leftover.
 pub(super) fn leftover(stat: Stat, fate: Fate) -> Leftover {
-    let Survivor { pid, name } = Survivor::from(stat);
+    let Survivor { pid, name } = Survivor::of(stat);
     Leftover { pid, name, fate }
 }
 

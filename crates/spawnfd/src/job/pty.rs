@@ -40,18 +40,16 @@ impl TerminalSize {
     pub const fn new(rows: u16, columns: u16) -> TerminalSize {
         TerminalSize { rows, columns }
     }
+
+    fn winsize(self) -> Winsize {
+        Winsize { ws_row: self.rows, ws_col: self.columns, ws_xpixel: 0, ws_ypixel: 0 }
+    }
 }
 
 impl Default for TerminalSize {
     /// 24 rows of 80 columns.
     fn default() -> TerminalSize {
         TerminalSize { rows: 24, columns: 80 }
-    }
-}
-
-impl From<TerminalSize> for Winsize {
-    fn from(TerminalSize { rows, columns }: TerminalSize) -> Winsize {
-        Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
     }
 }
 
@@ -98,7 +96,7 @@ impl Pty {
     /// No errors are known.
     #[doc(alias = "TIOCSWINSZ")]
     pub fn resize(&self, size: TerminalSize) -> Result<()> {
-        tcsetwinsize(&*self.0, size.into()).map_err(|e| {
+        tcsetwinsize(&*self.0, size.winsize()).map_err(|e| {
             let call = format!("ioctl(TIOCSWINSZ, {} x {})", size.rows, size.columns);
             Error::new(Stage::Capture, errno(e), call)
         })
@@ -218,7 +216,7 @@ mod tests {
             let mut text = String::new();
             read_until(&pty, &mut text, |text| text.contains("ready\r\n"));
             pty.resize(TerminalSize { rows: 5, columns: 7 }).expect("own terminal");
-            assert_eq!(tcgetwinsize(&pty).expect("own terminal"), TerminalSize { rows: 5, columns: 7 }.into());
+            assert_eq!(tcgetwinsize(&pty).expect("own terminal"), TerminalSize { rows: 5, columns: 7 }.winsize());
             read_until(&pty, &mut text, |_| false);
             assert_eq!(text, "ready\r\n5 7\r\n");
             assert!(child.wait().expect("own child").success());

@@ -392,7 +392,7 @@ impl Session {
     /// and background jobs. The processes of a sandbox are not included. In a sandbox with its own pid namespace, the pids
     /// are those that this process sees.
     pub fn processes(&self) -> Vec<Survivor> {
-        self.shell().map(|shell| shell.processes().into_iter().map(Survivor::from).collect()).unwrap_or_default()
+        self.shell().map(|shell| shell.processes().into_iter().map(Survivor::of).collect()).unwrap_or_default()
     }
 
     /// The shell's process id, as this process sees it. `None`: the shell has exited.

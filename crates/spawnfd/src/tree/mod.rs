@@ -504,7 +504,7 @@ impl Tree {
     /// The call is cheap once the program has been reaped, if no process survives. A call while the program runs
     /// finds processes that a later call might not.
     pub fn survivors(&mut self) -> Vec<Survivor> {
-        self.try_survivors().unwrap_or_default().into_iter().map(Survivor::from).collect()
+        self.try_survivors().unwrap_or_default().into_iter().map(Survivor::of).collect()
     }
 
     /// Like `survivors`, but returns `None` if the tree cannot search: no descriptor is free, or there is no /proc of
@@ -688,8 +688,8 @@ fn report_members(members: &mut Members, list: &[Stat], registration: Option<&Re
     }
 }
 
-impl From<Stat> for Survivor {
-    fn from(stat: Stat) -> Survivor {
+impl Survivor {
+    pub(crate) fn of(stat: Stat) -> Survivor {
         Survivor { pid: stat.process.pid as u32, name: String::from_utf8_lossy(stat.name()).into_owned() }
     }
 }
