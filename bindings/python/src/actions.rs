@@ -172,13 +172,15 @@ fn add_one(command: &mut Command<'static>, fields: &ActionFields<'_, '_>) -> PyR
         "UserIds" => command.user_ids(id(fields, "real")?, id(fields, "effective")?, id(fields, "saved")?),
         "GroupIds" => command.group_ids(id(fields, "real")?, id(fields, "effective")?, id(fields, "saved")?),
         "Groups" => command.groups(fields.ints::<u32>("groups")?),
-        "Capabilities" => command.capabilities(CapabilitySets {
-            effective: fields.int("effective")?,
-            permitted: fields.int("permitted")?,
-            inheritable: fields.int("inheritable")?,
-            bounding: fields.int("bounding")?,
-            ambient: fields.int("ambient")?,
-        }),
+        "Capabilities" => {
+            let mut sets = CapabilitySets::new();
+            sets.effective = fields.int("effective")?;
+            sets.permitted = fields.int("permitted")?;
+            sets.inheritable = fields.int("inheritable")?;
+            sets.bounding = fields.int("bounding")?;
+            sets.ambient = fields.int("ambient")?;
+            command.capabilities(sets)
+        }
         "NoNewPrivs" => command.no_new_privs(),
         "Cgroup" => command.cgroup(fields.fd("dir")?),
         "JoinNamespace" => command.join_namespace(fields.fd("namespace")?, fields.int("kinds")?),

@@ -90,7 +90,7 @@ impl PendingOutput {
                     let (decoded, partial) = (bytes.len(), end == LineEnd::Split);
                     self.ready.push_back(Event { stream: Some(stream), bytes, decoded, partial, ..Event::default() });
                 }
-                spawnfd::job::Event::Lost { bytes: lost } => {
+                spawnfd::job::Event::Lost { bytes: lost, .. } => {
                     self.finish_text();
                     self.ready.push_back(Event { lost, ..Event::default() });
                 }
@@ -392,7 +392,7 @@ impl Watcher {
         match status {
             ReadStatus::Watch => "watch",
             ReadStatus::Full => "full",
-            ReadStatus::End => "end",
+            _ => "end",
         }
     }
 

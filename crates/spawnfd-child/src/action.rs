@@ -76,7 +76,8 @@ pub enum Op<'a> {
 }
 
 /// The five capability sets of a process. Bit n of a set stands for capability n.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 #[allow(missing_docs)]
 pub struct CapabilitySets {
     pub effective: u64,
@@ -87,7 +88,13 @@ pub struct CapabilitySets {
 }
 
 impl CapabilitySets {
+    /// Five empty sets.
+    pub const fn new() -> CapabilitySets {
+        CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 }
+    }
+
     /// The sets in the order of the fields.
+    #[doc(hidden)]
     pub fn words(&self) -> [u64; 5] {
         [self.effective, self.permitted, self.inheritable, self.bounding, self.ambient]
     }

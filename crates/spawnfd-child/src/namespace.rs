@@ -158,7 +158,7 @@ unsafe extern "C" fn enter_inside(this: *const ()) -> ! {
     let this = unsafe { &*this.cast::<Intermediate<'_, '_>>() };
     // A process that enters a user namespace gets all capabilities in it, and root would keep them across exec.
     if this.namespace.user
-        && let Err(errno) = limit_capabilities(&NO_CAPABILITIES)
+        && let Err(errno) = limit_capabilities(&CapabilitySets::new())
     {
         this.start.report.store(Failure { stage: Stage::Namespace, errno }.pack(), Ordering::Release);
         call::exit(127)
@@ -166,6 +166,3 @@ unsafe extern "C" fn enter_inside(this: *const ()) -> ! {
     // SAFETY: `start` does not change, by this function's contract.
     unsafe { enter((&raw const this.start).cast()) }
 }
-
-const NO_CAPABILITIES: CapabilitySets =
-    CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };

@@ -161,6 +161,7 @@ pub struct Step<'a> {
 
 /// Identifies one version of one file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
 #[allow(missing_docs)]
 pub struct Identity {
     pub device: (u32, u32),

@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use spawnfd::command::CapabilitySets;
 use spawnfd::{Child, Command, Stdio};
 use spawnfd_tests::leaks::{self, Snapshot};
 use spawnfd_tests::{State, confine, has_builders, skip};
@@ -22,6 +23,13 @@ pub mod zygote;
 
 pub use launcher::{Launcher, cold_except_slow, retry_while_slow};
 pub use spawnfd_tests::Confined;
+
+/// Returns the effective, permitted, inheritable, bounding and ambient sets.
+pub fn capability_sets(all: [u64; 5]) -> CapabilitySets {
+    let mut sets = CapabilitySets::new();
+    [sets.effective, sets.permitted, sets.inheritable, sets.bounding, sets.ambient] = all;
+    sets
+}
 
 /// Passes the launchers to another macro as `[chosen] [others]`. The chosen launchers belong to the named set.
 ///

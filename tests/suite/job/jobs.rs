@@ -209,7 +209,7 @@ fn a_slow_reader_blocks_the_program_or_loses_output() {
         while let Some(event) = events.next_timeout(LONG) {
             match event {
                 Event::Chunk { bytes, .. } => seen += bytes.len(),
-                Event::Lost { bytes } => lost += bytes,
+                Event::Lost { bytes, .. } => lost += bytes,
                 Event::End => break,
                 other => panic!("{other:?}: chunks were asked for"),
             }
@@ -224,7 +224,7 @@ fn a_slow_reader_blocks_the_program_or_loses_output() {
         while let Some(event) = events.try_next() {
             match event {
                 Event::Chunk { bytes, .. } => seen += bytes.len() as u64,
-                Event::Lost { bytes } => lost += bytes,
+                Event::Lost { bytes, .. } => lost += bytes,
                 _ => break,
             }
         }

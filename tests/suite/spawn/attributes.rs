@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::common::{Launcher, Refused, every_launcher, output, state};
-use spawnfd::command::{CapabilitySets, FilterInstruction, Namespaces};
+use crate::common::{Launcher, Refused, capability_sets, every_launcher, output, state};
+use spawnfd::command::{FilterInstruction, Namespaces};
 use spawnfd::error::{Errno, Stage};
 use spawnfd::signal::SignalSet;
 use spawnfd::{Command, Stdio};
@@ -199,7 +199,7 @@ every_launcher! {
         let directory = spawnfd_tests::scratch();
         let oracle = spawnfd_tests::copy_of_program("spawnfd-oracle", directory.path());
         let kill = 1 << 5;
-        let some = CapabilitySets { effective: kill, permitted: kill, inheritable: kill, bounding: kill | 1, ambient: kill };
+        let some = capability_sets([kill, kill, kill, kill | 1, kill]);
         for user in [None, Some(4321)] {
             let mut command = launcher.command(&oracle);
             command.stdin(Stdio::Null);

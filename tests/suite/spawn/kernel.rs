@@ -72,8 +72,10 @@ fn confined_commands_start_by_the_kernel() {
         if !require_root() {
             return;
         }
-        let none = CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
-        assert_eq!(true_of(move |command| _ = command.user_ids(7, 7, 7).capabilities(none)), Started::Kernel);
+        assert_eq!(
+            true_of(|command| _ = command.user_ids(7, 7, 7).capabilities(CapabilitySets::new())),
+            Started::Kernel
+        );
         assert_eq!(true_of(|command| _ = command.namespaces(Namespaces::PID | Namespaces::MOUNT)), Started::Kernel);
         let uts = File::open("/proc/self/ns/uts").expect("own file");
         assert_eq!(true_of(move |command| _ = command.join_namespace(uts, 0x0400_0000)), Started::Kernel);

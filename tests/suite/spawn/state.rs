@@ -11,9 +11,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::common::{Cgroup, Launcher, c_path, every_launcher, state, warm_up};
+use crate::common::{Cgroup, Launcher, c_path, capability_sets, every_launcher, state, warm_up};
 use landlock::{AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, path_beneath_rules};
-use spawnfd::command::{CapabilitySets, FilterInstruction, Namespaces, OpenHow};
+use spawnfd::command::{FilterInstruction, Namespaces, OpenHow};
 use spawnfd::{Command, Stdio};
 use spawnfd_tests::{State, isolated, program, require_root, require_syscall, scratch, skip};
 
@@ -232,8 +232,7 @@ every_launcher! {
         assert_parent_unchanged(launcher, "ids", |command| { command.gid(65534).uid(65534); });
         assert_parent_unchanged(launcher, "groups", |command| { command.groups([4, 5]); });
         assert_parent_unchanged(launcher, "capabilities", |command| {
-            let some = CapabilitySets { effective: 1, permitted: 1, inheritable: 1, bounding: 1, ambient: 1 };
-            command.capabilities(some);
+            command.capabilities(capability_sets([1; 5]));
         });
         assert_parent_unchanged(launcher, "namespaces", |command| {
             command.namespaces(Namespaces::PID | Namespaces::MOUNT | Namespaces::NET | Namespaces::UTS);

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{Launcher, Refused, assert_leaves_nothing};
+use crate::common::{Launcher, Refused, assert_leaves_nothing, capability_sets};
 use spawnfd::command::{CapabilitySets, FilterInstruction, MAX_ACTIONS, OpenHow};
 use spawnfd::error::{Errno, ErrorKind, Stage};
 use spawnfd::signal::SignalSet;
@@ -85,9 +85,8 @@ fn bad_actions() -> Vec<(&'static str, Errno, Change)> {
     all.push(("uid", Errno::EINVAL, change(|c| c.uid(u32::MAX))));
     all.push(("gid", Errno::EINVAL, change(|c| c.gid(u32::MAX))));
     all.push(("groups", Errno::EINVAL, change(|c| c.groups(vec![1; (1 << 16) + 1]))));
-    let none = CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
-    all.push(("effective", Errno::EINVAL, change(move |c| c.capabilities(CapabilitySets { effective: 1, ..none }))));
-    all.push(("ambient", Errno::EINVAL, change(move |c| c.capabilities(CapabilitySets { ambient: 1, ..none }))));
+    all.push(("effective", Errno::EINVAL, change(|c| c.capabilities(capability_sets([1, 0, 0, 0, 0])))));
+    all.push(("ambient", Errno::EINVAL, change(|c| c.capabilities(capability_sets([0, 0, 0, 0, 1])))));
     let nul = OsStr::from_bytes(b"a\0b");
     all.push(("open NUL", Errno::EINVAL, change(move |c| c.open(nul, OpenHow::READ, 5))));
     all.push(("open_at NUL", Errno::EINVAL, change(move |c| c.open_at(null(), nul, OpenHow::READ, 5))));
@@ -397,7 +396,7 @@ fn groups_after_a_change_from_root_are_invalid() {
         if !require_root() {
             return;
         }
-        let none = CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
+        let none = CapabilitySets::new();
         let max = u32::MAX;
         let cases: Vec<(usize, Change)> = vec![
             (1, change(|c| c.uid(1000).gid(1000))),
@@ -427,8 +426,7 @@ fn changes_of_ids_that_the_kernel_permits_are_valid() {
             return;
         }
         let setgid = 1 << 6;
-        let sets =
-            CapabilitySets { effective: setgid, permitted: setgid, inheritable: 0, bounding: u64::MAX, ambient: 0 };
+        let sets = capability_sets([setgid, setgid, 0, u64::MAX, 0]);
         let max = u32::MAX;
         let valid: Vec<Change> = vec![
             change(|c| c.groups([5]).gid(1000).uid(1000)),

@@ -11,10 +11,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{
-    Refused, code, cold_except_slow, eventually, executable, exits_with, output, retry_while_slow, rounds,
+    Refused, capability_sets, code, cold_except_slow, eventually, executable, exits_with, output, retry_while_slow,
+    rounds,
 };
 use spawnfd::child::Started;
-use spawnfd::command::{CapabilitySets, FilterInstruction, Namespaces, OpenHow};
+use spawnfd::command::{FilterInstruction, Namespaces, OpenHow};
 use spawnfd::error::{Errno, ErrorKind, Stage};
 use spawnfd::warm::{Mode, Park, WarmOptions};
 use spawnfd::{Command, Stdio, Template, Warm};
@@ -78,7 +79,6 @@ fn attributes_that_take_effect_before_exec_start_warm() {
     isolated!(|| {
         let directory = scratch();
         let null = File::open("/dev/null").expect("it exists");
-        let some = CapabilitySets { effective: 1, permitted: 1, inheritable: 1, bounding: 1, ambient: 1 };
         let commands = || {
             let mut all: Vec<Command<'_>> = (0..12).map(|_| Command::new("/bin/true")).collect();
             all[1].nice(19);
@@ -92,7 +92,7 @@ fn attributes_that_take_effect_before_exec_start_warm() {
             all[8].chroot("/");
             all[9].gid(65534).uid(65534);
             all[10].groups([1, 2, 3]);
-            all[11].uid(65534).capabilities(some);
+            all[11].uid(65534).capabilities(capability_sets([1; 5]));
             all.truncate(if root() { 12 } else { 8 });
             all
         };

@@ -317,9 +317,9 @@ impl Translator<'_> {
             }
             SPAWN_ACTION_OOM_SCORE_ADJ => self.to.add(at, |command| _ = command.oom_score_adj(fd)),
             SPAWN_ACTION_CAPABILITIES => {
-                let [effective, permitted, inheritable, bounding, ambient] =
+                let mut sets = CapabilitySets::new();
+                [sets.effective, sets.permitted, sets.inheritable, sets.bounding, sets.ambient] =
                     action.words().map(|set: u64| set & ALL_CAPABILITIES);
-                let sets = CapabilitySets { effective, permitted, inheritable, bounding, ambient };
                 self.to.add(at, |command| _ = command.capabilities(sets));
             }
             SPAWN_ACTION_KEEP_CAPS => self.keep_capabilities(index)?,

@@ -175,7 +175,7 @@ fn bytes(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
 }
 
 fn encode(identity: &Identity) -> [u8; IDENTITY] {
-    let Identity { device, inode, size, mode, owner, group, ctime, mtime } = *identity;
+    let Identity { device, inode, size, mode, owner, group, ctime, mtime, .. } = *identity;
     let numbers = [
         device.0.into(),
         device.1.into(),

@@ -57,17 +57,14 @@ impl Ruleset {
 
 /// Returns the capability sets to apply. A set without a value in `given` keeps its value from
 /// `sets`, reduced to what the given sets permit.
-pub fn capability_sets(sets: CapabilitySets, given: [Option<u64>; 5]) -> CapabilitySets {
+pub fn capability_sets(mut sets: CapabilitySets, given: [Option<u64>; 5]) -> CapabilitySets {
     let [effective, permitted, inheritable, bounding, ambient] = given;
-    let permitted = permitted.unwrap_or(sets.permitted);
-    let inheritable = inheritable.unwrap_or(sets.inheritable);
-    CapabilitySets {
-        effective: effective.unwrap_or(sets.effective & permitted),
-        permitted,
-        inheritable,
-        bounding: bounding.unwrap_or(sets.bounding),
-        ambient: ambient.unwrap_or(sets.ambient & permitted & inheritable),
-    }
+    sets.permitted = permitted.unwrap_or(sets.permitted);
+    sets.inheritable = inheritable.unwrap_or(sets.inheritable);
+    sets.effective = effective.unwrap_or(sets.effective & sets.permitted);
+    sets.bounding = bounding.unwrap_or(sets.bounding);
+    sets.ambient = ambient.unwrap_or(sets.ambient & sets.permitted & sets.inheritable);
+    sets
 }
 
 /// Returns this command's own capability sets.
@@ -78,13 +75,13 @@ pub fn own_capabilities() -> io::Result<CapabilitySets> {
         let is_in = |bit: &u64| is_in(CapabilitySet::from_bits_retain(*bit)).unwrap_or(false);
         (0..u64::BITS).map(|number| 1 << number).filter(is_in).sum()
     };
-    Ok(CapabilitySets {
-        effective: own.effective.bits(),
-        permitted: own.permitted.bits(),
-        inheritable: own.inheritable.bits(),
-        bounding: all_in(capability_is_in_bounding_set),
-        ambient: all_in(capability_is_in_ambient_set),
-    })
+    let mut sets = CapabilitySets::new();
+    sets.effective = own.effective.bits();
+    sets.permitted = own.permitted.bits();
+    sets.inheritable = own.inheritable.bits();
+    sets.bounding = all_in(capability_is_in_bounding_set);
+    sets.ambient = all_in(capability_is_in_ambient_set);
+    Ok(sets)
 }
 
 /// Reads a file of `struct sock_filter`, in this machine's byte order.

@@ -99,6 +99,7 @@ impl Default for EventOptions {
 #[non_exhaustive]
 pub enum Event {
     /// Bytes of one stream, in order. A chunk may split a character: see [`Decoder`](super::Decoder).
+    #[non_exhaustive]
     Chunk {
         /// The stream.
         stream: Stream,
@@ -108,6 +109,7 @@ pub enum Event {
         bytes: Vec<u8>,
     },
     /// A line of one stream.
+    #[non_exhaustive]
     Line {
         /// The stream.
         stream: Stream,
@@ -120,6 +122,7 @@ pub enum Event {
         end: LineEnd,
     },
     /// The queue dropped bytes of both streams between the previous event and the next.
+    #[non_exhaustive]
     Lost {
         /// The number of bytes.
         bytes: u64,

@@ -72,6 +72,7 @@ fn identity(source: &Arc<OutputSource>) -> Option<(u64, u64)> {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ReadStatus {
     /// Read again when the descriptor is readable.
     Watch,

@@ -48,18 +48,15 @@ fn differences(recorded: &Identity, now: &Identity) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::features;
+    use spawnfd_sys::abi;
 
     fn recorded() -> Identity {
-        Identity {
-            device: (8, 1),
-            inode: 5,
-            size: 5120,
-            mode: 0o100755,
-            owner: 0,
-            group: 0,
-            ctime: (1_700_000_000, 5),
-            mtime: (1_600_000_000, 0),
-        }
+        let mut file = Identity::of(features::killed(), abi::AT_FDCWD, c"/").expect("the root directory exists");
+        (file.device, file.inode, file.size, file.mode) = ((8, 1), 5, 5120, 0o100755);
+        (file.owner, file.group) = (0, 0);
+        (file.ctime, file.mtime) = ((1_700_000_000, 5), (1_600_000_000, 0));
+        file
     }
 
     fn described(change: impl FnOnce(&mut Identity)) -> String {

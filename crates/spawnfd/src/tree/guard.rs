@@ -304,8 +304,9 @@ pub(super) fn capabilities_to_restore() -> Result<Option<CapabilitySets>> {
     // An exec by root grants the whole bounding set, less the capabilities that were not permitted before, because
     // the helper starts with no_new_privs.
     let is_kept = kept == 0 || is_root && effective == permitted;
-    let sets =
-        CapabilitySets { effective: kept, permitted: kept, inheritable: kept, bounding: u64::MAX, ambient: kept };
+    let mut sets = CapabilitySets::new();
+    (sets.effective, sets.permitted, sets.inheritable, sets.ambient) = (kept, kept, kept, kept);
+    sets.bounding = u64::MAX;
     Ok((!is_kept).then_some(sets))
 }
 

@@ -99,7 +99,7 @@ fn the_park_variable_has_its_fields_in_order() {
 #[test]
 fn each_operation_of_a_plan_has_its_own_step() {
     let how = abi::open_how { flags: 0, mode: 0, resolve: 0 };
-    let sets = CapabilitySets { effective: 0, permitted: 0, inheritable: 0, bounding: 0, ambient: 0 };
+    let sets = CapabilitySets::new();
     let all = [
         (Code::Place, Op::Place { source: 0, to: 0 }),
         (Code::Dup2, Op::Dup2 { from: 0, to: 0 }),
