@@ -133,7 +133,7 @@ impl PendingOutput {
 /// The options of the events of a job.
 pub fn waiting_events(run: &Run, watched: bool) -> EventOptions {
     let when_full = if watched { WhenFull::Wait } else { WhenFull::DropOldest };
-    EventOptions::new().max_bytes(run.window.max(MIN_PENDING)).when_full(when_full)
+    EventOptions::new().max_bytes(run.values().window.max(MIN_PENDING)).when_full(when_full)
 }
 
 impl Job {
@@ -166,8 +166,8 @@ impl Job {
             output: Mutex::new(output),
             detached: false.into(),
             is_read_by_loop: false.into(),
-            grace: run.grace,
-            has_terminal: run.terminal.is_some(),
+            grace: run.values().grace,
+            has_terminal: run.values().terminal.is_some(),
             done,
             writable,
             readable,

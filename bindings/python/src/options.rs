@@ -101,33 +101,38 @@ impl<'py> Options<'py> {
     pub fn job(&self) -> PyResult<Run> {
         let window = self.window.as_ref().map_or(Ok(WINDOW), |window| integer(window, &"window"))?;
         let run = self.run()?.window(window);
+        let values = run.values();
         let streams =
-            self.stdin.as_ref().is_some_and(stdio::is_stream) || run.terminal.is_some() && run.input.is_none();
+            self.stdin.as_ref().is_some_and(stdio::is_stream) || values.terminal.is_some() && !values.has_input;
         Ok(if streams { run.writable(WRITABLE) } else { run })
     }
 
     /// Returns the settings of a run.
     pub fn run(&self) -> PyResult<Run> {
-        let mut run = Run::new();
-        run.timeout = seconds(self.timeout.as_ref(), "timeout")?;
-        run.idle_timeout = seconds(self.idle_timeout.as_ref(), "idle_timeout")?;
+        let mut run = Run::new()
+            .timeout(seconds(self.timeout.as_ref(), "timeout")?)
+            .idle_timeout(seconds(self.idle_timeout.as_ref(), "idle_timeout")?);
         if let Some(grace) = &self.grace {
-            run.grace = seconds(Some(grace), "grace")?.unwrap_or(std::time::Duration::MAX);
+            run = run.grace(seconds(Some(grace), "grace")?.unwrap_or(std::time::Duration::MAX));
         }
         if let Some(drain) = &self.drain {
-            run.drain = seconds(Some(drain), "drain")?.unwrap_or(std::time::Duration::MAX);
+            run = run.drain(seconds(Some(drain), "drain")?.unwrap_or(std::time::Duration::MAX));
         }
         if let Some(keep) = &self.keep {
-            run.keep = pair(keep, "keep", "a tuple of two int: bytes of head and of tail")?;
+            let (head, tail) = pair(keep, "keep", "a tuple of two int: bytes of head and of tail")?;
+            run = run.keep(head, tail);
         }
         if let Some(marker) = &self.marker {
-            run.marker = if marker.is_none() { None } else { Some(text(marker, "marker", "str or None")?) };
+            let marker = if marker.is_none() { None } else { Some(text(marker, "marker", "str or None")?) };
+            run = run.marker(marker.as_deref());
         }
         if let Some(combined) = &self.combined {
-            run.combined = boolean(combined, "combined")?;
+            run = run.combined(boolean(combined, "combined")?);
         }
-        run.spill = self.spill.as_ref().map(spill).transpose()?;
-        run.output_limit = self.output_limit.as_ref().map(|limit| integer(limit, &"output_limit")).transpose()?;
+        run = run.spill(self.spill.as_ref().map(spill).transpose()?);
+        let output_limit =
+            self.output_limit.as_ref().map(|limit| integer::<u64>(limit, &"output_limit")).transpose()?;
+        run = run.output_limit(output_limit);
         if let Some(tree) = &self.tree {
             let words = [
                 ("group", TreeControl::Group),
@@ -137,26 +142,26 @@ impl<'py> Options<'py> {
                 ("subreaper", TreeControl::Subreaper),
                 ("auto", TreeControl::Auto),
             ];
-            run.tree = Some(keyword(tree, "tree", &words)?);
+            run = run.tree(keyword(tree, "tree", &words)?);
         }
         if let Some(leftovers) = &self.leftovers {
             let words: Vec<_> = Leftovers::ALL.iter().map(|&leftovers| (leftovers.name(), leftovers)).collect();
-            run.leftovers = keyword(leftovers, "leftovers", &words)?;
+            run = run.leftovers(keyword(leftovers, "leftovers", &words)?);
         }
         if let Some(given) = &self.limits {
-            run.limits = limits(given)?;
+            run = run.limits(limits(given)?);
         }
         if let Some(limiter) = &self.limiter {
             let Ok(limiter) = limiter.cast::<Limiter>() else {
                 return Err(wrong_type(&"limiter", "spawnfd.Limiter or None", limiter));
             };
-            run.limiter = Some(limiter.get().0.clone());
+            run = run.limiter(&limiter.get().0);
         }
         if let Some(input) = &self.input {
             if self.stdin.is_some() {
                 return Err(wrong_value(&"input", "cannot be combined with stdin"));
             }
-            run.input = Some(bytes(input, "input")?.into());
+            run = run.input(bytes(input, "input")?);
         }
         if let Some(terminal) = &self.terminal {
             // The first item of os.terminal_size is the number of columns.
@@ -165,7 +170,7 @@ impl<'py> Options<'py> {
             if terminal.is_instance(&TERMINAL_SIZE.get(terminal.py())?)? {
                 (rows, columns) = (columns, rows);
             }
-            run.terminal = Some(TerminalSize::new(rows, columns));
+            run = run.terminal(TerminalSize::new(rows, columns));
             let others = [(&self.stdin, "stdin"), (&self.stdout, "stdout"), (&self.stderr, "stderr")];
             if let Some((_, name)) =
                 others.iter().find(|(given, _)| given.as_ref().is_some_and(|given| !stdio::is_stream(given)))
@@ -256,24 +261,23 @@ fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
         };
         if valid { Ok(()) } else { Err(wrong().unwrap_or_else(|error: PyErr| error)) }
     };
-    let mut limits = Limits::new();
-    limits.memory = given("memory")?.map(|bytes| integer(&bytes, &"limits.memory")).transpose()?;
-    at_least("memory", "> 0", limits.memory != Some(0))?;
-    limits.pids = given("pids")?.map(|number| integer(&number, &"limits.pids")).transpose()?;
-    at_least("pids", "> 0", limits.pids != Some(0))?;
-    limits.cpu_time = seconds(given("cpu_time")?.as_ref(), "limits.cpu_time")?;
-    at_least("cpu_time", "> 0", limits.cpu_time != Some(std::time::Duration::ZERO))?;
+    let memory = given("memory")?.map(|bytes| integer::<u64>(&bytes, &"limits.memory")).transpose()?;
+    at_least("memory", "> 0", memory != Some(0))?;
+    let pids = given("pids")?.map(|number| integer::<u64>(&number, &"limits.pids")).transpose()?;
+    at_least("pids", "> 0", pids != Some(0))?;
+    let cpu_time = seconds(given("cpu_time")?.as_ref(), "limits.cpu_time")?;
+    at_least("cpu_time", "> 0", cpu_time != Some(std::time::Duration::ZERO))?;
+    let mut limits = Limits::new().memory(memory).pids(pids).cpu_time(cpu_time);
     if let Some(cpus) = given("cpus")? {
         let number = number(&cpus, &"limits.cpus", "float or None")?;
         at_least("cpus", ">= 0.01", number >= 0.01)?;
         if number > 1e6 {
             return Err(wrong_value(&"limits.cpus", format_args!("{number} is out of range")));
         }
-        limits.cpus = Some(number);
+        limits = limits.cpus(number);
     }
     let words = [("auto", Enforce::Auto), ("cgroup", Enforce::Cgroup), ("best-effort", Enforce::BestEffort)];
-    limits.enforce = keyword(&value.getattr("enforce")?, "limits.enforce", &words)?;
-    Ok(limits)
+    Ok(limits.enforce(keyword(&value.getattr("enforce")?, "limits.enforce", &words)?))
 }
 
 fn spill(value: &Bound<'_, PyAny>) -> PyResult<Spill> {

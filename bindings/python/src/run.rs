@@ -25,10 +25,11 @@ pub fn prepare(
 ) -> PyResult<(Request, Run)> {
     let run = if kind == CallKind::Start { options.job()? } else { options.run()? };
     let mut request = Request::new(program, args, options, kind, repeated)?;
-    request.reported.timeout = run.timeout;
-    request.reported.idle_timeout = run.idle_timeout;
-    request.reported.output_limit = run.output_limit;
-    request.reported.stderr_merged |= run.terminal.is_some();
+    let values = run.values();
+    request.reported.timeout = values.timeout;
+    request.reported.idle_timeout = values.idle_timeout;
+    request.reported.output_limit = values.output_limit;
+    request.reported.stderr_merged |= values.terminal.is_some();
     Ok((request, run))
 }
 
@@ -107,7 +108,7 @@ pub fn begin(
         send(outcome);
     };
     match py.detach(|| request.command.run_then(&run, done)) {
-        Ok(handle) => Ok(ActiveRun { handle, ended, grace: run.grace.as_secs_f64() }),
+        Ok(handle) => Ok(ActiveRun { handle, ended, grace: run.values().grace.as_secs_f64() }),
         Err(error) => Err(context.exception(py, &error)),
     }
 }

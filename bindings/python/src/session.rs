@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use spawnfd::Run;
-use spawnfd::internal::PerProcess;
+use spawnfd::internal::{PerProcess, RunValues};
 use spawnfd::job::TerminalSize;
 use spawnfd::session::SessionOptions;
 
@@ -100,9 +100,10 @@ impl Session {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Session> {
         let mut options = Options::new(options, CallKind::Session)?;
-        let mut run = options.run()?;
+        let run = options.run()?;
+        let RunValues { terminal, grace, .. } = run.values();
         // The terminal is the session's, not that of the run which is the shell.
-        let terminal = run.terminal.take();
+        let run = run.terminal(None::<TerminalSize>);
         let given = |option: &Option<Bound<'_, PyAny>>, name| option.as_ref().map_or(Ok(false), |it| boolean(it, name));
         let (login, restart) = (given(&options.login, "login")?, given(&options.restart, "restart")?);
         let merge = options.stderr.take().map_or(Ok(false), |stderr| stdio::is_session_merge(&stderr))?;
@@ -155,7 +156,7 @@ impl Session {
             core: core.map_err(|error| context.exception(py, &error))?,
             context,
             audited,
-            grace: run.grace,
+            grace,
             merge,
             has_terminal: terminal.is_some(),
             start: PerProcess::new(None),
@@ -275,13 +276,9 @@ impl Session {
 
 impl Session {
     fn reported(&self, command: String, run: &Run) -> ReportedArguments {
-        ReportedArguments {
-            argv: vec![command.into()],
-            timeout: run.timeout,
-            idle_timeout: run.idle_timeout,
-            output_limit: run.output_limit,
-            stderr_merged: self.merge,
-        }
+        let RunValues { timeout, idle_timeout, output_limit, .. } = run.values();
+        let (argv, stderr_merged) = (vec![command.into()], self.merge);
+        ReportedArguments { argv, timeout, idle_timeout, output_limit, stderr_merged }
     }
 
     fn command_context(&self) -> ErrorContext {

@@ -143,6 +143,7 @@ pub mod internal {
     pub use crate::host::features::killed as killed_calls;
     pub use crate::host::per_process::PerProcess;
     pub use crate::idle::end_idle_threads;
+    pub use crate::job::options::RunValues;
     pub use spawnfd_sys::{Call, Calls};
 
     /// The directory of this process's own cgroup (v2), if it has one.

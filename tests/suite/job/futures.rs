@@ -121,7 +121,7 @@ fn a_callback_can_poll_a_future() {
         let done = move |_| {
             let running = started(sh("read x; echo 1"), &Run::new());
             let waiting = started(sh("echo 2"), &limited);
-            assert_eq!(limited.limiter.as_ref().expect("given").waiting(), 1);
+            assert_eq!(limiter.waiting(), 1);
             sender.send((running, waiting)).expect("the receiver is alive");
         };
         Command::new("true").run_then(&Run::new(), done).expect("starts");

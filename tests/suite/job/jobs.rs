@@ -556,8 +556,7 @@ const ENDS_ON_SIGTERM: &str = "trap 'exit 3' TERM; echo ready; while :; do sleep
 /// result of `meanwhile` undoes the effect.
 fn assert_stop_works_while<T>(meanwhile: impl Fn() -> T) {
     for want in [None, Some(TreeControl::Group), Some(TreeControl::Auto)] {
-        let mut run = Run::new().window(100);
-        run.tree = want;
+        let run = Run::new().window(100).tree(want);
         let job = start(ENDS_ON_SIGTERM, &run);
         read_until(&job, 0, "ready");
         let changed = meanwhile();

@@ -187,8 +187,8 @@ detached_starts! {
             // Without clone3 the child blocks all signals until exec. The library then kills it by
             // SIGKILL at the end of the grace time.
             let with_clone3 = launcher == Launcher::Detached && spawnfd_tests::has_syscall("clone3");
-            let mut run = Run::new().grace(if with_clone3 { Duration::from_secs(60) } else { Duration::from_millis(300) });
-            run.timeout = timeout;
+            let grace = if with_clone3 { Duration::from_secs(60) } else { Duration::from_millis(300) };
+            let run = Run::new().grace(grace).timeout(timeout);
             let handle = command.run_then(&run, move |output| sender.send(output).expect("the receiver is alive")).expect("starts");
             if stop == Stop::Cancelled {
                 handle.cancel();

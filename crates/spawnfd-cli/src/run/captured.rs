@@ -197,11 +197,7 @@ impl Capture {
     }
 
     fn limits(&self) -> Limits {
-        let mut limits = Limits::new();
-        limits.memory = self.memory;
-        limits.pids = self.pids;
-        limits.cpu_time = self.cpu_time;
-        limits.cpus = self.cpu_quota;
+        let limits = Limits::new().memory(self.memory).pids(self.pids).cpu_time(self.cpu_time).cpus(self.cpu_quota);
         match self.enforce {
             None | Some(Enforcement::Auto) => limits,
             Some(Enforcement::Cgroup) => limits.enforce(Enforce::Cgroup),
@@ -325,7 +321,7 @@ impl Capture {
                     if !matches!(printed, Ok(true)) {
                         // The program would get SIGPIPE if it wrote to the closed pipe itself.
                         ended_by.get_or_insert(libc::SIGPIPE);
-                        job.stop(settings.grace);
+                        job.stop(settings.values().grace);
                     }
                 }
             }
@@ -336,7 +332,7 @@ impl Capture {
                 Woken::Ready => _ = (&woken).read(&mut [0; 64]),
                 Woken::Signal { number, .. } => {
                     ended_by.get_or_insert(number);
-                    job.stop(settings.grace);
+                    job.stop(settings.values().grace);
                 }
             }
         };

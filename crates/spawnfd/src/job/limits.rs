@@ -45,19 +45,13 @@ const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// ```
 #[must_use = "limits have no effect until a run uses them"]
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-#[non_exhaustive]
 pub struct Limits {
-    // The setters below describe the fields. Only the bindings of this project use the fields themselves.
-    #[doc(hidden)]
-    pub memory: Option<u64>,
-    #[doc(hidden)]
-    pub pids: Option<u64>,
-    #[doc(hidden)]
-    pub cpu_time: Option<Duration>,
-    #[doc(hidden)]
-    pub cpus: Option<f64>,
-    #[doc(hidden)]
-    pub enforce: Enforce,
+    // The setters below describe the fields.
+    pub(crate) memory: Option<u64>,
+    pub(crate) pids: Option<u64>,
+    pub(crate) cpu_time: Option<Duration>,
+    pub(crate) cpus: Option<f64>,
+    pub(crate) enforce: Enforce,
 }
 
 /// Which mechanisms may enforce limits.

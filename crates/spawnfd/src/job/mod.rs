@@ -30,7 +30,7 @@ mod kept;
 mod leftovers;
 pub(crate) mod limits;
 mod lines;
-mod options;
+pub(crate) mod options;
 mod order;
 mod output;
 mod pty;

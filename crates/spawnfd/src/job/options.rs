@@ -26,43 +26,38 @@ use crate::tree::TreeControl;
 /// ```
 #[must_use = "options have no effect until a run uses them"]
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Run {
-    // The setters below describe the fields. Only the bindings of this project use the fields themselves.
-    #[doc(hidden)]
+    // The setters below describe the fields.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) grace: Duration,
+    pub(crate) keep: (usize, usize),
+    pub(crate) marker: Option<String>,
+    pub(crate) combined: bool,
+    pub(crate) window: usize,
+    pub(crate) spill: Option<Spill>,
+    pub(crate) output_limit: Option<u64>,
+    pub(crate) drain: Duration,
+    pub(crate) tree: Option<TreeControl>,
+    pub(crate) leftovers: Leftovers,
+    pub(crate) input: Option<SharedBytes>,
+    pub(crate) writable: Option<usize>,
+    pub(crate) terminal: Option<TerminalSize>,
+    pub(crate) limits: Limits,
+    pub(crate) limiter: Option<Limiter>,
+}
+
+/// Values of options of a [`Run`], for the bindings and the command of this project.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct RunValues {
     pub timeout: Option<Duration>,
-    #[doc(hidden)]
     pub idle_timeout: Option<Duration>,
-    #[doc(hidden)]
     pub grace: Duration,
-    #[doc(hidden)]
-    pub keep: (usize, usize),
-    #[doc(hidden)]
-    pub marker: Option<String>,
-    #[doc(hidden)]
-    pub combined: bool,
-    #[doc(hidden)]
     pub window: usize,
-    #[doc(hidden)]
-    pub spill: Option<Spill>,
-    #[doc(hidden)]
     pub output_limit: Option<u64>,
-    #[doc(hidden)]
-    pub drain: Duration,
-    #[doc(hidden)]
-    pub tree: Option<TreeControl>,
-    #[doc(hidden)]
-    pub leftovers: Leftovers,
-    #[doc(hidden)]
-    pub input: Option<SharedBytes>,
-    #[doc(hidden)]
-    pub writable: Option<usize>,
-    #[doc(hidden)]
     pub terminal: Option<TerminalSize>,
-    #[doc(hidden)]
-    pub limits: Limits,
-    #[doc(hidden)]
-    pub limiter: Option<Limiter>,
+    pub has_input: bool,
 }
 
 /// The treatment of processes of the program's tree that outlive the program.
@@ -131,6 +126,12 @@ impl Run {
     pub fn keep(mut self, head: usize, tail: usize) -> Run {
         self.keep = (head, tail);
         self
+    }
+
+    #[doc(hidden)]
+    pub fn values(&self) -> RunValues {
+        let Run { timeout, idle_timeout, grace, window, output_limit, terminal, .. } = *self;
+        RunValues { timeout, idle_timeout, grace, window, output_limit, terminal, has_input: self.input.is_some() }
     }
 
     pub(super) fn record(&self) -> Keep {

@@ -74,24 +74,15 @@ pub struct Session {
 /// ```
 #[must_use = "options have no effect until a session uses them"]
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct SessionOptions {
-    #[doc(hidden)]
-    pub login: bool,
-    #[doc(hidden)]
-    pub restart: bool,
-    #[doc(hidden)]
-    pub merge: bool,
-    #[doc(hidden)]
-    pub terminal: Option<TerminalSize>,
-    #[doc(hidden)]
-    pub echo: bool,
-    #[doc(hidden)]
-    pub startup_timeout: Duration,
-    #[doc(hidden)]
-    pub sandbox: Option<Sandbox>,
-    #[doc(hidden)]
-    pub run: Run,
+    login: bool,
+    restart: bool,
+    merge: bool,
+    terminal: Option<TerminalSize>,
+    echo: bool,
+    startup_timeout: Duration,
+    sandbox: Option<Sandbox>,
+    run: Run,
 }
 
 impl Default for SessionOptions {
