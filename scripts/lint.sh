@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# All checks that need no run of the code. Says what it runs; the first failure ends it.
+# The checks that do not run the code, and the unit tests with the oldest compiler. Prints each command. The first
+# failure ends the script.
 # test-kernel checks the kernel's headers, which come out of its build.
 set -eu
 bin=$(pwd)/$1/bin
@@ -27,7 +28,9 @@ fi
 # The oldest compiler that the crates declare. Clippy's incompatible_msrv knows only std's functions.
 oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)
 if cargo "+$oldest" --version >/dev/null 2>&1; then
-    step cargo "+$oldest" check --workspace --all-features --quiet
+    step cargo "+$oldest" check --workspace --all-targets --all-features --quiet
+    step cargo "+$oldest" check -p spawnfd --no-default-features --all-targets --quiet
+    step cargo "+$oldest" test -p spawnfd --lib --quiet
 else
     echo "lint: skipped: Rust $oldest is not installed (rustup toolchain install --profile minimal $oldest)"
 fi
