@@ -75,7 +75,8 @@ pub enum Op<'a> {
     Landlock { ruleset: usize },
 }
 
-/// The five capability sets of a process. Bit n of a set stands for capability n.
+/// The five capability sets of a process. Bit n of a set stands for capability n. To build a value, change the fields of
+/// [`CapabilitySets::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 #[allow(missing_docs)]
