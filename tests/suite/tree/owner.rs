@@ -6,9 +6,10 @@
 
 use std::io::{PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::process::{abort, exit};
+use std::process::{ExitStatus, abort, exit};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use spawnfd::tree::{Tree, TreeControl};
 use spawnfd::{Command, Run, Stdio};
 use spawnfd_tests::{isolated, skip};
 
-use crate::common::tree::{PATIENCE, become_subreaper};
+use crate::common::tree::{PATIENCE, become_subreaper, kill};
 use crate::common::{pipe, rounds, set_soft_limit};
 
 /// A program that ignores signals, with a child in its session and a child in another session.
@@ -25,6 +26,9 @@ const STUBBORN: &str = "trap '' HUP INT TERM; setsid sleep 1000 & sleep 1000 & e
 
 /// A program with a descendant that has left the session and lost its parent, as a daemon does.
 const DAEMONISES: &str = "(setsid sleep 1000 >/dev/null &); trap '' HUP INT TERM; echo started >&2; sleep 1000";
+
+/// The time between SIGTERM, which the programs ignore, and SIGKILL.
+const GRACE: Duration = Duration::from_millis(1);
 
 /// The ways in which an owner ends.
 #[derive(Clone, Copy, Debug)]
@@ -46,13 +50,27 @@ const ENDS: [End; 6] = [
 ];
 
 impl End {
-    /// Ends the calling process. With [`End::Signal`], waits for the signal.
+    /// Ends the calling process.
     fn take_place(self) {
         match self {
-            End::Signal(_) => thread::park_timeout(PATIENCE),
+            End::Signal(signal) => {
+                kill(std::process::id() as i32, signal);
+                thread::park_timeout(PATIENCE);
+            }
             End::Exit => exit(0),
             End::Panic => panic!("the owner panics"),
             End::Abort => abort(),
+        }
+    }
+
+    /// Whether a process that ended in this way has this status.
+    fn explains(self, status: ExitStatus) -> bool {
+        match self {
+            End::Signal(signal) => status.signal() == Some(signal),
+            End::Exit => status.code() == Some(0),
+            // A panic of another thread than the first is replaced by an exit.
+            End::Panic => matches!(status.code(), Some(0 | 101)),
+            End::Abort => status.signal() == Some(libc::SIGABRT),
         }
     }
 }
@@ -79,6 +97,15 @@ impl EndOfOwner {
         self.wait_for_start();
         self.end.take_place();
     }
+
+    /// Cancels the run and ends the owner while the library ends the tree: over the rounds, the owner's end falls on
+    /// different moments of the cancellation, which takes about 2 ms.
+    fn take_place_during(mut self, cancel: impl FnOnce()) {
+        self.wait_for_start();
+        cancel();
+        thread::sleep(Duration::from_micros(u64::from(std::process::id()) * 37 % 3000));
+        self.end.take_place();
+    }
 }
 
 fn run(Owner { mut command, run, end }: Owner) {
@@ -101,16 +128,24 @@ fn run_then(Owner { mut command, run, end }: Owner) {
     end.take_place();
 }
 
+fn run_then_and_cancel(Owner { mut command, run, end }: Owner) {
+    let handle = command.run_then(&run, |_| ()).expect("starts");
+    end.take_place_during(|| handle.cancel());
+}
+
 fn start(Owner { mut command, run, end }: Owner) {
     let _job = command.start(&run).expect("starts");
     end.take_place();
 }
 
-fn start_and_drop(Owner { mut command, run, mut end }: Owner) {
+fn start_and_drop(Owner { mut command, run, end }: Owner) {
     let job = command.start(&run).expect("starts");
-    end.wait_for_start();
-    drop(job);
-    end.end.take_place();
+    end.take_place_during(|| drop(job));
+}
+
+fn start_and_stop(Owner { mut command, run, end }: Owner) {
+    let job = command.start(&run).expect("starts");
+    end.take_place_during(|| job.stop(GRACE));
 }
 
 fn run_async(Owner { mut command, run, end }: Owner) {
@@ -119,13 +154,21 @@ fn run_async(Owner { mut command, run, end }: Owner) {
     end.take_place();
 }
 
-fn run_async_and_drop(Owner { mut command, run, mut end }: Owner) {
-    {
-        let mut future = pin!(command.run_async(&run));
-        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        end.wait_for_start();
-    }
-    end.end.take_place();
+fn run_async_and_drop(Owner { mut command, run, end }: Owner) {
+    let mut future = Box::pin(command.run_async(&run));
+    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    end.take_place_during(|| drop(future));
+}
+
+fn run_async_and_abort(Owner { mut command, run, end }: Owner) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let task = runtime.spawn(async move { command.run_async(&run).await });
+    // The runtime polls the task, which starts the program.
+    runtime.block_on(tokio::task::yield_now());
+    end.take_place_during(|| {
+        task.abort();
+        assert!(runtime.block_on(task).expect_err("aborted").is_cancelled());
+    });
 }
 
 fn run_async_and_time_out(Owner { mut command, run, end }: Owner) {
@@ -139,8 +182,8 @@ fn run_async_and_time_out(Owner { mut command, run, end }: Owner) {
     end.take_place();
 }
 
-/// Forks an owner of a program. If there is a `delay`, the owner gets its signal after that time. Otherwise the owner
-/// ends once the program has started. Asserts that no process is left.
+/// Forks an owner of a program. If there is a `delay`, this process sends the owner its signal after that time.
+/// Otherwise the owner ends itself once the program has started. Asserts that no process is left.
 fn assert_nothing_is_left(start: fn(Owner), script: &str, run: &Run, end: End, delay: Option<Duration>) {
     let (mut output, stderr) = pipe();
     let (has_started, mut report_start) = pipe();
@@ -159,24 +202,33 @@ fn assert_nothing_is_left(start: fn(Owner), script: &str, run: &Run, end: End, d
         exit(if outcome.is_err() { 101 } else { 0 });
     }
     drop((stderr, has_started));
-    match delay {
-        Some(delay) => thread::sleep(delay),
-        None => {
+    match (delay, end) {
+        (Some(delay), End::Signal(signal)) => {
+            thread::sleep(delay);
+            kill(owner, signal);
+        }
+        _ => {
             output.read_exact(&mut [0; 8]).expect("own pipe");
             report_start.write_all(b"x").expect("own pipe");
         }
     }
-    // SAFETY: the calls take integers and a null pointer, and the owner is a child of this process.
-    unsafe {
-        if let End::Signal(signal) = end {
-            assert_eq!(libc::kill(owner, signal), 0);
-        }
-        assert_eq!(libc::waitpid(owner, std::ptr::null_mut(), 0), owner);
-    }
+    let mut status = 0;
+    // SAFETY: the call stores an int, and the owner is a child of this process.
+    assert_eq!(unsafe { libc::waitpid(owner, &raw mut status, 0) }, owner);
+    let status = ExitStatus::from_raw(status);
     // A process that is left keeps the pipe open, and the test's time limit ends this read.
     let begun = Instant::now();
-    output.read_to_end(&mut Vec::new()).expect("own pipe");
+    let mut text = Vec::new();
+    output.read_to_end(&mut text).expect("own pipe");
     assert!(begun.elapsed() < PATIENCE, "{:?} after {end:?}", begun.elapsed());
+    assert!(end.explains(status), "{status} after {end:?}: {}", String::from_utf8_lossy(&text));
+    reap_orphans();
+}
+
+/// Reaps the ended processes that this process, a subreaper, has adopted. They would use up the pids of all rounds.
+fn reap_orphans() {
+    // SAFETY: the call takes integers and a null pointer, and no other code waits for children of this process.
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
 }
 
 macro_rules! nothing_outlives_the_owner_of {
@@ -190,7 +242,7 @@ macro_rules! nothing_outlives_the_owner_of {
                         become_subreaper();
                         for end in ENDS {
                             for _ in 0..rounds(200) {
-                                let run = Run::new().grace(Duration::from_millis(1));
+                                let run = Run::new().grace(GRACE);
                                 assert_nothing_is_left(super::$call, STUBBORN, &run, end, None);
                             }
                         }
@@ -202,8 +254,8 @@ macro_rules! nothing_outlives_the_owner_of {
 }
 
 nothing_outlives_the_owner_of! {
-    run, run_in_the_first_thread, run_then, start, start_and_drop, run_async, run_async_and_drop,
-    run_async_and_time_out,
+    run, run_in_the_first_thread, run_then, run_then_and_cancel, start, start_and_drop, start_and_stop, run_async,
+    run_async_and_drop, run_async_and_abort, run_async_and_time_out,
 }
 
 #[test]
@@ -220,20 +272,40 @@ fn nothing_outlives_an_owner_that_is_killed_during_a_start() {
     });
 }
 
-#[test]
-fn a_daemon_ends_with_its_owner_in_a_cgroup() {
-    isolated!(limit: Duration::from_secs(if rounds(200) == 200 { 3600 } else { 600 }), || {
-        become_subreaper();
-        if let Err(error) = Tree::prepare(TreeControl::Cgroup) {
-            return skip(&format!("no cgroup can be made: {error}"));
-        }
-        for call in [run, start, run_async_and_drop] {
-            for end in ENDS {
-                for _ in 0..rounds(200) {
-                    let run = Run::new().grace(Duration::from_millis(1)).tree(TreeControl::Cgroup);
-                    assert_nothing_is_left(call, DAEMONISES, &run, end, None);
+macro_rules! a_daemon_ends_with_its_owner_in {
+    ($($tier:ident: $tree:expr,)*) => {
+        mod a_daemon_ends_with_its_owner_in {
+            use super::*;
+            $(
+                #[test]
+                fn $tier() {
+                    isolated!(limit: Duration::from_secs(if rounds(200) == 200 { 3600 } else { 600 }), || {
+                        assert_daemons_end_with_their_owner($tree);
+                    });
                 }
+            )*
+        }
+    };
+}
+
+// The other tiers do not find a process that has left the session and lost its parent.
+a_daemon_ends_with_its_owner_in! {
+    cgroup: TreeControl::Cgroup,
+    subreaper: TreeControl::Subreaper,
+    pidns: TreeControl::Pidns,
+}
+
+fn assert_daemons_end_with_their_owner(tree: TreeControl) {
+    become_subreaper();
+    if let Err(error) = Tree::prepare(tree) {
+        return skip(&format!("this tier is not available: {error}"));
+    }
+    let run_in_tree = Run::new().grace(GRACE).tree(tree);
+    for call in [run, start, run_async_and_drop] {
+        for end in ENDS {
+            for _ in 0..rounds(200) {
+                assert_nothing_is_left(call, DAEMONISES, &run_in_tree, end, None);
             }
         }
-    });
+    }
 }
