@@ -68,7 +68,12 @@ def answer(calls, action):
 
 
 def run_script(
-    code: str, *args: str, python: str = PYTHON, prefix: Sequence[str] = (), **options: Any
+    code: str,
+    *args: str,
+    python: str = PYTHON,
+    prefix: Sequence[str] = (),
+    timeout: float = 240,
+    **options: Any,
 ) -> str:
     """Runs START and the code in a new interpreter, and returns its output.
 
@@ -76,6 +81,6 @@ def run_script(
     """
     package = str(Path(sf.__file__).parent.parent)
     command = [*prefix, python, "-c", START + textwrap.dedent(code), package, *args]
-    ended = original.run(command, capture_output=True, text=True, timeout=240, **options)
+    ended = original.run(command, capture_output=True, text=True, timeout=timeout, **options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

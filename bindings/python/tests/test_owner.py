@@ -11,15 +11,22 @@ import pytest
 from conftest import FULL
 from subprocess_support import run_script
 
-# The script forks owners. Its arguments: the call, the ways in which owners end, and the number
-# of rounds. `go` delivers a byte once the program has started.
+# The script forks owners. Its arguments: the call, the ways in which owners end, the number of
+# rounds, and optionally a tier that finds daemons. With a tier, the program starts a daemon. `go`
+# delivers a byte once the program has started.
 OWNERS = """
 import asyncio, signal, threading
 
 STUBBORN = "trap '' HUP INT TERM; setsid sleep 1000 & sleep 1000 & echo started >&2; wait"
-argv = ["sh", "-c", STUBBORN]
+# This one has a descendant that has left the session and lost its parent.
+DAEMONISES = "(setsid sleep 1000 >/dev/null &); " + STUBBORN
+call, ends, rounds, tier = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), sys.argv[4:]
+argv = ["sh", "-c", DAEMONISES if tier else STUBBORN]
 program = {"stderr": 2, "grace": 0.001}
-call, ends, rounds = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3])
+if tier:
+    program["tree"] = tier[0]
+# In these calls, the owner sends the signal to itself, so the signal follows the call.
+signals_itself = call in ("run_async_cancelled", "run_async_timed_out", "start")
 
 class Crash(Exception):
     pass
@@ -35,6 +42,11 @@ def end(how):
     while how.startswith("SIG"):
         signal.pause()
     # The owner returns from its main function.
+
+def status_after(how):
+    if how.startswith("SIG"):
+        return -getattr(signal, how)
+    return {"abort": -signal.SIGABRT, "exception": 1}.get(how, 0)
 
 def wait_for_start():
     assert os.read(go, 1)
@@ -66,6 +78,12 @@ def awaits(main):
 async def until_started():
     await asyncio.to_thread(wait_for_start)
 
+async def end_in_loop(how):
+    if how.startswith("SIG"):
+        os.kill(os.getpid(), getattr(signal, how))
+        await asyncio.sleep(1000)  # SIGINT cancels this task
+    end(how)
+
 @awaits
 async def run_async(how):
     task = asyncio.create_task(sf.run_async(argv, **program))
@@ -80,23 +98,23 @@ async def run_async_cancelled(how):
     await until_started()
     task.cancel()
     await asyncio.sleep(0)
-    end(how)
+    await end_in_loop(how)
 
 @awaits
 async def run_async_timed_out(how):
     try:
         await asyncio.wait_for(sf.run_async(argv, **program), 0.02)
-    except TimeoutError:
+    except (TimeoutError, asyncio.TimeoutError):  # Python 3.10 has two classes
         pass
     os.write(2, b"started")  # on a busy machine, the program may have ended before it printed this
-    wait_for_start()
-    end(how)
+    await until_started()
+    await end_in_loop(how)
 
 @awaits
 async def start(how):
     job = await sf.start(argv, **program)
     await until_started()
-    end(how)
+    await end_in_loop(how)
 
 for how in ends:
     for round in range(rounds):
@@ -112,32 +130,50 @@ for how in ends:
             globals()[call](how)
             sys.exit()
         os.close(stderr), os.close(go)
-        read = b""
-        while b"started" not in read:
-            read += os.read(output, 100) or sys.exit(f"{how}: the owner ended early: {read}")
-        if how.startswith("SIG"):
+        text = b""
+        while b"started" not in text:
+            text += os.read(output, 100) or sys.exit(f"{how}: the owner ended early: {text}")
+        if how.startswith("SIG") and not signals_itself:
             os.kill(owner, getattr(signal, how))
         else:
             os.write(started, b"x")
-        while os.read(output, 1 << 16):
-            pass
-        os.waitpid(owner, 0)
+        while read := os.read(output, 1 << 16):
+            text += read
+        status = os.waitstatus_to_exitcode(os.waitpid(owner, 0)[1])
+        if status != status_after(how):
+            sys.exit(f"{how}: the owner ended with {status}: {text}")
         os.close(output), os.close(started)
 """
 
 SIGNALS = ["SIGINT", "SIGTERM", "SIGKILL"]
+ALL = [*SIGNALS, "return", "exception", "abort", "_exit"]
 ENDS = {
     # Only another thread, or a signal, can end a process whose first thread is in run().
     "run": [*SIGNALS, "abort", "_exit"],
-    "run_in_a_thread": [*SIGNALS, "return", "exception", "abort", "_exit"],
-    "start_sync": [*SIGNALS, "return", "exception", "abort", "_exit"],
-    "run_async": [*SIGNALS, "return", "exception", "abort", "_exit"],
-    "run_async_cancelled": ["SIGTERM", "SIGKILL", "return", "exception", "abort", "_exit"],
-    "run_async_timed_out": ["SIGTERM", "SIGKILL", "return", "exception", "abort", "_exit"],
-    "start": ["SIGTERM", "SIGKILL", "return", "exception", "abort", "_exit"],
+    "run_in_a_thread": ALL,
+    "start_sync": ALL,
+    "run_async": ALL,
+    "run_async_cancelled": ALL,
+    "run_async_timed_out": ALL,
+    "start": ALL,
 }
+
+
+# 200 rounds of each end take minutes on a busy machine.
+TIMEOUT = 1200 if FULL else 120
+pytestmark = pytest.mark.timeout(TIMEOUT)
+
+
+def assert_nothing_is_left(call: str, *tier: str) -> None:
+    rounds = "200" if FULL else "10"
+    run_script(OWNERS, call, ",".join(ENDS[call]), rounds, *tier, timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize("call", ENDS)
 def test_nothing_outlives_its_owner(call: str) -> None:
-    run_script(OWNERS, call, ",".join(ENDS[call]), "200" if FULL else "10")
+    assert_nothing_is_left(call)
+
+
+@pytest.mark.parametrize("call", ["run", "start_sync", "run_async_cancelled"])
+def test_a_daemon_ends_with_its_owner(call: str) -> None:
+    assert_nothing_is_left(call, "subreaper")
