@@ -32,13 +32,9 @@ pub(crate) use lower::{Lowered, stage_of, step_failed};
 /// use spawnfd::Command;
 /// use spawnfd::command::CapabilitySets;
 /// let net_bind_service = 1 << 10;
-/// let sets = CapabilitySets {
-///     effective: net_bind_service,
-///     permitted: net_bind_service,
-///     inheritable: net_bind_service,
-///     bounding: net_bind_service,
-///     ambient: net_bind_service,
-/// };
+/// let mut sets = CapabilitySets::new(); // five empty sets
+/// (sets.permitted, sets.inheritable, sets.ambient) = (net_bind_service, net_bind_service, net_bind_service);
+/// (sets.effective, sets.bounding) = (net_bind_service, net_bind_service);
 /// let mut command = Command::new("server");
 /// command.groups([]).gid(1000).uid(1000).capabilities(sets); // may listen on port 80
 /// ```

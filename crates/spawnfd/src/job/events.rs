@@ -90,8 +90,8 @@ impl Default for EventOptions {
 /// use spawnfd::{Command, Run};
 /// let (job, mut events) = Command::new("echo").arg("hello").start_events(&Run::new(), EventOptions::new())?;
 /// job.wait()?;
-/// let chunk = Event::Chunk { stream: Stream::Stdout, position: 0, bytes: b"hello\n".to_vec() };
-/// assert_eq!(events.try_next(), Some(chunk));
+/// let Some(Event::Chunk { stream, position, bytes, .. }) = events.try_next() else { panic!("no output") };
+/// assert_eq!((stream, position, &*bytes), (Stream::Stdout, 0, &b"hello\n"[..]));
 /// assert_eq!(events.try_next(), Some(Event::End));
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
