@@ -87,9 +87,12 @@ struct Start<'a> {
     cut: Option<RawFd>,
     has_handlers: bool,
     mask: SignalSet,
-    /// The errno of a failure. 0 means that the child has not failed.
+    /// The errno of a failure, or `SHARED_TABLE`. 0 means that the child has not failed.
     report: &'a AtomicU64,
 }
+
+/// The report of a child that could not leave the caller's table. The child has done nothing else.
+const SHARED_TABLE: u64 = u64::MAX;
 
 /// Spawns a program, and returns its pid. With a word `pidfd`, the kernel also opens a pidfd, close-on-exec.
 ///
@@ -110,15 +113,24 @@ pub unsafe fn spawn_posix(stack: &mut Stack, spawn: &PosixSpawn<'_>, pidfd: Opti
     // a descriptor of itself.
     // SAFETY: the caller guarantees the strings.
     let cut = if pidfd.is_some() { None } else { unsafe { early_cut(spawn.actions) } };
-    let start = Start { spawn, cut, has_handlers: false, mask, report };
-    // SAFETY: the caller guarantees the strings and the arguments.
-    let outcome = unsafe { create(stack, start, far.is_none(), pidfd) };
+    let mut attempt = |cut: Option<RawFd>| {
+        report.store(0, Ordering::Release);
+        let start = Start { spawn, cut, has_handlers: false, mask, report };
+        // SAFETY: the caller guarantees the strings and the arguments.
+        unsafe { create(stack, start, far.is_none(), pidfd) }
+    };
+    let outcome = match attempt(cut) {
+        Ok(None) => attempt(None),
+        outcome => outcome,
+    };
     // This call cannot fail, because the same call has just succeeded.
     let _ = call::set_signal_mask(mask);
-    outcome
+    // Without a cut, the outcome is not `None`.
+    outcome?.ok_or(Errno::EAGAIN)
 }
 
-/// Creates a child, and reaps it if it fails.
+/// Creates a child, and reaps it if it fails. Returns `None` if a filter permits no child that first shares the caller's
+/// table.
 ///
 /// # Safety
 /// The contract of [`spawn_posix`]. All signals are blocked.
@@ -127,7 +139,7 @@ unsafe fn create(
     mut start: Start<'_>,
     share_memory: bool,
     pidfd: Option<&AtomicU32>,
-) -> Result<i32, Errno> {
+) -> Result<Option<i32>, Errno> {
     let mut options = CloneOptions {
         share_memory,
         share_descriptors: start.cut.is_some(),
@@ -147,13 +159,20 @@ unsafe fn create(
         if start.spawn.cgroup.is_none() {
             (options.clone3, start.has_handlers) = (false, true);
             cloned = clone(&options, &start);
+            if options.share_descriptors && matches!(cloned, Err(Errno::ENOSYS | Errno::EINVAL | Errno::EPERM)) {
+                return Ok(None);
+            }
         } else if errno == Errno::ENOSYS {
             cloned = Err(Errno::EOPNOTSUPP);
         }
     }
     let pid = cloned?;
     match start.report.load(Ordering::Acquire) {
-        0 => Ok(pid),
+        0 => Ok(Some(pid)),
+        SHARED_TABLE => {
+            let _ = wait_pid(pid, true);
+            Ok(None)
+        }
         errno => {
             let _ = wait_pid(pid, true);
             pidfd.into_iter().for_each(|pidfd| _ = call::close(pidfd.load(Ordering::Acquire) as RawFd));
@@ -199,10 +218,24 @@ unsafe fn early_cut(actions: &[PosixAction]) -> Option<RawFd> {
 unsafe extern "C" fn enter(start: *const ()) -> ! {
     // SAFETY: the caller keeps this function's contract.
     let start = unsafe { &*start.cast::<Start<'_>>() };
-    // SAFETY: the strings are valid.
-    let errno = unsafe { prepare(start).map_or_else(|errno| errno, |()| execute(&start.spawn.program)) };
-    start.report.store(errno.raw() as u64, Ordering::Release);
+    let report = if start.cut.is_some_and(|cut| leave_table(cut).is_err()) {
+        SHARED_TABLE
+    } else {
+        // SAFETY: the strings are valid.
+        let errno = unsafe { prepare(start).map_or_else(|errno| errno, |()| execute(&start.spawn.program)) };
+        errno.raw() as u64
+    };
+    start.report.store(report, Ordering::Release);
     call::exit(127)
+}
+
+/// Gives the child a table of its own, without the descriptors from `cut` on if the kernel can omit them.
+fn leave_table(cut: RawFd) -> Result<(), Errno> {
+    match call::close_range(Calls::NONE, cut as u32, u32::MAX, CLOSE_RANGE_UNSHARE) {
+        Ok(_) => Ok(()),
+        // Linux before 5.9, or a seccomp filter.
+        Err(_) => call::unshare_descriptors().map(drop),
+    }
 }
 
 /// Performs everything before exec.
@@ -218,7 +251,7 @@ unsafe fn prepare(start: &Start<'_>) -> Result<(), Errno> {
     call::set_signal_mask(start.spawn.signal_mask.unwrap_or(start.mask)).map(drop)
 }
 
-/// Sets the attributes except the signal mask, and leaves the caller's table.
+/// Sets the attributes except the signal mask.
 fn set_attributes(start: &Start<'_>) -> Result<(), Errno> {
     let spawn = start.spawn;
     for signal in 1..=64 {
@@ -246,12 +279,6 @@ fn set_attributes(start: &Start<'_>) -> Result<(), Errno> {
         let [user, _, _, group, ..] = call::ids();
         simple(abi::__NR_setresuid, [KEEP, user as usize, KEEP])?;
         simple(abi::__NR_setresgid, [KEEP, group as usize, KEEP])?;
-    }
-    if let Some(cut) = start.cut
-        && call::close_range(Calls::NONE, cut as u32, u32::MAX, CLOSE_RANGE_UNSHARE).is_err()
-    {
-        // Linux before 5.9.
-        call::unshare_descriptors()?;
     }
     Ok(())
 }

@@ -112,6 +112,8 @@ fallbacks! {
     spawns_if_a_filter_refuses_clone3 [("clone3", libc::EPERM)];
     spawns_without_close_range [("close_range", libc::ENOSYS)];
     spawns_without_clone3_and_close_range [("clone3", libc::ENOSYS), ("close_range", libc::ENOSYS)];
+    spawns_without_close_range_and_unshare [("close_range", libc::ENOSYS), ("unshare", libc::EPERM)];
+    spawns_with_none_of_the_three [("clone3", libc::EPERM), ("close_range", libc::EPERM), ("unshare", libc::EPERM)];
 }
 
 #[test]
