@@ -153,12 +153,12 @@ impl Request {
     fn attributes(&self) -> Attributes {
         let set = |signals: &[c_int]| {
             let mut set = MaybeUninit::<sigset_t>::uninit();
-            // SAFETY: sigemptyset initialises the set, and sigaddset changes it.
+            // sigaddset refuses the internal signals of glibc.
+            let bits = signals.iter().fold(0_u64, |bits, signal| bits | 1 << (signal - 1));
+            // SAFETY: sigemptyset initialises the set, which begins with the kernel's 64 bits.
             unsafe {
                 libc::sigemptyset(set.as_mut_ptr());
-                for signal in signals {
-                    libc::sigaddset(set.as_mut_ptr(), *signal);
-                }
+                set.as_mut_ptr().cast::<u64>().write(bits);
                 set.assume_init()
             }
         };

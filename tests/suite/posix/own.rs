@@ -116,6 +116,30 @@ fallbacks! {
     spawns_with_none_of_the_three [("clone3", libc::EPERM), ("close_range", libc::EPERM), ("unshare", libc::EPERM)];
 }
 
+/// POSIX_SPAWN_SETSIGDEF applies to glibc's internal signals too. A mask cannot block these signals.
+#[test]
+fn internal_signals_can_be_set_to_default_but_not_blocked() {
+    isolated!(|| {
+        let ignore = [libc::SIG_IGN, 0, 0, 0];
+        // SAFETY: the call reads the kernel's struct of four words. sigaction(3) refuses these signals.
+        let outcome = unsafe { libc::syscall(libc::SYS_rt_sigaction, 33, ignore.as_ptr(), std::ptr::null::<u8>(), 8) };
+        assert_eq!(outcome, 0);
+        let request = || oracle(&program("spawnfd-oracle"));
+        let disposition = |request: Request| {
+            let state = request.state(ours()).expect("starts");
+            (
+                state.dispositions["SIG33"].known().expect("readable").clone(),
+                state.signal_mask.known().expect("readable").contains(&"SIG33".to_owned()),
+            )
+        };
+        assert_eq!(disposition(request()), ("ignore".to_owned(), false));
+        let signals = vec![32, 33, libc::SIGUSR1];
+        let flags = libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
+        let both = Request { default_signals: signals.clone(), blocked_signals: signals, ..request().flags(flags) };
+        assert_eq!(disposition(both), ("default".to_owned(), false));
+    });
+}
+
 #[test]
 fn nothing_is_left_in_the_caller() {
     isolated!(|| {

@@ -29,11 +29,13 @@ struct Request {
     shell: bool,
 }
 
-/// The kernel's form of a signal set. Like glibc, without its signals 32 and 33.
+/// glibc's internal signals 32 and 33, which a signal mask cannot block.
+const INTERNAL: SignalSet = 0b11 << 31;
+
+/// The kernel's form of a signal set.
 fn signals(set: &sigset_t) -> SignalSet {
-    const INTERNAL: SignalSet = 0b11 << 31;
     // SAFETY: a sigset_t begins with the kernel's 64 bits.
-    unsafe { ptr::from_ref(set).cast::<SignalSet>().read() & !INTERNAL }
+    unsafe { ptr::from_ref(set).cast::<SignalSet>().read() }
 }
 
 /// Memory for the arguments of the shell: those of the program and two more, with the final NULL.
@@ -94,7 +96,7 @@ unsafe fn spawn(request: &Request, pidfd: Option<&AtomicU32>) -> Result<pid_t, E
     };
     let spawn = PosixSpawn {
         default_signals: with(SETSIGDEF).map_or(0, |attributes| signals(&attributes.default_signals)),
-        signal_mask: with(SETSIGMASK).map(|attributes| signals(&attributes.signal_mask)),
+        signal_mask: with(SETSIGMASK).map(|attributes| signals(&attributes.signal_mask) & !INTERNAL),
         scheduling: with(SETSCHEDPARAM | SETSCHEDULER).map(|attributes| PosixScheduling {
             policy: with(SETSCHEDULER).map(|attributes| attributes.policy),
             priority: attributes.scheduling.sched_priority,
