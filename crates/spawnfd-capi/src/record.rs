@@ -14,7 +14,7 @@ use rustix::fs::{FileType, MemfdFlags, SealFlags, Stat};
 use rustix::io::Errno;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use spawnfd::internal::killed_calls;
-use spawnfd_sys::{Call, call};
+use spawnfd_sys::{Call, abi, call};
 
 /// The length of the code at the beginning of a record.
 const CODE: usize = 16;
@@ -80,9 +80,18 @@ pub fn create(kind: Kind, close_on_exec: bool) -> Result<OwnedFd, Errno> {
 /// Replaces the contents of a record.
 ///
 /// # Errors
-/// ENOSPC, ENOMEM: no memory. EPERM: the record is sealed. EFBIG: RLIMIT_FSIZE is too low. The process gets no SIGXFSZ.
+/// EFBIG: RLIMIT_FSIZE is too low; the process gets no SIGXFSZ. EACCES: a process has sealed the record. Both leave the
+/// record unchanged. ENOSPC, ENOMEM: no memory.
 pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<(), Errno> {
     let content = [&code(&rustix::fs::fstat(file)?, kind, body)?[..], body].concat();
+    // The truncation below destroys the old contents, so find the certain failures before it.
+    if call::limit(abi::RLIMIT_FSIZE).is_ok_and(|limit| content.len() as u64 > limit.rlim_cur) {
+        return Err(Errno::FBIG);
+    }
+    let sealed = SealFlags::WRITE | SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SHRINK;
+    if rustix::fs::fcntl_get_seals(file)?.intersects(sealed) {
+        return Err(Errno::ACCESS);
+    }
     let write = || {
         rustix::fs::ftruncate(file, 0)?;
         let mut written = 0;

@@ -6,6 +6,7 @@
 #[allow(dead_code)]
 mod confinements;
 
+mod builder;
 mod documents;
 mod implementation;
 mod lists;

@@ -99,7 +99,9 @@ pub extern "C" fn spawnfd_builder_open(flags: c_uint) -> c_int {
 /// # Errors
 /// Returns -1, sets errno, and leaves the builder unchanged:
 /// - EBADF: `fd` is not a builder. For SET_FD: the number is negative.
-/// - EACCES: another process configured the builder last, for example the parent of this process.
+/// - EACCES: another process configured the builder last, for example the parent of this process. Or a process has
+///   sealed the builder's file.
+/// - EFBIG: RLIMIT_FSIZE is less than the length of the configuration.
 /// - EINVAL: an unknown command or key; a key of another command; an unused argument that is not 0; an empty list of
 ///   arguments; a negative number of actions; an invalid action; an unknown namespace.
 /// - EFAULT: `value`, or an address in an action, is NULL.
