@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use spawnfd_capi::builder as capi;
-use spawnfd_tests::isolated;
+use spawnfd_tests::leaks::{self, Snapshot};
+use spawnfd_tests::{confine, isolated};
 
 fn result(returned: i32) -> Result<i32, i32> {
     if returned < 0 { Err(io::Error::last_os_error().raw_os_error().expect("an errno")) } else { Ok(returned) }
@@ -76,5 +77,22 @@ fn a_sealed_builder_is_not_configured() {
             assert_eq!(lengthen(&builder), Err(libc::EACCES), "{seals}");
             assert_eq!(code(&builder), Ok(5), "{seals}");
         }
+    });
+}
+
+/// The run replaces the builder by the pidfd after the program has started.
+#[test]
+fn a_failed_replacement_leaves_no_child() {
+    isolated!(|| {
+        let builder = shell(c"exec sleep 100");
+        // Opens the descriptors that the library keeps.
+        assert_eq!(code(&shell(c"exit 5")), Ok(5));
+        let before = Snapshot::take();
+        confine::deny(&[("dup3", libc::ENFILE)]).expect("confined");
+        let (pidfd, args) = run(&builder, capi::SPAWN_BECOME_PIDFD);
+        assert_eq!((pidfd, args.failed, args.pid), (Err(libc::ENFILE), capi::SPAWN_FAILED_SETUP, 0));
+        // SAFETY: waitpid stores nothing.
+        assert_eq!(result(unsafe { libc::waitpid(-1, ptr::null_mut(), libc::__WALL) }), Err(libc::ECHILD));
+        leaks::assert_unchanged(&before);
     });
 }

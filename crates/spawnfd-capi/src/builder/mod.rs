@@ -18,6 +18,8 @@
 //! - poll(2), read(2) and write(2) treat a builder as a file. A write makes the builder invalid: further calls fail
 //!   with EACCES.
 //! - An address that is not NULL must be valid. The kernel series returns EFAULT for other addresses.
+//! - If the pidfd cannot replace the builder at its number, the program has already started. The library kills and
+//!   reaps the child, and the kernel sends SIGCHLD.
 //! - The configuration is at most 8 MiB long (E2BIG), and the caller's RLIMIT_FSIZE applies to it.
 //! - The calling thread, not the child, searches for a NAME. It does so with its own credentials. It follows CWD, CHDIR
 //!   and FCHDIR, but not CHROOT or SETNS into another mount namespace (EOPNOTSUPP).

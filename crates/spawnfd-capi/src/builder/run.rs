@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a builder: checks the arguments in the order of the kernel series, and starts the program.
 
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use spawnfd::Child;
@@ -145,7 +145,12 @@ unsafe fn run_checked(fd: i32, config: Config, args: &SpawnArgs) -> Result<(i32,
     if child.ended_in_exec().is_some() {
         return Err(Failure { failed: SPAWN_FAILED_EXEC, errno: Errno::INTR });
     }
-    let number = hand_over(child.into_pidfd(), fd, becomes_pidfd)?;
+    let pidfd = child.into_pidfd();
+    apply_nonblock(&pidfd, fd);
+    if !becomes_pidfd {
+        return Ok((pidfd.into_raw_fd(), pid));
+    }
+    let number = replace(fd, &pidfd).inspect_err(|_| kill_and_reap(&pidfd))?;
     Ok((number, pid))
 }
 
@@ -175,28 +180,39 @@ fn spawn(run: &Run) -> Result<Child, Failure> {
     }
 }
 
-/// Gives the pidfd to the caller: as a new descriptor, or at the builder's number.
-fn hand_over(pidfd: OwnedFd, builder: i32, becomes_pidfd: bool) -> Result<i32, Errno> {
-    let result = |number: i32| if number < 0 { Err(Errno::from_raw_os_error(last_errno())) } else { Ok(number) };
-    // The builder's flag applies to its pidfds.
+/// Makes a pidfd non-blocking if the builder is. Without the flag, the pidfd still serves, so an error has no effect.
+fn apply_nonblock(pidfd: &OwnedFd, builder: i32) {
     // SAFETY: F_GETFL and F_SETFL have no requirements.
     unsafe {
         let flags = libc::fcntl(builder, libc::F_GETFL);
         if flags >= 0 && flags & libc::O_NONBLOCK != 0 {
-            result(libc::fcntl(pidfd.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK))?;
+            libc::fcntl(pidfd.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK);
         }
     }
-    if !becomes_pidfd {
-        return Ok(pidfd.into_raw_fd());
-    }
+}
+
+/// Replaces the builder at its number by a duplicate of the pidfd, and returns the number.
+fn replace(builder: i32, pidfd: &OwnedFd) -> Result<i32, Errno> {
     loop {
         // SAFETY: the caller gives up the builder at this number.
-        match result(unsafe { libc::dup3(pidfd.as_raw_fd(), builder, libc::O_CLOEXEC) }) {
+        let number = unsafe { libc::dup3(pidfd.as_raw_fd(), builder, libc::O_CLOEXEC) };
+        if number >= 0 {
+            return Ok(number);
+        }
+        match Errno::from_raw_os_error(last_errno()) {
             // Another thread is opening a file at this number.
-            Err(Errno::BUSY | Errno::INTR) => {}
-            outcome => return outcome,
+            Errno::BUSY | Errno::INTR => {}
+            errno => return Err(errno),
         }
     }
+}
+
+/// Ends a child that the caller will not know.
+fn kill_and_reap(pidfd: &OwnedFd) {
+    use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+
+    let _ = pidfd_send_signal(pidfd, Signal::KILL);
+    while let Err(Errno::INTR) = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {}
 }
 
 fn last_errno() -> i32 {
