@@ -4,11 +4,18 @@
 //! No released kernel has these calls, so their numbers may mean other calls. A probe accepts a pair of numbers only if
 //! the calls behave as those of the RFC.
 
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use spawnfd_sys::{Errno, RawFd, call};
 
 use super::abi::*;
+
+/// The link of a template of the RFC's kernel.
+const TEMPLATE: &str = "anon_inode:spawn_template";
+/// The link of a template of kernel/patches. That kernel's calls return the errors of the child, which the RFC turns into
+/// exit statuses. So the library does not use these calls.
+const TEMPLATE_OF_SERIES: &str = "anon_inode:[spawn_template]";
 
 /// The two system calls of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +26,7 @@ pub struct Numbers {
     pub spawn: u32,
 }
 
-/// The numbers of the project's kernel series and of the RFC's generic table, and then the RFC's for x86_64.
+/// The numbers of the RFC's generic table, and then those of its table for x86_64.
 const CANDIDATES: [Numbers; 2] = [Numbers { create: 472, spawn: 473 }, Numbers { create: 474, spawn: 475 }];
 
 /// The calls of the running kernel. The first call probes them.
@@ -32,7 +39,7 @@ pub fn calls() -> Option<Numbers> {
     let create = match CREATE.load(Ordering::Relaxed) {
         UNKNOWN => {
             // A filter may kill the process for an unknown call.
-            let found = if call::seccomp_mode() == 0 { find(enter, is_template) } else { None };
+            let found = if call::seccomp_mode() == 0 { find(enter, link) } else { None };
             let create = found.map_or(ABSENT, |numbers| numbers.create);
             CREATE.store(create, Ordering::Relaxed);
             create
@@ -48,19 +55,13 @@ fn enter(number: u32, args: [usize; 3]) -> Result<usize, Errno> {
     unsafe { call::make(number, args) }
 }
 
-/// Whether a descriptor is a template of the kernel. The RFC and the project's series use different names.
-fn is_template(fd: RawFd) -> bool {
-    std::fs::read_link(format!("/proc/thread-self/fd/{fd}")).is_ok_and(|link| {
-        let link = link.as_os_str();
-        link == "anon_inode:spawn_template" || link == "anon_inode:[spawn_template]"
-    })
+/// The target of a descriptor's link in /proc.
+fn link(fd: RawFd) -> OsString {
+    std::fs::read_link(format!("/proc/thread-self/fd/{fd}")).unwrap_or_default().into_os_string()
 }
 
 /// Finds the pair of numbers whose calls behave as those of the RFC.
-fn find(
-    enter: impl Fn(u32, [usize; 3]) -> Result<usize, Errno>,
-    is_template: impl Fn(RawFd) -> bool,
-) -> Option<Numbers> {
+fn find(enter: impl Fn(u32, [usize; 3]) -> Result<usize, Errno>, link: impl Fn(RawFd) -> OsString) -> Option<Numbers> {
     const NO_DESCRIPTOR: usize = -1isize as usize;
     let checks_sizes = |numbers: &Numbers| {
         let spawn = |size| enter(numbers.spawn, [NO_DESCRIPTOR, 0, size]);
@@ -84,7 +85,11 @@ fn find(
         let created = enter(numbers.create, [args, SPAWN_TEMPLATE_CREATE_ARGS_SIZE_VER0, 0]);
         let Some(fd) = created.ok().and_then(|fd| RawFd::try_from(fd).ok()) else { return false };
         // If the call is another one, its result need not be a descriptor. So close only a template.
-        is_template(fd) && call::close(fd).is_ok()
+        let link = link(fd);
+        if link == TEMPLATE || link == TEMPLATE_OF_SERIES {
+            let _ = call::close(fd);
+        }
+        link == TEMPLATE
     };
     candidates.into_iter().find(creates)
 }
@@ -92,7 +97,7 @@ fn find(
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::IntoRawFd;
+    use std::os::fd::{AsRawFd, IntoRawFd};
 
     use super::*;
 
@@ -113,7 +118,7 @@ mod tests {
     fn finds_each_pair_of_numbers() {
         for numbers in CANDIDATES {
             let create = || File::open("/dev/null").unwrap().into_raw_fd() as usize;
-            assert_eq!(find(kernel(numbers, create), |_| true), Some(numbers));
+            assert_eq!(find(kernel(numbers, create), |_| TEMPLATE.into()), Some(numbers));
         }
     }
 
@@ -125,16 +130,30 @@ mod tests {
                 473 | 475 => Err(answer),
                 _ => refuse_create(number, args),
             };
-            assert_eq!(find(enter, |_| true), None, "{answer:?}");
+            assert_eq!(find(enter, |_| TEMPLATE.into()), None, "{answer:?}");
         }
-        assert_eq!(find(|_, _| Ok(0), |_| true), None);
+        assert_eq!(find(|_, _| Ok(0), |_| TEMPLATE.into()), None);
+    }
+
+    #[test]
+    fn accepts_only_templates_of_the_rfc() {
+        for (link, accepted) in [(TEMPLATE, Some(CANDIDATES[0])), (TEMPLATE_OF_SERIES, None)] {
+            let created = std::cell::Cell::new(-1);
+            let create = || {
+                // No other test, in another thread, opens a descriptor with such a number.
+                created.set(call::dup_above(File::open("/dev/null").unwrap().as_raw_fd(), 900).unwrap());
+                created.get() as usize
+            };
+            assert_eq!(find(kernel(CANDIDATES[0], create), |_| link.into()), accepted, "{link}");
+            assert_eq!(call::close(created.get()), Err(Errno::EBADF), "the probe closed its template");
+        }
     }
 
     /// A result that is no template stays open: it may be a descriptor of the application.
     #[test]
     fn does_not_close_the_result_of_another_call() {
         let file = File::open("/dev/null").unwrap().into_raw_fd();
-        assert_eq!(find(kernel(CANDIDATES[0], || file as usize), is_template), None);
+        assert_eq!(find(kernel(CANDIDATES[0], || file as usize), link), None);
         assert!(call::close(file).is_ok());
     }
 }
