@@ -73,7 +73,8 @@ fn only_the_old_symbol_version_falls_back_to_the_shell() {
             if preload {
                 versions.env("LD_PRELOAD", libraries.join("libspawnfd-spawn.so"));
             }
-            let expected = "./script one 2\n0\nscript one 2\n0\n8\n8\n";
+            // Without a list, and with a list of libc.
+            let expected = "./script one 2\n0\nscript one 2\n0\n8\n8\n".repeat(2);
             assert_eq!(output(&mut versions), expected, "preload: {preload}");
             // The dynamic linker prints which library has each function.
             let Output { stderr, .. } = versions.env("LD_DEBUG", "bindings").output().expect("starts");
@@ -87,8 +88,11 @@ fn only_the_old_symbol_version_falls_back_to_the_shell() {
     });
 }
 
-/// Calls both versions of posix_spawn and posix_spawnp, and prints what they return.
+/// Calls both versions of posix_spawn and posix_spawnp, and prints what they return. The second round passes a list of
+/// file actions that libc initialised.
 const VERSIONS: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -99,11 +103,11 @@ extern spawn old_spawn, old_spawnp;
 __asm__(".symver old_spawn,posix_spawn@GLIBC_2.2.5");
 __asm__(".symver old_spawnp,posix_spawnp@GLIBC_2.2.5");
 
-static void run(spawn *function, const char *file)
+static void run(spawn *function, const char *file, const posix_spawn_file_actions_t *list)
 {
     char *argv[] = {"name", "one", "two", 0};
     pid_t pid;
-    int errno_ = function(&pid, file, 0, 0, argv, environ);
+    int errno_ = function(&pid, file, list, 0, argv, environ);
 
     if (!errno_)
         waitpid(pid, 0, 0);
@@ -113,10 +117,19 @@ static void run(spawn *function, const char *file)
 
 int main(void)
 {
-    run(old_spawn, "./script");
-    run(old_spawnp, "script");
-    run(posix_spawn, "./script");
-    run(posix_spawnp, "script");
+    void *libc = dlopen("libc.so.6", RTLD_NOW);
+    int (*init)(posix_spawn_file_actions_t *) = dlsym(libc, "posix_spawn_file_actions_init");
+    int (*addclose)(posix_spawn_file_actions_t *, int) = dlsym(libc, "posix_spawn_file_actions_addclose");
+    posix_spawn_file_actions_t list, *lists[] = {0, &list};
+
+    init(&list);
+    addclose(&list, 9);
+    for (int i = 0; i < 2; i++) {
+        run(old_spawn, "./script", lists[i]);
+        run(old_spawnp, "script", lists[i]);
+        run(posix_spawn, "./script", lists[i]);
+        run(posix_spawnp, "script", lists[i]);
+    }
     return 0;
 }
 "#;

@@ -8,9 +8,14 @@ use libc::{ENOSYS, RTLD_NEXT, mode_t, pid_t};
 
 use super::{Attributes, FileActions};
 
+/// The version of posix_spawn and posix_spawnp that runs a file of unknown format by the shell.
+const WITH_SHELL: Option<&CStr> = Some(c"GLIBC_2.2.5");
+
 /// A function of libc.
 struct Function {
     name: &'static CStr,
+    /// `None`: the default version.
+    version: Option<&'static CStr>,
     address: AtomicPtr<c_void>,
 }
 
@@ -21,8 +26,13 @@ impl Function {
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the name is a C string.
-        let found = unsafe { libc::dlsym(RTLD_NEXT, self.name.as_ptr()) };
+        // SAFETY: the name and the version are C strings.
+        let found = unsafe {
+            match self.version {
+                None => libc::dlsym(RTLD_NEXT, self.name.as_ptr()),
+                Some(version) => libc::dlvsym(RTLD_NEXT, self.name.as_ptr(), version.as_ptr()),
+            }
+        };
         self.address.store(found, Ordering::Release);
         found
     }
@@ -30,13 +40,18 @@ impl Function {
 
 /// Defines functions that call the function of libc, or return ENOSYS if libc does not have it.
 macro_rules! functions {
-    ($($name:ident = $libc:literal($($argument:ident: $type:ty),*);)*) => {
+    (@version) => { None };
+    (@version $version:ident) => { $version };
+    ($($name:ident = $libc:literal $(@ $version:ident)? ($($argument:ident: $type:ty),*);)*) => {
         $(
             /// # Safety
             /// The requirements of the function of libc.
             pub(super) unsafe fn $name($($argument: $type),*) -> c_int {
-                static FUNCTION: Function =
-                    Function { name: $libc, address: AtomicPtr::new(core::ptr::null_mut()) };
+                static FUNCTION: Function = Function {
+                    name: $libc,
+                    version: functions!(@version $($version)?),
+                    address: AtomicPtr::new(core::ptr::null_mut()),
+                };
                 let address = FUNCTION.find();
                 if address.is_null() {
                     return ENOSYS;
@@ -68,6 +83,14 @@ functions! {
         argv: Strings, envp: Strings
     );
     posix_spawnp = c"posix_spawnp"(
+        pid: *mut pid_t, file: *const c_char, list: *const FileActions, attributes: *const Attributes,
+        argv: Strings, envp: Strings
+    );
+    posix_spawn_with_shell = c"posix_spawn" @ WITH_SHELL (
+        pid: *mut pid_t, file: *const c_char, list: *const FileActions, attributes: *const Attributes,
+        argv: Strings, envp: Strings
+    );
+    posix_spawnp_with_shell = c"posix_spawnp" @ WITH_SHELL (
         pid: *mut pid_t, file: *const c_char, list: *const FileActions, attributes: *const Attributes,
         argv: Strings, envp: Strings
     );

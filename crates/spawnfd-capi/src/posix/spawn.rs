@@ -209,9 +209,9 @@ function!(
 );
 function!(
     /// `posix_spawn@GLIBC_2.2.5`: /bin/sh runs a file for which execve returns ENOEXEC.
-    spawnfd_posix_spawn_with_shell(pid), spawn_for_pid, posix_spawn, search: false, shell: true
+    spawnfd_posix_spawn_with_shell(pid), spawn_for_pid, posix_spawn_with_shell, search: false, shell: true
 );
 function!(
     /// `posix_spawnp@GLIBC_2.2.5`: /bin/sh runs a file for which execve returns ENOEXEC.
-    spawnfd_posix_spawnp_with_shell(pid), spawn_for_pid, posix_spawnp, search: true, shell: true
+    spawnfd_posix_spawnp_with_shell(pid), spawn_for_pid, posix_spawnp_with_shell, search: true, shell: true
 );
