@@ -133,3 +133,61 @@ int main(void)
     return 0;
 }
 "#;
+
+/// A library before ours in LD_PRELOAD that wraps posix_spawn gets the calls, and calls ours.
+#[test]
+fn a_wrapper_before_the_library_keeps_its_effect() {
+    isolated!(|| {
+        let Some(libraries) = libraries() else { return };
+        let directory = scratch();
+        let path = |name: &str| directory.path().join(name);
+        let compile = |code: &str, flags: &[&str], to: &str| {
+            std::fs::write(path("code.c"), code).expect("own directory");
+            output(Command::new("cc").arg("-o").arg(path(to)).args(flags).arg(path("code.c")));
+            path(to)
+        };
+        let wrapper = compile(WRAPPER, &["-shared", "-fPIC"], "wrapper.so");
+        let program = compile(WRAPPED, &[], "program");
+        let ours = libraries.join("libspawnfd-spawn.so").canonicalize().expect("it exists");
+        let preload = format!("{}:{}", wrapper.display(), ours.display());
+        let shown = output(Command::new(program).env("LD_PRELOAD", preload));
+        assert_eq!(shown, format!("wrapped {}\n0\n", ours.display()));
+    });
+}
+
+/// Prints the file of the function that it calls.
+const WRAPPER: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <spawn.h>
+#include <stdio.h>
+
+int posix_spawn(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *restrict actions,
+                const posix_spawnattr_t *restrict attributes, char *const argv[restrict], char *const envp[restrict])
+{
+    int (*next)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *,
+                char *const *, char *const *) = dlsym(RTLD_NEXT, "posix_spawn");
+    Dl_info info;
+
+    dladdr((void *)next, &info);
+    printf("wrapped %s\n", info.dli_fname);
+    return next(pid, file, actions, attributes, argv, envp);
+}
+"#;
+
+/// Calls posix_spawn, and prints what it returns.
+const WRAPPED: &str = r#"
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+int main(void)
+{
+    char *none[] = {0}, *argv[] = {"true", 0};
+    int outcome = posix_spawn(0, "/bin/true", 0, 0, argv, none);
+
+    wait(0);
+    printf("%d\n", outcome);
+    return 0;
+}
+"#;

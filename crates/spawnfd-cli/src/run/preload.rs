@@ -18,7 +18,7 @@ const VARIABLE: &str = "LD_PRELOAD";
 
 /// Adds the library to the program's environment.
 pub fn add(environment: Env) -> Result<Env, Failure> {
-    let list = prepend(&library()?, environment.get(VARIABLE).unwrap_or_default())?;
+    let list = append(&library()?, environment.get(VARIABLE).unwrap_or_default())?;
     Ok(environment.set(VARIABLE, list))
 }
 
@@ -58,8 +58,11 @@ fn directories() -> Vec<PathBuf> {
     directories
 }
 
-/// Returns the value of LD_PRELOAD that has `library` first. The list keeps no second entry for `library`.
-fn prepend(library: &Path, list: &OsStr) -> Result<OsString, Failure> {
+/// Returns the value of LD_PRELOAD that has `library` last. The list keeps no second entry for `library`.
+///
+/// A library that wraps posix_spawn (bear, fakechroot) precedes `library`. So the wrapper still gets the program's calls,
+/// and its RTLD_NEXT is `library`.
+fn append(library: &Path, list: &OsStr) -> Result<OsString, Failure> {
     let name = library.as_os_str().as_bytes();
     // ld.so(8): colons and spaces separate the entries, and the loader expands $ORIGIN, $LIB and $PLATFORM.
     if let Some(byte) = name.iter().find(|byte| b": $".contains(byte)) {
@@ -69,7 +72,7 @@ fn prepend(library: &Path, list: &OsStr) -> Result<OsString, Failure> {
     }
     let entries = list.as_bytes().split(|byte| b": ".contains(byte));
     let others = entries.filter(|entry| !entry.is_empty() && *entry != name);
-    let list: Vec<&[u8]> = std::iter::once(name).chain(others).collect();
+    let list: Vec<&[u8]> = others.chain([name]).collect();
     Ok(OsString::from_vec(list.join(&b':')))
 }
 
@@ -78,17 +81,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_comes_first_and_once() {
-        let value = |list: &str| prepend(Path::new("/l.so"), list.as_ref()).unwrap();
+    fn the_library_comes_last_and_once() {
+        let value = |list: &str| append(Path::new("/l.so"), list.as_ref()).unwrap();
         assert_eq!(value(""), "/l.so");
-        assert_eq!(value("/a.so b.so"), "/l.so:/a.so:b.so");
-        assert_eq!(value(":/a.so::/l.so "), "/l.so:/a.so");
+        assert_eq!(value("/a.so b.so"), "/a.so:b.so:/l.so");
+        assert_eq!(value(":/l.so::/a.so "), "/a.so:/l.so");
     }
 
     #[test]
     fn a_path_that_the_loader_would_split_or_expand_is_refused() {
         for path in ["/a b/l.so", "/a:b/l.so", "/$LIB/l.so"] {
-            let failure = prepend(Path::new(path), OsStr::new("")).unwrap_err();
+            let failure = append(Path::new(path), OsStr::new("")).unwrap_err();
             assert!(failure.message.contains(path), "{}", failure.message);
         }
     }

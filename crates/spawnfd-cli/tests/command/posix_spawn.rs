@@ -57,8 +57,8 @@ fn the_preload_is_in_the_environment_that_the_flags_build() {
             (&["--env-deny", "LD_*"], own.to_owned()),
             (&["--unset", "LD_PRELOAD"], own.to_owned()),
             (&["--capture"], own.to_owned()),
-            (&["--env", "LD_PRELOAD=/a.so /b.so"], format!("{own}:/a.so:/b.so")),
-            (&["--env-clear", "--env", &format!("LD_PRELOAD=/a.so:{own}")], format!("{own}:/a.so")),
+            (&["--env", "LD_PRELOAD=/a.so /b.so"], format!("/a.so:/b.so:{own}")),
+            (&["--env-clear", "--env", &format!("LD_PRELOAD={own}:/a.so")], format!("/a.so:{own}")),
         ] {
             let called = run(&library, &[flags, &["/bin/sh", "-c", "echo $LD_PRELOAD"]].concat());
             assert_eq!((called.code, called.stdout.trim_end()), (Some(0), expected.as_str()), "{flags:?}");
