@@ -239,6 +239,8 @@ fn obstacles_are_reported() {
         assert_eq!((found[0].as_str(), replaced), ("statically linked, so no preload reaches it", false));
         let (found, replaced) = changed(&|file| replace(file, "libgcc_s.so.1", "libno_such.so"));
         assert!(found[1] == "needs libno_such.so, not found: the imports are unknown" && replaced, "{found:?}");
+        let (found, replaced) = changed(&|file| replace(file, "libgcc_s.so.1", "libasan.so.8"));
+        assert!(found[0].starts_with("needs libasan.so.8, which aborts") && !replaced, "{found:?}");
         let (found, replaced) = changed(&|file| {
             replace(file, "posix_spawnp", "posix_other");
             replace(file, "pidfd_spawnp", "pidfd_other");

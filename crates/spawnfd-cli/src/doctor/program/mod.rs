@@ -6,7 +6,7 @@ mod libraries;
 mod script;
 mod text;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -195,9 +195,22 @@ fn obstacle(elf: &Elf, privileges: Option<&str>, libraries: &Libraries) -> Optio
     if let Some(privileges) = privileges {
         return Some(format!("{privileges}, so the loader ignores LD_PRELOAD"));
     }
+    if let Some(name) = asan(elf, libraries) {
+        let name = name.display();
+        return Some(format!(
+            "needs {name}, which aborts the program if a preload precedes it, unless ASAN_OPTIONS contains \
+             verify_asan_link_order=0"
+        ));
+    }
     let (path, _) =
         libraries.libc.as_ref().filter(|(_, libc)| !libc.defines_version(&format!("GLIBC_{OLDEST_GLIBC}")))?;
     Some(format!("{} is older than glibc {OLDEST_GLIBC}, which the preload requires", path.display()))
+}
+
+/// Returns the name of GCC's AddressSanitizer, if the program or one of its libraries needs it.
+fn asan<'a>(elf: &'a Elf, libraries: &'a Libraries) -> Option<&'a OsStr> {
+    let needed = libraries.found.iter().flat_map(|(_, library)| &library.needed).chain(&elf.needed);
+    needed.map(OsString::as_os_str).find(|name| name.as_bytes().starts_with(b"libasan.so"))
 }
 
 /// Returns the kind of privileges that a program gains from its file, and whether the loader ignores LD_PRELOAD for
