@@ -22,13 +22,14 @@ class Verdict:
     bar: float
     text: str
     ratio: Row | None
+    judged: str = "value"
 
     @property
     def status(self) -> str:
         """Returns met, met narrowly (the interval crosses the bar), missed, or not measured."""
         if self.ratio is None:
             return "not measured"
-        if not _holds(self.ratio["value"], self.op, self.bar):
+        if not _holds(self.ratio[self.judged], self.op, self.bar):
             return "missed"
         weak = self.ratio["low"] if self.op == ">=" else self.ratio["high"]
         return "met" if _holds(weak, self.op, self.bar) else "met narrowly"
@@ -44,6 +45,8 @@ def load(path: Path = BARS_FILE) -> list[Row]:
     for bar in bars:
         if bar["op"] not in ("<=", ">="):
             raise BenchError(f"{path.name}: {bar['id']}: op = {bar['op']!r}")
+        if bar.get("judged", "value") not in ("value", "low"):
+            raise BenchError(f"{path.name}: {bar['id']}: judged = {bar['judged']!r}")
     return bars
 
 

@@ -30,6 +30,20 @@ def test_every_bar_has_a_measured_ratio() -> None:
     assert barred <= {cli.MAKE, *(ratio.id for ratio in cli.RATIOS)}
 
 
+@pytest.mark.parametrize(("low", "status"), [(0.98, "met"), (0.97, "met"), (0.96, "missed")])
+def test_make_is_judged_by_the_lower_end_of_the_interval(low: float, status: str) -> None:
+    bar = next(bar for bar in bars.load() if bar["id"] == cli.MAKE)
+    ratio = {"id": cli.MAKE, "value": 0.99, "low": low, "high": 1.01}
+    assert bars.judge([bar], [ratio])[0].status == status
+
+
+def test_unknown_part_of_a_ratio_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "bars.toml"
+    file.write_text('[[bar]]\nid = "x"\nop = ">="\nbar = 1.0\ntext = "x"\njudged = "middle"\n')
+    with pytest.raises(BenchError, match="judged = 'middle'"):
+        bars.load(file)
+
+
 def test_ratios_name_measured_scenarios() -> None:
     measured = {(parent.name, scenario) for parent in cli.PARENTS for scenario in parent.scenarios}
     assert {(ratio.parent, ratio.scenario) for ratio in cli.RATIOS} == measured
