@@ -121,6 +121,8 @@ pub struct Request {
     pub default_signals: Vec<c_int>,
     pub blocked_signals: Vec<c_int>,
     pub scheduler: (c_int, c_int),
+    /// The directory of a cgroup. Only our implementation uses it.
+    pub cgroup: Option<c_int>,
 }
 
 impl Request {
@@ -137,6 +139,7 @@ impl Request {
             default_signals: Vec::new(),
             blocked_signals: Vec::new(),
             scheduler: (libc::SCHED_OTHER, 0),
+            cgroup: None,
         }
     }
 
@@ -176,6 +179,9 @@ impl Request {
             assert_eq!(libc::posix_spawnattr_setsigmask(attributes, &raw const blocked), 0);
             assert_eq!(libc::posix_spawnattr_setschedpolicy(attributes, self.scheduler.0), 0);
             assert_eq!(libc::posix_spawnattr_setschedparam(attributes, &raw const priority), 0);
+            if let Some(cgroup) = self.cgroup {
+                assert_eq!(spawnfd_capi::posix::posix_spawnattr_setcgroup_np(attributes.cast(), cgroup), 0);
+            }
         }
         // SAFETY: init has succeeded.
         unsafe { attributes.assume_init() }

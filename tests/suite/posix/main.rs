@@ -6,9 +6,14 @@
 #[allow(dead_code)]
 mod confinements;
 
+#[path = "../common/mod.rs"]
+mod common;
+
+mod attributes;
 mod builder;
 mod documents;
 mod implementation;
+mod installed;
 mod lists;
 mod own;
 mod preload;

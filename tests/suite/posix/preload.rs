@@ -17,8 +17,9 @@ pub fn libraries() -> Option<PathBuf> {
     None
 }
 
+/// Runs a command, and returns its output.
 #[track_caller]
-fn output(command: &mut Command) -> String {
+pub fn output(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().expect("starts");
     assert!(status.success(), "{status}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).expect("text")

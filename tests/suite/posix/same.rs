@@ -14,7 +14,7 @@ use crate::implementation::{Action, Request, answer, at_number, libc, null, orac
 
 /// Differences that are not those of the implementations: each process has a pid of its own, and glibc before 2.38
 /// ignores its internal signals 32 and 33 in the child.
-const IGNORED: &[&str] = &[
+pub const IGNORED: &[&str] = &[
     "pid",
     "pgid",
     "sid",
