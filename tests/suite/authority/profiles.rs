@@ -11,6 +11,7 @@ use spawnfd_tests::confine::{Answer, Profile};
 use spawnfd_tests::copy::{fork, wait_for};
 use spawnfd_tests::isolated;
 
+use crate::c::Interface;
 use crate::common::code;
 use crate::common::tree::become_subreaper;
 use crate::fuzz::STARTS;
@@ -25,6 +26,13 @@ fn starts_and_runs(who: &str) {
         for _ in 0..2 {
             let Some(mut command) = start.command(Path::new("/bin/true")) else { continue };
             assert_eq!(code(command.descriptor(&null, 7).spawn()), Ok(0), "{who}: {start:?}");
+        }
+    }
+    for interface in Interface::ALL {
+        for _ in 0..2 {
+            let pid = interface.start(c"/bin/true", &[c"true".to_owned()]);
+            let pid = pid.unwrap_or_else(|errno| panic!("{who}: {interface:?}: errno {errno}"));
+            wait_for(pid);
         }
     }
     let output = Command::new("/bin/cat").run_with(&Run::new().input("text"));

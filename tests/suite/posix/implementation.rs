@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 use libc::{mode_t, pid_t, posix_spawn_file_actions_t as List, posix_spawnattr_t as Attributes, sigset_t};
 use spawnfd_tests::State;
 
+use crate::c::Interface;
+
 type Strings = *const *const c_char;
 pub type Spawn =
     unsafe extern "C" fn(*mut c_int, *const c_char, *const List, *const Attributes, Strings, Strings) -> c_int;
@@ -238,20 +240,30 @@ impl Request {
     /// Spawns the oracle, and returns the state of its process, or an errno. The oracle writes to `ANSWER`, or to a copy
     /// that an action makes. Both implementations get the same file, so that the states are equal.
     pub fn state(&self, by: Implementation) -> Result<State, c_int> {
-        let mut file = answer();
-        file.set_len(0).expect("own file");
-        file.rewind().expect("own file");
-        // The actions of the test may change descriptor 1.
-        let copy = at_number(file, ANSWER);
-        let pid = self.spawn(by);
-        drop(copy);
-        let status = wait(pid?);
-        assert_eq!(status, 0, "{}: {self:?}", by.name);
-        let mut json = Vec::new();
-        file.rewind().expect("own file");
-        file.read_to_end(&mut json).expect("own file");
-        Ok(State::from_json(&json))
+        state_of(by.name, || self.spawn(by))
     }
+
+    /// The same as `state`, by an interface of the C library. The request has no actions and attributes.
+    pub fn state_by(&self, interface: Interface) -> Result<State, c_int> {
+        state_of(&format!("{interface:?}"), || interface.start(&self.file, &self.args))
+    }
+}
+
+/// Returns the state of the oracle that `spawn` starts, or the errno of `spawn`.
+fn state_of(what: &str, spawn: impl FnOnce() -> Result<pid_t, c_int>) -> Result<State, c_int> {
+    let mut file = answer();
+    file.set_len(0).expect("own file");
+    file.rewind().expect("own file");
+    // The actions of the test may change descriptor 1.
+    let copy = at_number(file, ANSWER);
+    let pid = spawn();
+    drop(copy);
+    let status = wait(pid?);
+    assert_eq!(status, 0, "{what}");
+    let mut json = Vec::new();
+    file.rewind().expect("own file");
+    file.read_to_end(&mut json).expect("own file");
+    Ok(State::from_json(&json))
 }
 
 /// The path of the file to which the oracle writes, in the directory of the isolated test.

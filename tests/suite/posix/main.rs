@@ -6,6 +6,8 @@
 #[allow(dead_code)]
 mod confinements;
 
+#[path = "../common/c.rs"]
+mod c;
 #[path = "../common/mod.rs"]
 mod common;
 

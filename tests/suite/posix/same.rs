@@ -9,6 +9,7 @@ use std::path::Path;
 
 use spawnfd_tests::{Confined, State, copy_of_program, isolated, scratch, skip};
 
+use crate::c::Interface;
 use crate::confinements::{CONFINEMENTS, ThreadConfinement};
 use crate::implementation::{Action, Request, answer, at_number, libc, null, oracle, ours};
 
@@ -222,6 +223,18 @@ const CHOSEN: [&str; 9] = [
     "searched",
 ];
 
+/// Starts the same program by each interface of the C library, and compares its state with that of a child of libc.
+fn compare_interfaces(what: &str, plain: &Request) {
+    let expected = plain.state(libc()).expect("starts");
+    for interface in Interface::ALL {
+        let state = plain.state_by(interface).unwrap_or_else(|errno| panic!("{what}, {interface:?}: errno {errno}"));
+        // A template executes an open descriptor, as the RFC does. spawn_template_spawn(2) says so.
+        let own: &[&str] = if interface == Interface::Template { &["at_execfn"] } else { &[] };
+        let differences = State::diff(&expected, &state, &[IGNORED, own].concat());
+        assert!(differences.is_empty(), "{what}, {interface:?}:\n  {}", differences.join("\n  "));
+    }
+}
+
 #[test]
 fn confined_threads_get_the_same_children() {
     isolated!(|| with_caller_state(|requests| {
@@ -232,6 +245,7 @@ fn confined_threads_get_the_same_children() {
                 let confined = apply();
                 if confined {
                     compare(name, &requests);
+                    compare_interfaces(name, &requests[0].1);
                 }
                 confined
             };
