@@ -4,6 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/model.rs"]
+mod model;
 
 mod actions;
 mod attributes;
@@ -17,7 +19,7 @@ mod hygiene;
 mod kernel;
 mod killed;
 mod messages;
-mod model;
+mod random;
 mod relative;
 mod sandbox;
 mod signals;

@@ -9,11 +9,11 @@ use spawnfd::error::Errno;
 use spawnfd_capi::builder as capi;
 use spawnfd_tests::{isolated, program, scratch};
 
-use super::{
-    ANSWER, Action, DIRECTORIES, FIELDS, Outcome, PATHS, RELATIVE, SOURCES, Table, answer, check_lists, expected,
-    files_in,
-};
 use crate::common;
+use crate::model::{
+    ANSWER, Action, DIRECTORIES, FIELDS, Outcome, PATHS, RELATIVE, SOURCES, Table, answer, check_lists, expected,
+    files_in, kept,
+};
 
 #[test]
 fn children_match_the_model_by_builder() {
@@ -42,11 +42,6 @@ fn check(program: &Program) {
         let (callers, observed) = observed(program, &actions, blocked);
         (expected(&files, Some(&callers), &actions), observed)
     });
-}
-
-/// The number at which the caller of a builder keeps a source. No action changes it, but a range may close it.
-pub(super) fn kept(source: usize) -> i32 {
-    5000 + source as i32
 }
 
 /// The action of a builder that stands for this action: a builder's actions find the sources at the caller's numbers.

@@ -1,30 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random lists of actions, compared with a model of the child. The model predicts the child's
+//! A model of the child, for random lists of actions. The model predicts the child's
 //! final state, or the action that fails and its errno. The lists are those of the core, and of the builder in C.
 
-mod builder;
-
-use crate::common;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::common::Launcher;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use spawnfd::command::OpenHow;
-use spawnfd::error::{Errno, Stage};
-use spawnfd::signal::SignalSet;
-use spawnfd::{Command, Stdio, Template};
-use spawnfd_tests::{State, isolated, program, scratch};
+use spawnfd::error::Errno;
+use spawnfd_tests::State;
+
+use crate::common;
 
 /// The number of files among the caller's sources (descriptors to pass).
-const SOURCES: usize = 6;
+pub const SOURCES: usize = 6;
 
 #[derive(Clone, Debug)]
-enum Action {
+pub enum Action {
     Place { source: usize, to: i32 },
     Dup2 { from: i32, to: i32 },
     Close { fd: i32 },
@@ -40,7 +34,7 @@ enum Action {
 }
 
 /// Paths, and the result of opening each.
-const PATHS: [(&str, Result<(), Errno>); 4] = [
+pub const PATHS: [(&str, Result<(), Errno>); 4] = [
     ("/dev/null", Ok(())),
     ("/dev/zero", Ok(())),
     ("/dev/nothing", Err(Errno::ENOENT)),
@@ -48,10 +42,10 @@ const PATHS: [(&str, Result<(), Errno>); 4] = [
 ];
 
 /// A path that exists in /dev only. In `Action::Open`, its index follows the indices of PATHS.
-const RELATIVE: &str = "zero";
+pub const RELATIVE: &str = "zero";
 
 /// Directories, and the result of changing to each.
-const DIRECTORIES: [(&str, Result<(), Errno>); 4] =
+pub const DIRECTORIES: [(&str, Result<(), Errno>); 4] =
     [("/", Ok(())), ("/dev", Ok(())), ("/nowhere", Err(Errno::ENOENT)), ("/dev/null", Err(Errno::ENOTDIR))];
 
 /// Descriptor numbers near the standard streams, near the numbers at which sources arrive, and far
@@ -79,36 +73,36 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 /// The device and inode of the file at each descriptor number.
-type Table = BTreeMap<i32, (u64, u64)>;
+pub type Table = BTreeMap<i32, (u64, u64)>;
 
 /// The state of a child that the actions change.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
-    table: Table,
-    directory: String,
-    umask: u32,
-    leads: Leads,
-    nice: i32,
-    core: (u64, u64),
-    blocked: Vec<String>,
+pub struct Seen {
+    pub table: Table,
+    pub directory: String,
+    pub umask: u32,
+    pub leads: Leads,
+    pub nice: i32,
+    pub core: (u64, u64),
+    pub blocked: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Leads {
+pub enum Leads {
     Nothing,
     Group,
     Session,
 }
 
-struct Files {
+pub struct Files {
     /// The last source is a directory.
-    sources: Vec<File>,
-    directory: String,
-    opened: [(u64, u64); 2],
+    pub sources: Vec<File>,
+    pub directory: String,
+    pub opened: [(u64, u64); 2],
     /// The state of a child without actions.
-    plain: Seen,
+    pub plain: Seen,
     /// True if the caller has CAP_SYS_NICE, and true if it has CAP_SYS_RESOURCE.
-    may: [bool; 2],
+    pub may: [bool; 2],
 }
 
 fn identity(file: &File) -> (u64, u64) {
@@ -119,7 +113,7 @@ fn identity(file: &File) -> (u64, u64) {
 /// Returns the child's final state, or the first action that fails in the child.
 ///
 /// With `callers`, the actions are those of a builder. They also find these descriptors, which exec closes.
-fn expected(files: &Files, callers: Option<&Table>, actions: &[Action]) -> Outcome {
+pub fn expected(files: &Files, callers: Option<&Table>, actions: &[Action]) -> Outcome {
     let (mut child, mut callers) = (files.plain.clone(), callers.cloned());
     for (index, action) in actions.iter().enumerate() {
         apply(files, &mut child, callers.as_mut(), action).map_err(|errno| (index, errno))?;
@@ -161,7 +155,7 @@ fn apply(files: &Files, child: &mut Seen, callers: Option<&mut Table>, action: &
             child.directory = DIRECTORIES[path].0.to_owned();
         }
         Action::Fchdir { source } => {
-            let is_open = callers.is_none_or(|callers| callers.contains_key(&builder::kept(source)));
+            let is_open = callers.is_none_or(|callers| callers.contains_key(&kept(source)));
             refused_unless(is_open, Errno::EBADF)?;
             refused_unless(source == SOURCES, Errno::ENOTDIR)?;
             child.directory.clone_from(&files.directory);
@@ -187,72 +181,8 @@ fn apply(files: &Files, child: &mut Seen, callers: Option<&mut Table>, action: &
     Ok(())
 }
 
-/// Returns the first failure that validation finds. The library reports it even if an earlier
-/// action would fail in the child.
-fn foreseen(files: &Files, actions: &[Action]) -> Option<(usize, Errno)> {
-    let mut provided: BTreeMap<i32, (u64, u64)> = files.plain.table.clone();
-    for (index, action) in actions.iter().enumerate() {
-        match *action {
-            Action::Place { to, .. } | Action::Open { to, .. } => drop(provided.insert(to, (0, 0))),
-            Action::Dup2 { from, .. } if from > 2 && !provided.contains_key(&from) => {
-                return Some((index, Errno::EBADF));
-            }
-            Action::Dup2 { to, .. } => drop(provided.insert(to, (0, 0))),
-            Action::Close { fd } => drop(provided.remove(&fd)),
-            Action::CloseRange { first, last } => provided.retain(|&fd, _| !(first..=last).contains(&(fd as u32))),
-            _ => (),
-        }
-    }
-    None
-}
-
-/// Returns the state that a child prints to the descriptor ANSWER.
-fn observed(launcher: Launcher, template: &Template, files: &Files, actions: &[Action], blocked: i32) -> Outcome {
-    let mut command: Command<'_> = template.command();
-    command.stdin(Stdio::Null);
-    let (mut reader, writer) = common::pipe();
-    for action in actions {
-        match *action {
-            Action::Place { source, to } => command.descriptor(&files.sources[source], to),
-            Action::Dup2 { from, to } => command.dup2(from, to),
-            Action::Close { fd } => command.close(fd),
-            Action::CloseRange { first, last } => command.close_range(first, last),
-            Action::Open { path, to } => {
-                command.open(PATHS.get(path).map_or(RELATIVE, |(path, _)| path), OpenHow::READ, to)
-            }
-            Action::Chdir { path } => command.chdir(DIRECTORIES[path].0),
-            Action::Fchdir { source } => command.fchdir(&files.sources[source]),
-            Action::Umask { mask } => command.umask(mask),
-            Action::Setsid => command.setsid(),
-            Action::Setpgid => command.process_group(0),
-            Action::Nice { nice } => command.nice(nice),
-            Action::CoreLimit { soft, hard } => command.limit(libc::RLIMIT_CORE, Some(soft), Some(hard)),
-        };
-    }
-    command.signal_mask(SignalSet::of(blocked).expect("a signal"));
-    // An action may have changed standard output, so the answer goes to a number that no action uses.
-    command.descriptor(&writer, ANSWER).args(["--to", "18000", "--fields", FIELDS]);
-    launcher.prepare(&mut command);
-    let failed = |error: spawnfd::Error| match error.stage() {
-        Stage::Action(index) => Err((index, error.errno())),
-        stage => panic!("{stage:?}: {error}"),
-    };
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return failed(error),
-    };
-    drop(command);
-    drop(writer);
-    let text = std::io::read_to_string(&mut reader).expect("own pipe");
-    match child.wait() {
-        Ok(status) => assert!(status.success(), "{status}"),
-        Err(error) => return failed(error),
-    }
-    Ok(answer(&text))
-}
-
 /// The state that the oracle has printed.
-fn answer(text: &str) -> Seen {
+pub fn answer(text: &str) -> Seen {
     let json: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert!(json["fds"].as_object().expect("an object").values().all(|fd| fd["cloexec"] == false), "{text}");
     let mut seen = seen(&json);
@@ -261,7 +191,7 @@ fn answer(text: &str) -> Seen {
 }
 
 /// The fields that the oracle prints.
-const FIELDS: &str = "fds,cwd,umask,pid,pgid,sid,nice,rlimits,signal_mask";
+pub const FIELDS: &str = "fds,cwd,umask,pid,pgid,sid,nice,rlimits,signal_mask";
 
 fn seen(json: &serde_json::Value) -> Seen {
     let number = |value: &serde_json::Value| value.as_u64().expect("a number");
@@ -291,10 +221,10 @@ fn seen(json: &serde_json::Value) -> Seen {
     }
 }
 
-const ANSWER: i32 = 18_000;
+pub const ANSWER: i32 = 18_000;
 
 /// The files of a test in `directory`, which is empty.
-fn files_in(directory: &Path) -> Files {
+pub fn files_in(directory: &Path) -> Files {
     let make = |number: usize| {
         let path = directory.join(number.to_string());
         std::fs::write(&path, "").expect("own directory");
@@ -319,12 +249,17 @@ fn files_in(directory: &Path) -> Files {
     }
 }
 
+/// The number at which the caller of a builder keeps a source. No action changes it, but a range may close it.
+pub fn kept(source: usize) -> i32 {
+    5000 + source as i32
+}
+
 /// A child's state, or the action that failed and its errno.
-type Outcome = Result<Seen, (usize, Errno)>;
+pub type Outcome = Result<Seen, (usize, Errno)>;
 
 /// Calls `check` with random lists of actions and a signal to block. It returns the wanted and the observed outcome; the
 /// wanted one without the signal.
-fn check_lists(check: impl Fn(Vec<Action>, i32) -> (Outcome, Outcome)) {
+pub fn check_lists(check: impl Fn(Vec<Action>, i32) -> (Outcome, Outcome)) {
     let cases = u32::try_from(common::rounds(800)).expect("few");
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let lists = proptest::collection::vec(action(), 0..16);
@@ -337,40 +272,4 @@ fn check_lists(check: impl Fn(Vec<Action>, i32) -> (Outcome, Outcome)) {
     if let Err(error) = outcome {
         panic!("{error}");
     }
-}
-
-fn check_model(launcher: Launcher) {
-    launcher.enter();
-    let directory = scratch();
-    let files = files_in(directory.path());
-    // The child must inherit none of these descriptors of the caller.
-    let _foreign = [25, 26, 300, 1000].map(|number| common::at_number(&files.sources[0], number));
-    assert!(files.sources.iter().all(|file| file.as_raw_fd() < 25));
-    let template = launcher.template(program("spawnfd-oracle"));
-    check_lists(|actions, blocked| {
-        let wanted = foreseen(&files, &actions).map_or_else(|| expected(&files, None, &actions), Err);
-        (wanted, observed(launcher, &template, &files, &actions, blocked))
-    });
-    launcher.assert_used();
-}
-
-macro_rules! models {
-    ($($name:ident $launcher:ident;)*) => {$(
-        #[test]
-        fn $name() {
-            isolated!(limit: std::time::Duration::from_secs(1200), || check_model(Launcher::$launcher));
-        }
-    )*};
-}
-
-models! {
-    children_match_the_model_by_clone3 Clone3;
-    children_match_the_model_by_scm_rights ScmRights;
-    children_match_the_model_by_clone Clone;
-    children_match_the_model_by_copy_table CopyTable;
-    children_match_the_model_by_copy_table_and_clone CopyTableClone;
-    children_match_the_model_in_own_memory OwnMemory;
-    children_match_the_model_by_descriptor ByDescriptor;
-    children_match_the_model_detached Detached;
-    children_match_the_model_detached_by_clone DetachedClone;
 }
