@@ -91,7 +91,11 @@ impl Request {
             }
         };
         // Set the mask and the handlers before the actions are added, because an action may override them.
-        command.signal_mask(SignalSet::EMPTY).default_signals(ignored_by_python());
+        command.signal_mask(SignalSet::EMPTY);
+        // A session chooses the signals of its shell.
+        if kind != CallKind::Session {
+            command.default_signals(ignored_by_python());
+        }
         command.args(&argv[1..]);
         if let Some(sandbox) = sandbox {
             command.sandbox(&sandbox.core);

@@ -16,6 +16,7 @@ use crate::{LONG, Shell, change, each_shell, run, stdout};
 
 each_shell! {
     a_timeout_ends_the_command_and_keeps_the_state
+    a_host_that_ignores_or_blocks_signals_interrupts_commands
     an_interrupt_abandons_the_rest_of_the_command
     sigint_before_a_command_runs_no_earlier_text
     a_command_that_ignores_signals_is_killed
@@ -67,6 +68,26 @@ fn a_timeout_ends_the_command_and_keeps_the_state(shell: Shell) {
         assert_eq!(stdout(&session, "echo $X"), "1\n", "{text}");
     }
     session.close().expect("a result");
+}
+
+/// As a host that a script starts with `&`, or the entrypoint of a container.
+fn a_host_that_ignores_or_blocks_signals_interrupts_commands(shell: Shell) {
+    let signals = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+    // SAFETY: the calls change how this process of one test treats signals that nothing sends to it.
+    unsafe {
+        let mut blocked: libc::sigset_t = std::mem::zeroed();
+        for signal in signals {
+            libc::signal(signal, libc::SIG_IGN);
+            libc::sigaddset(&raw mut blocked, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, std::ptr::null_mut());
+    }
+    let session = shell.open(SessionOptions::new());
+    let ends = Run::new().timeout(Duration::from_millis(50)).grace(LONG);
+    let begun = Instant::now();
+    let output = session.run("sleep 600; echo no", &ends).expect("a result");
+    assert_eq!((output.stop, output.code()), (Stop::Timeout, Some(130)), "{output:?}");
+    assert!(begun.elapsed() < AT_ONCE);
 }
 
 /// A daemon has a session of its own and no parent among the session's processes.

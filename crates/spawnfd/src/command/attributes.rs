@@ -407,7 +407,7 @@ impl Command<'_> {
     /// Sets these signals to their default action if they are ignored. Without this call, the set is SIGPIPE. A
     /// signal that has a handler always gets its default action.
     pub fn default_signals(&mut self, signals: SignalSet) -> &mut Self {
-        self.default_signals = signals;
+        self.default_signals = Some(signals);
         self
     }
 
@@ -417,6 +417,14 @@ impl Command<'_> {
     pub fn inherit_signals(&mut self) -> &mut Self {
         self.signal_mask = None;
         self.default_signals(SignalSet::EMPTY)
+    }
+
+    /// Sets a mask without signals, and these signals to their default action, unless the caller has chosen the signals.
+    pub(crate) fn reset_signals(&mut self, signals: SignalSet) {
+        if self.default_signals.is_none() {
+            self.signal_mask.get_or_insert(SignalSet::EMPTY);
+            self.default_signals = Some(signals);
+        }
     }
 
     /// Sends the program this signal when the *thread* that spawns it ends. Use it in threads that live as long as

@@ -163,7 +163,7 @@ impl Lowered {
                 highest,
                 steps: lowered.steps.into(),
                 keep: (!table.inherits).then(|| table.kept().into()),
-                default_signals: command.default_signals.bits(),
+                default_signals: command.default_signals.unwrap_or(super::SIGPIPE).bits(),
                 signal_mask: command
                     .signal_mask
                     .map(crate::signals::SignalSet::bits)

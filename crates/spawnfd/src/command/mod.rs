@@ -131,7 +131,8 @@ pub struct Command<'fd> {
     /// parked process.
     pub(crate) died: bool,
     signal_mask: Option<SignalSet>,
-    default_signals: SignalSet,
+    /// `None`: SIGPIPE.
+    default_signals: Option<SignalSet>,
     parent_death_signal: Option<i32>,
     namespaces: Namespaces,
     user_map: Option<UserMap>,
@@ -252,7 +253,7 @@ impl<'fd> Command<'fd> {
             takes_killed: false,
             died: false,
             signal_mask: None,
-            default_signals: SIGPIPE,
+            default_signals: None,
             parent_death_signal: None,
             namespaces: Namespaces::NONE,
             user_map: None,

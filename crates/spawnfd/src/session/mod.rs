@@ -24,6 +24,7 @@ use crate::job::shell::{HolderNumbers, Script, SessionTerminal, Shell, memory_fi
 use crate::job::{EventOptions, Events, Job, Leftovers, Output, Run, Stop, TerminalSize};
 use crate::limiter::{Limiter, Permit};
 use crate::sandbox::Sandbox;
+use crate::signal::{self, SignalSet};
 use crate::tree::Survivor;
 
 /// A shell that stays open and runs one command after the other: bash or dash.
@@ -183,6 +184,10 @@ impl Session {
     /// startup files, unless it is a [login](SessionOptions::login) shell. Arguments are passed on: with `-i`, bash reads
     /// `~/.bashrc`. dash reads the file that the variable `ENV` names.
     ///
+    /// Unless the command sets [signals](Command::default_signals), the shell starts with no blocked signals, and with the
+    /// default action of SIGINT, SIGQUIT, SIGTERM, SIGPIPE and SIGXFSZ. So a host that ignores SIGINT, such as `cmd &` in
+    /// a script, can interrupt commands.
+    ///
     /// # Errors
     /// The shell could not be started, exited, or did not become ready within the
     /// [startup timeout](SessionOptions::startup_timeout). The message has the shell's output. EINVAL: the command sets
@@ -228,6 +233,7 @@ impl Session {
         args.extend(["-i", "-s"].map(OsString::from));
         args.extend(is_bash.then_some(["+o", "history", "+H"]).into_iter().flatten().map(OsString::from));
         command.replace_args(args);
+        command.reset_signals(default_signals());
         let terminal = options.terminal.map(|size| SessionTerminal::open(size, options.echo)).transpose()?;
         terminal.as_ref().map(|terminal| terminal.attach(&mut command)).transpose()?;
         let sandbox = options.sandbox.as_ref();
@@ -546,6 +552,15 @@ impl Session {
         }
         Err(Error::new(Stage::Capture, Errno::ESRCH, "session()").saying(message))
     }
+}
+
+/// The signals that end a command, and those that language runtimes ignore. If the shell ignored SIGINT, all its programs
+/// would, and an interrupt would not reach them.
+fn default_signals() -> SignalSet {
+    [signal::INT, signal::QUIT, signal::TERM, signal::PIPE, signal::XFSZ]
+        .into_iter()
+        .filter_map(SignalSet::of)
+        .fold(SignalSet::EMPTY, |all, signal| all | signal)
 }
 
 fn not_ours() -> Error {
