@@ -11,7 +11,7 @@ use spawnfd::tree::TreeControl;
 
 use crate::common::eventually;
 use crate::common::job::read_until;
-use crate::common::tree::{is_alive, kill};
+use crate::common::tree::{is_alive, kill, reap};
 use crate::{LONG, Shell, change, each_shell, run, stdout};
 
 each_shell! {
@@ -24,6 +24,7 @@ each_shell! {
     a_shell_that_cannot_report_a_status_is_killed_at_once
     errors_of_the_text_return_at_once
     a_shell_that_exits_is_reported_at_once
+    a_forked_copy_of_the_host_delays_no_end
     a_background_job_survives_a_timeout
     nothing_survives_the_session
     daemons_are_part_of_the_session
@@ -218,6 +219,55 @@ fn a_shell_that_exits_is_reported_at_once(shell: Shell) {
         assert_eq!((output.stop, output.cwd.is_none()), (Stop::Exited, true), "{text}");
         assert!(begun.elapsed() < AT_ONCE, "{text}");
         eventually("its processes have ended", || session.processes().is_empty());
+    }
+}
+
+/// A copy of the host has copies of all pipes.
+fn a_forked_copy_of_the_host_delays_no_end(shell: Shell) {
+    let fork_copy = || {
+        spawnfd_tests::copy::fork(|| {
+            loop {
+                // SAFETY: the call has no memory effects.
+                unsafe { libc::pause() };
+            }
+        })
+    };
+    let options = || SessionOptions::new().run(&Run::new().grace(LONG));
+    let writable = Run::new().writable(10).window(100);
+    let begun = Instant::now();
+    let mut copies = Vec::new();
+    for (text, code, signal) in [("exit 3", Some(3), None), ("kill -9 $$", None, Some(9))] {
+        let session = shell.open(options());
+        let job = session.start(&format!("echo on; read x; {text}"), &writable).expect("a job");
+        read_until(&job, 0, "on\n");
+        copies.push(fork_copy());
+        job.write(b"\n").expect("an open pipe");
+        let output = job.wait().expect("a result");
+        assert_eq!((output.shell_exited, output.code(), output.signal()), (true, code, signal), "{text}: {output:?}");
+        // The calling thread drives the command.
+        let session = shell.open(options());
+        let output = std::thread::scope(|scope| {
+            let running = scope.spawn(|| run(&session, &format!("sleep 0.2; {text}")));
+            eventually("the command runs", || !session.processes().is_empty());
+            copies.push(fork_copy());
+            running.join().expect("a result")
+        });
+        assert_eq!((output.shell_exited, output.code(), output.signal()), (true, code, signal), "{text}: {output:?}");
+    }
+    for text in [":", "sleep 600"] {
+        let session = shell.open(options());
+        let job = session.start(text, &Run::new()).expect("a job");
+        copies.push(fork_copy());
+        if text == ":" {
+            job.wait().expect("a result");
+        }
+        let output = session.close().expect("a result");
+        assert!(output.is_some_and(|output| output.signal().is_none()), "{text}");
+    }
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+    for copy in copies {
+        kill(copy, libc::SIGKILL);
+        reap(copy);
     }
 }
 

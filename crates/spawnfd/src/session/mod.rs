@@ -437,7 +437,7 @@ impl Session {
     fn begin_close(&self) -> Option<Arc<Shell>> {
         let shell = self.shell()?;
         shell.interrupt();
-        shell.job().close_stdin();
+        shell.close_input();
         Some(shell)
     }
 

@@ -229,9 +229,15 @@ impl ShellCommand {
     /// Reads the command's status. Returns whether the command is over.
     pub(in crate::job) fn reap(&mut self) -> bool {
         let Some(status) = &mut self.status else { return true };
+        let has_ended = self.shell.has_ended();
         let mut buffer = [0; 4096];
         loop {
-            match status.read(&mut buffer) {
+            let read = match status.read(&mut buffer) {
+                // A forked copy of this process may have the write end, so the pipe of an ended shell may have no EOF.
+                Err(e) if e.kind() == ErrorKind::WouldBlock && has_ended => Ok(0),
+                read => read,
+            };
+            match read {
                 Ok(0) => {
                     // The shell has ended: the library has closed its own end.
                     match self.report.take() {
@@ -296,7 +302,8 @@ impl ShellCommand {
 
     /// The time at which to call [`reap`](ShellCommand::reap) again.
     pub(in crate::job) fn report_due(&self) -> Option<Instant> {
-        self.delivery.map(|[next, _]| next).filter(|_| self.end.is_none())
+        let ended = self.next_check.filter(|_| self.shell.has_ended());
+        self.delivery.map(|[next, _]| next).or(ended).filter(|_| self.end.is_none())
     }
 
     /// Removes the helper's answer from the received bytes. Returns whether it has arrived.
@@ -333,8 +340,12 @@ impl ShellCommand {
                 before
             }
         };
+        let is_closing = state.is_closing;
         drop(state);
         drop(retired);
+        if is_closing {
+            self.shell.end_input();
+        }
         self.files.clear();
         self.end = Some(end);
     }

@@ -120,6 +120,8 @@ impl ShellProcess {
 #[derive(Debug, Default)]
 struct ShellState {
     has_ended: bool,
+    /// The library ends the shell's input after the running command.
+    is_closing: bool,
     /// The helper of a shell in a sandbox, until the shell has ended.
     holder: Option<Holder>,
     /// `None` until the helper has started the shell.
@@ -411,6 +413,23 @@ impl Shell {
                 Err(Error::new(Stage::Capture, Errno::EAGAIN, "write(control)").saying(message))
             }
         }
+    }
+
+    /// Ends the shell's input, after the running command. If SIGINT came later than the last line, dash would drop it.
+    pub(crate) fn close_input(&self) {
+        let mut state = self.shared.lock();
+        state.is_closing = true;
+        let is_busy = state.status.is_some();
+        drop(state);
+        if !is_busy {
+            self.end_input();
+        }
+    }
+
+    /// Ends the shell's input. A forked copy of this process may have the pipe, so the shell may not read EOF.
+    fn end_input(&self) {
+        let _ = self.send(b"exit\n");
+        self.job.close_stdin();
     }
 
     /// Kills the shell and all processes of the session.
