@@ -28,6 +28,7 @@ each_shell! {
     output_of_a_background_job_belongs_to_its_command_in_a_sandbox
     a_timeout_and_an_interrupt_keep_the_shell_in_a_sandbox
     the_end_of_a_shell_in_a_sandbox_is_reported
+    a_stopped_helper_is_continued
     nothing_survives_a_session_in_a_sandbox
     many_commands_in_a_sandbox_use_no_more_descriptors
     a_shell_in_a_sandbox_restarts
@@ -225,6 +226,20 @@ fn with_mark(mark: &str) -> Vec<String> {
         .map(|path| fs::read_to_string(path.join("stat")).unwrap_or_default())
         .filter(|stat| !stat.is_empty())
         .collect()
+}
+
+fn a_stopped_helper_is_continued(shell: Shell) {
+    for (name, sandbox) in sandboxes() {
+        let session = shell.open(in_sandbox(&sandbox));
+        let begun = Instant::now();
+        assert!(run(&session, "kill -STOP $PPID; echo on").stdout == b"on\n", "{name}");
+        // A background job stops the helper between two commands.
+        change(&session, "X=1; (sleep 0.05; kill -STOP $PPID) >/dev/null 2>&1 &");
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(stdout(&session, "echo $X"), "1\n", "{name}");
+        assert!(begun.elapsed() < AT_ONCE, "{name}");
+        session.close().expect("a result");
+    }
 }
 
 fn nothing_survives_a_session_in_a_sandbox(shell: Shell) {

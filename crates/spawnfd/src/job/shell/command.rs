@@ -54,6 +54,9 @@ const MAX_INTERRUPT_PAUSE: Duration = Duration::from_millis(50);
 /// How many more status lines the library sends before it takes the shell for unusable.
 const MAX_REPEATS: u32 = 2;
 
+/// How many checks the library waits for an answer of the shell's helper, which it continues at each check.
+const MAX_ANSWER_CHECKS: u32 = 40;
+
 /// A command that runs inside a shell.
 #[derive(Debug)]
 pub(in crate::job) struct ShellCommand {
@@ -75,6 +78,8 @@ pub(in crate::job) struct ShellCommand {
     began: u64,
     status_line: Vec<u8>,
     repeats: u32,
+    /// How many checks have found that the helper has not answered.
+    answer_checks: u32,
     next_check: Option<Instant>,
     /// The time at which the library sends SIGTERM, after SIGINT had no effect.
     terminate_at: Option<Instant>,
@@ -186,6 +191,7 @@ impl ShellCommand {
             began: ticks_now(),
             status_line: lines.status,
             repeats: 0,
+            answer_checks: 0,
             next_check: Instant::now().checked_add(CHECK_INTERVAL),
             terminate_at: None,
             interrupt: None,
@@ -365,10 +371,21 @@ impl ShellCommand {
         }
         if self.next_check.is_some_and(|at| at <= now) {
             self.next_check = now.checked_add(CHECK_INTERVAL);
+            self.continue_helper();
             self.repeat_status_line();
-            if self.repeats > MAX_REPEATS && self.killed.is_none() {
+            let is_unusable = self.repeats > MAX_REPEATS || self.answer_checks > MAX_ANSWER_CHECKS;
+            if is_unusable && self.killed.is_none() {
                 self.shell.kill();
             }
+        }
+    }
+
+    /// Continues the helper if it has not answered. The command may have stopped it.
+    fn continue_helper(&mut self) {
+        if self.held.is_some() && (self.unsent.is_some() || self.report.is_some()) {
+            self.answer_checks += 1;
+            let helper = self.shell.process().and_then(|shell| shell.ancestors.first().copied());
+            helper.inspect(|helper| _ = helper.signal(signal::CONT));
         }
     }
 
