@@ -4,12 +4,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use spawnfd::limits::Limits;
+use spawnfd::error::Errno;
+use spawnfd::limits::{Limiter, Limits};
+use spawnfd::sandbox::Sandbox;
 use spawnfd::session::{Session, SessionOptions};
 use spawnfd::warm::{Park, WarmOptions};
 use spawnfd::{Command, Run, Warm};
 use spawnfd_tests::scratch;
 
+use crate::common::set_soft_limit;
 use crate::{LONG, Shell, change, each_shell, run, stdout};
 
 each_shell! {
@@ -18,6 +21,7 @@ each_shell! {
     a_startup_file_that_does_not_return
     a_parked_shell_becomes_the_sessions_shell
     limits_apply_to_the_session
+    a_limiter_counts_the_shell_once
     prompts_and_prompt_commands_are_not_output
 }
 
@@ -100,6 +104,32 @@ fn limits_apply_to_the_session(shell: Shell) {
         assert_eq!(stdout(&session, "echo on"), "on\n");
     }
     assert!(run(&shell.open(SessionOptions::new()), allocate).ok(), "without a limit");
+}
+
+fn a_limiter_counts_the_shell_once(shell: Shell) {
+    let limiter = Limiter::new(1);
+    let options = || SessionOptions::new().restart(true).run(&Run::new().limiter(&limiter));
+    let session = shell.open(options());
+    change(&session, "exit");
+    // Two commands find no shell, and one of them starts a shell.
+    let permit = limiter.acquire().expect("a permit");
+    let outcomes = std::thread::scope(|scope| {
+        let commands = [(); 2].map(|()| scope.spawn(|| session.run(":", &Run::new()).map_err(|error| error.errno())));
+        std::thread::sleep(Duration::from_millis(50));
+        drop(permit);
+        commands.map(|command| command.join().expect("a result"))
+    });
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(Errno::EBUSY))), "{outcomes:?}");
+    assert_eq!(limiter.running(), 1);
+    drop(session);
+    // A shell that cannot be started has no permit.
+    let session = shell.open(options().sandbox(&Sandbox::new(["env"]).expect("env")));
+    change(&session, "exit");
+    let before = set_soft_limit(libc::RLIMIT_NOFILE, 3);
+    let failed = session.run(":", &Run::new());
+    set_soft_limit(libc::RLIMIT_NOFILE, before);
+    assert_eq!(failed.expect_err("no descriptor is free").errno(), Errno::EMFILE);
+    assert!(run(&session, ":").ok());
 }
 
 fn prompts_and_prompt_commands_are_not_output(shell: Shell) {

@@ -60,6 +60,8 @@ pub struct Session {
     options: SessionOptions,
     /// `None` in a forked copy of the host.
     state: PerProcess<Option<SessionState>>,
+    /// Has one permit: only one command starts a shell, and other commands then use that shell.
+    starts: Limiter,
 }
 
 /// The options of a [`Session`].
@@ -242,7 +244,8 @@ impl Session {
         let saved = options.restart.then(|| Result::Ok([memory_file()?, memory_file()?])).transpose()?;
         let (shell, dialect, restored) = (None, None, None);
         let state = SessionState { command, name, holder, shell, dialect, serial: 0, terminal, saved, restored };
-        Ok(Session { options, state: PerProcess::for_this_process(Some(state), || None) })
+        let state = PerProcess::for_this_process(Some(state), || None);
+        Ok(Session { options, state, starts: Limiter::new(1) })
     }
 
     /// Runs a command to its end.
@@ -455,6 +458,10 @@ impl Session {
     }
 
     fn ensure_shell(&self) -> Result<()> {
+        if !self.check_shell()? {
+            return Ok(());
+        }
+        let _turn = self.starts.acquire()?;
         let permit = self.shell_limiter().map(Limiter::acquire).transpose()?;
         let Some(job) = self.begin_shell(permit)? else { return Ok(()) };
         let output = job.wait();
@@ -462,6 +469,10 @@ impl Session {
     }
 
     async fn ensure_shell_async(&self) -> Result<()> {
+        if !self.check_shell()? {
+            return Ok(());
+        }
+        let _turn = self.starts.acquire_async().await;
         let permit = match self.shell_limiter() {
             Some(limiter) => Some(limiter.acquire_async().await),
             None => None,
@@ -474,10 +485,18 @@ impl Session {
     /// Whether [`begin_shell`](Session::begin_shell) would start a shell.
     #[doc(hidden)]
     pub fn needs_shell(&self) -> bool {
-        self.state.lock().as_ref().is_some_and(|state| match &state.shell {
-            Some(shell) => self.options.restart && shell.has_ended(),
-            None => true,
-        })
+        self.check_shell().unwrap_or(false)
+    }
+
+    /// Whether the next command starts a shell. Fails if the session can run no command.
+    fn check_shell(&self) -> Result<bool> {
+        let state = self.state.lock();
+        let Some(state) = state.as_ref() else { return Err(not_ours()) };
+        match &state.shell {
+            Some(shell) if !shell.has_ended() => Ok(false),
+            Some(_) if !self.options.restart => Err(self.exited(state)),
+            _ => Ok(true),
+        }
     }
 
     /// The limiter that counts the shells, if the next command starts one.
@@ -505,7 +524,10 @@ impl Session {
         if let Some(permit) = permit {
             state.command.permit(permit);
         }
-        let shell = Arc::new(Shell::start(&mut state.command, &state.name, state.holder, &self.options.run)?);
+        let shell = Shell::start(&mut state.command, &state.name, state.holder, &self.options.run);
+        // A failure before the start of the program has not used the permit.
+        state.command.permit = None;
+        let shell = Arc::new(shell?);
         let restored = state.restored.as_ref().zip(state.saved.as_ref());
         let restored = restored.map(|((cwd, index), files)| (cwd.as_path(), &files[*index]));
         let lines = |files: &_| Ok(script::first_lines(restored, files));
