@@ -25,6 +25,7 @@ each_shell! {
     errors_of_the_text_return_at_once
     a_shell_that_exits_is_reported_at_once
     a_forked_copy_of_the_host_delays_no_end
+    a_shell_that_a_kill_does_not_end_has_not_exited
     a_background_job_survives_a_timeout
     nothing_survives_the_session
     daemons_are_part_of_the_session
@@ -269,6 +270,18 @@ fn a_forked_copy_of_the_host_delays_no_end(shell: Shell) {
         kill(copy, libc::SIGKILL);
         reap(copy);
     }
+}
+
+fn a_shell_that_a_kill_does_not_end_has_not_exited(shell: Shell) {
+    // Signals of this process have no effect.
+    spawnfd_tests::confine::deny(&[("pidfd_send_signal", 0), ("kill", 0)]).expect("confined");
+    let options = Run::new().tree(TreeControl::Group).grace(Duration::ZERO);
+    let session = shell.open(SessionOptions::new().run(&options));
+    let job = session.start("echo on; exec sleep 3", &Run::new().window(100)).expect("a job");
+    read_until(&job, 0, "on\n");
+    drop(session);
+    let output = job.wait().expect("a result");
+    assert_eq!((output.status_lost, output.shell_exited), (true, false), "{output:?}");
 }
 
 fn a_background_job_survives_a_timeout(shell: Shell) {

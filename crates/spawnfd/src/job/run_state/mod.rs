@@ -451,9 +451,9 @@ impl RunState {
         if matches!(self.running, Program::InShell(_)) {
             self.leave_terminal();
         }
-        let (cwd, is_command) = match &mut self.running {
-            Program::Child(_) => (None, false),
-            Program::InShell(command) => (command.take_cwd(), true),
+        let (cwd, shell_exited, is_command) = match &mut self.running {
+            Program::Child(_) => (None, false, false),
+            Program::InShell(command) => (command.take_cwd(), command.end().is_some_and(|end| end.shell_exited), true),
         };
         // A background job of a command runs on in its session.
         self.adopted = is_command && !self.is_read() || self.leftovers == Leftovers::Adopt && self.tree.is_some();
@@ -494,7 +494,7 @@ impl RunState {
             limit: self.limit.filter(|_| self.stop == Stop::Limit),
             limits: self.limits.as_ref().map(|limits| limits.enforced.clone()).unwrap_or_default(),
             started: self.running.started(),
-            shell_exited: is_command && cwd.is_none() && self.status.is_some(),
+            shell_exited,
             cwd,
             input_refused: self.input_refused,
             program: std::mem::take(&mut self.program),

@@ -115,8 +115,9 @@ pub(in crate::job) struct CommandEnd {
     /// `None`: the status of the shell is lost.
     pub(in crate::job) status: Option<ExitStatus>,
     pub(in crate::job) usage: Usage,
-    /// `None`: the shell has ended.
+    /// `None`: the shell has ended, or the library has given up on it.
     pub(in crate::job) cwd: Option<PathBuf>,
+    pub(in crate::job) shell_exited: bool,
 }
 
 /// The library's ends of a command's standard input, and of its output streams.
@@ -250,7 +251,8 @@ impl ShellCommand {
                         Some(report) => self.complete(report),
                         None => {
                             let (status, usage) = (self.shell.status(), Usage::new(Duration::ZERO, 0));
-                            self.finish(CommandEnd { status, usage, cwd: None });
+                            let shell_exited = status.is_some() || !self.shell.is_running();
+                            self.finish(CommandEnd { status, usage, cwd: None, shell_exited });
                         }
                     }
                     return true;
@@ -327,7 +329,8 @@ impl ShellCommand {
         state.last = Some(Completed { code: report.code, cwd: report.cwd.clone(), serial: self.serial });
         drop(state);
         let status = Some(ExitStatus::from_raw(i32::from(report.code) << 8));
-        self.finish(CommandEnd { status, usage: Usage::new(cpu, 0), cwd: Some(report.cwd) });
+        let usage = Usage::new(cpu, 0);
+        self.finish(CommandEnd { status, usage, cwd: Some(report.cwd), shell_exited: false });
     }
 
     /// Whether the shell has reported something that [`reap`](ShellCommand::reap) has not read yet.

@@ -302,8 +302,15 @@ impl Shell {
         self.process().is_some() || self.shared.lock().end.is_some()
     }
 
+    /// Whether the shell has ended, or the library has given up on a shell that SIGKILL does not end.
     pub(crate) fn has_ended(&self) -> bool {
         self.shared.lock().has_ended
+    }
+
+    /// Whether /proc shows the shell's process.
+    fn is_running(&self) -> bool {
+        let shell = self.process().map(|shell| shell.process);
+        shell.is_some_and(|shell| Stat::read(shell.pid).is_some_and(|stat| stat.process == shell && stat.is_alive()))
     }
 
     /// Whether a command runs.
