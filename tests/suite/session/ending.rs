@@ -27,6 +27,7 @@ each_shell! {
     a_forked_copy_of_the_host_delays_no_end
     a_shell_that_a_kill_does_not_end_has_not_exited
     a_background_job_survives_a_timeout
+    processes_of_an_earlier_background_job_survive_a_timeout
     nothing_survives_the_session
     daemons_are_part_of_the_session
 }
@@ -294,6 +295,19 @@ fn a_background_job_survives_a_timeout(shell: Shell) {
     assert_eq!(session.processes().iter().map(|process| process.pid as i32).collect::<Vec<_>>(), [pid]);
     drop(session);
     eventually("the job ends with the session", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
+
+fn processes_of_an_earlier_background_job_survive_a_timeout(shell: Shell) {
+    let dir = spawnfd_tests::scratch();
+    let killed = dir.path().join("killed");
+    let session = shell.open(SessionOptions::new());
+    change(&session, &format!("(while :; do sleep 0.2 || echo >{}; done) >/dev/null 2>&1 &", killed.display()));
+    let ends = Run::new().timeout(Duration::from_millis(300)).grace(Duration::ZERO);
+    for _ in 0..5 {
+        let output = session.run("sleep 600", &ends).expect("a result");
+        assert_eq!((output.stop, output.shell_exited), (Stop::Timeout, false), "{output:?}");
+    }
+    assert!(!killed.exists(), "a child of the job was killed");
 }
 
 fn nothing_survives_the_session(shell: Shell) {

@@ -470,7 +470,8 @@ impl ShellCommand {
         // In the clock tick of 10 ms in which the command began, a background job of an earlier command may have started.
         let in_doubt = |stat: &Stat| stat.process.start <= self.began && ignores_sigint(stat.process.pid);
         let mut is_alone = true;
-        for stat in self.processes().filter(|stat| killed.elapsed() >= DOUBT_TIMEOUT || !in_doubt(stat)) {
+        let spares = |stat: &Stat| killed.elapsed() < DOUBT_TIMEOUT && in_doubt(stat);
+        for stat in without_jobs(self.processes(), spares) {
             is_alone = false;
             stat.process.signal(signal::KILL);
         }
@@ -482,10 +483,10 @@ impl ShellCommand {
         }
     }
 
-    /// The processes that have started since the command began.
+    /// The processes that have started since the command began, except those that belong to an earlier background job.
     fn processes(&self) -> impl Iterator<Item = Stat> + use<> {
         let began = self.began;
-        self.shell.processes().into_iter().filter(move |stat| stat.process.start >= began)
+        without_jobs(self.shell.processes(), move |stat| stat.process.start < began)
     }
 
     /// The processes of the command, except background jobs.
@@ -511,6 +512,19 @@ impl Drop for ShellCommand {
         drop(state);
         self.shell.kill();
     }
+}
+
+/// Removes the background jobs that `is_job` finds, and their descendants. Parents come before their children.
+fn without_jobs(
+    processes: impl IntoIterator<Item = Stat>,
+    is_job: impl Fn(&Stat) -> bool,
+) -> impl Iterator<Item = Stat> {
+    let mut jobs = Vec::new();
+    processes.into_iter().filter(move |stat| {
+        let belongs_to_job = jobs.contains(&stat.parent) || is_job(stat);
+        jobs.extend(belongs_to_job.then_some(stat.process.pid));
+        !belongs_to_job
+    })
 }
 
 /// The lines of /proc/PID/status with signals that a process ignores, and that it has not received yet.
