@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use spawnfd::Run;
 use spawnfd::job::Stop;
 use spawnfd::session::SessionOptions;
 use spawnfd::tree::TreeControl;
+use spawnfd::{Command, Run};
 
 use crate::common::eventually;
 use crate::common::job::read_until;
@@ -21,6 +21,7 @@ each_shell! {
     sigint_before_a_command_runs_no_earlier_text
     a_command_that_ignores_signals_is_killed
     a_shell_that_does_not_return_is_killed
+    a_shell_outlives_a_program_that_dies_slowly
     a_shell_that_cannot_report_a_status_is_killed_at_once
     errors_of_the_text_return_at_once
     a_shell_that_exits_is_reported_at_once
@@ -175,6 +176,31 @@ fn a_shell_that_does_not_return_is_killed(shell: Shell) {
     let output = job.wait().expect("a result");
     assert_eq!((output.stop, output.shell_exited, output.signal()), (Stop::Cancelled, true, Some(9)), "{output:?}");
     assert_eq!(stdout(&session, "echo $X"), "1\n");
+}
+
+/// A process ends only after the tracer of each of its threads has taken the thread's status.
+fn a_shell_outlives_a_program_that_dies_slowly(shell: Shell) {
+    if !Command::new("python3").arg("--version").run().is_ok_and(|output| output.ok()) {
+        return spawnfd_tests::skip("no python3");
+    }
+    let session = shell.open(SessionOptions::new());
+    let text = "python3 -c 'import threading, time\nthread = threading.Thread(target=time.sleep, args=(600,))\n\
+                thread.start(); print(thread.native_id, flush=True)'";
+    let job = session.start(text, &Run::new().window(100)).expect("a job");
+    let (printed, _) = read_until(&job, 0, "\n");
+    let thread: i32 = printed.trim().parse().expect("a thread id");
+    // SAFETY: the calls stop no thread, and waitpid stores an int.
+    unsafe {
+        if libc::ptrace(libc::PTRACE_SEIZE, thread, 0, 0) != 0 {
+            return spawnfd_tests::skip("ptrace is not permitted");
+        }
+        job.stop(Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(450));
+        let mut status = 0;
+        assert_eq!(libc::waitpid(thread, &raw mut status, libc::__WALL), thread);
+    }
+    let output = job.wait().expect("a result");
+    assert_eq!((output.stop, output.code(), output.shell_exited), (Stop::Cancelled, Some(137), false), "{output:?}");
 }
 
 fn a_shell_that_cannot_report_a_status_is_killed_at_once(shell: Shell) {

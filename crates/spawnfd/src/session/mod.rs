@@ -39,7 +39,7 @@ use crate::tree::Survivor;
 /// - The library reads the status from a pipe of its own, which no command inherits. No output can imitate it.
 /// - A command that has to end (a timeout, [`Job::stop`], a dropped [`Job`]) gets SIGINT, SIGTERM after half of its
 ///   [grace](Run::grace), and SIGKILL after all of it. The shell gets SIGINT too, and abandons the rest of the command. If
-///   the shell does not return 300 ms after that SIGKILL, the library kills the shell.
+///   the shell does not return 300 ms after that SIGKILL has ended the processes, the library kills the shell.
 /// - If the shell exits, the command returns at once, and its output says [`shell_exited`](Output::shell_exited).
 ///
 /// Dropping the session ends the shell and its process tree. The tree also ends with this process.

@@ -29,8 +29,11 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 const DELIVERY_TIMEOUT: Duration = Duration::from_millis(100);
 const DELIVERY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long the shell may take to return after the library has killed the processes of a command.
+/// How long the shell may take to return after the end of the processes that the first SIGKILL has reached.
 const RETURN_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// How long after the first SIGKILL the library kills the shell in any case. The run gives up after 1 s.
+const SHELL_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// How long after the first SIGKILL the library also kills processes that may be background jobs of an earlier command.
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(100);
@@ -90,6 +93,10 @@ pub(in crate::job) struct ShellCommand {
     delivery: Option<[Instant; 2]>,
     /// The time of the first SIGKILL.
     killed: Option<Instant>,
+    /// The processes that this SIGKILL has reached, until they have ended. One that frees much memory takes its time.
+    dying: Vec<Process>,
+    /// The time at which one of them was last alive.
+    dying_at: Option<Instant>,
     end: Option<CommandEnd>,
 }
 
@@ -199,6 +206,8 @@ impl ShellCommand {
             is_signaled: false,
             delivery: None,
             killed: None,
+            dying: Vec::new(),
+            dying_at: None,
             end: None,
         };
         Ok((command, (stdin.map(Into::into), [stdout, stderr])))
@@ -459,26 +468,35 @@ impl ShellCommand {
         self.interrupt = Some(interrupt).filter(|_| !is_over);
     }
 
-    /// Kills the processes of the command. Kills the shell if it has not returned [`RETURN_TIMEOUT`] after the first
-    /// call.
+    /// Kills the processes of the command. Kills the shell if it has not returned [`RETURN_TIMEOUT`] after their end.
     pub(in crate::job) fn kill(&mut self) {
         if self.serial == 0 {
             // The shell is starting.
             return self.shell.kill();
         }
-        let killed = *self.killed.get_or_insert_with(Instant::now);
+        let now = Instant::now();
+        let is_first = self.killed.is_none();
+        let killed = *self.killed.get_or_insert(now);
         // In the clock tick of 10 ms in which the command began, a background job of an earlier command may have started.
         let in_doubt = |stat: &Stat| stat.process.start <= self.began && ignores_sigint(stat.process.pid);
-        let mut is_alone = true;
         let spares = |stat: &Stat| killed.elapsed() < DOUBT_TIMEOUT && in_doubt(stat);
-        for stat in without_jobs(self.processes(), spares) {
-            is_alone = false;
-            stat.process.signal(signal::KILL);
+        let found: Vec<Process> = without_jobs(self.processes(), spares).map(|stat| stat.process).collect();
+        for process in &found {
+            process.signal(signal::KILL);
         }
-        if is_alone {
+        if found.is_empty() {
             self.signal(signal::INT);
         }
-        if killed.elapsed() >= RETURN_TIMEOUT && !self.has_report() {
+        // A shell that does not return may start further processes.
+        self.dying.retain(|process| found.contains(process));
+        if is_first {
+            self.dying = found;
+        }
+        if !self.dying.is_empty() {
+            self.dying_at = Some(now);
+        }
+        let is_late = self.dying_at.unwrap_or(killed).elapsed() >= RETURN_TIMEOUT || killed.elapsed() >= SHELL_TIMEOUT;
+        if is_late && !self.has_report() {
             self.shell.kill();
         }
     }
