@@ -17,6 +17,7 @@ use crate::{LONG, Shell, change, each_shell, run, stdout};
 
 each_shell! {
     startup_files_that_print_and_set_traps
+    a_debug_trap_changes_no_report
     a_login_shell_reads_the_profile
     a_startup_file_that_does_not_return
     a_parked_shell_becomes_the_sessions_shell
@@ -54,6 +55,26 @@ fn startup_files_that_print_and_set_traps(shell: Shell) {
     assert_eq!(session.run("sleep 600", &ends).expect("a result").code(), Some(130));
     assert_eq!(stdout(&session, "greet again"), "hello again\n");
     assert!(session.close().expect("a result").is_some_and(|output| output.ok()));
+}
+
+fn a_debug_trap_changes_no_report(shell: Shell) {
+    // dash has no such trap, and set -T makes subshells and functions inherit it.
+    if !shell.is_bash() {
+        return;
+    }
+    let text = "trap 'echo debug; echo error >&2' DEBUG; set -T; export FROM_STARTUP=1; cd /usr\n";
+    let home = scratch();
+    let options = SessionOptions::new().restart(true);
+    let session = Session::open(with_startup_file(shell, home.path(), text), options).expect("a session");
+    for _ in 0..2 {
+        let output = run(&session, "cd /usr/bin; export X=1; (exit 3)");
+        assert_eq!((output.code(), output.cwd.as_deref()), (Some(3), Some(Path::new("/usr/bin"))), "{output:?}");
+        assert!(run(&session, "exit").shell_exited);
+        let output = run(&session, "trap - DEBUG; echo \"$X $FROM_STARTUP\"");
+        assert!(output.stdout_text().ends_with("1 1\n"), "{output:?}");
+        assert_eq!(stdout(&session, "pwd"), "/usr/bin\n");
+        change(&session, text.trim());
+    }
 }
 
 fn a_login_shell_reads_the_profile(shell: Shell) {

@@ -45,6 +45,9 @@ impl Dialect {
     /// SIGINT makes bash drop the characters that it has read. The rest of the first line then must not run as a command,
     /// so the line does not contain the text. Each line is one group: a rest of it is a syntax error. The space at its
     /// start is the character that bash drops if SIGINT came after the previous line.
+    ///
+    /// Each command of the status line has a redirection of its own. A DEBUG trap of bash runs before such a redirection,
+    /// but within one of a group.
     pub(super) fn command_lines(
         &self,
         text: &str,
@@ -70,12 +73,13 @@ impl Dialect {
             files.path(files.stdout)
         );
         let save = saved.map(|file| {
-            format!("{{ {own} export -p;{own} printf 'umask ';{own} umask; }} >|{};", files.path(file.as_raw_fd()))
+            let file = files.path(file.as_raw_fd());
+            format!("{own} export -p >|{file};{own} printf 'umask ' >>{file};{own} umask >>{file};")
         });
+        let (pipe, save) = (files.path(files.status), save.unwrap_or_default());
         let status = format!(
-            " {{ {{ {own} printf '\\0%s ' \"$?\";{own} times;{}{own} printf '%s\\0\\0' \"${{PWD-}}\"; }} >{}||exit; }}\n",
-            save.unwrap_or_default(),
-            files.path(files.status)
+            " {{ {own} printf '\\0%s ' \"$?\" >{pipe};{own} times >{pipe}||exit;{save}\
+             {own} printf '%s\\0\\0' \"${{PWD-}}\" >{pipe}; }}\n",
         );
         Ok(ControlLines { command: command.into_bytes(), status: status.into_bytes() })
     }
@@ -98,9 +102,10 @@ pub(super) fn first_lines(restored: Option<(&Path, &File)>, files: &Files) -> Co
         command.extend(quoted(directory.as_os_str().as_bytes()));
         command.push(b'\n');
     }
+    let pipe = files.path(files.status);
     let status = format!(
-        "{{ printf '\\0000 ';times;printf '%s\\0\\0' \"${{BASH_VERSION-}}\"; }} >{}||exit;unset {FILES_VARIABLE}\n",
-        files.path(files.status)
+        "printf '\\0000 ' >{pipe}||exit;times >{pipe};printf '%s\\0\\0' \"${{BASH_VERSION-}}\" >{pipe};\
+         unset {FILES_VARIABLE}\n",
     );
     ControlLines { command, status: status.into_bytes() }
 }

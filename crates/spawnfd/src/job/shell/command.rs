@@ -585,12 +585,13 @@ impl Report {
         let [own, children, cwd] = [parts.next()?, parts.next()?, parts.next()?];
         let own = std::str::from_utf8(own).ok()?;
         let (code, own) = own.split_once(' ')?;
-        let times = own.split(' ').chain(std::str::from_utf8(children).ok()?.split(' '));
-        Some(Report {
-            code: code.parse().ok()?,
-            cpu: times.filter_map(parse_time).sum(),
-            cwd: OsString::from_vec(cwd.to_vec()).into(),
-        })
+        let times = [own, std::str::from_utf8(children).ok()?].map(|line| line.split_once(' '));
+        let times: Vec<Duration> = times
+            .into_iter()
+            .flat_map(|pair| pair.map_or(["", ""], |(user, system)| [user, system]))
+            .map(parse_time)
+            .collect::<Option<_>>()?;
+        Some(Report { code: code.parse().ok()?, cpu: times.iter().sum(), cwd: OsString::from_vec(cwd.to_vec()).into() })
     }
 }
 
@@ -624,7 +625,9 @@ mod tests {
     fn a_report_has_status_times_and_directory() {
         let report = Report::parse(b"130 0m0.010s 0m1,002s\n1m0.000s 0m0.000000s\n/a\nb").expect("a report");
         assert_eq!(report, Report { code: 130, cpu: Duration::from_millis(61_012), cwd: "/a\nb".into() });
-        for wrong in ["", "1", "1 /", "x 0m0s\n\n/", "300 0m0s\n\n/"] {
+        let wrong =
+            ["", "1", "1 /", "x 0m0s 0m0s\n0m0s 0m0s\n/", "300 0m0s 0m0s\n0m0s 0m0s\n/", "0 0m0s\n0m0s 0m0s\n/"];
+        for wrong in wrong.into_iter().chain(["0 trap\n0m0s 0m0s\n0m0s 0m0s\n/", "0 0m0s 0m0s\ntrap\n0m0s 0m0s\n/"]) {
             assert_eq!(Report::parse(wrong.as_bytes()), None, "{wrong:?}");
         }
     }
