@@ -18,6 +18,7 @@ use crate::{LONG, Shell, change, each_shell, run, stdout};
 
 each_shell! {
     the_shells_state_persists
+    the_directory_does_not_depend_on_a_variable
     the_next_command_finds_the_last_status
     a_new_shell_gets_directory_variables_and_umask
     a_session_works_in_each_tier
@@ -40,6 +41,23 @@ fn the_shells_state_persists(shell: Shell) {
         change(&session, "shopt -s extglob; declare -A map=([k]=v); set -o pipefail");
         assert_eq!(stdout(&session, "echo ${map[k]}; shopt -q extglob && echo on"), "v\non\n");
     }
+}
+
+fn the_directory_does_not_depend_on_a_variable(shell: Shell) {
+    let dir = scratch();
+    let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+    std::fs::create_dir(&real).expect("a directory");
+    std::os::unix::fs::symlink(&real, &link).expect("a link");
+    let real = real.canonicalize().expect("a directory");
+    let session = shell.open(SessionOptions::new().restart(true));
+    let cwd = |text: &str| run(&session, text).cwd.expect("the shell runs");
+    assert_eq!(cwd(&format!("cd {}", link.display())), link);
+    for text in ["PWD=/usr", "PWD=/nonexistent", "PWD=.", "PWD=", "unset PWD"] {
+        assert_eq!(cwd(text), real, "{text}");
+    }
+    assert!(run(&session, "exit").shell_exited);
+    assert_eq!(cwd(":"), real);
+    assert_eq!(cwd(&format!("rmdir {}", real.display())), real);
 }
 
 fn the_next_command_finds_the_last_status(shell: Shell) {

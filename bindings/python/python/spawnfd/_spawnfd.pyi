@@ -326,7 +326,9 @@ class Result:
         """
     @property
     def cwd(self) -> Path | None:
-        """The working directory of a session's shell after the command, as `$PWD` has it.
+        """The working directory of a session's shell after the command.
+
+        The path is the value of `$PWD` if that names the directory.
 
         None if the shell has exited, and for other runs.
         """

@@ -261,8 +261,8 @@ pub struct Output {
     pub started: Started,
     /// The program closed its standard input, or ended, before the library had written all input.
     pub input_refused: bool,
-    /// The shell's working directory after a command of a [`Session`](crate::Session), as `$PWD` has it. `None` for other
-    /// runs, and if the shell has exited.
+    /// The shell's working directory after a command of a [`Session`](crate::Session): the value of `$PWD` if it names the
+    /// directory. `None` for other runs, and if the shell has exited.
     pub cwd: Option<PathBuf>,
     /// The shell of the [`Session`](crate::Session) exited during the command: by `exit`, `exec`, a signal, or because
     /// the command did not end otherwise. [`status`](Output::status) is then the shell's own.

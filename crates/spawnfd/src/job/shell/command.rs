@@ -331,7 +331,10 @@ impl ShellCommand {
     }
 
     /// Ends the command with the shell's report.
-    fn complete(&mut self, report: Report) {
+    fn complete(&mut self, mut report: Report) {
+        if self.serial > 0 {
+            report.cwd = self.shell.directory(report.cwd);
+        }
         let mut state = self.shell.shared.lock();
         let cpu = report.cpu.saturating_sub(state.cpu);
         state.cpu = report.cpu;

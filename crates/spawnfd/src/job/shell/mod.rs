@@ -14,7 +14,8 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -159,7 +160,7 @@ enum Running {
 pub(crate) struct Completed {
     /// The value of `$?`.
     pub(crate) code: u8,
-    /// The value of `$PWD`.
+    /// The working directory of the shell.
     pub(crate) cwd: PathBuf,
     /// The number of the command in its shell, beginning with 0.
     pub(crate) serial: u64,
@@ -311,6 +312,21 @@ impl Shell {
     fn is_running(&self) -> bool {
         let shell = self.process().map(|shell| shell.process);
         shell.is_some_and(|shell| Stat::read(shell.pid).is_some_and(|stat| stat.process == shell && stat.is_alive()))
+    }
+
+    /// The shell's working directory: `pwd`, the value of `$PWD`, if it names that directory.
+    fn directory(&self, pwd: PathBuf) -> PathBuf {
+        let Some(shell) = self.process() else { return pwd };
+        let own = format!("/proc/{}/cwd", shell.process.pid);
+        // This process may not be permitted to look there.
+        let Ok(directory) = std::fs::metadata(&own) else { return pwd };
+        // In a sandbox, the shell may have another root directory.
+        let root = format!("/proc/{}/root", shell.process.pid);
+        let named = pwd.strip_prefix("/").ok().and_then(|path| Path::new(&root).join(path).metadata().ok());
+        let is_same = named.is_some_and(|named| (named.dev(), named.ino()) == (directory.dev(), directory.ino()));
+        // A removed directory has no other name.
+        let has_name = is_same || directory.nlink() == 0 && pwd.is_absolute();
+        if has_name { pwd } else { std::fs::read_link(own).unwrap_or(pwd) }
     }
 
     /// Whether a command runs.
