@@ -55,7 +55,7 @@ const MIN_INTERRUPT_PAUSE: Duration = Duration::from_millis(2);
 const MAX_INTERRUPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How many more status lines the library sends before it takes the shell for unusable.
-const MAX_REPEATS: u32 = 2;
+const MAX_REPEATS: u32 = 10;
 
 /// How many checks the library waits for an answer of the shell's helper, which it continues at each check.
 const MAX_ANSWER_CHECKS: u32 = 40;
@@ -285,9 +285,9 @@ impl ShellCommand {
             // A repeated status line makes the shell report twice. Use the first report.
             let Some(report) = Report::take(&mut self.received) else { return false };
             let Some(report) = Report::parse(&report) else {
-                // The user has replaced a command that the status line uses.
+                // SIGINT has interrupted a command of the status line, or the user has replaced such a command.
                 self.received.clear();
-                self.shell.kill();
+                self.repeat_status_line();
                 return false;
             };
             self.report = Some(report);
@@ -388,8 +388,8 @@ impl ShellCommand {
             self.next_check = now.checked_add(CHECK_INTERVAL);
             self.continue_helper();
             self.repeat_status_line();
-            let is_unusable = self.repeats > MAX_REPEATS || self.answer_checks > MAX_ANSWER_CHECKS;
-            if is_unusable && self.killed.is_none() {
+            let has_no_report = self.repeats > MAX_REPEATS && !self.has_report();
+            if (has_no_report || self.answer_checks > MAX_ANSWER_CHECKS) && self.killed.is_none() {
                 self.shell.kill();
             }
         }
