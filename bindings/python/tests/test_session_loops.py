@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import anyio
 import pytest
 import spawnfd as sf
 from conftest import RunLoop, is_alive, wait_until
-from patience import TIMEOUT_S, signal_after
+from patience import TIMEOUT_S, eventually, signal_after
 from subprocess_support import run_script
 from test_session import stdout
 
@@ -97,6 +98,74 @@ def test_concurrent_commands_share_the_start_of_the_shell(run_loop: RunLoop, she
         await session.close()
 
     run_loop(main)
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["first start", "restart"])
+def test_one_command_waits_for_the_limiter_of_the_shell(
+    run_loop: RunLoop, shell: str, ended: bool
+) -> None:
+    async def main() -> None:
+        limiter = sf.Limiter(1)
+        session = open_async(shell, limiter=limiter, restart=True)
+        if ended:
+            await session.run("exit")
+            await wait_until(lambda: limiter.running == 0)
+        outcomes: list[str] = []
+
+        async def run() -> None:
+            try:
+                outcomes.append((await session.run("echo x")).text)
+            except sf.SpawnError as error:
+                outcomes.append(errno.errorcode[error.errno or 0])
+
+        async with anyio.create_task_group() as group, sf.start(["sleep", "600"], limiter=limiter):
+            async with anyio.create_task_group() as cancelled:
+                cancelled.start_soon(run)
+                await wait_until(lambda: limiter.waiting == 1)
+                for _ in range(2):
+                    group.start_soon(run)
+                await anyio.sleep(0.05)
+                assert limiter.waiting == 1
+                # The next command takes the place of the cancelled one.
+                cancelled.cancel_scope.cancel()
+            await wait_until(lambda: limiter.waiting == 1)
+            assert not outcomes
+        assert (limiter.running, limiter.waiting, len(outcomes)) == (1, 0, 2)
+        assert "x\n" in outcomes
+        assert set(outcomes) <= {"x\n", "EBUSY"}
+        await session.close()
+
+    run_loop(main)
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["first start", "restart"])
+def test_one_thread_waits_for_the_limiter_of_the_shell(shell: str, ended: bool) -> None:
+    limiter = sf.Limiter(1)
+    session = sf.SyncSession(shell, limiter=limiter, restart=True)
+    if ended:
+        session.run("exit")
+        assert eventually(lambda: limiter.running == 0)
+
+    def run() -> str:
+        try:
+            return session.run("echo x").text
+        except sf.SpawnError as error:
+            return errno.errorcode[error.errno or 0]
+
+    with ThreadPoolExecutor(2) as threads:
+        with sf.start_sync(["sleep", "600"], limiter=limiter):
+            with pytest.raises(KeyboardInterrupt), signal_after(0.2, signal.SIGINT):
+                session.run("true")
+            assert limiter.waiting == 0
+            running = [threads.submit(run) for _ in range(2)]
+            assert eventually(lambda: limiter.waiting)
+            time.sleep(0.05)
+            assert limiter.waiting == 1
+        outcomes = [each.result(TIMEOUT_S) for each in running]
+    assert "x\n" in outcomes
+    assert set(outcomes) <= {"x\n", "EBUSY"}
+    assert (limiter.running, limiter.waiting) == (1, 0)
+    session.close()
 
 
 def test_cancelled_start_leaves_nothing(run_loop: RunLoop, tmp_path: Path) -> None:

@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 class _SessionBase(NotPickled):
     """The methods of a session that neither await nor block."""
 
-    __slots__ = ("__weakref__", "_core", "_limiter")
+    __slots__ = ("__weakref__", "_core", "_limiter", "_starts")
     _core: _spawnfd.Session
     # The limiter of the shells.
     _limiter: Limiter | None
+    # Has one permit: only one command waits for `_limiter`, and the others then use its shell.
+    _starts: Limiter
 
     def __init__(
         self,
@@ -105,7 +107,7 @@ class _SessionBase(NotPickled):
         """
         core: Any = getattr(program, "_core", program)
         self._core = _spawnfd.Session(core, args, locals())
-        self._limiter = limiter
+        self._limiter, self._starts = limiter, Limiter(1)
 
     hide_unknown(__init__)
 
@@ -167,10 +169,17 @@ class Session(_SessionBase):
 
     async def _ensure_shell(self) -> None:
         """Starts a shell if the session needs one, and waits until the shell is ready."""
-        core, request = self._core, None
+        core, request, turn = self._core, None, None
         if core.needs_shell():
-            _, request = await enter({"limiter": self._limiter})
-        start = core.begin_shell(request)
+            turn = await acquire_permit(self._starts)
+        try:
+            # Another command may have started the shell meanwhile.
+            if core.needs_shell():
+                _, request = await enter({"limiter": self._limiter})
+            start = core.begin_shell(request)
+        finally:
+            if turn is not None:
+                turn.cancel()
         if start is not None:
             await wait_until(start.is_over, start.done)
             core.finish_shell(start)
@@ -361,10 +370,17 @@ class SyncSession(_SessionBase):
     __slots__ = ()
 
     def _ensure_shell(self) -> None:
-        core, request = self._core, None
+        core, request, turn = self._core, None, None
         if self._limiter is not None and core.needs_shell():
-            request = _acquire_permit(self._limiter)
-        start = core.begin_shell(request)
+            turn = _acquire_permit(self._starts)
+        try:
+            # Another command may have started the shell meanwhile.
+            if self._limiter is not None and core.needs_shell():
+                request = _acquire_permit(self._limiter)
+            start = core.begin_shell(request)
+        finally:
+            if turn is not None:
+                turn.cancel()
         if start is not None:
             _wait_until(start.is_over, start.done)
             core.finish_shell(start)
