@@ -18,6 +18,7 @@ each_shell! {
     a_timeout_ends_the_command_and_keeps_the_state
     a_host_that_ignores_or_blocks_signals_interrupts_commands
     an_interrupt_abandons_the_rest_of_the_command
+    a_signal_for_a_completed_command_reaches_no_later_one
     sigint_before_a_command_runs_no_earlier_text
     a_command_that_ignores_signals_is_killed
     a_shell_that_does_not_return_is_killed
@@ -125,6 +126,26 @@ fn an_interrupt_abandons_the_rest_of_the_command(shell: Shell) {
     // The command interrupts itself.
     assert_eq!(run(&session, "kill -INT $$; echo no").code(), Some(130));
     assert_eq!(stdout(&session, "echo $?"), "130\n");
+}
+
+/// The library still reads the output of the completed command's background job.
+fn a_signal_for_a_completed_command_reaches_no_later_one(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    let completed = session.start("sleep 600 &", &Run::new()).expect("a job");
+    completed.wait().expect("a result");
+    let later = session.start("echo on; sleep 600", &Run::new().window(100)).expect("a job");
+    read_until(&later, 0, "on\n");
+    eventually("both programs run", || session.processes().iter().filter(|it| it.name == "sleep").count() == 2);
+    for (signal, tree) in
+        [libc::SIGINT, libc::SIGTERM, libc::SIGKILL].into_iter().flat_map(|it| [(it, false), (it, true)])
+    {
+        completed.signal(signal, tree).expect("a signal");
+    }
+    completed.stop(Duration::ZERO);
+    assert!(later.wait_timeout(Duration::from_millis(200)).expect("watched").is_none());
+    assert_eq!(session.processes().len(), 2);
+    later.signal(libc::SIGINT, true).expect("a signal");
+    assert_eq!(later.wait().expect("a result").code(), Some(130));
 }
 
 /// A SIGINT that arrives together with the lines of a command makes bash drop characters of them, and dash all of them.

@@ -419,8 +419,12 @@ impl ShellCommand {
     }
 
     /// Sends a signal to the processes of the command, except background jobs. SIGINT also goes to the shell, as from a
-    /// terminal, so that the shell abandons the rest of the command.
+    /// terminal, so that the shell abandons the rest of the command. A completed command gets no signal: processes that
+    /// have started since may belong to a later command.
     pub(in crate::job) fn signal(&mut self, signal: i32) {
+        if self.end.is_some() {
+            return;
+        }
         if signal == signal::INT {
             self.interrupt = Some(Interrupt::default());
             self.continue_interrupt(Instant::now());
@@ -473,6 +477,9 @@ impl ShellCommand {
 
     /// Kills the processes of the command. Kills the shell if it has not returned [`RETURN_TIMEOUT`] after their end.
     pub(in crate::job) fn kill(&mut self) {
+        if self.end.is_some() {
+            return;
+        }
         if self.serial == 0 {
             // The shell is starting.
             return self.shell.kill();
