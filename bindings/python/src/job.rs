@@ -271,7 +271,10 @@ impl Job {
             Err(error) if error.errno() == Errno::EPIPE => {
                 Err(PyBrokenPipeError::new_err((Errno::EPIPE.raw(), "the program no longer reads its input")))
             }
-            Err(_) => Err(PyValueError::new_err("write(): the job was not started with stdin=\"stream\"")),
+            Err(_) => {
+                let message = "write(): the program's input is not writable: start it with stdin=\"stream\"";
+                Err(PyValueError::new_err(message))
+            }
         }
     }
 

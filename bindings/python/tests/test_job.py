@@ -215,6 +215,11 @@ def test_signals(run_loop: RunLoop) -> None:
         result = await job.result()
         assert (result.stop, result.signal) == ("exited", 15)
         job.signal(15)
+        job = await sf.start(sf.sh("trap 'echo got; exit 3' INT; echo ready; sleep 60; :"))
+        await wait_for_output(job, "ready")
+        await job.interrupt()
+        result = await job.result()
+        assert (result.stop, result.code, result.text) == ("exited", 3, "ready\ngot\n")
 
     run_loop(main)
 

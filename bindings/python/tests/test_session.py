@@ -38,7 +38,7 @@ Drive = Callable[[Body], None]
 class Awaitables:
     """Makes the blocking methods of a SyncSession or SyncJob awaitable."""
 
-    METHODS = ("run", "start", "interrupt", "close", "wait", "wait_for", "result", "stop", "write")
+    METHODS = ("run", "start", "close", "wait", "wait_for", "result", "interrupt", "stop", "write")
 
     def __init__(self, target: Any) -> None:
         self.target = target
@@ -328,7 +328,7 @@ def test_yielded_command_reads_writes_and_waits(drive: Drive) -> None:
             assert await stdout(session, "echo $X") == "1\n"
 
             job = await session.run("sleep 600", yield_after=0)
-            with pytest.raises(ValueError, match="stdin="):
+            with pytest.raises(ValueError, match='not writable: start it with stdin="stream"'):
                 await job.write("x")
             result = await job.stop(grace=TIMEOUT_S)
             assert (result.stop, result.code) == ("cancelled", 130)
@@ -400,6 +400,31 @@ def test_interrupt(drive: Drive) -> None:
             await wait_for_output(job, "on\n")
             job.signal(signal.SIGINT)
             assert (await job.result()).code == 130
+
+    drive(body)
+
+
+def test_interrupt_of_a_yielded_command(drive: Drive) -> None:
+    async def body(open_session: Open) -> None:
+        async with open_session() as session:
+            await session.run("X=1")
+            jobs: list[Any] = []
+            for command in ("sleep 600; echo no", "while :; do :; done; echo no", "cat; echo no"):
+                text = f"sleep 600 & echo on; {command}"
+                job = await session.run(text, yield_after=0, stdin="stream")
+                await wait_for_output(job, "on\n")
+                # The commands that have ended get no signal.
+                for each in (*jobs, job):
+                    await each.interrupt()
+                result = await job.result()
+                assert (result.stop, result.code, result.text) == ("exited", 130, "on\n")
+                assert await stdout(session, "echo $X") == "1\n"
+                jobs.append(job)
+            job = await session.run("echo on; sleep 600", yield_after=0)
+            await wait_for_output(job, "on\n")
+            for each in jobs:
+                await each.interrupt()
+            assert await job.wait(0.2) is None
 
     drive(body)
 

@@ -7,6 +7,7 @@ import asyncio
 import functools
 import os
 import re
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
@@ -265,6 +266,14 @@ class Job(_JobBase):
         self._core.stop(grace)
         return await self.result()
 
+    async def interrupt(self) -> None:
+        """Sends SIGINT to the program and its process group, as Ctrl-C in a terminal does.
+
+        A shell abandons the rest of a session's command, as after Session.interrupt(), and keeps
+        its state. The call does not wait for the end, and has no effect after the end.
+        """
+        self.signal(signal.SIGINT, tree=True)
+
     async def write(self, data: Input) -> None:
         """Writes to the program's input: bytes, or a str encoded as UTF-8.
 
@@ -450,6 +459,10 @@ class SyncJob(_JobBase):
         self._core.stop(grace)
         return self.result()
 
+    def interrupt(self) -> None:
+        """The blocking form of Job.interrupt()."""
+        self.signal(signal.SIGINT, tree=True)
+
     def write(self, data: Input) -> None:
         """The blocking form of Job.write()."""
         if left := self._write_now(data):
@@ -486,6 +499,7 @@ class SyncJob(_JobBase):
     wait_for.__doc__ = Job.wait_for.__doc__
     result.__doc__ = Job.result.__doc__
     stop.__doc__ = Job.stop.__doc__
+    interrupt.__doc__ = Job.interrupt.__doc__
     write.__doc__ = Job.write.__doc__
     events.__doc__ = Job.events.__doc__
 

@@ -218,6 +218,8 @@ class Session(_SessionBase):
                 print(job.read().text)
                 await job.write("y\\n")
                 result = await job.wait(60)
+                if result is None:
+                    await job.interrupt()
 
         The Result also has `cwd`, the shell's directory after the command, and `shell_exited`. A
         command that has to end gets SIGINT, SIGTERM after half of its `grace`, and SIGKILL after
@@ -232,14 +234,14 @@ class Session(_SessionBase):
             command: Text that the shell runs like a line of a script: any number of commands,
                 here-documents and newlines.
             yield_after: Seconds after which the call returns the running job instead of a Result.
-                The job can wait, read, write and stop. The session runs no other command until the
-                job has its Result. Dropping the job ends the command. None: no such time.
+                The job can wait, read, write, interrupt and stop. The session runs no other command
+                until the job has its Result. Dropping the job ends the command. None: no such time.
             options: These options of spawnfd.run() and start(): timeout, idle_timeout, grace,
                 input, keep, marker, combined, spill, output_limit, drain, limiter, window, and
                 stdin: "null" (default), or "stream" (with yield_after, and in start()): the command
-                reads the data passed to write(). The limiter and the output options concern this
-                command only. cwd, env, stderr, tree, limits, sandbox and warm belong to the
-                session.
+                reads the data passed to write(). Without "stream", write() raises ValueError. The
+                limiter and the output options concern this command only. cwd, env, stderr, tree,
+                limits, sandbox and warm belong to the session.
 
         Raises:
             SpawnError: EBUSY: another command of the session runs; wait for its end, or stop it.
