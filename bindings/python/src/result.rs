@@ -343,7 +343,9 @@ impl RunResult {
         PyList::new(py, &self.reported.argv)
     }
 
-    /// The working directory of a session's shell after the command, as `$PWD` has it.
+    /// The working directory of a session's shell after the command.
+    ///
+    /// The path is the value of `$PWD` if that names the directory.
     ///
     /// None if the shell has exited, and for other runs.
     #[getter]
