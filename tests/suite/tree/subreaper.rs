@@ -281,57 +281,101 @@ fn a_stopped_helper_is_continued() {
     });
 }
 
-/// Each tree forks, calls setsid, stops and kills its helper and its siblings. No run hangs, and no process survives that
-/// the tier promises to find.
-#[test]
-fn hostile_trees_end() {
-    const HOSTILE: &str = r#"
-use POSIX; srand($ARGV[0]); my $helper = getppid;
+/// A perl(1) program that forks and acts at random: its processes call setsid, stop the helper and themselves, and kill
+/// their parents. `$ARGV[0]` is the seed, and `$ARGV[2]` the pid of the test. In `$ARGV[1]`, the word "helper" makes the
+/// processes kill the helper, and the word "siblings" makes them kill or stop their siblings.
+const HOSTILE: &str = r#"
+use POSIX; my ($seed, $targets, $test) = @ARGV; srand($seed); my ($helper, $is_child, @siblings) = (getppid, 0);
 sub act {
-    my $kind = int rand 8;
+    my $kind = int rand 10;
     if ($kind == 0) { setsid }
     elsif ($kind == 1) { kill STOP => $helper }
-    elsif ($kind == 2) { my $p = getppid; kill KILL => $p if $p != $helper and $ARGV[1] }
-    elsif ($kind == 3) { kill STOP => $$ if $ARGV[1] and rand() < 0.1 }
+    elsif ($kind == 2) { my $p = getppid; kill KILL => $p if $p != $helper and $p != $test and $is_child }
+    elsif ($kind == 3) { kill STOP => $$ if $is_child and rand() < 0.1 }
     elsif ($kind == 4) { select undef, undef, undef, rand(0.002) }
     elsif ($kind == 5) { exit 0 if rand() < 0.5 }
     elsif ($kind == 6) { kill CONT => $helper }
-    else { setpgid(0, 0) }
+    elsif ($kind == 7) { setpgid(0, 0) }
+    elsif ($kind == 8) { kill KILL => $helper if $targets =~ /helper/ and getppid == $helper }
+    else { kill rand() < 0.5 ? "KILL" : "STOP", @siblings if @siblings and $targets =~ /siblings/ }
 }
-for (1 .. 3) { my $p = fork; last unless defined $p; if ($p == 0) { srand($ARGV[0] + $$); $ARGV[1] = 1; act() for 1 .. 4; sleep 1000 if rand() < 0.3 } else { act() } }
+for (1 .. 3) {
+    my $p = fork; last unless defined $p;
+    if ($p) { push @siblings, $p; act(); next }
+    srand($seed + $$); $is_child = 1; act() for 1 .. 4; sleep 1000 if rand() < 0.3
+}
 "#;
-    isolated!(limit: Duration::from_secs(if common::rounds(10_000) == 10_000 { 3600 } else { 240 }), || {
-        become_subreaper();
-        let token = format!("SPAWNFD_HOSTILE={}", std::process::id());
-        let (name, value) = token.split_once('=').expect("one sign");
-        let run = run().timeout(Duration::from_millis(300)).grace(Duration::from_millis(20));
-        let threads: Vec<_> = (0..4)
-            .map(|thread| {
-                let (run, name, value) = (run.clone(), name.to_owned(), value.to_owned());
-                std::thread::spawn(move || {
-                    for round in 0..common::rounds(10_000) / 4 {
-                        let mut command = Command::new("perl");
-                        command.args(["-e", HOSTILE, &(round * 4 + thread).to_string(), "0"]).env(&name, &value);
-                        let begun = Instant::now();
-                        let output = command.run_with(&run).unwrap_or_else(|error| panic!("{error}"));
-                        assert!(begun.elapsed() < Duration::from_secs(20), "{output:?}");
-                        assert_eq!(output.tree, Tier::Subreaper, "no process has killed the helper: {output:?}");
-                    }
-                })
+
+/// Runs [`HOSTILE`] again and again. No run hangs, and no process survives that the tier promises to find.
+fn run_hostile_trees(targets: &str) {
+    become_subreaper();
+    let token = format!("SPAWNFD_HOSTILE={}", std::process::id());
+    let (name, value) = token.split_once('=').expect("one sign");
+    let run = run().timeout(Duration::from_millis(300)).grace(Duration::from_millis(20));
+    let kills_helper = targets.contains("helper");
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let (run, name, value, targets) = (run.clone(), name.to_owned(), value.to_owned(), targets.to_owned());
+            std::thread::spawn(move || {
+                let mut tiers = Vec::new();
+                for round in 0..common::rounds(10_000) / 4 {
+                    let mut command = Command::new("perl");
+                    let (seed, test) = ((round * 4 + thread).to_string(), std::process::id().to_string());
+                    command.args(["-e", HOSTILE, &seed, &targets, &test]).env(&name, &value);
+                    let begun = Instant::now();
+                    let output = command.run_with(&run).unwrap_or_else(|error| panic!("{error}"));
+                    assert!(begun.elapsed() < Duration::from_secs(20), "{output:?}");
+                    assert!(!output.status_lost, "this process adopts the program of a killed helper: {output:?}");
+                    tiers.push(output.tree);
+                }
+                tiers
             })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().expect("no failed round"));
-        let left = || -> Vec<i32> {
-            let all = fs::read_dir("/proc").expect("/proc").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-            let has_token = |pid: &i32| {
-                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-                *pid != std::process::id() as i32 && environment.split(|&byte| byte == 0).any(|variable| variable == token.as_bytes())
-            };
-            all.filter(has_token).collect()
+        })
+        .collect();
+    let tiers: Vec<Tier> = threads.into_iter().flat_map(|thread| thread.join().expect("no failed round")).collect();
+    let expected: &[Tier] = if kills_helper { &[Tier::Guard, Tier::Subreaper] } else { &[Tier::Subreaper] };
+    assert!(tiers.iter().all(|tier| expected.contains(tier)), "{tiers:?}");
+    assert!(expected.iter().all(|tier| tiers.contains(tier)), "{tiers:?}");
+    let left = || -> Vec<i32> {
+        let all = fs::read_dir("/proc").expect("/proc");
+        let all = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let has_token = |pid: &i32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            *pid != std::process::id() as i32
+                && environment.split(|&byte| byte == 0).any(|variable| variable == token.as_bytes())
         };
-        wait_until("no process of a tree is left", || left().is_empty());
-        wait_until("the helpers are reaped", || subreapers().is_empty());
-    });
+        all.filter(has_token).collect()
+    };
+    if kills_helper {
+        // The tier `guard` does not find a process that has left the session and has lost its parent.
+        left().into_iter().for_each(|pid| kill(pid, libc::SIGKILL));
+    }
+    wait_until("no process of a tree is left", || left().is_empty());
+    wait_until("the helpers are reaped", || subreapers().is_empty());
+}
+
+fn hostile_limit() -> Duration {
+    Duration::from_secs(if common::rounds(10_000) == 10_000 { 3600 } else { 240 })
+}
+
+#[test]
+fn hostile_trees_end() {
+    isolated!(limit: hostile_limit(), || run_hostile_trees(""));
+}
+
+#[test]
+fn hostile_trees_that_kill_their_siblings_end() {
+    isolated!(limit: hostile_limit(), || run_hostile_trees("siblings"));
+}
+
+#[test]
+fn hostile_trees_that_kill_their_helper_end() {
+    isolated!(limit: hostile_limit(), || run_hostile_trees("helper"));
+}
+
+#[test]
+fn hostile_trees_that_kill_their_helper_and_their_siblings_end() {
+    isolated!(limit: hostile_limit(), || run_hostile_trees("helper siblings"));
 }
 
 #[test]
@@ -368,6 +412,32 @@ fn a_program_that_kills_its_parent_at_once_does_not_escape() {
             drop(tree);
             wait_until_gone(&[program]);
         }
+    });
+}
+
+/// The program kills its helper at any moment of a run: at once, while it runs, or just before it ends.
+#[test]
+fn a_run_ends_although_its_program_kills_the_helper() {
+    isolated!(limit: Duration::from_secs(600), || {
+        become_subreaper();
+        let run = run().timeout(Duration::from_millis(100)).grace(Duration::from_secs(30));
+        for round in 0..common::rounds(1000) {
+            let waits = round % 20;
+            let (end, stop, code) = match round % 4 {
+                0 => ("exec 'sleep', '1000'", Stop::Timeout, None),
+                _ => ("exit 5", Stop::Exited, Some(5)),
+            };
+            let script = format!("select undef, undef, undef, {waits} / 10_000; kill 9, getppid; {end}");
+            let begun = Instant::now();
+            let output = Command::new("perl").args(["-e", &script]).run_with(&run).expect("runs");
+            assert!(begun.elapsed() < Duration::from_secs(20), "{round}: {output:?}");
+            assert_eq!((output.tree, output.status_lost), (Tier::Guard, false), "{round}: {output:?}");
+            // On a busy machine, the timeout may end the program earlier.
+            if output.stop == stop || stop == Stop::Timeout {
+                assert_eq!((output.stop, output.code()), (stop, code), "{round}: {output:?}");
+            }
+        }
+        wait_until("the helpers are reaped", || subreapers().is_empty());
     });
 }
 
