@@ -310,6 +310,8 @@ def test_relative_directory_is_that_of_the_creation(
 
 
 def test_yielded_command_reads_writes_and_waits(drive: Drive) -> None:
+    """bub#317: a command that takes longer than its time goes on."""
+
     async def body(open_session: Open) -> None:
         async with open_session() as session:
             result = await session.run("echo quick", yield_after=TIMEOUT_S)

@@ -37,6 +37,8 @@ each_shell! {
 /// How long a command may take to return that returns at once. Much less than LONG.
 const AT_ONCE: Duration = Duration::from_secs(20);
 
+/// gptme#3805: each timeout ended the shell, so the directory and the variables were lost. OpenMinis#358: after a
+/// timeout, each later command hung. apex#625: the processes of a pipeline survived the timeout.
 fn a_timeout_ends_the_command_and_keeps_the_state(shell: Shell) {
     let session = shell.open(SessionOptions::new());
     change(&session, "X=1");
@@ -49,6 +51,13 @@ fn a_timeout_ends_the_command_and_keeps_the_state(shell: Shell) {
     let output = session.run("sleep 600; exit_code=$?; (exit $exit_code)", &at_once).expect("a result");
     assert_eq!((output.stop, output.shell_exited), (Stop::Timeout, false), "{output:?}");
     assert_eq!(stdout(&session, "echo $X"), "1\n");
+    for pipeline in ["sleep 600 | cat", "sh -c 'sleep 600; :' | cat", "(sleep 600; :) | (sleep 600; :) | cat"] {
+        let output = session.run(pipeline, &ends).expect("a result");
+        assert_eq!((output.stop, output.code(), output.shell_exited), (Stop::Timeout, Some(130), false), "{output:?}");
+        // dash does not wait for the processes that it abandons.
+        eventually(&format!("{pipeline}: no process is left"), || session.processes().is_empty());
+        assert_eq!(stdout(&session, "echo $X"), "1\n", "{pipeline}");
+    }
     let texts = [
         "echo on; sleep 600; echo no",
         "echo on; sleep 600 | cat; echo no",
@@ -173,6 +182,7 @@ fn sigint_before_a_command_runs_no_earlier_text(shell: Shell) {
     assert_eq!(stdout(&session, "echo last"), "last\n");
 }
 
+/// OpenMinis#358, with a command that SIGKILL must end.
 fn a_command_that_ignores_signals_is_killed(shell: Shell) {
     let session = shell.open(SessionOptions::new());
     change(&session, "X=1");
@@ -233,6 +243,7 @@ fn a_shell_that_cannot_report_a_status_is_killed_at_once(shell: Shell) {
     assert_eq!(stdout(&session, "echo next"), "next\n");
 }
 
+/// gptme#3805: after `exec 1>&-`, the tool waited for its timeout of 20 minutes.
 fn errors_of_the_text_return_at_once(shell: Shell) {
     let session = shell.open(SessionOptions::new());
     let begun = Instant::now();
@@ -250,6 +261,7 @@ fn errors_of_the_text_return_at_once(shell: Shell) {
     assert!(begun.elapsed() < AT_ONCE);
 }
 
+/// gptme#3805: after `exit`, `exec`, `kill -9 $$` or `set -e`, the tool waited for its timeout of 20 minutes.
 fn a_shell_that_exits_is_reported_at_once(shell: Shell) {
     let texts = [
         ("exit 3", Some(3), None),

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions: a shell that keeps its state from command to command.
+//!
+//! A name such as gptme#3805 is a public report of users of coding agents. The test shows that a session does not have
+//! the reported problem.
 
 #[path = "../common/mod.rs"]
 mod common;

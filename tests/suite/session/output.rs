@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Streams of commands.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spawnfd::Run;
 use spawnfd::job::Drain;
@@ -16,6 +16,7 @@ each_shell! {
     binary_output_is_captured_exactly
     much_output_without_a_newline_is_bounded
     output_of_a_background_job_belongs_to_its_command
+    a_background_job_that_holds_the_streams_delays_no_result
     standard_input_is_empty_unless_given
     commands_inherit_no_descriptor_of_the_session
     output_cannot_imitate_the_control_channel
@@ -51,6 +52,7 @@ fn much_output_without_a_newline_is_bounded(shell: Shell) {
     assert_eq!(stdout(&session, "echo next"), "next\n");
 }
 
+/// apex#625: the output of a background job was a part of the next command's output.
 fn output_of_a_background_job_belongs_to_its_command(shell: Shell) {
     let session = shell.open(SessionOptions::new());
     let text = "(while [ ! -e /dev/shm/$$.go ]; do sleep 0.01; done; rm /dev/shm/$$.go; echo late) & echo first";
@@ -67,6 +69,20 @@ fn output_of_a_background_job_belongs_to_its_command(shell: Shell) {
     eventually("the background job has ended", || session.processes().is_empty());
 }
 
+/// pi#9460, prime-agent#1156: a background child kept the pipe open, and the tool waited 82 and 119 minutes.
+fn a_background_job_that_holds_the_streams_delays_no_result(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    let begun = Instant::now();
+    for text in ["sleep 600 & echo done", "(sleep 600 &); echo done", "setsid -f sleep 600; echo done"] {
+        let output = session.run(text, &Run::new()).expect("a result");
+        assert_eq!((&output.stdout[..], output.ok()), (&b"done\n"[..], true), "{text}");
+        assert!(matches!(output.drain, Drain::Cut(_)), "{text}: {:?}", output.drain);
+        assert_eq!(stdout(&session, "echo next"), "next\n");
+    }
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+}
+
+/// apex#625: a command that read standard input read the tool's control stream.
 fn standard_input_is_empty_unless_given(shell: Shell) {
     let session = shell.open(SessionOptions::new());
     assert_eq!(stdout(&session, "cat; ! read line"), "");

@@ -90,6 +90,7 @@ fn a_shell_keeps_its_state_between_requests() {
     });
 }
 
+/// bub#317: a command that takes longer than its time goes on, and later calls name it by its id.
 #[test]
 fn a_command_that_takes_longer_is_handed_back() {
     isolated!(|| {
