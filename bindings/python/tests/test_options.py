@@ -365,6 +365,14 @@ def test_guard_may_miss_processes_of_a_new_session(run: Run) -> None:
 
 
 @each_run
+def test_subreaper_finds_processes_of_a_new_session(run: Run) -> None:
+    daemon = "setsid -f sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1'; exit 3"
+    result = run(["sh", "-c", daemon], tree="subreaper", drain=20)
+    assert (result.code, result.tree, result.tree_complete) == (3, "subreaper", True)
+    assert [(left.pid, left.fate) for left in result.leftovers] == [(int(result.text), "killed")]
+
+
+@each_run
 def test_pid_namespace_kills_the_whole_tree(run: Run) -> None:
     line = "setsid -f sleep 1000 >/dev/null 2>&1; echo $$; exit 3"
     try:

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spawnfd::error::{Errno, Stage};
 use spawnfd::sandbox::Sandbox;
@@ -20,6 +20,7 @@ each_shell! {
     the_shells_state_persists
     the_directory_does_not_depend_on_a_variable
     the_next_command_finds_the_last_status
+    a_command_has_its_own_cpu_time
     a_new_shell_gets_directory_variables_and_umask
     a_session_works_in_each_tier
     the_shell_must_have_started
@@ -27,6 +28,7 @@ each_shell! {
     wrong_arguments_are_errors
 }
 
+/// apex#625: the tool ran each command in `( … )`, so `cd` and `export` had no effect on the next command.
 fn the_shells_state_persists(shell: Shell) {
     let session = shell.open(SessionOptions::new());
     let output = run(&session, "cd /usr/bin; X=1; export Y='a  b'; f() { echo \"f $1\"; }; alias al='echo alias'");
@@ -69,6 +71,22 @@ fn the_next_command_finds_the_last_status(shell: Shell) {
     }
     assert_eq!(run(&session, "nonexistent-program").code(), Some(127));
     assert_eq!(run(&session, "return 3").code(), Some(3));
+}
+
+/// The shell's `times` counts the shell and the children that it has waited for.
+fn a_command_has_its_own_cpu_time(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+    let [least, idle] = [Duration::from_millis(50), Duration::from_millis(40)];
+    for text in [busy, &format!("sh -c '{busy}'"), &format!("({busy}) & wait"), &format!("{busy} | cat")] {
+        let begun = Instant::now();
+        let output = run(&session, text);
+        assert!(output.usage.cpu >= least, "{text}: {:?}", output.usage);
+        // A pipeline uses both CPUs.
+        assert!(output.usage.cpu <= begun.elapsed() * 2, "{text}: {:?}", output.usage);
+        let output = run(&session, "sleep 0.1");
+        assert!(output.usage.cpu < idle, "after {text}: {:?}", output.usage);
+    }
 }
 
 fn a_new_shell_gets_directory_variables_and_umask(shell: Shell) {

@@ -345,6 +345,25 @@ fn leftovers_are_listed_and_killed() {
 }
 
 #[test]
+fn a_subreaper_finds_and_kills_a_daemon() {
+    isolated!(|| {
+        let daemon = "setsid -f sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1'; exit 3";
+        let (code, value) = json(&["--tree", "subreaper", "--drain", "20s", "sh", "-c", daemon]);
+        assert_eq!(
+            (code, value["tree"].as_str(), value["tree_complete"].as_bool()),
+            (Some(3), Some("subreaper"), Some(true))
+        );
+        let left = &value["leftovers"][0];
+        assert_eq!(
+            (left["pid"].to_string(), left["fate"].as_str()),
+            (value["stdout"].as_str().unwrap().trim().to_owned(), Some("killed"))
+        );
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", left["pid"])).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    });
+}
+
+#[test]
 fn a_program_that_cannot_be_killed_is_listed() {
     isolated!(|| {
         // The filter makes pidfd_send_signal return success without sending a signal.
