@@ -47,12 +47,15 @@ namespace=
 arguments="--skip no_panic --skip header_is_current ${SPAWNFD_FULL:+--include-ignored --skip on_purpose}"
 skips=$temporary/skips
 : >"$skips" && chmod 666 "$skips"
+# The caller's PATH may have directories that the user cannot search.
+path=$PATH
+[ "$confinement" = docker ] || path=/usr/local/bin:/usr/bin:/bin
 # Stress tests run all their rounds only without confinement.
 unset SPAWNFD_FULL
 failed=0
 echo "== $confinement: $namespace spawnfd-confine $options"
 # shellcheck disable=SC2086
 echo "$binaries" | sed "s/\$/ $arguments/" |
-    TMPDIR=$temporary SPAWNFD_AS_IS=1 SPAWNFD_SKIPS=$skips HOME=$temporary $namespace tests/run-binaries.sh "$confine" $options -- || failed=1
+    PATH=$path TMPDIR=$temporary SPAWNFD_AS_IS=1 SPAWNFD_SKIPS=$skips HOME=$temporary $namespace tests/run-binaries.sh "$confine" $options -- || failed=1
 [ -z "${SPAWNFD_SKIPS:-}" ] || sed "s/^SKIP /SKIP [$confinement] /" "$skips" >>"$SPAWNFD_SKIPS"
 exit $failed

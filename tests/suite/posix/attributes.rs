@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 
 use spawnfd_tests::copy::{fork, wait_for};
-use spawnfd_tests::{State, confine, isolated, program, require_root, scratch, skip};
+use spawnfd_tests::{State, confine, has_clone3, isolated, program, require_root, scratch, skip};
 
 use crate::common::Cgroup;
 use crate::implementation::{Action, Request, answer, at_number, libc, oracle, ours, wait};
@@ -104,6 +104,9 @@ fn tcsetpgrp_makes_the_child_the_foreground_group() {
 fn a_child_starts_in_its_cgroup() {
     isolated!(|| {
         let Some(group) = Cgroup::new() else { return skip("no cgroup can be made") };
+        if !has_clone3() {
+            return skip("clone3 is refused");
+        }
         let directory = File::open(&group.0).expect("own cgroup");
         let flags = c_int::from(spawnfd_capi::posix::SETCGROUP);
         let in_group =

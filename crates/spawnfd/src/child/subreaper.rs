@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use spawnfd_child::{Announcement, CapabilitySets};
 use spawnfd_guard::descendants::EndOfProgram;
 use spawnfd_sys::{Ended, Errno, Used, abi, call, fork_generation, receive, wait_pidfd};
 
-use crate::error::{Error, Result, Stage, errno};
-use crate::host::descriptors::{CheckedFd, above_standard};
+use crate::error::{Error, Result, Stage};
+use crate::host::descriptors::{CheckedFd, above_standard, socket_pair};
 use crate::host::features;
 use crate::reaper;
 use crate::template::Template;
@@ -317,8 +317,8 @@ impl Drop for Subreaper {
 
 /// Creates the socket to the helper: this process's end and the helper's.
 fn new_channel() -> Result<(Arc<CheckedFd>, Option<OwnedFd>)> {
-    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|e| Error::new(Stage::Tree, errno(e), "socketpair(AF_UNIX, SOCK_SEQPACKET)"))?;
+    let (near, far) =
+        socket_pair().map_err(|errno| Error::new(Stage::Tree, errno, "socketpair(AF_UNIX, SOCK_SEQPACKET)"))?;
     Ok((Arc::new(CheckedFd::new(near)), Some(above_standard(far))))
 }
 

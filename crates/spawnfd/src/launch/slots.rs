@@ -4,14 +4,12 @@
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use spawnfd_child::{ChildMemory, Outcome, SlotInUse, Stage, Table};
 use spawnfd_sys::{Errno, send};
 
 use super::handlers;
 use super::tables::LOW;
-use crate::error::errno;
-use crate::host::descriptors::CheckedFd;
+use crate::host::descriptors::{CheckedFd, socket_pair};
 use crate::host::per_process::PerProcess;
 
 /// The number of pooled slots. If more spawns run at once, they create slots of their own, which takes 10 us, and whose
@@ -92,8 +90,7 @@ impl Slot {
 
 impl Channel {
     fn new() -> Result<Channel, Errno> {
-        let (receive, send) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(errno)?;
+        let (receive, send) = socket_pair()?;
         let (receive, send) = (CheckedFd::new(receive), CheckedFd::new(send));
         if !(3..=LOW).contains(&receive.as_fd().as_raw_fd()) || send.as_fd().as_raw_fd() < 3 {
             return Err(Errno::EMFILE);

@@ -162,6 +162,10 @@ fn arrive(
     }
     match subreaper_outcome {
         Outcome::Program { .. } => {}
+        // The kernel or a filter may refuse this strategy for the descriptor table. Then another one follows.
+        Outcome::Failed(Failure { stage: child::Stage::Descriptors, .. }) if pid != 0 => {
+            return failed(helper_pidfd, subreaper_outcome, None);
+        }
         Outcome::Failed(Failure { errno, .. }) if pid != 0 => {
             return failed(helper_pidfd, Outcome::Failed(Failure { stage: child::Stage::Subreaper, errno }), None);
         }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spawnfd_parked::protocol::PAGE_SIZE;
 use spawnfd_sys::{Errno, wait_pidfd};
 
 use super::wire::Page;
 use crate::error::errno;
-use crate::host::descriptors::{CheckedFd, above_standard};
+use crate::host::descriptors::{CheckedFd, above_standard, socket_pair};
 use crate::host::memfd;
 use crate::reaper;
 
@@ -34,8 +34,7 @@ pub(super) type CallError = (&'static str, Errno);
 impl Channel {
     /// Creates a channel. Also returns the parked process's descriptors: its socket, and the page as a file.
     pub(super) fn new() -> Result<(Channel, [OwnedFd; 2]), CallError> {
-        let (socket, peer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(|error| ("socketpair()", errno(error)))?;
+        let (socket, peer) = socket_pair().map_err(|errno| ("socketpair()", errno))?;
         let memory = memfd::shared("spawnfd-page", PAGE_SIZE)?;
         let page = Arc::new(Page::of(memory.as_raw_fd()).map_err(|errno| ("mmap()", errno))?);
         let socket = CheckedFd::new(socket);

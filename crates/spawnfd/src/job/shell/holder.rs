@@ -8,13 +8,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use rustix::net::sockopt::set_socket_passcred;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use spawnfd_guard::hold::{FILES_VARIABLE, FIRST_FILE};
 use spawnfd_sys::{Errno, receive_with_sender, send};
 
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, errno};
-use crate::host::descriptors::CheckedFd;
+use crate::host::descriptors::{CheckedFd, socket_pair};
 use crate::sandbox::{Sandbox, SandboxDescriptor};
 use crate::tree::file_for_sandbox;
 
@@ -74,8 +73,7 @@ pub(super) struct Holder {
 impl Holder {
     /// Connects the next start of a command with a new helper. Call [`started`](Holder::started) after the start.
     pub(super) fn connect(command: &mut Command<'_>, numbers: HolderNumbers) -> Result<Holder> {
-        let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(|e| failed(errno(e), "socketpair(AF_UNIX, SOCK_SEQPACKET)"))?;
+        let (near, far) = socket_pair().map_err(|errno| failed(errno, "socketpair(AF_UNIX, SOCK_SEQPACKET)"))?;
         set_socket_passcred(&near, true).map_err(|e| failed(errno(e), "setsockopt(SO_PASSCRED)"))?;
         let far = SandboxDescriptor::new(numbers.socket, far).map_err(|errno| failed(errno, "fcntl()"))?;
         command.give(far);
