@@ -70,6 +70,7 @@ fn a_debug_trap_changes_no_report(shell: Shell) {
         let output = run(&session, "cd /usr/bin; export X=1; (exit 3)");
         assert_eq!((output.code(), output.cwd.as_deref()), (Some(3), Some(Path::new("/usr/bin"))), "{output:?}");
         assert!(run(&session, "exit").shell_exited);
+        assert_eq!(run(&session, "(exit 3)").code(), Some(3), "although the trap runs after the command");
         let output = run(&session, "trap - DEBUG; echo \"$X $FROM_STARTUP\"");
         assert!(output.stdout_text().ends_with("1 1\n"), "{output:?}");
         assert_eq!(stdout(&session, "pwd"), "/usr/bin\n");

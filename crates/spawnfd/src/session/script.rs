@@ -46,8 +46,6 @@ impl Dialect {
     /// so the line does not contain the text. Each line is one group: a rest of it is a syntax error. The space at its
     /// start is the character that bash drops if SIGINT came after the previous line.
     ///
-    /// Each command of the status line has a redirection of its own. A DEBUG trap of bash runs before such a redirection,
-    /// but within one of a group.
     pub(super) fn command_lines(
         &self,
         text: &str,
@@ -78,10 +76,14 @@ impl Dialect {
         });
         let (pipe, save) = (files.path(files.status), save.unwrap_or_default());
         let status = format!(
-            " {{ {own} printf '\\0%s ' \"$?\" >{pipe};{own} times >{pipe}||exit;{save}\
-             {own} printf '%s\\0\\0' \"${{PWD-}}\" >{pipe}; }}\n",
+            " {{ {{ {own} printf '\\0%s ' \"$?\";{own} times;{save}{own} printf '=%s\\0\\0' \"${{PWD-}}\"; }} >{pipe}||exit; }}\n"
         );
-        Ok(ControlLines { command: command.into_bytes(), status: status.into_bytes() })
+        let separate_status = format!(
+            " {{ {own} printf '\\0%s ' \"$?\" >{pipe};{own} times >{pipe}||exit;{save}\
+             {own} printf '=%s\\0\\0' \"${{PWD-}}\" >{pipe}; }}\n",
+        );
+        let [command, status, separate_status] = [command, status, separate_status].map(String::into_bytes);
+        Ok(ControlLines { command, status, separate_status })
     }
 }
 
@@ -104,10 +106,10 @@ pub(super) fn first_lines(restored: Option<(&Path, &File)>, files: &Files) -> Co
     }
     let pipe = files.path(files.status);
     let status = format!(
-        "printf '\\0000 ' >{pipe}||exit;times >{pipe};printf '%s\\0\\0' \"${{BASH_VERSION-}}\" >{pipe};\
+        "printf '\\0000 ' >{pipe}||exit;times >{pipe};printf '=%s\\0\\0' \"${{BASH_VERSION-}}\" >{pipe};\
          unset {FILES_VARIABLE}\n",
     );
-    ControlLines { command, status: status.into_bytes() }
+    ControlLines { command, status: status.clone().into_bytes(), separate_status: status.into_bytes() }
 }
 
 /// Quotes a word for a shell.

@@ -80,6 +80,10 @@ pub(in crate::job) struct ShellCommand {
     /// The time of the command's start, in the clock ticks of /proc.
     began: u64,
     status_line: Vec<u8>,
+    /// The line to repeat after a report with another form ([`ControlLines::separate_status`]).
+    separate_status: Vec<u8>,
+    /// The value of `$?` in such a report. A repeated line does not find it any more.
+    code: Option<u8>,
     repeats: u32,
     /// How many checks have found that the helper has not answered.
     answer_checks: u32,
@@ -198,6 +202,8 @@ impl ShellCommand {
             report: None,
             began: ticks_now(),
             status_line: lines.status,
+            separate_status: lines.separate_status,
+            code: None,
             repeats: 0,
             answer_checks: 0,
             next_check: Instant::now().checked_add(CHECK_INTERVAL),
@@ -284,13 +290,16 @@ impl ShellCommand {
         if self.report.is_none() {
             // A repeated status line makes the shell report twice. Use the first report.
             let Some(report) = Report::take(&mut self.received) else { return false };
-            let Some(report) = Report::parse(&report) else {
-                // SIGINT has interrupted a command of the status line, or the user has replaced such a command.
+            let Some(parsed) = Report::parse(&report) else {
+                // SIGINT has interrupted a command of the status line, a DEBUG trap has written to its redirection, or the
+                // user has replaced such a command.
+                self.code = self.code.or_else(|| Report::code(&report));
+                self.status_line.clone_from(&self.separate_status);
                 self.received.clear();
                 self.repeat_status_line();
                 return false;
             };
-            self.report = Some(report);
+            self.report = Some(Report { code: self.code.unwrap_or(parsed.code), ..parsed });
             if let (Some(numbers), Some(holder)) = (&self.held, &self.shell.shared.lock().holder) {
                 holder.close(numbers, self.repeats > 0);
             }
@@ -590,6 +599,12 @@ impl Report {
         Some(report[begin..].to_vec())
     }
 
+    /// The status at the beginning of a report.
+    fn code(bytes: &[u8]) -> Option<u8> {
+        let code = bytes.split(|byte| *byte == b' ').next()?;
+        std::str::from_utf8(code).ok()?.parse().ok()
+    }
+
     /// Parses a report, without its NUL bytes.
     fn parse(bytes: &[u8]) -> Option<Report> {
         let mut parts = bytes.splitn(3, |byte| *byte == b'\n');
@@ -602,7 +617,8 @@ impl Report {
             .flat_map(|pair| pair.map_or(["", ""], |(user, system)| [user, system]))
             .map(parse_time)
             .collect::<Option<_>>()?;
-        Some(Report { code: code.parse().ok()?, cpu: times.iter().sum(), cwd: OsString::from_vec(cwd.to_vec()).into() })
+        let cwd = OsString::from_vec(cwd.strip_prefix(b"=")?.to_vec()).into();
+        Some(Report { code: code.parse().ok()?, cpu: times.iter().sum(), cwd })
     }
 }
 
@@ -634,11 +650,15 @@ mod tests {
 
     #[test]
     fn a_report_has_status_times_and_directory() {
-        let report = Report::parse(b"130 0m0.010s 0m1,002s\n1m0.000s 0m0.000000s\n/a\nb").expect("a report");
+        let report = Report::parse(b"130 0m0.010s 0m1,002s\n1m0.000s 0m0.000000s\n=/a\nb").expect("a report");
         assert_eq!(report, Report { code: 130, cpu: Duration::from_millis(61_012), cwd: "/a\nb".into() });
         let wrong =
-            ["", "1", "1 /", "x 0m0s 0m0s\n0m0s 0m0s\n/", "300 0m0s 0m0s\n0m0s 0m0s\n/", "0 0m0s\n0m0s 0m0s\n/"];
-        for wrong in wrong.into_iter().chain(["0 trap\n0m0s 0m0s\n0m0s 0m0s\n/", "0 0m0s 0m0s\ntrap\n0m0s 0m0s\n/"]) {
+            ["", "1", "1 /", "x 0m0s 0m0s\n0m0s 0m0s\n=/", "300 0m0s 0m0s\n0m0s 0m0s\n=/", "0 0m0s\n0m0s 0m0s\n=/"];
+        for wrong in wrong.into_iter().chain([
+            "0 trap\n0m0s 0m0s\n0m0s 0m0s\n=/",
+            "0 0m0s 0m0s\ntrap\n0m0s 0m0s\n=/",
+            "0 0m0s 0m0s\n0m0s 0m0s\ntrap\n=/",
+        ]) {
             assert_eq!(Report::parse(wrong.as_bytes()), None, "{wrong:?}");
         }
     }

@@ -213,6 +213,9 @@ pub(crate) struct ControlLines {
     /// Reports the command's status. The library sends the line again if the shell has discarded it, as dash does when
     /// SIGINT interrupts a command.
     pub(crate) status: Vec<u8>,
+    /// The same report by commands with a redirection each, which takes longer. The library sends this line if a DEBUG
+    /// trap of bash has written to the redirection of the group in `status`.
+    pub(crate) separate_status: Vec<u8>,
 }
 
 /// A command in a shell that the calling thread drives.
