@@ -214,24 +214,33 @@ fn a_shell_outlives_a_program_that_dies_slowly(shell: Shell) {
     if !Command::new("python3").arg("--version").run().is_ok_and(|output| output.ok()) {
         return spawnfd_tests::skip("no python3");
     }
-    let session = shell.open(SessionOptions::new());
-    let text = "python3 -c 'import threading, time\nthread = threading.Thread(target=time.sleep, args=(600,))\n\
-                thread.start(); print(thread.native_id, flush=True)'";
-    let job = session.start(text, &Run::new().window(100)).expect("a job");
-    let (printed, _) = read_until(&job, 0, "\n");
-    let thread: i32 = printed.trim().parse().expect("a thread id");
-    // SAFETY: the calls stop no thread, and waitpid stores an int.
-    unsafe {
-        if libc::ptrace(libc::PTRACE_SEIZE, thread, 0, 0) != 0 {
-            return spawnfd_tests::skip("ptrace is not permitted");
+    // The library kills the shell 800 ms after the program. On a busy machine, an attempt may take longer.
+    for _ in 0..10 {
+        let session = shell.open(SessionOptions::new());
+        let text = "python3 -c 'import threading, time\nthread = threading.Thread(target=time.sleep, args=(600,))\n\
+                    thread.start(); print(thread.native_id, flush=True)'";
+        let job = session.start(text, &Run::new().window(100)).expect("a job");
+        let (printed, _) = read_until(&job, 0, "\n");
+        let thread: i32 = printed.trim().parse().expect("a thread id");
+        let begun;
+        // SAFETY: the calls stop no thread, and waitpid stores an int.
+        unsafe {
+            if libc::ptrace(libc::PTRACE_SEIZE, thread, 0, 0) != 0 {
+                return spawnfd_tests::skip("ptrace is not permitted");
+            }
+            begun = Instant::now();
+            job.stop(Duration::ZERO);
+            std::thread::sleep(Duration::from_millis(400));
+            let mut status = 0;
+            assert_eq!(libc::waitpid(thread, &raw mut status, libc::__WALL), thread);
         }
-        job.stop(Duration::ZERO);
-        std::thread::sleep(Duration::from_millis(450));
-        let mut status = 0;
-        assert_eq!(libc::waitpid(thread, &raw mut status, libc::__WALL), thread);
+        let output = job.wait().expect("a result");
+        if begun.elapsed() < Duration::from_millis(700) {
+            let ended = (output.stop, output.code(), output.shell_exited);
+            return assert_eq!(ended, (Stop::Cancelled, Some(137), false), "{output:?}");
+        }
     }
-    let output = job.wait().expect("a result");
-    assert_eq!((output.stop, output.code(), output.shell_exited), (Stop::Cancelled, Some(137), false), "{output:?}");
+    spawnfd_tests::skip("the machine is too busy");
 }
 
 fn a_shell_that_cannot_report_a_status_is_killed_at_once(shell: Shell) {
