@@ -59,6 +59,10 @@ fn the_directory_does_not_depend_on_a_variable(shell: Shell) {
     }
     assert!(run(&session, "exit").shell_exited);
     assert_eq!(cwd(":"), real);
+    let moved = real.with_file_name("moved");
+    for (from, to) in [(&real, &moved), (&moved, &real)] {
+        assert_eq!(cwd(&format!("mv {} {}", from.display(), to.display())), *to);
+    }
     assert_eq!(cwd(&format!("rmdir {}", real.display())), real);
 }
 

@@ -341,14 +341,13 @@ impl ShellCommand {
 
     /// Ends the command with the shell's report.
     fn complete(&mut self, mut report: Report) {
-        let pwd = report.cwd.clone();
         if self.serial > 0 {
             report.cwd = self.shell.directory(report.cwd);
         }
         let mut state = self.shell.shared.lock();
         let cpu = report.cpu.saturating_sub(state.cpu);
         state.cpu = report.cpu;
-        state.last = Some(Completed { code: report.code, pwd, cwd: report.cwd.clone(), serial: self.serial });
+        state.last = Some(Completed { code: report.code, cwd: report.cwd.clone(), serial: self.serial });
         drop(state);
         let status = Some(ExitStatus::from_raw(i32::from(report.code) << 8));
         let usage = Usage::new(cpu, 0);

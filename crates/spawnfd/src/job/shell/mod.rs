@@ -160,8 +160,6 @@ enum Running {
 pub(crate) struct Completed {
     /// The value of `$?`.
     pub(crate) code: u8,
-    /// The value of `$PWD`.
-    pwd: PathBuf,
     /// The working directory of the shell.
     pub(crate) cwd: PathBuf,
     /// The number of the command in its shell, beginning with 0.
@@ -319,13 +317,8 @@ impl Shell {
         shell.is_some_and(|shell| Stat::read(shell.pid).is_some_and(|stat| stat.process == shell && stat.is_alive()))
     }
 
-    /// The shell's working directory: `pwd`, the value of `$PWD`, if it names that directory. Looks only if the value is
-    /// not that of the last command.
+    /// The shell's working directory: `pwd`, the value of `$PWD`, if it names that directory.
     fn directory(&self, pwd: PathBuf) -> PathBuf {
-        let known = self.shared.lock().last.as_ref().filter(|last| last.pwd == pwd).map(|last| last.cwd.clone());
-        if let Some(directory) = known {
-            return directory;
-        }
         let Some(shell) = self.process() else { return pwd };
         let own = format!("/proc/{}/cwd", shell.process.pid);
         // This process may not be permitted to look there.
