@@ -96,6 +96,20 @@ pub fn wait_status(child: &mut Child) -> ExitStatus {
     }
 }
 
+/// Waits until a process that received SIGKILL has ended. Its parent may not have reaped it.
+#[track_caller]
+pub fn await_end(pid: i32) {
+    let end = Instant::now() + LIMIT;
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if stat.is_empty() || stat.contains(") Z ") || stat.contains(") X ") {
+            return;
+        }
+        assert!(Instant::now() < end, "process {pid} still runs: {stat}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Returns the single line that a failing command prints, without its prefix.
 #[track_caller]
 pub fn complaint(called: &Called, code: i32) -> &str {

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 
-use crate::common::{call, command, complaint, finish, run, wait, wait_status};
+use crate::common::{await_end, call, command, complaint, finish, run, wait, wait_status};
 use spawnfd_tests::isolated;
 
 #[test]
@@ -357,16 +357,7 @@ fn a_signal_ends_a_captured_run_and_its_process_tree() {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         assert_eq!(wait_status(&mut child).code(), Some(128 + 15));
         let sleeper: i32 = std::fs::read_to_string(&path).unwrap().trim().parse().unwrap();
-        // The sleeping process is dead. It is reaped, or a zombie that its parent does not reap.
-        let gone = || {
-            let stat = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
-            stat.is_empty() || stat.contains(") Z ") || stat.contains(") X ")
-        };
-        let start = std::time::Instant::now();
-        while !gone() {
-            assert!(start.elapsed().as_secs() < 60, "process {sleeper} lives on");
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        await_end(sleeper);
     });
 }
 
