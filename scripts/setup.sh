@@ -66,6 +66,7 @@ if command -v rustup >/dev/null 2>&1 && ! cargo "+$oldest" --version >/dev/null 
         echo "setup: no Rust $oldest: make lint does not check with it" >&2
 fi
 
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+# An interrupted set-up leaves a venv without pip.
+"$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv"
 "$venv/bin/python" -m pip install --quiet -r bindings/python/requirements-dev.txt -r bench/requirements.txt
 "$venv/bin/python" -m pip install --quiet --no-deps --require-hashes -r scripts/requirements.txt
