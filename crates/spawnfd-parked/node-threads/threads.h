@@ -41,6 +41,8 @@ uint64_t spawnfd_descriptors_watched_by(int epoll);
 #pragma weak spawnfd_threads_are_unchanged
 #pragma weak spawnfd_descriptors_record
 #pragma weak spawnfd_descriptors_recreate
+#pragma weak spawnfd_clock_was_read
+#pragma weak spawnfd_clock_stop_recording
 
 /* Ends all threads except the caller. False if a thread does not wait within 5 s, as Node's own
  * threads do. */
@@ -49,6 +51,12 @@ bool spawnfd_threads_end(void);
 /* Whether the program has created no threads since spawnfd_threads_end(). The threads that
  * spawnfd_threads_end() recorded do not count as new after their recreation. */
 bool spawnfd_threads_are_unchanged(void);
+
+/* Whether the process has read this time from CLOCK_MONOTONIC, in ns. */
+bool spawnfd_clock_was_read(uint64_t time);
+
+/* Stops recording the times that the process reads. False if there were too many. */
+bool spawnfd_clock_stop_recording(void);
 
 /* Records the epoll, eventfd and pipe descriptors from 3 to limit - 1. False if there is a
  * descriptor of another kind. */

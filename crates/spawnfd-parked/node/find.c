@@ -4,18 +4,20 @@
  *
  * The search covers all private memory in use. Most copies are in the heap of brk(2). But V8 may
  * reserve the addresses behind this heap, and then malloc() uses other mappings. Node has random
- * markers as arguments, so a string that equals a marker is a copy. The search recognizes a
- * recorded time by its value: nanoseconds since boot, between the start of this process and now. If
- * addresses of this process can have such values, this code changes no times.
+ * markers as arguments, so a string that equals a marker is a copy. The search recognizes a stored
+ * time by its value, which Node has read from the clock. If addresses of this process can have such
+ * values, this code changes no times.
  */
 #define _GNU_SOURCE
 #include "node.h"
+#include "../node-threads/threads.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +28,10 @@ struct region {
 static struct region regions[8192];
 static size_t region_count;
 
+/* This object's variables: the linker defines these symbols. */
+extern char __bss_start[] __attribute__((visibility("hidden")));
+extern char _end[] __attribute__((visibility("hidden")));
+
 static uint64_t tick_at_start;
 static double date_at_start;
 
@@ -33,7 +39,8 @@ static uint64_t tick(void)
 {
 	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	/* Not by clock_gettime(): that would record this time as one that Node has read. */
+	syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
@@ -95,7 +102,7 @@ static bool add_used_pages(int pagemap, uintptr_t begin, uintptr_t end)
 }
 
 /*
- * Lists the regions to search, without the memory of the list itself. False if /proc cannot be read
+ * Lists the regions to search, without this object's own variables. False if /proc cannot be read
  * or there are too many regions. Sets `ticks_are_unambiguous` to false if a time up to `until` may
  * also be an address.
  */
@@ -110,7 +117,7 @@ static bool list_regions(uint64_t until, bool *ticks_are_unambiguous)
 	*ticks_are_unambiguous = true;
 	region_count = 0;
 	while (done && fgets(line, sizeof(line), list)) {
-		bool is_this_list;
+		bool is_own_data;
 
 		path[0] = 0;
 		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %*s %4095[^\n]", &begin,
@@ -118,9 +125,9 @@ static bool list_regions(uint64_t until, bool *ticks_are_unambiguous)
 			continue;
 		if (begin <= until && end >= tick_at_start)
 			*ticks_are_unambiguous = false;
-		is_this_list = begin <= (uintptr_t)regions && end > (uintptr_t)regions;
+		is_own_data = begin < (uintptr_t)_end && end > (uintptr_t)__bss_start;
 		/* Skip special mappings, such as [stack], but not [heap]. */
-		if (!is_this_list && !strncmp(access, "rw-p", 4) &&
+		if (!is_own_data && !strncmp(access, "rw-p", 4) &&
 		    (path[0] != '[' || !strcmp(path, "[heap]")))
 			done = add_used_pages(pagemap, begin, end);
 	}
@@ -146,18 +153,21 @@ static bool is_copy(const uintptr_t *word, const char *marker, size_t length)
 	       !memcmp((void *)word[0], marker, length + 1);
 }
 
-/* Whether a value can be a recorded time. The replacement checks each value again, because Node may
- * have written another value to the same address since the search. */
+/* Whether a value is a stored time. The replacement checks each value again, because Node may have
+ * written another value to the same address since the search. */
 static bool is_tick(uint64_t value, const struct node_locations *locations)
 {
-	return value >= tick_at_start && value <= locations->tick;
+	return value >= tick_at_start && value <= locations->tick && spawnfd_clock_was_read(value);
 }
 
 static bool is_tick_double(double value, const struct node_locations *locations)
 {
-	return value >= (double)tick_at_start && value <= (double)locations->tick;
+	return value >= (double)tick_at_start && value <= (double)locations->tick &&
+	       spawnfd_clock_was_read((uint64_t)value);
 }
 
+/* Node reads dates by another call than CLOCK_MONOTONIC. A double with the bits of a recent date is
+ * no pair of small numbers. */
 static bool is_date(double value, const struct node_locations *locations)
 {
 	return value >= date_at_start && value <= locations->date;
@@ -275,6 +285,8 @@ const char *spawnfd_node_find_times(struct node_locations *locations)
 {
 	bool overflow = false, unambiguous;
 
+	if (!spawnfd_clock_stop_recording())
+		return "too many times";
 	locations->tick = tick();
 	locations->date = date();
 	if (!list_regions(locations->tick, &unambiguous))
@@ -283,11 +295,6 @@ const char *spawnfd_node_find_times(struct node_locations *locations)
 		for (uintptr_t *word = regions[i].begin; word < regions[i].end; word++) {
 			double number;
 
-			/* Skip V8's small integers: their value is in the upper half of a word, and
-			 * the lower half is 0. The lower half of the current time is 0 only once in
-			 * four seconds. */
-			if (!(uint32_t)*word)
-				continue;
 			memcpy(&number, word, sizeof(number));
 			if (is_tick(*word, locations))
 				ADD(locations->ticks, locations->tick_count, (uint64_t *)word);
