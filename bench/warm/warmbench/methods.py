@@ -9,7 +9,7 @@ import asyncio
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ COLD = "clone"
 
 @dataclass(frozen=True)
 class Block:
-    """The answers in any order, the time of each call, and the total time."""
+    """The answers of all calls in any order, the time of each timed call, and their total time."""
 
     answers: list[Answer]
     ns: list[int]
@@ -116,7 +116,10 @@ class Runner:
     # ---- a block of calls ----
 
     def run(self, call: Call, count: int) -> Block:
-        """Makes `count` calls, `in_flight` at once."""
+        """Makes `count` calls, `in_flight` at once.
+
+        Without pauses between the calls, other calls first use up what is parked.
+        """
         once: dict[str, Once] = {"subprocess.run": self._subprocess, "run": self._run}
         awaited: dict[str, Awaited] = {
             "create_subprocess_exec": self._exec,
@@ -137,18 +140,19 @@ class Runner:
                 time.sleep(self._gap_s)
             return answer, took
 
+        calls = self._pool.map if self._pool else map
+        before = [answer for answer, _ in calls(timed, range(self._calls_before))]
         begin = time.perf_counter_ns()
-        made = list((self._pool.map if self._pool else map)(timed, range(count)))
-        self._settle_in_time()
+        made = list(calls(timed, range(count)))
         seconds = (time.perf_counter_ns() - begin) / 1e9
-        return Block([answer for answer, _ in made], [took for _, took in made], seconds)
+        answers = before + [answer for answer, _ in made]
+        return Block(answers, [took for _, took in made], seconds)
 
     async def _lanes(self, once: Awaited, call: Call, count: int) -> Block:
         answers: list[Answer] = []
         ns: list[int] = []
-        numbers = iter(range(count))
 
-        async def lane() -> None:
+        async def lane(numbers: Iterator[int]) -> None:
             for _ in numbers:
                 begin = time.perf_counter_ns()
                 answer = await once(call)
@@ -157,16 +161,20 @@ class Runner:
                 if self._gap_s:
                     await asyncio.sleep(self._gap_s)
 
+        async def lanes(count: int) -> None:
+            numbers = iter(range(count))
+            await asyncio.gather(*(lane(numbers) for _ in range(self._in_flight)))
+
+        await lanes(self._calls_before)
+        ns.clear()
         begin = time.perf_counter_ns()
-        await asyncio.gather(*(lane() for _ in range(self._in_flight)))
-        self._settle_in_time()
+        await lanes(count)
         return Block(answers, ns, (time.perf_counter_ns() - begin) / 1e9)
 
-    def _settle_in_time(self) -> None:
-        # This counts in the timing. Otherwise the block would not pay for the processes that it has
-        # used.
-        if not self._gap_s:
-            self.settle()
+    @property
+    def _calls_before(self) -> int:
+        """The number of untimed calls before a block, which use up what is parked."""
+        return 0 if self._gap_s else 2 * self._in_flight
 
     def settle(self) -> None:
         """Waits until all used processes have been replaced."""

@@ -47,13 +47,46 @@ struct LimiterShared {
 #[derive(Default)]
 struct LimiterState {
     running: usize,
-    waiting: VecDeque<(u64, Grant)>,
+    waiting: VecDeque<Waiter>,
     next: u64,
     /// A thread is granting permits. That thread also handles changes that other threads make meanwhile.
     granting: bool,
 }
 
 type Grant = Box<dyn FnOnce(Permit) + Send>;
+
+struct Waiter {
+    number: u64,
+    grant: Grant,
+    _counted: Counted,
+}
+
+/// The number of waiters in all limiters of this process.
+static BACKLOG: PerProcess<usize> = PerProcess::new(0);
+
+/// Whether starts of this process wait for a permit.
+#[cfg(feature = "warm")]
+pub(crate) fn has_backlog() -> bool {
+    *BACKLOG.lock() > 0
+}
+
+/// Counts one waiter while the value exists.
+struct Counted;
+
+impl Counted {
+    fn new() -> Counted {
+        *BACKLOG.lock() += 1;
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut backlog = BACKLOG.lock();
+        // A forked process counts from 0, and may drop its copies of its parent's waiters.
+        *backlog = backlog.saturating_sub(1);
+    }
+}
 
 impl Limiter {
     /// Creates a limiter with `limit` permits. With 0, no run starts until `set_limit` raises the limit.
@@ -157,17 +190,17 @@ impl Limiter {
             drop(state);
             grant(self.permit());
         } else {
-            state.waiting.push_back((number, grant));
+            state.waiting.push_back(Waiter { number, grant, _counted: Counted::new() });
         }
         number
     }
 
     fn leave_queue(&self, number: u64) {
         let mut state = self.0.state.lock();
-        let index = state.waiting.iter().position(|(of, _)| *of == number);
-        let grant = index.and_then(|index| state.waiting.remove(index));
+        let index = state.waiting.iter().position(|waiter| waiter.number == number);
+        let waiter = index.and_then(|index| state.waiting.remove(index));
         drop(state);
-        drop(grant);
+        drop(waiter);
     }
 
     /// Takes back `freed` permits, and grants the free ones.
@@ -180,7 +213,7 @@ impl Limiter {
             return;
         }
         while state.running < self.limit()
-            && let Some((_, grant)) = state.waiting.pop_front()
+            && let Some(Waiter { grant, .. }) = state.waiting.pop_front()
         {
             state.running += 1;
             drop(state);

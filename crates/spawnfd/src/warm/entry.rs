@@ -9,6 +9,7 @@ use super::Mode;
 use super::leased::LeasedProcess;
 use super::parked::ParkedProcess;
 use super::recipe::Recipe;
+use super::usage::{Choice, Usage};
 use crate::host::descriptors::standard_streams_are_open;
 
 /// One program for which the keeper thread parks processes.
@@ -43,11 +44,46 @@ pub(super) struct WarmEntry {
     pub(super) idle: bool,
     /// True if a start added the program, not the application ([`keep`](super::WarmOptions::keep)).
     pub(super) auto_added: bool,
+    /// In mode auto: how the keeper treats the program now. `None`: the mode is that of the recipe.
+    pub(super) auto: Option<Auto>,
+    pub(super) usage: Usage,
     /// Counts changes. It distinguishes processes that were parked before and after a change.
     pub(super) version: u64,
 }
 
+/// The state of a program in mode auto.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Auto {
+    /// True if the library may choose mode fork.
+    pub(super) may_fork: bool,
+    /// Why the keeper parks no process for the program at present.
+    pub(super) stays_cold: Option<&'static str>,
+}
+
 impl WarmEntry {
+    /// In mode auto, chooses how to treat the program from now on.
+    pub(super) fn choose_mode(&mut self, now: Instant) {
+        let Some(auto) = &mut self.auto else { return };
+        let mode = match self.usage.choose(!self.auto_added, auto.may_fork, self.recipe.mode, now) {
+            Choice::Cold(why) => {
+                auto.stays_cold = Some(why);
+                return;
+            }
+            Choice::Park(mode) => mode,
+        };
+        auto.stays_cold = None;
+        if self.recipe.mode != mode {
+            Arc::make_mut(&mut self.recipe).mode = mode;
+            // A process that the keeper is parking has the old mode.
+            self.version += 1;
+            self.next_attempt = now;
+        }
+    }
+
+    fn stays_cold(&self) -> Option<&'static str> {
+        self.auto.and_then(|auto| auto.stays_cold)
+    }
+
     /// Leases a parked process to a start. If none is free, leases the parent, so that the start forks a child from
     /// it.
     pub(super) fn lease(&mut self, now: Instant, delay: Duration) -> Result<LeasedProcess, &'static str> {
@@ -55,9 +91,11 @@ impl WarmEntry {
         if let Some(cannot) = self.cannot {
             return Err(cannot);
         }
+        self.usage.record_start(!self.parked.is_empty(), now);
+        self.choose_mode(now);
         let parked = self.parked.pop_front();
         let is_parent = parked.is_none();
-        let reason = if self.stale { "stale" } else { "empty" };
+        let reason = if self.stale { "stale" } else { self.stays_cold().unwrap_or("empty") };
         let refusal = || {
             if standard_streams_are_open() {
                 self.missing_resource.map_or(reason, |(what, _)| what)
@@ -89,16 +127,26 @@ impl WarmEntry {
     }
 
     pub(super) fn lacks_processes(&self) -> bool {
-        self.lacks_parent() || self.parked.len() < self.depth
+        self.stays_cold().is_none() && (self.lacks_parent() || self.parked.len() < self.depth)
     }
 
-    fn lacks_parent(&self) -> bool {
+    pub(super) fn lacks_parent(&self) -> bool {
         self.recipe.mode == Mode::Fork && self.parent.as_ref().is_none_or(|parent| parent.outdated)
     }
 
     /// Removes all processes from the entry. The caller ends them.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = ParkedHandle> {
         self.parked.drain(..).chain(self.parent.take())
+    }
+
+    /// Removes one process from the entry: a parent only if it has no forked child. The caller ends it.
+    pub(super) fn take_one(&mut self) -> Option<ParkedHandle> {
+        self.parked.pop_back().or_else(|| self.parent.take())
+    }
+
+    /// Whether the keeper parks nothing for this entry: it has been idle, or its program cannot be parked.
+    pub(super) fn is_unserved(&self) -> bool {
+        self.idle || self.cannot.is_some()
     }
 
     /// All processes that are not leased.
@@ -116,12 +164,14 @@ pub(super) struct ParkedHandle {
     /// True if the keeper will replace the process. Until then, starts still use the process.
     pub(super) outdated: bool,
     pub(super) memory: u64,
+    /// The start-up time that a start from this process saves.
+    pub(super) start_up: Duration,
     pub(super) process: Arc<Mutex<ParkedProcess>>,
 }
 
 impl ParkedHandle {
     pub(super) fn new(version: u64, parked: ParkedProcess) -> ParkedHandle {
-        let (parked_at, memory) = (Instant::now(), parked.private);
-        ParkedHandle { version, parked_at, outdated: false, memory, process: Arc::new(Mutex::new(parked)) }
+        let (parked_at, memory, start_up) = (Instant::now(), parked.private, parked.start_up);
+        ParkedHandle { version, parked_at, outdated: false, memory, start_up, process: Arc::new(Mutex::new(parked)) }
     }
 }

@@ -74,6 +74,7 @@ impl ParkedProcess {
         };
         let renumbered = channel.renumber();
         let mut parked = ParkedProcess::new(self.generation, child, channel, self.origin.clone());
+        parked.start_up = self.start_up;
         parked.private = *self.child_private.get_or_insert(private);
         if renumbered.is_err() {
             // Dropping `parked` kills the child by its pidfd.

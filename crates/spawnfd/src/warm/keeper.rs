@@ -168,9 +168,10 @@ fn run_keeper(state: &Weak<PerProcess<WarmState>>, timer: &KeeperTimer, starter:
                 }
             }
             Work::Fork(parent, count) => {
+                let began = Instant::now();
                 let forked = parent.lock().fork(count);
                 let Some(warm) = state.upgrade() else { return };
-                warm.lock().finish_keeper_fork(parent, count, forked);
+                warm.lock().finish_keeper_fork(parent, count, forked, began.elapsed());
             }
             Work::Wait(deadline) => timer.wait(deadline, &parking),
         }

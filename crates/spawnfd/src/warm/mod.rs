@@ -25,13 +25,16 @@ mod offer;
 mod options;
 mod parked;
 mod parking;
+mod pressure;
 mod recipe;
 mod referent;
 mod refill;
 mod request;
 mod sandbox_command;
+mod spare;
 mod start;
 mod state;
+mod usage;
 mod watch;
 mod wire;
 
@@ -240,6 +243,7 @@ impl Warm {
                 if state.is_blocked(started_at) {
                     return false;
                 }
+                state.fill_now();
             }
             let _ = self.keeper.wake(Duration::ZERO);
             if deadline.is_some_and(|deadline| Instant::now() > deadline) {

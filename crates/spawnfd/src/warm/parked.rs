@@ -37,6 +37,8 @@ pub(super) struct ParkedProcess {
     pub(super) private: u64,
     /// Private memory of a forked child, in bytes, once a child has reported it.
     pub(super) child_private: Option<u64>,
+    /// The CPU time of the start-up. A forked child has its parent's.
+    pub(super) start_up: Duration,
     /// The number of children forked so far.
     pub(super) forked: u64,
     /// Why the process forks no more children.
@@ -94,6 +96,7 @@ impl ParkedProcess {
             origin,
             private: 0,
             child_private: None,
+            start_up: Duration::ZERO,
             forked: 0,
             fork_error: None,
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
+use spawnfd_guard::process::is_proc_foreign;
 
 use super::channel::CallError;
 use super::image;
@@ -50,6 +51,7 @@ pub(super) struct ParkingProcess {
     starter: Arc<Reach>,
     /// Set while `parked` is a probe, which checks that the sandbox command passes the object and the channel on.
     probed: Option<ProbedSandbox>,
+    began: Instant,
     deadline: Instant,
     /// `None` once the process is parked.
     parked: Option<ParkedProcess>,
@@ -66,8 +68,9 @@ impl ParkingProcess {
         object: Arc<CheckedFd>,
         starter: Arc<Reach>,
     ) -> Result<ParkingProcess, NotParked> {
-        let deadline = Instant::now();
-        let mut process = ParkingProcess { target, recipe, object, starter, probed: None, deadline, parked: None };
+        let began = Instant::now();
+        let mut process =
+            ParkingProcess { target, recipe, object, starter, probed: None, began, deadline: began, parked: None };
         process.start()?;
         Ok(process)
     }
@@ -78,7 +81,8 @@ impl ParkingProcess {
         // Run a probe first, unless an earlier probe has succeeded.
         let (probed, probe) = self.unproven_sandbox().map(|_| ProbedSandbox::new()).transpose()?.unzip();
         self.probed = probed;
-        self.deadline = Instant::now() + PARK_TIMEOUT;
+        self.began = Instant::now();
+        self.deadline = self.began + PARK_TIMEOUT;
         self.parked = Some(ParkedProcess::start(&self.recipe, &self.object, &self.starter, probe.as_ref())?);
         Ok(())
     }
@@ -96,6 +100,15 @@ impl ParkingProcess {
         }
     }
 
+    /// Takes the parked process, and measures its start-up.
+    fn take_parked(&mut self) -> Option<ParkedProcess> {
+        let mut parked = self.parked.take()?;
+        // In a sandbox, this process's child is the sandbox command, so its CPU time is not the program's.
+        let measured = if self.recipe.sandbox.is_some() { None } else { cpu_time(parked.pid()) };
+        parked.start_up = measured.unwrap_or_else(|| self.began.elapsed());
+        Some(parked)
+    }
+
     /// Returns the outcome of parking, or `None` if the process has not reported yet.
     pub(super) fn poll_outcome(&mut self) -> Option<Result<ParkedProcess, NotParked>> {
         let timed_out = || (Instant::now() > self.deadline).then(|| NotParked::Permanent("slow".to_owned()));
@@ -103,7 +116,9 @@ impl ParkingProcess {
             Some(probed) if probed.probe_ended => return probed.failure_reason().or_else(timed_out).map(Err),
             _ => self.parked.as_mut()?.poll_report().or_else(|| timed_out().map(Err))?,
         };
-        let Some(probed) = &mut self.probed else { return outcome.map(|()| self.parked.take()).transpose() };
+        let Some(probed) = &mut self.probed else {
+            return outcome.map(|()| self.take_parked()).transpose();
+        };
         match outcome {
             Ok(()) => {
                 if let Some(sandbox) = self.unproven_sandbox() {
@@ -119,6 +134,16 @@ impl ParkingProcess {
             Err(why) => Some(Err(why)),
         }
     }
+}
+
+/// The CPU time of a child's first thread so far. `None` if the kernel does not report it.
+fn cpu_time(pid: i32) -> Option<Duration> {
+    if is_proc_foreign() {
+        return None;
+    }
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let nanoseconds = text.split(' ').next()?.parse().ok().filter(|&nanoseconds| nanoseconds > 0)?;
+    Some(Duration::from_nanos(nanoseconds))
 }
 
 impl ProbedSandbox {

@@ -55,11 +55,11 @@ impl Recipe {
 
     /// How the library reports starts from this process.
     pub(super) fn started(&self) -> Started {
-        match (self.executes, self.mode) {
-            (false, Mode::Reserve) => Started::Reserve,
-            (false, Mode::Fork) => Started::Fork,
-            (true, Mode::Reserve) => Started::Pool,
-            (true, Mode::Fork) => Started::Zygote,
+        match (self.executes, self.mode == Mode::Fork) {
+            (false, false) => Started::Reserve,
+            (false, true) => Started::Fork,
+            (true, false) => Started::Pool,
+            (true, true) => Started::Zygote,
         }
     }
 

@@ -28,6 +28,10 @@ const MAX_FILE_CHANGES: u32 = 50;
 /// time.
 const SLOW_PARKING: Duration = Duration::from_millis(200);
 
+/// The time for which a caller in `fill` lets the keeper start processes on a busy machine. The caller asks each
+/// millisecond.
+const FILL_TIME: Duration = Duration::from_millis(50);
+
 /// The maximum number of children to fork in one request.
 const MAX_FORKS_AT_ONCE: usize = 16;
 
@@ -43,6 +47,15 @@ pub(super) enum Work {
     Fork(LeasedProcess, usize),
     /// The keeper waits until this time, or until a start wakes it.
     Wait(Option<Instant>),
+}
+
+/// The time at which the keeper next has work.
+struct WakeUp(Option<Instant>);
+
+impl WakeUp {
+    fn at(&mut self, time: Instant) {
+        self.0 = Some(self.0.map_or(time, |earlier| earlier.min(time)));
+    }
 }
 
 pub(super) type Discarded = (Vec<ParkedHandle>, Vec<Arc<Page>>);
@@ -66,13 +79,15 @@ impl WarmEntry {
 }
 
 impl WarmState {
-    /// Records the outcome of the keeper's request for `count` children.
+    /// Records the outcome of the keeper's request for `count` children, which took this time.
     pub(super) fn finish_keeper_fork(
         &mut self,
         parent: LeasedProcess,
         count: usize,
         forked: Result<ForkedChildren, &'static str>,
+        took: Duration,
     ) {
+        self.stats.refill_time += took;
         let version = parent.handle.version;
         let forks = if parent.recipe.needs_parent_renewal() { self.options.forks } else { u64::MAX };
         let not_requested = forked.is_err();
@@ -82,6 +97,7 @@ impl WarmState {
         match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
             Some(entry) => {
                 entry.parked.extend(forked);
+                entry.parked.back().into_iter().for_each(|child| entry.usage.memory = child.memory);
                 // With a limit below the depth, the keeper would have to replace the parent at each
                 // refill.
                 let forks = forks.max(entry.depth as u64 + 1);
@@ -116,6 +132,7 @@ impl WarmState {
             entry.was_parked = false;
             entry.cannot = None;
             entry.stale = true;
+            entry.usage.forget_program();
             let count = self.to_end.len();
             self.to_end.extend(entry.drain());
             if self.to_end.len() == count {
@@ -130,7 +147,8 @@ impl WarmState {
         (std::mem::take(&mut self.to_end), spent_pages)
     }
 
-    /// Returns the work that is due. Ends the processes of idle programs, and marks parents that are too old.
+    /// Returns the work that is due. Ends processes that are no longer worth their memory, and marks parents that are
+    /// too old.
     pub(super) fn next_work(&mut self) -> (Work, Discarded) {
         if self.update_turned_off(self.turned_off) {
             return (Work::Wait(None), self.take_discarded());
@@ -138,58 +156,149 @@ impl WarmState {
         let Some(resources) = &mut self.resources else { return (Work::Wait(None), self.take_discarded()) };
         resources.watch.mounts.open_table();
         let changed = resources.watch.take_changed().unwrap_or_default();
-        let (object, remounts) = (resources.object.clone(), resources.watch.mounts.changes);
         self.retire(&changed);
-        let (mut to_end, spent_pages) = self.take_discarded();
         let now = Instant::now();
-        let (parked, memory) = self.usage();
-        let parking = self.entries.iter().filter_map(|entry| entry.parking);
-        let parked = parked + parking.clone().count();
-        let has_capacity = parked < self.options.processes && memory < self.options.memory;
-        // Park one process at a time. If a process is slow to park, start the next one after `SLOW_PARKING`.
-        let earliest = parking.map(|(began, _)| began + SLOW_PARKING).max().unwrap_or(now);
-        let mut next: Option<Instant> = None;
-        let mut wake_at = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
-        let mut work = None;
+        let mut wake_up = WakeUp(None);
+        self.update_entries(now, &mut wake_up);
+        self.give_back_memory(now);
+        let work = self.due_work(now, &mut wake_up);
+        (work.unwrap_or(Work::Wait(wake_up.0)), self.take_discarded())
+    }
+
+    /// Ends the processes of idle programs, marks parents that are too old, and chooses modes.
+    fn update_entries(&mut self, now: Instant, wake_up: &mut WakeUp) {
         for entry in &mut self.entries {
             if !entry.idle && now >= entry.last_used + self.options.idle {
                 entry.idle = true;
-                to_end.extend(entry.drain());
+                self.to_end.extend(entry.drain());
             }
-            if entry.idle || entry.cannot.is_some() {
+            if entry.is_unserved() {
                 continue;
             }
-            wake_at(entry.last_used + self.options.idle);
+            wake_up.at(entry.last_used + self.options.idle);
+            entry.choose_mode(now);
             if let Some(parent) = entry.parent.as_mut().filter(|_| entry.recipe.needs_parent_renewal()) {
                 let end = parent.parked_at + self.options.age;
                 parent.outdated |= now >= end;
                 if !parent.outdated {
-                    wake_at(end);
+                    wake_up.at(end);
                 }
             }
-            let missing = entry.lacks_processes() && entry.parking.is_none() && has_capacity;
-            if missing && !standard_streams_are_open() {
-                wake_at(now + CLOSED_STREAM_PAUSE);
-            } else if missing
-                && now >= entry.next_attempt
-                && work.is_none()
-                && let Some(parent) = entry.parent.as_ref().filter(|parent| !parent.outdated)
-            {
-                let count =
-                    (entry.depth - entry.parked.len()).min(MAX_FORKS_AT_ONCE).min(self.options.processes - parked);
-                let handle = parent.clone();
-                entry.leased += count;
-                let recipe = entry.recipe.clone();
-                work = Some(Work::Fork(LeasedProcess { entry: entry.id, recipe, handle, is_parent: true }, count));
-            } else if missing && now >= entry.next_attempt.max(earliest) && work.is_none() {
-                entry.parking = Some((now, remounts));
-                let target = ParkTarget { entry: entry.id, version: entry.version };
-                work = Some(Work::Park { target, recipe: entry.recipe.clone(), object: object.clone() });
-            } else if missing {
-                wake_at(entry.next_attempt.max(earliest));
-            }
         }
-        (work.unwrap_or(Work::Wait(next)), (to_end, spent_pages))
+    }
+
+    /// Chooses an entry that lacks a process, if the machine has resources to spare.
+    fn due_work(&mut self, now: Instant, wake_up: &mut WakeUp) -> Option<Work> {
+        let is_filling = self.filling_until.is_some_and(|until| now < until);
+        // Park one process at a time. If a process is slow to park, start the next one after `SLOW_PARKING`.
+        let parking = self.entries.iter().filter_map(|entry| entry.parking);
+        let earliest = parking.map(|(began, _)| began + SLOW_PARKING).max().unwrap_or(now);
+        for index in 0..self.entries.len() {
+            let entry = &self.entries[index];
+            if entry.is_unserved() || entry.parking.is_some() || !entry.lacks_processes() {
+                continue;
+            }
+            if !standard_streams_are_open() {
+                wake_up.at(now + CLOSED_STREAM_PAUSE);
+                continue;
+            }
+            let parent = entry.parent.as_ref().filter(|parent| !parent.outdated).cloned();
+            let due = if parent.is_some() { entry.next_attempt } else { entry.next_attempt.max(earliest) };
+            if now < due {
+                wake_up.at(due);
+                continue;
+            }
+            if !is_filling && self.spare_memory.is_scarce() {
+                continue;
+            }
+            // A parent saves CPU time in all later starts, so it does not wait for an idle machine.
+            if !is_filling
+                && !entry.lacks_parent()
+                && let Some(until) = self.spare_cpu.busy_until(now)
+            {
+                wake_up.at(until);
+                continue;
+            }
+            if !self.make_space(index, now) {
+                continue;
+            }
+            return match parent {
+                Some(parent) => Some(self.fork_work(index, parent)),
+                None => self.park_work(index, now),
+            };
+        }
+        None
+    }
+
+    fn fork_work(&mut self, index: usize, parent: ParkedHandle) -> Work {
+        let free = self.options.processes.saturating_sub(self.usage().0).max(1);
+        let entry = &mut self.entries[index];
+        let count = (entry.depth - entry.parked.len()).min(MAX_FORKS_AT_ONCE).min(free);
+        entry.leased += count;
+        let recipe = entry.recipe.clone();
+        Work::Fork(LeasedProcess { entry: entry.id, recipe, handle: parent, is_parent: true }, count)
+    }
+
+    fn park_work(&mut self, index: usize, now: Instant) -> Option<Work> {
+        let resources = self.resources.as_ref()?;
+        let entry = &mut self.entries[index];
+        entry.parking = Some((now, resources.watch.mounts.changes));
+        let target = ParkTarget { entry: entry.id, version: entry.version };
+        Some(Work::Park { target, recipe: entry.recipe.clone(), object: resources.object.clone() })
+    }
+
+    /// Under memory pressure, ends the processes of the program that saves least.
+    fn give_back_memory(&mut self, now: Instant) {
+        if self.entries.iter().any(|entry| entry.unleased().next().is_some())
+            && self.spare_memory.update(now)
+            && let Some(index) = self.least_valuable(now, f64::INFINITY)
+        {
+            self.to_end.extend(self.entries[index].drain());
+        }
+    }
+
+    /// Whether another process of this size fits into the limits.
+    fn has_space(&self, size: u64) -> bool {
+        let (processes, memory) = self.usage();
+        processes < self.options.processes
+            && memory < self.options.memory
+            && memory.saturating_add(size) <= self.options.memory
+    }
+
+    /// The entry with parked processes whose warm starts save least, if they save less than `below`.
+    fn least_valuable(&self, now: Instant, below: f64) -> Option<usize> {
+        let parked = self.entries.iter().enumerate().filter(|(_, entry)| entry.unleased().next().is_some());
+        let values = parked.map(|(index, entry)| (index, entry.usage.value(now)));
+        let (index, value) = values.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        (value < below).then_some(index)
+    }
+
+    /// The value below which another program's processes end in favour of this one. The factor prevents two programs of
+    /// similar value from replacing each other.
+    fn limit_of_value(&self, index: usize, now: Instant) -> f64 {
+        self.entries[index].usage.value(now) / 2.0
+    }
+
+    /// Ends processes of programs that save much less, until a process of this entry fits into the limits. Returns
+    /// `false` if it does not fit.
+    fn make_space(&mut self, index: usize, now: Instant) -> bool {
+        let size = self.entries[index].usage.memory;
+        while !self.has_space(size) {
+            let limit = self.limit_of_value(index, now);
+            let Some(victim) = self.least_valuable(now, limit) else { return false };
+            self.to_end.extend(self.entries[victim].take_one());
+        }
+        true
+    }
+
+    /// Ends the least valuable processes while all of them need more than the memory limit.
+    fn keep_memory_limit(&mut self) {
+        let now = Instant::now();
+        while self.usage().1 > self.options.memory
+            && let Some(index) = self.least_valuable(now, f64::INFINITY)
+        {
+            self.to_end.extend(self.entries[index].take_one());
+        }
     }
 
     /// Records the process that the keeper has parked, or the reason why it could not park one. Returns the process
@@ -226,19 +335,23 @@ impl WarmState {
                 }
                 (entry.was_parked, entry.missing_resource, entry.stale) = (true, None, false);
                 self.stats.made += 1;
+                self.stats.refill_time += parked.start_up;
+                entry.usage.record_parked(parked.start_up, parked.private);
+                if parked.private > self.options.memory {
+                    entry.cannot = Some("memory limit");
+                    return Some(parked);
+                }
                 let handle = ParkedHandle::new(version, parked);
-                match entry.recipe.mode {
-                    Mode::Reserve => {
-                        entry.failures = 0;
-                        entry.parked.push_back(handle);
-                    }
+                if entry.recipe.mode == Mode::Fork {
                     // Children of the old parent share its memory layout, so end them too. `failures` stays, because
                     // the new parent has not forked yet.
-                    Mode::Fork => {
-                        self.to_end.extend(entry.drain());
-                        entry.parent = Some(handle);
-                    }
+                    self.to_end.extend(entry.drain());
+                    entry.parent = Some(handle);
+                } else {
+                    entry.failures = 0;
+                    entry.parked.push_back(handle);
                 }
+                self.keep_memory_limit();
                 None
             }
             Ok(parked) => Some(parked),
@@ -273,18 +386,21 @@ impl WarmState {
         }
     }
 
-    /// Returns the number of parked and leased processes, and the memory of the parked ones.
+    /// Returns the number of parked and leased processes and of those being parked, and the memory of the parked ones.
     pub(super) fn usage(&self) -> (usize, u64) {
         let all = self.entries.iter().flat_map(WarmEntry::unleased);
-        let leased: usize = self.entries.iter().map(|entry| entry.leased).sum();
-        (all.clone().count() + leased, all.map(|handle| handle.memory).sum())
+        let others: usize = self.entries.iter().map(|entry| entry.leased + usize::from(entry.parking.is_some())).sum();
+        (all.clone().count() + others, all.map(|handle| handle.memory).sum())
     }
 
     /// Whether every program that can be parked has its full number of processes.
     pub(super) fn is_full(&self) -> bool {
-        let (parked, memory) = self.usage();
-        let has_capacity = parked < self.options.processes && memory < self.options.memory;
-        !has_capacity || self.entries.iter().all(WarmEntry::is_complete)
+        let now = Instant::now();
+        let can_get = |index: usize, entry: &WarmEntry| {
+            let limit = self.limit_of_value(index, now);
+            self.has_space(entry.usage.memory) || self.least_valuable(now, limit).is_some()
+        };
+        self.entries.iter().enumerate().all(|(index, entry)| entry.is_complete() || !can_get(index, entry))
     }
 
     /// Whether the keeper can make no progress now. Either the state does not allow it, or parking
@@ -293,6 +409,11 @@ impl WarmState {
         let blocked =
             |entry: &WarmEntry| entry.is_complete() || entry.missing_resource.is_some_and(|(_, last)| last >= since);
         self.resources.is_none() || !standard_streams_are_open() || self.entries.iter().all(blocked)
+    }
+
+    /// Lets the keeper start processes for a moment, whether or not the machine is busy.
+    pub(super) fn fill_now(&mut self) {
+        self.filling_until = Some(Instant::now() + FILL_TIME);
     }
 
     /// Makes the keeper try all programs again. It tries programs without failures at once, and the others after a

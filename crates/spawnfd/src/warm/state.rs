@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 
 use super::channel::CallError;
 use super::confinement::Confinement;
-use super::entry::{ParkedHandle, WarmEntry};
+use super::entry::{Auto, ParkedHandle, WarmEntry};
 use super::fork::ForkedChildren;
 use super::leased::LeasedProcess;
 use super::recipe::{Recipe, can_park};
 use super::sandbox_command::SandboxCommand;
+use super::spare::{SpareCpu, SpareMemory};
+use super::usage::Usage;
 use super::watch::FileWatch;
 use super::wire::Page;
 use super::{Kind, Mode, OFF, Park, WarmOptions, WarmStats, image};
+use crate::child::Started;
 use crate::command::Command;
 use crate::env::Env;
 use crate::error::errno;
@@ -74,6 +77,11 @@ pub(super) struct WarmState {
     /// Pages of started programs. Unmapping a page costs more than the rest of a start's cleanup, so the keeper unmaps
     /// them.
     pub(super) spent_pages: Vec<Arc<Page>>,
+    pub(super) spare_cpu: SpareCpu,
+    pub(super) spare_memory: SpareMemory,
+    /// A caller waits in [`Warm::fill`](super::Warm::fill), until this time at least. So the keeper starts processes
+    /// also on a busy machine.
+    pub(super) filling_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -114,23 +122,37 @@ impl WarmState {
         park: Park,
     ) -> &mut WarmEntry {
         let kind = park.kind_of(template);
+        let confined = sandbox.is_some() || confinement.is_any();
+        let (mode, auto) = self.mode(park.mode, !confined);
         let recipe = Recipe {
             template: template.clone(),
             executes: false,
             args: park.args,
             env: park.env.unwrap_or_else(Env::inherit),
             kind,
-            mode: park.mode.unwrap_or(self.options.mode),
+            mode,
             preload: park.preload,
             sandbox,
             confinement,
         };
-        self.insert(recipe, park.depth)
+        self.insert(recipe, auto, park.depth)
+    }
+
+    /// The first mode of a program, and its state if that mode is to change. `may_fork`: the program can be forked.
+    fn mode(&self, mode: Option<Mode>, may_fork: bool) -> (Mode, Option<Auto>) {
+        match mode.unwrap_or(self.options.mode) {
+            Mode::Auto => (Mode::Reserve, Some(Auto { may_fork: may_fork && self.options.trusted, stays_cold: None })),
+            mode => (mode, None),
+        }
     }
 
     /// Adds `zygote`, which executes any program.
     pub(super) fn add_any(&mut self, zygote: Template, depth: usize, mode: Option<Mode>) {
-        let mode = mode.unwrap_or(self.options.mode);
+        // A zygote's children share only the memory of the zygote, which has no secrets and does not become a program.
+        let mode = match mode.unwrap_or(self.options.mode) {
+            Mode::Auto => Mode::Fork,
+            mode => mode,
+        };
         let recipe = Recipe {
             template: zygote,
             executes: true,
@@ -142,10 +164,10 @@ impl WarmState {
             sandbox: None,
             confinement: Confinement::default(),
         };
-        self.insert(recipe, depth);
+        self.insert(recipe, None, depth);
     }
 
-    fn insert(&mut self, recipe: Recipe, depth: usize) -> &mut WarmEntry {
+    fn insert(&mut self, recipe: Recipe, auto: Option<Auto>, depth: usize) -> &mut WarmEntry {
         let now = Instant::now();
         // Put entries with a confinement first, so that a search finds them before unconfined entries. Only commands
         // with the same confinement use them.
@@ -167,6 +189,8 @@ impl WarmState {
             last_used: now,
             idle: false,
             auto_added: false,
+            auto,
+            usage: Usage::default(),
             version: 0,
         };
         self.next_id += 1;
@@ -204,8 +228,11 @@ impl WarmState {
             self.to_end.extend(oldest.drain());
         }
         let env = Some(command.variables().keep_only(EARLY_VARIABLES));
-        self.add(template, None, Confinement::default(), Park { args: options, env, ..Park::default() }).auto_added =
-            true;
+        let now = Instant::now();
+        let entry = self.add(template, None, Confinement::default(), Park { args: options, env, ..Park::default() });
+        entry.auto_added = true;
+        entry.usage.record_start(false, now);
+        entry.choose_mode(now);
     }
 
     pub(super) fn entry(&mut self, id: u64) -> Option<&mut WarmEntry> {
@@ -254,6 +281,7 @@ impl WarmState {
                 entry.stale = true;
                 entry.failures = 0;
                 entry.next_attempt = now;
+                entry.usage.forget_program();
                 self.to_end.extend(entry.drain());
             }
             match entry.lease(now, delay) {
@@ -326,14 +354,20 @@ impl WarmState {
 
     /// Ends the lease of a process that has become a program.
     pub(super) fn became_program(&mut self, leased: LeasedProcess) {
-        let counter = match (leased.recipe.executes, leased.recipe.mode) {
-            (false, Mode::Reserve) => &mut self.stats.reserve,
-            (false, Mode::Fork) => &mut self.stats.fork,
-            (true, Mode::Reserve) => &mut self.stats.pool,
-            (true, Mode::Fork) => &mut self.stats.zygote,
+        let (started, page) = {
+            let parked = leased.lock();
+            (parked.origin.started, parked.channel.page.clone())
         };
-        *counter += 1;
-        self.spent_pages.push(leased.lock().channel.page.clone());
+        match started {
+            Started::Reserve => self.stats.reserve += 1,
+            Started::Fork => self.stats.fork += 1,
+            Started::Pool => self.stats.pool += 1,
+            _ => self.stats.zygote += 1,
+        }
+        if !leased.recipe.executes {
+            self.stats.time_saved += leased.handle.start_up;
+        }
+        self.spent_pages.push(page);
         self.end_lease(&leased);
     }
 
@@ -364,8 +398,16 @@ impl WarmState {
 
     /// Returns the delay after which the keeper should check the state. `None` if the keeper has nothing to do.
     pub(super) fn wants_keeper(&self) -> Option<Duration> {
-        let missing = |entry: &WarmEntry| !self.turned_off && entry.cannot.is_none() && entry.lacks_processes();
-        (!self.to_end.is_empty() || self.entries.iter().any(missing)).then_some(self.options.delay)
+        if !self.to_end.is_empty() {
+            return Some(self.options.delay);
+        }
+        if self.turned_off {
+            return None;
+        }
+        let pause = self.spare_cpu.remaining_pause(Instant::now());
+        let missing = self.entries.iter().filter(|entry| entry.cannot.is_none() && entry.lacks_processes());
+        let delays = missing.map(|entry| if entry.lacks_parent() { Duration::ZERO } else { pause });
+        delays.min().map(|pause| pause.max(self.options.delay))
     }
 
     pub(super) fn stats(&self) -> WarmStats {

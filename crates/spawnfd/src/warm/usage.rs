@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What warm starts of a program are worth: how often it starts, and what a parked process saves and costs.
+
+use std::time::{Duration, Instant};
+
+use super::Mode;
+
+/// The time after which a start counts half.
+const HALF_LIFE: Duration = Duration::from_secs(60);
+/// In mode auto, the number of recent starts from which on the keeper parks a program that was not added.
+const FREQUENT: f64 = 1.5;
+/// In mode auto, a program with a shorter start-up starts cold: the message to a parked process costs as much.
+const SHORT_START_UP: Duration = Duration::from_micros(150);
+/// In mode auto, the recent starts that found no parked process, from which on the keeper may fork.
+const MISSED: f64 = 4.0;
+/// In mode auto, the share of these starts from which on the keeper may fork.
+const MISSED_SHARE: f64 = 0.5;
+
+/// A reason for a cold start in mode auto: the program has not started often.
+const RARE: &str = "rare";
+/// A reason for a cold start in mode auto: the program's start-up is too short.
+const SHORT: &str = "short start-up";
+
+/// A number of events, in which an event counts half after [`HALF_LIFE`].
+#[derive(Clone, Copy, Debug, Default)]
+struct RecentCount {
+    value: f64,
+    updated: Option<Instant>,
+}
+
+impl RecentCount {
+    fn add_one(&mut self, now: Instant) {
+        *self = RecentCount { value: self.at(now) + 1.0, updated: Some(now) };
+    }
+
+    fn at(&self, now: Instant) -> f64 {
+        let age = self.updated.map_or(Duration::ZERO, |updated| now.saturating_duration_since(updated));
+        self.value * 0.5f64.powf(age.as_secs_f64() / HALF_LIFE.as_secs_f64())
+    }
+}
+
+/// How the keeper treats a program in mode auto.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Choice {
+    /// The keeper parks no process. The text is the reason.
+    Cold(&'static str),
+    Park(Mode),
+}
+
+/// The use of a program, as measured in this process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Usage {
+    starts: RecentCount,
+    /// The starts that found no parked process.
+    missed: RecentCount,
+    /// The shortest start-up of a process that was parked: what a warm start saves.
+    start_up: Option<Duration>,
+    /// The private memory of the last parked process, in bytes.
+    pub(super) memory: u64,
+}
+
+impl Usage {
+    /// Records a start. `found`: whether a process was parked for it.
+    pub(super) fn record_start(&mut self, found: bool, now: Instant) {
+        self.starts.add_one(now);
+        if !found {
+            self.missed.add_one(now);
+        }
+    }
+
+    /// Records a parked process.
+    pub(super) fn record_parked(&mut self, start_up: Duration, memory: u64) {
+        self.start_up = Some(self.start_up.map_or(start_up, |shortest| shortest.min(start_up)));
+        self.memory = memory;
+    }
+
+    /// Forgets what was measured of the program's file, which has changed.
+    pub(super) fn forget_program(&mut self) {
+        (self.start_up, self.memory) = (None, 0);
+    }
+
+    /// The time that warm starts of this program save, for each start and MiB: seconds, multiplied by the recent
+    /// starts, divided by the MiB of a parked process.
+    pub(super) fn value(&self, now: Instant) -> f64 {
+        let mib = (self.memory as f64 / f64::from(1 << 20)).max(1.0 / 16.0);
+        self.start_up.unwrap_or_default().as_secs_f64() * self.starts.at(now) / mib
+    }
+
+    /// Chooses for a program in mode auto. `is_added`: the application has added the program. `may_fork`: its input is
+    /// trusted. `mode`: the present mode.
+    pub(super) fn choose(&self, is_added: bool, may_fork: bool, mode: Mode, now: Instant) -> Choice {
+        let starts = self.starts.at(now);
+        if self.start_up.is_some_and(|start_up| start_up < SHORT_START_UP) {
+            return Choice::Cold(SHORT);
+        }
+        // A busy machine leaves no time to park processes ahead. A fork costs less than a start-up.
+        let missed = self.missed.at(now);
+        let is_behind = missed >= MISSED && missed >= MISSED_SHARE * starts;
+        if may_fork && (is_behind || mode == Mode::Fork) {
+            return Choice::Park(Mode::Fork);
+        }
+        if is_added || starts >= FREQUENT { Choice::Park(Mode::Reserve) } else { Choice::Cold(RARE) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn started(count: usize, found: bool, now: Instant) -> Usage {
+        let mut usage = Usage::default();
+        (0..count).for_each(|_| usage.record_start(found, now));
+        usage
+    }
+
+    #[test]
+    fn starts_lose_half_their_weight_each_minute() {
+        let now = Instant::now();
+        let mut usage = started(4, true, now);
+        usage.record_parked(10 * MS, 1 << 20);
+        assert!((usage.value(now) - 0.04).abs() < 1e-9);
+        assert!((usage.value(now + HALF_LIFE) - 0.02).abs() < 1e-9);
+        assert!((usage.value(now + 2 * HALF_LIFE) - 0.01).abs() < 1e-9);
+    }
+
+    #[test]
+    fn value_grows_with_saved_time_and_starts_and_falls_with_memory() {
+        let now = Instant::now();
+        let value = |starts, start_up, memory| {
+            let mut usage = started(starts, true, now);
+            usage.record_parked(start_up, memory);
+            usage.value(now)
+        };
+        let base = value(2, 2 * MS, 2 << 20);
+        assert!(
+            value(4, 2 * MS, 2 << 20) > base && value(2, 4 * MS, 2 << 20) > base && value(2, 2 * MS, 1 << 20) > base
+        );
+        assert_eq!(Usage::default().value(now), 0.0);
+    }
+
+    #[test]
+    fn a_program_is_parked_from_its_second_start_on_or_when_added() {
+        let now = Instant::now();
+        let choose = |usage: &Usage, is_added, now| usage.choose(is_added, false, Mode::Reserve, now);
+        assert_eq!(choose(&started(1, false, now), false, now), Choice::Cold(RARE));
+        assert_eq!(choose(&started(1, false, now), true, now), Choice::Park(Mode::Reserve));
+        let twice = started(2, false, now);
+        assert_eq!(choose(&twice, false, now), Choice::Park(Mode::Reserve));
+        assert_eq!(choose(&twice, false, now + HALF_LIFE), Choice::Cold(RARE));
+    }
+
+    #[test]
+    fn a_program_with_a_short_start_up_stays_cold() {
+        let now = Instant::now();
+        let mut usage = started(100, true, now);
+        usage.record_parked(SHORT_START_UP - MS / 1000, 1 << 20);
+        assert_eq!(usage.choose(true, true, Mode::Reserve, now), Choice::Cold(SHORT));
+        usage.forget_program();
+        assert_eq!(usage.choose(true, true, Mode::Reserve, now), Choice::Park(Mode::Reserve));
+    }
+
+    #[test]
+    fn only_trusted_programs_without_spare_cpu_time_are_forked() {
+        let now = Instant::now();
+        let missed = started(4, false, now);
+        assert_eq!(missed.choose(true, false, Mode::Reserve, now), Choice::Park(Mode::Reserve));
+        assert_eq!(missed.choose(true, true, Mode::Reserve, now), Choice::Park(Mode::Fork));
+        assert_eq!(started(3, false, now).choose(true, true, Mode::Reserve, now), Choice::Park(Mode::Reserve));
+        let mut served = started(5, true, now);
+        (0..4).for_each(|_| served.record_start(false, now));
+        assert_eq!(served.choose(true, true, Mode::Reserve, now), Choice::Park(Mode::Reserve));
+        // The parent is there already, so the mode stays.
+        assert_eq!(served.choose(true, true, Mode::Fork, now), Choice::Park(Mode::Fork));
+    }
+}
