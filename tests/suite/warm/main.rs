@@ -8,4 +8,5 @@ mod common;
 mod authority;
 mod confined;
 mod request;
+mod resources;
 mod zygote;

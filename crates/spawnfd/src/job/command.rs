@@ -246,28 +246,36 @@ impl Command<'_> {
         if connections.source.is_none() {
             connections.source = run.input.clone().map(Source::bytes);
         }
-        // The run provides the streams that the command does not set, until the start.
-        let is_own = [0, 1, 2].map(|number| self.stdio[number].is_none());
-        for (number, stdio) in self.stdio.iter_mut().enumerate() {
-            stdio.get_or_insert(match number {
-                0 if connections.source.is_none() => Stdio::Null,
-                _ => Stdio::Piped,
-            });
-        }
-        let actions = self.begin_own_actions();
-        self.new_session = true;
-        let launched = self.launch(run, wait, &mut connections);
-        self.new_session = false;
-        self.forget_actions_from(actions);
-        // A start into a cgroup waits for exec, so the child no longer needs the descriptor of the cgroup's
-        // directory.
-        self.end_tree();
-        for (stdio, is_own) in zip(&mut self.stdio, is_own) {
-            stdio.take_if(|_| is_own);
-        }
+        let launched = self.with_run_defaults(connections.source.is_some(), |command| {
+            let actions = command.begin_own_actions();
+            let launched = command.launch(run, wait, &mut connections);
+            command.forget_actions_from(actions);
+            // A start into a cgroup waits for exec, so the child no longer needs the descriptor of the cgroup's
+            // directory.
+            command.end_tree();
+            launched
+        });
         let child = launched?;
         let program = self.program_name().to_string_lossy().into_owned();
         RunState::of_child(child, program, started, run, connections)
+    }
+
+    /// Calls `start` while the command has what a run adds: a session, and the streams that the command does not set.
+    pub(crate) fn with_run_defaults<T>(&mut self, has_input: bool, start: impl FnOnce(&mut Self) -> T) -> T {
+        let is_own = [0, 1, 2].map(|number| self.stdio[number].is_none());
+        for (number, stdio) in self.stdio.iter_mut().enumerate() {
+            stdio.get_or_insert(match number {
+                0 if !has_input => Stdio::Null,
+                _ => Stdio::Piped,
+            });
+        }
+        self.new_session = true;
+        let started = start(self);
+        self.new_session = false;
+        for (stdio, is_own) in zip(&mut self.stdio, is_own) {
+            stdio.take_if(|_| is_own);
+        }
+        started
     }
 
     /// Prepares the terminal, tree and limits, then starts the program.

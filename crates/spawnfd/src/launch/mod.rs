@@ -11,6 +11,8 @@ mod handlers;
 mod kernel;
 mod outcome;
 mod parked;
+#[cfg(feature = "warm")]
+pub(crate) use parked::explain as explain_parked;
 mod pidns;
 mod slots;
 mod subreaper;

@@ -3,6 +3,8 @@
 //! of the calling thread would have.
 
 use super::{Attempt, Launch, Wait};
+#[cfg(feature = "warm")]
+use crate::command::WouldStart;
 use crate::command::{Command, Order, ParkedOffer};
 use crate::template::Template;
 
@@ -16,16 +18,33 @@ pub(super) fn inspect<'a>(
     Some(if command.died { Err("died") } else { parked.inspect(command, template) })
 }
 
-pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
-    let Some(offer) = attempt.offer.take() else { return Launch::NotMine("no parked processes") };
-    let order = Order {
+fn order<'a>(attempt: &'a Attempt<'_, '_>) -> Order<'a> {
+    Order {
         plan: &attempt.plan,
         template: attempt.template,
         cgroup: attempt.cgroup,
         waits: matches!(attempt.wait, Wait::Exec | Wait::Start),
         may_block: attempt.may_block,
-    };
-    match offer.and_then(|offer| offer.start(&order)) {
+    }
+}
+
+/// Finds out how a run of the command would start, and starts nothing. The inner error is the reason for a cold start.
+///
+/// # Errors
+/// Those of a start.
+#[cfg(feature = "warm")]
+pub(crate) fn explain(command: &mut Command<'_>) -> crate::error::Result<Result<WouldStart, &'static str>> {
+    command.with_run_defaults(false, |command| {
+        let (template, cached) = command.template()?;
+        let mut attempt = Attempt::prepare(command, &template, cached.as_ref(), Wait::Start)?;
+        let offer = attempt.offer.take().unwrap_or(Err("off"));
+        Ok(offer.and_then(|offer| offer.explain(&order(&attempt))))
+    })
+}
+
+pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
+    let Some(offer) = attempt.offer.take() else { return Launch::NotMine("no parked processes") };
+    match offer.and_then(|offer| offer.start(&order(attempt))) {
         Ok(Ok(child)) => Launch::Started(child),
         Ok(Err(failure)) => attempt.failed_in_child(failure),
         Err(reason) => {

@@ -85,14 +85,16 @@ impl WarmEntry {
     }
 
     /// Leases a parked process to a start. If none is free, leases the parent, so that the start forks a child from
-    /// it.
-    pub(super) fn lease(&mut self, now: Instant, delay: Duration) -> Result<LeasedProcess, &'static str> {
+    /// it. `counts`: the program starts.
+    pub(super) fn lease(&mut self, now: Instant, delay: Duration, counts: bool) -> Result<LeasedProcess, &'static str> {
         (self.last_used, self.idle) = (now, false);
         if let Some(cannot) = self.cannot {
             return Err(cannot);
         }
-        self.usage.record_start(!self.parked.is_empty(), now);
-        self.choose_mode(now);
+        if counts {
+            self.usage.record_start(!self.parked.is_empty(), now);
+            self.choose_mode(now);
+        }
         let parked = self.parked.pop_front();
         let is_parent = parked.is_none();
         let reason = if self.stale { "stale" } else { self.stays_cold().unwrap_or("empty") };

@@ -15,6 +15,7 @@ mod caller;
 mod channel;
 mod confinement;
 mod entry;
+mod explain;
 mod fork;
 mod image;
 mod keeper;
@@ -26,6 +27,7 @@ mod options;
 mod parked;
 mod parking;
 mod pressure;
+mod reasons;
 mod recipe;
 mod referent;
 mod refill;
@@ -45,6 +47,7 @@ use std::time::{Duration, Instant};
 
 use spawnfd_sys::Errno;
 
+pub use explain::Explanation;
 pub use kind::Kind;
 pub use options::{Mode, Park, WarmOptions, WarmStats};
 
@@ -92,6 +95,8 @@ pub struct Warm {
     keeper: Arc<Keeper>,
     /// The largest number of programs that the library keeps warm without a call of `add`.
     keep: usize,
+    /// True for a handle that only [`explain`](Warm::explain) uses: its starts do not count.
+    explains: bool,
 }
 
 /// The shortest allowed `age`. With a shorter age, the keeper would only replace parked processes.
@@ -110,7 +115,7 @@ impl Warm {
         let keep = options.keep;
         let state = WarmState::new(options).map_err(failed)?;
         let state = Arc::new(PerProcess::for_this_process(state, WarmState::default));
-        Ok(Warm { keeper: Arc::new(Keeper::new(&state)), state, keep })
+        Ok(Warm { keeper: Arc::new(Keeper::new(&state)), state, keep, explains: false })
     }
 
     /// Keeps a program warm. `program` is an absolute path, or a name to search in PATH. The keeper thread parks it
@@ -237,11 +242,10 @@ impl Warm {
                     return false;
                 }
                 state.retry_now();
-                if state.is_full() {
-                    return state.has_no_failures();
-                }
-                if state.is_blocked(started_at) {
-                    return false;
+                if state.is_full() || state.is_blocked(started_at) {
+                    // Another caller of this function asks again within a millisecond.
+                    state.filling_until = None;
+                    return state.is_full() && state.has_no_failures();
                 }
                 state.fill_now();
             }
@@ -271,7 +275,7 @@ impl Warm {
     /// Leases a process that executes any program. `reason` says why no process that is parked for this program can
     /// serve the command.
     fn lease_any(&self, reason: &'static str) -> std::result::Result<LeasedProcess, &'static str> {
-        let leased = self.state.lock().lease_any();
+        let leased = self.state.lock().lease_any(!self.explains);
         match leased {
             Some(Err(refusal)) if reason == NOT_ADDED => Err(refusal),
             Some(Ok(leased)) => self.fork_if_parent(leased),

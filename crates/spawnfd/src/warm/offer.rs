@@ -3,6 +3,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use spawnfd_child::{Op, Step};
@@ -15,9 +16,12 @@ use super::request::RequestOutcome;
 use super::state::{ARGUMENTS, NOT_ADDED, WarmState};
 use super::wire::StartRequest;
 use super::{Kind, Warm, is_off};
-use crate::command::{Command, Order, ParkedOffer, ParkedOutcome, ParkedSource};
+use crate::command::{Command, Order, ParkedOffer, ParkedOutcome, ParkedSource, WouldStart};
 use crate::host::descriptors::above_standard;
 use crate::template::Template;
+
+/// The reason to withdraw a process that would have started the program.
+const WOULD_START: &str = "would start";
 
 impl ParkedSource for Warm {
     fn inspect<'a>(
@@ -33,15 +37,15 @@ impl ParkedSource for Warm {
         }
         let dedicated = {
             let mut state = self.state.lock();
-            state.lease(template, command).inspect_err(|why| {
-                if matches!(*why, NOT_ADDED | ARGUMENTS) {
+            state.lease(template, command, !self.explains).inspect_err(|why| {
+                if matches!(*why, NOT_ADDED | ARGUMENTS) && !self.explains {
                     state.auto_add(template, command, self.keep);
                 }
             })
         };
         let leased =
             dedicated.and_then(|leased| self.fork_if_parent(leased)).or_else(|reason| self.lease_any(reason))?;
-        let mut offer = Offer { warm: self, leased: Some(leased), streams: [false; 3] };
+        let mut offer = Offer { warm: self, leased: Some(leased), streams: [false; 3], explains: self.explains };
         offer.streams = command.open_streams()?;
         Ok(Box::new(offer))
     }
@@ -61,6 +65,7 @@ pub(crate) struct Offer<'a> {
     warm: &'a Warm,
     leased: Option<LeasedProcess>,
     streams: [bool; 3],
+    explains: bool,
 }
 
 impl ParkedOffer for Offer<'_> {
@@ -77,6 +82,17 @@ impl ParkedOffer for Offer<'_> {
         self.finish(WarmState::return_unused);
         self.leased = Some(self.warm.lease_any(reason)?);
         self.start_from_leased(order).map_err(|_| reason)
+    }
+
+    fn explain(mut self: Box<Self>, order: &Order<'_>) -> std::result::Result<WouldStart, &'static str> {
+        let Some(leased) = &self.leased else { return Err("empty") };
+        let saves = if leased.recipe.executes { Duration::ZERO } else { leased.handle.start_up };
+        let started = leased.lock().origin.started;
+        match self.start_from_leased(order) {
+            Err(WOULD_START) => Ok(WouldStart { started, saves }),
+            Err(reason) => Err(reason),
+            Ok(_) => unreachable!("the process is withdrawn before it starts the program"),
+        }
     }
 }
 
@@ -137,6 +153,7 @@ impl Offer<'_> {
             // The parked process prepares while the caller state is compared.
             Ok(claim) => match leased.compare(&parked, plan, template, cwd_source) {
                 Err(reason) => ParkedProcess::withdraw(&claim, reason),
+                Ok(_) if self.explains => ParkedProcess::withdraw(&claim, WOULD_START),
                 Ok(context) => {
                     for step in &*plan.steps {
                         if let Op::Announce { to } = &step.op {

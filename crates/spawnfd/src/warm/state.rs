@@ -239,8 +239,13 @@ impl WarmState {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 
-    /// Leases a process that is parked for this template and this command.
-    pub(super) fn lease(&mut self, template: &Template, command: &Command<'_>) -> Result<LeasedProcess, &'static str> {
+    /// Leases a process that is parked for this template and this command. `counts`: the program starts.
+    pub(super) fn lease(
+        &mut self,
+        template: &Template,
+        command: &Command<'_>,
+        counts: bool,
+    ) -> Result<LeasedProcess, &'static str> {
         let args = command.arguments();
         let Some(resources) = &mut self.resources else { return Err("closed") };
         let changed = resources.watch.take_changed()?;
@@ -284,7 +289,7 @@ impl WarmState {
                 entry.usage.forget_program();
                 self.to_end.extend(entry.drain());
             }
-            match entry.lease(now, delay) {
+            match entry.lease(now, delay, counts) {
                 Ok(leased) => return Ok(leased),
                 Err(reason) => why = Some(reason),
             }
@@ -294,11 +299,11 @@ impl WarmState {
 
     /// Leases a process that executes any program. Returns `None` if the application has added no such
     /// process.
-    pub(super) fn lease_any(&mut self) -> Option<Result<LeasedProcess, &'static str>> {
+    pub(super) fn lease_any(&mut self, counts: bool) -> Option<Result<LeasedProcess, &'static str>> {
         let (now, delay) = (Instant::now(), self.options.delay);
         let mut refusal = None;
         for entry in self.entries.iter_mut().filter(|entry| entry.recipe.executes) {
-            let leased = entry.lease(now, delay);
+            let leased = entry.lease(now, delay, counts);
             if leased.is_ok() {
                 return Some(leased);
             }

@@ -16,6 +16,12 @@ const MISSED: f64 = 4.0;
 /// In mode auto, the share of these starts from which on the keeper may fork.
 const MISSED_SHARE: f64 = 0.5;
 
+/// What counts for a program of which no process has been parked.
+const UNMEASURED_START_UP: Duration = Duration::from_millis(1);
+const UNMEASURED_MEMORY: u64 = 1 << 20;
+/// A process with less private memory counts as one with this much.
+const LEAST_MEMORY: u64 = 64 << 10;
+
 /// A reason for a cold start in mode auto: the program has not started often.
 const RARE: &str = "rare";
 /// A reason for a cold start in mode auto: the program's start-up is too short.
@@ -55,7 +61,7 @@ pub(super) struct Usage {
     missed: RecentCount,
     /// The shortest start-up of a process that was parked: what a warm start saves.
     start_up: Option<Duration>,
-    /// The private memory of the last parked process, in bytes.
+    /// The private memory of the last parked process, in bytes. 0: none has been parked.
     pub(super) memory: u64,
 }
 
@@ -82,8 +88,9 @@ impl Usage {
     /// The time that warm starts of this program save, for each start and MiB: seconds, multiplied by the recent
     /// starts, divided by the MiB of a parked process.
     pub(super) fn value(&self, now: Instant) -> f64 {
-        let mib = (self.memory as f64 / f64::from(1 << 20)).max(1.0 / 16.0);
-        self.start_up.unwrap_or_default().as_secs_f64() * self.starts.at(now) / mib
+        let memory = if self.memory == 0 { UNMEASURED_MEMORY } else { self.memory.max(LEAST_MEMORY) };
+        let start_up = self.start_up.unwrap_or(UNMEASURED_START_UP);
+        start_up.as_secs_f64() * self.starts.at(now) / (memory as f64 / f64::from(1 << 20))
     }
 
     /// Chooses for a program in mode auto. `is_added`: the application has added the program. `may_fork`: its input is

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Says how a command would start, without starting it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Warm, reasons};
+use crate::child::Started;
+use crate::command::{Command, WouldStart};
+use crate::error::Result;
+use crate::launch;
+
+/// How a command would start now, and why. Displayed as sentences.
+///
+/// # Examples
+/// ```
+/// use spawnfd::warm::{Park, WarmOptions};
+/// use spawnfd::{Command, Warm};
+/// let warm = Warm::new(WarmOptions::new())?;
+/// let cold = warm.explain(&mut Command::new("sh"))?;
+/// assert_eq!(cold.reason(), Some("not added"));
+/// warm.add("sh", Park::new())?;
+/// warm.fill(std::time::Duration::from_secs(10));
+/// let explanation = warm.explain(&mut Command::new("sh"))?;
+/// assert!(explanation.is_warm(), "{explanation}");
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// How the command would start.
+    pub started: Started,
+    /// The start-up time that a warm start would save. 0 for a cold start, and for [`Warm::add_any`].
+    pub saves: Duration,
+}
+
+impl Explanation {
+    /// Whether the start would be warm.
+    pub fn is_warm(&self) -> bool {
+        !matches!(self.started, Started::Cold(_))
+    }
+
+    /// Why the start would be cold: a word as in [`Started::Cold`].
+    pub fn reason(&self) -> Option<&'static str> {
+        match self.started {
+            Started::Cold(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Why the start would be cold, as a sentence.
+    pub fn meaning(&self) -> Option<&'static str> {
+        self.reason().map(|reason| reasons::explain(reason).map_or(OTHER.0, |(meaning, _)| meaning))
+    }
+
+    /// What to change so that the start is warm.
+    pub fn remedy(&self) -> Option<&'static str> {
+        self.reason().map(|reason| reasons::explain(reason).map_or(OTHER.1, |(_, remedy)| remedy))
+    }
+}
+
+/// The meaning and the remedy of a reason that the program itself has reported.
+const OTHER: (&str, &str) =
+    ("The program reported this error before it parked.", "Run the program by hand with the environment of add().");
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.meaning(), self.remedy()) {
+            (Some(meaning), Some(remedy)) => write!(f, "{}: {meaning} {remedy}", self.started.name()),
+            _ if self.saves > Duration::ZERO => {
+                let milliseconds = self.saves.as_secs_f64() * 1e3;
+                write!(f, "{}: The start would save {milliseconds:.1} ms of start-up.", self.started.name())
+            }
+            _ => write!(f, "{}: A parked process would execute the program.", self.started.name()),
+        }
+    }
+}
+
+impl Warm {
+    /// Finds out how a run of the command would start now, and starts nothing. The check is that of a start by the
+    /// calling thread. A start a moment later can differ, for example if it is the second of two and one process is
+    /// parked.
+    ///
+    /// # Errors
+    /// Those of [`Command::run`] before a program starts.
+    pub fn explain(&self, command: &mut Command<'_>) -> Result<Explanation> {
+        let explaining = Warm { explains: true, ..self.clone() };
+        let before = command.parked.replace(Arc::new(explaining));
+        let found = launch::explain_parked(command);
+        command.parked = before;
+        Ok(match found? {
+            Ok(WouldStart { started, saves }) => Explanation { started, saves },
+            Err(reason) => Explanation { started: Started::Cold(reason), saves: Duration::ZERO },
+        })
+    }
+}

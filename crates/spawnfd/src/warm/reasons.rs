@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Explains the reasons for cold starts in sentences. docs/warm-reference.md has the same reasons in tables.
+
+/// A group of reasons, what they mean, and what to change. A reason that ends with `…` stands for all reasons with this
+/// beginning, and one that begins with `…` for all with this end.
+type Group = (&'static [&'static str], &'static str, &'static str);
+
+const NOTHING: &str = "Nothing needs to change.";
+const SAME_THREAD_STATE: &str =
+    "Let the thread that adds the program have the same state as the thread that starts it.";
+const LEAVE_OUT: &str = "Leave this option out, or accept cold starts.";
+const FREE_RESOURCES: &str = "Raise the limits of this process, or close what it does not need.";
+const INTERPRETER_START_UP: &str =
+    "Change the modules in preimport, sitecustomize or .pth files, or start the interpreter with -I or -S.";
+const OTHER_BUILD: &str = "Use a build of Node.js from nodejs.org, version 20 to 26.";
+const RELATIVE: &str = "Use absolute paths, because the program parks in another directory.";
+
+const GROUPS: &[Group] = &[
+    (&["off"], "Warm starts are turned off.", "Unset SPAWNFD_WARM, and do not call turn_off()."),
+    (&["closed"], "The Warm is closed.", "Use a new Warm."),
+    (
+        &["not added"],
+        "The Warm has no such program, or has it by another path.",
+        "Call add() with the path that the start uses, or set keep.",
+    ),
+    (
+        &["empty"],
+        "No process is parked now.",
+        "Call fill() before the first start, or raise depth. On a busy machine, mode fork serves more starts.",
+    ),
+    (
+        &["rare"],
+        "In mode auto, the program has not started twice in the last minute.",
+        "Call add() for a program that starts rarely but must start fast.",
+    ),
+    (&["short start-up"], "In mode auto, the program's start-up is so short that a warm start saves nothing.", NOTHING),
+    (
+        &["memory limit"],
+        "One parked process needs more memory than all may have.",
+        "Raise the option memory of the Warm.",
+    ),
+    (
+        &["closed standard stream"],
+        "Descriptor 0, 1 or 2 of this process is closed, so nothing is parked.",
+        "Open it, for example as /dev/null.",
+    ),
+    (
+        &["stale"],
+        "A file of the program has changed since the process was parked.",
+        "Nothing needs to change: the Warm parks the new version.",
+    ),
+    (
+        &["changing files"],
+        "A file of the program changed during each attempt to park it.",
+        "Find out what keeps writing the program's files.",
+    ),
+    (&["inotify"], "The library cannot watch the program's files.", "Raise fs.inotify.max_user_watches."),
+    (&["not found"], "The program no longer exists.", "Install the program again."),
+    (
+        &["…(): …", "descriptors", "descriptor table", "descriptor numbers"],
+        "This process lacks a descriptor or another resource, or has replaced a descriptor of the library.",
+        FREE_RESOURCES,
+    ),
+    (
+        &["sandbox command failed"],
+        "The sandbox command ended before the program parked.",
+        "Run the sandbox command by hand to see its error.",
+    ),
+    (
+        &["sandbox command drops LD_PRELOAD"],
+        "The sandbox command clears the environment, or shows no /proc.",
+        "Let the sandbox command pass LD_PRELOAD on and mount /proc.",
+    ),
+    (&["… changed"], "The authority of the keeper thread changed while a sandbox started.", NOTHING),
+    (
+        &["static", "not glibc", "script", "unreadable", "preinit_array", "entry point outside libc"],
+        "Only readable programs that are linked to glibc dynamically can park before main().",
+        "For a script, add its interpreter. For other programs, use add_any() or cold starts.",
+    ),
+    (
+        &["setuid", "file capabilities", "exec changes …"],
+        "exec gives the program other privileges than this process has.",
+        "Use add_any(), or start this program cold.",
+    ),
+    (&["descriptor"], "The program is executed by a descriptor, or has no path.", "Start the program by its path."),
+    (
+        &["loader", "a relative RPATH or RUNPATH"],
+        "LD_* variables or the program's search path change how ld.so loads the parked program.",
+        "Leave these variables out of the environment of add(), or use absolute paths.",
+    ),
+    (
+        &["threads", "children", "changed environment", "prctl", "madvise", "memory", "/proc cannot be read"],
+        "Before main(), the program did something that cannot be parked, or a call that parking needs was refused.",
+        "Use cold starts for this program.",
+    ),
+    (
+        &["start-up code writes", "start-up code writes: …", "no pipe for start-up output"],
+        "The program writes to standard output or standard error before it parks.",
+        INTERPRETER_START_UP,
+    ),
+    (
+        &["too many groups", "too many names"],
+        "The parked process cannot report all its groups, variables or files.",
+        "Use cold starts for this program.",
+    ),
+    (
+        &["not parked", "slow", "died", "socket", "refused", "unknown", "too many times"],
+        "The process did not park, or a parked process did not answer.",
+        "If this occurs often, run the program by hand with the environment of add(), and see whether it ends early.",
+    ),
+    (
+        &["not CPython 3.8 to 3.13", "unknown build of CPython", "adapter", "development mode of 3.8"],
+        "The library does not know this build of CPython.",
+        "Use CPython 3.8 to 3.13 as built by Debian, pyenv, uv or conda.",
+    ),
+    (
+        &["a flag that makes the interpreter exit", "args has more than flags", "interactive mode"],
+        "The args of add() are unsuitable.",
+        "Give add() only options of the interpreter, such as -I.",
+    ),
+    (
+        &["the interpreter's initialisation failed"],
+        "CPython reports an error before it parks.",
+        "Run the interpreter with the same options and environment by hand.",
+    ),
+    (
+        &[
+            "a relative path",
+            "a relative path to the interpreter",
+            "a relative path to bytecode",
+            "a relative path in PYTHONPATH",
+            "a relative path in sys.path",
+            "a module from a relative path: …",
+        ],
+        "A path depends on the working directory.",
+        RELATIVE,
+    ),
+    (
+        &[
+            "start-up code reads the whole environment",
+            "start-up code changes much of the environment",
+            "start-up code replaces sys.…",
+            "cannot import …",
+        ],
+        "A module that the interpreter loads before it parks does something that cannot be repeated.",
+        INTERPRETER_START_UP,
+    ),
+    (
+        &["NODE_OPTIONS", "unsupported Node.js flag", "NODE_V8_COVERAGE", "too many flags"],
+        "An option of Node.js does more than set a value.",
+        LEAVE_OUT,
+    ),
+    (
+        &["no module can be loaded before parking"],
+        "In mode fork, and with preimport, Node.js cannot load modules by -r or --import.",
+        "Use mode reserve without preimport.",
+    ),
+    (
+        &[
+            "not recognised as Node.js",
+            "not a Node.js with an inspector",
+            "libuv",
+            "no access to Node's JavaScript",
+            "getrandom",
+            "the memory map",
+            "the copies of the arguments",
+            "too many copies of the arguments",
+            "the process title",
+            "the saved state of the standard descriptors",
+            "the random number generator",
+            "too many random number generators",
+            "too many timestamps",
+        ],
+        "The library does not find what it needs in this build of Node.js.",
+        OTHER_BUILD,
+    ),
+    (
+        &[
+            "user ids",
+            "group ids",
+            "groups",
+            "capabilities",
+            "no_new_privs",
+            "seccomp",
+            "securebits",
+            "namespaces",
+            "keyrings",
+            "security label",
+            "landlock",
+            "exec label",
+            "speculation",
+            "cpuset",
+            "status",
+        ],
+        "The calling thread has other privileges than the thread that parked the process.",
+        SAME_THREAD_STATE,
+    ),
+    (
+        &[
+            "session",
+            "root",
+            "cgroup",
+            "scheduling",
+            "affinity",
+            "I/O priority",
+            "memory policy",
+            "switches",
+            "personality",
+            "oom_score_adj",
+            "core dump filter",
+            "memory limits",
+            "raised limits",
+            "context",
+            "ignored signals",
+            "limits",
+        ],
+        "The start gives the program another state than the parked process can have.",
+        SAME_THREAD_STATE,
+    ),
+    (
+        &["/proc"],
+        "The library cannot compare this thread with the parked process.",
+        "Mount /proc, and permit statx in the seccomp filter.",
+    ),
+    (
+        &["variable"],
+        "The program has read a variable before it parked, and the start has another value.",
+        "Give add() the environment of the start in env.",
+    ),
+    (
+        &["environment"],
+        "The start has another environment than the parked sandbox.",
+        "Give add() the environment of the start in env.",
+    ),
+    (
+        &["arguments"],
+        "The start has other interpreter options than the parked process, another argv[0], or a script by stdin.",
+        "Give add() the interpreter options in args.",
+    ),
+    (
+        &["working directory"],
+        "The start's directory differs from that of the parked sandbox, or the caller may not open its own.",
+        "Give add() the directory of the start in cwd.",
+    ),
+    (
+        &["Landlock ruleset", "seccomp filter", "confinement", "sandbox", "descriptors of the sandbox"],
+        "No process is parked inside this confinement.",
+        "Give add() the same sandbox, ruleset or filter.",
+    ),
+    (
+        &["parent-death signal", "pid namespace", "subreaper", "inherited descriptors"],
+        "Only a new child of the calling thread can have this.",
+        LEAVE_OUT,
+    ),
+    (
+        &["chroot", "ids or capabilities", "O_EXCL", "files to open", "close-on-exec stream"],
+        "An action of the start depends on exec, or may block.",
+        "Use add_any() for this command, or start it cold.",
+    ),
+    (
+        &["arguments too long", "too many descriptors"],
+        "The request to the parked process is too large.",
+        "Pass long data by stdin or a file.",
+    ),
+];
+
+/// Explains a reason for a cold start: what it means, and what to change. `None` if the reason is the text of a
+/// program.
+pub(super) fn explain(reason: &str) -> Option<(&'static str, &'static str)> {
+    let (_, meaning, remedy) = GROUPS.iter().find(|(reasons, ..)| reasons.iter().any(|known| is(known, reason)))?;
+    Some((meaning, remedy))
+}
+
+/// Whether a reason is of this pattern.
+fn is(pattern: &str, reason: &str) -> bool {
+    let mut parts = pattern.split('…');
+    let (Some(begin), middle, end) = (parts.next(), parts.next(), parts.next()) else { return false };
+    match (middle, end) {
+        (None, _) => pattern == reason,
+        (Some(last), None) => {
+            reason.len() > begin.len() + last.len() && reason.starts_with(begin) && reason.ends_with(last)
+        }
+        (Some(middle), Some(_)) => reason.contains(middle),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_the_variable_part() {
+        let meaning = |reason| explain(reason).map(|(meaning, _)| meaning);
+        assert_eq!(meaning("exec changes groups"), meaning("setuid"));
+        assert_eq!(meaning("pidfd_open(): EMFILE"), meaning("descriptors"));
+        assert_eq!(meaning("cannot import json"), meaning("start-up code replaces sys.stdout"));
+        assert!(meaning("capabilities changed").is_some());
+        assert_eq!(meaning("Fatal error"), None);
+    }
+
+    #[test]
+    fn no_reason_has_two_explanations() {
+        let mut all: Vec<_> = GROUPS.iter().flat_map(|(reasons, ..)| reasons.iter()).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn documented_reasons_have_an_explanation() {
+        let Ok(text) = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/warm-reference.md"))
+        else {
+            return spawnfd_tests::skip("a packaged crate has no documentation");
+        };
+        let section = text.split_once("\n## When a start is cold").expect("a section").1;
+        let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
+        let reasons = section.lines().filter(|line| line.starts_with("| `")).flat_map(|line| {
+            let cell = line.split(" | ").next().unwrap_or_default();
+            cell.split('`').skip(1).step_by(2)
+        });
+        let unexplained: Vec<_> = reasons.filter(|reason| explain(reason).is_none()).collect();
+        assert_eq!(unexplained, Vec::<&str>::new());
+    }
+}
