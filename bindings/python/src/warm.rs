@@ -16,9 +16,12 @@ use spawnfd::error::{Errno, Stage};
 use spawnfd::warm::{Mode, Park, WarmOptions};
 
 use crate::actions::filter_of;
-use crate::arguments::{descriptor, integer, os_string, os_strings, seconds, wrong_type, wrong_value};
+use crate::arguments::{boolean, descriptor, integer, os_string, os_strings, seconds, wrong_type, wrong_value};
 use crate::env::environment;
 use crate::errors;
+use crate::options::Options;
+use crate::request::Request;
+use crate::stdio::CallKind;
 use crate::template::{Template, TemplateCache};
 
 /// The interval at which fill() runs pending signal handlers.
@@ -45,11 +48,12 @@ impl Warm {
 }
 
 fn mode(value: &Bound<'_, PyAny>) -> PyResult<Mode> {
-    let expected = r#""reserve" or "fork""#;
+    let expected = r#""reserve", "fork" or "auto""#;
     let Ok(name) = value.cast::<PyString>() else { return Err(wrong_type(&"mode", expected, value)) };
     match &*name.to_string_lossy() {
         "reserve" => Ok(Mode::Reserve),
         "fork" => Ok(Mode::Fork),
+        "auto" => Ok(Mode::Auto),
         name => Err(wrong_value(&"mode", format_args!("expected {expected}, got {name:?}"))),
     }
 }
@@ -61,6 +65,7 @@ impl Warm {
     fn new(
         py: Python<'_>,
         mode: &Bound<'_, PyAny>,
+        trusted: &Bound<'_, PyAny>,
         memory: &Bound<'_, PyAny>,
         processes: &Bound<'_, PyAny>,
         keep: &Bound<'_, PyAny>,
@@ -74,6 +79,7 @@ impl Warm {
         };
         let options = WarmOptions::new()
             .mode(self::mode(mode)?)
+            .trusted(boolean(trusted, "trusted")?)
             .memory(integer(memory, &"memory")?)
             .processes(integer(processes, &"processes")?)
             .keep(integer(keep, &"keep")?)
@@ -183,6 +189,27 @@ impl Warm {
         }
     }
 
+    /// Finds out how a run would start. Returns the name of the way, the seconds saved, the meaning of the reason for a
+    /// cold start, the remedy, and all in sentences.
+    fn explain(
+        slf: &Bound<'_, Self>,
+        argv: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<(String, f64, Option<&'static str>, Option<&'static str>, String)> {
+        let py = slf.py();
+        let warm = slf.get().open()?;
+        let options = Options::new(options, CallKind::Run)?;
+        // Nothing starts, so no audit hook is called.
+        let mut request = Request::new(None, argv, options, CallKind::Run, true)?;
+        match py.detach(|| warm.explain(&mut request.command)) {
+            Ok(found) => {
+                let name = found.started.name().into_owned();
+                Ok((name, found.saves.as_secs_f64(), found.meaning(), found.remedy(), found.to_string()))
+            }
+            Err(error) => Err(request.context.exception(py, &error)),
+        }
+    }
+
     /// Returns the counters, and two mappings with reasons.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.core.stats();
@@ -195,6 +222,8 @@ impl Warm {
         all.set_item("parked", stats.parked)?;
         all.set_item("memory", stats.memory)?;
         all.set_item("made", stats.made)?;
+        all.set_item("time_saved", stats.time_saved.as_secs_f64())?;
+        all.set_item("refill_time", stats.refill_time.as_secs_f64())?;
         all.set_item("cannot", stats.cannot)?;
         Ok(all)
     }

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use crate::doctor::Doctor;
 use crate::run::Run;
 use crate::shell::Shell as SessionShell;
+use crate::warm::Warm;
 
 /// Start programs cheaply and safely, and report the kernel features that this machine has
 #[derive(Debug, Parser)]
@@ -21,13 +22,15 @@ Examples:
   spawnfd run --time rg -n TODO
   spawnfd run --capture --timeout 30 --json -- make test
   echo '{\"run\": \"echo $PWD\"}' | spawnfd shell --cwd /tmp
-  spawnfd doctor";
+  spawnfd doctor
+  spawnfd warm explain -- python3 -c 'print(1)'";
 
 #[derive(Debug, Subcommand)]
 pub enum Subcommands {
     Run(Box<Run>),
     Shell(Box<SessionShell>),
     Doctor(Doctor),
+    Warm(Warm),
     /// Print a completion script for a shell
     #[command(after_help = "Example: spawnfd completions bash > /etc/bash_completion.d/spawnfd")]
     Completions {

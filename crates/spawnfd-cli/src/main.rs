@@ -12,6 +12,7 @@ mod run;
 mod shell;
 mod table;
 mod usage;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Subcommands::Run(run) => run.run(),
         Subcommands::Shell(shell) => shell.run(),
         Subcommands::Doctor(doctor) => doctor.run().map(|()| 0),
+        Subcommands::Warm(warm) => warm.run().map(|()| 0),
         Subcommands::Completions { shell } => manual::completions(shell).map(|()| 0),
         Subcommands::Man => manual::page().and_then(|page| failure::print(&page)).map(|()| 0),
     };

@@ -48,7 +48,7 @@ from spawnfd._types import (
     Spilled,
     sh,
 )
-from spawnfd._warm import Warm, WarmStats
+from spawnfd._warm import Warm, WarmExplanation, WarmStats
 
 __all__ = [
     "CacheStats",
@@ -85,6 +85,7 @@ __all__ = [
     "Template",
     "TemplateCache",
     "Warm",
+    "WarmExplanation",
     "WarmStats",
     "__version__",
     "actions",

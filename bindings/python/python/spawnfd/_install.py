@@ -25,6 +25,8 @@ from spawnfd._transport import Transport, has_custom_watcher, make_transport
 from spawnfd._warm import Warm, as_warm
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from spawnfd._warm import _Mode
 
 # The lock is reentrant, because a signal handler may call install() in the thread that holds it.
@@ -99,7 +101,7 @@ for _, _, _original, _replacement in _REPLACEMENTS:
 _KEEP = 64
 
 
-def install(*, warm: Warm | _Mode | None = None) -> None:
+def install(*, warm: Warm | _Mode | Literal[True] | None = None) -> None:
     """Makes the standard subprocess and asyncio modules start programs through spawnfd.
 
     install() is for applications whose own code is not changed. It covers subprocess.Popen and
@@ -117,16 +119,16 @@ def install(*, warm: Warm | _Mode | None = None) -> None:
 
     Args:
         warm: A Warm: programs that it keeps start from its parked processes, also those of
-            spawnfd.subprocess. "reserve" or "fork": install() creates a Warm in that mode, which
-            keeps the programs that are started; uninstall() closes it. spawnfd.stats() counts these
-            starts. None: no change.
+            spawnfd.subprocess. True: install() creates a Warm in mode "auto", which keeps the
+            programs that are started often; uninstall() closes it. "reserve" or "fork": the same in
+            that mode. spawnfd.stats() counts these starts. None: no change.
 
     Raises:
         TypeError, ValueError: `warm` is invalid or closed. Nothing has changed.
     """
     global _installed
     if warm is not None:
-        _change_warm(as_warm(warm, _KEEP), warm)
+        _change_warm(as_warm("auto" if warm is True else warm, _KEEP), warm)
     with _lock:
         _installed = True
         for owner, name, original, replacement in _REPLACEMENTS:

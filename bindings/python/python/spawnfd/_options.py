@@ -117,7 +117,7 @@ class ParkOptions(TypedDict, total=False):
     args: Sequence[Arg]
     env: Environment | None
     preimport: Sequence[str]
-    mode: Literal["reserve", "fork"] | None
+    mode: Literal["reserve", "fork", "auto"] | None
     no_new_privs: bool
     landlock: Fd | None
     seccomp: bytes | None

@@ -58,8 +58,8 @@ class Template(TemplateMethods):
                 earlier directory of the search gets a program of that name.
             path: The directories to search, in the format of PATH; this process's PATH if None.
             warm: A Warm whose parked processes start the program; the template adds itself to the
-                Warm if necessary. "reserve" or "fork": a Warm of its own in that mode, which ends
-                with the template. A dict of Warm.add()'s keyword arguments, such as
+                Warm if necessary. "reserve", "fork" or "auto": a Warm of its own in that mode,
+                which ends with the template. A dict of Warm.add()'s keyword arguments, such as
                 {"depth": 4, "preimport": ["json"]}: a Warm of its own with these settings.
 
         Raises:
@@ -182,8 +182,8 @@ class TemplateCache(StartMethods):
         Args:
             capacity: The number of templates, at least one; at most an eighth of RLIMIT_NOFILE.
             warm: A Warm that keeps the cache's programs warm from their first start on, also after
-                a template was renewed: an upgrade of a program costs one cold start. "reserve" or
-                "fork": a Warm of its own in that mode, which ends with the cache. At most
+                a template was renewed: an upgrade of a program costs one cold start. "reserve",
+                "fork" or "auto": a Warm of its own in that mode, which ends with the cache. At most
                 `capacity` programs are kept this way, in addition to those added to the Warm.
 
         Raises:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spawnfd import _spawnfd
 from spawnfd._methods import StartMethods
-from spawnfd._options import Environment, Wraps
+from spawnfd._options import Actions, Environment, Wraps
 from spawnfd._spawnfd import Sandbox
-from spawnfd._types import Arg, Fd
+from spawnfd._types import Arg, Args, Cwd, Fd
 
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
-    _Mode: TypeAlias = Literal["reserve", "fork"]
+    _Mode: TypeAlias = Literal["reserve", "fork", "auto"]
 
 
 class WarmStats(NamedTuple):
@@ -30,6 +30,10 @@ class WarmStats(NamedTuple):
         parked: Processes that are parked now.
         memory: Bytes of private memory that these processes had when they were parked.
         made: Processes parked so far.
+        time_saved: Seconds of start-up that warm starts have saved: the start-up time of the parked
+            processes that have become programs, or of their parents.
+        refill_time: Seconds of CPU time that parking has cost: the start-up time of all parked
+            processes, and the time of forks ahead.
         cannot: Programs that cannot be parked, with the reason.
     """
 
@@ -41,7 +45,38 @@ class WarmStats(NamedTuple):
     parked: int
     memory: int
     made: int
+    time_saved: float
+    refill_time: float
     cannot: Mapping[str, str]
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of starts that were warm, from 0 to 1; None before the first start."""
+        warm = self.reserve + self.fork + self.zygote + self.pool
+        starts = warm + sum(self.cold.values())
+        return warm / starts if starts else None
+
+
+class WarmExplanation(NamedTuple):
+    """How a run would start, and why; str() gives sentences.
+
+    Attributes:
+        started: As in a Result: "reserve", "fork", "zygote", "pool", or "cold: " and the reason.
+        saves: Seconds of start-up that a warm start would save; 0 for a cold start, and with
+            add_any().
+        meaning: Why the start would be cold; None if it would be warm.
+        remedy: What to change so that the start is warm; None if it would be warm.
+        text: All of this in sentences.
+    """
+
+    started: str
+    saves: float
+    meaning: str | None
+    remedy: str | None
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Warm(StartMethods):
@@ -71,6 +106,7 @@ class Warm(StartMethods):
         self,
         *,
         mode: _Mode = "reserve",
+        trusted: bool = False,
         memory: int = 512 << 20,
         processes: int = 64,
         keep: int = 0,
@@ -84,8 +120,13 @@ class Warm(StartMethods):
         Args:
             mode: "reserve": each parked process becomes one program, with its own memory layout
                 and secrets. "fork": programs are forked from one parked process; they share its
-                memory layout, and all random data and files that it had read before.
-            memory: Bytes of private memory of all parked processes, above which no more are parked.
+                memory layout, and all random data and files that it had read before. "auto": for
+                each program no parked process, "reserve", or "fork", by what was measured: how
+                often it starts, its start-up time, and how many starts found no parked process.
+            trusted: Whether all inputs of programs in mode "auto" are trusted, so that "auto" may
+                choose "fork". Forked programs share a memory layout and secrets.
+            memory: Maximum bytes of private memory of all parked processes. For a further process,
+                the Warm first ends processes of programs that save less for each start and MiB.
             processes: Maximum number of parked processes.
             keep: How many programs that were not added are kept warm from their first start on; the
                 least recently used one is dropped first. They are parked with a few variables of
@@ -102,7 +143,8 @@ class Warm(StartMethods):
             SpawnError: EMFILE, ENFILE, ENOMEM. ENOSPC: no inotify instance is left.
             TypeError, ValueError: An argument is invalid; the message names it.
         """
-        self._core = _spawnfd.Warm(mode, memory, processes, keep, idle, delay, forks, age)
+        limits = memory, processes, keep, idle, delay, forks, age
+        self._core = _spawnfd.Warm(mode, trusted, *limits)
 
     def add(
         self,
@@ -183,6 +225,30 @@ class Warm(StartMethods):
         """
         return self._core.fill(timeout)
 
+    def explain(
+        self,
+        argv: Args,
+        *,
+        cwd: Cwd | None = None,
+        env: Environment | None = None,
+        actions: Actions | None = None,
+        arg0: Arg | None = None,
+        sandbox: Sandbox | None = None,
+    ) -> WarmExplanation:
+        """Finds out how run() would start a program now, and starts nothing.
+
+            print(warm.explain(["bash", "-c", "echo"]))
+            # cold: empty: No process is parked now. Call fill() before the first start, ...
+
+        Args:
+            argv: As for run(), like the other arguments.
+
+        Raises:
+            SpawnError: run() would fail before a program starts.
+            TypeError, ValueError: An argument is invalid; the message names it.
+        """
+        return WarmExplanation(*self._core.explain(argv, locals()))
+
     def stats(self) -> WarmStats:
         """Returns the counters of this process and the current state."""
         return WarmStats(**self._core.stats())
@@ -226,9 +292,9 @@ def as_warm(value: Warm | _Mode, keep: int = 0) -> Warm:
         if given.closed:
             raise ValueError("warm: the Warm is closed")
         return given
-    if given in ("reserve", "fork"):
+    if given in ("reserve", "fork", "auto"):
         return Warm(mode=given, keep=keep)
     if isinstance(given, str):
-        raise ValueError(f'warm: expected "reserve" or "fork", got {given!r}')
+        raise ValueError(f'warm: expected "reserve", "fork" or "auto", got {given!r}')
     found = type(given).__qualname__
-    raise TypeError(f'warm: expected spawnfd.Warm, "reserve", "fork" or None, not {found}')
+    raise TypeError(f'warm: expected spawnfd.Warm, "reserve", "fork", "auto" or None, not {found}')

@@ -12,3 +12,4 @@ mod owner;
 mod posix_spawn;
 mod shell;
 mod terminal;
+mod warm;

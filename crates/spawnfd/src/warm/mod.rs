@@ -165,6 +165,20 @@ impl Warm {
         self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }
 
+    /// Keeps the program of a command warm, as [`keep`](WarmOptions::keep) does after a first start: with the command's
+    /// interpreter options, and with the variables of its environment that loaders and interpreters read.
+    ///
+    /// # Errors
+    /// The errors of [`Template::search`]. EAGAIN: no thread can be started. EINVAL: the `Warm` is closed.
+    pub fn add_command(&self, command: &mut Command<'_>) -> Result<()> {
+        let (template, _) = command.template()?;
+        let mut state = self.state.lock();
+        state.check_open("add_command")?;
+        state.add_command(&template, command).into_iter().for_each(|entry| entry.auto_added = false);
+        drop(state);
+        self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+    }
+
     /// Adds a template with the default [`Park`], unless it has been added already.
     ///
     /// # Errors

@@ -73,9 +73,15 @@ const GROUPS: &[Group] = &[
     ),
     (&["… changed"], "The authority of the keeper thread changed while a sandbox started.", NOTHING),
     (
-        &["static", "not glibc", "script", "unreadable", "preinit_array", "entry point outside libc"],
+        &["static", "not glibc", "unreadable", "preinit_array", "entry point outside libc"],
         "Only readable programs that are linked to glibc dynamically can park before main().",
-        "For a script, add its interpreter. For other programs, use add_any() or cold starts.",
+        "Use add_any(), or start this program cold.",
+    ),
+    (
+        &["script"],
+        "The program is a script, and only its interpreter can park.",
+        "Add the interpreter, and start it with the script's path. `spawnfd doctor` lists scripts that only start \
+         another program (shims).",
     ),
     (
         &["setuid", "file capabilities", "exec changes …"],

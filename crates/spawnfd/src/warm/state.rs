@@ -205,21 +205,19 @@ impl WarmState {
             .any(|entry| entry.recipe.sandbox.is_none() && entry.recipe.command_template().path() == template.path())
     }
 
-    /// Adds the program that this command starts. If starts have added `max` programs already, first removes the least
-    /// recently used of these.
+    /// Adds the program that this command starts, after a start. If starts have added `max` programs already, first
+    /// removes the least recently used of these.
     pub(super) fn auto_add(&mut self, template: &Template, command: &Command<'_>, max: usize) {
-        let args = command.arguments();
-        let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
-        let Some(options) = path.map(Kind::of).and_then(|kind| kind.options(args)) else { return };
-        let is_same_program = |entry: &WarmEntry| {
-            let plain = entry.recipe.sandbox.is_none() && !entry.recipe.confinement.is_any();
-            plain && entry.recipe.command_template().path() == path && entry.recipe.args == options
-        };
-        if self.resources.is_none() || max == 0 || self.entries.iter().any(is_same_program) {
+        if max == 0 {
             return;
         }
+        let now = Instant::now();
+        let Some(entry) = self.add_command(template, command) else { return };
+        entry.auto_added = true;
+        entry.usage.record_start(false, now);
+        entry.choose_mode(now);
         let auto_added = || self.entries.iter().enumerate().filter(|(_, entry)| entry.auto_added);
-        if auto_added().count() >= max
+        if auto_added().count() > max
             && let Some((oldest, _)) = auto_added().min_by_key(|(_, entry)| entry.last_used)
         {
             let mut oldest = self.entries.remove(oldest);
@@ -227,12 +225,23 @@ impl WarmState {
             self.resources.iter_mut().for_each(|resources| resources.watch.forget(&removed));
             self.to_end.extend(oldest.drain());
         }
+    }
+
+    /// Adds the program that this command starts, with the command's interpreter options. `None`: it is there already,
+    /// or the library cannot tell its options from its other arguments.
+    pub(super) fn add_command(&mut self, template: &Template, command: &Command<'_>) -> Option<&mut WarmEntry> {
+        let args = command.arguments();
+        let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
+        let options = path.map(Kind::of)?.options(args)?;
+        let is_same_program = |entry: &WarmEntry| {
+            let plain = entry.recipe.sandbox.is_none() && !entry.recipe.confinement.is_any();
+            plain && entry.recipe.command_template().path() == path && entry.recipe.args == options
+        };
+        if self.resources.is_none() || self.entries.iter().any(is_same_program) {
+            return None;
+        }
         let env = Some(command.variables().keep_only(EARLY_VARIABLES));
-        let now = Instant::now();
-        let entry = self.add(template, None, Confinement::default(), Park { args: options, env, ..Park::default() });
-        entry.auto_added = true;
-        entry.usage.record_start(false, now);
-        entry.choose_mode(now);
+        Some(self.add(template, None, Confinement::default(), Park { args: options, env, ..Park::default() }))
     }
 
     pub(super) fn entry(&mut self, id: u64) -> Option<&mut WarmEntry> {

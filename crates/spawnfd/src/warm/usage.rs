@@ -9,8 +9,6 @@ use super::Mode;
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// In mode auto, the number of recent starts from which on the keeper parks a program that was not added.
 const FREQUENT: f64 = 1.5;
-/// In mode auto, a program with a shorter start-up starts cold: the message to a parked process costs as much.
-const SHORT_START_UP: Duration = Duration::from_micros(150);
 /// In mode auto, the recent starts that found no parked process, from which on the keeper may fork.
 const MISSED: f64 = 4.0;
 /// In mode auto, the share of these starts from which on the keeper may fork.
@@ -24,8 +22,6 @@ const LEAST_MEMORY: u64 = 64 << 10;
 
 /// A reason for a cold start in mode auto: the program has not started often.
 const RARE: &str = "rare";
-/// A reason for a cold start in mode auto: the program's start-up is too short.
-const SHORT: &str = "short start-up";
 
 /// A number of events, in which an event counts half after [`HALF_LIFE`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,9 +93,6 @@ impl Usage {
     /// trusted. `mode`: the present mode.
     pub(super) fn choose(&self, is_added: bool, may_fork: bool, mode: Mode, now: Instant) -> Choice {
         let starts = self.starts.at(now);
-        if self.start_up.is_some_and(|start_up| start_up < SHORT_START_UP) {
-            return Choice::Cold(SHORT);
-        }
         // A busy machine leaves no time to park processes ahead. A fork costs less than a start-up.
         let missed = self.missed.at(now);
         let is_behind = missed >= MISSED && missed >= MISSED_SHARE * starts;
@@ -156,16 +149,6 @@ mod tests {
         let twice = started(2, false, now);
         assert_eq!(choose(&twice, false, now), Choice::Park(Mode::Reserve));
         assert_eq!(choose(&twice, false, now + HALF_LIFE), Choice::Cold(RARE));
-    }
-
-    #[test]
-    fn a_program_with_a_short_start_up_stays_cold() {
-        let now = Instant::now();
-        let mut usage = started(100, true, now);
-        usage.record_parked(SHORT_START_UP - MS / 1000, 1 << 20);
-        assert_eq!(usage.choose(true, true, Mode::Reserve, now), Choice::Cold(SHORT));
-        usage.forget_program();
-        assert_eq!(usage.choose(true, true, Mode::Reserve, now), Choice::Park(Mode::Reserve));
     }
 
     #[test]
