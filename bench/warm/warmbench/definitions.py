@@ -10,7 +10,7 @@ from typing import Any, Literal
 from common import cells
 
 DEFINITIONS_FILE = Path(__file__).resolve().parents[1] / "definitions.toml"
-Mode = Literal["reserve", "fork"]
+Mode = Literal["reserve", "fork", "auto"]
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,15 @@ class Cell(cells.Cell):
     Attributes:
         touched_mib: Private memory that the caller has written to.
         uid: The program's user id. -1: the caller's.
+        load: The share of the machine's CPU time that cold calls would use. Calls then arrive as a
+            Poisson process, whether or not earlier ones have ended. 0: calls in lanes.
     """
 
     gap_ms: int
     calls: tuple[str, ...]
     touched_mib: int = 0
     uid: int = -1
+    load: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,14 @@ class Memory:
 
 @dataclass(frozen=True)
 class Rule(cells.Rule):
-    """A ratio for each of the cell's calls."""
+    """A ratio for each of the cell's calls.
 
-    of: Literal["p50", "p99", "time", "cpu"]
+    Attributes:
+        even_if_cold: A warm method without any warm start has the ratio too.
+    """
+
+    of: Literal["p50", "p99", "p99_block", "time", "cpu"]
+    even_if_cold: bool = False
 
 
 @dataclass(frozen=True)

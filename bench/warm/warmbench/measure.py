@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Runs the cells: a worker process for each method, blocks of the same calls in random order."""
 
+import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,9 @@ from .definitions import Call, Cell, Memory, Method
 
 # After this many calls, the Warm is full, and every file is in the page cache.
 WARM_UP_CALLS = 3
+# The calls by which the rate of a load is found, and the method that makes them.
+CALIBRATION_CALLS = 40
+COLD_METHOD = "cold_async"
 
 
 @dataclass(frozen=True)
@@ -104,11 +108,23 @@ def workers(setting: Setting, task: Task) -> Iterator[dict[str, Worker]]:
         yield running
 
 
-def run_block(worker: Worker, name: str, count: int) -> Block:
-    """Runs one block on one worker."""
-    worker.send(do="run", call=name, count=count)
+def run_block(worker: Worker, name: str, count: int, rate: float = 0.0) -> Block:
+    """Runs one block on one worker. With a rate, that many calls arrive in a second."""
+    worker.send(do="run", call=name, count=count, rate=rate)
     reply = worker.receive("ns")
     return Block(reply["ns"], reply["seconds"], reply["cpu_s"], Counter(reply["started"]))
+
+
+def rates(task: Task, running: Mapping[str, Worker]) -> dict[str, float]:
+    """Returns how many calls in a second put the cell's load on the machine, if they are cold."""
+    if not task.cell.load:
+        return {}
+    cpus = len(os.sched_getaffinity(0))
+    found: dict[str, float] = {}
+    for call in task.calls:
+        block = run_block(running[COLD_METHOD], call.name, CALIBRATION_CALLS)
+        found[call.name] = task.cell.load * cpus * CALIBRATION_CALLS / block.cpu_seconds
+    return found
 
 
 def measure(
@@ -122,7 +138,14 @@ def measure(
         counts = [task.per_block] * task.blocks
         progress.begin(task.cell.name)
         with workers(setting, task) as running:
-            blocks = interleave(names, running, run_block, task.warm_up, counts, chooser, progress)
+            rate = rates(task, running)
+
+            def run(
+                worker: Worker, name: str, count: int, rate: Mapping[str, float] = rate
+            ) -> Block:
+                return run_block(worker, name, count, rate.get(name, 0.0))
+
+            blocks = interleave(names, running, run, task.warm_up, counts, chooser, progress)
         progress.end("done")
         found.append(Measured(task, blocks))
     return found

@@ -6,10 +6,11 @@ capture all of stdout and stderr separately, and have no timeout.
 """
 
 import asyncio
+import random
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,8 @@ class Runner:
         self._touched = bytearray(b"\1") * (touched_mib << 20)
         self._warm: Any = None
         self.started: Counter[str] = Counter()
+        # All methods make the same calls at the same times in the same round.
+        self._rounds: Counter[str] = Counter()
         if method.way in ("run", "run_async"):
             self._prepare(calls)
         self._pool = ThreadPoolExecutor(in_flight) if method.name == "threads" else None
@@ -115,8 +118,8 @@ class Runner:
 
     # ---- a block of calls ----
 
-    def run(self, call: Call, count: int) -> Block:
-        """Makes `count` calls, `in_flight` at once.
+    def run(self, call: Call, count: int, rate: float = 0.0) -> Block:
+        """Makes `count` calls, `in_flight` at once; with a rate, that many arrive in a second.
 
         Without pauses between the calls, other calls first use up what is parked.
         """
@@ -125,6 +128,11 @@ class Runner:
             "create_subprocess_exec": self._exec,
             "run_async": self._run_async,
         }
+        if rate:
+            self._rounds[call.name] += 1
+            arrivals = random.Random(f"{call.name} {self._rounds[call.name]}")
+            gaps = [arrivals.expovariate(rate) for _ in range(count)]
+            return self._asyncio.run(self._arriving(awaited[self._method.way], call, gaps))
         if self._method.way in awaited:
             return self._asyncio.run(self._lanes(awaited[self._method.way], call, count))
         if self._method.way in once:
@@ -169,6 +177,36 @@ class Runner:
         ns.clear()
         begin = time.perf_counter_ns()
         await lanes(count)
+        return Block(answers, ns, (time.perf_counter_ns() - begin) / 1e9)
+
+    async def _arriving(self, once: Awaited, call: Call, gaps: Sequence[float]) -> Block:
+        """Makes a call after each gap. A call's time begins when it is due."""
+        loop = asyncio.get_running_loop()
+        ns: list[int] = []
+        tasks: list[asyncio.Task[Answer]] = []
+        arrived = asyncio.Event()
+
+        async def timed(due: int) -> Answer:
+            answer = await once(call)
+            ns.append(time.perf_counter_ns() - due)
+            return answer
+
+        def arrive(due: int) -> None:
+            tasks.append(loop.create_task(timed(due)))
+            if len(tasks) == len(gaps):
+                arrived.set()
+
+        def announce() -> None:
+            # The loop's own timers are late by up to a millisecond.
+            due = time.perf_counter_ns()
+            for gap in gaps:
+                due += int(gap * 1e9)
+                time.sleep(max(0, due - time.perf_counter_ns()) / 1e9)
+                loop.call_soon_threadsafe(arrive, due)
+
+        begin = time.perf_counter_ns()
+        await asyncio.gather(asyncio.to_thread(announce), arrived.wait())
+        answers = await asyncio.gather(*tasks)
         return Block(answers, ns, (time.perf_counter_ns() - begin) / 1e9)
 
     @property

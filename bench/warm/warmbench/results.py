@@ -16,6 +16,7 @@ P99 = 0.99
 KIB_IN_MIB = 1024
 Row = dict[str, Any]
 
+P999 = 0.999
 WARM = ("reserve", "fork", "pool", "zygote")
 
 
@@ -26,6 +27,8 @@ def _estimate(rule: Rule, over: Sequence[Block], under: Sequence[Block]) -> Esti
     def figure(block: Block) -> float:
         if rule.of == "p50":
             return median(block.ns)
+        if rule.of == "p99_block":
+            return quantile(block.ns, P99)
         return block.seconds if rule.of == "time" else block.cpu_seconds
 
     return estimate(round_ratios([figure(b) for b in under], [figure(b) for b in over]))
@@ -70,7 +73,8 @@ def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
             if not over or not under:
                 continue
             sides = {rule.over: over, rule.under: under}
-            if any(warm_share(sides[name]) == 0 for name in warm & sides.keys()):
+            never_warm = any(warm_share(sides[name]) == 0 for name in warm & sides.keys())
+            if never_warm and not rule.even_if_cold:
                 continue
             found = _estimate(rule, over, under)
             ratios.append(
@@ -121,17 +125,19 @@ def rows_of(measured: Measured) -> list[Row]:
             "mode": methods[name].mode or "cold",
             "in_flight": cell.in_flight,
             "gap_ms": cell.gap_ms,
+            "load": cell.load,
             "touched_mib": cell.touched_mib,
             "calls": len(every),
             **middle.figures("us_p50", 1),
             "us_p99": round(quantile(every, P99), 1),
+            "us_p999": round(quantile(every, P999), 1),
             "cpu_us_per_call": round(
                 1e6 * sum(block.cpu_seconds for block in blocks) / len(every), 1
             ),
             "warm_share": warm_share(blocks),
             "started": dict(started(blocks)),
         }
-        if not cell.gap_ms:
+        if not cell.gap_ms and not cell.load:
             rate = estimate([len(block.ns) / block.seconds for block in blocks])
             row |= rate.figures("calls_per_s", 1)
         rows.append(row | {"block_p50_us": [round(median(b.ns) / 1e3, 1) for b in blocks]})

@@ -3,7 +3,8 @@
 
     driver                                worker
                                           {"hello": true}
-    {"do": "run", "call": _, "count": _}  {"ns": [_], "seconds": _, "cpu_s": _, "started": {}}
+    {"do": "run", "call": _, "count": _,
+     "rate": _}                           {"ns": [_], "seconds": _, "cpu_s": _, "started": {}}
     {"do": "memory", "call": _, ...}      {"kib": [{"private": _, "pss": _, "rss": _}]}
     {"do": "finish"}                      {"finished": true}, and it exits
 
@@ -42,7 +43,7 @@ def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) ->
             call = calls[order["call"]]
             gc.collect()
             cpu = probes.cpu_seconds()
-            block = runner.run(call, order["count"])
+            block = runner.run(call, order["count"], order["rate"])
             runner.settle()
             # The untimed calls of the block, and what was parked for them, cost CPU time too.
             cpu = (probes.cpu_seconds() - cpu) * len(block.ns) / len(block.answers)

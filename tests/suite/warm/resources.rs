@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a `Warm` uses of the machine: CPU time, memory and processes; mode auto; explanations.
+//! Tests of the resources that a `Warm` uses (CPU time, memory, processes), of mode auto, and of explanations.
 
 use std::thread::sleep;
 use std::time::Duration;

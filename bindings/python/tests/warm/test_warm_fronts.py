@@ -480,7 +480,7 @@ def test_wrong_arguments_of_add_are_refused(tmp_path: Path) -> None:
                 warm.add("/bin/true", depth=wrong)
             with pytest.raises((TypeError, ValueError), match="depth"):
                 warm.add_any(depth=wrong)
-            with pytest.raises((TypeError, ValueError), match=r'mode: .*"fork", (not|got)'):
+            with pytest.raises((TypeError, ValueError), match=r'mode: .*"auto", (not|got)'):
                 warm.add("/bin/true", mode=wrong)
         with pytest.raises(ValueError, match="program: must not be empty"):
             warm.add("")

@@ -117,6 +117,9 @@ front = sys.argv[4:]
 box = {"sandbox": sf.Sandbox(front)} if front else {}
 env = {**os.environ, "PYTHONPATH": sys.argv[3]}
 warm.add("/usr/bin/python3", preimport=["slow"], env=env, **box)
+# On a busy machine, processes are parked only for a caller of fill().
+import threading
+threading.Thread(target=warm.fill, args=(600,), daemon=True).start()
 print(open(sys.argv[3] + "/begun").read(), flush=True)
 time.sleep(600)
 """

@@ -27,8 +27,8 @@ GIVEN = (
     (r"\(", ", self."),
     (r'\("[A-Z]\w+", ', "),"),
 )
-# These strings are not reasons: failed system calls, and paths.
-NO_REASON = re.compile(r".*\(\).*|\{call\}: \{\}|/proc/self/.*|glibc-hwcaps")
+# These strings are not reasons: failed system calls, paths, and the outcome of an explanation.
+NO_REASON = re.compile(r".*\(\).*|\{call\}: \{\}|/proc/self/.*|glibc-hwcaps|would start")
 
 
 def strings(text: str) -> Iterator[tuple[str, str, str]]:
@@ -42,7 +42,8 @@ def reasons_in_rust() -> set[str]:
     """Returns the reasons in the Rust source."""
     found: set[str] = set()
     # The generated protocol is left out: its strings are names of variables.
-    warm = [path for path in (CORE / "warm").glob("*.rs")]
+    # reasons.rs explains the reasons of the other files.
+    warm = [path for path in (CORE / "warm").glob("*.rs") if path.name != "reasons.rs"]
     authority = [CORE / f"host/authority/{name}.rs" for name in ("mod", "full", "reach")]
     for path in [*warm, *authority, CORE / "host/inherited.rs"]:
         for before, text, behind in strings(path.read_text().partition("#[cfg(test)]")[0]):
@@ -122,7 +123,7 @@ UNTESTED = {
             *("not recognised as Node.js", "the memory map", "the copies of the arguments"),
             *("too many copies of the arguments", "the process title"),
             *("the saved state of the standard descriptors", "the random number generator"),
-            *("too many random number generators", "too many timestamps"),
+            *("too many random number generators", "too many timestamps", "too many times"),
         ),
         "needs a Node.js that is built differently",
     ),
@@ -132,7 +133,7 @@ UNTESTED = {
 def reasons_in_tests() -> set[str]:
     """Returns the reasons that a test of warm starts contains as a whole string."""
     files = [*Path(__file__).parent.glob("*.py"), *(ROOT / "tests/warm").rglob("*.py")]
-    files += [ROOT / f"tests/suite/warm/{name}.rs" for name in ("zygote", "confined")]
+    files += [ROOT / f"tests/suite/warm/{name}.rs" for name in ("zygote", "confined", "resources")]
     text = "".join(path.read_text() for path in files if path != Path(__file__))
 
     def is_named(reason: str) -> bool:

@@ -250,11 +250,12 @@ def test_memory_limit_stops_parking(way: Way) -> None:
 
 
 @each_way
-def test_process_limit_prefers_the_first_program(way: Way) -> None:
-    """The limit counts all programs. The program added first gets the processes."""
+def test_process_limit_prefers_the_program_that_starts_more(way: Way) -> None:
+    """The limit counts all programs. The program that saves more keeps its processes."""
     with new_warm(way, processes=3) as warm:
         add(warm, way, "sh", 4)
-        assert warm.fill(timeout=FILL_S)
+        for _ in range(10):
+            assert is_warm_again(warm, way)
         add(warm, way, "true", 2)
         for _ in range(5):
             assert eventually(lambda: warm.fill(timeout=FILL_S) and warm.stats().parked >= 3)
@@ -269,13 +270,15 @@ def test_program_is_parked_once_an_idle_one_ends(mode: Mode) -> None:
     """A program above the process limit is parked after another program's idle time."""
     with sf.Warm(mode=mode, processes=2, idle=0.5) as warm:
         warm.add("sh", depth=2)
-        assert warm.fill(timeout=FILL_S)
+        for _ in range(30):
+            assert is_warm_again(warm, mode)
         warm.add("true", depth=1)
         deadline = time.monotonic() + TIMEOUT_S
         while warm.run(["true"]).started != mode:
             assert time.monotonic() < deadline, warm.stats()
             assert warm.stats().parked <= 2
-            time.sleep(0.01)
+            # On a busy machine, processes are parked only for a caller of fill().
+            warm.fill(timeout=0.01)
 
 
 @each_way
@@ -326,7 +329,8 @@ def test_slow_parking_does_not_delay_other_programs(mode: Mode, tmp_path: Path) 
                 while run(warm) != mode:
                     if time.monotonic() > deadline:
                         return False
-                    time.sleep(0.01)
+                    # On a busy machine, processes are parked only for a caller of fill().
+                    warm.fill(timeout=0.01)
             done.touch()
             if not warm.fill(FILL_S) or warm.stats().cannot:
                 return False

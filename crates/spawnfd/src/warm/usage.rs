@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What warm starts of a program are worth: how often it starts, and what a parked process saves and costs.
+//! Records how often a program starts, and what its parked processes save and cost. Chooses modes from this.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const MISSED: f64 = 4.0;
 /// In mode auto, the share of these starts from which on the keeper may fork.
 const MISSED_SHARE: f64 = 0.5;
 
-/// What counts for a program of which no process has been parked.
+/// The assumed values of a program of which no process has been parked.
 const UNMEASURED_START_UP: Duration = Duration::from_millis(1);
 const UNMEASURED_MEMORY: u64 = 1 << 20;
 /// A process with less private memory counts as one with this much.
