@@ -67,7 +67,7 @@ mod _spawnfd {
     #[pymodule_export]
     use super::result::{RunResult, restore};
     #[pymodule_export]
-    use super::run::{ActiveRun, begin, end_idle_threads, run};
+    use super::run::{ActiveRun, begin, end_idle_threads, explain, run};
     #[pymodule_export]
     use super::sandbox::Sandbox;
     #[pymodule_export]

@@ -14,6 +14,7 @@ use crate::queue::Queue;
 use crate::request::Request;
 use crate::result::RunResult;
 use crate::stdio::CallKind;
+use crate::warm::Warm;
 
 /// Converts the arguments of a run or job. [`Request::new`] explains `repeated`.
 pub fn prepare(
@@ -110,6 +111,28 @@ pub fn begin(
     match py.detach(|| request.command.run_then(&run, done)) {
         Ok(handle) => Ok(ActiveRun { handle, ended, grace: run.values().grace.as_secs_f64() }),
         Err(error) => Err(context.exception(py, &error)),
+    }
+}
+
+/// Finds out how a run would start from the Warm. Returns the name of the way, the seconds saved, the meaning of the
+/// reason for a cold start, the remedy, and all in sentences.
+#[pyfunction]
+pub fn explain(
+    warm: &Bound<'_, Warm>,
+    argv: &Bound<'_, PyAny>,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<(String, f64, Option<&'static str>, Option<&'static str>, String)> {
+    let py = warm.py();
+    let warm = warm.get().open()?;
+    let options = Options::new(options, CallKind::Run)?;
+    // Nothing starts, so no audit hook is called.
+    let mut request = Request::new(None, argv, options, CallKind::Run, true)?;
+    match py.detach(|| warm.explain(&mut request.command)) {
+        Ok(found) => {
+            let name = found.started.name().into_owned();
+            Ok((name, found.saves.as_secs_f64(), found.meaning(), found.remedy(), found.to_string()))
+        }
+        Err(error) => Err(request.context.exception(py, &error)),
     }
 }
 

@@ -19,9 +19,6 @@ use crate::actions::filter_of;
 use crate::arguments::{boolean, descriptor, integer, os_string, os_strings, seconds, wrong_type, wrong_value};
 use crate::env::environment;
 use crate::errors;
-use crate::options::Options;
-use crate::request::Request;
-use crate::stdio::CallKind;
 use crate::template::{Template, TemplateCache};
 
 /// The interval at which fill() runs pending signal handlers.
@@ -186,27 +183,6 @@ impl Warm {
             if began.elapsed() < slice || begin.elapsed() >= timeout {
                 return Ok(false);
             }
-        }
-    }
-
-    /// Finds out how a run would start. Returns the name of the way, the seconds saved, the meaning of the reason for a
-    /// cold start, the remedy, and all in sentences.
-    fn explain(
-        slf: &Bound<'_, Self>,
-        argv: &Bound<'_, PyAny>,
-        options: &Bound<'_, PyDict>,
-    ) -> PyResult<(String, f64, Option<&'static str>, Option<&'static str>, String)> {
-        let py = slf.py();
-        let warm = slf.get().open()?;
-        let options = Options::new(options, CallKind::Run)?;
-        // Nothing starts, so no audit hook is called.
-        let mut request = Request::new(None, argv, options, CallKind::Run, true)?;
-        match py.detach(|| warm.explain(&mut request.command)) {
-            Ok(found) => {
-                let name = found.started.name().into_owned();
-                Ok((name, found.saves.as_secs_f64(), found.meaning(), found.remedy(), found.to_string()))
-            }
-            Err(error) => Err(request.context.exception(py, &error)),
         }
     }
 

@@ -247,7 +247,7 @@ class Warm(StartMethods):
             SpawnError: run() would fail before a program starts.
             TypeError, ValueError: An argument is invalid; the message names it.
         """
-        return WarmExplanation(*self._core.explain(argv, locals()))
+        return WarmExplanation(*_spawnfd.explain(self._core, argv, locals()))
 
     def stats(self) -> WarmStats:
         """Returns the counters of this process and the current state."""

@@ -54,7 +54,7 @@ impl Explanation {
         self.reason().map(|reason| reasons::explain(reason).map_or(OTHER.0, |(meaning, _)| meaning))
     }
 
-    /// What to change so that the start is warm.
+    /// The change that makes the start warm, as a sentence.
     pub fn remedy(&self) -> Option<&'static str> {
         self.reason().map(|reason| reasons::explain(reason).map_or(OTHER.1, |(_, remedy)| remedy))
     }
