@@ -23,6 +23,7 @@ need jq jq
 need curl curl
 need ssh openssh-client
 need bwrap bubblewrap
+need strace strace
 # Root's business: a test makes a file system that has reflinks, and mounts it.
 [ "$(id -u)" != 0 ] || need mkfs.xfs xfsprogs
 [ -x "$python" ] || missing="$missing python3"

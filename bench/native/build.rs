@@ -9,7 +9,7 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     // The baselines always use -O2, because a debug build must not slow them.
     cc::Build::new()
-        .file("baseline/baseline.c")
+        .files(["baseline/baseline.c", "baseline/same_calls.c"])
         .opt_level(2)
         .warnings_into_errors(true)
         .flag("-std=gnu11")

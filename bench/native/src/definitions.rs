@@ -46,6 +46,8 @@ pub struct MethodDef {
     pub apart: bool,
     #[serde(default)]
     pub only_stdio: bool,
+    #[serde(default)]
+    pub plain: bool,
 }
 
 /// A parent process: the state that a worker sets up before it spawns.

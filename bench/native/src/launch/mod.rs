@@ -9,7 +9,8 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::Result;
-use crate::definitions::Definitions;
+use crate::definitions::{Definitions, MethodDef};
+use crate::methods::same_calls;
 use crate::programs::Programs;
 use crate::samples::{Key, Samples};
 use crate::worker::protocol::{Block, MethodSamples, WorkerRequest};
@@ -57,20 +58,21 @@ impl Launch<'_> {
         of_kind.peek().is_none() || of_kind.any(|(_, n)| n == name)
     }
 
-    fn methods(&self) -> Vec<String> {
-        self.definitions.methods.iter().map(|m| m.name.clone()).collect()
+    /// The methods to measure. With `plain`, these include the methods that are only for plain spawns.
+    fn methods(&self, plain: bool) -> impl Iterator<Item = &MethodDef> {
+        let plain = plain && same_calls::is_supported();
+        self.definitions.methods.iter().filter(move |method| plain || !method.plain)
     }
 
-    fn method_samples(&self, samples: impl Fn(&str) -> usize) -> Vec<MethodSamples> {
-        self.definitions
-            .methods
-            .iter()
+    fn method_samples(&self, plain: bool, samples: impl Fn(&str) -> usize) -> Vec<MethodSamples> {
+        self.methods(plain)
             .map(|m| MethodSamples { method: m.name.clone(), samples: samples(&m.name), apart: m.apart })
             .collect()
     }
 
     fn worker(&self, parent: &str, filter: &str) -> Result<WorkerHandle> {
-        WorkerHandle::start(self.definitions, self.programs, self.definitions.parent(parent)?, filter, &self.methods())
+        let methods: Vec<_> = self.methods(is_plain(parent, filter)).map(|m| m.name.clone()).collect();
+        WorkerHandle::start(self.definitions, self.programs, self.definitions.parent(parent)?, filter, &methods)
     }
 
     fn first_insn(&self, filter: &str, samples: &mut Samples) -> Result<()> {
@@ -78,10 +80,10 @@ impl Launch<'_> {
         let program = self.definitions.program(&def.program, self.programs)?;
         let parents = self.definitions.parents.iter().filter(|p| self.selected("parent", &p.name));
         let mut workers = parents.map(|p| self.worker(&p.name, filter)).collect::<Result<Vec<_>>>()?;
-        let only_stdio: Vec<_> =
-            self.definitions.methods.iter().filter(|m| m.only_stdio).map(|m| m.name.clone()).collect();
         for worker in &mut workers {
-            worker.perform(&WorkerRequest::CheckDescriptors { only_stdio: only_stdio.clone() })?;
+            let methods = self.methods(is_plain(&worker.parent().name, filter));
+            let only_stdio = methods.filter(|m| m.only_stdio).map(|m| m.name.clone()).collect();
+            worker.perform(&WorkerRequest::CheckDescriptors { only_stdio })?;
         }
         let rounds = def.rounds.get(self.quick);
         for round in 0..rounds {
@@ -92,8 +94,9 @@ impl Launch<'_> {
                 let worker = &mut workers[(round + place) % count];
                 let parent = worker.parent().clone();
                 for &search in &parent.search {
-                    let methods =
-                        self.method_samples(|m| self.definitions.first_insn_per_round(&parent.name, m, self.quick));
+                    let plain = !search && is_plain(&parent.name, filter);
+                    let methods = self
+                        .method_samples(plain, |m| self.definitions.first_insn_per_round(&parent.name, m, self.quick));
                     let Block { taken, busy_share } = worker.samples(&WorkerRequest::FirstInstruction {
                         program: program.clone(),
                         search,
@@ -131,7 +134,7 @@ impl Launch<'_> {
                 if !Path::new(&program).exists() {
                     continue;
                 }
-                let methods = self.method_samples(|_| per_round);
+                let methods = self.method_samples(false, |_| per_round);
                 let Block { taken, .. } = worker.samples(&WorkerRequest::Lifecycle { program, methods })?;
                 for (method, ns) in taken {
                     let key = Key {
@@ -152,11 +155,13 @@ impl Launch<'_> {
     fn parallel(&self, filter: &str, samples: &mut Samples) -> Result<()> {
         let def = &self.definitions.parallel;
         let mut worker = self.worker(&def.parent, filter)?;
+        let measured: Vec<_> = self.methods(is_plain(&def.parent, filter)).map(|m| &m.name).collect();
+        let methods: Vec<_> = def.methods.iter().filter(|name| measured.contains(name)).collect();
         let rounds = def.rounds.get(self.quick);
         for round in 0..rounds {
             progress("parallel", filter, round, rounds);
-            for place in 0..def.methods.len() {
-                let method = &def.methods[(round + place) % def.methods.len()];
+            for place in 0..methods.len() {
+                let method = methods[(round + place) % methods.len()];
                 let rate = worker.rate(&WorkerRequest::Parallel {
                     program: self.definitions.program(&def.program, self.programs)?,
                     method: method.clone(),
@@ -176,6 +181,11 @@ impl Launch<'_> {
         }
         worker.end()
     }
+}
+
+/// Whether spawns without a search are plain: from the small parent, without a filter.
+fn is_plain(parent: &str, filter: &str) -> bool {
+    parent == "small" && filter == "none"
 }
 
 /// Marks all descriptors above 2 close-on-exec, so that workers do not inherit those of the shell or the CI runner.

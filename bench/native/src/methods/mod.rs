@@ -3,6 +3,7 @@
 
 mod ours;
 mod raw;
+pub mod same_calls;
 mod standard;
 
 use std::io;
@@ -70,6 +71,7 @@ pub fn open(name: &str, target: &Target) -> io::Result<Box<dyn Method>> {
         "posix_spawn" => Raw::open(raw::Call::PosixSpawn, target),
         "std" => Ok(Box::new(Standard::open(target))),
         "ours" => ours::open(target),
+        "same_calls" => same_calls::open(target),
         _ => Err(io::Error::other(format!("unknown method {name}"))),
     }
 }
