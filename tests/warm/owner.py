@@ -27,6 +27,7 @@ from typing import TypeVar
 from protocol import (
     ARGUMENT_BITS,
     CLAIM_STATES,
+    ENTRY_VARIABLE,
     FIRST_DESCRIPTOR,
     FLAG_FORK,
     MAX_MESSAGE,
@@ -113,11 +114,13 @@ class Parked:
         *,
         mode: Mode = Mode.RESERVE,
         preload: str = "",
+        entry: str = "",
         ignored: Sequence[int] = (),
     ) -> None:
         """Starts the program, and waits until it is parked.
 
-        `preload`: modules to import before parking. `ignored`: signals that the process ignores.
+        `preload`: modules to import before parking. `entry`: the script, or "-m" and a module,
+        whose imports are made before parking. `ignored`: signals that the process ignores.
         """
         self.forks = mode is Mode.FORK
         self.serial = 0
@@ -145,6 +148,7 @@ class Parked:
         env = {
             **env,
             **({PRELOAD_VARIABLE: preload} if preload else {}),
+            **({ENTRY_VARIABLE: entry} if entry else {}),
             PARK_VARIABLE: ":".join(str(value) for _, value in sorted(fields.items())),
             "LD_PRELOAD": f"/proc/self/fd/{given[ParkField.OBJECT]}",
         }
@@ -177,8 +181,8 @@ class Parked:
         assert (reply.version, reply.kind, reply.pid) == (VERSION, ReplyKind.PARKED, self.pid)
         # Each list ends with an empty string. The status and the security label follow.
         strings = iter(text.split(b"\0"))
-        self.variables, self.files = (
-            [os.fsdecode(name) for name in iter(strings.__next__, b"")] for _ in range(2)
+        self.variables, self.files, self.modules = (
+            [os.fsdecode(name) for name in iter(strings.__next__, b"")] for _ in range(3)
         )
         self.status = next(strings).decode(errors="replace")
         self.private_bytes = reply.private_bytes

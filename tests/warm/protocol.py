@@ -25,6 +25,9 @@ PARK_VARIABLE = "SPAWNFD_PARK"
 # The environment variable with the modules that the program imports before it parks. Commas
 # separate the names.
 PRELOAD_VARIABLE = "SPAWNFD_PRELOAD"
+# The environment variable with the entry point: the script or module that every request runs. Its
+# value is the absolute path of a script, or "-m " and the name of a module.
+ENTRY_VARIABLE = "SPAWNFD_ENTRY"
 
 
 class ParkField(enum.IntEnum):
@@ -90,8 +93,9 @@ class ReplyKind(enum.IntEnum):
     """The content of a reply."""
 
     # The process is parked. The text has names of variables, an empty string, names of files, an
-    # empty string, /proc/thread-self/status, and the security label, which may be empty. A forked
-    # child sends its pidfd and no text.
+    # empty string, names of modules, an empty string, /proc/thread-self/status, and the security
+    # label, which may be empty. The program's first import path must have none of the modules. A
+    # forked child sends its pidfd and no text.
     PARKED = 0
     # The process cannot park. The text is the reason.
     CANNOT = 1

@@ -98,6 +98,7 @@ impl Warm {
         args: &Bound<'_, PyAny>,
         env: Option<&Bound<'_, PyAny>>,
         preimport: &Bound<'_, PyAny>,
+        entry: Option<&Bound<'_, PyAny>>,
         sandbox: Option<&Bound<'_, PyAny>>,
         cwd: Option<&Bound<'_, PyAny>>,
         mode: Option<&Bound<'_, PyAny>>,
@@ -117,14 +118,17 @@ impl Warm {
             .sandbox(sandbox.map(crate::sandbox::sandbox).transpose()?.map(|sandbox| sandbox.get().core.clone()))
             .no_new_privs(no_new_privs.extract().map_err(|_| wrong_type(&"no_new_privs", "bool", no_new_privs))?)
             .seccomp(seccomp.map(|filter| filter_of(filter, &"seccomp")).transpose()?.unwrap_or_default());
+        if let Some(entry) = entry {
+            park = park.entry(os_string(entry, &"entry")?);
+        }
         if let Some(ruleset) = landlock {
             park = park.landlock(duplicate(ruleset, &"landlock")?);
         }
         if let Some(cwd) = cwd {
             park = park.current_dir(os_string(cwd, &"cwd")?);
         }
-        if cwd.is_some() && sandbox.is_none() {
-            return Err(wrong_value(&"cwd", "requires sandbox; without a sandbox, pass cwd to each start"));
+        if cwd.is_some() && sandbox.is_none() && entry.is_none() {
+            return Err(wrong_value(&"cwd", "requires sandbox or entry; without them, pass cwd to each start"));
         }
         let (added, file) = match program.cast::<Template>() {
             Ok(template) => {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The dependencies of a parked process: the environment variables and the files that start-up code
- * looks up. The owner starts a program cold if one of them has changed. */
+/* The dependencies of a parked process: the environment variables, files and modules that start-up
+ * code looks up. The owner starts a program cold if one of them has changed. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -10,9 +10,9 @@
 struct names {
 	size_t length;
 	bool full;
-	char text[SPAWNFD_DEPENDENCIES_SIZE / 2 - 1];
+	char text[SPAWNFD_DEPENDENCIES_SIZE];
 };
-static struct names variables, files;
+static struct names variables, files, modules;
 /* True once the parked process has sent the names to the owner. It does not record later lookups,
  * because the program makes them. */
 static bool reported;
@@ -61,6 +61,11 @@ void spawnfd_record_file(const char *path)
 	add(&files, path);
 }
 
+void spawnfd_record_module(const char *name)
+{
+	add(&modules, name);
+}
+
 bool spawnfd_record_mapping(const char *line)
 {
 	const char *path = strchr(line, '/');
@@ -83,13 +88,16 @@ void spawnfd_record_mappings(void)
 
 size_t spawnfd_write_dependencies(char *text)
 {
-	if (variables.full || files.full)
-		spawnfd_cannot_park("too many names");
-	memcpy(text, variables.text, variables.length);
-	text += variables.length;
-	*text++ = 0;
-	memcpy(text, files.text, files.length);
-	text[files.length] = 0;
+	const struct names *all[] = {&variables, &files, &modules};
+	size_t length = 0;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		if (all[i]->full || length + all[i]->length >= SPAWNFD_DEPENDENCIES_SIZE)
+			spawnfd_cannot_park("too many names");
+		memcpy(text + length, all[i]->text, all[i]->length);
+		length += all[i]->length;
+		text[length++] = 0;
+	}
 	reported = true;
-	return variables.length + files.length + 2;
+	return length;
 }

@@ -47,9 +47,9 @@ void spawnfd_record_mappings(void);
 bool spawnfd_record_mapping(const char *line);
 
 /* The maximum size of all recorded names, in bytes. */
-#define SPAWNFD_DEPENDENCIES_SIZE (2 * ((56 << 10) + 1))
+#define SPAWNFD_DEPENDENCIES_SIZE (112 << 10)
 
-/* Writes the recorded variables, an empty string, the recorded files, and an empty string. Later
+/* Writes the recorded variables, files and modules, with an empty string after each list. Later
  * lookups are no longer recorded. Returns the bytes written. */
 size_t spawnfd_write_dependencies(char *text);
 

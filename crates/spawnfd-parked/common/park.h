@@ -55,14 +55,17 @@ bool spawnfd_has_relative_part(const char *list, bool has_origin);
 /* The value of the variable whose name has `length` bytes. NULL if `environment` lacks it. */
 char *spawnfd_value_in(char **environment, const char *name, size_t length);
 
-/* Removes SPAWNFD_PRELOAD_VARIABLE from the environment. Returns a copy of its value, or NULL. */
-char *spawnfd_take_preload(void);
+/* Removes a variable of the protocol from the environment. Returns a copy of its value, or NULL. */
+char *spawnfd_take_variable(const char *name);
 
 /* The number of threads of this process; 0 if /proc cannot be read. */
 nlink_t spawnfd_count_threads(void);
 
 /* Records a file or directory. If that file changes, the owner discards the parked process. */
 void spawnfd_record_file(const char *path);
+
+/* Records the name of a top-level module that start-up code imported or looked up. */
+void spawnfd_record_module(const char *name);
 
 /* Reports to the owner why this program cannot park, and exits. */
 _Noreturn void spawnfd_cannot_park(const char *why);

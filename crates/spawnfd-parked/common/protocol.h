@@ -38,6 +38,9 @@
 /* The environment variable with the modules that the program imports before it parks. Commas
  * separate the names. */
 #define SPAWNFD_PRELOAD_VARIABLE "SPAWNFD_PRELOAD"
+/* The environment variable with the entry point: the script or module that every request runs. Its
+ * value is the absolute path of a script, or "-m " and the name of a module. */
+#define SPAWNFD_ENTRY_VARIABLE "SPAWNFD_ENTRY"
 
 /* The fields of the value of SPAWNFD_PARK_VARIABLE, in their order. */
 enum spawnfd_park_field {
@@ -82,8 +85,9 @@ enum spawnfd_zygote {
 /* The content of a reply. */
 enum spawnfd_reply_kind {
 	/* The process is parked. The text has names of variables, an empty string, names of files,
-	 * an empty string, /proc/thread-self/status, and the security label, which may be empty. A
-	 * forked child sends its pidfd and no text. */
+	 * an empty string, names of modules, an empty string, /proc/thread-self/status, and the
+	 * security label, which may be empty. The program's first import path must have none of the
+	 * modules. A forked child sends its pidfd and no text. */
 	SPAWNFD_REPLY_PARKED,
 	/* The process cannot park. The text is the reason. */
 	SPAWNFD_REPLY_CANNOT

@@ -122,14 +122,14 @@ _Noreturn void spawnfd_cannot_park(const char *why)
 	_exit(126);
 }
 
-char *spawnfd_take_preload(void)
+char *spawnfd_take_variable(const char *name)
 {
-	char *names = getenv(SPAWNFD_PRELOAD_VARIABLE);
+	char *value = getenv(name);
 
-	names = names ? strdup(names) : NULL;
-	unsetenv(SPAWNFD_PRELOAD_VARIABLE);
-	spawnfd_forget_variable(SPAWNFD_PRELOAD_VARIABLE);
-	return names;
+	value = value ? strdup(value) : NULL;
+	unsetenv(name);
+	spawnfd_forget_variable(name);
+	return value;
 }
 
 /* --- interposed functions of libc ---------------------------------------------------------------

@@ -107,7 +107,7 @@ int spawnfd_node_main(int argc, char **argv, char **envp, int (*original)(int, c
 		spawnfd_cannot_park("too many flags");
 	if (!spawnfd_threads_end)
 		spawnfd_cannot_park("not recognised as Node.js");
-	node.preload = spawnfd_take_preload();
+	node.preload = spawnfd_take_variable(SPAWNFD_PRELOAD_VARIABLE);
 	cannot = spawnfd_node_check_flags(argv + 1, node.flags, true);
 	node.late = !cannot;
 	if (cannot && !spawnfd_in_fork_mode() && !node.preload)

@@ -3,7 +3,8 @@
 
 This code runs in a separate namespace, because a module would be visible in sys.modules. For the
 same reason it imports only modules that every start-up imports. The C code calls `record` before
-the import of site, `finish_recording` before the process parks, and `resume` before the program.
+the import of site, `import_entry` if there is an entry point, `finish_recording` before the process
+parks, and `resume` before the program.
 """
 
 import sys
@@ -11,6 +12,8 @@ import sys
 # Start-up would import this module next. So import it first, to keep the usual order in
 # sys.modules.
 import _frozen_importlib_external  # noqa: F401
+import _imp
+import _warnings
 import posix
 
 looked_up = set()  # names of environment variables, as bytes, and ALL
@@ -64,6 +67,213 @@ def record():
     posix.environ = Recorder(posix.environ)
 
 
+def recording(method):
+    """Returns a method of `list` that records the use of the list in its attribute `is_used`."""
+
+    def recorded(self, *arguments, **options):
+        self.is_used = True
+        return method(self, *arguments, **options)
+
+    return recorded
+
+
+UNRECORDED = ("__new__", "__init__", "__getattribute__", "__sizeof__", "__class_getitem__")
+RecordedList = type(
+    "RecordedList",
+    (list,),
+    {
+        "is_used": False,
+        **{
+            name: recording(method)
+            for name, method in vars(list).items()
+            if callable(method) and name not in UNRECORDED
+        },
+    },
+)
+
+
+class Lookups:
+    """A finder that finds no module. It records the names of top-level modules to import."""
+
+    def __init__(self):
+        self.names = set()
+
+    def find_spec(self, name, path=None, target=None):
+        if path is None:
+            self.names.add(name)
+
+
+class EntryPoint:
+    """The import path while Python imports the modules of an entry point."""
+
+    def __init__(self, directory):
+        # With -I or -P, CPython searches neither the script's directory nor the working directory.
+        self.has_first_path = not (getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
+        self.first_path = [directory] if self.has_first_path and directory else []
+        self.path, self.lookups = list(sys.path), Lookups()
+        sys.path[:0] = self.first_path
+        sys.meta_path.insert(0, self.lookups)
+
+    def finish(self):
+        """Restores sys.path and sys.meta_path. Returns the reason not to park, or None."""
+        if self.lookups in sys.meta_path:
+            sys.meta_path.remove(self.lookups)
+        # CPython inserts the first path again at the start. So further paths must be behind it.
+        expected = self.first_path + self.path
+        if sys.path[: len(expected)] != expected:
+            return "start-up code changes sys.path"
+        del sys.path[: len(self.first_path)]
+
+    def modules(self):
+        """The modules that imports would find in the first path if they existed there, as lines."""
+        if not self.has_first_path:
+            return b""
+        return joined(
+            name.encode(ENCODING, ERRORS)
+            for name in self.lookups.names
+            if name not in sys.builtin_module_names and not _imp.is_frozen(name)
+        )
+
+
+entry_point = None
+entry_files = []
+
+
+def import_entry(entry, directory):
+    """Imports the modules that an entry point imports first. Returns the reason not to park, or None.
+
+    `entry` is "-m " and the name of a module, or the path of a script. `directory` is the directory
+    that the program searches first, or empty if it is not known.
+    """
+    global entry_point
+    entry_point = EntryPoint(directory)
+    original, recorded = sys.argv, RecordedList(sys.argv)
+    sys.argv = recorded
+    references = sys.getrefcount(recorded)
+    try:
+        why = import_for_module(entry[3:]) if entry.startswith("-m ") else import_for_script(entry)
+    except BaseException as error:
+        why = "cannot import the entry's modules: %s: %s" % (type(error).__name__, error)
+    if recorded.is_used or sys.argv is not recorded or sys.getrefcount(recorded) > references:
+        return "start-up code reads sys.argv"
+    sys.argv = original
+    return why
+
+
+def import_for_module(name):
+    import runpy  # every start with -m imports this module
+
+    name, spec, _ = runpy._get_module_details(name)
+    if not spec.has_location or not hasattr(spec.loader, "source_to_code"):
+        return "the entry is not a source file"
+    was_imported = name in sys.modules
+    namespace = {"__package__": spec.parent, "__spec__": spec, "__file__": spec.origin}
+    execute_imports(spec.loader.get_data(spec.origin), spec.origin, namespace)
+    # runpy warns if a module has been imported before it runs as the program.
+    return "the entry imports itself" if name in sys.modules and not was_imported else None
+
+
+def import_for_script(path):
+    with sys.modules["io"].FileIO(path) as file:
+        source = file.read()
+    execute_imports(source, path, {"__package__": None, "__spec__": None, "__file__": path})
+
+
+def execute_imports(source, path, namespace):
+    """Executes the leading imports of a program in a separate namespace."""
+    entry_files.append(path)
+    # Each start parses the program again and emits the parser's warnings.
+    _warnings.filters.insert(0, ("ignore", None, Warning, None, 0))
+    _warnings._filters_mutated()
+    try:
+        tree = parse(source, path)
+    finally:
+        del _warnings.filters[0]
+        _warnings._filters_mutated()
+    tree.body = leading(tree.body)
+    namespace.update(__builtins__=__builtins__, __name__="__main__", __spawnfd_stop=Stop)
+    try:
+        exec(compile(tree, path, "exec", 0, True), namespace)
+    except (Stop, ImportError):
+        pass  # after an ImportError the start repeats the import
+
+
+def parse(source, path="<spawnfd>"):
+    return compile(source, path, "exec", 0x400, True)  # ast.PyCF_ONLY_AST
+
+
+class Stop(BaseException):
+    """Ends the execution of the imports."""
+
+
+def leading(statements):
+    """Returns the leading imports, and a statement that raises Stop if other statements follow.
+
+    Statements without an effect may precede an import. A statement with an effect, such as a change
+    of os.environ or sys.path, may affect the imports that follow. So it ends the list.
+    """
+    taken = []
+    for statement in statements:
+        kind = type(statement).__name__
+        if kind in ("FunctionDef", "AsyncFunctionDef") and is_plain_function(statement):
+            continue
+        if kind == "If" and is_plain_test(statement.test):
+            statement.body = leading(statement.body)
+            statement.orelse = leading(statement.orelse)
+        elif kind == "Try" and is_import_attempt(statement):
+            statement.body = leading(statement.body)
+            statement.orelse = leading(statement.orelse)
+            for handler in statement.handlers:
+                handler.body = leading(handler.body)
+        elif kind not in ("Import", "ImportFrom", "Pass") and not is_plain_statement(statement):
+            return taken + parse("raise __spawnfd_stop").body
+        taken.append(statement)
+    return taken or parse("pass").body * bool(statements)
+
+
+def is_constant(node):
+    kind = type(node).__name__
+    return kind == "Constant" or kind in ("List", "Tuple") and all(map(is_constant, node.elts))
+
+
+def is_plain_statement(statement):
+    """Whether the statement is a docstring, or assigns a constant to a name."""
+    kind = type(statement).__name__
+    if kind == "Expr":
+        return is_constant(statement.value)
+    names = statement.targets if kind == "Assign" else [None]
+    return all(hasattr(name, "id") for name in names) and is_constant(statement.value)
+
+
+def is_plain_function(function):
+    defaults = function.args.defaults + [one for one in function.args.kw_defaults if one]
+    return not function.decorator_list and all(map(is_constant, defaults))
+
+
+def dotted(node):
+    """The name of a variable or of a module's attribute, such as "sys.platform"; else None."""
+    if type(node).__name__ == "Attribute" and hasattr(node.value, "id"):
+        return f"{node.value.id}.{node.attr}"
+    return getattr(node, "id", None)
+
+
+def is_plain_test(test):
+    """Whether a condition depends only on the interpreter, and on how the program was started."""
+    if type(test).__name__ == "Compare":
+        known = ("__name__", "sys.version_info", "sys.platform", "os.name")
+        return dotted(test.left) in known and all(map(is_constant, test.comparators))
+    return dotted(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def is_import_attempt(statement):
+    """Whether a `try` handles only the failure of imports."""
+    caught = []
+    for handler in statement.handlers:
+        caught += getattr(handler.type, "elts", [handler.type])
+    known = ("ImportError", "ModuleNotFoundError")
+    return not statement.finalbody and all(dotted(one) in known for one in caught)
+
+
 def refusal():
     """The reason why this interpreter cannot park, or None."""
     if sys.flags.interactive or sys.flags.inspect:
@@ -100,6 +310,7 @@ def files():
         spec = getattr(module, "__spec__", None)
         if getattr(spec, "has_location", False) and isinstance(spec.origin, str):
             found.add(spec.origin)
+    found.update(entry_files)
     directories = [path for path in sys.path if isinstance(path, str)]
     site = sys.modules.get("site")
     if site is not None:
@@ -128,10 +339,10 @@ def finish_recording():
     """Ends the recording, and returns a tuple.
 
     The tuple has the reason not to park, or None; the names of the variables that start-up code
-    looked up; the paths of files; the paths that did not exist; whether `resume` must run even if
-    nothing has changed; and the argument `state` of `resume`.
+    looked up; the paths of files; the names of modules; the paths that did not exist; whether
+    `resume` must run even if nothing has changed; and the argument `state` of `resume`.
     """
-    why = refusal()
+    why = (entry_point and entry_point.finish()) or refusal()
     names = joined(name for name in looked_up if isinstance(name, bytes))
     environment = dict.copy(posix.environ)
     posix.environ = environment
@@ -147,19 +358,19 @@ def finish_recording():
         if getattr(finder, "_path_mtime", -1) > recent
     ]
     dependencies = files()
+    modules = entry_point.modules() if entry_point else b""
     absent = [path for path, finder in sys.path_importer_cache.items() if finder is None]
     missing = joined(path.encode(ENCODING, ERRORS) for path in absent)
-    # Delete these names, so that the program cannot find the objects through the garbage collector.
-    for name in (
-        *("Recorder", "looked_up", "ALL", "record"),
-        *("refusal", "files", "joined", "finish_recording"),
-    ):
+    # Delete all other names, so that the program cannot find the objects through the garbage
+    # collector.
+    for name in globals().keys() - {"__builtins__", "posix", "reopen", "resume", "set_handlers", "sys"}:
         del globals()[name]
     if not why:
         sys.stdout.flush()
         sys.stderr.flush()
     needs_resume = bool(caches or "threading" in sys.modules)
-    return why, names, dependencies, missing, needs_resume, (environment, caches, absent)
+    state = environment, caches, absent
+    return why, names, dependencies, modules, missing, needs_resume, state
 
 
 def reopen(name, fd):

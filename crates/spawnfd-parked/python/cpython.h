@@ -62,6 +62,7 @@ struct module {
 	X(object *, PyUnicode_FromWideChar, (const wchar_t *, ssize_t))                            \
 	X(int, PySys_SetObject, (const char *, object *))                                          \
 	X(object *, PyLong_FromLong, (long))                                                       \
+	X(long, PyLong_AsLong, (object *))                                                         \
 	X(object *, PyList_New, (ssize_t))                                                         \
 	X(int, PyList_Append, (object *, object *))                                                \
 	X(object *, PyDict_New, (void))                                                            \
@@ -170,6 +171,15 @@ struct startup {
 	/* True if resume() of adapter.py must run even if nothing has changed. */
 	int needs_resume;
 };
+
+/* Between these calls, the modules of an entry point are imported. `directory` is the program's
+ * working directory. If it is empty and a module reads the working directory or a relative path,
+ * the process exits. */
+void spawnfd_python_begin_imports(const char *directory);
+void spawnfd_python_end_imports(void);
+
+/* Records the file of an audit event `open` between these calls. */
+void spawnfd_python_record_open(object *arguments);
 
 /* Initialises CPython. If this interpreter cannot park, the process exits. */
 void spawnfd_python_initialise(struct startup *startup, int argc, char **argv);

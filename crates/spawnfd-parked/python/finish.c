@@ -103,6 +103,8 @@ static int audit(const char *event, object *arguments, void *unused)
 	};
 
 	(void)unused;
+	if (!strcmp(event, "open"))
+		spawnfd_python_record_open(arguments);
 	if (must_finalize)
 		return 0;
 	if (!strcmp(event, "import"))
@@ -143,7 +145,7 @@ static bool find_symbols(void)
 void spawnfd_finish_add_audit_hook(void)
 {
 	must_finalize =
-		!find_symbols() || spawnfd_has_shadow_stack() || py.PySys_AddAuditHook(audit, NULL);
+		py.PySys_AddAuditHook(audit, NULL) || !find_symbols() || spawnfd_has_shadow_stack();
 }
 
 void spawnfd_finish_end_startup(void)

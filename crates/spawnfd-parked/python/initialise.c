@@ -92,7 +92,8 @@ static void capture_output(struct startup *startup)
 {
 	int ends[2];
 
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+	/* Only this end does not block, because start-up code may refuse other descriptors. */
+	if (pipe2(ends, O_CLOEXEC) || fcntl(ends[0], F_SETFL, O_NONBLOCK))
 		spawnfd_cannot_park("no pipe for start-up output");
 	read_end = ends[0];
 	for (int i = 0; i < 2; i++) {
@@ -162,11 +163,14 @@ __asm__(".pushsection .rodata\n"
 	".byte 0\n"
 	".popsection");
 
+static object *adapter_function(struct startup *startup, const char *name)
+{
+	return checked(py.PyDict_GetItemString(startup->namespace, name), "adapter");
+}
+
 static object *call_adapter(struct startup *startup, const char *name)
 {
-	object *function = checked(py.PyDict_GetItemString(startup->namespace, name), "adapter");
-
-	return checked(py.PyObject_CallFunction(function, NULL), "adapter");
+	return checked(py.PyObject_CallFunction(adapter_function(startup, name), NULL), "adapter");
 }
 
 static void load_adapter(struct startup *startup)
@@ -196,16 +200,42 @@ static void import_modules(char *names)
 	}
 }
 
+/* Imports the modules of the entry point. First in sys.path is the directory of a script's real
+ * path, or the working directory if the entry is a module. */
+static void import_entry(struct startup *startup, const char *entry)
+{
+	char directory[PATH_MAX], path[PATH_MAX], *end;
+	object *function = adapter_function(startup, "import_entry"), *why;
+
+	/* The root directory stands for an unknown working directory. */
+	if (!getcwd(directory, sizeof(directory)) || !strcmp(directory, "/"))
+		*directory = 0;
+	strcpy(path, directory);
+	if (*entry == '/') {
+		if (!realpath(entry, path))
+			spawnfd_cannot_park("cannot read the entry");
+		end = strrchr(path, '/');
+		end[end == path] = 0;
+	}
+	spawnfd_python_begin_imports(directory);
+	why = checked(py.PyObject_CallFunction(function, "ss", entry, path), "adapter");
+	spawnfd_python_end_imports();
+	if (why != py._Py_NoneStruct)
+		spawnfd_cannot_park(checked((void *)py.PyUnicode_AsUTF8(why), "adapter"));
+	py.Py_DecRef(why);
+}
+
 /* Initialises CPython as Py_BytesMain() does. Between the core and the main phase, it loads
  * adapter.py and adds the audit hook. */
-static void initialise(struct startup *startup, int argc, char **argv, char *preload)
+static void initialise(struct startup *startup, int argc, char **argv, char *preload,
+		       const char *entry)
 {
 	/* libc reads these variables without getenv(). */
 	static const char *const variables[] = {"LC_ALL", "LC_CTYPE", "LANG", "LOCPATH", "TZDIR"};
 	_Alignas(16) char new_config[2048] = {0};
 	char **with_command = calloc((size_t)argc + 3, sizeof(char *));
 	object *result;
-	char *why, *names, *files, *missing;
+	char *why, *names, *files, *modules, *missing;
 
 	memcpy(with_command, argv, (size_t)argc * sizeof(char *));
 	with_command[argc] = "-c";
@@ -228,16 +258,19 @@ static void initialise(struct startup *startup, int argc, char **argv, char *pre
 	/* CPython always reads PATH, but uses it only if argv[0] has no slash. */
 	if (strchr(argv[0], '/'))
 		spawnfd_forget_variable("PATH");
+	if (entry)
+		import_entry(startup, entry);
 	if (preload)
 		import_modules(preload);
 	result = call_adapter(startup, "finish_recording");
-	if (!py.PyArg_ParseTuple(result, "zyyyiO", &why, &names, &files, &missing,
+	if (!py.PyArg_ParseTuple(result, "zyyyyiO", &why, &names, &files, &modules, &missing,
 				 &startup->needs_resume, &startup->state))
 		spawnfd_cannot_park("adapter");
 	if (why)
 		spawnfd_cannot_park(why);
 	each_line(names, spawnfd_record_variable);
 	each_line(files, spawnfd_record_file);
+	each_line(modules, spawnfd_record_module);
 	startup->missing = strdup(missing);
 	py.Py_IncRef(startup->state);
 	py.Py_DecRef(result);
@@ -276,7 +309,8 @@ static void record_zone(struct startup *startup)
 
 void spawnfd_python_initialise(struct startup *startup, int argc, char **argv)
 {
-	char *preload = spawnfd_take_preload();
+	char *preload = spawnfd_take_variable(SPAWNFD_PRELOAD_VARIABLE);
+	char *entry = spawnfd_take_variable(SPAWNFD_ENTRY_VARIABLE);
 
 	if (!spawnfd_python_resolve())
 		spawnfd_cannot_park("not CPython 3.8 to 3.13");
@@ -287,10 +321,11 @@ void spawnfd_python_initialise(struct startup *startup, int argc, char **argv)
 	first_environ = copy_environ();
 	capture_output(startup);
 	record_zone(startup);
-	initialise(startup, argc, argv, preload);
+	initialise(startup, argc, argv, preload, entry);
 	restore_output();
 	compare_environ(startup);
 	startup->environment = copy_environ();
 	free(preload);
+	free(entry);
 	spawnfd_python_read_dispositions(startup->after);
 }

@@ -26,6 +26,10 @@ pub const PARK_VARIABLE: &str = "SPAWNFD_PARK";
 /// separate the names.
 pub const PRELOAD_VARIABLE: &str = "SPAWNFD_PRELOAD";
 
+/// The environment variable with the entry point: the script or module that every request runs. Its
+/// value is the absolute path of a script, or "-m " and the name of a module.
+pub const ENTRY_VARIABLE: &str = "SPAWNFD_ENTRY";
+
 /// The fields of the value of `PARK_VARIABLE`, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -110,8 +114,9 @@ pub enum Zygote {
 #[repr(u32)]
 pub enum ReplyKind {
     /// The process is parked. The text has names of variables, an empty string, names of files, an
-    /// empty string, /proc/thread-self/status, and the security label, which may be empty. A forked
-    /// child sends its pidfd and no text.
+    /// empty string, names of modules, an empty string, /proc/thread-self/status, and the security
+    /// label, which may be empty. The program's first import path must have none of the modules. A
+    /// forked child sends its pidfd and no text.
     Parked = 0,
     /// The process cannot park. The text is the reason.
     Cannot = 1,

@@ -181,11 +181,11 @@ static _Noreturn void probe(const char *target, char **envp)
 /* Reports to the owner that this process is parked. */
 static void report(void)
 {
-	/* Two empty strings: the zygote depends on no variables and no files. */
-	static char text[2 + SPAWNFD_AUTHORITY_SIZE];
+	/* Three empty strings: the zygote depends on no variables, files and modules. */
+	static char text[3 + SPAWNFD_AUTHORITY_SIZE];
 	struct spawnfd_reply reply = {.kind = SPAWNFD_REPLY_PARKED,
 				      .private_bytes = PRIVATE_MEMORY};
-	size_t length = spawnfd_report_authority(text + 2, SPAWNFD_AUTHORITY_SIZE, &reply);
+	size_t length = spawnfd_report_authority(text + 3, SPAWNFD_AUTHORITY_SIZE, &reply);
 	const char why[] = "too many groups";
 
 	if (!length) {
@@ -193,7 +193,7 @@ static void report(void)
 		spawnfd_send_reply(&connection, reply, why, sizeof(why) - 1, -1);
 		_exit(126);
 	}
-	spawnfd_send_reply(&connection, reply, text, 2 + length, -1);
+	spawnfd_send_reply(&connection, reply, text, 3 + length, -1);
 }
 
 void spawnfd_zygote(int argc, char **argv)

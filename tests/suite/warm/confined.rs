@@ -290,6 +290,7 @@ fn options_without_effect_are_refused() {
         let parks = [
             Park::new().current_dir("/"),
             Park::new().preload(["json"]),
+            Park::new().entry("tool.py"),
             Park::new().sandbox(Sandbox::new(["env"]).expect("it exists")).current_dir("/\0"),
         ];
         for park in parks {

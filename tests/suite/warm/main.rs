@@ -7,6 +7,7 @@ mod common;
 
 mod authority;
 mod confined;
+mod entry;
 mod request;
 mod resources;
 mod zygote;

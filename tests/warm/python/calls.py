@@ -157,11 +157,20 @@ class Parked(owner.Parked):
         *,
         fork: bool = False,
         preimport: str = "",
+        entry: str = "",
         ignored: Sequence[int] = (),
     ) -> None:
         mode = Mode.FORK if fork else Mode.RESERVE
         super().__init__(
-            Kind.PYTHON, shim, executable, argv, env, mode=mode, preload=preimport, ignored=ignored
+            Kind.PYTHON,
+            shim,
+            executable,
+            argv,
+            env,
+            mode=mode,
+            preload=preimport,
+            entry=entry,
+            ignored=ignored,
         )
 
     def run(self, call: Call) -> Result:

@@ -53,7 +53,7 @@ def python(request, tmp_path_factory):
 def same(request, shim, python):
     """Runs a program cold and warm, asserts equal outcomes, and returns the warm result."""
 
-    def check(*words, flags=(), env=None, parked_env=None, preimport="", **options):
+    def check(*words, flags=(), env=None, parked_env=None, preimport="", entry="", **options):
         env = ENV if env is None else env
         call = Call([python, *flags, *words], env=env, **options)
         try:
@@ -64,6 +64,7 @@ def same(request, shim, python):
                 parked_env or env,
                 fork=request.param == "fork",
                 preimport=preimport,
+                entry=entry,
             )
         except CannotPark as error:
             if "of 3.8" not in str(error):

@@ -117,6 +117,8 @@ class ParkOptions(TypedDict, total=False):
     args: Sequence[Arg]
     env: Environment | None
     preimport: Sequence[str]
+    entry: Arg | None
+    cwd: Arg | None
     mode: Literal["reserve", "fork", "auto"] | None
     no_new_privs: bool
     landlock: Fd | None

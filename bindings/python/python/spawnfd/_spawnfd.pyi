@@ -526,6 +526,7 @@ class Warm:
         args: Sequence[Arg],
         env: Env | Mapping[Any, Any] | None,
         preimport: Sequence[str],
+        entry: Arg | None,
         sandbox: Sandbox | None,
         cwd: Arg | None,
         mode: str | None,

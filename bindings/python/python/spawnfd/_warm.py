@@ -154,6 +154,7 @@ class Warm(StartMethods):
         args: Sequence[Arg] = (),
         env: Environment | None = None,
         preimport: Sequence[str] = (),
+        entry: Arg | None = None,
         sandbox: Sandbox | None = None,
         cwd: Arg | None = None,
         mode: _Mode | None = None,
@@ -176,10 +177,16 @@ class Warm(StartMethods):
             preimport: Modules that an interpreter imports before it parks. For Node.js these are
                 built-in modules; its start-up then proceeds further, which shows in
                 process.moduleLoadList (docs/warm-differences.md).
+            entry: The script or module that all starts of CPython run: "tool.py", or "-m pytest".
+                The process imports the modules that this program imports first, and then parks. It
+                serves starts whose arguments begin with `args` and this entry. A relative path
+                starts at the working directory. docs/warm-reference.md describes the conditions.
             sandbox: A Sandbox that the parked process runs in. The process serves starts through
                 the same Sandbox, or an equal one with the same words and the same, unchanged files,
                 with the same environment and `cwd`.
-            cwd: With a sandbox: the directory in which the sandbox starts, as passed to run().
+            cwd: With a sandbox: the directory in which the sandbox starts, as passed to run(). With
+                an entry: the directory in which the process parks. It then serves only starts in
+                this directory.
             mode: The mode of this program, see Warm(); by default the Warm's.
             no_new_privs: The process parks with no_new_privs, and serves starts with
                 actions.NoNewPrivs.
@@ -195,7 +202,7 @@ class Warm(StartMethods):
         """
         core: Any = getattr(program, "_core", program)
         confined = no_new_privs, landlock, seccomp
-        self._core.add(core, depth, args, env, preimport, sandbox, cwd, mode, *confined)
+        self._core.add(core, depth, args, env, preimport, entry, sandbox, cwd, mode, *confined)
 
     def add_any(self, *, depth: int = 2, mode: _Mode | None = None) -> None:
         """Adds processes that execute any program that has no parked process of its own.

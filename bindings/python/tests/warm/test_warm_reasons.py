@@ -78,9 +78,8 @@ def reasons_in_parked_code() -> set[str]:
             if reported.search(before[-120:]):
                 found.add(re.sub(r"(: |%s)$", lambda end: end[1].replace("%s", "") + "…", text))
     adapter = (PARKED / "python/adapter.py").read_text()
-    refusal = adapter.partition("def refusal():")[2].partition("\ndef ")[0]
-    for text, more in re.findall(r'return "([^"]*)"( \+)?', refusal):
-        found.add(text + ("…" if more else ""))
+    for text, rest, more in re.findall(r'(?:return|why =) "([^"%]*)(%[^"]*)?"( \+)?', adapter):
+        found.add(text + ("…" if rest or more else ""))
     return found
 
 

@@ -76,7 +76,7 @@ NAMES = """
 #include <stdio.h>
 #include <stdlib.h>
 EARLY void early(void) {
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 2000; i++) {
         char name[100];
         sprintf(name, "NAME_%090d", i);
         if (getenv(name)) abort();

@@ -15,6 +15,7 @@ mod caller;
 mod channel;
 mod confinement;
 mod entry;
+mod entry_point;
 mod explain;
 mod fork;
 mod image;
@@ -57,6 +58,7 @@ use crate::host::per_process::PerProcess;
 use crate::template::Template;
 use channel::CallError;
 use confinement::Confinement;
+use entry_point::EntryPoint;
 use keeper::Keeper;
 use leased::LeasedProcess;
 use sandbox_command::SandboxCommand;
@@ -132,11 +134,25 @@ impl Warm {
         self.add_template(&Template::search(program, path)?, park)
     }
 
+    fn entry_point(template: &Template, park: &Park) -> Result<Option<EntryPoint>> {
+        let Some(entry) = &park.entry else { return Ok(None) };
+        let invalid = |why| Error::invalid(format!("add({:?}, entry = {entry:?}): {why}", template.name()));
+        if park.kind_of(template) != Kind::Python {
+            return Err(invalid("an entry, which only CPython has"));
+        }
+        if park.sandbox.is_some() {
+            return Err(invalid("an entry in a sandbox"));
+        }
+        EntryPoint::parse(entry, park.current_dir.as_deref()).map(Some)
+    }
+
     fn sandbox_command(template: &Template, park: &Park) -> Result<Option<SandboxCommand>> {
         let Some(sandbox) = &park.sandbox else {
             return match &park.current_dir {
-                Some(directory) => Err(Error::invalid(format!("add: current_dir {directory:?} without a sandbox"))),
-                None => Ok(None),
+                Some(directory) if park.entry.is_none() => {
+                    Err(Error::invalid(format!("add: current_dir {directory:?} without a sandbox or an entry")))
+                }
+                _ => Ok(None),
             };
         };
         let sandbox_template = Template::open(&sandbox.program)?;
@@ -148,19 +164,20 @@ impl Warm {
     /// library records it again.
     ///
     /// # Errors
-    /// EAGAIN: no thread can be started. EMFILE. EINVAL: a directory without a sandbox, or modules for a program that
-    /// is no interpreter, or the `Warm` is closed.
+    /// EAGAIN: no thread can be started. EMFILE. EINVAL: a directory without a sandbox or an entry, or modules for a
+    /// program that is no interpreter, or an invalid [`entry`](Park::entry), or the `Warm` is closed.
     pub fn add_template(&self, template: &Template, park: Park) -> Result<()> {
         if park.kind_of(template) == Kind::Main && !park.preload.is_empty() {
             let call = format!("add({:?}): modules to load first, which only interpreters do", template.name());
             return Err(Error::invalid(call));
         }
+        let entry_point = Warm::entry_point(template, &park)?;
         let sandbox = Warm::sandbox_command(template, &park)?;
         let confinement =
             Confinement::new(&park).map_err(|error| failed(("fcntl(F_DUPFD_CLOEXEC)", from_io(&error))))?;
         let mut state = self.state.lock();
         state.check_open("add")?;
-        state.add(template, sandbox, confinement, park);
+        state.add(template, entry_point, sandbox, confinement, park);
         drop(state);
         self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
     }

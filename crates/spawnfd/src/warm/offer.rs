@@ -10,6 +10,7 @@ use spawnfd_child::{Op, Step};
 use spawnfd_parked::protocol;
 
 use super::confinement::CONFINED;
+use super::entry_point::ENTRY;
 use super::leased::LeasedProcess;
 use super::parked::ParkedProcess;
 use super::request::RequestOutcome;
@@ -38,7 +39,7 @@ impl ParkedSource for Warm {
         let dedicated = {
             let mut state = self.state.lock();
             state.lease(template, command, !self.explains).inspect_err(|why| {
-                if matches!(*why, NOT_ADDED | ARGUMENTS) && !self.explains {
+                if matches!(*why, NOT_ADDED | ARGUMENTS | ENTRY) && !self.explains {
                     state.auto_add(template, command, self.keep);
                 }
             })
@@ -118,6 +119,9 @@ impl Offer<'_> {
         }
         let waits = waits || leased.is_confined();
         let steps = inner.as_ref().map_or(&*plan.steps, |inner| &inner.steps);
+        if let Some(entry_point) = &leased.recipe.entry_point {
+            entry_point.check(&parked.origin.modules, leased.recipe.args.len(), plan, steps)?;
+        }
         // A program in a sandbox does not use the caller's working directory.
         let cwd = if !leased.is_sandboxed() && needs_caller_cwd(steps) {
             let cwd = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());

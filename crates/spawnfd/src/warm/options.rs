@@ -144,6 +144,7 @@ pub struct Park {
     pub(super) env: Option<Env>,
     pub(super) kind: Option<Kind>,
     pub(super) preload: Vec<OsString>,
+    pub(super) entry: Option<OsString>,
     pub(super) sandbox: Option<Sandbox>,
     pub(super) current_dir: Option<PathBuf>,
     pub(super) no_new_privs: bool,
@@ -166,13 +167,32 @@ setters!(Park {
     kind: impl Into<Option<Kind>> => kind.into();
     /// Sets modules that an interpreter loads before it parks. Node.js loads only its built-in modules.
     preload: impl IntoIterator<Item = impl Into<OsString>> => preload.into_iter().map(Into::into).collect();
+    /// Sets the script or module that all starts of CPython run: `tool.py`, or `-m pytest`. The process imports the
+    /// modules that this program imports first, and then parks. It serves starts whose arguments begin with
+    /// [`args`](Park::args) and this entry. A relative path starts at the working directory of the host.
+    ///
+    /// The process imports the modules of the leading import statements, up to the first statement that has another
+    /// effect. docs/warm-reference.md describes the conditions.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::warm::{Park, WarmOptions};
+    /// use spawnfd::{Command, Warm};
+    /// let warm = Warm::new(WarmOptions::new())?;
+    /// warm.add("python3", Park::new().entry("-m json.tool"))?;
+    /// warm.fill(std::time::Duration::from_secs(10));
+    /// Command::new("python3").args(["-m", "json.tool", "--help"]).warm(&warm).run()?.check()?;
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    entry: impl Into<OsString> => Some(entry.into());
     /// Sets the sandbox command in front of this program: `bwrap --unshare-net …`. The process parks inside that
     /// sandbox. It serves commands that run this program in the same sandbox
     /// ([`Command::sandbox`](crate::Command::sandbox)): with the same words, environment and directory, and in a session
     /// of their own (as runs do). If the sandbox command gets files, they must be the same and unchanged.
     sandbox: impl Into<Option<Sandbox>> => sandbox.into();
     /// Sets the working directory of the sandbox command, if there is one. By default it is the host's working
-    /// directory.
+    /// directory. With an [`entry`](Park::entry), sets the working directory in which the process parks. It then serves
+    /// only starts with the same working directory.
     current_dir: impl Into<PathBuf> => Some(current_dir.into());
     /// Parks the process with no_new_privs. It serves commands that [ask for it](crate::Command::no_new_privs).
     no_new_privs: bool => no_new_privs;

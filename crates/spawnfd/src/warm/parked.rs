@@ -2,6 +2,7 @@
 //! One parked process: its state, and its end.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use spawnfd_sys::{ArgBlock, fork_generation};
 
 use super::caller::CallerState;
 use super::channel::Channel;
+use super::entry_point::ModuleNames;
 use super::referent::Referent;
 use super::start::NotParked;
 use super::watch::ExecTime;
@@ -61,6 +63,10 @@ pub(super) struct ParkedOrigin {
     pub(super) given: Vec<Referent>,
     pub(super) variables: Vec<Vec<u8>>,
     pub(super) files: Vec<Vec<u8>>,
+    /// The modules that the process has looked up for its entry point.
+    pub(super) modules: ModuleNames,
+    /// The directory that the program searches first for modules, if it is known.
+    pub(super) first_path: Option<PathBuf>,
     /// The confinement that the recipe adds to the confinement of the keeper thread. `None` if a sandbox command
     /// confines the process.
     pub(super) added: Option<AddedConfinement>,
@@ -109,7 +115,7 @@ impl ParkedProcess {
         }
         let mut message = vec![0; wire::MAX_MESSAGE];
         Some(match self.channel.receive(Duration::ZERO, &mut message).and_then(|(message, _)| wire::decode(message)) {
-            Some(Reply::Parked { private, variables, files, authority, .. }) => {
+            Some(Reply::Parked { private, variables, files, modules, authority, .. }) => {
                 if let Some(changed) = self.origin.changed_by_exec(&authority) {
                     return Some(Err(changed));
                 }
@@ -119,6 +125,7 @@ impl ParkedProcess {
                 self.sandbox_tree.take().into_iter().for_each(Tree::detach);
                 if let Some(origin) = Arc::get_mut(&mut self.origin) {
                     (origin.variables, origin.files) = (owned(variables), owned(files));
+                    origin.modules = ModuleNames::new(owned(modules), &origin.files);
                 }
                 Ok(())
             }

@@ -5,9 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::confinement::Confinement;
+use super::entry_point::{ENTRY, EntryPoint};
 use super::sandbox_command::SandboxCommand;
 use super::{Kind, Mode, image};
 use crate::child::Started;
+use crate::command::Command;
 use crate::env::Env;
 use crate::template::Template;
 
@@ -23,6 +25,8 @@ pub(super) struct Recipe {
     pub(super) kind: Kind,
     pub(super) mode: Mode,
     pub(super) preload: Vec<OsString>,
+    /// The script or module that all starts run.
+    pub(super) entry_point: Option<EntryPoint>,
     /// The sandbox command that starts the process.
     pub(super) sandbox: Option<SandboxCommand>,
     pub(super) confinement: Confinement,
@@ -51,6 +55,18 @@ impl Recipe {
     /// command.
     pub(super) fn program_args<'a>(&self, args: &'a [OsString]) -> Option<&'a [OsString]> {
         args.strip_prefix(self.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.args))
+    }
+
+    /// Checks that a process of this recipe can become the program of `command`. `args` are the program's arguments.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub(super) fn fits(&self, args: &[OsString], command: &Command<'_>) -> Result<(), &'static str> {
+        self.kind.fits(&self.args, args)?;
+        if self.entry_point.as_ref().is_some_and(|entry| !entry.may_fit(&args[self.args.len()..])) {
+            return Err(ENTRY);
+        }
+        self.confinement.check_command(command)
     }
 
     /// How the library reports starts from this process.

@@ -315,11 +315,12 @@ impl WarmState {
         match outcome {
             Ok(parked) if entry.version == version => {
                 let sandboxed = entry.recipe.sandbox.is_some();
-                let ParkedOrigin { files, before_exec, .. } = &*parked.origin;
+                let ParkedOrigin { files, before_exec, modules, first_path, .. } = &*parked.origin;
+                let first_path = first_path.as_deref().map(|directory| (directory, modules));
                 // A process that executes other programs has no files to watch.
                 let changed = match entry.recipe.executes {
                     true => Ok(false),
-                    false => resources.watch.add(id, files, sandboxed, *before_exec),
+                    false => resources.watch.add(id, files, first_path, sandboxed, *before_exec),
                 };
                 let Ok(changed) = changed else {
                     entry.record_missing_resource("inotify");

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -13,6 +14,7 @@ use spawnfd_sys::{Errno, abi, call, fork_generation};
 use super::Kind;
 use super::caller::CallerState;
 use super::channel::{CallError, Channel};
+use super::entry_point::{EntryPoint, ModuleNames};
 use super::image::object_file;
 use super::parked::{MADE_DEFAULT, ParkedOrigin, ParkedProcess};
 use super::recipe::Recipe;
@@ -110,14 +112,19 @@ impl ParkedProcess {
                 ParkField::Output => output_at.to_string(),
             }),
         );
-        let preload = recipe.preload.join(OsStr::new(","));
-        let with_object =
-            if preload.is_empty() { with_object } else { with_object.set(protocol::PRELOAD_VARIABLE, preload) };
+        let preload = (!recipe.preload.is_empty()).then(|| recipe.preload.join(OsStr::new(",")));
+        let entry = recipe.entry_point.as_ref().map(EntryPoint::variable);
+        let optional = [(protocol::PRELOAD_VARIABLE, preload), (protocol::ENTRY_VARIABLE, entry)];
+        let with_object = optional.into_iter().fold(with_object, |env, (name, value)| match value {
+            Some(value) => env.set(name, value),
+            None => env,
+        });
         let mut sandbox_tree = None;
         let mut command = recipe.command_template().command();
         match &recipe.sandbox {
             None => {
-                command.current_dir("/");
+                let directory = recipe.entry_point.as_ref().and_then(|entry| entry.directory.as_deref());
+                command.current_dir(directory.unwrap_or(Path::new("/")));
                 if !recipe.executes {
                     // The keeper thread is the parent, and lives until the process has parked. The preloaded object
                     // then clears the parent-death signal.
@@ -188,6 +195,8 @@ impl ParkedProcess {
             given,
             variables: Vec::new(),
             files: Vec::new(),
+            modules: ModuleNames::default(),
+            first_path: recipe.entry_point.as_ref().and_then(EntryPoint::first_path),
             added: recipe.sandbox.is_none().then(|| recipe.confinement.added()),
             before_exec,
             pidfds_differ,

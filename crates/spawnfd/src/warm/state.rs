@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::channel::CallError;
 use super::confinement::Confinement;
 use super::entry::{Auto, ParkedHandle, WarmEntry};
+use super::entry_point::EntryPoint;
 use super::fork::ForkedChildren;
 use super::leased::LeasedProcess;
 use super::recipe::{Recipe, can_park};
@@ -117,6 +118,7 @@ impl WarmState {
     pub(super) fn add(
         &mut self,
         template: &Template,
+        entry_point: Option<EntryPoint>,
         sandbox: Option<SandboxCommand>,
         confinement: Confinement,
         park: Park,
@@ -132,6 +134,7 @@ impl WarmState {
             kind,
             mode,
             preload: park.preload,
+            entry_point,
             sandbox,
             confinement,
         };
@@ -161,6 +164,7 @@ impl WarmState {
             kind: Kind::Main,
             mode,
             preload: Vec::new(),
+            entry_point: None,
             sandbox: None,
             confinement: Confinement::default(),
         };
@@ -169,9 +173,10 @@ impl WarmState {
 
     fn insert(&mut self, recipe: Recipe, auto: Option<Auto>, depth: usize) -> &mut WarmEntry {
         let now = Instant::now();
-        // Put entries with a confinement first, so that a search finds them before unconfined entries. Only commands
-        // with the same confinement use them.
-        let index = if recipe.confinement.is_any() { 0 } else { self.entries.len() };
+        // Put entries with a confinement or an entry point first, so that a search finds them before others. Only
+        // commands with the same confinement and entry point use them.
+        let is_specific = recipe.confinement.is_any() || recipe.entry_point.is_some();
+        let index = if is_specific { 0 } else { self.entries.len() };
         let entry = WarmEntry {
             id: self.next_id,
             cannot: can_park(&recipe).err(),
@@ -234,14 +239,15 @@ impl WarmState {
         let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
         let options = path.map(Kind::of)?.options(args)?;
         let is_same_program = |entry: &WarmEntry| {
-            let plain = entry.recipe.sandbox.is_none() && !entry.recipe.confinement.is_any();
+            let Recipe { sandbox, confinement, entry_point, .. } = &*entry.recipe;
+            let plain = sandbox.is_none() && !confinement.is_any() && entry_point.is_none();
             plain && entry.recipe.command_template().path() == path && entry.recipe.args == options
         };
         if self.resources.is_none() || self.entries.iter().any(is_same_program) {
             return None;
         }
         let env = Some(command.variables().keep_only(EARLY_VARIABLES));
-        Some(self.add(template, None, Confinement::default(), Park { args: options, env, ..Park::default() }))
+        Some(self.add(template, None, None, Confinement::default(), Park { args: options, env, ..Park::default() }))
     }
 
     pub(super) fn entry(&mut self, id: u64) -> Option<&mut WarmEntry> {
@@ -274,8 +280,7 @@ impl WarmState {
                 why = Some("stale");
                 continue;
             }
-            let fits = entry.recipe.kind.fits(&entry.recipe.args, rest);
-            if let Err(reason) = fits.and_then(|()| entry.recipe.confinement.check_command(command)) {
+            if let Err(reason) = entry.recipe.fits(rest, command) {
                 other = reason;
                 continue;
             }

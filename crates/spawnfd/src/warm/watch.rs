@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch};
 
+use super::entry_point::ModuleNames;
 use super::mounts::Mounts;
 use crate::host::descriptors::CheckedFd;
 
@@ -115,6 +116,7 @@ struct Names {
     all: bool,
     libraries: bool,
     named: HashSet<Vec<u8>>,
+    modules: ModuleNames,
 }
 
 impl Names {
@@ -124,17 +126,21 @@ impl Names {
 
     /// Adds names; returns whether any of them is new.
     fn extend(&mut self, more: Names) -> bool {
-        let size = |names: &Names| (names.all, names.libraries, names.named.len());
+        let size = |names: &Names| (names.all, names.libraries, names.named.len(), names.modules.len());
         let before = size(self);
         self.all |= more.all;
         self.libraries |= more.libraries;
         self.named.extend(more.named);
+        self.modules.extend(more.modules);
         before != size(self)
     }
 
     fn contain(&self, name: &[u8]) -> bool {
         // Ignore __pycache__, which CPython itself creates beside its modules.
-        (self.all && name != b"__pycache__") || (self.libraries && is_library(name)) || self.named.contains(name)
+        (self.all && name != b"__pycache__")
+            || (self.libraries && is_library(name))
+            || self.named.contains(name)
+            || self.modules.contain(name)
     }
 }
 
@@ -154,7 +160,8 @@ impl FileWatch {
     }
 
     /// Watches the files and directories that a process of `entry` has loaded, and the directories of libraries. For
-    /// a missing file, watches for its creation. `sandboxed` is true if the process has its own mounts.
+    /// a missing file, watches for its creation. In `first_path`, watches for the creation of these modules.
+    /// `sandboxed` is true if the process has its own mounts.
     ///
     /// Returns whether a file or directory may have changed since `before_exec` without an event
     /// from inotify. The watches stay even then, and cover the whole next attempt to park. So a
@@ -166,6 +173,7 @@ impl FileWatch {
         &mut self,
         entry: u64,
         files: &[Vec<u8>],
+        first_path: Option<(&Path, &ModuleNames)>,
         sandboxed: bool,
         before_exec: ExecTime,
     ) -> rustix::io::Result<bool> {
@@ -211,6 +219,10 @@ impl FileWatch {
                 }
             }
         }
+        if let Some((directory, modules)) = first_path {
+            self.watch_ancestors(request, directory, &mut seen_ancestors)?;
+            self.watch(request, directory, directory_events(), Names { modules: modules.clone(), ..Names::default() })?;
+        }
         if sandboxed {
             self.mounts.record_own_mounts(entry);
         }
@@ -253,7 +265,7 @@ impl FileWatch {
             let names = if is_hwcaps {
                 Names { all: true, ..Names::default() }
             } else {
-                Names { all: false, libraries: true, named: VARIANTS.map(Vec::from).into() }
+                Names { libraries: true, named: VARIANTS.map(Vec::from).into(), ..Names::default() }
             };
             self.watch(request, &at, directory_events(), names)?;
             let within: Vec<PathBuf> = if is_hwcaps {

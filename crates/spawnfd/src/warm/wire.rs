@@ -371,9 +371,16 @@ pub(super) fn park_variable(value: impl FnMut(ParkField) -> String) -> String {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply<'a> {
     /// The process is parked. It reports the names of the variables that it has read, the files
-    /// that it has loaded, its private memory in bytes, and its authority. A forked child has its
-    /// parent's variables, files and authority.
-    Parked { pid: i32, private: u64, variables: Vec<&'a [u8]>, files: Vec<&'a [u8]>, authority: Reported<'a> },
+    /// that it has loaded, the modules that it has looked up, its private memory in bytes, and its
+    /// authority. A forked child has its parent's variables, files, modules and authority.
+    Parked {
+        pid: i32,
+        private: u64,
+        variables: Vec<&'a [u8]>,
+        files: Vec<&'a [u8]>,
+        modules: Vec<&'a [u8]>,
+        authority: Reported<'a>,
+    },
     /// The process cannot be parked.
     Cannot { why: &'a [u8] },
 }
@@ -390,10 +397,10 @@ pub(super) fn decode(message: &[u8]) -> Option<Reply<'_>> {
     (head.kind == ReplyKind::Parked as u32).then(|| {
         let mut strings = text.split(|&byte| byte == 0);
         let mut list = || strings.by_ref().take_while(|text| !text.is_empty()).collect();
-        let (variables, files) = (list(), list());
+        let (variables, files, modules) = (list(), list(), list());
         let mut string = || strings.next().unwrap_or_default();
         let authority = Reported { status: string(), label: string(), securebits: head.securebits };
-        Reply::Parked { pid: head.pid, private: head.private_bytes, variables, files, authority }
+        Reply::Parked { pid: head.pid, private: head.private_bytes, variables, files, modules, authority }
     })
 }
 

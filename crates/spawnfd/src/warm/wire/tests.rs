@@ -77,11 +77,12 @@ fn replies_are_parsed_by_version_and_kind() {
     let head = protocol::Reply { version: protocol::VERSION, kind: 0, pid: 5, securebits: 7, private_bytes: 6 };
     let message = |head: protocol::Reply, text: &[u8]| [head.as_bytes(), text].concat();
     let authority = Reported { status: b"Uid:\t0\n", label: b"unconfined\n", securebits: 7 };
-    let parked = Reply::Parked { pid: 5, private: 6, variables: vec![b"A", b"B"], files: vec![b"/f"], authority };
-    assert_eq!(decode(&message(head, b"A\0B\0\0/f\0\0Uid:\t0\n\0unconfined\n\0")), Some(parked));
+    let (variables, files, modules) = (vec![&b"A"[..], b"B"], vec![&b"/f"[..]], vec![&b"m"[..]]);
+    let parked = Reply::Parked { pid: 5, private: 6, variables, files, modules, authority };
+    assert_eq!(decode(&message(head, b"A\0B\0\0/f\0\0m\0\0Uid:\t0\n\0unconfined\n\0")), Some(parked));
     // A forked child sends no text.
     let authority = Reported { status: b"", label: b"", securebits: 7 };
-    let forked = Reply::Parked { pid: 5, private: 6, variables: vec![], files: vec![], authority };
+    let forked = Reply::Parked { pid: 5, private: 6, variables: vec![], files: vec![], modules: vec![], authority };
     assert_eq!(decode(&message(head, b"")), Some(forked));
     let cannot = protocol::Reply { kind: ReplyKind::Cannot as u32, ..head };
     assert_eq!(decode(&message(cannot, b"threads")), Some(Reply::Cannot { why: b"threads" }));

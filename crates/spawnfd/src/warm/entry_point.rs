@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The entry point of an interpreter: the script or module that every start runs. The parked process has imported its
+//! modules. So a start must find the same modules in the directory that CPython searches first.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::RawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use spawnfd_child::{Op, Plan, Step};
+
+use crate::error::{Error, Result};
+
+/// A reason for a cold start: the command runs another script or module.
+pub(super) const ENTRY: &str = "entry";
+/// A reason for a cold start: the program has another working directory than the parked process.
+const OTHER_DIRECTORY: &str = "working directory";
+/// A reason for a cold start: the working directory has a module that CPython would import in place of another one.
+const SHADOWED: &str = "shadowed module";
+
+/// The script or module that every start runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct EntryPoint {
+    program: EntryProgram,
+    /// The absolute path of the working directory. `None` if each start may have another one.
+    pub(super) directory: Option<PathBuf>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum EntryProgram {
+    /// The module after `-m`.
+    Module(OsString),
+    /// The absolute path of a script.
+    Script(PathBuf),
+}
+
+impl EntryPoint {
+    /// Reads `-m` and the name of a module, or the path of a script.
+    ///
+    /// # Errors
+    /// EINVAL: there is no module or script. The errors of getcwd(3).
+    pub(super) fn parse(entry: &OsStr, directory: Option<&Path>) -> Result<EntryPoint> {
+        let invalid = |why: &str| Error::invalid(format!("add(entry = {entry:?}): {why}"));
+        let absolute = |path: &Path| std::path::absolute(path).map_err(|error| invalid(&error.to_string()));
+        let program = match entry.as_bytes().strip_prefix(b"-m ").map(<[u8]>::trim_ascii) {
+            Some(name) if !name.is_empty() && !name.iter().any(|byte| b" -/".contains(byte)) => {
+                EntryProgram::Module(OsString::from_vec(name.to_owned()))
+            }
+            None if !entry.is_empty() && !entry.as_bytes().starts_with(b"-") => {
+                EntryProgram::Script(absolute(Path::new(entry))?)
+            }
+            _ => return Err(invalid("expected the path of a script, or -m and the name of a module")),
+        };
+        Ok(EntryPoint { program, directory: directory.map(absolute).transpose()? })
+    }
+
+    /// The value of the variable by which the parked process learns its entry point.
+    pub(super) fn variable(&self) -> OsString {
+        match &self.program {
+            EntryProgram::Module(name) => [OsStr::new("-m "), name].into_iter().collect(),
+            EntryProgram::Script(path) => path.into(),
+        }
+    }
+
+    /// The directory that CPython searches first. `None` if each start has another one, or if the directory is
+    /// missing.
+    pub(super) fn first_path(&self) -> Option<PathBuf> {
+        match &self.program {
+            EntryProgram::Module(_) => self.directory.as_ref()?.canonicalize().ok(),
+            EntryProgram::Script(path) => path.canonicalize().ok()?.parent().map(Path::to_owned),
+        }
+    }
+
+    /// Whether a command whose arguments are `rest` after the interpreter's options may run this entry point. A
+    /// relative path also depends on the working directory.
+    pub(super) fn may_fit(&self, rest: &[OsString]) -> bool {
+        match &self.program {
+            EntryProgram::Module(name) => matches!(rest, [option, module, ..] if option == "-m" && module == name),
+            EntryProgram::Script(path) => rest.first().is_some_and(|word| path.ends_with(word)),
+        }
+    }
+
+    /// Checks that the program of a plan, whose arguments follow `options` options, runs this entry point and finds the
+    /// same modules as the parked process.
+    ///
+    /// # Errors
+    /// The reason for a cold start.
+    pub(super) fn check(
+        &self,
+        modules: &ModuleNames,
+        options: usize,
+        plan: &Plan<'_>,
+        steps: &[Step],
+    ) -> std::result::Result<(), &'static str> {
+        let found = working_directory(steps, &plan.sources);
+        if self.directory.as_ref().is_some_and(|directory| !is_same_directory(directory, &found)) {
+            return Err(OTHER_DIRECTORY);
+        }
+        match &self.program {
+            // inotify reports changes of a known directory.
+            EntryProgram::Module(_) if self.directory.is_none() && modules.are_shadowed_in(&found) => Err(SHADOWED),
+            EntryProgram::Module(_) => Ok(()),
+            EntryProgram::Script(path) => {
+                let word = plan.argv.iter().nth(1 + options).map(|word| OsStr::from_bytes(word.to_bytes()));
+                let script = found.join(word.ok_or(ENTRY)?);
+                let is_same = std::path::absolute(script).is_ok_and(|script| script == *path);
+                if is_same { Ok(()) } else { Err(ENTRY) }
+            }
+        }
+    }
+}
+
+fn is_same_directory(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// The working directory of a program after these steps. The path may be relative to that of the calling thread.
+fn working_directory(steps: &[Step], sources: &[RawFd]) -> PathBuf {
+    let mut directory = PathBuf::from(".");
+    for step in steps {
+        match &step.op {
+            Op::Chdir { path } => directory.push(OsStr::from_bytes(path.to_bytes())),
+            Op::Fchdir { dir } => {
+                let link = format!("/proc/self/fd/{}", sources.get(*dir).copied().unwrap_or(-1));
+                directory = std::fs::read_link(&link).unwrap_or(link.into());
+            }
+            _ => {}
+        }
+    }
+    directory
+}
+
+/// The top-level modules that a parked process has imported or looked up.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct ModuleNames {
+    names: HashSet<Vec<u8>>,
+    /// True if the process has read the metadata of installed packages, which importlib.metadata also searches in the
+    /// first path.
+    has_read_metadata: bool,
+}
+
+impl ModuleNames {
+    pub(super) fn new(names: Vec<Vec<u8>>, files: &[Vec<u8>]) -> ModuleNames {
+        let is_metadata = |file: &Vec<u8>| {
+            Path::new(OsStr::from_bytes(file)).ancestors().skip(1).any(|above| is_metadata_directory(above.as_os_str()))
+        };
+        ModuleNames {
+            has_read_metadata: !names.is_empty() && files.iter().any(is_metadata),
+            names: names.into_iter().collect(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.names.len() + usize::from(self.has_read_metadata)
+    }
+
+    pub(super) fn extend(&mut self, more: ModuleNames) {
+        self.names.extend(more.names);
+        self.has_read_metadata |= more.has_read_metadata;
+    }
+
+    /// Whether a file or directory of this name in the first path could change the result of an import.
+    pub(super) fn contain(&self, file_name: &[u8]) -> bool {
+        let (stem, suffix) = match file_name.iter().position(|byte| *byte == b'.') {
+            Some(dot) => (&file_name[..dot], &file_name[dot + 1..]),
+            None => (file_name, &b""[..]),
+        };
+        let is_module = suffix.is_empty() || suffix == b"py" || suffix == b"pyc" || suffix.ends_with(b"so");
+        is_module && self.names.contains(stem)
+            || self.has_read_metadata && is_metadata_directory(OsStr::from_bytes(file_name))
+    }
+
+    /// Whether CPython would find one of the modules in `directory`. CPython takes an unreadable directory for an empty
+    /// one.
+    fn are_shadowed_in(&self, directory: &Path) -> bool {
+        if self.names.is_empty() {
+            return false;
+        }
+        std::fs::read_dir(directory).into_iter().flatten().flatten().any(|entry| {
+            let name = entry.file_name();
+            let is_plain_file = || entry.file_type().is_ok_and(|kind| kind.is_file());
+            self.contain(name.as_bytes()) && (name.as_bytes().contains(&b'.') || !is_plain_file())
+        })
+    }
+}
+
+fn is_metadata_directory(path: &OsStr) -> bool {
+    [&b".dist-info"[..], b".egg-info", b".egg"].iter().any(|suffix| path.as_bytes().ends_with(suffix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(entry: &str) -> Result<EntryPoint> {
+        EntryPoint::parse(OsStr::new(entry), None)
+    }
+
+    fn may_fit(entry: &str, rest: &[&str]) -> bool {
+        let rest: Vec<OsString> = rest.iter().map(OsString::from).collect();
+        parse(entry).expect("it is valid").may_fit(&rest)
+    }
+
+    #[test]
+    fn an_entry_is_a_module_or_a_script() {
+        for (entry, variable) in [("-m pytest", "-m pytest"), ("-m  a.b ", "-m a.b"), ("/x/tool.py", "/x/tool.py")] {
+            assert_eq!(parse(entry).expect(entry).variable(), variable);
+        }
+        let here = std::env::current_dir().expect("it exists");
+        assert_eq!(parse("tool.py").expect("it is valid").variable(), here.join("tool.py"));
+        for entry in ["", "-m", "-m ", "-mpytest", "-m a b", "-m a/b", "-m -x", "-c", "-"] {
+            assert!(parse(entry).is_err(), "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn an_entry_fits_its_own_arguments() {
+        assert!(may_fit("-m pytest", &["-m", "pytest"]));
+        assert!(may_fit("-m pytest", &["-m", "pytest", "-q"]));
+        for rest in [&[][..], &["-m"], &["-m", "black"], &["-mpytest"], &["pytest"]] {
+            assert!(!may_fit("-m pytest", rest), "{rest:?}");
+        }
+        assert!(may_fit("/x/tool.py", &["/x/tool.py", "-q"]));
+        // The working directory decides.
+        assert!(may_fit("/x/tool.py", &["tool.py"]));
+        for rest in [&[][..], &["/y/tool.py"], &["other.py"], &["-m", "tool"]] {
+            assert!(!may_fit("/x/tool.py", rest), "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_files_shadow_modules() {
+        let own = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
+        let names = ModuleNames::new(own(&["json", "mypy"]), &own(&["/lib/json/__init__.py"]));
+        for file in ["json", "json.py", "json.pyc", "json.so", "json.abi3.so", "json.cpython-312-x86_64-linux-gnu.so"] {
+            assert!(names.contain(file.as_bytes()), "{file}");
+        }
+        for file in ["mypy.ini", "jsonx.py", "js", "json.txt", ".json.py", "tool.egg-info", "__pycache__"] {
+            assert!(!names.contain(file.as_bytes()), "{file}");
+        }
+        let names = ModuleNames::new(own(&["json"]), &own(&["/lib/tool-1.0.dist-info/METADATA"]));
+        for file in ["json", "other.dist-info", "tool.egg-info"] {
+            assert!(names.contain(file.as_bytes()), "{file}");
+        }
+        assert!(!ModuleNames::default().contain(b"json.py"));
+    }
+}
