@@ -28,9 +28,13 @@ def park(
     env: Mapping[str, str],
     prefix: Sequence[str] = (),
     cwd: str = "/",
+    entry: str = "",
+    in_directory: bool = False,
 ) -> None:
-    """Adds a call's program to the Warm, in its sandbox if it has one."""
-    options: dict[str, Any] = {}
+    """Adds a call's program to the Warm, in its sandbox or with its entry point if it has one."""
+    options: dict[str, Any] = {"entry": entry} if entry else {}
+    if in_directory:
+        options["cwd"] = cwd
     if prefix:
         from spawnfd import Sandbox
 

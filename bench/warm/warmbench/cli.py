@@ -24,6 +24,8 @@ from .definitions import Call, Definitions, load
 from .measure import Task, measure, measure_memory
 
 VENV = "venv"
+# The interpreter that runs the benchmark, and the console script of its pip.
+OWN_PYTHON, PIP = "own-python", "pip"
 # Debian's Python. Most users create their venvs from it.
 BASE_PYTHON = "/usr/bin/python3"
 
@@ -125,9 +127,14 @@ def prepare(
     known = presets.load()
     tools = presets.resolve_tools(known, overrides)
     root, env = workspace.prepare(scratch, known, tools["git"])
-    named = {**tools, VENV: make_venv(scratch)}
+    named = {**tools, VENV: make_venv(scratch), OWN_PYTHON: sys.executable}
+    named[PIP] = str(Path(sys.executable).with_name("pip"))
     requested = {
-        name: replace(call, argv=presets.resolve_argv(call.argv, named))
+        name: replace(
+            call,
+            argv=presets.resolve_argv(call.argv, named),
+            entry=presets.resolve_argv((call.entry,), named)[0],
+        )
         for name, call in definitions.calls.items()
         if not wanted or name in wanted
     }

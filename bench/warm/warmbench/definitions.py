@@ -30,12 +30,19 @@ class Method:
 
 @dataclass(frozen=True)
 class Call:
-    """A command line. A prefix is the command of a sandbox."""
+    """A command line. A prefix is the command of a sandbox.
+
+    Attributes:
+        entry: The entry point of a Python program.
+        in_directory: The process parks in the working directory of the call.
+    """
 
     name: str
     argv: tuple[str, ...]
     prefix: tuple[str, ...] = ()
     depth: int = 2
+    entry: str = ""
+    in_directory: bool = False
 
 
 @dataclass(frozen=True)

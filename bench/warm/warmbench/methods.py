@@ -82,7 +82,16 @@ class Runner:
                 # In mode fork, one process is forked in advance for each call in flight.
                 ahead = self._in_flight if self._method.mode == "fork" else 1
                 depth = max(call.depth, ahead)
-                warm.park(self._warm, call.argv, depth, self._env, call.prefix, self._cwd)
+                warm.park(
+                    self._warm,
+                    call.argv,
+                    depth,
+                    self._env,
+                    call.prefix,
+                    self._cwd,
+                    call.entry,
+                    call.in_directory,
+                )
             self.settle()
 
     # ---- one call ----
