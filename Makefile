@@ -20,7 +20,7 @@ KERNEL_SUITES := spawn=kernel:: spawn=validation:: spawn=errors:: spawn=stale:: 
 CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::terminals_and_cgroups job=a_fork_bomb_reaches_the_pids_limit_in_a_cgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python demo test test-all test-rust test-docker test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
+.PHONY: help setup python demo test test-all test-rust test-docker test-examples test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
         capi install bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-compare clean
 
 help: ## List the tasks.
@@ -28,7 +28,8 @@ help: ## List the tasks.
 
 setup: $(VENV)/.ready ## Install what is missing on this machine (Debian packages as root, Python packages in build/venv).
 
-$(VENV)/.ready: scripts/setup.sh scripts/requirements.txt bindings/python/requirements-dev.txt bench/requirements.txt
+$(VENV)/.ready: scripts/setup.sh scripts/requirements.txt bindings/python/requirements-dev.txt bench/requirements.txt \
+    examples/requirements.txt
 	scripts/setup.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -55,9 +56,9 @@ test: setup ## Run the tests, at most 8 minutes after the build; ends with what 
 test-all: setup ## Every test through every launcher and confinement, all rounds, all interpreters: more than an hour.
 	SPAWNFD_BASH_5_3=$$(scripts/setup-bash.sh $(CACHE)) $(PYTHON) tests/run.py all
 
-test-rust: setup ## One part of `make test`; the others are test-docker, test-python and test-parked.
-test-docker test-python test-parked: setup
-test-rust test-docker test-python test-parked:
+test-rust: setup ## One part of `make test`; the others are test-docker, test-examples, test-python and test-parked.
+test-docker test-examples test-python test-parked: setup
+test-rust test-docker test-examples test-python test-parked:
 	$(PYTHON) tests/run.py $(@:test-%=%)
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).

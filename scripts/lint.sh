@@ -60,6 +60,10 @@ typed="scripts/check-examples.py scripts/check-language.py scripts/cycles.py tes
 step "$bin/ruff" check --config bench/ruff.toml $typed
 step "$bin/ruff" format --check --config bench/ruff.toml $typed
 step "$bin/mypy" --strict $typed
+# The oldest Python that the package supports.
+step "$bin/ruff" check --config bench/ruff.toml --target-version py310 examples tests/examples
+step "$bin/ruff" format --check --config bench/ruff.toml --target-version py310 examples tests/examples
+step "$bin/mypy" --strict examples tests/examples
 (cd bindings/python &&
     step "$bin/mypy" python &&
     step "$bin/pyright" --pythonpath "$bin/python" &&

@@ -78,6 +78,7 @@ SUITES = {
         " tests/test_cycles.py tests/test_language.py tests/test_run.py",
         5 * MINUTE,
     ),
+    "examples": Suite("Examples", f"{PYTEST} tests/examples", 5 * MINUTE),
     "parked": Suite("Parked interpreters", f"{PYTEST} tests/warm", 10 * MINUTE),
     # Every combination of launcher and test, for `make test-all`.
     "rust-all": Suite(
@@ -105,7 +106,7 @@ SUITES = {
         60 * MINUTE,
     ),
 }
-TEST = ["rust", "rust-plain", "docker", "python", "python-docker", "benches", "parked"]
+TEST = ["rust", "rust-plain", "docker", "python", "python-docker", "benches", "examples", "parked"]
 ALL = [
     "rust-all",
     "rust-doc",
@@ -115,6 +116,7 @@ ALL = [
     "python-all",
     "python-docker",
     "benches",
+    "examples",
     "parked-all",
 ]
 
