@@ -21,7 +21,7 @@ CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::termin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python demo test test-all test-rust test-docker test-examples test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
-        capi install bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-compare clean
+        capi install bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-package bench-compare clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -121,6 +121,9 @@ bench-kernel: setup ## Starts under the series' kernel, counted in instructions,
 
 bench-posix: capi ## posix_spawn of glibc 2.36 and 2.41 against ours, linked and preloaded; build/bench/posix.json.
 	$(PY) bench/posix/run.py --libraries build/capi --cache $(CACHE)/glibc
+
+bench-package: python ## The time of `import spawnfd`, against that of `import subprocess`; build/bench/package.json.
+	$(PY) bench/package/run.py
 
 bench-compare: setup ## This tree's times against those of BASE=commit, in one run (SUITES="launch job warm", IDS=patterns); build/bench/compare.json.
 	@$(PY) bench/compare/run.py --base "$(BASE)" --suites "$(or $(SUITES),launch job warm)" --ids "$(IDS)" --cache $(CACHE)/compare

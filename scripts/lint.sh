@@ -73,6 +73,7 @@ step "$bin/mypy" --strict examples tests/examples
 (cd bench/job && MYPYPATH=.. step "$bin/mypy" --strict jobbench run.py)
 (cd bench/warm && MYPYPATH=.. step "$bin/mypy" --strict warmbench run.py)
 (cd bench/kernel && MYPYPATH=.. step "$bin/mypy" --strict run.py)
+(cd bench/package && MYPYPATH=.. step "$bin/mypy" --strict run.py)
 (cd bench/posix && MYPYPATH=.. step "$bin/mypy" --strict posixbench run.py)
 # cbindgen writes include/spawnfd.h.
 git ls-files '*.c' '*.h' ':!include' | xargs -r "$bin/clang-format" --dry-run -Werror

@@ -371,6 +371,9 @@ def test_fork_while_other_threads_start_programs() -> None:
 
 def test_install_works_in_a_fork() -> None:
     """Another thread calls install() and uninstall() at the time of the fork."""
+    # The first call imports modules. After a fork during an import by another thread, the child
+    # waits forever for CPython's lock of that module.
+    sf.install()
     over = threading.Event()
 
     def switch() -> None:

@@ -76,7 +76,7 @@ else:
     for name in list(sys.modules):
         if name.split(".")[0] == "spawnfd":
             del sys.modules[name]
-    import spawnfd
+    import spawnfd._install
 subprocess.run(["true"], check=True)
 now, popen = sys.modules["spawnfd._install"], sys.modules["spawnfd._popen"]
 now.install()
@@ -118,6 +118,41 @@ sf.run(["true"]).check()
 
 def test_subinterpreter_is_refused() -> None:
     assert run_script(INTERPRETERS) == "refused"
+
+
+LAZY = """
+import sys
+unwanted = {"asyncio", "dataclasses", "inspect", "subprocess"} - set(sys.modules)
+import spawnfd
+print(unwanted & set(sys.modules))
+"""
+
+
+def test_import_does_not_import_slow_modules() -> None:
+    assert run_script(LAZY) == "set()\n"
+
+
+FIRST_USE = """
+import sys
+names = sys.argv[1:]
+import spawnfd as sf
+assert set(names) <= set(dir(sf))
+values = [getattr(sf, name) for name in names]
+from spawnfd import actions, asyncio, install, stats, Stats, subprocess, uninstall
+assert values == [globals()[name] for name in names]
+import spawnfd.actions, spawnfd.asyncio, spawnfd.subprocess
+assert values == [getattr(spawnfd, name) for name in names]
+try:
+    sf.no_such_name
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_lazy_names_are_attributes_of_the_package() -> None:
+    names = ["actions", "asyncio", "install", "stats", "Stats", "subprocess", "uninstall"]
+    message = "module 'spawnfd' has no attribute 'no_such_name'\n"
+    assert run_script(FIRST_USE, *names) == message
 
 
 DEBUGGED = """

@@ -15,13 +15,12 @@ Exit codes, timeouts and truncated output are results, not exceptions. A call ra
 argument. `Result.check()` raises ExitError for a result that is not ok.
 """
 
-from spawnfd import actions, asyncio, subprocess
+from typing import TYPE_CHECKING, Any
+
 from spawnfd._child import Child, spawn
 from spawnfd._errors import ExitError, SpawnError, StaleTemplate
-from spawnfd._install import install, uninstall
 from spawnfd._job import Job, SyncJob
 from spawnfd._options import CommandOptions, RunOptions, SpawnOptions, StartOptions
-from spawnfd._popen import Stats, stats
 from spawnfd._run import run, run_async
 from spawnfd._search import OutputMatch
 from spawnfd._session import Session, SyncSession
@@ -49,6 +48,11 @@ from spawnfd._types import (
     sh,
 )
 from spawnfd._warm import Warm, WarmExplanation, WarmStats
+
+if TYPE_CHECKING:
+    from spawnfd import actions, asyncio, subprocess
+    from spawnfd._install import install, uninstall
+    from spawnfd._popen import Stats, stats
 
 __all__ = [
     "CacheStats",
@@ -102,3 +106,29 @@ __all__ = [
     "subprocess",
     "uninstall",
 ]
+
+# Names that are imported on first use: their modules import asyncio, subprocess or dataclasses.
+_LAZY = {
+    "Stats": "_popen",
+    "actions": "actions",
+    "asyncio": "asyncio",
+    "install": "_install",
+    "stats": "_popen",
+    "subprocess": "subprocess",
+    "uninstall": "_install",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f"{__name__}.{_LAZY[name]}")
+    value = module if _LAZY[name] == name else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

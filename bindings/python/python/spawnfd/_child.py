@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import signal as signals
@@ -130,6 +129,8 @@ class Child(NotPickled):
 
     async def wait_async(self, timeout: float | None = None) -> int | None:
         """The awaitable form of wait()."""
+        import asyncio
+
         end = deadline(timeout)
         code = self._core.poll()
         if code is not None:

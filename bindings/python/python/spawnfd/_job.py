@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import re
@@ -26,10 +25,11 @@ from spawnfd._loop import (
 from spawnfd._options import Locals, Program
 from spawnfd._search import OutputMatch, Search
 from spawnfd._spawnfd import Chunk, Event, Result
-from spawnfd._streams import asyncio_streams
 from spawnfd._types import Args, Deadline, Input, NotPickled, as_bytes, deadline, remaining
 
 if TYPE_CHECKING:
+    import asyncio
+
     from anyio.abc import ByteStream
     from typing_extensions import Self
 
@@ -337,6 +337,8 @@ class Job(_JobBase):
         Raises:
             RuntimeError: No asyncio loop runs in this thread.
         """
+        from spawnfd._streams import asyncio_streams
+
         return asyncio_streams(self, limit)
 
     def anyio_stream(self) -> ByteStream:

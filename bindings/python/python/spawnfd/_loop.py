@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import sys
@@ -11,13 +10,16 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from spawnfd import _spawnfd
 from spawnfd._adapter import LoopAdapter, OutputReading
 from spawnfd._options import Locals, Program
 from spawnfd._spawnfd import Result
 from spawnfd._types import Args, deadline, remaining
+
+if TYPE_CHECKING:
+    import asyncio
 
 _T = TypeVar("_T")
 
@@ -53,12 +55,21 @@ def current_adapter() -> LoopAdapter:
         from spawnfd._trio import trio_adapter
 
         return trio_adapter()
-    loop = asyncio.get_running_loop()
+    loop = _running_loop()
     adapter = _last.adapter()
     if adapter is None or adapter.loop is not loop or not adapter.watched:
         adapter = _AsyncioAdapter(loop)
         _last.adapter = weakref.ref(adapter)
     return adapter
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    """Returns the asyncio loop that runs in this thread."""
+    # `import spawnfd` does not import asyncio, which takes longer than all else. Where a loop runs,
+    # asyncio is imported already, so this neither reads a file nor waits for a lock.
+    import asyncio
+
+    return asyncio.get_running_loop()
 
 
 def _in_trio(trio: Any) -> bool:
@@ -146,6 +157,8 @@ class _AsyncioAdapter(LoopAdapter):
             timer.cancel()
 
     async def wait_shielded(self, key: int, future: asyncio.Future[Any], timeout: float) -> Any:
+        import asyncio
+
         deadline = self.loop.time() + timeout
         cancelled: asyncio.CancelledError | None = None
         with _anyio_shield():
@@ -189,6 +202,8 @@ class _AsyncioAdapter(LoopAdapter):
         self.loop.call_later(seconds, call)
 
     async def checkpoint(self) -> None:
+        import asyncio
+
         await asyncio.sleep(0)
 
 
@@ -215,7 +230,7 @@ class _AsyncioReading(OutputReading):
 
     def is_current(self) -> bool:
         try:
-            return asyncio.get_running_loop() is self._loop
+            return _running_loop() is self._loop
         except RuntimeError:
             return False
 

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FunctionType
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from spawnfd import _spawnfd
 from spawnfd._spawnfd import Env, Limiter, Sandbox
-from spawnfd._types import Arg, Cwd, Fd, Input, Limits, Spill
-from spawnfd.actions import Action
+from spawnfd._types import Action, Arg, Cwd, Fd, Input, Limits, Spill
 
 _Native = TypeVar("_Native", covariant=True)
+# inspect.CO_VARKEYWORDS: the function has a parameter of the form `**name`.
+_CO_VARKEYWORDS = 8
 
 
 class Wraps(Protocol[_Native]):
@@ -49,12 +50,25 @@ class NoOptions(TypedDict):
 
 
 def hide_unknown(*functions: Callable[..., object]) -> None:
-    """Removes `**unknown` from the signatures and annotations that help() and other tools show."""
-    for function in functions:
-        signature = inspect.signature(function)
-        shown = [each for each in signature.parameters.values() if each.name != "unknown"]
-        cast(Any, function).__signature__ = signature.replace(parameters=shown)
+    """Removes `**unknown` from the signatures and annotations that help() and other tools show.
+
+    These tools take the signature from `__wrapped__`, if a function has this attribute. Here it is
+    a copy of the function without `**unknown`, which no code calls. To set `__signature__`, this
+    module would have to import inspect, which takes longer than all else that it imports.
+    """
+    for function in cast(tuple[FunctionType, ...], functions):
         del function.__annotations__["unknown"]
+        code = function.__code__
+        shown = FunctionType(
+            code.replace(co_flags=code.co_flags & ~_CO_VARKEYWORDS),
+            function.__globals__,
+            function.__name__,
+            function.__defaults__,
+            function.__closure__,
+        )
+        shown.__kwdefaults__ = function.__kwdefaults__
+        shown.__annotations__ = function.__annotations__
+        cast(Any, function).__wrapped__ = shown
 
 
 class _Options(TypedDict, total=False):

@@ -6,8 +6,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    TypeAlias,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, dataclass_transform
+else:
+
+    def dataclass_transform(**_options):
+        return lambda cls: cls
 
 
 class NotPickled:
@@ -104,8 +119,57 @@ Cwd: TypeAlias = Arg | int
 Input: TypeAlias = bytes | bytearray | memoryview | str
 
 
-@dataclass(frozen=True)
-class Spill:
+@dataclass_transform(frozen_default=True)
+class _Frozen:
+    """What @dataclass(frozen=True) makes of a class. To import dataclasses would take too long.
+
+    A subclass names its fields in __match_args__, and passes their values to _init().
+    """
+
+    __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]]
+
+    def _init(self, *values: object) -> None:
+        for name, value in zip(self.__match_args__, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__match_args__)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _Frozen) and type(other) is type(self):
+            return self._values() == other._values()
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        fields = zip(self.__match_args__, self._values(), strict=True)
+        text = ", ".join(f"{name}={value!r}" for name, value in fields)
+        return f"{type(self).__qualname__}({text})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self._values()
+
+    def __replace__(self, **changes: Any) -> Self:
+        fields = dict(zip(self.__match_args__, self._values(), strict=True))
+        return type(self)(**{**fields, **changes})
+
+
+class Action:
+    """The base class of all actions; see spawnfd.actions."""
+
+    __slots__ = ()
+
+
+class Spill(_Frozen):
     """Requests a file with all output of a run, written once a stream exceeds `keep`.
 
     The file has mode 0600. It has all bytes of both streams, in order of arrival. The library
@@ -121,13 +185,17 @@ class Spill:
         persist: If True, the file is not removed.
     """
 
+    __match_args__ = ("max_bytes", "dir", "persist")
+    __slots__ = __match_args__
     max_bytes: int
-    dir: Arg | None = None
-    persist: bool = False
+    dir: Arg | None
+    persist: bool
+
+    def __init__(self, max_bytes: int, dir: Arg | None = None, persist: bool = False) -> None:
+        self._init(max_bytes, dir, persist)
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(_Frozen):
     """Resource limits of a run; None: no limit. See docs/limits.md.
 
     In a cgroup a limit applies to the program's whole process tree together. If no cgroup is
@@ -153,11 +221,23 @@ class Limits:
             checks `pids` periodically, which a fork bomb can outrun, and `cpus` is not enforced.
     """
 
-    memory: int | None = None
-    pids: int | None = None
-    cpu_time: float | None = None
-    cpus: float | None = None
-    enforce: Literal["auto", "cgroup", "best-effort"] = "auto"
+    __match_args__ = ("memory", "pids", "cpu_time", "cpus", "enforce")
+    __slots__ = __match_args__
+    memory: int | None
+    pids: int | None
+    cpu_time: float | None
+    cpus: float | None
+    enforce: Literal["auto", "cgroup", "best-effort"]
+
+    def __init__(
+        self,
+        memory: int | None = None,
+        pids: int | None = None,
+        cpu_time: float | None = None,
+        cpus: float | None = None,
+        enforce: Literal["auto", "cgroup", "best-effort"] = "auto",
+    ) -> None:
+        self._init(memory, pids, cpu_time, cpus, enforce)
 
 
 class Spilled(NamedTuple):

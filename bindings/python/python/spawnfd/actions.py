@@ -19,13 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from spawnfd._types import Action as Action
 from spawnfd._types import Arg, Fd
-
-
-class Action:
-    """The base class of all actions."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Measures the time of `import spawnfd`; writes build/bench/package.json."""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from common import bars, document, machine
+from common.errors import BenchError
+from common.stats import INTERVAL, estimate, round_order, round_ratios
+
+PROJECT = Path(__file__).resolve().parents[2]
+# A program that imports nothing, the base of comparison, and the package.
+PROGRAMS = {
+    "nothing": "pass",
+    "subprocess": "import subprocess",
+    "asyncio": "import asyncio",
+    "spawnfd": "import spawnfd",
+}
+ROUNDS = 101
+Row = dict[str, Any]
+
+
+def run(program: str, environment: Mapping[str, str]) -> float:
+    """Runs Python with a program, and returns the milliseconds until its end."""
+    begun = time.perf_counter()
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-c", program], environment)
+    _, status = os.waitpid(pid, 0)
+    elapsed = time.perf_counter() - begun
+    if status != 0:
+        raise BenchError(f"{program!r} ended with status {status}")
+    return elapsed * 1e3
+
+
+def measure(rounds: int) -> dict[str, list[float]]:
+    """Returns the times of each program, from interleaved rounds."""
+    times: dict[str, list[float]] = {name: [] for name in PROGRAMS}
+    # All modules have compiled code, as after an installation: the first runs fill this directory.
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {"PATH": os.environ["PATH"], "PYTHONPYCACHEPREFIX": cache}
+        for program in PROGRAMS.values():
+            run(program, environment)
+        for number in range(rounds):
+            for name in round_order(list(PROGRAMS), number):
+                times[name].append(run(PROGRAMS[name], environment))
+    return times
+
+
+def ratios_of(times: Mapping[str, Sequence[float]]) -> list[Row]:
+    """Returns the ratios of whole runs, the start of the interpreter included."""
+    ratio = estimate(round_ratios(times["subprocess"], times["spawnfd"]))
+    meaning = "a program that imports spawnfd / one that imports subprocess, until the end"
+    return [{"id": "package.import", "meaning": meaning, **ratio.ratio()}]
+
+
+def main() -> int:
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(prog="bench-package", description=__doc__)
+    parser.add_argument("--out", type=Path, default=PROJECT / "build/bench")
+    rounds = ROUNDS // 4 if os.environ.get("QUICK") else ROUNDS
+    options = parser.parse_args()
+    facts = {**machine.host(), "python": sys.version}
+    times = measure(rounds)
+    ratios = ratios_of(times)
+    rows = [
+        {"program": PROGRAMS[name], **estimate(samples).figures("ms", 2)}
+        for name, samples in times.items()
+    ]
+    found: Row = {
+        "suite": "package",
+        "unit": "ms",
+        "machine": facts,
+        "rounds": rounds,
+        "interval": INTERVAL,
+        "rows": rows,
+        "ratios": ratios,
+    }
+    document.write(found, options.out / "package.json")
+    for row in rows:
+        print(f"{row['ms']:8.2f} ms  {row['program']}")
+    wanted = [bar for bar in bars.load() if bar["id"].startswith("package.")]
+    for verdict in bars.judge(wanted, ratios):
+        value = verdict.ratio["value"] if verdict.ratio else "none"
+        print(f"{value}  {verdict.id}: {verdict.status} ({verdict.op} {verdict.bar})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
