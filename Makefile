@@ -21,7 +21,7 @@ CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::termin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python demo test test-all test-rust test-docker test-examples test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
-        capi install bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-package bench-compare clean
+        capi install docs bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-package bench-compare clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -29,7 +29,7 @@ help: ## List the tasks.
 setup: $(VENV)/.ready ## Install what is missing on this machine (Debian packages as root, Python packages in build/venv).
 
 $(VENV)/.ready: scripts/setup.sh scripts/requirements.txt bindings/python/requirements-dev.txt bench/requirements.txt \
-    examples/requirements.txt
+    examples/requirements.txt docs/site/requirements.txt
 	scripts/setup.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -41,6 +41,14 @@ capi: setup ## Build the C library into build/capi: libspawnfd.so, libspawnfd.a,
 
 install: capi ## Install the C library, its header, pkg-config file and man pages (PREFIX=/usr/local, DESTDIR=).
 	scripts/install-capi.sh build/capi "$(DESTDIR)" "$(or $(PREFIX),/usr/local)"
+
+docs: python capi ## Build the documentation site into build/site; check its links, and run the code of its pages.
+	scripts/build-docs.sh $(VENV) build/site
+	cargo test --quiet -p spawnfd --doc
+	cargo test --quiet -p spawnfd --example quick
+	cargo test --quiet -p spawnfd-cli --test command -- pages
+	cargo test --quiet -p spawnfd-tests --test posix -- documents
+	cd bindings/python && $(CURDIR)/$(PY) -m pytest -q tests/test_guides.py
 
 demo: python ## Start real tools thousands of times, through templates and the platform's ways; table and report page.
 	$(PY) bench/agent/run.py --demo

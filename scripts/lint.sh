@@ -56,7 +56,7 @@ step "$bin/ruff" check bindings/python
 step "$bin/ruff" format --check bindings/python
 step "$bin/ruff" check bench
 step "$bin/ruff" format --check bench
-typed="scripts/check-examples.py scripts/check-language.py scripts/cycles.py tests/run.py tests/test_cycles.py tests/test_language.py tests/test_run.py tests/test_workflows.py"
+typed="scripts/check-examples.py scripts/check-language.py scripts/cycles.py tests/run.py tests/test_check_links.py tests/test_cycles.py tests/test_language.py tests/test_run.py tests/test_workflows.py"
 step "$bin/ruff" check --config bench/ruff.toml $typed
 step "$bin/ruff" format --check --config bench/ruff.toml $typed
 step "$bin/mypy" --strict $typed
@@ -64,6 +64,9 @@ step "$bin/mypy" --strict $typed
 step "$bin/ruff" check --config bench/ruff.toml --target-version py310 examples tests/examples
 step "$bin/ruff" format --check --config bench/ruff.toml --target-version py310 examples tests/examples
 step "$bin/mypy" --strict examples tests/examples
+step "$bin/ruff" check --config bench/ruff.toml docs/site
+step "$bin/ruff" format --check --config bench/ruff.toml docs/site
+step "$bin/mypy" --strict docs/site
 (cd bindings/python &&
     step "$bin/mypy" python &&
     step "$bin/pyright" --pythonpath "$bin/python" &&

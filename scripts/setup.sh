@@ -70,5 +70,5 @@ fi
 # An interrupted set-up leaves a venv without pip.
 "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv"
 "$venv/bin/python" -m pip install --quiet -r bindings/python/requirements-dev.txt -r bench/requirements.txt \
-    -r examples/requirements.txt
+    -r examples/requirements.txt -r docs/site/requirements.txt
 "$venv/bin/python" -m pip install --quiet --no-deps --require-hashes -r scripts/requirements.txt

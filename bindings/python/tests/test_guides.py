@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The Python examples of the guides run, and print the output that the guides show."""
+"""The Python examples of the pages run, and print the output that the pages show."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import spawnfd as sf
 from patience import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [
-    *(ROOT / page for page in ("README.md", "docs/sessions.md", "docs/warm.md")),
-    # tests/suite/posix compiles and runs the examples of the C guide.
-    *sorted(page for page in (ROOT / "docs/guides").glob("*.md") if page.stem != "c"),
-]
+# tests/suite/posix compiles and runs the examples of the C guide.
+GUIDES = sorted(page for page in (ROOT / "docs/guides").glob("*.md") if page.stem != "c")
 # A ```python block, and the ```text block that may follow it: its standard output.
 EXAMPLE = re.compile(r"(?sm)^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?")
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *GUIDES)
+    if EXAMPLE.search(page.read_text())
+]
 
 
 def examples() -> list[object]:
@@ -40,6 +42,16 @@ def test_example_runs(code: str, output: str, tmp_path: Path) -> None:
         assert result.text == output
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_has_examples(page: Path) -> None:
-    assert EXAMPLE.search(page.read_text())
+def test_each_guide_has_examples() -> None:
+    others = {"README", "sessions", "warm", "warm-reference"}
+    assert {page.stem for page in PAGES} == {page.stem for page in GUIDES} | others
+
+
+def test_rust_example_of_the_readme_is_a_program() -> None:
+    """Each line of code in the README is in the example `quick`, which `make test` compiles."""
+    block = re.search(r"(?sm)^```rust\n(.*?)^```", (ROOT / "README.md").read_text())
+    assert block is not None
+    lines = [line.partition(" // ")[0] for line in block[1].splitlines()]
+    program = (ROOT / "crates/spawnfd/examples/quick.rs").read_text()
+    missing = [line for line in lines if line not in program and not line.startswith("//")]
+    assert missing == []

@@ -17,3 +17,8 @@ fn main() -> Result<(), spawnfd::Error> {
     assert_eq!(output.stdout, b"hello\n");
     Ok(())
 }
+
+#[test]
+fn runs() {
+    main().unwrap();
+}

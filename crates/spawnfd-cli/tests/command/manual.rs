@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Help, completions and the manual page.
 
-use crate::common::call;
+use std::process::Command;
+
+use crate::common::{call, finish};
 use spawnfd_tests::isolated;
 
 #[test]
@@ -109,5 +111,34 @@ fn help_and_version_are_printed_on_standard_output() {
             assert!(!called.stdout.is_empty());
         }
         assert_eq!(call::<&str>([]).code, Some(125));
+    });
+}
+
+/// Returns the flags of each `spawnfd run` in a page, up to the program.
+fn flags_in(page: &str) -> Vec<&str> {
+    let calls = page.split("spawnfd run --").skip(1).map(|rest| rest.split(['`', '\n']).next().unwrap());
+    calls.map(|call| call.split(" -- ").next().unwrap()).filter(|flags| *flags != "help").collect()
+}
+
+#[test]
+fn the_commands_in_the_pages_are_accepted() {
+    isolated!(|| {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let folders = ["docs", "docs/guides"].map(|folder| std::fs::read_dir(format!("{root}/{folder}")).unwrap());
+        let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
+        let pages = files.filter(|path| path.extension().is_some_and(|name| name == "md"));
+        let mut count = 0;
+        for path in pages.chain([format!("{root}/README.md").into()]) {
+            for flags in flags_in(&std::fs::read_to_string(&path).unwrap()) {
+                // The shell splits the flags as the reader's shell does.
+                let script = format!("exec \"$0\" run --{flags} -- /no/such/program");
+                let called = finish(Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_spawnfd")]));
+                // Other errors than that of the program have status 125. The library is in build/capi, if anywhere.
+                let has_no_library = called.stderr.contains("libspawnfd-spawn.so not found");
+                assert!(called.code == Some(127) || has_no_library, "{}: {flags}: {called:?}", path.display());
+                count += 1;
+            }
+        }
+        assert!(count >= 8, "{count}");
     });
 }
