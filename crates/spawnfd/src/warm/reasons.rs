@@ -130,6 +130,21 @@ const GROUPS: &[Group] = &[
         "Run the interpreter with the same options and environment by hand.",
     ),
     (
+        &["cannot read the entry", "the entry is not a source file", "the entry imports itself"],
+        "The library cannot import the modules of the entry before it parks.",
+        "Name a readable Python file, or -m and a module, in entry; or name the modules in preimport.",
+    ),
+    (
+        &["entry"],
+        "The start runs another program than the entry of the parked process.",
+        "Start the script or module that add() got in entry.",
+    ),
+    (
+        &["shadowed module"],
+        "The working directory of the start has a module that would be imported in place of a parked one.",
+        "Start the program in another directory, or give add() this directory in cwd.",
+    ),
+    (
         &[
             "a relative path",
             "a relative path to the interpreter",
@@ -146,6 +161,9 @@ const GROUPS: &[Group] = &[
             "start-up code reads the whole environment",
             "start-up code changes much of the environment",
             "start-up code replaces sys.…",
+            "start-up code reads the working directory",
+            "start-up code reads sys.argv",
+            "start-up code changes sys.path",
             "cannot import …",
         ],
         "A module that the interpreter loads before it parks does something that cannot be repeated.",
