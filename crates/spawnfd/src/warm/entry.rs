@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Mode;
 use super::leased::LeasedProcess;
-use super::parked::ParkedProcess;
+use super::parked::{ParkedOrigin, ParkedProcess};
 use super::recipe::Recipe;
 use super::usage::{Choice, Usage};
 use crate::host::descriptors::standard_streams_are_open;
@@ -47,6 +47,9 @@ pub(super) struct WarmEntry {
     /// In mode auto: how the keeper treats the program now. `None`: the mode is that of the recipe.
     pub(super) auto: Option<Auto>,
     pub(super) usage: Usage,
+    /// The files of the last parked process, which [`FileWatch`](super::watch::FileWatch) has watched since then for
+    /// this version. `None`: none are watched.
+    pub(super) watched: Option<(u64, Arc<ParkedOrigin>)>,
     /// Counts changes. It distinguishes processes that were parked before and after a change.
     pub(super) version: u64,
 }
@@ -54,7 +57,11 @@ pub(super) struct WarmEntry {
 /// The state of a program in mode auto.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Auto {
-    /// True if the library may choose mode fork.
+    /// True if the application says that the program's input is trusted, and the program is neither confined nor in a
+    /// sandbox.
+    pub(super) is_trusted: bool,
+    /// True if the library may choose mode fork: the input is trusted, and this version of the program has not failed
+    /// in mode fork.
     pub(super) may_fork: bool,
     /// Why the keeper parks no process for the program at present.
     pub(super) stays_cold: Option<&'static str>,
@@ -73,27 +80,54 @@ impl WarmEntry {
         };
         auto.stays_cold = None;
         if self.recipe.mode != mode {
-            Arc::make_mut(&mut self.recipe).mode = mode;
-            // A process that the keeper is parking has the old mode.
-            self.version += 1;
+            self.set_mode(mode);
             self.next_attempt = now;
         }
+    }
+
+    fn set_mode(&mut self, mode: Mode) {
+        Arc::make_mut(&mut self.recipe).mode = mode;
+        // A process that the keeper is parking has the old mode.
+        self.version += 1;
+    }
+
+    /// In mode auto, returns to mode reserve, which is the first mode.
+    pub(super) fn return_to_reserve(&mut self) {
+        if self.auto.is_some() && self.recipe.mode == Mode::Fork {
+            self.set_mode(Mode::Reserve);
+        }
+    }
+
+    /// In mode auto, gives up mode fork, which this version of the program does not support. Returns `false` in other
+    /// modes.
+    pub(super) fn give_up_forking(&mut self) -> bool {
+        let Some(auto) = self.auto.as_mut().filter(|_| self.recipe.mode == Mode::Fork) else { return false };
+        auto.may_fork = false;
+        (self.cannot, self.missing_resource, self.failures) = (None, None, 0);
+        self.return_to_reserve();
+        true
     }
 
     fn stays_cold(&self) -> Option<&'static str> {
         self.auto.and_then(|auto| auto.stays_cold)
     }
 
+    /// Records that the program starts. `found`: a process was parked for it.
+    pub(super) fn record_start(&mut self, found: bool, now: Instant) {
+        (self.last_used, self.idle) = (now, false);
+        self.usage.record_start(found, now);
+        self.choose_mode(now);
+    }
+
     /// Leases a parked process to a start. If none is free, leases the parent, so that the start forks a child from
     /// it. `counts`: the program starts.
     pub(super) fn lease(&mut self, now: Instant, delay: Duration, counts: bool) -> Result<LeasedProcess, &'static str> {
-        (self.last_used, self.idle) = (now, false);
         if let Some(cannot) = self.cannot {
             return Err(cannot);
         }
-        if counts {
-            self.usage.record_start(!self.parked.is_empty(), now);
-            self.choose_mode(now);
+        // A start that finds a process counts once the process has become the program.
+        if counts && self.parked.is_empty() {
+            self.record_start(false, now);
         }
         let parked = self.parked.pop_front();
         let is_parent = parked.is_none();
@@ -106,7 +140,7 @@ impl WarmEntry {
             }
         };
         let handle = parked.or_else(|| self.parent.clone()).ok_or_else(refusal)?;
-        if self.parked.len() + 1 >= self.depth {
+        if counts && self.parked.len() + 1 >= self.depth {
             self.next_attempt = now + delay;
         }
         self.leased += 1;
@@ -141,14 +175,29 @@ impl WarmEntry {
         self.parked.drain(..).chain(self.parent.take())
     }
 
-    /// Removes one process from the entry: a parent only if it has no forked child. The caller ends it.
+    /// Removes the first process of [`in_order_of_removal`](WarmEntry::in_order_of_removal). The caller ends it.
     pub(super) fn take_one(&mut self) -> Option<ParkedHandle> {
         self.parked.pop_back().or_else(|| self.parent.take())
+    }
+
+    /// The processes in the order in which [`take_one`](WarmEntry::take_one) removes them: a parent after its children.
+    pub(super) fn in_order_of_removal(&self) -> impl Iterator<Item = &ParkedHandle> {
+        self.parked.iter().rev().chain(&self.parent)
     }
 
     /// Whether the keeper parks nothing for this entry: it has been idle, or its program cannot be parked.
     pub(super) fn is_unserved(&self) -> bool {
         self.idle || self.cannot.is_some()
+    }
+
+    /// The parent from which the keeper forks the next process. `None`: it parks the next process by exec.
+    pub(super) fn usable_parent(&self) -> Option<&ParkedHandle> {
+        self.parent.as_ref().filter(|parent| !parent.outdated)
+    }
+
+    /// The private memory that the next process will have, in bytes. 0: unknown.
+    pub(super) fn expected_memory(&self) -> u64 {
+        self.usage.expected_memory(self.usable_parent().is_some())
     }
 
     /// All processes that are not leased.

@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
+    timerfd_settime,
 };
 
 use spawnfd_sys::Errno;
 
 use super::parking::ParkingProcess;
 use super::refill::Work;
+use super::spare::{SpareCpu, SpareMemory};
 use super::state::WarmState;
 use crate::error::errno;
 use crate::host::authority::Reach;
@@ -150,13 +152,22 @@ impl Drop for Keeper {
     }
 }
 
+/// The CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
 /// The keeper thread's main function. `starter` is the reach (credentials and scheduling) of the
 /// thread that started the keeper.
 fn run_keeper(state: &Weak<PerProcess<WarmState>>, timer: &KeeperTimer, starter: &Arc<Reach>, ended: &AtomicBool) {
     let mut parking: Vec<ParkingProcess> = Vec::new();
+    let (mut spare_cpu, mut spare_memory) = (SpareCpu::default(), SpareMemory::default());
+    let mut used = cpu_time();
     while !ended.load(Ordering::Relaxed) {
+        // Read the pressure without the lock, because starts wait for the lock.
+        let memory = spare_memory.look(Instant::now());
         let Some(warm) = state.upgrade() else { return };
-        let (work, discarded) = warm.lock().next_work();
+        let (work, discarded) = warm.lock().next_work(memory);
         drop(discarded);
         drop(warm);
         let mut done = Vec::new();
@@ -168,12 +179,22 @@ fn run_keeper(state: &Weak<PerProcess<WarmState>>, timer: &KeeperTimer, starter:
                 }
             }
             Work::Fork(parent, count) => {
-                let began = Instant::now();
                 let forked = parent.lock().fork(count);
                 let Some(warm) = state.upgrade() else { return };
-                warm.lock().finish_keeper_fork(parent, count, forked, began.elapsed());
+                warm.lock().finish_keeper_fork(parent, count, forked);
             }
-            Work::Wait(deadline) => timer.wait(deadline, &parking),
+            Work::ReadLoad => {
+                let load = spare_cpu.look(Instant::now());
+                let Some(warm) = state.upgrade() else { return };
+                warm.lock().load = Some(load);
+            }
+            Work::Wait(deadline) => {
+                let before = std::mem::replace(&mut used, cpu_time());
+                let Some(warm) = state.upgrade() else { return };
+                warm.lock().record_keeper_time(used.saturating_sub(before));
+                drop(warm);
+                timer.wait(deadline, &parking);
+            }
         }
         parking.retain_mut(|process| {
             let outcome = process.poll_outcome();

@@ -183,17 +183,19 @@ impl Warm {
     }
 
     /// Keeps the program of a command warm, as [`keep`](WarmOptions::keep) does after a first start: with the command's
-    /// interpreter options, and with the variables of its environment that loaders and interpreters read.
+    /// interpreter options, and with the variables of its environment that loaders and interpreters read. Returns
+    /// `false` if the library cannot tell the command's options from its other arguments.
     ///
     /// # Errors
     /// The errors of [`Template::search`]. EAGAIN: no thread can be started. EINVAL: the `Warm` is closed.
-    pub fn add_command(&self, command: &mut Command<'_>) -> Result<()> {
+    pub fn add_command(&self, command: &mut Command<'_>) -> Result<bool> {
         let (template, _) = command.template()?;
         let mut state = self.state.lock();
         state.check_open("add_command")?;
-        state.add_command(&template, command).into_iter().for_each(|entry| entry.auto_added = false);
+        let is_added = state.add_command(&template, command).is_some() || state.has_program(&template);
         drop(state);
-        self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))
+        self.wake_keeper().map_err(|errno| Error::new(Stage::Warm, errno, "clone()"))?;
+        Ok(is_added)
     }
 
     /// Adds a template with the default [`Park`], unless it has been added already.
@@ -317,7 +319,7 @@ impl Warm {
     /// Returns the leased process. If that process is the parent of a fork mode entry, forks a child from it and
     /// returns the child.
     fn fork_if_parent(&self, leased: LeasedProcess) -> std::result::Result<LeasedProcess, &'static str> {
-        if !leased.is_parent {
+        if !leased.is_parent || self.explains {
             return Ok(leased);
         }
         let forked = leased.lock().fork(1);

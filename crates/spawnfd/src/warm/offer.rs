@@ -21,7 +21,7 @@ use crate::command::{Command, Order, ParkedOffer, ParkedOutcome, ParkedSource, W
 use crate::host::descriptors::above_standard;
 use crate::template::Template;
 
-/// The reason to withdraw a process that would have started the program.
+/// The reason why an offer that only explains starts nothing: a start would have succeeded.
 const WOULD_START: &str = "would start";
 
 impl ParkedSource for Warm {
@@ -75,29 +75,35 @@ impl ParkedOffer for Offer<'_> {
     }
 
     fn start(mut self: Box<Self>, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
-        let executes = self.leased.as_ref().is_some_and(|leased| leased.recipe.executes);
-        let reason = match self.start_from_leased(order) {
-            Err(reason) if !executes => reason,
-            outcome => return outcome,
-        };
-        self.finish(WarmState::return_unused);
-        self.leased = Some(self.warm.lease_any(reason)?);
-        self.start_from_leased(order).map_err(|_| reason)
+        self.start_from_any(order)
     }
 
     fn explain(mut self: Box<Self>, order: &Order<'_>) -> std::result::Result<WouldStart, &'static str> {
-        let Some(leased) = &self.leased else { return Err("empty") };
-        let saves = if leased.recipe.executes { Duration::ZERO } else { leased.handle.start_up };
-        let started = leased.lock().origin.started;
-        match self.start_from_leased(order) {
-            Err(WOULD_START) => Ok(WouldStart { started, saves }),
-            Err(reason) => Err(reason),
-            Ok(_) => unreachable!("the process is withdrawn before it starts the program"),
+        match (self.start_from_any(order), &self.leased) {
+            (Err(WOULD_START), Some(leased)) => {
+                let saves = if leased.recipe.executes { Duration::ZERO } else { leased.handle.start_up };
+                Ok(WouldStart { started: leased.recipe.started(), saves })
+            }
+            (Err(reason), _) => Err(reason),
+            (Ok(_), _) => unreachable!("an offer that explains starts nothing"),
         }
     }
 }
 
 impl Offer<'_> {
+    /// Starts the program from the leased process, or else from a process that executes any program.
+    fn start_from_any(&mut self, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
+        let executes = self.leased.as_ref().is_some_and(|leased| leased.recipe.executes);
+        let reason = match self.start_from_leased(order) {
+            Err(reason) if !executes && reason != WOULD_START => reason,
+            outcome => return outcome,
+        };
+        self.finish(WarmState::return_unused);
+        self.leased = Some(self.warm.lease_any(reason)?);
+        let outcome = self.start_from_leased(order);
+        outcome.map_err(|other| if other == WOULD_START { other } else { reason })
+    }
+
     fn start_from_leased(&mut self, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
         let Order { plan, template, cgroup, waits, may_block } = *order;
         let Some(leased) = self.leased.as_mut() else { return Err("empty") };
@@ -152,12 +158,14 @@ impl Offer<'_> {
             executes: leased.recipe.executes,
             sources,
         };
+        if self.explains {
+            return Err(leased.compare(&parked, plan, template, cwd_source).err().unwrap_or(WOULD_START));
+        }
         let answer = match parked.offer(plan, &request) {
             Err(answer) => answer,
             // The parked process prepares while the caller state is compared.
             Ok(claim) => match leased.compare(&parked, plan, template, cwd_source) {
                 Err(reason) => ParkedProcess::withdraw(&claim, reason),
-                Ok(_) if self.explains => ParkedProcess::withdraw(&claim, WOULD_START),
                 Ok(context) => {
                     for step in &*plan.steps {
                         if let Op::Announce { to } = &step.op {

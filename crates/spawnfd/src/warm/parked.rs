@@ -77,6 +77,11 @@ pub(super) struct ParkedOrigin {
 }
 
 impl ParkedOrigin {
+    /// Whether another process has loaded the same files, and watches the same directories.
+    pub(super) fn has_files_of(&self, other: &ParkedOrigin) -> bool {
+        self.files == other.files && self.first_path == other.first_path && self.modules == other.modules
+    }
+
     /// Returns a reason to refuse the process if exec has changed its authority (its credentials). The owner knows
     /// only the keeper's authority, so the owner could not compare a changed authority with the caller's.
     ///

@@ -33,10 +33,10 @@ pub(super) fn stalled(resource: Resource) -> Option<Stalled> {
     Some([some_total(&read_start(machine.as_ref())?)?, group.unwrap_or_default()])
 }
 
-/// The number of runnable tasks, without the calling thread, and the number of CPUs of this process.
+/// The number of runnable tasks of the machine, without the calling thread, and the number of its CPUs.
 pub(super) fn run_queue() -> Option<(u64, u64)> {
     let tasks = runnable(&read_start("/proc/loadavg".as_ref())?)?;
-    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
+    let cpus = count(&read_start("/sys/devices/system/cpu/online".as_ref())?)?;
     Some((tasks.saturating_sub(1), cpus))
 }
 
@@ -58,6 +58,15 @@ fn runnable(text: &str) -> Option<u64> {
     text.split(' ').nth(3)?.split('/').next()?.parse().ok()
 }
 
+/// The length of a list of numbers and ranges, such as "0-3,8".
+fn count(list: &str) -> Option<u64> {
+    let mut ranges = list.trim_end().split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
+    });
+    ranges.try_fold(0u64, |sum, range| sum.checked_add(range?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,11 +79,12 @@ mod tests {
         assert_eq!(some_total("full avg10=0.00 total=9\n"), None);
         assert_eq!(runnable("0.53 0.11 0.04 3/180 12345\n"), Some(3));
         assert_eq!(runnable(""), None);
+        assert_eq!((count("0-3,8\n"), count("0\n"), count("")), (Some(5), Some(1), None));
     }
 
     #[test]
     fn this_machine_has_a_run_queue() {
-        let (_, cpus) = run_queue().expect("/proc/loadavg");
+        let (_, cpus) = run_queue().expect("/proc/loadavg and /sys");
         assert!(cpus >= 1);
     }
 

@@ -12,6 +12,7 @@ use super::leased::LeasedProcess;
 use super::parked::{ParkedOrigin, ParkedProcess};
 use super::parking::ParkTarget;
 use super::recipe::{Recipe, can_park};
+use super::spare::MemoryFinding;
 use super::start::NotParked;
 use super::state::WarmState;
 use super::wire::Page;
@@ -45,6 +46,8 @@ pub(super) enum Work {
     Park { target: ParkTarget, recipe: Arc<Recipe>, object: Arc<CheckedFd> },
     /// The keeper forks this many children from this parent.
     Fork(LeasedProcess, usize),
+    /// The keeper reads the load of the machine.
+    ReadLoad,
     /// The keeper waits until this time, or until a start wakes it.
     Wait(Option<Instant>),
 }
@@ -79,15 +82,13 @@ impl WarmEntry {
 }
 
 impl WarmState {
-    /// Records the outcome of the keeper's request for `count` children, which took this time.
+    /// Records the outcome of the keeper's request for `count` children.
     pub(super) fn finish_keeper_fork(
         &mut self,
         parent: LeasedProcess,
         count: usize,
         forked: Result<ForkedChildren, &'static str>,
-        took: Duration,
     ) {
-        self.stats.refill_time += took;
         let version = parent.handle.version;
         let forks = if parent.recipe.needs_parent_renewal() { self.options.forks } else { u64::MAX };
         let not_requested = forked.is_err();
@@ -97,7 +98,7 @@ impl WarmState {
         match self.entries.iter_mut().find(|entry| entry.id == parent.entry && entry.version == version) {
             Some(entry) => {
                 entry.parked.extend(forked);
-                entry.parked.back().into_iter().for_each(|child| entry.usage.memory = child.memory);
+                entry.parked.back().into_iter().for_each(|child| entry.usage.record_forked(child.memory));
                 // With a limit below the depth, the keeper would have to replace the parent at each
                 // refill.
                 let forks = forks.max(entry.depth as u64 + 1);
@@ -114,8 +115,10 @@ impl WarmState {
                 None => entry.failures = 0,
                 // Several threads can have requested children of this parent; only the first failure counts.
                 Some(why) if entry.has_parent(&parent) => {
-                    entry.record_missing_resource(why);
                     entry.parent = None;
+                    if !entry.give_up_forking() {
+                        entry.record_missing_resource(why);
+                    }
                 }
                 Some(_) => {}
             }
@@ -123,6 +126,7 @@ impl WarmState {
                 self.to_end.push(parent.handle);
             }
         }
+        self.keep_memory_limit();
     }
 
     /// Ends the processes of entries whose files have changed.
@@ -133,8 +137,10 @@ impl WarmState {
             entry.cannot = None;
             entry.stale = true;
             entry.usage.forget_program();
+            entry.auto.iter_mut().for_each(|auto| auto.may_fork = auto.is_trusted);
             let count = self.to_end.len();
             self.to_end.extend(entry.drain());
+            entry.return_to_reserve();
             if self.to_end.len() == count {
                 entry.record_file_change();
             }
@@ -149,7 +155,7 @@ impl WarmState {
 
     /// Returns the work that is due. Ends processes that are no longer worth their memory, and marks parents that are
     /// too old.
-    pub(super) fn next_work(&mut self) -> (Work, Discarded) {
+    pub(super) fn next_work(&mut self, memory: MemoryFinding) -> (Work, Discarded) {
         if self.update_turned_off(self.turned_off) {
             return (Work::Wait(None), self.take_discarded());
         }
@@ -160,8 +166,12 @@ impl WarmState {
         let now = Instant::now();
         let mut wake_up = WakeUp(None);
         self.update_entries(now, &mut wake_up);
-        self.give_back_memory(now);
-        let work = self.due_work(now, &mut wake_up);
+        if memory == MemoryFinding::Pressure
+            && let Some(index) = self.least_valuable(now)
+        {
+            self.to_end.extend(self.entries[index].drain());
+        }
+        let work = self.due_work(memory, now, &mut wake_up);
         (work.unwrap_or(Work::Wait(wake_up.0)), self.take_discarded())
     }
 
@@ -171,6 +181,7 @@ impl WarmState {
             if !entry.idle && now >= entry.last_used + self.options.idle {
                 entry.idle = true;
                 self.to_end.extend(entry.drain());
+                entry.return_to_reserve();
             }
             if entry.is_unserved() {
                 continue;
@@ -188,7 +199,7 @@ impl WarmState {
     }
 
     /// Chooses an entry that lacks a process, if the machine has resources to spare.
-    fn due_work(&mut self, now: Instant, wake_up: &mut WakeUp) -> Option<Work> {
+    fn due_work(&mut self, memory: MemoryFinding, now: Instant, wake_up: &mut WakeUp) -> Option<Work> {
         let is_filling = self.filling_until.is_some_and(|until| now < until);
         // Park one process at a time. If a process is slow to park, start the next one after `SLOW_PARKING`.
         let parking = self.entries.iter().filter_map(|entry| entry.parking);
@@ -202,22 +213,29 @@ impl WarmState {
                 wake_up.at(now + CLOSED_STREAM_PAUSE);
                 continue;
             }
-            let parent = entry.parent.as_ref().filter(|parent| !parent.outdated).cloned();
+            let parent = entry.usable_parent().cloned();
             let due = if parent.is_some() { entry.next_attempt } else { entry.next_attempt.max(earliest) };
             if now < due {
                 wake_up.at(due);
                 continue;
             }
-            if !is_filling && self.spare_memory.is_scarce() {
+            if !is_filling && memory != MemoryFinding::Available {
                 continue;
             }
             // A parent saves CPU time in all later starts, so it does not wait for an idle machine.
-            if !is_filling
-                && !entry.lacks_parent()
-                && let Some(until) = self.spare_cpu.busy_until(now)
-            {
-                wake_up.at(until);
-                continue;
+            if !is_filling && !entry.lacks_parent() {
+                if let Some(from) = self.keeper_share.used_up_until(now) {
+                    wake_up.at(from);
+                    continue;
+                }
+                match self.load {
+                    Some(load) if now < load.until && load.is_busy => {
+                        wake_up.at(load.until);
+                        continue;
+                    }
+                    Some(load) if now < load.until => {}
+                    _ => return Some(Work::ReadLoad),
+                }
             }
             if !self.make_space(index, now) {
                 continue;
@@ -231,9 +249,15 @@ impl WarmState {
     }
 
     fn fork_work(&mut self, index: usize, parent: ParkedHandle) -> Work {
-        let free = self.options.processes.saturating_sub(self.usage().0).max(1);
+        let (processes, memory) = self.usage();
+        let free = self.options.processes.saturating_sub(processes).max(1);
         let entry = &mut self.entries[index];
-        let count = (entry.depth - entry.parked.len()).min(MAX_FORKS_AT_ONCE).min(free);
+        // As long as the size of a child is unknown, fork only one.
+        let fitting = match entry.expected_memory() {
+            0 => 1,
+            size => usize::try_from((self.options.memory.saturating_sub(memory)) / size).unwrap_or(usize::MAX).max(1),
+        };
+        let count = (entry.depth - entry.parked.len()).min(MAX_FORKS_AT_ONCE).min(free).min(fitting);
         entry.leased += count;
         let recipe = entry.recipe.clone();
         Work::Fork(LeasedProcess { entry: entry.id, recipe, handle: parent, is_parent: true }, count)
@@ -247,55 +271,62 @@ impl WarmState {
         Some(Work::Park { target, recipe: entry.recipe.clone(), object: resources.object.clone() })
     }
 
-    /// Under memory pressure, ends the processes of the program that saves least.
-    fn give_back_memory(&mut self, now: Instant) {
-        if self.entries.iter().any(|entry| entry.unleased().next().is_some())
-            && self.spare_memory.update(now)
-            && let Some(index) = self.least_valuable(now, f64::INFINITY)
-        {
-            self.to_end.extend(self.entries[index].drain());
-        }
-    }
-
-    /// Whether another process of this size fits into the limits.
-    fn has_space(&self, size: u64) -> bool {
-        let (processes, memory) = self.usage();
-        processes < self.options.processes
-            && memory < self.options.memory
-            && memory.saturating_add(size) <= self.options.memory
-    }
-
-    /// The entry with parked processes whose warm starts save least, if they save less than `below`.
-    fn least_valuable(&self, now: Instant, below: f64) -> Option<usize> {
+    /// The entries with parked processes, those first whose warm starts save least, with what they save.
+    fn by_value(&self, now: Instant) -> Vec<(usize, f64)> {
         let parked = self.entries.iter().enumerate().filter(|(_, entry)| entry.unleased().next().is_some());
-        let values = parked.map(|(index, entry)| (index, entry.usage.value(now)));
-        let (index, value) = values.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-        (value < below).then_some(index)
+        let mut values: Vec<_> = parked.map(|(index, entry)| (index, entry.usage.value(now))).collect();
+        values.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+        values
     }
 
-    /// The value below which another program's processes end in favour of this one. The factor prevents two programs of
-    /// similar value from replacing each other.
-    fn limit_of_value(&self, index: usize, now: Instant) -> f64 {
-        self.entries[index].usage.value(now) / 2.0
+    fn least_valuable(&self, now: Instant) -> Option<usize> {
+        self.by_value(now).first().map(|&(index, _)| index)
     }
 
-    /// Ends processes of programs that save much less, until a process of this entry fits into the limits. Returns
-    /// `false` if it does not fit.
+    /// The number of processes of each entry that have to end so that another process of this entry fits into the
+    /// limits. `None`: it does not fit.
+    fn victims(&self, index: usize, now: Instant) -> Option<Vec<(usize, usize)>> {
+        let (mut processes, mut memory) = self.usage();
+        let size = self.entries[index].expected_memory();
+        let limits = &self.options;
+        let fits = |processes: usize, memory: u64| {
+            processes < limits.processes && memory < limits.memory && memory.saturating_add(size) <= limits.memory
+        };
+        let mut victims = Vec::new();
+        if fits(processes, memory) {
+            return Some(victims);
+        }
+        // The factor prevents two programs of similar value from replacing each other.
+        let limit = self.entries[index].usage.value(now) / 2.0;
+        for (victim, _) in self.by_value(now).into_iter().filter(|&(victim, value)| victim != index && value < limit) {
+            for (taken, handle) in self.entries[victim].in_order_of_removal().enumerate() {
+                (processes, memory) = (processes - 1, memory - handle.memory);
+                if fits(processes, memory) {
+                    victims.push((victim, taken + 1));
+                    return Some(victims);
+                }
+            }
+            victims.push((victim, usize::MAX));
+        }
+        None
+    }
+
+    /// Ends processes of programs that save much less, so that a process of this entry fits into the limits. Returns
+    /// `false`, and ends none, if that does not suffice.
     fn make_space(&mut self, index: usize, now: Instant) -> bool {
-        let size = self.entries[index].usage.memory;
-        while !self.has_space(size) {
-            let limit = self.limit_of_value(index, now);
-            let Some(victim) = self.least_valuable(now, limit) else { return false };
-            self.to_end.extend(self.entries[victim].take_one());
+        let Some(victims) = self.victims(index, now) else { return false };
+        for (victim, count) in victims {
+            let entry = &mut self.entries[victim];
+            self.to_end.extend(std::iter::from_fn(|| entry.take_one()).take(count));
         }
         true
     }
 
     /// Ends the least valuable processes while all of them need more than the memory limit.
-    fn keep_memory_limit(&mut self) {
+    pub(super) fn keep_memory_limit(&mut self) {
         let now = Instant::now();
         while self.usage().1 > self.options.memory
-            && let Some(index) = self.least_valuable(now, f64::INFINITY)
+            && let Some(index) = self.least_valuable(now)
         {
             self.to_end.extend(self.entries[index].take_one());
         }
@@ -318,7 +349,11 @@ impl WarmState {
                 let ParkedOrigin { files, before_exec, modules, first_path, .. } = &*parked.origin;
                 let first_path = first_path.as_deref().map(|directory| (directory, modules));
                 // A process that executes other programs has no files to watch.
-                let changed = match entry.recipe.executes {
+                // The files of an earlier process of this version have been watched since then.
+                let is_watched = entry.watched.as_ref().is_some_and(|(watched, earlier)| {
+                    *watched == version && !sandboxed && earlier.has_files_of(&parked.origin)
+                });
+                let changed = match entry.recipe.executes || is_watched {
                     true => Ok(false),
                     false => resources.watch.add(id, files, first_path, sandboxed, *before_exec),
                 };
@@ -335,6 +370,7 @@ impl WarmState {
                     return Some(parked);
                 }
                 (entry.was_parked, entry.missing_resource, entry.stale) = (true, None, false);
+                entry.watched = Some((version, parked.origin.clone()));
                 self.stats.made += 1;
                 self.stats.refill_time += parked.start_up;
                 entry.usage.record_parked(parked.start_up, parked.private);
@@ -374,6 +410,9 @@ impl WarmState {
                     }
                     return None;
                 }
+                if entry.give_up_forking() {
+                    return None;
+                }
                 match why {
                     // After a change, the program may have read a half-written file. Try again, as for a program that
                     // was parked before.
@@ -397,11 +436,8 @@ impl WarmState {
     /// Whether every program that can be parked has its full number of processes.
     pub(super) fn is_full(&self) -> bool {
         let now = Instant::now();
-        let can_get = |index: usize, entry: &WarmEntry| {
-            let limit = self.limit_of_value(index, now);
-            self.has_space(entry.usage.memory) || self.least_valuable(now, limit).is_some()
-        };
-        self.entries.iter().enumerate().all(|(index, entry)| entry.is_complete() || !can_get(index, entry))
+        let mut entries = self.entries.iter().enumerate();
+        entries.all(|(index, entry)| entry.is_complete() || self.victims(index, now).is_none())
     }
 
     /// Whether the keeper can make no progress now. Either the state does not allow it, or parking

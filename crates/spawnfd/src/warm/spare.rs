@@ -18,11 +18,16 @@ const LONGEST_WINDOW: Duration = Duration::from_millis(250);
 const BUSY_FROM: u128 = 40;
 /// Below this share, a machine that was busy counts as having CPU time to spare again.
 const SPARE_BELOW: u128 = 20;
-/// For how long CPU time that was found counts as available.
+/// For how long a finding of CPU time to spare holds.
 const VALID: Duration = Duration::from_millis(10);
 /// The pause before the next reading of a busy machine. It doubles with each reading.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(8);
 const LONGEST_PAUSE: Duration = Duration::from_millis(128);
+
+/// The keeper uses at most one part in this many of a CPU's time.
+const KEEPER_SHARE: u32 = 20;
+/// The time whose unused share the keeper may use at once.
+const BURST: Duration = Duration::from_millis(400);
 
 /// The time between two readings of the memory pressure.
 const MEMORY_WINDOW: Duration = Duration::from_secs(1);
@@ -50,25 +55,23 @@ fn read_load() -> Option<Load> {
     stalled.or_else(|| run_queue().map(|(tasks, cpus)| Load::RunQueue(tasks, cpus)))
 }
 
-/// Whether the machine has CPU time to spare.
+/// Whether the machine has CPU time to spare, and until when this holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Finding {
+    pub(super) is_busy: bool,
+    pub(super) until: Instant,
+}
+
+/// Finds out whether the machine has CPU time to spare.
 #[derive(Debug)]
 pub(super) struct SpareCpu {
     read: fn() -> Option<Load>,
     /// The last reading of stalled time.
     previous: Option<(Instant, Stalled)>,
-    finding: Finding,
-    /// The time of the next reading. Until then, the finding holds.
-    next_reading: Option<Instant>,
+    /// Whether the machine was busy at the last reading that could be compared.
+    was_busy: bool,
     /// The pause after the next reading that finds the machine busy.
     pause: Duration,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Finding {
-    /// A second reading is necessary.
-    Unknown,
-    Spare,
-    Busy,
 }
 
 impl Default for SpareCpu {
@@ -79,57 +82,57 @@ impl Default for SpareCpu {
 
 impl SpareCpu {
     fn reading(read: fn() -> Option<Load>) -> SpareCpu {
-        SpareCpu { read, previous: None, finding: Finding::Unknown, next_reading: None, pause: SHORTEST_PAUSE }
+        SpareCpu { read, previous: None, was_busy: false, pause: SHORTEST_PAUSE }
     }
 
-    /// Returns `None` if the machine has CPU time to spare, and otherwise the time of the next reading.
-    pub(super) fn busy_until(&mut self, now: Instant) -> Option<Instant> {
-        if self.next_reading.is_none_or(|next| now >= next) {
-            self.update(now);
-        }
-        self.next_reading.filter(|_| self.finding != Finding::Spare)
-    }
-
-    /// The time until the next reading, if the last one found no CPU time to spare.
-    pub(super) fn remaining_pause(&self, now: Instant) -> Duration {
-        let next = self.next_reading.filter(|_| self.finding != Finding::Spare);
-        next.map_or(Duration::ZERO, |next| next.saturating_duration_since(now))
-    }
-
-    fn update(&mut self, now: Instant) {
-        let was_busy = self.finding == Finding::Busy;
-        self.finding = match (self.read)() {
-            None => Finding::Spare,
-            Some(Load::Backlog) => Finding::Busy,
-            Some(Load::RunQueue(tasks, cpus)) => finding(tasks > cpus.saturating_sub(u64::from(was_busy))),
+    /// Reads the load. A first reading has nothing to compare with, so the machine counts as busy until a second one.
+    pub(super) fn look(&mut self, now: Instant) -> Finding {
+        self.was_busy = match (self.read)() {
+            None => false,
+            Some(Load::Backlog) => true,
+            Some(Load::RunQueue(tasks, cpus)) => tasks > cpus.saturating_sub(u64::from(self.was_busy)),
             Some(Load::Stalled(stalled)) => {
                 let window = |at: Instant| now.saturating_duration_since(at);
                 let previous = self.previous.replace((now, stalled));
-                match previous.filter(|(at, _)| (SHORTEST_WINDOW..=LONGEST_WINDOW).contains(&window(*at))) {
-                    Some((at, before)) => {
-                        finding(percent(before, stalled, window(at)) >= if was_busy { SPARE_BELOW } else { BUSY_FROM })
-                    }
-                    None => Finding::Unknown,
-                }
+                let recent = previous.filter(|(at, _)| (SHORTEST_WINDOW..=LONGEST_WINDOW).contains(&window(*at)));
+                let Some((at, before)) = recent else {
+                    return Finding { is_busy: true, until: now + SHORTEST_WINDOW };
+                };
+                percent(before, stalled, window(at)) >= if self.was_busy { SPARE_BELOW } else { BUSY_FROM }
             }
         };
-        self.next_reading = Some(match self.finding {
-            Finding::Unknown => now + SHORTEST_WINDOW,
-            Finding::Spare => now + VALID,
-            Finding::Busy => now + self.pause,
-        });
-        self.pause = match self.finding {
-            Finding::Busy => (self.pause * 2).min(LONGEST_PAUSE),
-            Finding::Spare | Finding::Unknown => SHORTEST_PAUSE,
-        };
+        if !self.was_busy {
+            self.pause = SHORTEST_PAUSE;
+            return Finding { is_busy: false, until: now + VALID };
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        Finding { is_busy: true, until: now + pause }
     }
 }
 
-fn finding(is_busy: bool) -> Finding {
-    if is_busy { Finding::Busy } else { Finding::Spare }
+/// Limits the CPU time that the keeper thread itself uses, which is the cost of warm starts beside the start-ups that
+/// they move ahead.
+#[derive(Debug, Default)]
+pub(super) struct KeeperShare {
+    /// The time from which on the keeper may work. `None`: it has not worked yet.
+    allowed_from: Option<Instant>,
 }
 
-/// Whether the machine has memory to spare.
+impl KeeperShare {
+    /// Records CPU time that the keeper has used.
+    pub(super) fn record(&mut self, used: Duration, now: Instant) {
+        let earliest = now.checked_sub(BURST).unwrap_or(now);
+        self.allowed_from = Some(self.allowed_from.map_or(earliest, |from| from.max(earliest)) + used * KEEPER_SHARE);
+    }
+
+    /// Returns `None` if the keeper may work now, and otherwise the time from which on it may.
+    pub(super) fn used_up_until(&self, now: Instant) -> Option<Instant> {
+        self.allowed_from.filter(|&from| now < from)
+    }
+}
+
+/// Finds out whether the machine has memory to spare.
 #[derive(Debug)]
 pub(super) struct SpareMemory {
     read: fn() -> Option<Stalled>,
@@ -143,23 +146,29 @@ impl Default for SpareMemory {
     }
 }
 
-impl SpareMemory {
-    /// Whether tasks waited for memory at the last reading.
-    pub(super) fn is_scarce(&self) -> bool {
-        self.is_scarce
-    }
+/// Whether the machine has memory to spare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum MemoryFinding {
+    Available,
+    /// Tasks waited for memory at the last reading.
+    Scarce,
+    /// A new reading shows that tasks wait for memory.
+    Pressure,
+}
 
-    /// Reads the memory pressure, at most once a second. Returns `true` if a new reading has found pressure.
-    pub(super) fn update(&mut self, now: Instant) -> bool {
+impl SpareMemory {
+    /// Reads the memory pressure, at most once a second.
+    pub(super) fn look(&mut self, now: Instant) -> MemoryFinding {
+        let known = if self.is_scarce { MemoryFinding::Scarce } else { MemoryFinding::Available };
         let window = |at: Instant| now.saturating_duration_since(at);
         if self.previous.is_some_and(|(at, _)| window(at) < MEMORY_WINDOW) {
-            return false;
+            return known;
         }
-        let Some(stalled) = (self.read)() else { return false };
-        let Some((at, before)) = self.previous.replace((now, stalled)) else { return false };
+        let Some(stalled) = (self.read)() else { return known };
+        let Some((at, before)) = self.previous.replace((now, stalled)) else { return known };
         let limit = if self.is_scarce { AVAILABLE_BELOW } else { SCARCE_FROM };
         self.is_scarce = percent(before, stalled, window(at)) >= limit;
-        self.is_scarce
+        if self.is_scarce { MemoryFinding::Pressure } else { MemoryFinding::Available }
     }
 }
 
@@ -203,19 +212,18 @@ mod tests {
             LOAD.set(Some(Load::Stalled(self.stalled)));
         }
 
-        /// The pause that the machine's load causes now, in milliseconds. `None`: there is CPU time to spare.
-        fn pause(&mut self) -> Option<u128> {
-            let until = self.spare.busy_until(self.now)?;
-            assert_eq!(self.spare.remaining_pause(self.now), until - self.now);
-            Some((until - self.now).as_millis())
+        /// Whether the machine is busy, and for how many milliseconds this holds.
+        fn look(&mut self) -> (bool, u128) {
+            let Finding { is_busy, until } = self.spare.look(self.now);
+            (is_busy, (until - self.now).as_millis())
         }
 
         /// A machine for which the first two readings have found CPU time to spare.
         fn idle() -> Machine {
             let mut machine = Machine::new();
-            assert_eq!(machine.pause(), Some(4), "one reading says nothing");
+            assert_eq!(machine.look(), (true, 4), "one reading says nothing");
             machine.pass(4, [0, 0]);
-            assert_eq!(machine.pause(), None);
+            assert_eq!(machine.look(), (false, 10));
             machine
         }
     }
@@ -224,14 +232,13 @@ mod tests {
     fn a_busy_machine_needs_less_load_to_count_as_idle_again() {
         let mut machine = Machine::idle();
         machine.pass(20, [39, 0]);
-        assert_eq!(machine.pause(), None);
+        assert_eq!(machine.look(), (false, 10));
         machine.pass(20, [40, 0]);
-        assert_eq!(machine.pause(), Some(8));
+        assert_eq!(machine.look(), (true, 8));
         machine.pass(8, [39, 0]);
-        assert_eq!(machine.pause(), Some(16));
+        assert_eq!(machine.look(), (true, 16));
         machine.pass(16, [19, 0]);
-        assert_eq!(machine.pause(), None);
-        assert_eq!(machine.spare.remaining_pause(machine.now), Duration::ZERO);
+        assert_eq!(machine.look(), (false, 10));
     }
 
     #[test]
@@ -240,57 +247,68 @@ mod tests {
         machine.pass(10, [100, 0]);
         let mut pauses = Vec::new();
         for _ in 0..7 {
-            let pause = machine.pause().expect("busy");
+            let (is_busy, pause) = machine.look();
+            assert!(is_busy);
             pauses.push(pause);
             machine.pass(u64::try_from(pause).unwrap(), [100, 0]);
         }
         assert_eq!(pauses, [8, 16, 32, 64, 128, 128, 128]);
-        assert_eq!(machine.pause(), Some(128));
         machine.pass(128, [0, 0]);
-        assert_eq!(machine.pause(), None);
+        machine.look();
+        machine.pass(10, [0, 0]);
+        assert_eq!(machine.look(), (false, 10));
         machine.pass(10, [100, 0]);
-        assert_eq!(machine.pause(), Some(8));
-    }
-
-    #[test]
-    fn a_finding_holds_until_the_next_reading() {
-        let mut machine = Machine::idle();
-        machine.pass(9, [100, 0]);
-        assert_eq!(machine.pause(), None);
-        machine.pass(1, [100, 0]);
-        assert_eq!(machine.pause(), Some(8));
-        machine.pass(7, [0, 0]);
-        assert_eq!(machine.pause(), Some(1));
-        machine.pass(1, [0, 0]);
-        assert_eq!(machine.pause(), None);
+        assert_eq!(machine.look(), (true, 8));
     }
 
     #[test]
     fn an_old_reading_does_not_count() {
         let mut machine = Machine::idle();
         machine.pass(251, [0, 0]);
-        assert_eq!(machine.pause(), Some(4), "the average of a long idle time hides a load that has just begun");
+        assert_eq!(machine.look(), (true, 4), "the average of a long idle time hides a load that has just begun");
         machine.pass(4, [30, 0]);
-        assert_eq!(machine.pause(), None, "the machine has not been busy");
+        assert_eq!(machine.look(), (false, 10), "the machine was not busy before");
+        machine.pass(10, [40, 0]);
+        assert_eq!(machine.look(), (true, 8));
+        machine.pass(251, [0, 0]);
+        assert_eq!(machine.look(), (true, 4));
+        machine.pass(4, [30, 0]);
+        assert_eq!(machine.look(), (true, 16), "the machine was busy before");
     }
 
     #[test]
     fn a_cgroup_without_cpu_time_counts_as_busy() {
         let mut machine = Machine::idle();
         machine.pass(20, [0, 60]);
-        assert_eq!(machine.pause(), Some(8));
+        assert_eq!(machine.look(), (true, 8));
     }
 
     #[test]
     fn the_run_queue_decides_without_stall_times() {
         let mut machine = Machine::new();
-        let mut reads = |tasks| {
-            machine.now += Duration::from_secs(1);
+        let found = [4, 5, 4, 3].map(|tasks| {
             LOAD.set(Some(Load::RunQueue(tasks, 4)));
-            machine.pause()
-        };
-        let pauses = [4, 5, 4, 3].map(&mut reads);
-        assert_eq!(pauses, [None, Some(8), Some(16), None]);
+            machine.look()
+        });
+        assert_eq!(found, [(false, 10), (true, 8), (true, 16), (false, 10)]);
+    }
+
+    #[test]
+    fn the_keeper_uses_a_small_share_of_a_cpu() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut share = KeeperShare::default();
+        assert_eq!(share.used_up_until(start), None);
+        // Each millisecond of work takes 20 ms of the share, of which 400 ms are free at first.
+        share.record(Duration::from_millis(21), start);
+        assert_eq!((share.used_up_until(at(19)), share.used_up_until(at(20))), (Some(at(20)), None));
+        // After an idle time, the keeper may use the share of the last 400 ms at once.
+        for _ in 0..20 {
+            assert_eq!(share.used_up_until(at(10_000)), None);
+            share.record(Duration::from_millis(1), at(10_000));
+        }
+        share.record(Duration::from_millis(1), at(10_000));
+        assert_eq!(share.used_up_until(at(10_000)), Some(at(10_020)));
     }
 
     #[test]
@@ -301,26 +319,26 @@ mod tests {
             _ => None,
         };
         let mut memory = SpareMemory { read, ..SpareMemory::default() };
-        let mut update = |milliseconds, percent| {
+        let mut look = |milliseconds, percent| {
             machine.pass(milliseconds, [percent, 0]);
-            (memory.update(machine.now), memory.is_scarce())
+            memory.look(machine.now)
         };
-        assert_eq!(update(0, 0), (false, false), "one reading says nothing");
-        assert_eq!(update(1000, 9), (false, false));
-        assert_eq!(update(1000, 10), (true, true));
-        assert_eq!(update(999, 0), (false, true), "the next reading is a second later");
-        assert_eq!(update(1000, 11), (true, true));
-        assert_eq!(update(1000, 5), (true, true));
-        assert_eq!(update(1000, 4), (false, false));
+        use MemoryFinding::{Available, Pressure, Scarce};
+        assert_eq!(look(0, 0), Available, "one reading says nothing");
+        assert_eq!(look(1000, 9), Available);
+        assert_eq!(look(1000, 10), Pressure);
+        assert_eq!(look(999, 0), Scarce, "the next reading is a second later");
+        assert_eq!(look(1000, 11), Pressure);
+        assert_eq!(look(1000, 5), Pressure);
+        assert_eq!(look(1000, 4), Available);
     }
 
     #[test]
     fn a_backlog_counts_as_busy_and_an_unknown_load_does_not() {
         let mut machine = Machine::new();
         LOAD.set(Some(Load::Backlog));
-        assert_eq!(machine.pause(), Some(8));
-        machine.now += Duration::from_millis(8);
+        assert_eq!(machine.look(), (true, 8));
         LOAD.set(None);
-        assert_eq!(machine.pause(), None);
+        assert_eq!(machine.look(), (false, 10));
     }
 }

@@ -15,7 +15,7 @@ use super::fork::ForkedChildren;
 use super::leased::LeasedProcess;
 use super::recipe::{Recipe, can_park};
 use super::sandbox_command::SandboxCommand;
-use super::spare::{SpareCpu, SpareMemory};
+use super::spare::{Finding, KeeperShare};
 use super::usage::Usage;
 use super::watch::FileWatch;
 use super::wire::Page;
@@ -78,8 +78,10 @@ pub(super) struct WarmState {
     /// Pages of started programs. Unmapping a page costs more than the rest of a start's cleanup, so the keeper unmaps
     /// them.
     pub(super) spent_pages: Vec<Arc<Page>>,
-    pub(super) spare_cpu: SpareCpu,
-    pub(super) spare_memory: SpareMemory,
+    /// The keeper's last finding about CPU time to spare.
+    pub(super) load: Option<Finding>,
+    /// The share of CPU time that the keeper thread may use.
+    pub(super) keeper_share: KeeperShare,
     /// A caller waits in [`Warm::fill`](super::Warm::fill), until this time at least. So the keeper starts processes
     /// also on a busy machine.
     pub(super) filling_until: Option<Instant>,
@@ -144,7 +146,10 @@ impl WarmState {
     /// The first mode of a program, and its state if that mode is to change. `may_fork`: the program can be forked.
     fn mode(&self, mode: Option<Mode>, may_fork: bool) -> (Mode, Option<Auto>) {
         match mode.unwrap_or(self.options.mode) {
-            Mode::Auto => (Mode::Reserve, Some(Auto { may_fork: may_fork && self.options.trusted, stays_cold: None })),
+            Mode::Auto => {
+                let is_trusted = may_fork && self.options.trusted;
+                (Mode::Reserve, Some(Auto { is_trusted, may_fork: is_trusted, stays_cold: None }))
+            }
             mode => (mode, None),
         }
     }
@@ -196,6 +201,7 @@ impl WarmState {
             auto_added: false,
             auto,
             usage: Usage::default(),
+            watched: None,
             version: 0,
         };
         self.next_id += 1;
@@ -219,8 +225,7 @@ impl WarmState {
         let now = Instant::now();
         let Some(entry) = self.add_command(template, command) else { return };
         entry.auto_added = true;
-        entry.usage.record_start(false, now);
-        entry.choose_mode(now);
+        entry.record_start(false, now);
         let auto_added = || self.entries.iter().enumerate().filter(|(_, entry)| entry.auto_added);
         if auto_added().count() > max
             && let Some((oldest, _)) = auto_added().min_by_key(|(_, entry)| entry.last_used)
@@ -366,9 +371,12 @@ impl WarmState {
     /// Takes back a leased process that the start has not used.
     pub(super) fn return_unused(&mut self, leased: LeasedProcess) {
         match self.end_lease(&leased).filter(|entry| entry.version == leased.handle.version) {
+            // Several starts may have leased a parent, which stays in its entry.
+            Some(_) if leased.is_parent => {}
             Some(entry) => entry.parked.push_front(leased.handle),
             None => self.to_end.push(leased.handle),
         }
+        self.keep_memory_limit();
     }
 
     /// Ends the lease of a process that has become a program.
@@ -387,7 +395,7 @@ impl WarmState {
             self.stats.time_saved += leased.handle.start_up;
         }
         self.spent_pages.push(page);
-        self.end_lease(&leased);
+        self.end_lease(&leased).into_iter().for_each(|entry| entry.record_start(true, Instant::now()));
     }
 
     /// Ends the lease of a process that is no longer usable.
@@ -423,10 +431,21 @@ impl WarmState {
         if self.turned_off {
             return None;
         }
-        let pause = self.spare_cpu.remaining_pause(Instant::now());
-        let missing = self.entries.iter().filter(|entry| entry.cannot.is_none() && entry.lacks_processes());
-        let delays = missing.map(|entry| if entry.lacks_parent() { Duration::ZERO } else { pause });
-        delays.min().map(|pause| pause.max(self.options.delay))
+        let now = Instant::now();
+        let busy_until = self.load.filter(|load| load.is_busy).map(|load| load.until);
+        let pause_until = busy_until.into_iter().chain(self.keeper_share.used_up_until(now)).max();
+        let missing = self.entries.iter().filter(|entry| !entry.is_unserved() && entry.lacks_processes());
+        let due = missing.map(|entry| {
+            let pause_until = pause_until.filter(|_| !entry.lacks_parent()).unwrap_or(now);
+            pause_until.max(entry.next_attempt).saturating_duration_since(now)
+        });
+        due.min().map(|pause| pause.max(self.options.delay))
+    }
+
+    /// Records CPU time that the keeper thread has used.
+    pub(super) fn record_keeper_time(&mut self, used: Duration) {
+        self.keeper_share.record(used, Instant::now());
+        self.stats.refill_time += used;
     }
 
     pub(super) fn stats(&self) -> WarmStats {

@@ -9,8 +9,9 @@ use super::Mode;
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// In mode auto, the number of recent starts from which on the keeper parks a program that was not added.
 const FREQUENT: f64 = 1.5;
-/// In mode auto, the recent starts that found no parked process, from which on the keeper may fork.
-const MISSED: f64 = 4.0;
+/// In mode auto, the recent starts that found no parked process, from which on the keeper may fork: four starts within
+/// some seconds.
+const MISSED: f64 = 3.5;
 /// In mode auto, the share of these starts from which on the keeper may fork.
 const MISSED_SHARE: f64 = 0.5;
 
@@ -57,8 +58,10 @@ pub(super) struct Usage {
     missed: RecentCount,
     /// The shortest start-up of a process that was parked: what a warm start saves.
     start_up: Option<Duration>,
-    /// The private memory of the last parked process, in bytes. 0: none has been parked.
-    pub(super) memory: u64,
+    /// The private memory of the last process that was parked by exec, in bytes. 0: none has been parked.
+    memory: u64,
+    /// The private memory of the last process that was forked ahead.
+    child_memory: Option<u64>,
 }
 
 impl Usage {
@@ -76,15 +79,28 @@ impl Usage {
         self.memory = memory;
     }
 
+    /// Records a forked process.
+    pub(super) fn record_forked(&mut self, memory: u64) {
+        self.child_memory = Some(memory);
+    }
+
     /// Forgets what was measured of the program's file, which has changed.
     pub(super) fn forget_program(&mut self) {
-        (self.start_up, self.memory) = (None, 0);
+        (self.start_up, self.memory, self.child_memory) = (None, 0, None);
+    }
+
+    /// The private memory that the next process will have: one parked by exec, or a forked one. 0: unknown.
+    pub(super) fn expected_memory(&self, is_forked: bool) -> u64 {
+        if is_forked { self.child_memory.unwrap_or_default() } else { self.memory }
     }
 
     /// The time that warm starts of this program save, for each start and MiB: seconds, multiplied by the recent
     /// starts, divided by the MiB of a parked process.
     pub(super) fn value(&self, now: Instant) -> f64 {
-        let memory = if self.memory == 0 { UNMEASURED_MEMORY } else { self.memory.max(LEAST_MEMORY) };
+        let memory = match self.child_memory.unwrap_or(self.memory) {
+            0 => UNMEASURED_MEMORY,
+            memory => memory.max(LEAST_MEMORY),
+        };
         let start_up = self.start_up.unwrap_or(UNMEASURED_START_UP);
         start_up.as_secs_f64() * self.starts.at(now) / (memory as f64 / f64::from(1 << 20))
     }
