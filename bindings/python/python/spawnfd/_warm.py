@@ -33,7 +33,7 @@ class WarmStats(NamedTuple):
         time_saved: Seconds of start-up that warm starts have saved: the start-up time of the parked
             processes that have become programs, or of their parents.
         refill_time: Seconds of CPU time that parking has cost: the start-up time of all parked
-            processes, and the time of forks ahead.
+            processes, and the time of the thread that parks them.
         cannot: Programs that cannot be parked, with the reason.
     """
 
@@ -122,7 +122,7 @@ class Warm(StartMethods):
                 and secrets. "fork": programs are forked from one parked process; they share its
                 memory layout, and all random data and files that it had read before. "auto": for
                 each program no parked process, "reserve", or "fork", by what was measured: how
-                often it starts, its start-up time, and how many starts found no parked process.
+                often it starts, and how many starts found no parked process.
             trusted: Whether all inputs of programs in mode "auto" are trusted, so that "auto" may
                 choose "fork". Forked programs share a memory layout and secrets.
             memory: Maximum bytes of private memory of all parked processes. For a further process,

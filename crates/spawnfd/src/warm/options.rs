@@ -37,8 +37,8 @@ pub enum Mode {
     /// before the fork.
     Fork = protocol::Mode::Fork as isize,
     /// The library chooses for each program: no parked process, mode reserve, or mode fork. It chooses from what it has
-    /// measured in this process: how often the program starts, its start-up time, and how many starts found no parked
-    /// process. It chooses mode fork only if the program's inputs are [trusted](WarmOptions::trusted).
+    /// measured in this process: how often the program starts, and how many starts found no parked process. It chooses
+    /// mode fork only if the program's inputs are [trusted](WarmOptions::trusted).
     Auto = b'a' as isize,
 }
 
@@ -256,7 +256,7 @@ pub struct WarmStats {
     /// The start-up time that warm starts have saved so far. It is the start-up time of the parked processes that have
     /// become programs, or of their parents.
     pub time_saved: Duration,
-    /// The CPU time of parking so far: the start-up time of all processes parked, and the time of all forks ahead.
+    /// The CPU time of parking so far: the start-up time of all processes parked, and the time of the keeper thread.
     pub refill_time: Duration,
     /// The programs that the keeper cannot park, or cannot park now, and the reason.
     pub cannot: BTreeMap<OsString, String>,

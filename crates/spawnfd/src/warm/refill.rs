@@ -465,3 +465,58 @@ impl WarmState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::confinement::Confinement;
+    use super::super::spare::Finding;
+    use super::super::{Park, WarmOptions};
+    use super::*;
+
+    fn state() -> WarmState {
+        let mut state = WarmState::new(WarmOptions::new()).expect("inotify and a memfd");
+        let template = Template::open("/bin/sh").expect("a shell");
+        state.add(&template, None, None, Confinement::default(), Park::new());
+        state
+    }
+
+    fn look(state: &mut WarmState, is_busy: bool) -> Instant {
+        let until = Instant::now() + Duration::from_secs(60);
+        state.load = Some(Finding { is_busy, until });
+        until
+    }
+
+    fn next(state: &mut WarmState, memory: MemoryFinding) -> Work {
+        state.next_work(memory).0
+    }
+
+    #[test]
+    fn a_process_is_parked_once_cpu_time_and_memory_are_available() {
+        let mut state = state();
+        assert!(matches!(next(&mut state, MemoryFinding::Pressure), Work::Wait(_)));
+        assert!(matches!(next(&mut state, MemoryFinding::Scarce), Work::Wait(_)));
+        assert!(matches!(next(&mut state, MemoryFinding::Available), Work::ReadLoad));
+        let until = look(&mut state, true);
+        assert!(matches!(next(&mut state, MemoryFinding::Available), Work::Wait(Some(at)) if at == until));
+        look(&mut state, false);
+        assert!(matches!(next(&mut state, MemoryFinding::Available), Work::Park { .. }));
+        assert!(matches!(next(&mut state, MemoryFinding::Available), Work::Wait(_)), "one process at a time");
+    }
+
+    #[test]
+    fn a_finding_that_has_expired_is_renewed() {
+        let mut state = state();
+        state.load = Some(Finding { is_busy: true, until: Instant::now() });
+        assert!(matches!(next(&mut state, MemoryFinding::Available), Work::ReadLoad));
+    }
+
+    #[test]
+    fn a_keeper_that_has_used_its_share_waits() {
+        let mut state = state();
+        look(&mut state, false);
+        state.record_keeper_time(Duration::from_secs(1));
+        assert!(matches!(next(&mut state, MemoryFinding::Available), Work::Wait(Some(_))));
+        state.fill_now();
+        assert!(matches!(next(&mut state, MemoryFinding::Scarce), Work::Park { .. }), "a caller waits in fill()");
+    }
+}

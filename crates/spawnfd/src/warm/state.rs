@@ -370,7 +370,7 @@ impl WarmState {
 
     /// Takes back a leased process that the start has not used.
     pub(super) fn return_unused(&mut self, leased: LeasedProcess) {
-        match self.end_lease(&leased).filter(|entry| entry.version == leased.handle.version) {
+        match self.end_lease(&leased).filter(|entry| entry.version == leased.handle.version && !entry.idle) {
             // Several starts may have leased a parent, which stays in its entry.
             Some(_) if leased.is_parent => {}
             Some(entry) => entry.parked.push_front(leased.handle),
