@@ -14,11 +14,15 @@ FILL_S = 60.0
 CODE = ("-e", "-p")
 
 
-def make(spawnfd: Any, mode: str) -> Any:
-    """An empty Warm that never ends processes because of its limits."""
+def make(spawnfd: Any, mode: str, *, trusted: bool = False) -> Any:
+    """An empty Warm that never ends processes because of its limits.
+
+    With `trusted`, a Warm in mode auto may fork.
+    """
     if not hasattr(spawnfd, "Warm"):
         raise BenchError("this spawnfd has no Warm")
-    return spawnfd.Warm(mode=mode, memory=MEMORY_BYTES, processes=PROCESSES, idle=IDLE_S)
+    options = {"trusted": True} if trusted else {}
+    return spawnfd.Warm(mode=mode, memory=MEMORY_BYTES, processes=PROCESSES, idle=IDLE_S, **options)
 
 
 def park(
@@ -30,9 +34,12 @@ def park(
     cwd: str = "/",
     entry: str = "",
     in_directory: bool = False,
+    preimport: Sequence[str] = (),
 ) -> None:
-    """Adds a call's program to the Warm, in its sandbox or with its entry point if it has one."""
+    """Adds a call's program to the Warm, in its sandbox, with its entry point or its imports."""
     options: dict[str, Any] = {"entry": entry} if entry else {}
+    if preimport:
+        options["preimport"] = list(preimport)
     if in_directory:
         options["cwd"] = cwd
     if prefix:

@@ -213,12 +213,12 @@ def test_other_protocol_version_is_refused() -> None:
         measure.compare(servers, ["same"], (), FAST, 1, 0, lambda text: None)
 
 
-def test_every_bar_of_the_suites_is_offered(tmp_path: Path) -> None:
+def test_every_bar_of_the_suites_is_offered_except_tails_under_load(tmp_path: Path) -> None:
     command, environment = build.server(build.ROOT, tmp_path, list(cli.SUITES))
     with Worker("server", command, environment) as server:
         offers = {offer["id"]: offer for offer in server.receive("protocol")["offers"]}
     barred = {bar["id"] for bar in bars.load() if bar["id"].split(".")[0] in cli.SUITES}
-    assert barred <= offers.keys()
+    assert {id_ for id_ in barred if not id_.startswith("warm.p99.")} <= offers.keys()
     shared = ("launch.first_insn.ours_vs_vfork", "launch.first_insn.posix_spawn_vs_ours")
     assert len({offers[id_]["quantity"] for id_ in shared}) == 1
     assert offers["launch.parallel8_vs_vfork"]["better"] == "more"

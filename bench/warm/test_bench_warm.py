@@ -55,23 +55,39 @@ def test_every_bar_has_a_measured_ratio() -> None:
     calls = {cell.name: cell.calls for cell in FOUND.cells}
     ids = {rule.id.format(call=name) for rule in FOUND.rules for name in calls[rule.cell]}
     barred = {bar["id"]: bar["bar"] for bar in bars.load() if bar["id"].startswith("warm.")}
-    assert barred == {
-        "warm.latency.true": 2.6,
-        "warm.latency.sh": 2.2,
-        "warm.latency.bash": 1.7,
-        "warm.latency.sed": 1.9,
-        "warm.latency.git-status": 1.4,
+    throughput = next(cell for cell in FOUND.cells if cell.name == "throughput")
+    never_slower = {
+        f"warm.throughput.{call}.{mode}": 0.97
+        for call in throughput.calls
+        for mode in ("reserve", "auto")
+    }
+    assert barred == never_slower | {
+        "warm.latency.bash": 1.6,
+        "warm.latency.sed": 1.6,
+        "warm.latency.git-status": 1.25,
         "warm.latency.python": 6.0,
-        "warm.latency.node": 12.0,
-        "warm.latency.sandboxed-bash": 3.0,
+        "warm.latency.node": 7.8,
         "warm.entry.pytest": 3.0,
         "warm.entry.mypy": 3.0,
         "warm.entry.black": 3.0,
-        "warm.throughput.true": 1.7,
+        "warm.throughput.bash": 1.15,
         "warm.throughput.python": 5.0,
-        "warm.throughput.node": 10.0,
+        "warm.throughput.node": 6.3,
+        "warm.p99.load30.true": 0.95,
+        "warm.p99.load30.bash": 0.95,
+        "warm.p99.load30.git-status": 0.95,
+        "warm.p99.load30.rg": 0.95,
+        "warm.p99.load30.python": 0.95,
     }
     assert barred.keys() <= ids
+
+
+def test_no_meaning_of_a_bar_says_no_bar() -> None:
+    barred = {bar["id"] for bar in bars.load()}
+    for rule in FOUND.rules:
+        cell = next(cell for cell in FOUND.cells if cell.name == rule.cell)
+        of_bars = {rule.id.format(call=name) for name in cell.calls} & barred
+        assert rule.meaning.endswith("; no bar") == (not of_bars), rule.id
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
@@ -118,9 +134,20 @@ def test_method_that_was_never_warm_has_no_ratio() -> None:
     ids = {ratio["id"] for ratio in results.ratios_of(measured, FOUND.rules)}
     assert "warm.latency.true.fork" in ids
     assert "warm.latency.true" not in ids
-    assert results.cold_ones(measured) == {
+    assert results.cold_ones(measured, FOUND.rules) == {
         "latency, true, reserve": "never warm: {'cold: off': 12}"
     }
+
+
+def test_cost_of_a_warm_is_measured_even_if_all_starts_are_cold() -> None:
+    us = {"cold_async": 600.0, "reserve_async": 800.0, "fork_async": 300.0}
+    cold = {"cold_async": "clone", "reserve_async": "cold: empty", "fork_async": "cold: empty"}
+    measured = _measured("throughput", us, cold)
+    found = results.ratios_of(measured, FOUND.rules)
+    assert {ratio["id"]: (ratio["value"], ratio["warm_share"]) for ratio in found} == {
+        "warm.throughput.true.reserve": (0.75, 0.0)
+    }
+    assert results.cold_ones(measured, FOUND.rules).keys() == {"throughput, true, fork_async"}
 
 
 def test_memory_counts_private_pages() -> None:
@@ -197,13 +224,15 @@ def test_worker_that_dies_is_an_error() -> None:
 @pytest.mark.timeout(600)
 def test_small_run_end_to_end(tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "run.py"), "--out", str(tmp_path)]
-    command += ["--call", "true", "--call", "sed", "--blocks", "1", "--per-block", "2"]
+    command += [f"--call={name}" for name in ("true", "sed", "ansible")]
+    command += ["--blocks", "1", "--per-block", "2"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "warm.json").read_text())
     assert found["suite"] == "warm"
     ids = {ratio["id"] for ratio in found["ratios"]}
     wanted = {"warm.latency.true", "warm.latency.sed", "warm.throughput.true"}
+    wanted |= {"warm.entry.ansible", "warm.p99.load30.true"}
     assert wanted | {"warm.private_mib.true"} <= ids
     for row in found["rows"]:
         if row["cell"] == "memory":

@@ -163,7 +163,8 @@ class Warm:
         with warmbench.measure.workers(self._prepared.setting, task) as running:
             worker = running[method.name]
             first = warmbench.measure.run_block(worker, source.call, task.warm_up)
-            if method.mode and warmbench.results.warm_share([first]) == 0:
+            never_warm = method.mode and warmbench.results.warm_share([first]) == 0
+            if never_warm and not source.rule.even_if_cold:
                 raise Missing(f"never warm: {dict(first.started)}")
 
             def measure(calls: int) -> float:

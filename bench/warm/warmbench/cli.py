@@ -24,8 +24,9 @@ from .definitions import Call, Definitions, load
 from .measure import Task, measure, measure_memory
 
 VENV = "venv"
-# The interpreter that runs the benchmark, and the console script of its pip.
-OWN_PYTHON, PIP = "own-python", "pip"
+# The interpreter that runs the benchmark, and console scripts beside it.
+OWN_PYTHON = "own-python"
+SCRIPTS = ("pip", "ansible")
 # Debian's Python. Most users create their venvs from it.
 BASE_PYTHON = "/usr/bin/python3"
 
@@ -128,7 +129,7 @@ def prepare(
     tools = presets.resolve_tools(known, overrides)
     root, env = workspace.prepare(scratch, known, tools["git"])
     named = {**tools, VENV: make_venv(scratch), OWN_PYTHON: sys.executable}
-    named[PIP] = str(Path(sys.executable).with_name("pip"))
+    named |= {name: str(Path(sys.executable).with_name(name)) for name in SCRIPTS}
     requested = {
         name: replace(
             call,
@@ -162,7 +163,8 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
     facts["scale"] = "quick" if options.quick else "full"
     facts["seed"] = options.seed
     left_out = {name: why for name, why in ready.reasons.items() if why}
-    left_out |= {what: why for one in measured for what, why in results.cold_ones(one).items()}
+    for measured_cell in measured:
+        left_out |= results.cold_ones(measured_cell, definitions.rules)
     for one in memory_uses:
         if not one.kib:
             left_out[f"memory, {one.call}, {one.mode}"] = "no parked process can be inspected"

@@ -34,6 +34,7 @@ class Call:
 
     Attributes:
         entry: The entry point of a Python program.
+        preimport: The modules that the parked process imports.
         in_directory: The process parks in the working directory of the call.
     """
 
@@ -43,6 +44,7 @@ class Call:
     depth: int = 2
     entry: str = ""
     in_directory: bool = False
+    preimport: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ class Definitions:
     rules: Sequence[Rule]
 
 
-def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
+def tuples(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the entry with tuples instead of lists."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
 
 
@@ -103,9 +106,9 @@ def load(path: Path = DEFINITIONS_FILE) -> Definitions:
     data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     found = Definitions(
         methods={entry["name"]: Method(**entry) for entry in data["method"]},
-        calls={entry["name"]: Call(**_tuples(entry)) for entry in data["call"]},
-        cells=[Cell(**_tuples(entry)) for entry in data["cell"]],
-        memory=Memory(**_tuples(data["memory"])),
+        calls={entry["name"]: Call(**tuples(entry)) for entry in data["call"]},
+        cells=[Cell(**tuples(entry)) for entry in data["cell"]],
+        memory=Memory(**tuples(data["memory"])),
         rules=[Rule(**entry) for entry in data["ratio"]],
     )
     for cell in found.cells:

@@ -91,6 +91,7 @@ class Runner:
                     self._cwd,
                     call.entry,
                     call.in_directory,
+                    call.preimport,
                 )
             self.settle()
 
@@ -159,6 +160,7 @@ class Runner:
 
         calls = self._pool.map if self._pool else map
         before = [answer for answer, _ in calls(timed, range(self._calls_before))]
+        self.started.clear()
         begin = time.perf_counter_ns()
         made = list(calls(timed, range(count)))
         seconds = (time.perf_counter_ns() - begin) / 1e9
@@ -184,6 +186,7 @@ class Runner:
 
         await lanes(self._calls_before)
         ns.clear()
+        self.started.clear()
         begin = time.perf_counter_ns()
         await lanes(count)
         return Block(answers, ns, (time.perf_counter_ns() - begin) / 1e9)

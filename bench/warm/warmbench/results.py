@@ -47,13 +47,16 @@ def warm_share(blocks: Iterable[Block]) -> float | None:
     return round(sum(counted[way] for way in WARM) / counted.total(), 4)
 
 
-def cold_ones(measured: Measured) -> dict[str, str]:
-    """Returns calls by warm methods that were never warm, and how they were started instead."""
+def cold_ones(measured: Measured, rules: Iterable[Rule]) -> dict[str, str]:
+    """Returns calls that were never warm and so lack a ratio, and how they were started instead."""
+    cell = measured.task.cell.name
     warm = {method.name for method in measured.task.methods if method.mode}
+    for_warm = [rule for rule in rules if rule.cell == cell and not rule.even_if_cold]
+    lacking = warm & {name for rule in for_warm for name in (rule.over, rule.under)}
     return {
-        f"{measured.task.cell.name}, {call}, {method}": f"never warm: {dict(started(blocks))}"
+        f"{cell}, {call}, {method}": f"never warm: {dict(started(blocks))}"
         for (call, method), blocks in measured.blocks.items()
-        if method in warm and warm_share(blocks) == 0
+        if method in lacking and warm_share(blocks) == 0
     }
 
 

@@ -23,17 +23,13 @@ from common.reference import Reference
 from common.worker import check_leftovers, run_worker, send
 
 from . import memory
-from .definitions import Call, Method
+from .definitions import Call, Method, tuples
 from .methods import Runner
-
-
-def _call(entry: dict[str, Any]) -> Call:
-    return Call(**{**entry, "argv": tuple(entry["argv"]), "prefix": tuple(entry["prefix"])})
 
 
 def serve(job: dict[str, Any], references: dict[str, Reference], out: TextIO) -> None:
     """Executes the driver's orders until "finish" or the end of stdin."""
-    calls = {entry["name"]: _call(entry) for entry in job["calls"]}
+    calls = {entry["name"]: Call(**tuples(entry)) for entry in job["calls"]}
     method = Method(**job["method"])
     runner = Runner(method, calls, job["cwd"], job["env"], **job["terms"])
     send(out, hello=True)
