@@ -23,7 +23,7 @@ from common.stats import estimate, round_order, round_ratios
 
 pytestmark = pytest.mark.timeout(300)
 HERE = Path(__file__).resolve().parent
-WITHOUT_OURS = [f"--without={name}" for name in ("spawnfd", "reserve", "fork")]
+WITHOUT_OURS = [f"--without={name}" for name in ("spawnfd", "reserve", "fork", "auto")]
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +151,27 @@ def test_ratio_uses_the_better_platform_backend() -> None:
     assert ratios["agent.asyncio.1x16.nointerp.cold"]["value"] == pytest.approx(1.5)
     assert "subprocess in threads" in ratios["agent.asyncio.1x16.nointerp.cold"]["meaning"]
     assert ratios["agent.floor.1x16.nointerp.cold"]["value"] == pytest.approx(0.5)
+
+
+def test_auto_is_compared_with_fork() -> None:
+    plain = _cell_result()
+    seconds = {"fork": 1.0, "auto": 1.25}
+    result = replace(
+        plain,
+        series={
+            **plain.series,
+            **{
+                name: Series([Timing(10, value, 0.1) for _ in range(4)])
+                for name, value in seconds.items()
+            },
+        },
+    )
+    ratios = {ratio["id"]: ratio["value"] for ratio in results.ratios_of(result)}
+    assert ratios["agent.asyncio.1x16.nointerp.auto_vs_fork"] == pytest.approx(0.8)
+    tool = replace(result, cell=replace(result.cell, set_name="cat", per_tool=True))
+    of_tool = {ratio["id"] for ratio in results.ratios_of(tool)}
+    assert {"agent.tool.cat.auto", "agent.tool.cat.fork"} <= of_tool
+    assert not any("auto_vs_fork" in name for name in of_tool)
 
 
 def test_full_plan_has_the_promised_ids(definitions: presets.Definitions) -> None:
@@ -289,6 +310,7 @@ def test_bars_file_has_the_agent_bars() -> None:
     found = {bar["id"]: bar["bar"] for bar in bars.load()}
     assert found["agent.asyncio.1x16.nointerp.cold"] == 1.25
     assert found["agent.autogen.1x16.all.cold"] == 1.12
+    assert found["agent.autogen.1x16.all.auto_vs_fork"] == 0.95
 
 
 # ---- the whole ----
@@ -346,7 +368,8 @@ async def run_async(argv, *, cwd, env, timeout, started="clone"):
     )
 
 class Warm:
-    def __init__(self, mode, **bounds):
+    def __init__(self, mode, trusted=False, **bounds):
+        assert trusted == (mode == "auto")
         self.mode, self.added = mode, set()
     def add(self, program, *, depth, env, args):
         self.added.add(program)
@@ -382,10 +405,16 @@ def test_our_backends_have_ratios_with_a_fake_spawnfd(tmp_path: Path) -> None:
         "agent.headroom.asyncio.1x16.nointerp",
         *(
             f"agent.{of}1x16.nointerp.{mode}"
-            for mode in ("cold", "reserve", "fork")
+            for mode in ("cold", "reserve", "fork", "auto")
             for of in ("asyncio.", "floor.")
         ),
+        "agent.asyncio.1x16.nointerp.auto_vs_fork",
     ]
     started = {row["mode"]: row["started"] for row in document["rows"] if row["role"] == "ours"}
-    assert started == {"cold": {"clone": 32}, "reserve": {"reserve": 32}, "fork": {"fork": 32}}
+    assert started == {
+        "cold": {"clone": 32},
+        "reserve": {"reserve": 32},
+        "fork": {"fork": 32},
+        "auto": {"auto": 32},
+    }
     assert set(BACKENDS) >= {row["backend"] for row in document["rows"]} - {"floor"}

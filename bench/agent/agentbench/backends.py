@@ -125,10 +125,11 @@ class SpawnfdWarm(Spawnfd):
     """Warm.run_async: the same supervised run, with programs parked before."""
 
     depth: ClassVar[int]
+    trusted: ClassVar[bool] = False
 
     def __init__(self, env: Mapping[str, str], in_flight: int) -> None:
         super().__init__(env, in_flight)
-        self._warm = warm.make(import_spawnfd(), self.mode)
+        self._warm = warm.make(import_spawnfd(), self.mode, trusted=self.trusted)
         self._run_async = self._warm.run_async
 
     def prepare(self, calls: Iterable[tuple[str, ...]]) -> None:
@@ -159,6 +160,15 @@ class SpawnfdFork(SpawnfdWarm):
     depth = 4
 
 
+class SpawnfdAuto(SpawnfdWarm):
+    """The mode of each program is the library's choice. It may fork, as all inputs are trusted."""
+
+    mode = "auto"
+    label = "spawnfd auto"
+    depth = SpawnfdFork.depth
+    trusted = True
+
+
 def import_spawnfd() -> Any:
     """Imports the package under test. Its absence is an error, not a skipped column."""
     try:
@@ -178,8 +188,9 @@ BACKENDS: dict[str, type[Backend]] = {
     "spawnfd": Spawnfd,
     "reserve": SpawnfdReserve,
     "fork": SpawnfdFork,
+    "auto": SpawnfdAuto,
 }
-DEFAULT_BACKENDS = ("asyncio", "threads", "spawnfd", "reserve", "fork")
+DEFAULT_BACKENDS = ("asyncio", "threads", "spawnfd", "reserve", "fork", "auto")
 FLOOR = "floor"
 
 

@@ -30,6 +30,7 @@ COLOURS = {
     "other": "#0a0b09",
     "floor": "#0a0b0a",
     "bad": "#0a0b0b",
+    "ours-4": "#0a0b0c",
 }
 WIDTH_IN = 4.5  # about a phone's width, so that text is legible there
 STYLE: Any = {
@@ -58,7 +59,7 @@ STYLE: Any = {
 def colour_of(row: Row, ours_before: int = 0) -> str:
     """The colour of a backend. Our backends have similar colours."""
     if row["role"] == "ours":
-        return COLOURS[("ours", "ours-2", "ours-3")[min(ours_before, 2)]]
+        return COLOURS[("ours", "ours-2", "ours-3", "ours-4")[min(ours_before, 3)]]
     if row["role"] == "floor":
         return COLOURS["floor"]
     return COLOURS.get(row["backend"], COLOURS["other"])

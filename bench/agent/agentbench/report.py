@@ -12,6 +12,7 @@ from common.errors import BenchError
 from common.machine import machine_is_busy
 
 from . import page, plots, tables, warm_part
+from .results import AUTO_VS_FORK
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -21,6 +22,7 @@ HEADLINES = {
     "agent.asyncio.1x16.nointerp.cold": "asyncio, the 14 without python and node",
     "agent.autogen.1x16.all.fork": "AutoGen Core, all 16, forked from parked processes",
     "agent.autogen.1x16.all.reserve": "AutoGen Core, all 16, from a reserve",
+    "agent.autogen.1x16.all.auto_vs_fork": "AutoGen Core, all 16, mode auto over mode fork",
     "agent.autogen.1x16.nonode.fork": "the same forked, without node",
     "agent.asyncio.1x16.nointerp.fork": "asyncio, the 14 without python and node, forked",
 }
@@ -41,8 +43,9 @@ NOT_MEASURED = (
     "Sixteen calls are always in flight. Another benchmark measures the latency of a single call.",
     "All files are in the page cache, in one small workspace: no cold disk, no network disk.",
     "A cold row includes the tool's own start-up (ld.so, libc, an interpreter), which is nearly "
-    "all of the time of python and node. reserve and fork do the start-up in advance: the timing "
-    "includes the replacements of used processes, but not the parking before the first call.",
+    "all of the time of python and node. reserve, fork and auto do the start-up in advance: the "
+    "timing includes the replacements of used processes, but not the parking before the first "
+    "call.",
     "Python, the harness and the tools share this machine's cores. With few cores, the children's "
     "own work limits every backend equally.",
     "No sandbox around the calls, and no seccomp profile on the host process.",
@@ -206,7 +209,11 @@ def _short(identifier: str) -> str:
 
 def _ratio_figure(suite: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
     with_bars = {name: {"bar": verdict.bar} for name, verdict in verdicts.items()}
-    of_cells = [ratio for ratio in suite["ratios"] if not ratio["id"].startswith("agent.tool.")]
+    of_cells = [
+        ratio
+        for ratio in suite["ratios"]
+        if not ratio["id"].startswith("agent.tool.") and not ratio["id"].endswith(AUTO_VS_FORK)
+    ]
     of_floor = [
         ratio for ratio in of_cells if ratio["id"].startswith(("agent.floor.", "agent.headroom."))
     ]

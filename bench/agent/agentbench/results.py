@@ -10,6 +10,8 @@ from .backends import BACKENDS, FLOOR, kind_of, label_of
 from .measure import CellResult, Series
 
 SUITE = "agent"
+AUTO, FORK = "auto", "fork"
+AUTO_VS_FORK = "auto_vs_fork"
 Row = dict[str, Any]
 
 
@@ -33,7 +35,7 @@ def _ratio(identifier: str, ours: Series, theirs: Series, meaning: str) -> Row:
 def ratios_of(result: CellResult) -> list[Row]:
     """Returns every ratio of a cell.
 
-    They compare ours with the better platform backend, and both with the floor.
+    They compare ours with the better platform backend, both with the floor, and auto with fork.
     """
     cell, series = result.cell, result.series
     platform = better_platform(series)
@@ -63,6 +65,13 @@ def ratios_of(result: CellResult) -> list[Row]:
                 f"{cell.split}, {cell.set_name}"
             )
             ratios.append(_ratio(f"agent.floor.{where}.{mode}", own, series[FLOOR], meaning))
+    if AUTO in series and FORK in series and not cell.per_tool:
+        meaning = (
+            f"{label_of(AUTO)}, trusted / {label_of(FORK)}; calls per second, "
+            f"{cell.harness} {cell.split}, {cell.set_name}"
+        )
+        identifier = f"{prefix}.{where}.{AUTO_VS_FORK}"
+        ratios.append(_ratio(identifier, series[AUTO], series[FORK], meaning))
     return ratios
 
 

@@ -12,15 +12,17 @@ from . import page, plots
 TITLES = {
     "latency": "One in flight, 50 ms between calls: microseconds, p50 and p99",
     "latency_async": "The same under asyncio",
+    "entry": "Python programs with their imports made ahead, 200 ms between calls",
     "throughput": "16 in flight: calls per second",
+    "load30": "Poisson arrivals, 30 % of the machine: microseconds, p50, p99 and p99.9",
+    "load70": "The same with 70 % of the machine",
 }
 NOT_MEASURED = (
     "Cold calls: the first call after a pause longer than `idle`, after an upgrade, or with other "
     "values of variables that the program has read. No measured call is of this kind.",
-    "Calls that arrive faster than the reserve is refilled: with 50 ms between calls, one process "
-    "is always parked. The row with 16 calls in flight shows the other case.",
-    "The reserve uses CPU time between the calls. The tables show this time; on a machine without "
-    "idle CPU it delays other work.",
+    "Load by other programs: the timed calls themselves put the load on the machine. With 16 calls "
+    "in flight the machine has no CPU time to spare, and the starts of a reserve are cold.",
+    "The reserve uses CPU time between the calls. The tables show this time.",
     "Private memory is measured while a process is parked. Shared memory (libraries, and in mode "
     "fork the unmodified pages) is not counted.",
     "Programs that load much after main(): a Python program that imports for a second still does, "
@@ -36,6 +38,8 @@ def _cell(row: Row) -> str:
     else:
         big = f"{row['us_p50']:,.0f}"
         small.append(f"p99 {row['us_p99']:,.0f}")
+    if row.get("load"):
+        small.append(f"p99.9 {row['us_p999']:,.0f}")
     small.append(f"CPU {row['cpu_us_per_call']:,.0f} us")
     if row["mode"] != "cold" and share is not None and share < 1:
         small.append(f"{1 - share:.0%} cold")
