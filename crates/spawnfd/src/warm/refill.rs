@@ -224,7 +224,8 @@ impl WarmState {
             }
             // A parent saves CPU time in all later starts, so it does not wait for an idle machine.
             if !is_filling && !entry.lacks_parent() {
-                if let Some(from) = self.keeper_share.used_up_until(now) {
+                let share_from = self.keeper_share.used_up_until(now).filter(|_| !entry.usage.has_long_start_up());
+                if let Some(from) = share_from {
                     wake_up.at(from);
                     continue;
                 }

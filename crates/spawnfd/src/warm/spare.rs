@@ -15,9 +15,9 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(4);
 /// The longest such time. The average over a longer time says little about the present.
 const LONGEST_WINDOW: Duration = Duration::from_millis(250);
 /// From this share of stalled time on, a machine that had CPU time to spare counts as busy, in percent.
-const BUSY_FROM: u128 = 40;
+const BUSY_FROM: u128 = 20;
 /// Below this share, a machine that was busy counts as having CPU time to spare again.
-const SPARE_BELOW: u128 = 20;
+const SPARE_BELOW: u128 = 10;
 /// For how long a finding of CPU time to spare holds.
 const VALID: Duration = Duration::from_millis(10);
 /// The pause before the next reading of a busy machine. It doubles with each reading.
@@ -25,9 +25,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(8);
 const LONGEST_PAUSE: Duration = Duration::from_millis(128);
 
 /// The keeper uses at most one part in this many of a CPU's time.
-const KEEPER_SHARE: u32 = 20;
+const KEEPER_SHARE: u32 = 40;
 /// The time whose unused share the keeper may use at once.
-const BURST: Duration = Duration::from_millis(400);
+const BURST: Duration = Duration::from_millis(800);
 
 /// The time between two readings of the memory pressure.
 const MEMORY_WINDOW: Duration = Duration::from_secs(1);
@@ -231,13 +231,13 @@ mod tests {
     #[test]
     fn a_busy_machine_needs_less_load_to_count_as_idle_again() {
         let mut machine = Machine::idle();
-        machine.pass(20, [39, 0]);
+        machine.pass(20, [19, 0]);
         assert_eq!(machine.look(), (false, 10));
-        machine.pass(20, [40, 0]);
+        machine.pass(20, [20, 0]);
         assert_eq!(machine.look(), (true, 8));
-        machine.pass(8, [39, 0]);
+        machine.pass(8, [19, 0]);
         assert_eq!(machine.look(), (true, 16));
-        machine.pass(16, [19, 0]);
+        machine.pass(16, [9, 0]);
         assert_eq!(machine.look(), (false, 10));
     }
 
@@ -266,13 +266,13 @@ mod tests {
         let mut machine = Machine::idle();
         machine.pass(251, [0, 0]);
         assert_eq!(machine.look(), (true, 4), "the average of a long idle time hides a load that has just begun");
-        machine.pass(4, [30, 0]);
+        machine.pass(4, [15, 0]);
         assert_eq!(machine.look(), (false, 10), "the machine was not busy before");
-        machine.pass(10, [40, 0]);
+        machine.pass(10, [20, 0]);
         assert_eq!(machine.look(), (true, 8));
         machine.pass(251, [0, 0]);
         assert_eq!(machine.look(), (true, 4));
-        machine.pass(4, [30, 0]);
+        machine.pass(4, [15, 0]);
         assert_eq!(machine.look(), (true, 16), "the machine was busy before");
     }
 
@@ -299,16 +299,16 @@ mod tests {
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut share = KeeperShare::default();
         assert_eq!(share.used_up_until(start), None);
-        // Each millisecond of work takes 20 ms of the share, of which 400 ms are free at first.
+        // Each millisecond of work takes 40 ms of the share, of which 800 ms are free at first.
         share.record(Duration::from_millis(21), start);
-        assert_eq!((share.used_up_until(at(19)), share.used_up_until(at(20))), (Some(at(20)), None));
-        // After an idle time, the keeper may use the share of the last 400 ms at once.
+        assert_eq!((share.used_up_until(at(39)), share.used_up_until(at(40))), (Some(at(40)), None));
+        // After an idle time, the keeper may use the share of the last 800 ms at once.
         for _ in 0..20 {
             assert_eq!(share.used_up_until(at(10_000)), None);
             share.record(Duration::from_millis(1), at(10_000));
         }
         share.record(Duration::from_millis(1), at(10_000));
-        assert_eq!(share.used_up_until(at(10_000)), Some(at(10_020)));
+        assert_eq!(share.used_up_until(at(10_000)), Some(at(10_040)));
     }
 
     #[test]

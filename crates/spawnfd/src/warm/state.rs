@@ -433,11 +433,12 @@ impl WarmState {
         }
         let now = Instant::now();
         let busy_until = self.load.filter(|load| load.is_busy).map(|load| load.until);
-        let pause_until = busy_until.into_iter().chain(self.keeper_share.used_up_until(now)).max();
+        let share_from = self.keeper_share.used_up_until(now);
         let missing = self.entries.iter().filter(|entry| !entry.is_unserved() && entry.lacks_processes());
         let due = missing.map(|entry| {
-            let pause_until = pause_until.filter(|_| !entry.lacks_parent()).unwrap_or(now);
-            pause_until.max(entry.next_attempt).saturating_duration_since(now)
+            let share_from = share_from.filter(|_| !entry.usage.has_long_start_up());
+            let waits_until = busy_until.max(share_from).filter(|_| !entry.lacks_parent());
+            waits_until.unwrap_or(now).max(entry.next_attempt).saturating_duration_since(now)
         });
         due.min().map(|pause| pause.max(self.options.delay))
     }

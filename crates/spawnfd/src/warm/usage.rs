@@ -24,6 +24,9 @@ const LEAST_MEMORY: u64 = 64 << 10;
 /// A reason for a cold start in mode auto: the program has not started often.
 const RARE: &str = "rare";
 
+/// A start-up that takes so much longer than parking that the keeper's own time does not matter.
+const LONG_START_UP: Duration = Duration::from_millis(4);
+
 /// A number of events, in which an event counts half after [`HALF_LIFE`].
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentCount {
@@ -77,6 +80,11 @@ impl Usage {
     pub(super) fn record_parked(&mut self, start_up: Duration, memory: u64) {
         self.start_up = Some(self.start_up.map_or(start_up, |shortest| shortest.min(start_up)));
         self.memory = memory;
+    }
+
+    /// Whether the start-up takes much longer than the keeper's work for a parked process.
+    pub(super) fn has_long_start_up(&self) -> bool {
+        self.start_up.is_some_and(|start_up| start_up >= LONG_START_UP)
     }
 
     /// Records a forked process.
