@@ -44,7 +44,7 @@ class Backend:
     def settle(self) -> None:
         """Replaces used processes.
 
-        The worker calls this at the end of each slice, within its timing.
+        The worker calls this at the end of each slice, after its timing.
         """
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class SpawnfdWarm(Spawnfd):
 
 
 class SpawnfdReserve(SpawnfdWarm):
-    """Processes that each become one program. Replacing used ones counts in the timing."""
+    """Processes that each become one program."""
 
     mode = "reserve"
     label = "spawnfd reserve"
