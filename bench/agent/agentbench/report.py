@@ -43,9 +43,9 @@ NOT_MEASURED = (
     "Sixteen calls are always in flight. Another benchmark measures the latency of a single call.",
     "All files are in the page cache, in one small workspace: no cold disk, no network disk.",
     "A cold row includes the tool's own start-up (ld.so, libc, an interpreter), which is nearly "
-    "all of the time of python and node. reserve, fork and auto do the start-up in advance: the "
-    "timing includes the replacements of used processes, but not the parking before the first "
-    "call.",
+    "all of the time of python and node. reserve, fork and auto do the start-up in advance: each "
+    "round begins with a few parked processes for each tool, and their replacement after the round "
+    "is not in its time, but in its CPU time.",
     "Python, the harness and the tools share this machine's cores. With few cores, the children's "
     "own work limits every backend equally.",
     "No sandbox around the calls, and no seccomp profile on the host process.",
