@@ -27,26 +27,42 @@ static void record(const struct timespec *time)
 		times[index] = (uint64_t)time->tv_sec * 1000000000 + (uint64_t)time->tv_nsec;
 }
 
-PUBLIC int clock_gettime(clockid_t clock, struct timespec *time)
+int spawnfd_clock_read_unrecorded(clockid_t clock, struct timespec *time)
 {
 	static int (*original)(clockid_t, struct timespec *);
-	int result;
 
 	if (!original)
 		original = (__typeof__(original))dlsym(RTLD_NEXT, "clock_gettime");
-	result = original(clock, time);
+	return original(clock, time);
+}
+
+PUBLIC int clock_gettime(clockid_t clock, struct timespec *time)
+{
+	int result = spawnfd_clock_read_unrecorded(clock, time);
+
 	if (!result && clock == CLOCK_MONOTONIC &&
 	    !atomic_load_explicit(&complete, memory_order_relaxed))
 		record(time);
 	return result;
 }
 
+static size_t recorded(void)
+{
+	return count < MAX_TIMES ? count : MAX_TIMES;
+}
+
 bool spawnfd_clock_was_read(uint64_t time)
 {
-	size_t recorded = count < MAX_TIMES ? count : MAX_TIMES;
-
-	for (size_t i = 0; i < recorded; i++)
+	for (size_t i = 0; i < recorded(); i++)
 		if (times[i] == time)
+			return true;
+	return false;
+}
+
+bool spawnfd_clock_was_read_as_double(double time)
+{
+	for (size_t i = 0; i < recorded(); i++)
+		if ((double)times[i] == time)
 			return true;
 	return false;
 }

@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "../common/park.h"
 
@@ -41,7 +42,9 @@ uint64_t spawnfd_descriptors_watched_by(int epoll);
 #pragma weak spawnfd_threads_are_unchanged
 #pragma weak spawnfd_descriptors_record
 #pragma weak spawnfd_descriptors_recreate
+#pragma weak spawnfd_clock_read_unrecorded
 #pragma weak spawnfd_clock_was_read
+#pragma weak spawnfd_clock_was_read_as_double
 #pragma weak spawnfd_clock_stop_recording
 
 /* Ends all threads except the caller. False if a thread does not wait within 5 s, as Node's own
@@ -52,8 +55,15 @@ bool spawnfd_threads_end(void);
  * spawnfd_threads_end() recorded do not count as new after their recreation. */
 bool spawnfd_threads_are_unchanged(void);
 
+/* Does the same as libc's clock_gettime(), without recording the time. */
+int spawnfd_clock_read_unrecorded(clockid_t clock, struct timespec *time);
+
 /* Whether the process has read this time from CLOCK_MONOTONIC, in ns. */
 bool spawnfd_clock_was_read(uint64_t time);
+
+/* Whether the process has read a time whose conversion to double is `time`. A double is rounded
+ * after 104 days of uptime (2^53 ns). */
+bool spawnfd_clock_was_read_as_double(double time);
 
 /* Stops recording the times that the process reads. False if there were too many. */
 bool spawnfd_clock_stop_recording(void);

@@ -6,16 +6,24 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
 from owner import ROOT, TIMEOUT
 
 HERE = Path(__file__).resolve().parent
 PARKED = ROOT / "crates" / "spawnfd-parked"
+# Times since boot in ns.
+UPTIMES = {"an hour": 3600 * 10**9, "104 days": 2**53 + 1, "a year": 365 * 86400 * 10**9 + 1}
 
 
-def test_only_times_read_from_the_clock_are_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("uptime", UPTIMES)
+def test_only_times_read_from_the_clock_are_replaced(uptime: str, tmp_path: Path) -> None:
+    """The program has a clock of its own, because the rounding of stored times depends on uptime."""
+    clock, program = tmp_path / "libfakeclock.so", tmp_path / "find_times"
+    command = ["cc", "-std=c11", "-O1", "-Wall", "-Wextra"]
+    first = f"-DFIRST_TIME=UINT64_C({UPTIMES[uptime]})"
+    library = [*command, "-shared", "-fPIC", first, "-o", clock, HERE / "fake_clock.c"]
+    subprocess.run(library, check=True, timeout=TIMEOUT)
     sources = [HERE / "find_times.c", PARKED / "node/find.c", PARKED / "node-threads/clock.c"]
-    program = tmp_path / "find_times"
-    command = ["cc", "-std=c11", "-O1", "-Wall", "-Wextra", f"-I{PARKED / 'node'}"]
-    command += ["-o", program, *sources, "-ldl"]
-    subprocess.run(command, check=True, timeout=TIMEOUT)
+    command += [f"-I{PARKED / 'node'}", "-o", program, *sources, clock, f"-Wl,-rpath,{tmp_path}"]
+    subprocess.run([*command, "-ldl"], check=True, timeout=TIMEOUT)
     subprocess.run([program], check=True, timeout=TIMEOUT)
