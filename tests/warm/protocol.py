@@ -28,6 +28,9 @@ PRELOAD_VARIABLE = "SPAWNFD_PRELOAD"
 # The environment variable with the entry point: the script or module that every request runs. Its
 # value is the absolute path of a script, or "-m " and the name of a module.
 ENTRY_VARIABLE = "SPAWNFD_ENTRY"
+# The environment variable that says that every request has the working directory in which the
+# process parks. Its value is "1". Without this variable, each request may have another one.
+SAME_DIRECTORY_VARIABLE = "SPAWNFD_SAME_DIRECTORY"
 
 
 class ParkField(enum.IntEnum):

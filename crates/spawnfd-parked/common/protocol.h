@@ -41,6 +41,9 @@
 /* The environment variable with the entry point: the script or module that every request runs. Its
  * value is the absolute path of a script, or "-m " and the name of a module. */
 #define SPAWNFD_ENTRY_VARIABLE "SPAWNFD_ENTRY"
+/* The environment variable that says that every request has the working directory in which the
+ * process parks. Its value is "1". Without this variable, each request may have another one. */
+#define SPAWNFD_SAME_DIRECTORY_VARIABLE "SPAWNFD_SAME_DIRECTORY"
 
 /* The fields of the value of SPAWNFD_PARK_VARIABLE, in their order. */
 enum spawnfd_park_field {

@@ -153,11 +153,16 @@ def import_entry(entry, directory):
     try:
         why = import_for_module(entry[3:]) if entry.startswith("-m ") else import_for_script(entry)
     except BaseException as error:
-        why = "cannot import the entry's modules: %s: %s" % (type(error).__name__, error)
+        why = "cannot import the entry's modules: %s: %s" % (type(error).__name__, printable(error))
     if recorded.is_used or sys.argv is not recorded or sys.getrefcount(recorded) > references:
         return "start-up code reads sys.argv"
     sys.argv = original
     return why
+
+
+def printable(text):
+    """The text without the surrogates that stand for bytes that are not UTF-8."""
+    return str(text).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def import_for_module(name):
@@ -292,7 +297,7 @@ def refusal():
         origin = getattr(getattr(module, "__spec__", None), "origin", None)
         if isinstance(origin, str) and getattr(module.__spec__, "has_location", False):
             if not origin.startswith("/"):
-                return "a module from a relative path: " + origin
+                return "a module from a relative path: " + printable(origin)
     for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None or stream is not getattr(sys, f"__{name}__") or stream.closed:

@@ -59,6 +59,9 @@ struct module {
 	X(int, PyArg_ParseTuple, (object *, const char *, ...))                                    \
 	X(object *, PyImport_ImportModule, (const char *))                                         \
 	X(object *, PyBytes_FromStringAndSize, (const char *, ssize_t))                            \
+	X(const char *, PyBytes_AsString, (object *))                                              \
+	X(object *, PyUnicode_DecodeFSDefault, (const char *))                                     \
+	X(int, PyUnicode_FSConverter, (object *, object **))                                       \
 	X(object *, PyUnicode_FromWideChar, (const wchar_t *, ssize_t))                            \
 	X(int, PySys_SetObject, (const char *, object *))                                          \
 	X(object *, PyLong_FromLong, (long))                                                       \

@@ -47,21 +47,13 @@ static object *read_directory_bytes(object *module, object *none)
 	return functions[1].original(module, none);
 }
 
-void spawnfd_python_record_open(object *arguments)
+static void record_read(const char *path)
 {
 	static const char *const ignored[] = {"/proc/", "/sys/", "/dev/"};
 	char absolute[PATH_MAX];
-	const char *path;
-	long flags;
 
-	if (!is_importing)
-		return;
-	/* The path may also be the number of a descriptor. */
-	path = py.PyUnicode_AsUTF8(py.PyTuple_GetItem(arguments, 0));
-	flags = py.PyLong_AsLong(py.PyTuple_GetItem(arguments, 2));
-	py.PyErr_Clear();
 	/* The bytecode of a module depends on the module's file, which is recorded. */
-	if (!path || (flags & O_ACCMODE) != O_RDONLY || strstr(path, "/__pycache__/"))
+	if (strstr(path, "/__pycache__/"))
 		return;
 	for (size_t i = 0; i < sizeof(ignored) / sizeof(*ignored); i++)
 		if (!strncmp(path, ignored[i], strlen(ignored[i])))
@@ -72,6 +64,23 @@ void spawnfd_python_record_open(object *arguments)
 		path = absolute;
 	}
 	spawnfd_record_file(path);
+}
+
+void spawnfd_python_record_open(object *arguments)
+{
+	object *path;
+	long flags;
+
+	if (!is_importing)
+		return;
+	flags = py.PyLong_AsLong(py.PyTuple_GetItem(arguments, 2));
+	/* The first argument may also be the number of a descriptor. */
+	if ((flags & O_ACCMODE) == O_RDONLY &&
+	    py.PyUnicode_FSConverter(py.PyTuple_GetItem(arguments, 0), &path)) {
+		record_read(py.PyBytes_AsString(path));
+		py.Py_DecRef(path);
+	}
+	py.PyErr_Clear();
 }
 
 void spawnfd_python_begin_imports(const char *directory)

@@ -200,16 +200,21 @@ static void import_modules(char *names)
 	}
 }
 
+/* A path as CPython decodes its arguments. */
+static object *decoded(const char *path)
+{
+	return checked(py.PyUnicode_DecodeFSDefault(path), "adapter");
+}
+
 /* Imports the modules of the entry point. First in sys.path is the directory of a script's real
  * path, or the working directory if the entry is a module. */
-static void import_entry(struct startup *startup, const char *entry)
+static void import_entry(struct startup *startup, const char *entry, bool knows_directory)
 {
-	char directory[PATH_MAX], path[PATH_MAX], *end;
+	char directory[PATH_MAX] = "", path[PATH_MAX], *end;
 	object *function = adapter_function(startup, "import_entry"), *why;
 
-	/* The root directory stands for an unknown working directory. */
-	if (!getcwd(directory, sizeof(directory)) || !strcmp(directory, "/"))
-		*directory = 0;
+	if (knows_directory && !getcwd(directory, sizeof(directory)))
+		spawnfd_cannot_park("working directory");
 	strcpy(path, directory);
 	if (*entry == '/') {
 		if (!realpath(entry, path))
@@ -218,7 +223,8 @@ static void import_entry(struct startup *startup, const char *entry)
 		end[end == path] = 0;
 	}
 	spawnfd_python_begin_imports(directory);
-	why = checked(py.PyObject_CallFunction(function, "ss", entry, path), "adapter");
+	why = checked(py.PyObject_CallFunction(function, "NN", decoded(entry), decoded(path)),
+		      "adapter");
 	spawnfd_python_end_imports();
 	if (why != py._Py_NoneStruct)
 		spawnfd_cannot_park(checked((void *)py.PyUnicode_AsUTF8(why), "adapter"));
@@ -228,7 +234,7 @@ static void import_entry(struct startup *startup, const char *entry)
 /* Initialises CPython as Py_BytesMain() does. Between the core and the main phase, it loads
  * adapter.py and adds the audit hook. */
 static void initialise(struct startup *startup, int argc, char **argv, char *preload,
-		       const char *entry)
+		       const char *entry, bool knows_directory)
 {
 	/* libc reads these variables without getenv(). */
 	static const char *const variables[] = {"LC_ALL", "LC_CTYPE", "LANG", "LOCPATH", "TZDIR"};
@@ -259,7 +265,7 @@ static void initialise(struct startup *startup, int argc, char **argv, char *pre
 	if (strchr(argv[0], '/'))
 		spawnfd_forget_variable("PATH");
 	if (entry)
-		import_entry(startup, entry);
+		import_entry(startup, entry, knows_directory);
 	if (preload)
 		import_modules(preload);
 	result = call_adapter(startup, "finish_recording");
@@ -311,6 +317,7 @@ void spawnfd_python_initialise(struct startup *startup, int argc, char **argv)
 {
 	char *preload = spawnfd_take_variable(SPAWNFD_PRELOAD_VARIABLE);
 	char *entry = spawnfd_take_variable(SPAWNFD_ENTRY_VARIABLE);
+	char *same_directory = spawnfd_take_variable(SPAWNFD_SAME_DIRECTORY_VARIABLE);
 
 	if (!spawnfd_python_resolve())
 		spawnfd_cannot_park("not CPython 3.8 to 3.13");
@@ -321,11 +328,12 @@ void spawnfd_python_initialise(struct startup *startup, int argc, char **argv)
 	first_environ = copy_environ();
 	capture_output(startup);
 	record_zone(startup);
-	initialise(startup, argc, argv, preload, entry);
+	initialise(startup, argc, argv, preload, entry, same_directory);
 	restore_output();
 	compare_environ(startup);
 	startup->environment = copy_environ();
 	free(preload);
 	free(entry);
+	free(same_directory);
 	spawnfd_python_read_dispositions(startup->after);
 }

@@ -30,6 +30,10 @@ pub const PRELOAD_VARIABLE: &str = "SPAWNFD_PRELOAD";
 /// value is the absolute path of a script, or "-m " and the name of a module.
 pub const ENTRY_VARIABLE: &str = "SPAWNFD_ENTRY";
 
+/// The environment variable that says that every request has the working directory in which the
+/// process parks. Its value is "1". Without this variable, each request may have another one.
+pub const SAME_DIRECTORY_VARIABLE: &str = "SPAWNFD_SAME_DIRECTORY";
+
 /// The fields of the value of `PARK_VARIABLE`, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import zipfile
 from pathlib import Path
@@ -160,6 +161,9 @@ def test_warning_of_the_parser_is_shown_at_the_start(same, tmp_path):
         ("import os; HERE = os.path.abspath('x')", "start-up code reads the working directory"),
         ("import os; HERE = os.getcwdb()", "start-up code reads the working directory"),
         ("try: open('nowhere.ini')\nexcept OSError: pass", "start-up code reads the working directory"),
+        ("try: open(b'nowhere.ini')\nexcept OSError: pass", "start-up code reads the working directory"),
+        ("try: open('n\\udce9.ini')\nexcept OSError: pass", "start-up code reads the working directory"),
+        ("raise ValueError('n\\udce9')", r"cannot import the entry's modules: ValueError: n\\udce9"),
         ("import sys; sys.path.insert(0, '/usr')", "start-up code changes sys.path"),
         ("import sys; sys.path.remove(sys.path[0])", "start-up code changes sys.path"),
         ("import os; dict(os.environ)", "whole environment"),
@@ -222,6 +226,20 @@ def test_modules_and_files_of_an_entry_are_reported(shim, python, tmp_path):
         assert not {logged, f"{tmp_path}/"} & set(parked.files)
     with Parked(shim, python, [python], ENV) as parked:
         assert parked.modules == []
+
+
+def test_paths_need_not_be_utf_8(same, shim, python, tmp_path):
+    directory = os.fsdecode(b"caf\xe9/")
+    opened = [f"{tmp_path}/{directory}{name}" for name in ("text", "bytes", "path")]
+    lines = f"import os, pathlib\nopen({opened[0]!r}).close()\nopen({opened[1]!r}.encode('utf-8', 'surrogateescape'))"
+    lines += f".close()\nos.close(os.open(pathlib.Path({opened[2]!r}), 0))\n"
+    helper = write(tmp_path, directory + "helper.py", lines)
+    script = write(tmp_path, directory + "script.py", "import helper, sys\nprint(ascii(sys.path[0]))\n")
+    for path in opened:
+        write(tmp_path, str(Path(path).relative_to(tmp_path)), "")
+    assert b"udce9" in same(script, entry=script).stdout
+    with Parked(shim, python, [python], ENV, entry=script) as parked:
+        assert {script, helper, *opened} <= set(parked.files)
 
 
 def test_isolated_interpreter_does_not_search_the_scripts_directory(same, shim, python, tmp_path):

@@ -114,7 +114,12 @@ impl ParkedProcess {
         );
         let preload = (!recipe.preload.is_empty()).then(|| recipe.preload.join(OsStr::new(",")));
         let entry = recipe.entry_point.as_ref().map(EntryPoint::variable);
-        let optional = [(protocol::PRELOAD_VARIABLE, preload), (protocol::ENTRY_VARIABLE, entry)];
+        let directory = recipe.entry_point.as_ref().and_then(|entry| entry.directory.as_deref());
+        let optional = [
+            (protocol::PRELOAD_VARIABLE, preload),
+            (protocol::ENTRY_VARIABLE, entry),
+            (protocol::SAME_DIRECTORY_VARIABLE, directory.and(Some("1".into()))),
+        ];
         let with_object = optional.into_iter().fold(with_object, |env, (name, value)| match value {
             Some(value) => env.set(name, value),
             None => env,
@@ -123,7 +128,6 @@ impl ParkedProcess {
         let mut command = recipe.command_template().command();
         match &recipe.sandbox {
             None => {
-                let directory = recipe.entry_point.as_ref().and_then(|entry| entry.directory.as_deref());
                 command.current_dir(directory.unwrap_or(Path::new("/")));
                 if !recipe.executes {
                     // The keeper thread is the parent, and lives until the process has parked. The preloaded object
