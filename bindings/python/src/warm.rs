@@ -150,10 +150,10 @@ impl Warm {
         })
     }
 
-    /// Adds the template's program to this Warm; returns the same template, which starts programs warm.
-    fn template(&self, py: Python<'_>, cold: &Bound<'_, Template>) -> PyResult<Template> {
+    /// Returns the same template, which starts programs warm. `adds`: adds the template's program to this Warm first.
+    fn template(&self, py: Python<'_>, cold: &Bound<'_, Template>, adds: bool) -> PyResult<Template> {
         let cold = &cold.get().0;
-        py.detach(|| self.core.add_once(cold))
+        py.detach(|| if adds { self.core.add_once(cold) } else { Ok(()) })
             .map(|()| Template(cold.clone(), Some(self.core.clone())))
             .map_err(|error| errors::exception(py, &error, Some(cold.name())))
     }

@@ -74,7 +74,9 @@ class Template(TemplateMethods):
         else:
             self._warm = None if warm is None else as_warm(warm)
         if self._warm is not None:
-            self._core = self._warm._core.template(self._core)
+            # The options of a dict say which processes to park.
+            adds = not isinstance(warm, dict)
+            self._core = self._warm._core.template(self._core, adds)
 
     @classmethod
     def _of(cls, core: _spawnfd.Template, warm: Warm | None = None) -> Template:

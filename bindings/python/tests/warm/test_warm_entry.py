@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ SHOWS = """
 import json, part, sys
 print(sys.argv, __name__, __file__, part.NUMBER, json.__name__)
 """
+SHOWS_FIRST = "import sys\nprint(sys.path[0], part.NUMBER)\n"
 FILES = {
     "lib/tool/__init__.py": "",
     "lib/tool/__main__.py": SHOWS.replace("part", "tool.part"),
@@ -117,13 +119,91 @@ def test_start_uses_the_processes_of_its_entry(root: Path) -> None:
         assert warm.stats().cold == {}
 
 
-def test_keep_parks_programs_beside_an_entry(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("cwd", "words", "why"),
+    [
+        (None, ["-c", "pass"], "entry"),
+        ("lib", ["-m", "tool"], "working directory"),
+        ("lib", ["tool.py"], "entry"),
+    ],
+)
+def test_keep_parks_programs_beside_an_entry(
+    cwd: str | None, words: Sequence[str], why: str, root: Path
+) -> None:
+    entry = "-m tool" if words[0] == "-m" else str(root / "lib/tool.py")
+    write_files(root, {"work/tool.py": ""})
     with Warm(keep=1) as warm:
+        directory: dict[str, Any] = {"cwd": root / cwd} if cwd else {}
+        warm.add(PYTHON, depth=1, env=env_of(root), entry=entry, **directory)
+        assert warm.fill(FILL_S), warm.stats()
+        assert run(warm, root, *words).started == f"cold: {why}"
+        assert warm.fill(FILL_S), warm.stats()
+        assert run(warm, root, *words).started == "reserve"
+
+
+# --- several entries for a start --------------------------------------------------------------
+
+
+@each_mode
+def test_start_uses_the_entry_of_its_directory(mode: Mode, root: Path) -> None:
+    for name in ("one", "two"):
+        write_files(root, {f"{name}/own.py": f"NAME = {name!r}\n"})
+        write_files(root, {f"{name}/program.py": "import own\nprint(own.NAME)\n"})
+    with new_warm(mode) as warm:
+        for name in ("one", "two"):
+            options: dict[str, Any] = {"env": env_of(root), "cwd": root / name}
+            warm.add(PYTHON, depth=1, entry="-m program", **options)
+        assert warm.fill(FILL_S), warm.stats()
+        for name in ("one", "two"):
+            result = run(warm, root, "-m", "program", cwd=name)
+            assert (result.started, result.text) == (mode, f"{name}\n")
+
+
+@each_mode
+@pytest.mark.parametrize("why", ["shadowed module", "working directory", "entry", "variable"])
+def test_start_that_an_entry_refuses_uses_a_process_without_an_entry(
+    mode: Mode, why: str, root: Path
+) -> None:
+    script = str(root / "lib/program.py")
+    write_files(
+        root,
+        {
+            "lib/own.py": "import os\nos.environ.get('COLOUR')\n",
+            "lib/program.py": "import own\n",
+            "work/program.py": "print('other')\n",
+        },
+    )
+    if why == "shadowed module":
+        write_files(root, {"work/own.py": "print('shadows')\n"})
+    entry, words = (script, ["program.py"]) if why == "entry" else ("-m program", ["-m", "program"])
+    env = env_of(root) | ({"COLOUR": "red"} if why == "variable" else {})
+    directory: dict[str, Any] = {"cwd": root / "lib"} if why == "working directory" else {}
+    cwd = root / ("notes" if why == "variable" else "work")
+    cwd.mkdir(exist_ok=True)
+    options: dict[str, Any] = {"env": env, "cwd": cwd}
+
+    def check(warm: sf.Warm, expected: str) -> None:
+        assert warm.fill(FILL_S), warm.stats()
+        assert warm.explain([PYTHON, *words], **options).started == expected
+        result = warm.run([PYTHON, *words], timeout=TIMEOUT_S, **options)
+        assert result.started == expected
+        cold = sf.run([PYTHON, *words], timeout=TIMEOUT_S, **options)
+        assert outcome(result) == outcome(cold)
+
+    with new_warm(mode) as warm:
+        warm.add(PYTHON, depth=1, env=env_of(root), entry=entry, **directory)
+        check(warm, f"cold: {why}")
+        warm.add(PYTHON, depth=1, env=env_of(root))
+        check(warm, mode)
+
+
+def test_template_parks_the_program_beside_an_entry(root: Path) -> None:
+    with Warm() as warm:
         warm.add(PYTHON, depth=1, env=env_of(root), entry="-m tool")
+        template = sf.Template(PYTHON, warm=warm)
         assert warm.fill(FILL_S), warm.stats()
-        assert run(warm, root, "-c", "pass").started == "cold: entry"
-        assert warm.fill(FILL_S), warm.stats()
-        assert run(warm, root, "-c", "pass").started == "reserve"
+        assert warm.stats().parked == 3
+        assert template.run(["-c", "pass"]).started in ("reserve", "cold: slow")
 
 
 # --- the first import path --------------------------------------------------------------------
@@ -211,6 +291,22 @@ def test_entry_in_a_directory_imports_the_modules_of_this_directory(mode: Mode, 
         assert warm.fill(FILL_S), warm.stats()
         write_files(root, {"work/own/__init__.py": "HERE = 1\n"})
         assert run(warm, root, "-m", "own").started == "cold: stale"
+
+
+@each_mode
+def test_entry_in_the_root_directory_imports_the_modules_of_this_directory(mode: Mode) -> None:
+    # The directory is a namespace package of the package tmp. Its name has no dot.
+    with tempfile.TemporaryDirectory(prefix="spawnfd_", dir="/tmp") as directory:
+        write_files(Path(directory), {"part.py": "NUMBER = 1\n"})
+        package = directory.strip("/").replace("/", ".")
+        write_files(Path(directory), {"tool.py": f"import {package}.part as part\n{SHOWS_FIRST}"})
+        argv, env = [PYTHON, "-m", f"{package}.tool"], ENVIRONMENT
+        with parked(PYTHON, mode, env=env, entry=f"-m {package}.tool", cwd="/") as warm:
+            for cwd in ("/", "/tmp/.."):
+                result = warm.run(argv, env=env, cwd=cwd)
+                assert (result.started, result.text) == (mode, "/ 1\n")
+                assert warm.fill(FILL_S), warm.stats()
+            assert warm.run(argv, env=env, cwd="/usr").started == "cold: working directory"
 
 
 def test_directory_of_an_entry_must_exist(root: Path) -> None:
@@ -315,6 +411,8 @@ def test_template_takes_an_entry(root: Path) -> None:
     result = template.run(["-m", "tool"], env=env_of(root), cwd=root / "work")
     assert (result.started, result.code) in (("reserve", 0), ("cold: slow", 0))
     assert template.run(["-c", "pass"], env=env_of(root)).started == "cold: entry"
+    assert template.warm.fill(FILL_S)
+    assert template.warm.stats().parked == 1
 
 
 @pytest.mark.parametrize("entry", ["", "-m", "-mtool", "-c", "-m a b"])

@@ -207,6 +207,7 @@ pub(crate) type ParkedOutcome = std::result::Result<Child, Option<Failure>>;
 /// The work for a parked process.
 #[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "no other type implements `ParkedOffer`"))]
 pub(crate) struct Order<'a> {
+    pub(crate) command: &'a Command<'a>,
     pub(crate) plan: &'a Arc<Plan<'static>>,
     pub(crate) template: &'a Template,
     /// The cgroup that the process joins first, with the index of its step.

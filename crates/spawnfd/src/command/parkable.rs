@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The parts of a command that decide whether a parked process can become its program.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use spawnfd_child::Op;
 use spawnfd_sys::call::FilterInstruction;
@@ -49,6 +51,20 @@ impl Command<'_> {
     /// The first attribute that only exec can apply, or that only a new process can have.
     pub(crate) fn needs_exec(&self) -> Option<&'static str> {
         (self.namespaces != Namespaces::NONE || self.user_map.is_some()).then_some("namespaces")
+    }
+
+    /// The program's working directory. The path may be relative to that of the calling thread.
+    pub(crate) fn working_directory(&self) -> PathBuf {
+        let as_path = |path: &CStr| PathBuf::from(OsStr::from_bytes(path.to_bytes()));
+        let first = self.current_dir.as_deref().map_or(PathBuf::from("."), as_path);
+        self.all_actions().fold(first, |directory, action| match action {
+            Op::Chdir { path } => directory.join(as_path(path)),
+            Op::Fchdir { dir } => {
+                let link = format!("/proc/self/fd/{}", self.source_number(*dir));
+                std::fs::read_link(&link).unwrap_or(link.into())
+            }
+            _ => directory,
+        })
     }
 
     /// The seccomp filter; empty if there is none.

@@ -20,6 +20,7 @@ pub(super) fn inspect<'a>(
 
 fn order<'a>(attempt: &'a Attempt<'_, '_>) -> Order<'a> {
     Order {
+        command: attempt.command,
         plan: &attempt.plan,
         template: attempt.template,
         cgroup: attempt.cgroup,

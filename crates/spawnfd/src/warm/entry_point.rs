@@ -4,19 +4,16 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-use spawnfd_child::{Op, Plan, Step};
 
 use crate::error::{Error, Result};
 
 /// A reason for a cold start: the command runs another script or module.
 pub(super) const ENTRY: &str = "entry";
 /// A reason for a cold start: the program has another working directory than the parked process.
-const OTHER_DIRECTORY: &str = "working directory";
+pub(super) const OTHER_DIRECTORY: &str = "working directory";
 /// A reason for a cold start: the working directory has a module that CPython would import in place of another one.
 const SHADOWED: &str = "shadowed module";
 
@@ -73,64 +70,48 @@ impl EntryPoint {
         }
     }
 
-    /// Whether a command whose arguments are `rest` after the interpreter's options may run this entry point. A
-    /// relative path also depends on the working directory.
-    pub(super) fn may_fit(&self, rest: &[OsString]) -> bool {
-        match &self.program {
+    /// Checks that a command runs this entry point. `rest` are its arguments after the interpreter's options.
+    /// `directory` returns its working directory.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub(super) fn fits(
+        &self,
+        rest: &[OsString],
+        directory: impl Fn() -> PathBuf,
+    ) -> std::result::Result<(), &'static str> {
+        let is_same = match &self.program {
             EntryProgram::Module(name) => matches!(rest, [option, module, ..] if option == "-m" && module == name),
-            EntryProgram::Script(path) => rest.first().is_some_and(|word| path.ends_with(word)),
+            EntryProgram::Script(path) => rest.first().is_some_and(|word| {
+                // Most other scripts have another name. Then the directory does not matter.
+                path.ends_with(word) && std::path::absolute(directory().join(word)).is_ok_and(|script| script == *path)
+            }),
+        };
+        match &self.directory {
+            _ if !is_same => Err(ENTRY),
+            Some(own) if !is_same_directory(own, &directory()) => Err(OTHER_DIRECTORY),
+            _ => Ok(()),
         }
     }
 
-    /// Checks that the program of a plan, whose arguments follow `options` options, runs this entry point and finds the
-    /// same modules as the parked process.
+    /// Checks that a program in `directory` finds the same modules as the parked process.
     ///
     /// # Errors
     /// The reason for a cold start.
-    pub(super) fn check(
+    pub(super) fn check_modules(
         &self,
         modules: &ModuleNames,
-        options: usize,
-        plan: &Plan<'_>,
-        steps: &[Step],
+        directory: &Path,
     ) -> std::result::Result<(), &'static str> {
-        let found = working_directory(steps, &plan.sources);
-        if self.directory.as_ref().is_some_and(|directory| !is_same_directory(directory, &found)) {
-            return Err(OTHER_DIRECTORY);
-        }
-        match &self.program {
-            // inotify reports changes of a known directory.
-            EntryProgram::Module(_) if self.directory.is_none() && modules.are_shadowed_in(&found) => Err(SHADOWED),
-            EntryProgram::Module(_) => Ok(()),
-            EntryProgram::Script(path) => {
-                let word = plan.argv.iter().nth(1 + options).map(|word| OsStr::from_bytes(word.to_bytes()));
-                let script = found.join(word.ok_or(ENTRY)?);
-                let is_same = std::path::absolute(script).is_ok_and(|script| script == *path);
-                if is_same { Ok(()) } else { Err(ENTRY) }
-            }
-        }
+        // inotify reports changes of a script's directory, and of a known working directory.
+        let may_differ = matches!(self.program, EntryProgram::Module(_)) && self.directory.is_none();
+        if may_differ && modules.are_shadowed_in(directory) { Err(SHADOWED) } else { Ok(()) }
     }
 }
 
 fn is_same_directory(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     identity(one).is_some_and(|one| identity(other) == Some(one))
-}
-
-/// The working directory of a program after these steps. The path may be relative to that of the calling thread.
-fn working_directory(steps: &[Step], sources: &[RawFd]) -> PathBuf {
-    let mut directory = PathBuf::from(".");
-    for step in steps {
-        match &step.op {
-            Op::Chdir { path } => directory.push(OsStr::from_bytes(path.to_bytes())),
-            Op::Fchdir { dir } => {
-                let link = format!("/proc/self/fd/{}", sources.get(*dir).copied().unwrap_or(-1));
-                directory = std::fs::read_link(&link).unwrap_or(link.into());
-            }
-            _ => {}
-        }
-    }
-    directory
 }
 
 /// The top-level modules that a parked process has imported or looked up.
@@ -199,9 +180,9 @@ mod tests {
         EntryPoint::parse(OsStr::new(entry), None)
     }
 
-    fn may_fit(entry: &str, rest: &[&str]) -> bool {
+    fn fits(entry: &str, rest: &[&str], directory: &str) -> bool {
         let rest: Vec<OsString> = rest.iter().map(OsString::from).collect();
-        parse(entry).expect("it is valid").may_fit(&rest)
+        parse(entry).expect("it is valid").fits(&rest, || directory.into()).is_ok()
     }
 
     #[test]
@@ -218,17 +199,25 @@ mod tests {
 
     #[test]
     fn an_entry_fits_its_own_arguments() {
-        assert!(may_fit("-m pytest", &["-m", "pytest"]));
-        assert!(may_fit("-m pytest", &["-m", "pytest", "-q"]));
+        assert!(fits("-m pytest", &["-m", "pytest"], "/"));
+        assert!(fits("-m pytest", &["-m", "pytest", "-q"], "/"));
         for rest in [&[][..], &["-m"], &["-m", "black"], &["-mpytest"], &["pytest"]] {
-            assert!(!may_fit("-m pytest", rest), "{rest:?}");
+            assert!(!fits("-m pytest", rest, "/"), "{rest:?}");
         }
-        assert!(may_fit("/x/tool.py", &["/x/tool.py", "-q"]));
-        // The working directory decides.
-        assert!(may_fit("/x/tool.py", &["tool.py"]));
-        for rest in [&[][..], &["/y/tool.py"], &["other.py"], &["-m", "tool"]] {
-            assert!(!may_fit("/x/tool.py", rest), "{rest:?}");
+        for (rest, directory) in [(&["/x/tool.py", "-q"][..], "/y"), (&["tool.py"], "/x"), (&["x/tool.py"], "/")] {
+            assert!(fits("/x/tool.py", rest, directory), "{rest:?} in {directory}");
         }
+        for rest in [&[][..], &["/y/tool.py"], &["other.py"], &["-m", "tool"], &["tool.py"], &["x/tool.py"]] {
+            assert!(!fits("/x/tool.py", rest, "/y"), "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn an_entry_with_a_directory_fits_this_directory() {
+        let entry = EntryPoint::parse(OsStr::new("-m tool"), Some(Path::new("/proc"))).expect("it is valid");
+        let fits = |directory: &str| entry.fits(&["-m".into(), "tool".into()], || directory.into());
+        assert_eq!(["/proc", "/sys/../proc"].map(fits), [Ok(()); 2]);
+        assert_eq!(["/", "/missing"].map(fits), [Err(OTHER_DIRECTORY); 2]);
     }
 
     #[test]

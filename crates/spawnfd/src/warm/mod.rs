@@ -198,7 +198,8 @@ impl Warm {
         Ok(is_added)
     }
 
-    /// Adds a template with the default [`Park`], unless it has been added already.
+    /// Adds a template with the default [`Park`], unless it has been added already. Additions with an entry point, a
+    /// sandbox or another confinement do not count.
     ///
     /// # Errors
     /// EAGAIN: no thread can be started.

@@ -10,7 +10,7 @@ use spawnfd_child::{Op, Step};
 use spawnfd_parked::protocol;
 
 use super::confinement::CONFINED;
-use super::entry_point::ENTRY;
+use super::entry_point::{ENTRY, OTHER_DIRECTORY};
 use super::leased::LeasedProcess;
 use super::parked::ParkedProcess;
 use super::request::RequestOutcome;
@@ -38,8 +38,8 @@ impl ParkedSource for Warm {
         }
         let dedicated = {
             let mut state = self.state.lock();
-            state.lease(template, command, !self.explains).inspect_err(|why| {
-                if matches!(*why, NOT_ADDED | ARGUMENTS | ENTRY) && !self.explains {
+            state.lease(template, command, !self.explains, None).inspect_err(|why| {
+                if matches!(*why, NOT_ADDED | ARGUMENTS | ENTRY | OTHER_DIRECTORY) && !self.explains {
                     state.auto_add(template, command, self.keep);
                 }
             })
@@ -94,7 +94,7 @@ impl Offer<'_> {
     /// Starts the program from the leased process, or else from a process that executes any program.
     fn start_from_any(&mut self, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
         let executes = self.leased.as_ref().is_some_and(|leased| leased.recipe.executes);
-        let reason = match self.start_from_leased(order) {
+        let reason = match self.start_from_dedicated(order) {
             Err(reason) if !executes && reason != WOULD_START => reason,
             outcome => return outcome,
         };
@@ -104,8 +104,33 @@ impl Offer<'_> {
         outcome.map_err(|other| if other == WOULD_START { other } else { reason })
     }
 
+    /// Starts the program from the leased process. If a process with an entry point refuses, tries the other processes
+    /// for this command.
+    ///
+    /// # Errors
+    /// The reason of the first process.
+    fn start_from_dedicated(&mut self, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
+        match self.start_from_leased(order) {
+            Err(reason) if reason != WOULD_START && self.lease_next(order) => {
+                self.start_from_dedicated(order).map_err(|next| if next == WOULD_START { next } else { reason })
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Leases a process for the command from one of the entries behind that of the leased process, if the leased
+    /// process has an entry point.
+    fn lease_next(&mut self, order: &Order<'_>) -> bool {
+        let with_entry_point = self.leased.as_ref().filter(|leased| leased.recipe.entry_point.is_some());
+        let Some(refused) = with_entry_point.map(|leased| leased.entry) else { return false };
+        self.finish(WarmState::return_unused);
+        let next = self.warm.state.lock().lease(order.template, order.command, !self.explains, Some(refused));
+        self.leased = next.and_then(|leased| self.warm.fork_if_parent(leased)).ok();
+        self.leased.is_some()
+    }
+
     fn start_from_leased(&mut self, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str> {
-        let Order { plan, template, cgroup, waits, may_block } = *order;
+        let Order { command, plan, template, cgroup, waits, may_block } = *order;
         let Some(leased) = self.leased.as_mut() else { return Err("empty") };
         leased.fits(plan)?;
         // A zygote cannot install seccomp filters.
@@ -126,7 +151,7 @@ impl Offer<'_> {
         let waits = waits || leased.is_confined();
         let steps = inner.as_ref().map_or(&*plan.steps, |inner| &inner.steps);
         if let Some(entry_point) = &leased.recipe.entry_point {
-            entry_point.check(&parked.origin.modules, leased.recipe.args.len(), plan, steps)?;
+            entry_point.check_modules(&parked.origin.modules, &command.working_directory())?;
         }
         // A program in a sandbox does not use the caller's working directory.
         let cwd = if !leased.is_sandboxed() && needs_caller_cwd(steps) {

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::confinement::Confinement;
-use super::entry_point::{ENTRY, EntryPoint};
+use super::entry_point::EntryPoint;
 use super::sandbox_command::SandboxCommand;
 use super::{Kind, Mode, image};
 use crate::child::Started;
@@ -63,10 +63,15 @@ impl Recipe {
     /// The reason why not.
     pub(super) fn fits(&self, args: &[OsString], command: &Command<'_>) -> Result<(), &'static str> {
         self.kind.fits(&self.args, args)?;
-        if self.entry_point.as_ref().is_some_and(|entry| !entry.may_fit(&args[self.args.len()..])) {
-            return Err(ENTRY);
+        if let Some(entry) = &self.entry_point {
+            entry.fits(&args[self.args.len()..], || command.working_directory())?;
         }
         self.confinement.check_command(command)
+    }
+
+    /// Whether a process of this recipe serves ordinary starts: it has no entry point and no confinement.
+    pub(super) fn is_plain(&self) -> bool {
+        self.entry_point.is_none() && self.sandbox.is_none() && !self.confinement.is_any()
     }
 
     /// How the library reports starts from this process.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::channel::CallError;
 use super::confinement::Confinement;
 use super::entry::{Auto, ParkedHandle, WarmEntry};
-use super::entry_point::EntryPoint;
+use super::entry_point::{EntryPoint, OTHER_DIRECTORY};
 use super::fork::ForkedChildren;
 use super::leased::LeasedProcess;
 use super::recipe::{Recipe, can_park};
@@ -209,11 +209,9 @@ impl WarmState {
         &mut self.entries[index]
     }
 
-    /// Whether a program has been added without a sandbox.
+    /// Whether a program has been added for ordinary starts.
     pub(super) fn has_program(&self, template: &Template) -> bool {
-        self.entries
-            .iter()
-            .any(|entry| entry.recipe.sandbox.is_none() && entry.recipe.command_template().path() == template.path())
+        self.entries.iter().any(|entry| entry.recipe.is_plain() && entry.recipe.template.path() == template.path())
     }
 
     /// Adds the program that this command starts, after a start. If starts have added `max` programs already, first
@@ -244,9 +242,7 @@ impl WarmState {
         let path = template.path().filter(|_| template.is_pinned() && !template.executed_by_descriptor());
         let options = path.map(Kind::of)?.options(args)?;
         let is_same_program = |entry: &WarmEntry| {
-            let Recipe { sandbox, confinement, entry_point, .. } = &*entry.recipe;
-            let plain = sandbox.is_none() && !confinement.is_any() && entry_point.is_none();
-            plain && entry.recipe.command_template().path() == path && entry.recipe.args == options
+            entry.recipe.is_plain() && entry.recipe.template.path() == path && entry.recipe.args == options
         };
         if self.resources.is_none() || self.entries.iter().any(is_same_program) {
             return None;
@@ -259,12 +255,14 @@ impl WarmState {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 
-    /// Leases a process that is parked for this template and this command. `counts`: the program starts.
+    /// Leases a process that is parked for this template and this command. `counts`: the program starts. `after`: the
+    /// entry whose process has refused the command. The search then continues behind this entry.
     pub(super) fn lease(
         &mut self,
         template: &Template,
         command: &Command<'_>,
         counts: bool,
+        after: Option<u64>,
     ) -> Result<LeasedProcess, &'static str> {
         let args = command.arguments();
         let Some(resources) = &mut self.resources else { return Err("closed") };
@@ -276,9 +274,10 @@ impl WarmState {
         // `other` is the reason why no entry is for this command. `why` is the reason why an entry
         // for this command does not serve it.
         let (mut other, mut why) = (if path.is_some() { NOT_ADDED } else { "descriptor" }, None);
-        for entry in
-            self.entries.iter_mut().filter(|entry| path.is_some() && entry.recipe.command_template().path() == path)
-        {
+        let behind = |id| self.entries.iter().position(|entry| entry.id == id).map_or(usize::MAX, |index| index + 1);
+        let first = after.map_or(0, behind);
+        let entries = self.entries.iter_mut().skip(first);
+        for entry in entries.filter(|entry| path.is_some() && entry.recipe.command_template().path() == path) {
             let Some(rest) = entry.recipe.program_args(args) else { continue };
             // The caller's own template is out of date, and the entry's is current, so keep the entry.
             if template.identity() != entry.recipe.command_template().identity() && template.check().is_err() {
@@ -286,7 +285,10 @@ impl WarmState {
                 continue;
             }
             if let Err(reason) = entry.recipe.fits(rest, command) {
-                other = reason;
+                match reason {
+                    OTHER_DIRECTORY => why = Some(reason),
+                    _ => other = reason,
+                }
                 continue;
             }
             if template.identity() != entry.recipe.command_template().identity() {
