@@ -114,14 +114,12 @@ pub fn begin(
     }
 }
 
-/// Finds out how a run would start from the Warm. Returns the name of the way, the seconds saved, the meaning of the
-/// reason for a cold start, the remedy, and all in sentences.
+/// The name of the way, the seconds saved, the meaning of the reason for a cold start, the remedy, and all in sentences.
+type Explanation = (String, f64, Option<&'static str>, Option<&'static str>, String);
+
+/// Finds out how a run would start from the Warm.
 #[pyfunction]
-pub fn explain(
-    warm: &Bound<'_, Warm>,
-    argv: &Bound<'_, PyAny>,
-    options: &Bound<'_, PyDict>,
-) -> PyResult<(String, f64, Option<&'static str>, Option<&'static str>, String)> {
+pub fn explain(warm: &Bound<'_, Warm>, argv: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Explanation> {
     let py = warm.py();
     let warm = warm.get().open()?;
     let options = Options::new(options, CallKind::Run)?;

@@ -13,7 +13,6 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use std::{fmt, iter};
 
 use rustix::fs::{Mode, OFlags, open};
@@ -55,7 +54,7 @@ pub use spawnfd_child::CapabilitySets;
 ///
 pub use spawnfd_sys::call::FilterInstruction;
 
-use crate::child::{Child, Started, Subreaper};
+use crate::child::{Child, Subreaper};
 use crate::env::{self, Env};
 use crate::error::{Error, Result, Stage, errno, from_io, of_path, reason, shown};
 use crate::limiter::Permit;
@@ -188,16 +187,17 @@ pub(crate) trait ParkedOffer {
     fn start(self: Box<Self>, order: &Order<'_>) -> std::result::Result<ParkedOutcome, &'static str>;
 
     /// Compares as `start` does, but leaves the process parked.
+    #[cfg(feature = "warm")]
     fn explain(self: Box<Self>, order: &Order<'_>) -> std::result::Result<WouldStart, &'static str>;
 }
 
 /// How a parked process would start a command.
-#[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "no other type implements `ParkedOffer`"))]
+#[cfg(feature = "warm")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WouldStart {
-    pub(crate) started: Started,
+    pub(crate) started: crate::child::Started,
     /// The start-up time that the start saves.
-    pub(crate) saves: Duration,
+    pub(crate) saves: std::time::Duration,
 }
 
 /// The program, or the failure of an action or of exec in the parked process. The failure is `None` if a signal killed
