@@ -39,7 +39,7 @@ const SHELL_TIMEOUT: Duration = Duration::from_millis(800);
 const DOUBT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long an interrupt reaches more processes after it has reached the first one.
-const INTERRUPT_TIME: Duration = Duration::from_millis(100);
+const INTERRUPT_TIME: Duration = Duration::from_millis(250);
 
 /// For how many clock ticks (10 ms each) a child of the shell with the shell's name may be starting a program.
 const START_TICKS: u64 = 2;
