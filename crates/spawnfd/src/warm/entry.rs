@@ -125,12 +125,12 @@ impl WarmEntry {
         if let Some(cannot) = self.cannot {
             return Err(cannot);
         }
-        // A start that finds a process counts once the process has become the program.
-        if counts && self.parked.is_empty() {
-            self.record_start(false, now);
-        }
         let parked = self.parked.pop_front();
         let is_parent = parked.is_none();
+        // A start that finds a process counts once the process has become the program.
+        if counts && is_parent && self.parent.is_none() {
+            self.record_start(false, now);
+        }
         let reason = if self.stale { "stale" } else { self.stays_cold().unwrap_or("empty") };
         let refusal = || {
             if standard_streams_are_open() {
