@@ -205,7 +205,8 @@ fn failed_starts_leave_nothing() {
             (0..3).for_each(|_| fail());
             let before = descriptors();
             (0..10).for_each(|_| fail());
-            assert_eq!(descriptors(), before);
+            // The first failures may have left work to another thread, so there can be fewer now.
+            assert!(descriptors() <= before, "{} descriptors, {before} before", descriptors());
             assert_eq!(subreapers(), [0; 0]);
             spawnfd_tests::confine::deny(&[(refused, libc::EPERM)]).expect("confined");
         }

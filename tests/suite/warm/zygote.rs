@@ -289,6 +289,7 @@ fn killed_parked_processes_are_replaced() {
                 assert_eq!(code(Ok(child)), Ok(0));
             }
             assert_eq!(run(&warm, &mut Command::new("/bin/true")), (started, 0));
+            assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
             eventually("the killed processes are reaped and replaced", || {
                 parked().iter().all(|pid| !killed.contains(pid)) && parked().len() == all
             });
