@@ -48,7 +48,7 @@ FILL_S = TIMEOUT_S
 OLDEST_NODE = 20
 # The first lines of each script that a test runs.
 HEAD = """
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, threading, time
 import spawnfd as sf
 sys.path.insert(0, sys.argv[1])
 from conftest import children, running
