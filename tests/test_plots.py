@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ sys.path.append(str(ROOT / "docs/site"))
 
 import plots
 
+BENCHMARKS = ROOT / "docs/benchmarks.md"
 ABOUT = 'title = "T"\nunit = "U"\nmachine = "M"\n'
 TABLE = """| ratio | Intel [1] | AMD |
 |---|---|---|
@@ -36,6 +38,12 @@ def values(found: plots.Plot) -> dict[str, dict[str, tuple[float, float, float]]
         name: {line: (point.value, point.low, point.high) for line, point in points.items()}
         for name, points in found.series.items()
     }
+
+
+def written(point: plots.Point, inverse: bool = False) -> str:
+    """Returns a point as two decimals, or those of the reverse ratio."""
+    found = point.inverse() if inverse else point
+    return f"{found.value:.2f} ({found.low:.2f} .. {found.high:.2f})"
 
 
 def test_columns_are_series() -> None:
@@ -103,8 +111,21 @@ def test_figure_replaces_its_description() -> None:
     assert content.endswith("</figure><td>2 (1&nbsp;..&nbsp;3)")
 
 
-def test_figures_of_the_benchmarks_can_be_drawn() -> None:
-    found = plots.plots_of((ROOT / "docs/benchmarks.md").read_text())
-    assert len(found) >= 5
+@pytest.mark.parametrize(("name", "count"), [("README.md", 1), ("docs/benchmarks.md", 10)])
+def test_figures_of_the_pages_can_be_drawn(name: str, count: int) -> None:
+    found = plots.plots_of((ROOT / name).read_text())
+    assert len(found) == count
     for each in found:
         assert "<svg" in plots.figure_of(each)
+
+
+def test_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    known: set[str] = set()
+    for text in re.findall(r"[\d.]+\s\([\d.]+ \.\. [\d.]+\)", BENCHMARKS.read_text()):
+        point = plots.point_of(" ".join(text.split()))
+        assert point
+        known |= {written(point), written(point, inverse=True)}
+    (readme,) = plots.plots_of((ROOT / "README.md").read_text())
+    for points in readme.series.values():
+        for line, point in points.items():
+            assert written(point) in known, line
