@@ -55,9 +55,14 @@ def measure(rounds: int) -> dict[str, list[float]]:
 
 def ratios_of(times: Mapping[str, Sequence[float]]) -> list[Row]:
     """Returns the ratios of whole runs, the start of the interpreter included."""
-    ratio = estimate(round_ratios(times["subprocess"], times["spawnfd"]))
-    meaning = "a program that imports spawnfd / one that imports subprocess, until the end"
-    return [{"id": "package.import", "meaning": meaning, **ratio.ratio()}]
+    ratios: list[Row] = []
+    for name in ("spawnfd", "asyncio", "nothing"):
+        ratio = estimate(round_ratios(times["subprocess"], times[name]))
+        # Only the package's own import has a bar.
+        id_ = "package.import" if name == "spawnfd" else f"package.import.{name}"
+        meaning = f"a program that imports {name} / one that imports subprocess, until the end"
+        ratios.append({"id": id_, "meaning": meaning, **ratio.ratio()})
+    return ratios
 
 
 def main() -> int:
@@ -85,6 +90,8 @@ def main() -> int:
     document.write(found, options.out / "package.json")
     for row in rows:
         print(f"{row['ms']:8.2f} ms  {row['program']}")
+    for ratio in ratios:
+        print(f"{ratio['value']} ({ratio['low']} .. {ratio['high']})  {ratio['id']}")
     wanted = [bar for bar in bars.load() if bar["id"].startswith("package.")]
     for verdict in bars.judge(wanted, ratios):
         value = verdict.ratio["value"] if verdict.ratio else "none"
