@@ -30,7 +30,7 @@ fn main() {
         // The musl target links its own start files, which `-nostartfiles` does not remove.
         rustc.arg("-Clink-self-contained=no");
     }
-    for option in ["-nostartfiles", "-nostdlib", "-static", "-Wl,--build-id=none", "-Wl,-z,noseparate-code"] {
+    for option in ["-nostartfiles", "-nostdlib", "-static", "-Wl,--build-id=none"] {
         rustc.arg(format!("-Clink-arg={option}"));
     }
     if let Ok(linker) = env::var("RUSTC_LINKER") {
