@@ -1,11 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Builds the C library: libspawnfd.a, libspawnfd.so.0 and libspawnfd-spawn.so, in the directory of the first argument.
+# SPAWNFD_LINKER links libspawnfd.so.0 instead of CC. libspawnfd-spawn.so needs no other linker: it runs on any glibc.
 set -eu
 out=$1
 source=crates/spawnfd-capi/shared
 built=${CARGO_TARGET_DIR:-target}
 : "${CC:=cc}"
+: "${SPAWNFD_LINKER:=$CC}"
 
 mkdir -p "$out"
 cargo build --quiet --release -p spawnfd-capi
@@ -13,15 +15,15 @@ cargo build --quiet --profile preload -p spawnfd-capi --no-default-features
 install -m 644 "$built/release/libspawnfd_capi.a" "$out/libspawnfd.a"
 
 # Links a static library whole, so that the version script and not the linker chooses the functions.
-link() { # output, version script, static library, further arguments
-    output=$1 map=$2 archive=$3
-    shift 3
+link() { # linker, output, version script, static library, further arguments
+    linker=$1 output=$2 map=$3 archive=$4
+    shift 4
     # shellcheck disable=SC2086 # CFLAGS and LDFLAGS are lists
-    "$CC" -O2 -fPIC ${CFLAGS:-} -shared -static-libgcc -o "$output" "$@" -Wl,--version-script="$map" \
+    "$linker" -O2 -fPIC ${CFLAGS:-} -shared -static-libgcc -o "$output" "$@" -Wl,--version-script="$map" \
         -Wl,--gc-sections -Wl,-z,relro,-z,now -Wl,--no-undefined -Wl,-s \
         -Wl,--whole-archive "$archive" -Wl,--no-whole-archive ${LDFLAGS:-}
 }
-link "$out/libspawnfd.so.0" "$source/spawnfd.map" "$out/libspawnfd.a" -Wl,-soname,libspawnfd.so.0
+link "$SPAWNFD_LINKER" "$out/libspawnfd.so.0" "$source/spawnfd.map" "$out/libspawnfd.a" -Wl,-soname,libspawnfd.so.0
 ln -sf libspawnfd.so.0 "$out/libspawnfd.so"
-link "$out/libspawnfd-spawn.so" "$source/preload.map" "$built/preload/libspawnfd_capi.a" "$source/preload.c" \
-    -Wl,-soname,libspawnfd-spawn.so
+link "$CC" "$out/libspawnfd-spawn.so" "$source/preload.map" "$built/preload/libspawnfd_capi.a" "$source/preload.c" \
+    -Wl,-soname,libspawnfd-spawn.so -Wl,--wrap=dlsym,--wrap=dlvsym

@@ -2,6 +2,7 @@
 /* The two versions of posix_spawn and posix_spawnp in glibc on x86_64. Programs that were linked
  * before glibc 2.15 use the first one. */
 #include <spawn.h>
+#include <stddef.h>
 
 #define FUNCTION(name, version, calls)                                                             \
 	int calls(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,         \
@@ -15,3 +16,24 @@
 
 FUNCTION(posix_spawn_2_2_5, "posix_spawn@GLIBC_2.2.5", spawnfd_posix_spawn_with_shell)
 FUNCTION(posix_spawnp_2_2_5, "posix_spawnp@GLIBC_2.2.5", spawnfd_posix_spawnp_with_shell)
+
+/*
+ * glibc 2.34 moved dlsym and dlvsym from libdl into libc. References to the first version of these
+ * functions are valid in both. They are weak, because a program may lack libdl on an older glibc.
+ * Such a program has no other implementation of posix_spawn to look up. The linker's option --wrap
+ * sends the calls of the library here.
+ */
+extern __attribute__((weak)) void *libc_dlsym(void *handle, const char *name);
+extern __attribute__((weak)) void *libc_dlvsym(void *handle, const char *name, const char *version);
+__asm__(".symver libc_dlsym, dlsym@GLIBC_2.2.5");
+__asm__(".symver libc_dlvsym, dlvsym@GLIBC_2.2.5");
+
+void *__wrap_dlsym(void *handle, const char *name)
+{
+	return libc_dlsym ? libc_dlsym(handle, name) : NULL;
+}
+
+void *__wrap_dlvsym(void *handle, const char *name, const char *version)
+{
+	return libc_dlvsym ? libc_dlvsym(handle, name, version) : NULL;
+}
