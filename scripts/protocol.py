@@ -362,7 +362,7 @@ def rust(header: Header) -> str:
         "// SPDX-License-Identifier: MIT OR Apache-2.0",
         "//! The protocol between an owner and a parked process.",
         "//!",
-        f"//! Generated from `{HEADER}`: edit that file and run `scripts/protocol.py`.",
+        f"//! Generated from `{HEADER.removeprefix('crates/spawnfd-parked/')}` by the repository's `protocol.py`. Do not edit.",
         "",
         "use zerocopy::{FromBytes, Immutable, IntoBytes};",
     ]

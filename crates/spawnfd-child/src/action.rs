@@ -8,7 +8,8 @@
 //! A new action that is one system call touches this file, `command/attributes.rs` (the method), `launch/kernel.rs`
 //! (its kind in the kernel series), the flag in `spawnfd-cli/src/run/actions.rs`, and the class in `actions.py` and
 //! `src/actions.rs` of the Python package. An action of several calls also has an arm in `perform`, in
-//! `warm/wire.rs`, and in the parked object (`protocol.h` and `steps.c`). docs/actions.md lists every action.
+//! `warm/wire.rs`, and in the parked object (`protocol.h` and `steps.c`). The reference of actions lists every
+//! action.
 
 use alloc::format;
 use alloc::string::String;

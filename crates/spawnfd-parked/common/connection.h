@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The connection between a parked process and its owner: docs/adr/0013. */
+/* The connection between a parked process and its owner: decision record 0013. */
 #ifndef SPAWNFD_CONNECTION_H
 #define SPAWNFD_CONNECTION_H
 

@@ -3,7 +3,7 @@
  * Loads the environment's locale before main(). A program's first setlocale(3) opens and maps a
  * dozen files, which takes 0.3 ms. All of /bin/true takes 0.44 ms. libc keeps loaded locales by
  * name, so a later setlocale(3) finds them in memory. The current locale stays "C" until the
- * program itself calls setlocale(3) with the environment of its request (docs/adr/0019).
+ * program itself calls setlocale(3) with the environment of its request (decision record 0019).
  */
 #define _GNU_SOURCE
 #include "internal.h"

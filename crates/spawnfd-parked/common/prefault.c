@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Populates the pages that a program uses first: its text, its data and the beginning of its heap.
- * Otherwise each of these pages is a page fault when the program starts (adr/0020). Libraries are
- * left out, because ld.so has already touched nearly all of their pages that small programs use.
+ * Otherwise each of these pages is a page fault when the program starts (decision record 0020).
+ * Libraries are left out, because ld.so has already touched nearly all of their pages that small
+ * programs use.
  */
 #define _GNU_SOURCE
 #include "internal.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Validates a message from the owner. This code changes no state of the process. The test
- * tests/suite/warm/request.c passes mutated messages to it. */
+/* Validates a message from the owner. This code changes no state of the process. A test of
+ * the repository passes mutated messages to it. */
 #include "park.h"
 
 #include <stdalign.h>

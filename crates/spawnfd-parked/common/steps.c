@@ -85,8 +85,8 @@ static int set_capabilities(uint64_t effective, uint64_t permitted, uint64_t inh
 	return error_of(syscall(SYS_capset, &head, halves));
 }
 
-/* Reduces this thread's capability sets to those in `bytes`. Must behave like limit_capabilities in
- * crates/spawnfd-child/src/action.rs. */
+/* Reduces this thread's capability sets to those in `bytes`. Must behave like limit_capabilities of
+ * the crate spawnfd-child. */
 static int limit_capabilities(const char *bytes)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};

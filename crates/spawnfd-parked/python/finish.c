@@ -8,7 +8,7 @@
  * nearly every page. This file replaces sigaction(), which Py_FinalizeEx() calls for SIGINT. If no
  * remaining object has a visible destruction, sigaction() returns 0 directly to the caller of
  * Py_FinalizeEx(). In case of doubt sigaction() returns normally, and CPython destroys the objects
- * (adr/0017).
+ * (decision record 0017).
  */
 #define _GNU_SOURCE
 #include "finish.h"

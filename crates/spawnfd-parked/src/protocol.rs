@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The protocol between an owner and a parked process.
 //!
-//! Generated from `crates/spawnfd-parked/common/protocol.h`: edit that file and run `scripts/protocol.py`.
+//! Generated from `common/protocol.h` by the repository's `protocol.py`. Do not edit.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

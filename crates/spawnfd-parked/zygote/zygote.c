@@ -44,8 +44,8 @@ static _Noreturn void fail(enum spawnfd_stage stage, uint32_t index, int error)
 	_exit(127);
 }
 
-/* Whether a PATH search would accept the file. Must behave like is_candidate in
- * crates/spawnfd-child/src/plan.rs. */
+/* Whether a PATH search would accept the file. Must behave like is_candidate of
+ * the crate spawnfd-child. */
 static bool is_candidate(const char *path, const struct statx *file)
 {
 	long error = syscall(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS);
@@ -58,7 +58,7 @@ static bool is_candidate(const char *path, const struct statx *file)
 }
 
 /* Returns 0 if the condition holds, ESTALE if it does not, or the errno of a failed statx(). Must
- * behave like verify_one in crates/spawnfd-child/src/child.rs. */
+ * behave like verify_one of the crate spawnfd-child. */
 static int verify(const struct spawnfd_check *check)
 {
 	const struct spawnfd_request *head = request.head;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The spawn interface of kernels with this project's patches (`kernel/patches`). The caller opens
-//! an empty pidfd, configures it, and runs it. The pidfd then refers to the new child.
+//! The spawn interface of kernels with this project's patches. The caller opens an empty
+//! pidfd, configures it, and runs it. The pidfd then refers to the new child.
 //!
 //! The system call numbers belong to this project. On a kernel without the patches they may mean other calls, so the
 //! caller must first check that the kernel has the patches.

@@ -66,7 +66,7 @@ const SOCKET: IfMissing =
 static FEATURES: [Feature; 23] = [
     feature(
         "pidfd_spawn_run",
-        "kernel/patches",
+        "patched kernel",
         "creating the child and executing the program in one call",
         Instead("clone and exec", "some microseconds"),
         || if support().kernel { Ok(String::new()) } else { Err(named(Errno::EINVAL)) },

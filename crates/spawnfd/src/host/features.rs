@@ -4,7 +4,7 @@
 //!
 //! A filter may kill the process for a call (SECCOMP_RET_KILL_PROCESS), so the host cannot try the call.
 //! In a thread with a filter, a probe child tries all calls of [`Call::ALL`].
-//! See docs/adr/0021-filters-that-kill.md.
+//! See decision record 0021.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -204,8 +204,7 @@ fn probe_may_share_memory() -> bool {
     is_recent && call::limit(abi::RLIMIT_CORE).is_ok_and(|limit| limit.rlim_max >= 1)
 }
 
-/// The patches in `kernel/patches` are for one version. Other versions may have other calls at the patches'
-/// numbers.
+/// The project's kernel patches are for one version. Other versions may have other calls at the patches' numbers.
 fn is_patched_version() -> bool {
     call::release().is_ok_and(|release| release.starts_with(b"6.12."))
 }
@@ -223,7 +222,7 @@ impl Features {
         }
     }
 
-    /// Whether the kernel has the builder (`kernel/patches`).
+    /// Whether the kernel has the builder of the project's kernel patches.
     pub(crate) fn has_builder(&self) -> bool {
         self.builder.or_probe(|| is_patched_version() && Builder::open(self.killed).is_ok())
     }

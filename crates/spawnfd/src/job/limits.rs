@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The limits of a run: chooses the mechanism that enforces each limit, and detects that the run
-//! has reached one. docs/limits.md describes them.
+//! has reached one. The page on [limits] describes them.
+//!
+//! [limits]: https://github.com/spawnfd/spawnfd/blob/main/docs/limits.md
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -29,7 +31,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 
 /// Limits of a run. In a cgroup they apply to the whole process tree. Otherwise they apply as
-/// rlimits do (docs/limits.md).
+/// rlimits do. The page on [limits] has the details.
+///
+/// [limits]: https://github.com/spawnfd/spawnfd/blob/main/docs/limits.md
 ///
 /// If a limit cannot be enforced as `enforce` requires, the call fails before it starts a program.
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The launcher of detached spawns: the caller continues before the child reaches exec. See
-//! docs/adr/0005-starts-without-vfork.md.
+//! decision record 0005.
 //!
 //! The child uses a slot (a stack and a socket) until it has left the caller's memory. It reports that in a shared
 //! word, which the next start reads. The library reads the outcome once the pidfd shows that the child has ended.

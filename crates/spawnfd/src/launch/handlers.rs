@@ -8,7 +8,7 @@
 //!
 //! The cache has a race. It happens if the host installs the first handler for a signal less than 10 ms before a
 //! spawn, and the signal reaches the child between the child's last two system calls before exec (0.3 us). The
-//! handler then runs once in the child, on the parent's memory. See docs/adr/0003-handlers-without-clone3.md.
+//! handler then runs once in the child, on the parent's memory. See decision record 0003.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The launcher for patched kernels (`kernel/patches`): one system call builds the child from only the resources
+//! The launcher for patched kernels (by the project's patches): one system call builds the child from only the resources
 //! that the caller names.
 //!
 //! This launcher starts the commands that the patched kernel supports. Later launchers start the other commands, and

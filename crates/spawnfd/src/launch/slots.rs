@@ -13,8 +13,8 @@ use crate::host::descriptors::{CheckedFd, socket_pair};
 use crate::host::per_process::PerProcess;
 
 /// The number of pooled slots. If more spawns run at once, they create slots of their own, which takes 10 us, and whose
-/// sockets may get numbers above the application's descriptors (adr/0001). A spawn uses a slot only until its child is
-/// at exec, so few slots are in use at once. Each slot keeps two descriptors open.
+/// sockets may get numbers above the application's descriptors (decision record 0001). A spawn uses a slot only until its
+/// child is at exec, so few slots are in use at once. Each slot keeps two descriptors open.
 const SLOTS: usize = 16;
 
 /// A forked process drops its copies, because it shares their sockets with its parent.

@@ -2,7 +2,9 @@
 //! Control of a running program's process tree: signal it, kill it, list the processes that outlive the program, and
 //! end it with its owner.
 //!
-//! A [`Tier`] says how far this control reaches. docs/trees.md describes each tier.
+//! A [`Tier`] says how far this control reaches. The page on [process trees] describes each tier.
+//!
+//! [process trees]: https://github.com/spawnfd/spawnfd/blob/main/docs/trees.md
 
 mod bounds;
 mod cgroup;
@@ -210,7 +212,9 @@ impl Tree {
     /// Prepares control of the tree of a program that is about to start.
     ///
     /// The first tree starts a guard, a small helper process that ends the trees if this process is killed. The guard
-    /// is a child of this process, and exits after there has been no tree for a while: see docs/trees.md.
+    /// is a child of this process, and exits after there has been no tree for a while: see [process trees].
+    ///
+    /// [process trees]: https://github.com/spawnfd/spawnfd/blob/main/docs/trees.md
     ///
     /// # Errors
     /// [`TreeControl::Group`] and [`TreeControl::Auto`] never fail. The others fail with EOPNOTSUPP if the crate was built without

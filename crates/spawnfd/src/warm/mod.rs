@@ -2,8 +2,10 @@
 //! Warm starts: a program starts from a process that the library has started ahead, and that waits at main() or after
 //! an interpreter's initialisation.
 //!
-//! If a warm start is not possible, the program starts cold, and the library counts the reason. docs/warm.md describes
-//! when to use warm starts.
+//! If a warm start is not possible, the program starts cold, and the library counts the reason. The [guide] says when to
+//! use warm starts.
+//!
+//! [guide]: https://github.com/spawnfd/spawnfd/blob/main/docs/warm.md
 
 // `Warm` has the programs to park; its keeper thread (`keeper.rs`) parks them. A start asks for an `Offer`
 // (`offer.rs`): a parked process for this command, if the calling thread has the same caller state (`CallerState`). The
@@ -68,7 +70,10 @@ use state::{NOT_ADDED, WarmState};
 ///
 /// A command with a `Warm` ([`Command::warm`]) starts from a parked process if there is one for it. The process must
 /// have exactly the inherited state that a child of the calling thread would have. Otherwise the program starts by
-/// clone and exec. [`Started`](crate::child::Started) says which, and why. `docs/warm.md` lists all other differences.
+/// clone and exec. [`Started`](crate::child::Started) says which, and why. The page on [differences] lists all other
+/// differences.
+///
+/// [differences]: https://github.com/spawnfd/spawnfd/blob/main/docs/warm-differences.md
 ///
 /// Clones share the parked processes. The processes end with the last clone, with [`close`](Warm::close), or with the
 /// owner process. A thread starts them. They are children of this process: `wait(-1)` returns one that has ended. A

@@ -172,7 +172,9 @@ setters!(Park {
     /// [`args`](Park::args) and this entry. A relative path starts at the working directory of the host.
     ///
     /// The process imports the modules of the leading import statements, up to the first statement that has another
-    /// effect. docs/warm-reference.md describes the conditions.
+    /// effect. The [reference] describes the conditions.
+    ///
+    /// [reference]: https://github.com/spawnfd/spawnfd/blob/main/docs/warm-reference.md
     ///
     /// # Examples
     /// ```

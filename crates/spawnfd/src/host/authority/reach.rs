@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A thread's power over processes and files, as a value that the library can compare.
 //!
-//! A thread or helper of the library acts for a caller only if both have the same [`Reach`]. docs/adr/0022-reach.md
-//! has the proof.
+//! A thread or helper of the library acts for a caller only if both have the same [`Reach`]. Decision record 0022 has
+//! the proof.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};

@@ -19,7 +19,7 @@ const SIGTERM: i32 = 15;
 /// The pause between two SIGKILLs to a tree that has not ended.
 const KILL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a run waits after its first SIGKILL for the program to end. docs/trees.md documents this time.
+/// How long a run waits after its first SIGKILL for the program to end. The page on process trees documents this time.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl RunState {

@@ -3,7 +3,7 @@
 //! refusal.
 //!
 //! With the first three strategies, the child leaves the caller's table by `close_range(CLOSE_RANGE_UNSHARE)`, so
-//! they cost the same for ten descriptors and ten thousand. See docs/adr/0001 and docs/adr/0009.
+//! they cost the same for ten descriptors and ten thousand. See decision records 0001 and 0009.
 
 mod own_pidfd;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that messages have the layout of `spawnfd_parked::protocol`. `scripts/protocol.py --check` compares that
-//! module with `protocol.h`.
+//! Tests that messages have the layout of `spawnfd_parked::protocol`. `make lint` compares that module with
+//! `protocol.h`.
 
 use super::*;
 use spawnfd_child::{CapabilitySets, Data, Failure, Stage};
