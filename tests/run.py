@@ -75,8 +75,9 @@ SUITES = {
     "benches": Suite(
         "The tests' and benchmarks' own tests",
         f"{PYTEST} bench/agent bench/compare bench/job bench/kernel bench/package bench/posix"
-        " bench/warm tests/test_check_links.py tests/test_comparison.py tests/test_cycles.py"
-        " tests/test_language.py tests/test_plots.py tests/test_run.py tests/test_workflows.py",
+        " bench/warm tests/test_check_crates.py tests/test_check_links.py tests/test_comparison.py"
+        " tests/test_cycles.py tests/test_language.py tests/test_plots.py tests/test_run.py"
+        " tests/test_workflows.py",
         5 * MINUTE,
     ),
     "examples": Suite("Examples", f"{PYTEST} tests/examples", 5 * MINUTE),

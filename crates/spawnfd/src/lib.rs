@@ -151,3 +151,8 @@ pub mod internal {
         crate::tree::own_directory()
     }
 }
+
+/// Compiles and runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
