@@ -21,7 +21,7 @@ CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::termin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python demo test test-all test-rust test-docker test-examples test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
-        capi install docs bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-package bench-compare clean
+        capi install packages test-packages docs bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-package bench-compare clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -41,6 +41,17 @@ capi: setup ## Build the C library into build/capi: libspawnfd.so, libspawnfd.a,
 
 install: capi ## Install the C library, its header, pkg-config file and man pages (PREFIX=/usr/local, DESTDIR=).
 	scripts/install-capi.sh build/capi "$(DESTDIR)" "$(or $(PREFIX),/usr/local)"
+
+packages: setup ## Build wheels, sdist, crates and Debian packages into build/packages.
+	rm -rf build/packages
+	packaging/wheels.sh build/packages
+	packaging/crates.sh build/packages
+	packaging/debian.sh build/packages
+	cd build/packages && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .
+	@echo; echo "build/packages:"; du --apparent-size -h build/packages/*
+
+test-packages: packages ## Install, use and remove the packages in roots of Debian 11, 12, 13 and sid (as root).
+	CACHE=$(CACHE) packaging/test.sh build/packages
 
 docs: python capi ## Build the documentation site into build/site; check its links, and run the code of its pages.
 	scripts/build-docs.sh $(VENV) build/site

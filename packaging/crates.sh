@@ -16,9 +16,9 @@ for crate in $published; do
     packages="$packages -p $crate"
 done
 
-# cargo unpacks each package and builds it. The packages of the other crates replace those of the registry.
+# cargo unpacks each package and builds it, also from a tree with changes. The packages of the other crates replace those of the registry.
 # shellcheck disable=SC2086 # a list of options
-cargo publish --quiet --dry-run --locked $packages
+cargo publish --quiet --dry-run --allow-dirty --locked $packages
 mkdir -p "$out"
 for crate in $published; do
     install -m 644 "$CARGO_TARGET_DIR/package/$crate-$version.crate" "$out"
