@@ -125,7 +125,7 @@ Replacement of posix_spawn: --posix-spawn adds libspawnfd-spawn.so to the end of
 environment, after all other changes of the environment. The environment variable SPAWNFD_POSIX_SPAWN names the \
 library. Without it, this command searches its own directory DIR, DIR/../lib, DIR/../lib/TRIPLET, /usr/local/lib, \
 /usr/lib and /usr/lib/TRIPLET, where TRIPLET is x86_64-linux-gnu on x86_64. The library requires x86_64 and glibc \
-2.34 or later. It has no effect in static programs, nor in set-user-ID programs that other users own: 'spawnfd \
+2.28 or later. It has no effect in static programs, nor in set-user-ID programs that other users own: 'spawnfd \
 doctor PROGRAM' reports whether it has an effect. Programs of musl are not supported, and a program that is linked \
 with libasan aborts unless ASAN_OPTIONS contains verify_asan_link_order=0. With --chroot, the library needs the same \
 path under the new root; otherwise the loader prints an error for each program and ignores the library.

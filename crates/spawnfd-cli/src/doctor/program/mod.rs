@@ -24,7 +24,7 @@ use elf::{Elf, REPLACED};
 use libraries::Libraries;
 
 /// The oldest glibc that libspawnfd-spawn.so can use.
-const OLDEST_GLIBC: &str = "2.34";
+const OLDEST_GLIBC: &str = "2.28";
 
 /// The most files that start each other, as scripts do. The kernel has a similar limit.
 const MAX_FILES: usize = 5;
