@@ -22,6 +22,8 @@ tools=$(packaging/setup.sh)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
+# The names of source files have no path of this machine.
+export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 # zig only links: CC compiles the C code that the command embeds.
 export CC_x86_64_unknown_linux_gnu="${CC:-cc}"
 PATH=$tools/bin:$PATH cargo zigbuild --quiet --release --locked -p spawnfd-cli --target "$target.2.28"
