@@ -6,8 +6,11 @@ VENV    := build/venv
 PY      := $(VENV)/bin/python
 # Root's stands where the unprivileged user of the confined tests can read it.
 CACHE   ?= $(if $(filter 0,$(shell id -u)),/var/cache,$(or $(XDG_CACHE_HOME),$(HOME)/.cache))/spawnfd
+# The cargo that set-up chose, if the cargo of PATH is missing or too old (scripts/setup-rust.sh).
+export PATH := $(CURDIR)/build/rust:$(PATH)
 # Builds of the same dependencies by the same compiler share a cache outside the tree; without one all is built anew.
-KEY     := $(shell { cat Cargo.lock; rustc -V; } 2>/dev/null | sha256sum | cut -c1-16)
+# Not expanded at once, because set-up may install the compiler in this run. $(shell) of make before 4.4 has another PATH.
+KEY      = $(shell { cat Cargo.lock; PATH='$(PATH)' rustc -V; } 2>/dev/null | sha256sum | cut -c1-16)
 export CARGO_TARGET_DIR ?= $(CACHE)/target-$(KEY)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Of the suites in guests; tests/run.py has a file of its own.
@@ -28,7 +31,7 @@ help: ## List the tasks.
 
 setup: $(VENV)/.ready ## Install what is missing on this machine (Debian packages as root, Python packages in build/venv).
 
-$(VENV)/.ready: scripts/setup.sh scripts/requirements.txt bindings/python/requirements-dev.txt bench/requirements.txt \
+$(VENV)/.ready: scripts/setup.sh scripts/setup-rust.sh scripts/rust-toolchain.toml scripts/requirements.txt bindings/python/requirements-dev.txt bench/requirements.txt \
     examples/requirements.txt docs/site/requirements.txt
 	scripts/setup.sh "$(PYTHON)" "$(VENV)"
 	@touch $@

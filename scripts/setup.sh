@@ -21,6 +21,7 @@ need diff diffutils
 need patch patch
 need jq jq
 need curl curl
+[ -e /etc/ssl/certs/ca-certificates.crt ] || missing="$missing ca-certificates"
 need ssh openssh-client
 need bwrap bubblewrap
 need strace strace
@@ -55,10 +56,9 @@ if [ "$(id -u)" = 0 ] && [ -x /usr/bin/python3 ] && ! has_own_tests; then
     own_tests=$(/usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])')
     install "$own_tests" || echo "setup: no $own_tests: CPython's own tests are skipped" >&2
 fi
-if ! command -v cargo >/dev/null 2>&1; then
-    echo "setup: Rust 1.88 or newer is missing, and Debian 12 has none: see https://rustup.rs" >&2
-    exit 1
-fi
+scripts/setup-rust.sh
+# setup-rust.sh may have put a link to cargo there.
+PATH=$(pwd)/build/rust:$PATH
 
 # The oldest compiler that the crates declare, for `make lint`.
 oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)

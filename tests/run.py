@@ -48,6 +48,7 @@ PLAIN = "cargo test -p spawnfd --no-default-features"
 # Most tests wait for processes: on two processors, four at once take little more time than two.
 THREADS = f"env RUST_TEST_THREADS={JOBS}"
 PYTEST = f"{PYTHON} -m pytest -q -rs -n {JOBS} --dist worksteal"
+OWN_TESTS = " ".join(f"tests/{path.name}" for path in sorted(ROOT.glob("tests/test_*.py")))
 IGNORED = "--include-ignored --skip on_purpose"
 
 BUILD = Suite("Build", "make --no-print-directory build-tests", 60 * MINUTE)
@@ -75,9 +76,7 @@ SUITES = {
     "benches": Suite(
         "The tests' and benchmarks' own tests",
         f"{PYTEST} bench/agent bench/compare bench/job bench/kernel bench/package bench/posix"
-        " bench/warm tests/test_check_crates.py tests/test_check_links.py tests/test_comparison.py"
-        " tests/test_cycles.py tests/test_language.py tests/test_plots.py tests/test_run.py"
-        " tests/test_workflows.py",
+        f" bench/warm {OWN_TESTS}",
         5 * MINUTE,
     ),
     "examples": Suite("Examples", f"{PYTEST} tests/examples", 5 * MINUTE),
