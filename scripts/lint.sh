@@ -60,6 +60,9 @@ typed="scripts/check-crates.py scripts/check-examples.py scripts/check-language.
 step "$bin/ruff" check --config bench/ruff.toml $typed
 step "$bin/ruff" format --check --config bench/ruff.toml $typed
 MYPYPATH=docs/site step "$bin/mypy" --strict $typed
+step "$bin/ruff" check packaging
+step "$bin/ruff" format --check packaging
+step "$bin/mypy" --strict packaging/check_root.py packaging/smoke.py
 # The oldest Python that the package supports.
 step "$bin/ruff" check --config bench/ruff.toml --target-version py310 examples tests/examples
 step "$bin/ruff" format --check --config bench/ruff.toml --target-version py310 examples tests/examples
