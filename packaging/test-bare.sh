@@ -48,7 +48,7 @@ inside() { # script
                 cd /root/spawnfd
                 git checkout --quiet $commit
                 export RUSTUP_UPDATE_ROOT=file:///mnt/rustup
-                $1" 2>&1 | tee "$scratch/output" | sed "s/^/$suite: /" >&2
+                $1" 2>&1 | tee "$scratch/output" | sed -u "s/^/$suite: /" >&2
 }
 expect() { # what the output must have
     if ! grep -qF "$1" "$scratch/output"; then
