@@ -8,8 +8,9 @@
 #            npm. Otherwise the command has no network.
 # --bind     The command sees SOURCE at TARGET, read-only. The paths have no spaces.
 #
-# The command has namespaces of its own for mounts and processes. When it ends, the kernel ends all its processes and
-# removes all its mounts. It has a root of its own by pivot_root, because the kernel refuses user namespaces in a chroot.
+# The command has namespaces of its own for mounts and processes, and /dev/null as standard input. When it ends, the
+# kernel ends all its processes and removes all its mounts. It has a root of its own by pivot_root, because the kernel
+# refuses user namespaces in a chroot.
 set -eu
 net=--net
 binds=
@@ -28,10 +29,20 @@ done
 root=$1
 shift
 copy=$(mktemp -d "$(dirname "$root")/run.XXXXXX")
-trap 'rm -rf --one-file-system "$copy"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+running=
+# Process 1 of the namespace dies with its parent, and all processes of the namespace with process 1.
+stop() { # exit status
+    [ -z "$running" ] || kill -KILL "$running" 2>/dev/null || true
+    exit "$1"
+}
+remove() {
+    # A process may still have been writing.
+    rm -rf --one-file-system "$copy" 2>/dev/null || { sleep 1 && rm -rf --one-file-system "$copy"; }
+}
+trap remove EXIT
+trap 'stop 129' HUP
+trap 'stop 130' INT
+trap 'stop 143' TERM
 cp -a --reflink=auto "$root/." "$copy"
 
 # shellcheck disable=SC2016 # the inner shell expands the variables
@@ -85,7 +96,10 @@ inside='
     pivot_root . .
     umount -l .
     cd /
-    exec env -i "$@"
+    exec env -i --default-signal=INT,QUIT "$@"
 '
 # shellcheck disable=SC2016,SC2086 # the last shell expands its arguments; the option is one word or none
-unshare --mount --pid --fork --kill-child $net sh -euc "$inside" sh "$copy" "$binds" "$@"
+unshare --mount --pid --fork --kill-child $net sh -euc "$inside" sh "$copy" "$binds" "$@" &
+running=$!
+# In the background, so that a signal takes effect at once. `wait` has the status of the command.
+wait $running
