@@ -4,8 +4,8 @@
 #
 #   packaging/in-root.sh [--network] [--bind SOURCE TARGET]... ROOT COMMAND [ARGUMENT...]
 #
-# --network  The command has the network of this machine, with its resolver, certificates, and settings of pip, cargo and
-#            npm. Otherwise the command has no network.
+# --network  The command has the network of this machine, its resolver and certificates, and the settings of pip, cargo
+#            and npm. Otherwise the command has no network.
 # --bind     The command sees SOURCE at TARGET, read-only. The paths have no spaces.
 #
 # The command has namespaces of its own for mounts and processes, and /dev/null as standard input. When it ends, the

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Prints the path of a root directory: a minimal Debian with some packages. If CACHE lacks the root, mmdebstrap makes it,
-# from the mirror that this machine's apt uses. Needs root.
+# Prints the path of a root directory: a minimal Debian with some packages. If CACHE lacks the root, mmdebstrap makes
+# it, from the mirror that this machine's apt uses. Needs root.
 #
 #   packaging/root.sh CACHE SUITE [PACKAGE...]
 #

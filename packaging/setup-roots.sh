@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Installs what root.sh and in-root.sh need, beside what scripts/setup.sh installs: Debian packages, if tools are missing.
+# Installs what root.sh and in-root.sh need, beside what scripts/setup.sh installs: Debian packages where tools are
+# missing.
 set -eu
 missing=
 need() { # command, package

@@ -42,8 +42,8 @@ chmod +x "$stand_in"
 # In a root of the suite, with a clone of the repository as working directory.
 inside() { # script
     root=$(packaging/root.sh "$roots" "$suite" ca-certificates git make) &&
-        timeout $limit packaging/in-root.sh --network --bind "$repository" /mnt/repository --bind "$scratch" /mnt/rustup \
-            --bind "$toolchain" /mnt/toolchain "$root" sh -euc "
+        timeout $limit packaging/in-root.sh --network --bind "$repository" /mnt/repository \
+            --bind "$scratch" /mnt/rustup --bind "$toolchain" /mnt/toolchain "$root" sh -euc "
                 git clone --quiet /mnt/repository /root/spawnfd
                 cd /root/spawnfd
                 git checkout --quiet $commit

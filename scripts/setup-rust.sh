@@ -22,7 +22,7 @@ is_new_enough() { # program
 }
 give_up() { # reason
     echo "setup: $1" >&2
-    echo "setup: install Rust $oldest or newer (https://rustup.rs, or a package that is new enough), and run this again" >&2
+    echo "setup: install Rust $oldest or newer (https://rustup.rs, or a new package), and run this again" >&2
     exit 1
 }
 link() {
