@@ -47,14 +47,17 @@ static void read_fields(const char *line)
 	unsigned long long field[52];
 	/* Field 2, the name in parentheses, may contain any character, even newlines. Field 3 is a
 	 * letter. */
-	char *text = strrchr(line, ')');
+	const char *text = strrchr(line, ')');
+	char *end;
 
 	text = text ? strchr(text, ' ') : NULL;
 	text = text ? strchr(text + 1, ' ') : NULL;
 	if (!text)
 		return;
-	for (int i = 4; i <= 51; i++)
-		field[i] = strtoull(text, &text, 10);
+	for (int i = 4; i <= 51; i++) {
+		field[i] = strtoull(text, &end, 10);
+		text = end;
+	}
 	memory = (struct prctl_mm_map){
 		.start_code = field[26],
 		.end_code = field[27],

@@ -179,7 +179,7 @@ def import_for_module(name):
 
 
 def import_for_script(path):
-    with sys.modules["io"].FileIO(path) as file:
+    with sys.modules["_io"].FileIO(path) as file:
         source = file.read()
     execute_imports(source, path, {"__package__": None, "__spec__": None, "__file__": path})
 
@@ -189,18 +189,30 @@ def execute_imports(source, path, namespace):
     entry_files.append(path)
     # Each start parses the program again and emits the parser's warnings.
     _warnings.filters.insert(0, ("ignore", None, Warning, None, 0))
-    _warnings._filters_mutated()
+    forget_applied_filters()
     try:
         tree = parse(source, path)
     finally:
         del _warnings.filters[0]
-        _warnings._filters_mutated()
+        forget_applied_filters()
     tree.body = leading(tree.body)
     namespace.update(__builtins__=__builtins__, __name__="__main__", __spawnfd_stop=Stop)
     try:
         exec(compile(tree, path, "exec", 0, True), namespace)
     except (Stop, ImportError):
         pass  # after an ImportError the start repeats the import
+
+
+def forget_applied_filters():
+    """Makes the next warning read _warnings.filters again."""
+    if sys.version_info < (3, 14):
+        _warnings._filters_mutated()
+        return
+    _warnings._acquire_lock()
+    try:
+        _warnings._filters_mutated_lock_held()
+    finally:
+        _warnings._release_lock()
 
 
 def parse(source, path="<spawnfd>"):

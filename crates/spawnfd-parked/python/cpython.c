@@ -25,8 +25,8 @@ static bool find_symbols(void)
 
 /* The offsets of PyConfig's fields in each version, from cpython/initconfig.h. */
 static const struct layout layouts[] = {
-	{8, 96, 0, 328, 356},	  {9, 96, 0, 336, 364},	    {10, 104, 88, 352, 380},
-	{11, 120, 104, 384, 412}, {12, 128, 112, 392, 420}, {13, 128, 112, 400, 436},
+	{8, 96, 0, 328},     {9, 96, 0, 336},	  {10, 104, 88, 352},  {11, 120, 104, 384},
+	{12, 128, 112, 392}, {13, 128, 112, 400}, {14, 128, 112, 408},
 };
 /* The offset of PyInterpreterState.config in 3.8, the only version without _Py_GetConfig. */
 #define CONFIG_IN_3_8 176
@@ -87,7 +87,7 @@ static int search_object(struct dl_phdr_info *object, size_t size, void *wanted)
 /*
  * Finds the list that Py_GetArgcArgv() returns. Modules such as setproctitle find the address of
  * the arguments by this function. The list is in CPython's data segment, at another offset in each
- * version from 3.8 to 3.13.
+ * version from 3.8 to 3.14.
  */
 static bool find_original_argv_list(int argc)
 {
@@ -125,8 +125,7 @@ bool spawnfd_python_find_config(int argc)
 	argv = field(config, layout->argv);
 	run = field(config, layout->run_command);
 	if (!find_original_argv_list(argc) || argv->length != 1 || wcscmp(argv->items[0], L"-c") ||
-	    !run[0] || wcscmp(run[0], L"" MARKER "\n") || run[1] || run[2] ||
-	    *(int *)field(config, layout->init_main) != 0)
+	    !run[0] || wcscmp(run[0], L"" MARKER "\n") || run[1] || run[2])
 		return false;
 	argv = field(config, layout->orig_argv);
 	return !layout->orig_argv ||

@@ -48,7 +48,6 @@ struct module {
 	  (void *, struct wide_list *, ssize_t, wchar_t **))                                       \
 	X(void, PyConfig_Clear, (void *))                                                          \
 	X(struct status, Py_InitializeFromConfig, (void *))                                        \
-	X(struct status, _Py_InitializeMain, (void))                                               \
 	X(int, Py_RunMain, (void))                                                                 \
 	X(wchar_t *, Py_DecodeLocale, (const char *, size_t *))                                    \
 	X(void, PyMem_RawFree, (void *))                                                           \
@@ -123,7 +122,7 @@ extern struct symbols py;
  */
 struct layout {
 	int minor;
-	unsigned argv, orig_argv, run_command, init_main;
+	unsigned argv, orig_argv, run_command;
 };
 extern const struct layout *layout;
 

@@ -22,6 +22,8 @@
 static bool can_skip;
 /* True after an event that requires CPython to destroy its objects. */
 static volatile bool must_finalize;
+/* The function to call before the first import; NULL once it has been called. */
+static void (*before_first_import)(void);
 
 static struct {
 	/* Py_IsFinalizing() of CPython. */
@@ -36,13 +38,14 @@ static struct {
 
 static const char harmless[] =
 	" _abc _ast _asyncio _bisect _blake2 _bz2 _codecs _collections "
-	" _contextvars _csv _datetime _decimal _functools _hashlib _heapq _imp "
-	" _io _json _locale _lzma _md5 _opcode _operator _pickle "
+	" _contextvars _csv _datetime _decimal _functools _hashlib _heapq _hmac "
+	" _imp _io _json _locale _lzma _md5 _opcode _operator _pickle "
 	" _posixsubprocess _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 "
-	" _signal _socket _sre _ssl _stat _statistics _string _struct _symtable "
-	" _sysconfig _thread _tokenize _typing _uuid _warnings _weakref "
-	" _zoneinfo array atexit binascii builtins cmath decimal errno fcntl grp "
-	" io itertools marshal math posix pwd resource select sys sys.monitoring termios time "
+	" _signal _socket _sre _ssl _stat _statistics _string _struct "
+	" _suggestions _symtable _sysconfig _thread _tokenize _types _typing "
+	" _uuid _warnings _weakref _zoneinfo _zstd array atexit binascii "
+	" builtins cmath decimal errno fcntl grp io itertools marshal math "
+	" posix pwd resource select sys sys._jit sys.monitoring termios time "
 	" unicodedata zlib ";
 
 bool spawnfd_is_harmless(const char *name)
@@ -103,6 +106,14 @@ static int audit(const char *event, object *arguments, void *unused)
 	};
 
 	(void)unused;
+	if (before_first_import) {
+		void (*call)(void) = before_first_import;
+
+		if (strcmp(event, "import") != 0)
+			return 0;
+		before_first_import = NULL;
+		call();
+	}
 	if (!strcmp(event, "open"))
 		spawnfd_python_record_open(arguments);
 	if (must_finalize)
@@ -142,10 +153,12 @@ static bool find_symbols(void)
 	return unwinder != NULL;
 }
 
-void spawnfd_finish_add_audit_hook(void)
+void spawnfd_finish_add_audit_hook(void (*first_import)(void))
 {
-	must_finalize =
-		py.PySys_AddAuditHook(audit, NULL) || !find_symbols() || spawnfd_has_shadow_stack();
+	before_first_import = first_import;
+	if (py.PySys_AddAuditHook(audit, NULL))
+		spawnfd_cannot_park("the interpreter's initialisation failed");
+	must_finalize = !find_symbols() || spawnfd_has_shadow_stack();
 }
 
 void spawnfd_finish_end_startup(void)

@@ -6,9 +6,10 @@
 
 #include "cpython.h"
 
-/* Adds an audit hook, which observes imports and other events. initialise.c calls it halfway
- * through CPython's initialisation. */
-void spawnfd_finish_add_audit_hook(void);
+/* Adds an audit hook, which observes imports and other events. Call it before CPython's
+ * initialisation. The hook calls `first_import` before the initialisation imports its first module:
+ * CPython then has its configuration and can run code, but has not run `site`. */
+void spawnfd_finish_add_audit_hook(void (*first_import)(void));
 
 /* Finds CPython's lists of objects. Call it at the end of start-up. */
 void spawnfd_finish_end_startup(void);

@@ -231,8 +231,20 @@ static void import_entry(struct startup *startup, const char *entry, bool knows_
 	py.Py_DecRef(why);
 }
 
-/* Initialises CPython as Py_BytesMain() does. Between the core and the main phase, it loads
- * adapter.py and adds the audit hook. */
+/* The arguments of begin_recording(), which the audit hook calls. */
+static struct startup *starting;
+static int starting_argc;
+
+/* Loads adapter.py, which records what start-up code reads from now on. */
+static void begin_recording(void)
+{
+	if (!spawnfd_python_find_config(starting_argc))
+		spawnfd_cannot_park("unknown build of CPython");
+	load_adapter(starting);
+	py.Py_DecRef(call_adapter(starting, "record"));
+}
+
+/* Initialises CPython as Py_BytesMain() does. */
 static void initialise(struct startup *startup, int argc, char **argv, char *preload,
 		       const char *entry, bool knows_directory)
 {
@@ -249,18 +261,15 @@ static void initialise(struct startup *startup, int argc, char **argv, char *pre
 	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
 		spawnfd_record_variable(variables[i]);
 	py.PyConfig_InitPythonConfig(new_config);
-	*(int *)field(new_config, layout->init_main) = 0;
 	check(py.PyConfig_SetBytesArgv(new_config, argc + 2, with_command));
+	starting = startup;
+	starting_argc = argc;
+	spawnfd_finish_add_audit_hook(begin_recording);
 	check(py.Py_InitializeFromConfig(new_config));
 	py.PyConfig_Clear(new_config);
 	free(with_command);
-	if (!spawnfd_python_find_config(argc))
+	if (!startup->namespace)
 		spawnfd_cannot_park("unknown build of CPython");
-	load_adapter(startup);
-	py.Py_DecRef(call_adapter(startup, "record"));
-	spawnfd_finish_add_audit_hook();
-	check(py._Py_InitializeMain());
-	*(int *)field(config, layout->init_main) = 1;
 	/* CPython always reads PATH, but uses it only if argv[0] has no slash. */
 	if (strchr(argv[0], '/'))
 		spawnfd_forget_variable("PATH");
@@ -320,7 +329,7 @@ void spawnfd_python_initialise(struct startup *startup, int argc, char **argv)
 	char *same_directory = spawnfd_take_variable(SPAWNFD_SAME_DIRECTORY_VARIABLE);
 
 	if (!spawnfd_python_resolve())
-		spawnfd_cannot_park("not CPython 3.8 to 3.13");
+		spawnfd_cannot_park("not CPython 3.8 to 3.14");
 	check_arguments(argc, argv);
 	startup->flags = argc;
 	startup->name = argv[0];

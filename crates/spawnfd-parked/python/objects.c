@@ -26,7 +26,7 @@ struct generation {
 };
 
 /* Offsets in PyObject, PyTypeObject, PyWeakReference and PyCFunctionObject, in bytes. They are the
- * same from 3.8 to 3.13. */
+ * same from 3.8 to 3.14. */
 enum {
 	TYPE = 8,
 	TYPE_NAME = 24,

@@ -13,7 +13,7 @@ from pathlib import Path
 from owner import Result
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "A": "1"}
-VERSIONS = [f"3.{minor}" for minor in range(8, 14)]
+VERSIONS = [f"3.{minor}" for minor in range(8, 15)]
 # If set, each test runs with every build of each version, in both modes.
 FULL = bool(os.environ.get("SPAWNFD_FULL"))
 

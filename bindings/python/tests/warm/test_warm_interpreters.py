@@ -95,4 +95,4 @@ def test_other_program_named_python3_starts_cold(tmp_path: Path) -> None:
         warm.add(program)
         assert not warm.fill(FILL_S)
         result = warm.run([program, "-c", "0"])
-    assert (result.code, result.started) == (0, "cold: not CPython 3.8 to 3.13")
+    assert (result.code, result.started) == (0, "cold: not CPython 3.8 to 3.14")

@@ -115,9 +115,9 @@ const GROUPS: &[Group] = &[
         "If this occurs often, run the program by hand with the environment of add(), and see whether it ends early.",
     ),
     (
-        &["not CPython 3.8 to 3.13", "unknown build of CPython", "adapter", "development mode of 3.8"],
+        &["not CPython 3.8 to 3.14", "unknown build of CPython", "adapter", "development mode of 3.8"],
         "The library does not know this build of CPython.",
-        "Use CPython 3.8 to 3.13 as built by Debian, pyenv, uv or conda.",
+        "Use CPython 3.8 to 3.14 as built by Debian, pyenv, uv or conda.",
     ),
     (
         &["a flag that makes the interpreter exit", "args has more than flags", "interactive mode"],
