@@ -15,7 +15,27 @@ Exit codes, timeouts and truncated output are results, not exceptions. A call ra
 argument. `Result.check()` raises ExitError for a result that is not ok.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+try:
+    # A free-threaded CPython 3.13 or 3.14 loads the native part, but cannot run it.
+    if "t" in getattr(sys, "abiflags", ""):
+        raise ImportError("free-threaded CPython")
+    from spawnfd._spawnfd import (
+        Chunk,
+        Env,
+        Event,
+        Limiter,
+        Result,
+        Sandbox,
+        Snapshot,
+        __version__,
+    )
+except ImportError as error:
+    from spawnfd._platform import explain_import_error
+
+    raise explain_import_error(error) from None
 
 from spawnfd._child import Child, spawn
 from spawnfd._errors import ExitError, SpawnError, StaleTemplate
@@ -25,16 +45,6 @@ from spawnfd._run import run, run_async
 from spawnfd._search import OutputMatch
 from spawnfd._session import Session, SyncSession
 from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
-from spawnfd._spawnfd import (
-    Chunk,
-    Env,
-    Event,
-    Limiter,
-    Result,
-    Sandbox,
-    Snapshot,
-    __version__,
-)
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
 from spawnfd._types import (
