@@ -13,13 +13,14 @@ import spawnfd as sf
 from patience import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[3]
+READMES = (ROOT / "README.md", ROOT / "bindings/python/README.md")
 # tests/suite/posix compiles and runs the examples of the C guide.
 GUIDES = sorted(page for page in (ROOT / "docs/guides").glob("*.md") if page.stem != "c")
 # A ```python block, and the ```text block that may follow it: its standard output.
 EXAMPLE = re.compile(r"(?sm)^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?")
 PAGES = [
     page
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *GUIDES)
+    for page in (*READMES, *sorted((ROOT / "docs").glob("*.md")), *GUIDES)
     if EXAMPLE.search(page.read_text())
 ]
 

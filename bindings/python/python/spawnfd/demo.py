@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Compares ways to start the tools of this machine: `python -m spawnfd.demo`.
+
+Each way keeps 16 calls in flight, with captured output. The calls run in a workspace that the
+program generates. A call counts only if its exit code and output are right.
+"""
+
+import argparse
+import asyncio as aio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import spawnfd as sf
+
+Answer = tuple[int, bytes, bytes]
+Call = Callable[[Sequence[str]], Awaitable[Answer]]
+
+IN_FLIGHT = 16
+TIMEOUT_S = 30.0
+# Tools and their arguments. A call is left out if its program is missing.
+CALLS: dict[str, list[str]] = {
+    "rg": ["rg", "--no-config", "--color=never", "--sort=path", "-n", "TODO", "src"],
+    "grep": ["grep", "-n", "class ", "src/module_00.py", "src/module_01.py"],
+    "sed": ["sed", "-n", "1,40p", "src/module_02.py"],
+    "awk": ["awk", "-F,", "{ n += $3 } END { print NR, n }", "records.csv"],
+    "cat": ["cat", "records.csv"],
+    "head": ["head", "-n", "20", "records.csv"],
+    "tail": ["tail", "-n", "20", "records.csv"],
+    "find": ["find", "src", "-type", "f", "-name", "*.py"],
+    "stat": ["stat", "-c", "%n %s", "records.csv", "src/module_00.py"],
+    "ls": ["ls", "-la", "src"],
+    "git status": ["git", "status", "--porcelain"],
+    "python": ["python3", "-c", "import json; print(len(open('records.csv').readlines()))"],
+    "node": ["node", "-e", "console.log(require('fs').readdirSync('src').length)"],
+    "sh": ["sh", "-c", "test -f records.csv && wc -l <records.csv"],
+    "bash": ["bash", "-c", "cd src && echo *.py | wc -w"],
+}
+ALL = "all tools"
+
+
+def find_program(name: str) -> str | None:
+    """Returns the path of a program. Skips scripts, such as the shims of pyenv and nvm."""
+    directories = [sys.exec_prefix + "/bin"] if name == "python3" else []
+    for directory in [*directories, *os.get_exec_path()]:
+        path = Path(directory, name)
+        if path.is_absolute() and os.access(path, os.X_OK) and path.is_file():
+            with path.open("rb") as file:
+                if file.read(4) == b"\x7fELF":
+                    return str(path)
+    return None
+
+
+def make_workspace(root: Path) -> None:
+    """Writes the files that the calls read, and commits them if git is present."""
+    (root / "src").mkdir()
+    for number in range(48):
+        lines = [f"class Part{number}:", f"    # TODO: {number}"]
+        lines += [f"    value_{line} = {line * number}" for line in range(80)]
+        (root / "src" / f"module_{number:02}.py").write_text("\n".join(lines) + "\n")
+    rows = (f"{row},name{row % 7},{row * 37 % 1000}\n" for row in range(1500))
+    (root / "records.csv").write_text("".join(rows))
+    git = find_program("git")
+    if git is not None:
+        identity = ["-c", "user.name=demo", "-c", "user.email=demo@example.invalid"]
+        for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "start"]):
+            subprocess.run([git, *words], cwd=root, check=True, stdin=subprocess.DEVNULL)
+        (root / "src/module_03.py").write_text("changed = True\n")
+
+
+async def by_asyncio(argv: Sequence[str]) -> Answer:
+    """Starts a program by asyncio.create_subprocess_exec."""
+    pipe = subprocess.PIPE
+    process = await aio.create_subprocess_exec(
+        *argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    )
+    out, err = await process.communicate()
+    return process.returncode or 0, out, err
+
+
+def by_subprocess(argv: Sequence[str]) -> Answer:
+    """Starts a program by subprocess.run."""
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+async def by_spawnfd(argv: Sequence[str]) -> Answer:
+    """Starts a program by spawnfd, with a timeout."""
+    result = await sf.run_async(argv, timeout=TIMEOUT_S)
+    return result.code or 0, result.stdout, result.stderr
+
+
+async def measure(call: Call, calls: Sequence[Sequence[str]], expected: dict[str, Answer]) -> float:
+    """Makes the calls, 16 in flight, and returns the milliseconds per call."""
+    waiting = list(reversed(calls))
+
+    async def work() -> None:
+        while waiting:
+            argv = waiting.pop()
+            answer = await call(argv)
+            if answer != expected["\0".join(argv)]:
+                raise SystemExit(f"demo: {' '.join(argv)}: another exit code or output: {answer}")
+
+    begun = time.perf_counter()
+    await aio.gather(*(work() for _ in range(IN_FLIGHT)))
+    return (time.perf_counter() - begun) * 1e3 / len(calls)
+
+
+async def compare(calls: dict[str, list[str]], seconds: float) -> dict[str, dict[str, float]]:
+    """Measures each call in each way, in interleaved rounds, and returns the medians."""
+    expected = {"\0".join(argv): by_subprocess(argv) for argv in calls.values()}
+    with ThreadPoolExecutor(IN_FLIGHT) as pool, sf.Warm(mode="fork", memory=1 << 30) as warm:
+        for argv in calls.values():
+            # Node.js needs -e when it starts, which is before it parks.
+            args = argv[1:2] if os.path.basename(argv[0]) == "node" else []
+            warm.add(argv[0], depth=4, args=args)
+
+        async def by_threads(argv: Sequence[str]) -> Answer:
+            return await aio.get_running_loop().run_in_executor(pool, by_subprocess, argv)
+
+        async def by_warm(argv: Sequence[str]) -> Answer:
+            result = await warm.run_async(argv, timeout=TIMEOUT_S)
+            return result.code or 0, result.stdout, result.stderr
+
+        ways: dict[str, Call] = {
+            "asyncio": by_asyncio,
+            "threads": by_threads,
+            "spawnfd": by_spawnfd,
+            "warm": by_warm,
+        }
+        workloads = {ALL: list(calls.values()) * 2}
+        workloads |= {name: [argv] * IN_FLIGHT for name, argv in calls.items()}
+        times: dict[str, dict[str, list[float]]] = {
+            name: {way: [] for way in ways} for name in workloads
+        }
+        begun = time.monotonic()
+        rounds = 0
+        # The last round must end in time, too.
+        while rounds == 0 or (time.monotonic() - begun) * (rounds + 1) / rounds < seconds:
+            for name, load in workloads.items():
+                # The order changes, so that no way always runs first.
+                for way in sorted(ways, reverse=rounds % 2 == 1):
+                    warm.fill()
+                    times[name][way].append(await measure(ways[way], load, expected))
+            rounds += 1
+            print(f"\rround {rounds}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+    return {
+        name: {way: statistics.median(values) for way, values in found.items()}
+        for name, found in times.items()
+    }
+
+
+def table(medians: dict[str, dict[str, float]]) -> str:
+    """Formats the medians, and how much faster spawnfd is than the better platform way."""
+    head = ("milliseconds per call", "asyncio", "threads", "spawnfd", "gain", "warm", "gain")
+    rows: list[tuple[str, ...]] = [head]
+    for name, found in medians.items():
+        platform = min(found["asyncio"], found["threads"])
+        cells = [f"{found['asyncio']:.2f}", f"{found['threads']:.2f}"]
+        for way in ("spawnfd", "warm"):
+            cells += [f"{found[way]:.2f}", f"{(platform / found[way] - 1) * 100:+.0f} %"]
+        rows.append((name, *cells))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the comparison. The exit status is 0 if all answers were right."""
+    parser = argparse.ArgumentParser(
+        prog="python -m spawnfd.demo",
+        description="Starts tools of this machine with 16 calls in flight, and compares spawnfd "
+        "with asyncio.create_subprocess_exec and with subprocess.run in threads.",
+    )
+    parser.add_argument("--seconds", type=float, default=40.0, help="time to measure (%(default)s)")
+    parser.add_argument("--tool", action="append", choices=CALLS, help="only this tool; repeatable")
+    options = parser.parse_args(arguments)
+    calls: dict[str, list[str]] = {}
+    for name in options.tool or CALLS:
+        program, *words = CALLS[name]
+        path = find_program(program)
+        if path is None:
+            print(f"skipped: {name}: no program {program} in PATH")
+        else:
+            calls[name] = [path, *words]
+    if not calls:
+        print("demo: none of the tools is in PATH", file=sys.stderr)
+        return 1
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="spawnfd-demo-") as workspace:
+        make_workspace(Path(workspace))
+        os.chdir(workspace)
+        try:
+            medians = aio.run(compare(calls, options.seconds))
+        finally:
+            os.chdir(before)
+    print(table(medians))
+    print(
+        f"16 calls in flight, Python {sys.version.split()[0]}, spawnfd {sf.__version__}. threads: "
+        "subprocess.run.\ngain: against the better of asyncio and threads. warm: the library "
+        "starts the programs ahead, in mode fork."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
