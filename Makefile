@@ -144,8 +144,9 @@ bench-kernel: setup ## Starts under the series' kernel, counted in instructions,
 bench-posix: capi ## posix_spawn of glibc 2.36 and 2.41 against ours, linked and preloaded; build/bench/posix.json.
 	$(PY) bench/posix/run.py --libraries build/capi --cache $(CACHE)/glibc
 
-bench-package: python ## The time of `import spawnfd`, against that of `import subprocess`; build/bench/package.json.
-	$(PY) bench/package/run.py
+bench-package: python ## The time of `import spawnfd`, against that of `import subprocess`, and the size of the wheel; build/bench/package.json.
+	packaging/wheels.sh build/bench/wheels
+	$(PY) bench/package/run.py --wheels build/bench/wheels
 
 bench-compare: setup ## This tree's times against those of BASE=commit, in one run (SUITES="launch job warm", IDS=patterns); build/bench/compare.json.
 	@$(PY) bench/compare/run.py --base "$(BASE)" --suites "$(or $(SUITES),launch job warm)" --ids "$(IDS)" --cache $(CACHE)/compare

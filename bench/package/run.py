@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Measures the time of `import spawnfd`; writes build/bench/package.json."""
+"""Measures the time of `import spawnfd`, and the wheel's size; writes build/bench/package.json."""
 
 import argparse
 import os
@@ -65,15 +65,26 @@ def ratios_of(times: Mapping[str, Sequence[float]]) -> list[Row]:
     return ratios
 
 
+def wheel_size(directory: Path) -> Row:
+    """Returns the size of the wheel in a directory, as a ratio for the bars."""
+    wheels = list(directory.glob("spawnfd-*.whl"))
+    if len(wheels) != 1:
+        raise BenchError(f"{directory} has {len(wheels)} wheels; packaging/wheels.sh makes one")
+    size = round(wheels[0].stat().st_size / (1 << 20), 2)
+    meaning = f"MiB of {wheels[0].name}"
+    return {"id": "package.wheel_mib", "meaning": meaning, "value": size, "low": size, "high": size}
+
+
 def main() -> int:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(prog="bench-package", description=__doc__)
     parser.add_argument("--out", type=Path, default=PROJECT / "build/bench")
+    parser.add_argument("--wheels", type=Path, required=True, help="the folder with the wheel")
     rounds = ROUNDS // 4 if os.environ.get("QUICK") else ROUNDS
     options = parser.parse_args()
     facts = {**machine.host(), "python": sys.version}
     times = measure(rounds)
-    ratios = ratios_of(times)
+    ratios = [*ratios_of(times), wheel_size(options.wheels)]
     rows = [
         {"program": PROGRAMS[name], **estimate(samples).figures("ms", 2)}
         for name, samples in times.items()

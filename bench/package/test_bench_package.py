@@ -36,6 +36,17 @@ def test_ratio_is_above_one_if_spawnfd_is_slower(bench: Any) -> None:
     assert bars.judge([bar], ratios)[0].status == "met"
 
 
+def test_wheel_has_a_size_in_mib(bench: Any, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="0 wheels"):
+        bench.wheel_size(tmp_path)
+    with (tmp_path / "spawnfd-1-cp310-abi3-linux_x86_64.whl").open("wb") as file:
+        file.truncate(5 << 20)
+    ratio = bench.wheel_size(tmp_path)
+    assert (ratio["id"], ratio["value"]) == ("package.wheel_mib", 5.0)
+    bar = next(bar for bar in bars.load() if bar["id"] == "package.wheel_mib")
+    assert bars.judge([bar], [ratio])[0].status == "missed"
+
+
 def test_program_that_fails_is_an_error(bench: Any) -> None:
     with pytest.raises(BenchError, match="ended with status"):
         bench.run("raise SystemExit(3)", {"PATH": os.environ["PATH"]})
