@@ -34,8 +34,9 @@ built=$(find . -name '*.so' -o -name '*.pyc' -o -name target -o -name build -typ
 [ -z "$built" ] || fail "$(basename "$sdist") has built files: $built"
 
 # zig links with the symbols of glibc 2.28. It links only: the objects of spawnfd-parked run in foreign programs, and
-# are tested as the C compiler of this machine makes them.
-CC_x86_64_unknown_linux_gnu=${CC:-cc} PATH="$venv/bin:$PATH" "$venv/bin/maturin" build --quiet --release --zig \
+# are tested as the C compiler of this machine makes them. The names of source files have no path of this machine.
+RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo" \
+    CC_x86_64_unknown_linux_gnu=${CC:-cc} PATH="$venv/bin:$PATH" "$venv/bin/maturin" build --quiet --release --zig \
     --compatibility manylinux_2_28 --auditwheel check --interpreter python3 --out "$out"
 cd "$out"
 rm -rf "$scratch"
