@@ -188,6 +188,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=40.0, help="time to measure (%(default)s)")
     parser.add_argument("--tool", action="append", choices=CALLS, help="only this tool; repeatable")
     options = parser.parse_args(arguments)
+    load, processors = os.getloadavg()[0], os.cpu_count() or 1
+    if load > processors:
+        # Runs of spawnfd have sessions of their own. The kernel's autogroups share the CPU time
+        # among sessions, so on a busy machine these runs get more of it.
+        print(f"the machine is busy, and the figures favour spawnfd: load {load:.1f}")
     calls: dict[str, list[str]] = {}
     for name in options.tool or CALLS:
         program, *words = CALLS[name]
