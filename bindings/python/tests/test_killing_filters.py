@@ -41,6 +41,8 @@ if calls: answer(calls.values(), 0x80000000)
 waiting = threading.Event()
 for _ in range(threads): threading.Thread(target=waiting.wait, daemon=True).start()
 sf.install()
+# The event loops of CPython 3.14 call pidfd_open themselves.
+has_loops = "pidfd_open" not in calls or sys.version_info < (3, 14)
 
 async def from_a_loop():
     process = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
@@ -56,8 +58,8 @@ for _ in range(2):
     assert subprocess.run(["sh", "-c", "exit 3"], start_new_session=True).returncode == 3
     assert sf.run(["cat"], input=b"x").stdout == b"x"
     assert sf.run(["sh", "-c", "exit 3"]).code == 3
-    asyncio.run(from_a_loop())
-assert (sf.stats().made, sf.stats().failed) == (6, 0), sf.stats()
+    if has_loops: asyncio.run(from_a_loop())
+assert (sf.stats().made, sf.stats().failed) == (6 if has_loops else 4, 0), sf.stats()
 waiting.set()
 """
 
