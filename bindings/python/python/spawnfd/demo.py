@@ -190,9 +190,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     load, processors = os.getloadavg()[0], os.cpu_count() or 1
     if load > processors:
-        # Runs of spawnfd have sessions of their own. The kernel's autogroups share the CPU time
-        # among sessions, so on a busy machine these runs get more of it.
-        print(f"the machine is busy, and the figures favour spawnfd: load {load:.1f}")
+        # The kernel's autogroups share the CPU time among sessions, and only runs of spawnfd have
+        # sessions of their own. So other load may slow down the other methods more.
+        print(f"the machine is busy (load {load:.1f}): the figures may favour spawnfd")
     calls: dict[str, list[str]] = {}
     for name in options.tool or CALLS:
         program, *words = CALLS[name]
