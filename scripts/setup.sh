@@ -25,8 +25,13 @@ need curl curl
 need ssh openssh-client
 need bwrap bubblewrap
 need strace strace
+need ps procps
+need pkg-config pkg-config
+[ -d /usr/share/zoneinfo ] || missing="$missing tzdata"
 # Root's business: a test makes a file system that has reflinks, and mounts it.
 [ "$(id -u)" != 0 ] || need mkfs.xfs xfsprogs
+# As root, a test gives a program a capability.
+[ "$(id -u)" != 0 ] || need setcap libcap2-bin
 [ -x "$python" ] || missing="$missing python3"
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 
