@@ -24,7 +24,7 @@ CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::termin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python demo test test-all test-rust test-docker test-examples test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
-        capi install packages test-packages docs bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-package bench-compare clean
+        capi install packages test-packages test-bare docs bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-package bench-compare clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -55,6 +55,9 @@ packages: setup ## Build wheels, sdist, crates and Debian packages into build/pa
 
 test-packages: packages ## Install, use and remove the packages in roots of Debian 11, 12, 13 and sid (as root).
 	CACHE=$(CACHE) packaging/test.sh build/packages
+
+test-bare: ## Run `make demo` in minimal roots of Debian 12 and 13, which set-up completes (as root; FULL=1: `make test`, too).
+	CACHE=$(CACHE) packaging/test-bare.sh
 
 docs: python capi ## Build the documentation site into build/site; check its links, and run the code of its pages.
 	scripts/build-docs.sh $(VENV) build/site
