@@ -112,7 +112,7 @@ const GROUPS: &[Group] = &[
     (
         &["not parked", "slow", "died", "socket", "refused", "unknown", "too many times"],
         "The process did not park, or a parked process did not answer.",
-        "If this occurs often, run the program by hand with the environment of add(), and see whether it ends early.",
+        "Packages of spawnfd need glibc 2.34 to park a program. Run the program by hand: does it end early?",
     ),
     (
         &["not CPython 3.8 to 3.14", "unknown build of CPython", "adapter", "development mode of 3.8"],
