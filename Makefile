@@ -31,7 +31,7 @@ help: ## List the tasks.
 
 setup: $(VENV)/.ready ## Install what is missing on this machine (Debian packages as root, Python packages in build/venv).
 
-$(VENV)/.ready: scripts/setup.sh scripts/setup-rust.sh scripts/rust-toolchain.toml scripts/requirements.txt bindings/python/requirements-dev.txt bench/requirements.txt \
+$(VENV)/.ready: Cargo.toml scripts/setup.sh scripts/setup-rust.sh scripts/rust-toolchain.toml scripts/requirements.txt bindings/python/requirements-dev.txt bench/requirements.txt \
     examples/requirements.txt docs/site/requirements.txt
 	scripts/setup.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
@@ -56,7 +56,7 @@ packages: setup ## Build wheels, sdist, crates and Debian packages into build/pa
 test-packages: packages ## Install, use and remove the packages in roots of Debian 11, 12, 13 and sid (as root).
 	CACHE=$(CACHE) packaging/test.sh build/packages
 
-test-bare: ## Run `make demo` in minimal roots of Debian 12 and 13, which set-up completes (as root; FULL=1: `make test`, too).
+test-bare: setup ## Run `make demo` in minimal roots of Debian 12 and 13, which set-up completes (as root; FULL=1: `make test`, too).
 	CACHE=$(CACHE) packaging/test-bare.sh
 
 docs: python capi ## Build the documentation site into build/site; check its links, and run the code of its pages.

@@ -5,6 +5,11 @@
 #   packaging/crates.sh OUT
 set -eu
 out=$1
+needed=1.90
+if ! { echo "$needed" && cargo --version | cut -d ' ' -f 2; } | sort -C -V; then
+    echo "crates: cargo $needed or later is needed, this is $(cargo --version)" >&2
+    exit 1
+fi
 : "${CARGO_TARGET_DIR:=$(pwd)/target}"
 export CARGO_TARGET_DIR
 
@@ -19,6 +24,9 @@ done
 # cargo unpacks each package and builds it, also from a tree with changes. The packages of the other crates replace those of the registry.
 # shellcheck disable=SC2086 # a list of options
 cargo publish --quiet --dry-run --allow-dirty --locked $packages
+# The dry run leaves no files behind that have a documented place.
+# shellcheck disable=SC2086
+cargo package --quiet --no-verify --allow-dirty --locked $packages
 mkdir -p "$out"
 for crate in $published; do
     install -m 644 "$CARGO_TARGET_DIR/package/$crate-$version.crate" "$out"

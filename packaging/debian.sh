@@ -15,12 +15,17 @@ glibc="libc6 (>= 2.28)"
 libraries=lib/x86_64-linux-gnu
 maintainer="The spawnfd authors <spawnfd@users.noreply.github.com>"
 # Two builds of one commit are equal.
-: "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || date +%s)}"
+if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
+    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+fi
 export SOURCE_DATE_EPOCH
 
 tools=$(packaging/setup.sh)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # The names of source files have no path of this machine.
 export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
@@ -74,8 +79,12 @@ package() { # name, section, Depends, Multi-Arch; the description on standard in
         printf 'Homepage: https://github.com/spawnfd/spawnfd\nDescription: '
         cat
     } >"$root/DEBIAN/control"
-    (cd "$root" && find usr -type f ! -path '*/DEBIAN/*' -exec md5sum {} + | LC_ALL=C sort -k 2 >DEBIAN/md5sums)
+    (cd "$root" && find usr -type f -exec md5sum {} + | LC_ALL=C sort -k 2 >DEBIAN/md5sums)
     chmod -R u=rwX,go=rX "$root"
+    if grep -rlF "$(pwd)" "$root" >&2; then
+        echo "debian.sh: the files above contain the path of the checkout" >&2
+        exit 1
+    fi
     file=$out/${1}_${version}_amd64.deb
     dpkg-deb --root-owner-group -Zxz --build "$root" "$file" >/dev/null
 

@@ -1,10 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Installs the tools that build the packages into a venv, unless the venv already has them. Prints the venv's path.
-#
-#   packaging/setup.sh [PYTHON]
 set -eu
-python=${1:-/usr/bin/python3}
+python=/usr/bin/python3
 root=$(cd "$(dirname "$0")/.." && pwd)
 venv=$root/build/packaging-venv
 ready=$venv/.ready

@@ -4,8 +4,8 @@
 #
 #   packaging/wheels.sh OUT
 #
-# There is no wheel for free-threaded CPython. PyO3 needs version 3.14 for it, and this project has no such interpreter
-# to test with.
+# There is no wheel for free-threaded CPython: PyO3 needs version 3.14 for it, and neither Debian nor PyPI has such an
+# interpreter to test with.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1"
@@ -27,14 +27,14 @@ rm -rf "$scratch"
 mkdir -p "$scratch"
 tar -xzmf "$sdist" -C "$scratch"
 cd "$scratch"/spawnfd-*
-for file in README.md LICENSE-APACHE LICENSE-MIT PKG-INFO Cargo.lock python/spawnfd/py.typed; do
+for file in README.md LICENSE-APACHE LICENSE-MIT PKG-INFO Cargo.lock python/spawnfd/py.typed backend/spawnfd_build.py; do
     [ -f "$file" ] || fail "$(basename "$sdist") has no $file"
 done
 built=$(find . -name '*.so' -o -name '*.pyc' -o -name target -o -name build -type d)
 [ -z "$built" ] || fail "$(basename "$sdist") has built files: $built"
 
-# zig links with the symbols of glibc 2.28. It links only: the objects of spawnfd-parked run in foreign programs, and
-# are tested as the C compiler of this machine makes them. The names of source files have no path of this machine.
+# zig links with the symbols of glibc 2.28. It only links: the tests cover the objects of spawnfd-parked as the C
+# compiler of this machine builds them. The names of source files have no path of this machine.
 RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo" \
     CC_x86_64_unknown_linux_gnu=${CC:-cc} PATH="$venv/bin:$PATH" "$venv/bin/maturin" build --quiet --release --zig \
     --compatibility manylinux_2_28 --auditwheel check --interpreter python3 --out "$out"
@@ -42,7 +42,7 @@ cd "$out"
 rm -rf "$scratch"
 
 wheel=$(echo "$out"/spawnfd-*.whl)
-# The printed text is broken into lines anywhere.
+# auditwheel breaks its lines at any word.
 tag=$("$venv/bin/auditwheel" show "$wheel" | tr '\n' ' ' | sed -n 's/.*following platform tag: *"\([^"]*\)".*/\1/p')
 case $tag in
 manylinux_2_?_x86_64 | manylinux_2_1?_x86_64 | manylinux_2_2[0-8]_x86_64) ;;

@@ -13,6 +13,8 @@ mkdir -p "$out"
 cargo build --quiet --release -p spawnfd-capi
 cargo build --quiet --profile preload -p spawnfd-capi --no-default-features
 install -m 644 "$built/release/libspawnfd_capi.a" "$out/libspawnfd.a"
+# rustc's bitcode is three quarters of the library, names the source directory, and serves no linker of C.
+objcopy --remove-section=.llvmbc --remove-section=.llvmcmd "$out/libspawnfd.a"
 
 # Links a static library whole, so that the version script and not the linker chooses the functions.
 link() { # linker, output, version script, static library, further arguments

@@ -12,6 +12,9 @@ oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 pinned=$(sed -n 's/^channel = "\(.*\)"/\1/p' scripts/rust-toolchain.toml)
 components=$(sed -n 's/^components = \[\(.*\)\]/\1/p' scripts/rust-toolchain.toml | tr -d '" ')
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
+# A release of rustup, and the SHA-256 of its rustup-init for x86_64.
+rustup_release=1.28.2
+rustup_sha256=20a06e644b0d9bd2fbdbfd52d42540bdde820ea7df86e92e533c073da0cdd43c
 
 version() { # program
     "$1" --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p'
@@ -51,9 +54,20 @@ else
     echo "setup: $reason: installing rustup and Rust $pinned into $cargo_home and ${RUSTUP_HOME:-$HOME/.rustup}"
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
-    url=${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}/dist/$(uname -m)-unknown-linux-gnu/rustup-init
-    curl --fail --silent --show-error --location --retry 3 --output "$scratch/rustup-init" "$url" ||
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    file=x86_64-unknown-linux-gnu/rustup-init
+    if [ -n "${RUSTUP_UPDATE_ROOT:-}" ]; then
+        url=$RUSTUP_UPDATE_ROOT/dist/$file
+    else
+        url=https://static.rust-lang.org/rustup/archive/$rustup_release/$file
+    fi
+    curl --fail --silent --show-error --location --proto-redir =https --retry 3 --output "$scratch/rustup-init" "$url" ||
         give_up "$reason, and rustup cannot be downloaded from $url"
+    # The owner of another server has chosen what it serves.
+    [ -n "${RUSTUP_UPDATE_ROOT:-}" ] || echo "$rustup_sha256  $scratch/rustup-init" | sha256sum --check --quiet ||
+        give_up "$reason, and $url does not have the expected SHA-256"
     chmod +x "$scratch/rustup-init"
     # Without the variable, rustup-init refuses to install beside an old cargo.
     RUSTUP_INIT_SKIP_PATH_CHECK=yes "$scratch/rustup-init" -y --quiet --no-modify-path --profile minimal \

@@ -110,9 +110,15 @@ const GROUPS: &[Group] = &[
         "Use cold starts for this program.",
     ),
     (
-        &["not parked", "slow", "died", "socket", "refused", "unknown", "too many times"],
+        &["not parked"],
+        "The process ended before it parked.",
+        "The published packages need glibc 2.34 to park a program. With such a glibc, run the program by hand with the \
+         environment of add(), and see whether it ends early.",
+    ),
+    (
+        &["slow", "died", "socket", "refused", "unknown", "too many times"],
         "The process did not park, or a parked process did not answer.",
-        "Packages of spawnfd need glibc 2.34 to park a program. Run the program by hand: does it end early?",
+        "If this occurs often, run the program by hand with the environment of add(), and see whether it ends early.",
     ),
     (
         &["not CPython 3.8 to 3.14", "unknown build of CPython", "adapter", "development mode of 3.8"],
