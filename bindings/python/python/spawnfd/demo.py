@@ -13,16 +13,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import spawnfd as sf
 
 Answer = tuple[int, bytes, bytes]
 Call = Callable[[Sequence[str]], Awaitable[Answer]]
+# The milliseconds per call of each way, by workload.
+Medians = dict[str, dict[str, float]]
+# How the programs of the way "warm" were started, by workload.
+Starts = dict[str, Counter[str]]
 
 IN_FLIGHT = 16
+# Parked processes of each program.
+DEPTH = 4
 TIMEOUT_S = 30.0
 # Tools and their arguments. A call is left out if its program is missing.
 CALLS: dict[str, list[str]] = {
@@ -55,6 +63,25 @@ def find_program(name: str) -> str | None:
                 if file.read(4) == b"\x7fELF":
                     return str(path)
     return None
+
+
+@contextmanager
+def workspace() -> Generator[None, None, None]:
+    """Makes a new workspace the working directory. git reads neither settings nor GIT_DIR."""
+    directory, environment = os.getcwd(), dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="spawnfd-demo-") as root:
+        try:
+            for name in environment:
+                if name.startswith("GIT_"):
+                    del os.environ[name]
+            os.environ |= {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+            os.chdir(root)
+            make_workspace(Path(root))
+            yield
+        finally:
+            os.chdir(directory)
+            os.environ.clear()
+            os.environ.update(environment)
 
 
 def make_workspace(root: Path) -> None:
@@ -112,20 +139,26 @@ async def measure(call: Call, calls: Sequence[Sequence[str]], expected: dict[str
     return (time.perf_counter() - begun) * 1e3 / len(calls)
 
 
-async def compare(calls: dict[str, list[str]], seconds: float) -> dict[str, dict[str, float]]:
-    """Measures each call in each way, in interleaved rounds, and returns the medians."""
+async def compare(calls: dict[str, list[str]], seconds: float) -> tuple[Medians, Starts]:
+    """Measures each call in each way, in interleaved rounds."""
     expected = {"\0".join(argv): by_subprocess(argv) for argv in calls.values()}
-    with ThreadPoolExecutor(IN_FLIGHT) as pool, sf.Warm(mode="fork", memory=1 << 30) as warm:
+    # Enough for the parked processes of each program, and for the process that forks them.
+    limit = 2 * (DEPTH + 1) * len(calls)
+    with (
+        ThreadPoolExecutor(IN_FLIGHT) as pool,
+        sf.Warm(mode="fork", memory=1 << 30, processes=limit) as warm,
+    ):
         for argv in calls.values():
             # Node.js needs -e when it starts, which is before it parks.
             args = argv[1:2] if os.path.basename(argv[0]) == "node" else []
-            warm.add(argv[0], depth=4, args=args)
+            warm.add(argv[0], depth=DEPTH, args=args)
 
         async def by_threads(argv: Sequence[str]) -> Answer:
             return await aio.get_running_loop().run_in_executor(pool, by_subprocess, argv)
 
         async def by_warm(argv: Sequence[str]) -> Answer:
             result = await warm.run_async(argv, timeout=TIMEOUT_S)
+            starts[name][result.started] += 1
             return result.code or 0, result.stdout, result.stderr
 
         ways: dict[str, Call] = {
@@ -139,6 +172,7 @@ async def compare(calls: dict[str, list[str]], seconds: float) -> dict[str, dict
         times: dict[str, dict[str, list[float]]] = {
             name: {way: [] for way in ways} for name in workloads
         }
+        starts: Starts = {name: Counter() for name in workloads}
         begun = time.monotonic()
         rounds = 0
         # The last round must end in time, too.
@@ -151,14 +185,23 @@ async def compare(calls: dict[str, list[str]], seconds: float) -> dict[str, dict
             rounds += 1
             print(f"\rround {rounds}", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
-    return {
+    medians = {
         name: {way: statistics.median(values) for way, values in found.items()}
         for name, found in times.items()
     }
+    return medians, starts
 
 
-def table(medians: dict[str, dict[str, float]]) -> str:
-    """Formats the medians, and how much faster spawnfd is than the better platform way."""
+def cold_starts(starts: Counter[str]) -> Counter[str]:
+    """Selects the starts that used no parked process. Each key is "cold: " and the reason."""
+    return Counter({how: number for how, number in starts.items() if how.startswith("cold: ")})
+
+
+def table(medians: Medians, starts: Starts) -> str:
+    """Formats the medians, and how much faster spawnfd is than the better platform way.
+
+    If most starts of the way "warm" were cold, the reason takes the place of the figures.
+    """
     head = ("milliseconds per call", "asyncio", "threads", "spawnfd", "gain", "warm", "gain")
     rows: list[tuple[str, ...]] = [head]
     for name, found in medians.items():
@@ -166,6 +209,9 @@ def table(medians: dict[str, dict[str, float]]) -> str:
         cells = [f"{found['asyncio']:.2f}", f"{found['threads']:.2f}"]
         for way in ("spawnfd", "warm"):
             cells += [f"{found[way]:.2f}", f"{(platform / found[way] - 1) * 100:+.0f} %"]
+        cold = cold_starts(starts[name])
+        if 2 * cold.total() > starts[name].total():
+            cells[-2:] = [cold.most_common(1)[0][0], ""]
         rows.append((name, *cells))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
@@ -175,7 +221,27 @@ def table(medians: dict[str, dict[str, float]]) -> str:
         )
         for row in rows
     )
-    return "\n".join(lines)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def legend(starts: Starts) -> str:
+    """Explains the columns, and counts the cold starts in the figures of warm starts."""
+    text = (
+        f"16 calls in flight, Python {sys.version.split()[0]}, spawnfd {sf.__version__}. threads: "
+        "subprocess.run.\ngain: against the better of asyncio and threads."
+    )
+    mixed = ""
+    is_warm = False
+    for name, found in starts.items():
+        cold, total = cold_starts(found), found.total()
+        if 2 * cold.total() <= total:
+            is_warm = True
+            if cold:
+                reason = cold.most_common(1)[0][0]
+                mixed += f"\nwarm: {name}: {cold.total()} of {total} starts were cold ({reason})"
+    if is_warm:
+        text += " warm: the library starts the programs ahead, in mode fork."
+    return text + mixed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -204,20 +270,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not calls:
         print("demo: none of the tools is in PATH", file=sys.stderr)
         return 1
-    before = os.getcwd()
-    with tempfile.TemporaryDirectory(prefix="spawnfd-demo-") as workspace:
-        make_workspace(Path(workspace))
-        os.chdir(workspace)
-        try:
-            medians = aio.run(compare(calls, options.seconds))
-        finally:
-            os.chdir(before)
-    print(table(medians))
-    print(
-        f"16 calls in flight, Python {sys.version.split()[0]}, spawnfd {sf.__version__}. threads: "
-        "subprocess.run.\ngain: against the better of asyncio and threads. warm: the library "
-        "starts the programs ahead, in mode fork."
-    )
+    with workspace():
+        medians, starts = aio.run(compare(calls, options.seconds))
+    print(table(medians, starts))
+    print(legend(starts))
     return 0
 
 
