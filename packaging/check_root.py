@@ -11,9 +11,11 @@ the root are the same as before, and no process is left.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -24,8 +26,9 @@ from pathlib import Path
 
 LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
 LIMIT_S = 600
-# Not part of the root, or written by dpkg, ldconfig and the like for their own use.
-OTHER = re.compile(r"/(proc|sys|dev|mnt|run|var/(log|cache|lib/(dpkg|apt)))(/|$)")
+# The comparison leaves out these files: they are not part of the root, or dpkg, ldconfig and apt
+# write them for their own use. It has /dev/shm, where in-root.sh mounts an empty file system.
+OTHER = re.compile(r"/(proc|sys|dev/(?!shm(/|$))[^/]+|mnt|run|var/(log|cache|lib/(dpkg|apt)))(/|$)")
 # The first CPython that the package supports, and the newest that warm starts support.
 OLDEST, NEWEST_WARM = (3, 10), (3, 14)
 
@@ -59,8 +62,17 @@ def check(holds: bool, message: str) -> None:
         fail(message)
 
 
+def contents(path: str, status: os.stat_result) -> str:
+    """The size and the hash of a regular file, or the target of a link."""
+    if stat.S_ISLNK(status.st_mode):
+        return os.readlink(path)
+    if stat.S_ISREG(status.st_mode):
+        return f"{status.st_size} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+    return ""
+
+
 def files(top: Path) -> dict[str, tuple[int, str]]:
-    """The paths below a directory, with their modes and the targets of links."""
+    """The paths below a directory, with their modes and contents."""
     found: dict[str, tuple[int, str]] = {}
     for folder, directories, names in os.walk(top):
         directories[:] = [
@@ -68,8 +80,9 @@ def files(top: Path) -> dict[str, tuple[int, str]]:
         ]
         for name in (*directories, *names):
             path = os.path.join(folder, name)
-            target = os.readlink(path) if os.path.islink(path) else ""
-            found[path] = (os.lstat(path).st_mode, target)
+            if not OTHER.match(path):
+                status = os.lstat(path)
+                found[path] = (status.st_mode, contents(path, status))
     return found
 
 
@@ -92,7 +105,7 @@ def processes() -> list[str]:
 
 @contextmanager
 def nothing_left(top: Path, *besides: Path) -> Iterator[None]:
-    """Fails if the body leaves a process, or changes which files are below a directory."""
+    """Fails if the body leaves a process, or creates, removes or changes a file in a directory."""
     before = files(top)
     yield
     deadline = time.monotonic() + 60
@@ -122,10 +135,17 @@ class Packages:
         return found
 
     def examples(self, language: str, page: str) -> list[tuple[str, str]]:
-        """The blocks of code of a page, each with the output that follows it."""
-        block = rf"(?sm)^```{language}\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?"
-        found: list[tuple[str, str]] = re.findall(block, page)
-        check(bool(found), f"a page has no example in {language or 'shell'}")
+        """The blocks of code of a page, each with the output that follows it.
+
+        The language is a pattern that matches all of the word after the opening fence.
+        """
+        block = r"(?sm)^```([^\n]*)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?"
+        found = [
+            (code, output)
+            for word, code, output in re.findall(block, page)
+            if re.fullmatch(language, word)
+        ]
+        check(bool(found), f"a page has no example in {language}")
         return found
 
 
@@ -143,9 +163,16 @@ def use_python_package(
     python: Path, packages: Packages, repository: Path, version: tuple[int, int]
 ) -> None:
     """The README's lines, the smoke tests and the demo."""
-    for code, output in packages.examples("python", packages.readme):
-        printed = call(python, "-c", code, cwd=repository)
-        check(not output or printed == output, f"README's example printed:\n{printed}")
+    ((code, _),) = packages.examples("python", packages.readme)
+    printed = call(python, "-c", code, cwd=repository)
+    # Three changes, of which the first stands after the code and the reason of the end. The two
+    # events may come in any order.
+    commits = r"0 exited [0-9a-f]+ Change 2\n[0-9a-f]+ Change 1\n[0-9a-f]+ Change 0\n\n"
+    events = r"(stdout made\nstderr TODO|stderr TODO\nstdout made)\n"
+    check(
+        re.fullmatch(commits + events + "reserve\n", printed) is not None,
+        f"README's example printed:\n{printed}",
+    )
     smoke = packages.checkout / "packaging/smoke.py"
     call(python, "-m", "spawnfd.demo", "--seconds", "1")
     call(python, smoke, SMOKE_PYTHON_IS_WARM=str(int(version <= NEWEST_WARM)))
@@ -182,7 +209,7 @@ def check_uv(
     environment, uv = scratch / "environment", [scratch / "tools/bin/uv", "--offline", "--no-cache"]
     call(*uv, "venv", "--quiet", "--python", interpreter, environment)
     python = environment / "bin/python"
-    # The second is uv's own.
+    # uv creates the file .lock.
     with nothing_left(environment, environment / ".lock"):
         call(
             *uv,
@@ -249,14 +276,21 @@ def check_python(packages: Packages) -> list[str]:
 
 
 def check_completions() -> None:
-    """bash completes the subcommands; zsh and fish load their scripts."""
+    """bash, zsh and fish find their scripts, which know the subcommands."""
     script = (
         ". /usr/share/bash-completion/completions/spawnfd; complete -p spawnfd >&2;"
         "COMP_WORDS=(spawnfd do) COMP_CWORD=1; _spawnfd spawnfd do spawnfd; echo ${COMPREPLY[@]}"
     )
     said = call("bash", "-ec", script)
     check("doctor" in said, f"bash completed:\n{said}")
-    call("zsh", "-n", "/usr/share/zsh/vendor-completions/_spawnfd")
+    # Outside the line editor, zsh has no completion: a function in place of _describe prints it.
+    script = (
+        "autoload -U compinit; compinit -u -D; print -r -- $_comps[spawnfd];"
+        "_describe() { print -rl -- ${(P)4} }; set -e;"
+        ". /usr/share/zsh/vendor-completions/_spawnfd; _spawnfd_commands"
+    )
+    said = call("zsh", "-fc", script)
+    check(said.startswith("_spawnfd\n") and "\ndoctor:" in said, f"zsh completed:\n{said}")
     with tempfile.TemporaryDirectory() as home:
         said = call("fish", "-c", "complete -C 'spawnfd do'", HOME=home)
     check("doctor" in said, f"fish completed:\n{said}")

@@ -8,9 +8,9 @@
 #            and npm. Otherwise the command has no network.
 # --bind     The command sees SOURCE at TARGET, read-only. The paths have no spaces.
 #
-# The command has namespaces of its own for mounts and processes, and /dev/null as standard input. When it ends, the
-# kernel ends all its processes and removes all its mounts. It has a root of its own by pivot_root, because the kernel
-# refuses user namespaces in a chroot.
+# The command has namespaces of its own for mounts and processes, an empty /dev/shm, and /dev/null as standard input.
+# When it ends, the kernel ends all its processes and removes all its mounts. It has a root of its own by pivot_root,
+# because the kernel refuses user namespaces in a chroot.
 set -eu
 net=--net
 binds=
@@ -91,6 +91,7 @@ inside='
     cd "$copy"
     mount -t proc proc proc
     mount --rbind /dev dev
+    mount -t tmpfs tmpfs dev/shm
     mount --rbind /sys sys
     bind $binds
     pivot_root . .
