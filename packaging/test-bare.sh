@@ -39,10 +39,11 @@ ln -s /mnt/toolchain/bin/* "$bin"
 END
 chmod +x "$stand_in"
 
-# In a root of the suite, with a clone of the repository as working directory.
+# In a root of the suite, with a clone of the repository as working directory. By --foreground, in-root.sh stays in the
+# process group that gets Ctrl-C.
 inside() { # script
     root=$(packaging/root.sh "$roots" "$suite" ca-certificates git make) &&
-        timeout $limit packaging/in-root.sh --network --bind "$repository" /mnt/repository \
+        timeout --foreground $limit packaging/in-root.sh --network --bind "$repository" /mnt/repository \
             --bind "$scratch" /mnt/rustup --bind "$toolchain" /mnt/toolchain "$root" sh -euc "
                 git clone --quiet /mnt/repository /root/spawnfd
                 cd /root/spawnfd

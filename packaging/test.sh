@@ -17,18 +17,28 @@ shift
 packaging/setup-roots.sh || exit
 cache=${CACHE:-/var/cache/spawnfd}
 roots=$cache/roots
-scratch=$(mktemp -d)
+mkdir -p "$cache" || exit
+# On the file system of the cache, so that mv is atomic.
+scratch=$(mktemp -d "$cache/test.XXXXXX") || exit
+running=
+# shellcheck disable=SC2317 # the traps call it
+stop() { # exit status
+    # in-root.sh removes its copy of the root.
+    [ -z "$running" ] || { kill "$running" 2>/dev/null; wait "$running"; }
+    exit "$1"
+}
 trap 'rm -rf "$scratch"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+trap 'stop 129' HUP
+trap 'stop 130' INT
+trap 'stop 143' TERM
 
 # The roots have no network, so they get uv's wheel as a file.
 wheels=$cache/uv-$(sha256sum packaging/requirements-roots.txt | cut -c1-16)
 if [ ! -d "$wheels" ]; then
     build/venv/bin/python -m pip download --quiet --no-deps --only-binary :all: --dest "$scratch/wheels" \
         --requirement packaging/requirements-roots.txt || exit
-    mv -T "$scratch/wheels" "$wheels" 2>/dev/null || cp -rT "$scratch/wheels" "$wheels" || exit
+    # Another run may have been faster.
+    mv -T "$scratch/wheels" "$wheels" 2>/dev/null || [ -d "$wheels" ] || exit
 fi
 
 make_root() { # kind
@@ -40,15 +50,25 @@ make_root() { # kind
     fi
 }
 
+# Runs a check in a copy of the root. In the background, so that a signal takes effect at once.
+check() { # root, kind
+    packaging/in-root.sh --bind "$PWD" /mnt/checkout --bind "$packages" /mnt/packages --bind "$wheels" /mnt/wheels "$1" \
+        python3 /mnt/checkout/packaging/check_root.py "$2" /mnt/checkout /mnt/packages /mnt/wheels >"$scratch/passed" &
+    running=$!
+    wait $running
+    status=$?
+    running=
+    return $status
+}
+
 failed=0
 for suite; do
     line=
     for kind in python command library; do
         echo "test-packages: $suite: $kind"
-        if root=$(make_root $kind) && passed=$(packaging/in-root.sh --bind "$PWD" /mnt/checkout \
-            --bind "$packages" /mnt/packages --bind "$wheels" /mnt/wheels "$root" \
-            python3 /mnt/checkout/packaging/check_root.py $kind /mnt/checkout /mnt/packages /mnt/wheels); then
-            line="${line:+$line, }$passed"
+        # A SIGTERM to this script alone waits for make_root.
+        if root=$(make_root $kind) && check "$root" $kind; then
+            line="${line:+$line, }$(cat "$scratch/passed")"
         else
             line="${line:+$line, }$kind FAILED"
             failed=1
