@@ -26,8 +26,8 @@ from pathlib import Path
 
 LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
 LIMIT_S = 600
-# The comparison leaves out these files: they are not part of the root, or dpkg, ldconfig and apt
-# write them for their own use. It has /dev/shm, where in-root.sh mounts an empty file system.
+# The comparison leaves out files that are not part of the root, and files that dpkg, ldconfig and
+# apt write for their own use. It includes /dev/shm, where in-root.sh mounts an empty file system.
 OTHER = re.compile(r"/(proc|sys|dev/(?!shm(/|$))[^/]+|mnt|run|var/(log|cache|lib/(dpkg|apt)))(/|$)")
 # The first CPython that the package supports, and the newest that warm starts support.
 OLDEST, NEWEST_WARM = (3, 10), (3, 14)
