@@ -32,10 +32,10 @@ try:
         Snapshot,
         __version__,
     )
-except ImportError as error:
+except ImportError as _error:
     from spawnfd._platform import explain_import_error
 
-    raise explain_import_error(error) from None
+    raise explain_import_error(_error) from None
 
 from spawnfd._child import Child, spawn
 from spawnfd._errors import ExitError, SpawnError, StaleTemplate
