@@ -62,7 +62,7 @@ FIXTURE_SETUP(async)
 	if (error)
 		SKIP(return, "no such io_uring: %s", strerror(-error));
 	self->flags = variant->sqe;
-	self->fifo = (struct spawn_open){ADDRESS("fifo"), {.flags = O_RDONLY}};
+	self->fifo = (struct spawn_open)OPEN_OF("fifo", .flags = O_RDONLY);
 	self->actions[0] = (struct spawn_action){
 		ACTION(OPEN),
 		.fd = AT_FDCWD,
@@ -71,7 +71,7 @@ FIXTURE_SETUP(async)
 	};
 	/* Tests that set nr_actions to 2 get a child that fails here after it has opened the
 	 * FIFO: descriptor 77 is not open. */
-	self->actions[1] = (struct spawn_action){ACTION(CLOSE), .fd = 77};
+	self->actions[1] = (struct spawn_action){ACTION(FCHDIR), .fd = 77};
 	self->held = make_args(self->actions, 1);
 	self->args = make_args(NULL, 0);
 	self->before = next_fd();
@@ -240,8 +240,9 @@ TEST_F_TIMEOUT(async, becomes_the_pidfd, TIMEOUT)
 	self->held.flags = SPAWN_BECOME_PIDFD;
 	queue_spawn(&self->ring, own, &self->held, 10)->flags = self->flags;
 	submit_and_see(&self->ring, 1);
-	/* The number still refers to the builder while the child is blocked. */
-	EXPECT_EQ(0, sys_config(own, PIDFD_CONFIG_RESET, PIDFD_CONFIG_KEY_ALL, NULL, 0));
+	/* The number is reserved while the child is blocked. */
+	EXPECT_EQ(-EBADF, sys_config(own, PIDFD_CONFIG_RESET, PIDFD_CONFIG_KEY_ALL, NULL, 0));
+	EXPECT_EQ(-EBADF, result(close(own)));
 	ASSERT_EQ(0, release());
 	EXPECT_EQ(own, completion(&self->ring, 10));
 	EXPECT_EQ(FD_CLOEXEC, fcntl(own, F_GETFD));

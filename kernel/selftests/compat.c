@@ -191,7 +191,7 @@ TEST_F_TIMEOUT(compat, actions, TIMEOUT)
 	__u64 usr1 = 1ULL << (SIGUSR1 - 1), last = 1ULL << 63;
 	struct spawn_sigset usr1_set = {(uintptr_t)low(&usr1, 8), 8},
 			    last_set = {(uintptr_t)low(&last, 8), 8};
-	struct spawn_open null = {(uintptr_t)low_string("/dev/null"), {.flags = O_RDWR}};
+	struct spawn_open null = OPEN_OF(low_string("/dev/null"), .flags = O_RDWR);
 	struct rlimit64 limit = {1ULL << 33, 1ULL << 34};
 	struct {
 		__u32 size, policy;

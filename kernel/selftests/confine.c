@@ -157,7 +157,7 @@ TEST_F_TIMEOUT(confine, capabilities, TIMEOUT)
 	close(fd);
 	EXPECT_EQ(0, strncmp(strstr(before, "CapInh:"), strstr(after, "CapInh:"), 5 * 25));
 
-	become_user();
+	BECOME_USER();
 	want = no_capabilities;
 	GOOD(set);
 	HAS("CapPrm:\t%016llx", 0ULL);
@@ -199,7 +199,7 @@ TEST_F_TIMEOUT(confine, landlock, TIMEOUT)
 	BAD(EACCES, SPAWN_FAILED_EXEC, {ACTION(LANDLOCK), .fd = running});
 	BAD(EACCES, 1, restricted,
 	    {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 5,
-	     .arg = ADDRESS(&((struct spawn_open){.path = ADDRESS("/")}))});
+	     .arg = ADDRESS(&((struct spawn_open)OPEN_OF("/")))});
 	struct spawn_action many[18];
 	for (size_t i = 0; i < COUNT(many); i++)
 		many[i] = restricted;
@@ -209,7 +209,7 @@ TEST_F_TIMEOUT(confine, landlock, TIMEOUT)
 	EXPECT_EQ(-E2BIG, self->it.ret);
 	EXPECT_EQ(16, self->it.failed);
 
-	become_user();
+	BECOME_USER();
 	BAD(EPERM, 0, restricted);
 	BAD(EPERM, 1, setsid_first, restricted, no_new_privs);
 	start(&self->it, self->fd, words, ((const struct spawn_action[]){no_new_privs, restricted}),
@@ -263,7 +263,7 @@ TEST_F_TIMEOUT(confine, seccomp, TIMEOUT)
 	      2, 0);
 	EXPECT_EQ(128 + SIGSYS, self->it.code);
 	/* A builder keeps the filter as a configured action, and starts many programs with it. */
-	ASSERT_EQ(0, SET(SET_ACTIONS, ACTIONS, &filter, 1));
+	ASSERT_EQ(0, sys_config_actions(self->fd, &filter, 1));
 	for (int i = 0; i < 20; i++) {
 		start(&self->it, self->fd, words, NULL, 0, 0);
 		EXPECT_EQ(EXDEV, self->it.code);
@@ -273,7 +273,7 @@ TEST_F_TIMEOUT(confine, seccomp, TIMEOUT)
 	HAS("nnp=0");
 	ASSERT_EQ(0, SET(RESET, ACTIONS, NULL, 0));
 
-	become_user();
+	BECOME_USER();
 	BAD(EACCES, 0, filter);
 	start(&self->it, self->fd, words, ((const struct spawn_action[]){no_new_privs, filter}), 2,
 	      0);
@@ -407,8 +407,7 @@ TEST_F_TIMEOUT(confine, seccomp_outlives_builder, TIMEOUT)
 	struct spawn_action filter = FILTERED(code);
 	int own = builder_of(NULL), holder, input;
 
-	ASSERT_EQ(0,
-		  sys_config(own, PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, &filter, 1));
+	ASSERT_EQ(0, sys_config_actions(own, &filter, 1));
 	input = hold(own, &holder, NULL, 0);
 	ASSERT_LE(0, holder);
 	close(own);

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include "audit.h"
+#include "blocked.h"
 #include "kselftest_harness.h"
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
@@ -33,62 +34,6 @@ FIXTURE_SETUP(events)
 FIXTURE_TEARDOWN(events)
 {
 	close(self->fd);
-}
-
-static void ignore_pending_sigchld(void)
-{
-	struct timespec at_once = {};
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGCHLD);
-	sigtimedwait(&set, NULL, &at_once);
-}
-
-/* Waits until the process has a child, and returns the child's pid. The child may not have executed
- * its program yet. */
-static pid_t child_of(pid_t parent)
-{
-	char path[64], text[512], *state;
-	int pid, found;
-
-	for (;;) {
-		/* The kernel assigns pids in ascending order, and nothing else in the guest forks.
-		 * So the child's pid is among the next ones. */
-		for (pid = parent + 1; pid < parent + 100; pid++) {
-			snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-			state = strrchr(file_text(path, text, sizeof(text)), ')');
-			if (state && sscanf(state + 1, " %*c %d", &found) == 1 && found == parent)
-				return pid;
-		}
-		sched_yield();
-	}
-}
-
-/* Forks a process that runs the builder. The spawned child blocks in an action that opens a FIFO;
- * *child is its pid. The process exits with the errno of the spawn, or with the child's status. */
-static pid_t start_blocked(int fd, pid_t *child)
-{
-	static struct spawn_open fifo;
-	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
-				      .arg = ADDRESS(&fifo)};
-	pid_t pid;
-
-	fifo.path = ADDRESS("fifo");
-	unlink("fifo");
-	if (mkfifo("fifo", 0644) < 0)
-		return -1;
-	pid = fork();
-	if (pid == 0) {
-		struct spawn_args args = make_args(&action, 1);
-		long ret;
-
-		args.argv = ADDRESS(STRINGS("child", "exit", "0"));
-		ret = sys_run(fd, &args, sizeof(args));
-		_exit(ret >= 0 ? reap(ret) : -ret);
-	}
-	*child = child_of(pid);
-	return pid;
 }
 
 static bool ends(int pidfd)
@@ -117,7 +62,7 @@ TEST_F_TIMEOUT(events, caller_is_killed, TIMEOUT)
 		EXPECT_TRUE(ends(pidfd));
 		close(pidfd);
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 	EXPECT_NO_CHILD();
 }
 
@@ -134,7 +79,7 @@ TEST_F_TIMEOUT(events, child_is_killed, TIMEOUT)
 		ASSERT_EQ(pid, waitpid(pid, &status, 0));
 		EXPECT_EQ(EINTR << 8, status);
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 /* Signals other than SIGKILL do not end the child before its program starts. */
@@ -156,7 +101,7 @@ TEST_F_TIMEOUT(events, others_wait, TIMEOUT)
 		EXPECT_EQ((128 + harmless[i]) << 8, status);
 		close(writer);
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 static int handled;
@@ -182,7 +127,7 @@ static void *signal_and_open(void *data)
 
 TEST_F_TIMEOUT(events, handlers_run_after, TIMEOUT)
 {
-	struct spawn_open fifo = {.path = ADDRESS("fifo")};
+	struct spawn_open fifo = OPEN_OF("fifo");
 	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
 				      .arg = ADDRESS(&fifo)};
 	struct spawn_args args = make_args(&action, 1);
@@ -239,7 +184,7 @@ TEST_F_TIMEOUT(events, stopped_and_continued, TIMEOUT)
 			TH_LOG("status %x", status);
 		}
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 static void *wait_for_all(void *stop)
@@ -254,7 +199,7 @@ static void *wait_for_all(void *stop)
 /* waitpid() in other threads never reports a child whose spawn failed. */
 TEST_F_TIMEOUT(events, failures_are_invisible, TIMEOUT)
 {
-	static const struct spawn_action bad = {ACTION(CLOSE), .fd = 500};
+	static const struct spawn_action bad = {ACTION(FCHDIR), .fd = 500};
 	pthread_t threads[2];
 	int stop = 0;
 	void *met;
@@ -422,7 +367,7 @@ TEST_F_TIMEOUT(events, ptrace_follows, TIMEOUT)
 		EXPECT_NE(NULL, strchr(seen, 'x'));
 		EXPECT_EQ(NULL, strchr(seen, 'f'));
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 TEST_F_TIMEOUT(events, ptrace_and_failure, TIMEOUT)
@@ -440,7 +385,7 @@ TEST_F_TIMEOUT(events, ptrace_and_failure, TIMEOUT)
 		}
 		EXPECT_EQ(NULL, strchr(seen, 'e'));
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 /* If the tracer does not ask for fork events, the kernel does not trace the child. */
@@ -452,7 +397,7 @@ TEST_F_TIMEOUT(events, ptrace_without_options, TIMEOUT)
 	trace(start_traced(self->fd, child_path), PTRACE_O_EXITKILL, seen, sizeof(seen), &status);
 	EXPECT_EQ(7 << 8, status);
 	EXPECT_STREQ("", seen);
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 /* If the tracer exits while its tracee is in pidfd_spawn_run(), PTRACE_O_EXITKILL kills the
@@ -488,7 +433,7 @@ TEST_F_TIMEOUT(events, ptrace_ends, TIMEOUT)
 		EXPECT_EQ(0, read(pipes[0], &byte, 1));
 		close(pipes[0]);
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 static int filter_call(long number, unsigned int action)
@@ -540,10 +485,9 @@ TEST_F_TIMEOUT(events, setuid_programs, TIMEOUT)
 	copy_file(child_path, "sgid", 02755);
 	ASSERT_EQ(0, chown("sgid", 0, 777));
 	ASSERT_EQ(0, chmod("sgid", 02755));
-	/* Root opened the builder, but the child gets the credentials of the process that runs
-	 * it. */
 	ASSERT_EQ(0, setresgid(4242, 4242, 4242));
 	ASSERT_EQ(0, setresuid(4242, 4242, 4242));
+	renew(&self->fd, STRINGS("child", "state"));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_TRUE(has_line(self->it.out, "uids=4242 4242 4242"));
 	EXPECT_TRUE(has_line(self->it.out, "secure=0"));
@@ -577,8 +521,9 @@ TEST_F_TIMEOUT(events, unreadable, TIMEOUT)
 	if (getuid() != 0)
 		SKIP(return, "not root");
 	copy_file(child_path, "unreadable", 0711);
-	ASSERT_EQ(0, SET(SET_STRING, PATH, "./unreadable", 0));
 	ASSERT_EQ(0, setresuid(4242, 4242, 4242));
+	renew(&self->fd, STRINGS("child", "state"));
+	ASSERT_EQ(0, SET(SET_STRING, PATH, "./unreadable", 0));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_TRUE(has_line(self->it.out, "dumpable=0"));
 }
@@ -629,7 +574,7 @@ TEST_F_TIMEOUT(events, audit, TIMEOUT)
 	EXPECT_EQ(1, audit_find(&audit, "type=1300", word, " success=yes exit=0 "));
 	EXPECT_EQ(1, audit_find(&audit, "type=1300", word, " success=no exit=-2 "));
 	close(audit.messages);
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 TEST_HARNESS_MAIN

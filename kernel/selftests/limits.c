@@ -71,6 +71,7 @@ static long start_holding(int fd, int *hold, const struct spawn_action *more)
 TEST_F_TIMEOUT(limits, processes_of_a_user, TIMEOUT)
 {
 	ASSERT_EQ(0, setresuid(4242, 4242, 4242));
+	renew(&self->fd, STRINGS("child", "state"));
 	limit_processes(1);
 	for (int i = 0; i < 10; i++) {
 		start(&self->it, self->fd, NULL, NULL, 0, 0);
@@ -84,9 +85,10 @@ TEST_F_TIMEOUT(limits, processes_of_a_user, TIMEOUT)
  * With RLIMIT_NPROC at 2, later spawns would fail with EAGAIN. */
 TEST_F_TIMEOUT(limits, failures_are_not_counted, TIMEOUT)
 {
-	static const struct spawn_action bad = {ACTION(CLOSE), .fd = 500};
+	static const struct spawn_action bad = {ACTION(FCHDIR), .fd = 500};
 
 	ASSERT_EQ(0, setresuid(4243, 4243, 4243));
+	renew(&self->fd, STRINGS("child", "state"));
 	limit_processes(2);
 	for (int i = 0; i < 30; i++) {
 		start(&self->it, self->fd, NULL, &bad, 1, 0);
@@ -147,11 +149,11 @@ static int run_with_sysctl(int fd, const char *path, const char *value, struct o
 {
 	char old[64];
 	int status = -1;
-	int begin[2];
+	int begin[2], ready[2];
 	pid_t pid;
 	char byte;
 
-	if (pipe2(begin, O_CLOEXEC) < 0)
+	if (pipe2(begin, O_CLOEXEC) < 0 || pipe2(ready, O_CLOEXEC) < 0)
 		return -errno;
 	pid = fork();
 	if (pid == 0) {
@@ -159,7 +161,11 @@ static int run_with_sysctl(int fd, const char *path, const char *value, struct o
 
 		args.argv = ADDRESS(STRINGS("child", "exit", "0"));
 		close(begin[1]);
-		if (setresuid(4249, 4249, 4249) < 0 || read(begin[0], &byte, 1) != 0)
+		if (setresuid(4249, 4249, 4249) < 0)
+			_exit(1);
+		/* The builder must be open before the sysctl changes. */
+		renew(&fd, STRINGS("child", "exit", "0"));
+		if (write(ready[1], "", 1) != 1 || read(begin[0], &byte, 1) != 0)
 			_exit(1);
 		shared->ret = sys_run(fd, &args, sizeof(args));
 		shared->failed = args.failed;
@@ -168,6 +174,10 @@ static int run_with_sysctl(int fd, const char *path, const char *value, struct o
 		_exit(waitpid(-1, NULL, WNOHANG | __WALL) != -1 || errno != ECHILD);
 	}
 	close(begin[0]);
+	close(ready[1]);
+	if (read(ready[0], &byte, 1) != 1)
+		return -EPIPE;
+	close(ready[0]);
 	file_text(path, old, sizeof(old));
 	status = put_text(path, value);
 	close(begin[1]);
@@ -191,6 +201,69 @@ TEST_F_TIMEOUT(limits, system_is_full, TIMEOUT)
 	EXPECT_EQ(SPAWN_FAILED_SETUP, shared->failed);
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_EQ(0, self->it.code);
+}
+
+#define USER_PAGES "/proc/sys/fs/spawn-user-pages-max"
+
+/* Opens builders that keep 100 KiB each until the kernel refuses one. Returns their number, and
+ * closes them. */
+static int count_builders(long *error)
+{
+	static char text[100 << 10];
+	int fds[64], count = 0;
+
+	memset(text, 'a', sizeof(text) - 1);
+	do {
+		fds[count] = builder();
+		*error = sys_config(fds[count], PIDFD_CONFIG_SET_STRINGS, PIDFD_CONFIG_KEY_ENVP,
+				    STRINGS(text), 0);
+		count++;
+	} while (*error == 0 && count < (int)COUNT(fds));
+	for (int i = 0; i < count; i++)
+		close(fds[i]);
+	return count - (*error != 0);
+}
+
+/* The memory that the builders of a user keep is limited, except for CAP_SYS_RESOURCE. */
+TEST_F_TIMEOUT(limits, memory_of_a_user, TIMEOUT)
+{
+	static __u32 groups[10000];
+	const struct spawn_action large = {ACTION(SETGROUPS), .count = COUNT(groups),
+					   .arg = ADDRESS(groups)};
+	struct spawn_action many[20];
+	char old[64];
+	long error;
+
+	file_text(USER_PAGES, old, sizeof(old));
+	ASSERT_EQ(0, put_text(USER_PAGES, "150"));
+	EXPECT_EQ(64, count_builders(&error));
+	EXPECT_EQ(0, error);
+	for (size_t i = 0; i < COUNT(many); i++)
+		many[i] = large;
+	pid_t pid = fork();
+	if (pid == 0) {
+		int wrong = setresuid(4251, 4251, 4251) != 0;
+
+		renew(&self->fd, STRINGS("child", "exit", "0"));
+		/* Every builder is released, and so is its charge. */
+		for (int i = 0; i < 3; i++) {
+			wrong |= (count_builders(&error) != 5) << 1;
+			wrong |= (error != -EDQUOT) << 2;
+		}
+		/* The same for actions with all their data, also those of one run. */
+		wrong |= (sys_config_actions(self->fd, many, 10) != 0) << 3;
+		wrong |= (sys_config_actions(self->fd, many, 20) != -EDQUOT) << 4;
+		wrong |= (sys_config_actions(self->fd, NULL, 0) != 0) << 5;
+		start(&self->it, self->fd, NULL, many, 20, 0);
+		wrong |= (self->it.ret != -EDQUOT || self->it.failed < 0) << 6;
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		wrong |= (self->it.code != 0) << 7;
+		_exit(wrong);
+	}
+	int status = -1;
+	waitpid(pid, &status, 0);
+	EXPECT_EQ(0, status) TH_LOG("wrong %x", status >> 8);
+	EXPECT_EQ(0, put_text(USER_PAGES, old));
 }
 
 FIXTURE(group)
@@ -304,6 +377,49 @@ TEST_F_TIMEOUT(group, frozen, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
+/* A cgroup can be frozen while an action blocks. When it is thawed, the action goes on. */
+TEST_F_TIMEOUT(group, frozen_before_exec, TIMEOUT)
+{
+	struct spawn_open fifo = OPEN_OF("fifo");
+	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
+				      .arg = ADDRESS(&fifo)};
+	char freeze[128], path[128], text[64];
+	int status;
+
+	own_directory();
+	snprintf(path, sizeof(path), "%s/cgroup.events", self->path);
+	snprintf(freeze, sizeof(freeze), "%s/cgroup.freeze", self->path);
+	for (int i = 0; i < 5; i++) {
+		unlink("fifo");
+		ASSERT_EQ(0, mkfifo("fifo", 0644));
+		pid_t pid = fork();
+		if (pid == 0) {
+			struct spawn_args args = make_args(&action, 1);
+			long ret;
+
+			args.argv = ADDRESS(STRINGS("child", "exit", "0"));
+			ret = sys_run(self->fd, &args, sizeof(args));
+			_exit(ret >= 0 ? reap(ret) : -ret);
+		}
+		while (strcmp(of_group(self->path, "cgroup.events", text), "populated 1") != 0)
+			sched_yield();
+		ASSERT_EQ(0, put_text(freeze, "1"));
+		/* The second line of the file. */
+		for (char events[64] = ""; !strstr(events, "frozen 1");) {
+			int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+			read_all(fd, events, sizeof(events));
+			close(fd);
+			sched_yield();
+		}
+		ASSERT_EQ(0, put_text(freeze, "0"));
+		close(open("fifo", O_WRONLY | O_CLOEXEC));
+		ASSERT_EQ(pid, waitpid(pid, &status, 0));
+		EXPECT_EQ(0, status);
+	}
+	forget_sigchld();
+}
+
 TEST_F_TIMEOUT(group, what_is_none, TIMEOUT)
 {
 	static const int closed[] = {1 << 19, INT_MAX};
@@ -353,6 +469,8 @@ TEST_F_TIMEOUT(group, what_is_none, TIMEOUT)
 	if (pid == 0) {
 		if (setresuid(4245, 4245, 4245) != 0)
 			_exit(1);
+		renew(&self->fd, STRINGS("child", "state"));
+		SET(SET_FD, CGROUP, NULL, self->directory);
 		start(&self->it, self->fd, NULL, NULL, 0, 0);
 		_exit(self->it.ret == -EACCES && self->it.failed == SPAWN_FAILED_SETUP ? 0 : 2);
 	}
@@ -413,8 +531,10 @@ TEST_F_TIMEOUT(namespaces, are_new, TIMEOUT)
 
 	if (getuid() != 0)
 		SKIP(return, "not root");
-	if (variant->unprivileged)
+	if (variant->unprivileged) {
 		ASSERT_EQ(0, setresuid(4246, 4246, 4246));
+		renew(&self->fd, STRINGS("child", "state"));
+	}
 	snprintf(path, sizeof(path), "/proc/self/ns/%s", variant->name);
 	ASSERT_LT(0, readlink(path, ours, sizeof(ours) - 1));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
@@ -449,6 +569,7 @@ TEST_F_TIMEOUT(namespaces, need_rights, TIMEOUT)
 	if (getuid() != 0)
 		SKIP(return, "not root");
 	ASSERT_EQ(0, setresuid(4247, 4247, 4247));
+	renew(&self->fd, STRINGS("child", "state"));
 	ASSERT_EQ(0, SET(SET_FLAGS, NAMESPACES, NULL, variant->flags));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	if (variant->flags & CLONE_NEWUSER) {
