@@ -9,6 +9,7 @@
  */
 #include "spawn_test.h"
 #include <pthread.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include "ring.h"
@@ -338,6 +339,49 @@ TEST_F_TIMEOUT(async, cancelled_or_not, TIMEOUT)
 		EXPECT_NO_CHILD();
 	}
 	TH_LOG("%d of %d begun", begun, rounds);
+}
+
+/* A child that is killed while it searches for its program stops searching, so it does not open the
+ * program at the end of the search path. */
+TEST_F_TIMEOUT(async, cancelled_search, TIMEOUT)
+{
+	enum { ENTRIES = 40000 };
+	char *search = malloc(ENTRIES * 3 + 2);
+	int own = builder_of(STRINGS("child", "exit", "3")),
+	    watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	bool cancelled = false;
+	char events[4096];
+
+	copy_file(child_path, "program", 0755);
+	ASSERT_LE(0, inotify_add_watch(watch, "program", IN_OPEN));
+	for (int i = 0; i < ENTRIES; i++)
+		memcpy(search + i * 3, "/x:", 3);
+	strcpy(search + ENTRIES * 3, ".");
+	ASSERT_EQ(0, sys_config(own, PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_NAME, "program", 0));
+	ASSERT_EQ(0, sys_config(own, PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_SEARCH_PATH, search,
+				0));
+	for (int i = 0; i < 20 && !cancelled; i++) {
+		int pidfd;
+
+		queue_spawn(&self->ring, own, &self->args, 10)->flags = self->flags;
+		submit_and_see(&self->ring, 1);
+		cancel(&self->ring, 10, 0, 0);
+		pidfd = completion(&self->ring, 10);
+		if (pidfd >= 0) {
+			/* The search was faster. */
+			EXPECT_EQ(3, reap_and_close(pidfd));
+			EXPECT_LT(0, read(watch, events, sizeof(events)));
+			continue;
+		}
+		EXPECT_EQ(-ECANCELED, pidfd);
+		EXPECT_EQ(-1, read(watch, events, sizeof(events)));
+		EXPECT_EQ(EAGAIN, errno);
+		cancelled = true;
+	}
+	EXPECT_TRUE(cancelled);
+	free(search);
+	close(watch);
+	close(own);
 }
 
 TEST_F_TIMEOUT(async, link_timeout, TIMEOUT)

@@ -6,14 +6,20 @@
  */
 #include "spawn_test.h"
 #include <elf.h>
+#include <linux/filter.h>
 #include <linux/io_uring.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include "audit.h"
 #include "kselftest_harness.h"
 
 #ifdef __x86_64__
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
+#define I386_exit 1
+#define I386_waitpid 7
 #define I386_getpid 20
+#define I386_setresuid32 208
 #define I386_execveat 358
 #define I386_io_uring_setup 425
 #define I386_io_uring_enter 426
@@ -369,6 +375,78 @@ TEST_F_TIMEOUT(compat, program, TIMEOUT)
 		     0);
 	ASSERT_LE(0, pidfd);
 	EXPECT_EQ(7, reap_and_close(pidfd));
+}
+
+#define LOAD(member) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
+#define IS(value, others) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, others)
+#define ANSWER(answer) BPF_STMT(BPF_RET | BPF_K, answer)
+
+/* Spawns from a process with this filter, in which only i386 calls work. Returns the status of the
+ * program, or 100 plus the error of the spawn. */
+static int run_filtered(FIXTURE_DATA(compat) * self, struct sock_filter *code, size_t count)
+{
+	struct sock_fprog filter = {count, code};
+	int *status = low(NULL, sizeof(*status)), ended = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		long ret;
+
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+		    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+			_exit(99);
+		ret = call(__NR_pidfd_spawn_run, self->fd, (uintptr_t)self->args,
+			   sizeof(*self->args), 0, 0);
+		if (ret >= 0) {
+			ret = call(I386_waitpid, -1, (uintptr_t)status, 0, 0, 0);
+			ret = ret < 0 ? 98 : *status >> 8;
+		} else {
+			ret = 100 - ret;
+		}
+		call(I386_exit, ret, 0, 0, 0, 0);
+	}
+	waitpid(pid, &ended, 0);
+	forget_sigchld();
+	return WIFEXITED(ended) ? WEXITSTATUS(ended) : -ended;
+}
+
+/* A filter that kills other architectures lets an i386 caller spawn an i386 program. The filter
+ * sees the i386 numbers of the actions, and arguments of 32 bits. */
+TEST_F_TIMEOUT(compat, filter_of_one_architecture, TIMEOUT)
+{
+	struct sock_filter only_i386[] = {
+		LOAD(arch),
+		IS(AUDIT_ARCH_I386, 1),
+		ANSWER(SECCOMP_RET_ALLOW),
+		ANSWER(SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_filter with_ids[] = {
+		LOAD(arch),
+		IS(AUDIT_ARCH_I386, 7),
+		LOAD(nr),
+		IS(I386_setresuid32, 5),
+		LOAD(args[2]),
+		IS(0xffffffff, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2]) + 4),
+		IS(0, 1),
+		ANSWER(SECCOMP_RET_ERRNO | EXDEV),
+		ANSWER(SECCOMP_RET_ALLOW),
+	};
+	struct spawn_action *action = low(NULL, sizeof(*action));
+
+	close(self->pipes[1]);
+	write_program("program");
+	self->args->path = (uintptr_t)low_string("program");
+	self->args->argv = (uintptr_t)low_strings(STRINGS("program"));
+	EXPECT_EQ(7, run_filtered(self, only_i386, COUNT(only_i386)));
+	*action = (struct spawn_action){ACTION(SETSID)};
+	self->args->actions = (uintptr_t)action;
+	self->args->nr_actions = 1;
+	self->args->action_size = sizeof(*action);
+	EXPECT_EQ(7, run_filtered(self, only_i386, COUNT(only_i386)));
+	*action = (struct spawn_action){ACTION(SETRESUID), .fd = -1, .newfd = -1, .arg = -1};
+	EXPECT_EQ(7, run_filtered(self, only_i386, COUNT(only_i386)));
+	EXPECT_EQ(100 + EXDEV, run_filtered(self, with_ids, COUNT(with_ids)));
 }
 
 /* Audit records the child's exec as an i386 execveat(), because the caller made an i386 call. */

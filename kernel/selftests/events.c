@@ -2,10 +2,13 @@
 /* Tests how a spawn interacts with signals, the caller's death, ptrace, seccomp, set-user-ID
  * programs, Landlock and audit. */
 #include "spawn_test.h"
+#include <linux/cn_proc.h>
+#include <linux/connector.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sys/acct.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include "audit.h"
@@ -473,6 +476,168 @@ TEST_F_TIMEOUT(events, seccomp_in_child, TIMEOUT)
 	start(&self->it, self->fd, STRINGS("child", "exit", "0"), NULL, 0, 0);
 	EXPECT_EQ(128 + SIGSYS, self->it.code);
 	syscall(__NR_exit, 0);
+}
+
+/* Process accounting and the process connector report a failed spawn like a failed posix_spawn():
+ * the child exits with 127. No signal has killed it. */
+TEST_F_TIMEOUT(events, failures_exit_with_127, TIMEOUT)
+{
+	struct spawn_args args = make_args(NULL, 0);
+	struct acct_v3 record;
+	int fd, seen = 0;
+
+	if (acct("accounting") < 0 && errno == ENOENT)
+		write_file("accounting", "", 0600);
+	if (acct("accounting") < 0)
+		SKIP(return, "no process accounting: %s", strerror(errno));
+	args.path = ADDRESS("/nonexistent");
+	args.argv = ADDRESS(STRINGS("x"));
+	EXPECT_EQ(-ENOENT, sys_run(self->fd, &args, sizeof(args)));
+	ASSERT_EQ(0, acct(NULL));
+	fd = open("accounting", O_RDONLY | O_CLOEXEC);
+	while (read(fd, &record, sizeof(record)) == sizeof(record)) {
+		if ((pid_t)record.ac_ppid != getpid())
+			continue;
+		seen++;
+		EXPECT_EQ(127 << 8, record.ac_exitcode);
+		EXPECT_EQ(0, record.ac_flag & AXSIG);
+	}
+	EXPECT_EQ(1, seen);
+	close(fd);
+	EXPECT_NO_CHILD();
+}
+
+TEST_F_TIMEOUT(events, failures_in_the_connector, TIMEOUT)
+{
+	struct sockaddr_nl address = {.nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC};
+	struct {
+		struct nlmsghdr head;
+		struct cn_msg message;
+		enum proc_cn_mcast_op op;
+	} __attribute__((packed)) listen = {
+		.head = {.nlmsg_len = sizeof(listen), .nlmsg_type = NLMSG_DONE},
+		.message = {.id = {CN_IDX_PROC, CN_VAL_PROC}, .len = sizeof(listen.op)},
+		.op = PROC_CN_MCAST_LISTEN,
+	};
+	struct spawn_args args = make_args(NULL, 0);
+	char buffer[4096];
+	bool ended = false;
+	pid_t child = -1;
+	int fd;
+
+	fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_CONNECTOR);
+	if (fd < 0)
+		SKIP(return, "no connector: %s", strerror(errno));
+	ASSERT_EQ(0, bind(fd, (struct sockaddr *)&address, sizeof(address)));
+	ASSERT_EQ(sizeof(listen), send(fd, &listen, sizeof(listen), 0));
+	args.path = ADDRESS("/nonexistent");
+	args.argv = ADDRESS(STRINGS("x"));
+	EXPECT_EQ(-ENOENT, sys_run(self->fd, &args, sizeof(args)));
+	while (!ended && recv(fd, buffer, sizeof(buffer), 0) > 0) {
+		struct cn_msg *message = NLMSG_DATA((struct nlmsghdr *)buffer);
+		struct proc_event event;
+
+		memcpy(&event, message->data, sizeof(event));
+		if (event.what == PROC_EVENT_FORK && event.event_data.fork.parent_tgid == getpid())
+			child = event.event_data.fork.child_tgid;
+		if (event.what != PROC_EVENT_EXIT || event.event_data.exit.process_tgid != child)
+			continue;
+		ended = true;
+		EXPECT_EQ(127U << 8, event.event_data.exit.exit_code);
+	}
+	EXPECT_TRUE(ended);
+	close(fd);
+	EXPECT_NO_CHILD();
+}
+
+/* Returns 0 if a process with the ids NOBODY can do nothing with the other process: not trace it,
+ * not take its descriptors, and not see them in /proc. Otherwise returns what it can do. */
+#define NOBODY 4242
+static int look_into(pid_t pid)
+{
+	char path[64];
+	int pidfd;
+
+	if (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0)
+		return 1;
+	pidfd = sys_pidfd_open(pid, 0);
+	if (pidfd < 0)
+		return 2;
+	if (syscall(__NR_pidfd_getfd, pidfd, 0, 0) >= 0 || errno != EPERM)
+		return 3;
+	if (ptrace(PTRACE_SEIZE, pid, 0, 0) == 0 || errno != EPERM)
+		return 4;
+	if (ptrace(PTRACE_ATTACH, pid, 0, 0) == 0 || errno != EPERM)
+		return 5;
+	snprintf(path, sizeof(path), "/proc/%d/fd/0", pid);
+	if (open(path, O_PATH | O_CLOEXEC) >= 0 || errno != EACCES)
+		return 6;
+	return 0;
+}
+
+/* A child whose ids have changed has the descriptors of its creator until exec. Processes with the
+ * child's new ids cannot look into it, although it has no mm whose dumpability could forbid that.
+ */
+TEST_F_TIMEOUT(events, ids_change_before_exec, TIMEOUT)
+{
+	static const struct spawn_action ids[] = {
+		{ACTION(SETRESGID), .fd = NOBODY, .newfd = NOBODY, .arg = NOBODY},
+		{ACTION(SETRESUID), .fd = NOBODY, .newfd = NOBODY, .arg = NOBODY},
+	};
+	char path[64], line[256], scope[16] = "";
+	const char *yama = "/proc/sys/kernel/yama/ptrace_scope";
+	pid_t caller, child, other;
+	int status, uid = 0;
+
+	if (getuid() != 0)
+		SKIP(return, "not root");
+	/* Yama would allow only ancestors to trace. Here, only the ids must matter. */
+	file_text(yama, scope, sizeof(scope));
+	put_text(yama, "0");
+	ASSERT_EQ(0, sys_config_actions(self->fd, ids, COUNT(ids)));
+	caller = start_blocked(self->fd, &child);
+	ASSERT_LT(0, caller);
+	while (uid != NOBODY) {
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/proc/%d/status", child);
+		file = fopen(path, "re");
+		ASSERT_NE(NULL, file);
+		while (fgets(line, sizeof(line), file))
+			sscanf(line, "Uid: %d", &uid);
+		fclose(file);
+		sched_yield();
+	}
+	other = fork();
+	if (other == 0)
+		_exit(look_into(child));
+	ASSERT_EQ(other, waitpid(other, &status, 0));
+	EXPECT_EQ(0, status);
+	close(open("fifo", O_WRONLY | O_CLOEXEC));
+	ASSERT_EQ(caller, waitpid(caller, &status, 0));
+	EXPECT_EQ(0, status);
+
+	/* The same attempts succeed with a process that did not have other ids before. */
+	child = fork();
+	if (child == 0) {
+		if (setresgid(NOBODY, NOBODY, NOBODY) < 0 ||
+		    setresuid(NOBODY, NOBODY, NOBODY) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0)
+			_exit(1);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	ASSERT_EQ(child, waitpid(child, &status, WUNTRACED));
+	ASSERT_TRUE(WIFSTOPPED(status));
+	other = fork();
+	if (other == 0)
+		_exit(look_into(child));
+	ASSERT_EQ(other, waitpid(other, &status, 0));
+	EXPECT_EQ(3 << 8, status);
+	kill(child, SIGKILL);
+	ASSERT_EQ(child, waitpid(child, &status, 0));
+	if (*scope)
+		put_text(yama, scope);
+	forget_sigchld();
 }
 
 TEST_F_TIMEOUT(events, setuid_programs, TIMEOUT)
