@@ -211,6 +211,8 @@ TEST_F_TIMEOUT(before, no_transient_copy, TIMEOUT)
 		struct spawn_action actions[] = {
 			{ACTION(DUP2), .fd = pipes[0], .newfd = 20},
 			{ACTION(OPEN), .fd = AT_FDCWD, .newfd = 21, .arg = ADDRESS(&fifo)},
+			/* The action does nothing, so the child need not have the descriptor. */
+			{ACTION(CLOSE), .fd = pipes[1]},
 		};
 		struct spawn_args args = make_args(actions, COUNT(actions));
 		long ret;

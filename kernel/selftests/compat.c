@@ -24,6 +24,10 @@
 #define I386_io_uring_setup 425
 #define I386_io_uring_enter 426
 #define I386_pidfd_open 434
+#define I386_setsid 66
+#define LOAD(member) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
+#define IS(value, others) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, others)
+#define ANSWER(answer) BPF_STMT(BPF_RET | BPF_K, answer)
 
 static long call(long number, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e)
 {
@@ -316,6 +320,50 @@ TEST_F_TIMEOUT(compat, ring, TIMEOUT)
 	read_all(self->pipes[0], self->out, sizeof(self->out));
 	EXPECT_STREQ("arg=child\narg=args\narg=x\n", self->out);
 	EXPECT_EQ(0, reap_and_close(cqe->res));
+
+	/* A filter sees the architecture of the call that submitted the request, also if the child
+	 * is created during a later 64-bit call. */
+	struct sock_filter code[] = {
+		LOAD(arch),
+		IS(AUDIT_ARCH_I386, 3),
+		LOAD(nr),
+		IS(I386_setsid, 1),
+		ANSWER(SECCOMP_RET_ERRNO | EXDEV),
+		ANSWER(SECCOMP_RET_ALLOW),
+	};
+	struct spawn_action filtered[] = {
+		{ACTION(SECCOMP), .count = COUNT(code), .arg = (uintptr_t)low(code, sizeof(code))},
+		{ACTION(SETSID)},
+	};
+	int hold[2];
+
+	ASSERT_EQ(0, pipe2(hold, O_CLOEXEC));
+	*self->args = make_args(low(filtered, sizeof(filtered)), COUNT(filtered));
+	self->args->argv = (uintptr_t)low_strings(STRINGS("child", "exit", "0"));
+	sqes[1] = (struct io_uring_sqe){
+		.opcode = IORING_OP_READ,
+		.flags = IOSQE_IO_LINK,
+		.fd = hold[0],
+		.addr = (uintptr_t)low(NULL, 1),
+		.len = 1,
+		.off = -1ULL,
+	};
+	sqes[2] = (struct io_uring_sqe){
+		.opcode = IORING_OP_SPAWN,
+		.fd = self->fd,
+		.addr = (uintptr_t)self->args,
+		.len = sizeof(*self->args),
+	};
+	((__u32 *)(rings + params->sq_off.array))[1] = 1;
+	((__u32 *)(rings + params->sq_off.array))[2] = 2;
+	__atomic_store_n((__u32 *)(rings + params->sq_off.tail), 3, __ATOMIC_RELEASE);
+	ASSERT_EQ(2, call(I386_io_uring_enter, fd, 2, 0, 0, 0));
+	ASSERT_EQ(1, write(hold[1], "x", 1));
+	ASSERT_EQ(0, syscall(__NR_io_uring_enter, fd, 0, 3, IORING_ENTER_GETEVENTS, NULL, 0));
+	EXPECT_EQ(1, cqe[1].res);
+	EXPECT_EQ(-EXDEV, cqe[2].res);
+	close(hold[0]);
+	close(hold[1]);
 	munmap(rings, 1 << 16);
 	munmap(sqes, 4096);
 	close(fd);
@@ -376,10 +424,6 @@ TEST_F_TIMEOUT(compat, program, TIMEOUT)
 	ASSERT_LE(0, pidfd);
 	EXPECT_EQ(7, reap_and_close(pidfd));
 }
-
-#define LOAD(member) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
-#define IS(value, others) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, others)
-#define ANSWER(answer) BPF_STMT(BPF_RET | BPF_K, answer)
 
 /* Spawns from a process with this filter, in which only i386 calls work. Returns the status of the
  * program, or 100 plus the error of the spawn. */

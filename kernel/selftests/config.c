@@ -131,6 +131,10 @@ TEST_F_TIMEOUT(config, log, TIMEOUT)
 		EXPECT_STREQ(messages[i], text);
 	}
 	EXPECT_EQ(-ENODATA, result(read(self->fd, text, sizeof(text))));
+	/* A fault loses the message. */
+	sys_config(self->fd, PIDFD_CONFIG_SET_STRING, 100, NULL, 0);
+	EXPECT_EQ(-EFAULT, result(syscall(__NR_read, self->fd, 1, sizeof(text))));
+	EXPECT_EQ(-ENODATA, result(read(self->fd, text, sizeof(text))));
 	/* The log keeps the newest eight messages. */
 	for (int key = 100; key < 120; key++)
 		sys_config(self->fd, PIDFD_CONFIG_SET_STRING, key, NULL, 0);

@@ -2,6 +2,9 @@
 /* Tests limits, cgroups and namespaces. A spawn obeys them like fork() and execve().
  * After a failed spawn, nothing remains charged. */
 #include "spawn_test.h"
+#include "blocked.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include "kselftest_harness.h"
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
@@ -230,7 +233,10 @@ TEST_F_TIMEOUT(limits, memory_of_a_user, TIMEOUT)
 	static __u32 groups[10000];
 	const struct spawn_action large = {ACTION(SETGROUPS), .count = COUNT(groups),
 					   .arg = ADDRESS(groups)};
-	struct spawn_action many[20];
+	/* The kernel needs more than a page for the shortest filter. */
+	struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	const struct spawn_action filter = {ACTION(SECCOMP), .count = 1, .arg = ADDRESS(&allow)};
+	struct spawn_action many[20], filters[SPAWN_MAX_ACTIONS];
 	char old[64];
 	long error;
 
@@ -240,6 +246,8 @@ TEST_F_TIMEOUT(limits, memory_of_a_user, TIMEOUT)
 	EXPECT_EQ(0, error);
 	for (size_t i = 0; i < COUNT(many); i++)
 		many[i] = large;
+	for (size_t i = 0; i < COUNT(filters); i++)
+		filters[i] = filter;
 	pid_t pid = fork();
 	if (pid == 0) {
 		int wrong = setresuid(4251, 4251, 4251) != 0;
@@ -258,11 +266,39 @@ TEST_F_TIMEOUT(limits, memory_of_a_user, TIMEOUT)
 		wrong |= (self->it.ret != -EDQUOT || self->it.failed < 0) << 6;
 		start(&self->it, self->fd, NULL, NULL, 0, 0);
 		wrong |= (self->it.code != 0) << 7;
+		if (sys_config_actions(self->fd, filters, COUNT(filters)) != -EDQUOT ||
+		    sys_config_actions(self->fd, filters, 50) != 0)
+			wrong |= 1 << 3;
 		_exit(wrong);
 	}
 	int status = -1;
 	waitpid(pid, &status, 0);
 	EXPECT_EQ(0, status) TH_LOG("wrong %x", status >> 8);
+	EXPECT_EQ(0, put_text(USER_PAGES, old));
+}
+
+/* Small objects count like large ones. */
+TEST_F_TIMEOUT(limits, small_objects_of_a_user, TIMEOUT)
+{
+	static char text[900];
+	char old[64];
+	int status = -1;
+
+	memset(text, 'a', sizeof(text) - 1);
+	file_text(USER_PAGES, old, sizeof(old));
+	ASSERT_EQ(0, put_text(USER_PAGES, "1"));
+	pid_t pid = fork();
+	if (pid == 0) {
+		long error = setresuid(4252, 4252, 4252);
+		int count;
+
+		for (count = 0; error == 0 && count < 20; count++)
+			error = sys_config(builder(), PIDFD_CONFIG_SET_STRING,
+					   PIDFD_CONFIG_KEY_PATH, text, 0);
+		_exit(error == -EDQUOT ? count : 99);
+	}
+	waitpid(pid, &status, 0);
+	EXPECT_EQ(5 << 8, status);
 	EXPECT_EQ(0, put_text(USER_PAGES, old));
 }
 
@@ -377,45 +413,48 @@ TEST_F_TIMEOUT(group, frozen, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
-/* A cgroup can be frozen while an action blocks. When it is thawed, the action goes on. */
+/* Freezes or thaws a cgroup, and waits until all its processes are frozen or until it is thawed. */
+static void freeze(const char *group, bool frozen)
+{
+	char path[128], events[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/cgroup.freeze", group);
+	if (put_text(path, frozen ? "1" : "0") != 0)
+		abort();
+	snprintf(path, sizeof(path), "%s/cgroup.events", group);
+	do {
+		sched_yield();
+		memset(events, 0, sizeof(events));
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		read_all(fd, events, sizeof(events));
+		close(fd);
+	} while (!strstr(events, frozen ? "frozen 1" : "frozen 0"));
+}
+
+/* A cgroup can be frozen while an action blocks. When it is thawed, the action goes on. A child
+ * that is killed while it is frozen no longer counts as frozen, so the cgroup can be frozen again.
+ */
 TEST_F_TIMEOUT(group, frozen_before_exec, TIMEOUT)
 {
-	struct spawn_open fifo = OPEN_OF("fifo");
-	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
-				      .arg = ADDRESS(&fifo)};
-	char freeze[128], path[128], text[64];
+	pid_t pid, child;
 	int status;
 
 	own_directory();
-	snprintf(path, sizeof(path), "%s/cgroup.events", self->path);
-	snprintf(freeze, sizeof(freeze), "%s/cgroup.freeze", self->path);
-	for (int i = 0; i < 5; i++) {
-		unlink("fifo");
-		ASSERT_EQ(0, mkfifo("fifo", 0644));
-		pid_t pid = fork();
-		if (pid == 0) {
-			struct spawn_args args = make_args(&action, 1);
-			long ret;
-
-			args.argv = ADDRESS(STRINGS("child", "exit", "0"));
-			ret = sys_run(self->fd, &args, sizeof(args));
-			_exit(ret >= 0 ? reap(ret) : -ret);
+	for (int i = 0; i < 6; i++) {
+		pid = start_blocked(self->fd, &child);
+		ASSERT_LT(0, child);
+		until_asleep(child);
+		freeze(self->path, true);
+		if (i % 2) {
+			ASSERT_EQ(0, kill(child, SIGKILL));
+			ASSERT_EQ(pid, waitpid(pid, &status, 0));
+			EXPECT_EQ(EINTR << 8, status);
+			freeze(self->path, false);
+		} else {
+			freeze(self->path, false);
+			EXPECT_EQ(0, go_on(pid));
 		}
-		while (strcmp(of_group(self->path, "cgroup.events", text), "populated 1") != 0)
-			sched_yield();
-		ASSERT_EQ(0, put_text(freeze, "1"));
-		/* The second line of the file. */
-		for (char events[64] = ""; !strstr(events, "frozen 1");) {
-			int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-			read_all(fd, events, sizeof(events));
-			close(fd);
-			sched_yield();
-		}
-		ASSERT_EQ(0, put_text(freeze, "0"));
-		close(open("fifo", O_WRONLY | O_CLOEXEC));
-		ASSERT_EQ(pid, waitpid(pid, &status, 0));
-		EXPECT_EQ(0, status);
 	}
 	forget_sigchld();
 }

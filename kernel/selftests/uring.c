@@ -4,8 +4,10 @@
 #include "spawn_test.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include "blocked.h"
 #include "ring.h"
 #include "kselftest_harness.h"
 
@@ -434,6 +436,59 @@ TEST_F_TIMEOUT(uring, frozen_at_submission, TIMEOUT)
 	EXPECT_EQ(3 << 8, status);
 	forget_sigchld();
 	EXPECT_EQ(0, rmdir(group));
+}
+
+/* Task work can create the child while the submitter has a signal mask only for one call. The child
+ * does not restore the submitter's mask, but keeps the mask that an action sets. */
+TEST_F_TIMEOUT(uring, temporary_mask, TIMEOUT)
+{
+	__u64 signals = 1ULL << (SIGUSR1 - 1);
+	struct spawn_sigset set = {ADDRESS(&signals), sizeof(signals)};
+	struct timespec most = {2, 0};
+	char text[8192] = "", expected[32], byte;
+	int pipes[2], out[2], fd, pidfd, status;
+	struct io_uring_sqe *sqe;
+	sigset_t mask;
+
+	snprintf(expected, sizeof(expected), "\nmask=%d \n", SIGUSR1);
+	ASSERT_EQ(0, pipe2(pipes, O_CLOEXEC));
+	ASSERT_EQ(0, pipe2(out, O_CLOEXEC));
+	fd = builder_of(STRINGS("child", "state"));
+	struct spawn_action actions[] = {
+		{.type = SPAWN_ACTION_SIGMASK, .arg = ADDRESS(&set)},
+		{.type = SPAWN_ACTION_DUP2, .fd = out[1], .newfd = 1},
+	};
+	struct spawn_args args = make_args(actions, COUNT(actions));
+
+	sqe = queue(&self->ring, IORING_OP_READ, 10);
+	sqe->fd = pipes[0];
+	sqe->addr = ADDRESS(&byte);
+	sqe->len = 1;
+	sqe->off = -1ULL;
+	sqe->flags = IOSQE_IO_LINK;
+	queue_spawn(&self->ring, fd, &args, 11);
+	ASSERT_EQ(2, submit(&self->ring, 0));
+	pid_t pid = fork();
+	if (pid == 0) {
+		until_asleep(getppid());
+		_exit(write(pipes[1], "x", 1) != 1);
+	}
+	sigfillset(&mask);
+	ppoll(NULL, 0, &most, &mask);
+	EXPECT_EQ(1, completion(&self->ring, 10));
+	pidfd = completion(&self->ring, 11);
+	close(out[1]);
+	ASSERT_LE(0, pidfd);
+	read_all(out[0], text, sizeof(text));
+	EXPECT_TRUE(strstr(text, expected) != NULL) TH_LOG("%s", text);
+	EXPECT_EQ(0, reap_and_close(pidfd));
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	close(out[0]);
+	close(pipes[0]);
+	close(pipes[1]);
+	close(fd);
+	forget_sigchld();
 }
 
 TEST_F_TIMEOUT(uring, many_at_once, TIMEOUT)
