@@ -116,9 +116,6 @@ pub const SPAWN_MAX_ACTIONS: u32 = 256;
 pub const SPAWN_FDS_NONE: u32 = 1 << 0;
 /// The child starts with all descriptors of the caller that are not close-on-exec.
 pub const SPAWN_FDS_INHERIT: u32 = 1 << 1;
-/// The earlier name of [`SPAWN_FDS_INHERIT`], which the header does not have.
-#[doc(hidden)]
-pub const SPAWN_FDS_ALL: u32 = SPAWN_FDS_INHERIT;
 /// The builder's number becomes the pidfd.
 pub const SPAWN_BECOME_PIDFD: u32 = 1 << 2;
 
