@@ -132,8 +132,10 @@ fn apply(files: &Files, child: &mut Seen, callers: Option<&mut Table>, action: &
             child.table.insert(to, file);
         }
         Action::Close { fd } => {
-            for table in [Some(&mut child.table), callers].into_iter().flatten() {
-                table.remove(&fd);
+            let was_placed = child.table.remove(&fd).is_some();
+            if let Some(callers) = callers {
+                let was_open = callers.remove(&fd).is_some() || was_placed;
+                refused_unless(was_open, Errno::EBADF)?;
             }
         }
         Action::CloseRange { first, last } => {
