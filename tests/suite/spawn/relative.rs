@@ -89,9 +89,9 @@ fn relative_program_keeps_its_name_as_argv0() {
 #[test]
 fn missing_relative_program_is_named_by_its_absolute_path() {
     isolated!(|| {
-        let error = Command::new("./tool").current_dir("/bin/../etc").refused("no such program");
+        let error = Command::new("./tool").current_dir("/usr/../etc").refused("no such program");
         assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ENOENT));
-        assert_eq!(error.message(), "no such program: /bin/../etc/tool");
+        assert_eq!(error.message(), "no such program: /usr/../etc/tool");
     });
 }
 
