@@ -50,8 +50,8 @@ fn busy_threads_run_in_the_parent_and_in_another_process() {
     assert!(ratios.iter().any(|r| r["id"] == "launch.check.vfork_threads64_vs_small"));
     let shares = report["rows"].as_array().unwrap().iter().filter(|r| r["suite"] == "busy_share");
     let shares: Vec<f64> = shares.map(|r| r["median"].as_f64().unwrap()).collect();
-    // Other load can leave the threads no processor time in so short a run.
-    assert!(shares.len() == 2 && shares.iter().all(|&s| (0.0..=100.0).contains(&s)), "{shares:?}");
+    // The share depends on the machine's load, so the test only requires that the threads ran.
+    assert!(shares.len() == 2 && shares.iter().all(|&s| s > 0.1), "{shares:?}");
 }
 
 #[test]

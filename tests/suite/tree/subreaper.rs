@@ -203,10 +203,12 @@ fn failed_starts_leave_nothing() {
         // The second round uses a socket for the child's descriptors, the third a copy of the table.
         for refused in ["pidfd_getfd", "close_range", "clone3"] {
             (0..3).for_each(|_| fail());
-            let before = descriptors();
-            (0..10).for_each(|_| fail());
-            // The first failures may have left work to another thread, so there can be fewer now.
-            assert!(descriptors() <= before, "{} descriptors, {before} before", descriptors());
+            // Another thread may still close descriptors of earlier starts. A leak makes each repetition differ.
+            wait_until("the failures leave no descriptor", || {
+                let before = descriptors();
+                (0..10).for_each(|_| fail());
+                descriptors() == before
+            });
             assert_eq!(subreapers(), [0; 0]);
             spawnfd_tests::confine::deny(&[(refused, libc::EPERM)]).expect("confined");
         }
@@ -421,9 +423,9 @@ fn a_program_that_kills_its_parent_at_once_does_not_escape() {
 fn a_run_ends_although_its_program_kills_the_helper() {
     isolated!(limit: Duration::from_secs(600), || {
         become_subreaper();
-        let run = run().timeout(Duration::from_millis(100)).grace(Duration::from_secs(30));
-        let (rounds, mut early) = (common::rounds(1000), 0);
-        for round in 0..rounds {
+        // On a busy machine, perl can need a quarter of a second until it kills the helper.
+        let run = run().timeout(Duration::from_millis(500)).grace(Duration::from_secs(30));
+        for round in 0..common::rounds(1000) {
             let waits = round % 20;
             let (end, stop, code) = match round % 4 {
                 0 => ("exec 'sleep', '1000'", Stop::Timeout, None),
@@ -433,17 +435,12 @@ fn a_run_ends_although_its_program_kills_the_helper() {
             let begun = Instant::now();
             let output = Command::new("perl").args(["-e", &script]).run_with(&run).expect("runs");
             assert!(begun.elapsed() < Duration::from_secs(20), "{round}: {output:?}");
-            // On a busy machine, the timeout may end the program earlier, even before it kills the helper.
-            if (output.stop, output.tree) == (Stop::Timeout, Tier::Subreaper) {
-                early += 1;
-                continue;
-            }
             assert_eq!((output.tree, output.status_lost), (Tier::Guard, false), "{round}: {output:?}");
+            // On a busy machine, the timeout may end the program earlier.
             if output.stop == stop || stop == Stop::Timeout {
                 assert_eq!((output.stop, output.code()), (stop, code), "{round}: {output:?}");
             }
         }
-        assert!(early < rounds / 2, "{early} of {rounds} programs did not kill their helper");
         wait_until("the helpers are reaped", || subreapers().is_empty());
     });
 }
