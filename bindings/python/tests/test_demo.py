@@ -84,24 +84,23 @@ def test_repository_and_settings_of_the_caller_have_no_effect(tmp_path: Path) ->
     assert {path: path.stat().st_mtime_ns for path in git_dir.rglob("*")} == before
 
 
-def test_missing_tool_is_skipped_by_name(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+BUSY = "the machine is busy (load 1000000.0): the figures may favour spawnfd\n"
+
+
+@pytest.mark.parametrize(("load", "warning"), [(0.0, ""), (1e6, BUSY)])
+def test_missing_tool_and_load_are_reported(
+    load: float,
+    warning: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     assert demo.main(["--tool", "rg"]) == 1
     output = capsys.readouterr()
-    assert output.out == "skipped: rg: no program rg in PATH\n"
+    assert output.out == warning + "skipped: rg: no program rg in PATH\n"
     assert output.err == "demo: none of the tools is in PATH\n"
-
-
-def test_busy_machine_is_reported(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(os, "getloadavg", lambda: (1e6, 0.0, 0.0))
-    assert demo.main(["--tool", "rg"]) == 1
-    assert "the machine is busy" in capsys.readouterr().out
 
 
 def test_script_in_path_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
