@@ -9,7 +9,6 @@ import re
 import resource
 import signal
 import struct
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def evaluate(expression: str, *actions: act.Action, **options: Any) -> Any:
     """Returns the value of the expression in a Python child that the actions have prepared."""
     code = f"import json, os, resource, signal, sys; print(json.dumps({expression}))"
-    result = sf.run([sys.executable, "-c", code], actions=actions, **options)
+    # Not sys.executable: another user may be unable to reach it, for example below /root.
+    result = sf.run(["/usr/bin/python3", "-c", code], actions=actions, **options)
     return json.loads(result.check().stdout)
 
 

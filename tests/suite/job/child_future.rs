@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `Child::wait_async`: a future that waits for a child on any executor.
 
-use std::fs;
+use std::fs::{self, File};
 use std::future::Future;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::ExitStatusExt;
@@ -266,7 +266,10 @@ fn without_descriptors_the_caller_can_still_block() {
         limit.rlim_cur = child.as_fd().as_raw_fd() as u64 + 1;
         // SAFETY: setrlimit reads the struct.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        // Numbers below the child's descriptor may be free.
+        let fillers: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         let error = block_on(child.wait_async()).expect_err("no descriptor is free");
+        drop(fillers);
         // SAFETY: setrlimit reads the struct.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const before) }, 0);
         assert_eq!((error.stage(), error.errno()), (Stage::Wait, Errno::EMFILE), "{error}");

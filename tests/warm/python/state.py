@@ -155,7 +155,11 @@ say(
 say("thread's id", threading.main_thread().ident == threading.get_ident())
 say(
     "foreign objects",
-    [repr(one) for one in gc.get_objects() if "spawnfd" in str(getattr(one, "__code__", ""))],
+    [
+        repr(one)
+        for one in gc.get_objects()
+        if "spawnfd" in str(getattr(one, "__code__", "")).replace(__file__, "")
+    ],
 )
 try:
     import ctypes
