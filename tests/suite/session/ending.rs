@@ -29,6 +29,7 @@ each_shell! {
     a_forked_copy_of_the_host_delays_no_end
     a_shell_that_a_kill_does_not_end_has_not_exited
     a_background_job_survives_a_timeout
+    a_process_that_is_forked_during_a_kill_does_not_survive
     processes_of_an_earlier_background_job_survive_a_timeout
     nothing_survives_the_session
     daemons_are_part_of_the_session
@@ -363,6 +364,17 @@ fn a_background_job_survives_a_timeout(shell: Shell) {
     assert_eq!(session.processes().iter().map(|process| process.pid as i32).collect::<Vec<_>>(), [pid]);
     drop(session);
     eventually("the job ends with the session", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
+
+fn a_process_that_is_forked_during_a_kill_does_not_survive(shell: Shell) {
+    let session = shell.open(SessionOptions::new());
+    let ends = Run::new().timeout(Duration::from_millis(50)).grace(Duration::ZERO);
+    for round in 0..20 {
+        let forks = "sh -c 'while :; do (exec sleep 600) >/dev/null 2>&1 & sleep 0.001; done'";
+        let output = session.run(forks, &ends).expect("a result");
+        assert_eq!(output.stop, Stop::Timeout);
+        eventually(&format!("round {round}: no process is left"), || session.processes().is_empty());
+    }
 }
 
 fn processes_of_an_earlier_background_job_survive_a_timeout(shell: Shell) {

@@ -25,7 +25,8 @@ use crate::tree::Tier;
 /// How often a running command checks that the shell will still report the command's status.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long the shell may take to receive a SIGINT that came as a command ended, and the pause between two checks.
+/// How long the shell may take to receive a SIGINT that came as a command ended, and the processes of a killed command to
+/// end; and the pause between two checks.
 const DELIVERY_TIMEOUT: Duration = Duration::from_millis(100);
 const DELIVERY_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -93,7 +94,7 @@ pub(in crate::job) struct ShellCommand {
     interrupt: Option<Interrupt>,
     /// The library has sent SIGINT to the shell, which may not have received the signal yet.
     is_signaled: bool,
-    /// The times of the next check for that signal, and of the last one.
+    /// The times of the next check for that signal and for processes of a killed command, and of the last one.
     delivery: Option<[Instant; 2]>,
     /// The time of the first SIGKILL.
     killed: Option<Instant>,
@@ -309,7 +310,7 @@ impl ShellCommand {
         if self.held.is_some() && self.repeats == 0 && self.delivery.is_none() && !self.take_answer() {
             return false;
         }
-        if self.has_pending_interrupt() {
+        if self.has_pending_interrupt() || self.has_late_forks() {
             return false;
         }
         self.report.take().into_iter().for_each(|report| self.complete(report));
@@ -324,6 +325,16 @@ impl ShellCommand {
         let [next, last] = self.delivery.get_or_insert([now, now + DELIVERY_TIMEOUT]);
         *next = now + DELIVERY_INTERVAL;
         now < *last && has_signal(shell.process.pid, PENDING, signal::INT)
+    }
+
+    /// Whether processes of a killed command are left. A process may have forked just before its SIGKILL, so this kills
+    /// those that it finds. Sets the time of the next check.
+    fn has_late_forks(&mut self) -> bool {
+        let Some(killed) = self.killed else { return false };
+        let now = Instant::now();
+        let [next, last] = self.delivery.get_or_insert([now, now + DELIVERY_TIMEOUT]);
+        *next = now + DELIVERY_INTERVAL;
+        now < *last && !self.kill_processes(killed).is_empty()
     }
 
     /// The time at which to call [`reap`](ShellCommand::reap) again.
@@ -496,13 +507,7 @@ impl ShellCommand {
         let now = Instant::now();
         let is_first = self.killed.is_none();
         let killed = *self.killed.get_or_insert(now);
-        // In the clock tick of 10 ms in which the command began, a background job of an earlier command may have started.
-        let in_doubt = |stat: &Stat| stat.process.start <= self.began && ignores_sigint(stat.process.pid);
-        let spares = |stat: &Stat| killed.elapsed() < DOUBT_TIMEOUT && in_doubt(stat);
-        let found: Vec<Process> = without_jobs(self.processes(), spares).map(|stat| stat.process).collect();
-        for process in &found {
-            process.signal(signal::KILL);
-        }
+        let found = self.kill_processes(killed);
         if found.is_empty() {
             self.signal(signal::INT);
         }
@@ -518,6 +523,21 @@ impl ShellCommand {
         if is_late && !self.has_report() {
             self.shell.kill();
         }
+    }
+
+    /// Kills the processes of the command, and returns them. `killed` is the time of the first SIGKILL.
+    fn kill_processes(&self, killed: Instant) -> Vec<Process> {
+        // In the clock tick of 10 ms in which the command began, a background job of an earlier command may have started.
+        // A process whose parent belongs to the command is not in doubt.
+        let found: Vec<Stat> = self.processes().collect();
+        let in_doubt = |stat: &Stat| stat.process.start <= self.began && ignores_sigint(stat.process.pid);
+        let has_parent = |stat: &Stat| found.iter().any(|other| other.process.pid == stat.parent && !in_doubt(other));
+        let spares = |stat: &Stat| killed.elapsed() < DOUBT_TIMEOUT && in_doubt(stat) && !has_parent(stat);
+        let found: Vec<Process> = without_jobs(found.iter().cloned(), spares).map(|stat| stat.process).collect();
+        for process in &found {
+            process.signal(signal::KILL);
+        }
+        found
     }
 
     /// The processes that have started since the command began, except those that belong to an earlier background job.
