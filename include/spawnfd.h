@@ -16,6 +16,43 @@
 #include <sys/types.h>
 #include <linux/openat2.h>
 
+// One action of the child. Members that the type does not use are 0. Descriptor numbers are the child's.
+struct spawn_action {
+  // `SPAWN_ACTION_*`.
+  uint32_t type;
+  // Flags of the type.
+  uint32_t flags;
+  // A descriptor number, or another number of the type.
+  union {
+    int32_t fd;
+    uint32_t first;
+    int32_t pgid;
+    uint32_t mask;
+    uint32_t resource;
+    uint32_t count;
+    uint32_t size;
+    uint32_t real;
+    int32_t signal;
+    int32_t nice;
+    int32_t policy;
+    int32_t score;
+  };
+  // A second number.
+  union {
+    int32_t newfd;
+    uint32_t last;
+    uint32_t effective;
+    int32_t priority;
+  };
+  // An address, or a third number.
+  union {
+    uint64_t arg;
+    uint64_t saved;
+  };
+  // Reserved, 0.
+  uint64_t reserved;
+};
+
 // A flag of `pidfd_open(2)` in the kernel series: a pidfd without a process. `spawnfd_builder_open` implies it.
 #define PIDFD_EMPTY (1 << 27)
 
@@ -31,7 +68,7 @@
 // Sets a list of strings. `value` is a `const char *const *` that ends with NULL, and `aux` is 0.
 #define PIDFD_CONFIG_SET_STRINGS 3
 
-// Sets the actions. `value` is a `const struct spawn_action *`, and `aux` is the number of actions.
+// Sets the actions. `value` is a `struct spawn_action_list *`, and `aux` is the size of this struct.
 #define PIDFD_CONFIG_SET_ACTIONS 4
 
 // Sets flags. `value` is NULL, and `aux` has the flags.
@@ -70,7 +107,7 @@
 // The new namespaces in which the child starts: `CLONE_NEW*` flags.
 #define PIDFD_CONFIG_KEY_NAMESPACES 10
 
-// Closes `fd`.
+// Closes `fd`, which need not be open.
 #define SPAWN_ACTION_CLOSE 0
 
 // Makes `newfd` a copy of `fd`. `flags` is 0 or O_CLOEXEC. For equal numbers, clears close-on-exec.
@@ -82,7 +119,7 @@
 // Opens a file as `newfd`. `fd` is a directory or AT_FDCWD, and `arg` is a `struct spawn_open *`.
 #define SPAWN_ACTION_OPEN 3
 
-// Closes the descriptors from `fd` to `newfd` (-1: all higher ones). `flags` is 0 or CLOSE_RANGE_CLOEXEC.
+// Closes the descriptors from `first` to `last` (-1: all higher ones). `flags` is 0 or CLOSE_RANGE_CLOEXEC.
 #define SPAWN_ACTION_CLOSE_RANGE 4
 
 // Sets the program's signal mask. `arg` is a `struct spawn_sigset *`.
@@ -97,34 +134,34 @@
 // Creates a session.
 #define SPAWN_ACTION_SETSID 8
 
-// Joins the process group `fd`; 0 creates a group.
+// Joins the process group `pgid`; 0 creates a group.
 #define SPAWN_ACTION_SETPGID 9
 
-// Sets the file mode creation mask to `fd`, 0 to 0777.
+// Sets the file mode creation mask to `mask`, 0 to 0777.
 #define SPAWN_ACTION_UMASK 10
 
-// Sets the limit of resource `fd`. `arg` is a `struct rlimit64 *`.
+// Sets the limit of `resource`. `arg` is a `struct rlimit64 *`.
 #define SPAWN_ACTION_RLIMIT 11
 
-// Sets the supplementary groups. `fd` is their number, and `arg` is a `uint32_t *`.
+// Sets the supplementary groups. `count` is their number, and `arg` is a `uint32_t *`.
 #define SPAWN_ACTION_SETGROUPS 12
 
-// Sets the group ids: `fd` real, `newfd` effective, `arg` saved; -1 leaves an id unchanged.
+// Sets the group ids `real`, `effective` and `saved`; -1 leaves an id unchanged.
 #define SPAWN_ACTION_SETRESGID 13
 
-// Sets the user ids: `fd` real, `newfd` effective, `arg` saved; -1 leaves an id unchanged.
+// Sets the user ids `real`, `effective` and `saved`; -1 leaves an id unchanged.
 #define SPAWN_ACTION_SETRESUID 14
 
 // Sets no_new_privs.
 #define SPAWN_ACTION_NO_NEW_PRIVS 15
 
-// Sets the parent-death signal to `fd`.
+// Sets the parent-death signal to `signal`.
 #define SPAWN_ACTION_PDEATHSIG 16
 
 // Sets scheduling attributes. `arg` is a `struct sched_attr *` with its size.
 #define SPAWN_ACTION_SCHED_ATTR 17
 
-// Sets the CPU affinity. `fd` is the size of the mask in bytes, and `arg` is its address.
+// Sets the CPU affinity. `size` is the size of the mask in bytes, and `arg` is its address.
 #define SPAWN_ACTION_AFFINITY 18
 
 // Ignores signals. `arg` is a `struct spawn_sigset *`.
@@ -139,13 +176,13 @@
 // Makes the child's process group the foreground group of the terminal `fd`.
 #define SPAWN_ACTION_TCSETPGRP 22
 
-// Sets the nice value to `fd`.
+// Sets the nice value to `nice`.
 #define SPAWN_ACTION_NICE 23
 
-// Sets the scheduling policy to `fd` (-1: unchanged), and the priority to `newfd`.
+// Sets the scheduling policy to `policy` (-1: unchanged), and the priority to `priority`.
 #define SPAWN_ACTION_SCHEDULER 24
 
-// Sets the OOM killer's score adjustment to `fd`, -1000 to 1000.
+// Sets the OOM killer's score adjustment to `score`, -1000 to 1000.
 #define SPAWN_ACTION_OOM_SCORE_ADJ 25
 
 // Sets all capability sets. `arg` is a `struct spawn_capabilities *`.
@@ -169,7 +206,7 @@
 // Restricts the child by the Landlock ruleset `fd`.
 #define SPAWN_ACTION_LANDLOCK 32
 
-// Adds a seccomp filter of `fd` instructions, a `struct sock_filter *` in `arg`. `flags`: `SECCOMP_FILTER_FLAG_*`.
+// Adds a seccomp filter of `count` instructions, a `struct sock_filter *` in `arg`. `flags`: `SECCOMP_FILTER_FLAG_*`.
 #define SPAWN_ACTION_SECCOMP 33
 
 // The maximum number of actions of a run, those of the configuration included.
@@ -178,8 +215,8 @@
 // The child starts without descriptors, not with 0 to 2.
 #define SPAWN_FDS_NONE (1 << 0)
 
-// The child starts with a copy of the caller's descriptor table.
-#define SPAWN_FDS_ALL (1 << 1)
+// The child starts with all descriptors of the caller that are not close-on-exec.
+#define SPAWN_FDS_INHERIT (1 << 1)
 
 // The builder's number becomes the pidfd.
 #define SPAWN_BECOME_PIDFD (1 << 2)
@@ -192,6 +229,12 @@
 
 // The child failed to change to the configured directory.
 #define SPAWN_FAILED_CWD -3
+
+// The size of the first version of `struct spawn_action`.
+#define SPAWN_ACTION_SIZE_VER0 32
+
+// The size of the first version of `struct spawn_action_list`.
+#define SPAWN_ACTION_LIST_SIZE_VER0 24
 
 // The size of the first version of `struct spawn_args`.
 #define SPAWN_ARGS_SIZE_VER0 64
@@ -277,26 +320,26 @@ struct spawn_template_spawn_args {
   uint64_t reserved[4];
 };
 
-// One action of the child. Members that the type does not use are 0. Descriptor numbers are the child's.
-struct spawn_action {
-  // `SPAWN_ACTION_*`.
-  uint32_t type;
-  // Flags of the type.
-  uint32_t flags;
-  // A descriptor number, or another number of the type.
-  int32_t fd;
-  // A second number.
-  int32_t newfd;
-  // An address, or a third number.
-  uint64_t arg;
+// A list of actions, for `PIDFD_CONFIG_SET_ACTIONS`.
+struct spawn_action_list {
+  // The address of the actions; 0 without actions.
+  uint64_t actions;
+  // The number of actions.
+  uint32_t nr_actions;
+  // `sizeof(struct spawn_action)`; 0 without actions.
+  uint32_t action_size;
+  // Result: the index of a refused action, or `SPAWN_FAILED_SETUP`.
+  int32_t failed;
   // Reserved, 0.
-  uint64_t reserved;
+  uint32_t reserved;
 };
 
 // The argument of `SPAWN_ACTION_OPEN`.
 struct spawn_open {
   // The address of the path.
   uint64_t path;
+  // `sizeof(struct open_how)`.
+  uint64_t how_size;
   // The arguments of openat2(2).
   struct open_how how;
 };

@@ -14,6 +14,9 @@
 // PARENT is small, touched1g or fds10000. If CHILD does not contain `.life`,
 // the program must write its first time stamp to descriptor 1, as
 // first_instruction.S does. PROGRAM is a path, followed by arguments after `,`.
+//
+// If PARENT is plain, METHOD is an operation that every kernel has: fork, exec
+// or fault. FIRST is then 0.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -127,6 +130,14 @@ static struct started by_builder(void)
 	return run(builder, &args);
 }
 
+// Like posix_spawn, the child inherits all descriptors that exec would not close.
+static struct started by_inheriting_builder(void)
+{
+	struct spawn_args args = {.flags = SPAWN_FDS_INHERIT};
+
+	return run(builder, &args);
+}
+
 static struct started by_fresh_builder(void)
 {
 	struct spawn_args args = {};
@@ -209,6 +220,7 @@ static struct method {
 	{"posix_spawn", by_posix_spawn, false},
 	{"pristine", by_pristine, false},
 	{"builder", by_builder, false},
+	{"builder_inherit", by_inheriting_builder, false},
 	{"builder_fresh", by_fresh_builder, false},
 	{"template", by_template, false},
 	{"io_uring", by_uring, false},
@@ -258,6 +270,82 @@ static bool sample(struct method *method, int from_child, bool stamps, struct co
 	return true;
 }
 
+// A fork whose child exits at once.
+static bool plain_fork(void)
+{
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+// Starts a static program by vfork and exec.
+static bool plain_exec(void)
+{
+	int status = -1;
+	pid_t pid = by_vfork().pid;
+
+	return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+// Reads pages of a file in a private mapping, then writes to them. Writes to anonymous pages.
+static bool plain_fault(void)
+{
+	const size_t size = 64 * 4096;
+	int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	volatile char *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0),
+		      *anonymous = mmap(NULL, size, PROT_READ | PROT_WRITE,
+					MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	close(file);
+	if (shared == MAP_FAILED || anonymous == MAP_FAILED)
+		return false;
+	for (size_t at = 0; at < size; at += 4096)
+		(void)shared[at];
+	for (size_t at = 0; at < size; at += 4096) {
+		shared[at] = 1;
+		anonymous[at] = 1;
+	}
+	return munmap((void *)shared, size) == 0 && munmap((void *)anonymous, size) == 0;
+}
+
+static const struct operation {
+	const char *name;
+	bool (*run)(void);
+} operations[] = {
+	{"fork", plain_fork},
+	{"exec", plain_exec},
+	{"fault", plain_fault},
+};
+#define OPERATIONS (sizeof(operations) / sizeof(*operations))
+
+// Measures the operations that every kernel has.
+static int measure_plain(FILE *report, int rounds, char *child)
+{
+	char *equals = strchr(child, '='), *list[] = {equals + 1, NULL};
+	int64_t *costs = calloc(OPERATIONS * rounds, sizeof(*costs));
+
+	*equals = 0;
+	path = list[0];
+	words = list;
+	for (int round = -WARM_UP; round < rounds; round++)
+		for (size_t i = 0; i < OPERATIONS; i++) {
+			int64_t begun = now();
+
+			if (!operations[i].run())
+				return 1;
+			if (round >= 0)
+				costs[i * rounds + round] = now() - begun;
+		}
+	for (size_t i = 0; i < OPERATIONS; i++)
+		for (int round = 0; round < rounds; round++)
+			fprintf(report, "sample plain %s %s 0 %lld 0\n", child, operations[i].name,
+				(long long)costs[i * rounds + round]);
+	return fclose(report) ? 1 : 0;
+}
+
 static void make_parent(const char *parent)
 {
 	if (strcmp(parent, "touched1g") == 0) {
@@ -288,6 +376,11 @@ int main(int argc, char **argv)
 		return 2;
 	fcntl(output, F_SETFD, FD_CLOEXEC);
 	fcntl(pipes[0], F_SETFD, FD_CLOEXEC);
+	if (strcmp(parent, "plain") == 0) {
+		// The program writes its time stamp here.
+		dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), 1);
+		return measure_plain(report, rounds, argv[3]);
+	}
 	dup2(pipes[1], 1);
 	close(pipes[1]);
 	builder = syscall(__NR_pidfd_open, 0, PIDFD_EMPTY);

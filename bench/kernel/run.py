@@ -38,7 +38,10 @@ NOT_MEASURED = [
     "differences below 1 %, which the same path shows at different points of one boot",
 ]
 # The number of rounds for each kind of parent.
-PARENTS = {"small": 41, "fds10000": 21, "touched1g": 5}
+PARENTS = {"small": 41, "fds10000": 21, "touched1g": 5, "plain": 41, "base": 41}
+# The parents of the main boot. `plain` and `base` are the same process in two boots of its own, of
+# the kernel with the series and of the kernel without it.
+STARTERS = ("small", "fds10000", "touched1g")
 DYNAMIC = {
     "true": ["/bin/true"],
     "sed": ["/bin/sed", "-n", "p", "/dev/null"],
@@ -50,7 +53,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio `over` / `under` for one parent and child. `part` is "first" or "whole"."""
+    """The ratio `over` / `under` for one parent and child. `part` is "first" or "whole".
+
+    `base` is the parent of `under`, if it is another.
+    """
 
     id: str
     parent: str
@@ -59,6 +65,15 @@ class Ratio:
     under: str
     meaning: str
     part: str = "first"
+    base: str = ""
+
+    @property
+    def cells(self) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
+        """The names of the two cells."""
+        return (
+            (self.parent, self.child, self.over),
+            (self.base or self.parent, self.child, self.under),
+        )
 
 
 RATIOS = (
@@ -80,6 +95,9 @@ RATIOS = (
           "builder reused / vfork+exec, until reaped and closed", "whole"),
     Ratio("kernel.fds10000.vfork_vs_pristine", "fds10000", "tiny", "vfork", "pristine",
           "vfork+exec / pristine, parent with 10,000 descriptors, to the first instruction"),
+    Ratio("kernel.fds10000cloexec.posix_spawn_vs_builder", "fds10000", "tiny", "posix_spawn",
+          "builder_inherit", "glibc posix_spawn / builder that inherits descriptors, parent with "
+          "10,000 close-on-exec descriptors, to the first instruction"),
     Ratio("kernel.touched1g.fork_vs_builder", "touched1g", "tiny", "fork", "builder",
           "fork+exec / builder, parent with 1 GiB touched, to the first instruction"),
     Ratio("kernel.dynamic.vfork_vs_template", "small", "true", "vfork", "template",
@@ -88,6 +106,11 @@ RATIOS = (
           "vfork+exec / template after warm-up, sed, to the program's entry"),
     Ratio("kernel.dynamic.vfork_vs_template.git", "small", "git", "vfork", "template",
           "vfork+exec / template after warm-up, git, to the program's entry"),
+    *(Ratio(f"kernel.regress.{name}", "plain", "tiny", name, name,
+            f"{meaning}: kernel with the series / without it, in the same place of two boots",
+            "whole", "base")
+      for name, meaning in (("fork", "fork, exit and wait"), ("exec", "vfork, exec and wait"),
+                            ("fault", "faults of private and anonymous pages"))),
 )  # fmt: skip
 
 
@@ -152,10 +175,26 @@ def measure(
     kernel: Path, root: Path, children: Sequence[str], scale: float, log: Path
 ) -> list[str]:
     """Boots the guest once, with a process for each parent. Returns the lines that it prints."""
-    script = ["#!/bin/sh", "set -e"]
-    for parent in PARENTS:
+    script = []
+    for parent in STARTERS:
         what = children if parent == "small" else children[:1]
         script.append(f"/bench/measure {rounds_of(parent, scale)} {parent} {' '.join(what)}")
+    return boot(kernel, root, script, log)
+
+
+def measure_plain(
+    kernel: Path, base: Path, root: Path, child: str, scale: float, log: Path
+) -> list[str]:
+    """Boots the kernels with and without the series. Returns the lines of both."""
+    script = [f"/bench/measure {rounds_of('plain', scale)} plain {child}"]
+    series = boot(kernel, root, script, log.with_name("bench-plain.log"))
+    without = boot(base, root, script, log.with_name("bench-base.log"))
+    return series + [line.replace("sample plain ", "sample base ") for line in without]
+
+
+def boot(kernel: Path, root: Path, script: Sequence[str], log: Path) -> list[str]:
+    """Runs these commands in a guest. Returns the lines that they print."""
+    script = ["#!/bin/sh", "set -e", *script]
     (root / "bench" / "all.sh").write_text("\n".join(script) + "\n")
     (root / "bench" / "all.sh").chmod(0o755)
     out = call(
@@ -194,8 +233,7 @@ def ratio_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> l
     """Returns the ratios of RATIOS for which both methods were measured."""
     rows = []
     for ratio in RATIOS:
-        over = samples.get((ratio.parent, ratio.child, ratio.over))
-        under = samples.get((ratio.parent, ratio.child, ratio.under))
+        over, under = (samples.get(cell) for cell in ratio.cells)
         if not over or not under:
             continue
         pairs = zip(over[ratio.part], under[ratio.part], strict=True)
@@ -262,6 +300,13 @@ def main() -> int:
         scratch = Path(folder)
         children = prepare(kernel, scratch / "root", scratch)
         lines = measure(kernel, scratch / "root", children, scale, log)
+        (scratch / "none").mkdir()
+        base = Path(
+            call(
+                QEMU / "build.sh", "--patches", scratch / "none", options.cache, "base"
+            ).strip()
+        )  # fmt: skip
+        lines += measure_plain(kernel, base, scratch / "root", children[0], scale, log)
     missing = [line for line in lines if line.startswith("missing ")]
     try:
         samples = collect(lines, scale)

@@ -18,7 +18,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 cache=$1
 patches=${SPAWNFD_PATCHES:-kernel/patches}
-everything="builder actions confine places exec limits events template heads ahead uring async compat stress"
+everything="builder config actions confine filters places exec limits events before template heads ahead uring async compat stress"
 ls "$patches"/*.patch >/dev/null 2>&1 || { echo "test-kernel: no patches in $patches" >&2 && exit 1; }
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/spawnfd-kernel.XXXXXX")
@@ -30,7 +30,7 @@ for name in ${SPAWNFD_KERNELS:-plain debug}; do
     case $name in
     plain) config=base memory=1024 seconds=10 limit=2700 tests=$everything ;;
     # Each test that this list leaves out takes minutes on the debug kernel.
-    debug) config=base+debug memory=3072 seconds=130 limit=5400 tests="builder actions confine places limits heads ahead uring async faults stress" ;;
+    debug) config=base+debug memory=3072 seconds=130 limit=5400 tests="builder config actions confine filters places limits before heads ahead uring async faults stress" ;;
     *) echo "test-kernel: no kernel $name" >&2 && exit 2 ;;
     esac
     kernel=$(kernel/qemu/build.sh --patches "$patches" "$cache" "$config")

@@ -87,7 +87,7 @@ static const struct spawn_action no_new_privs = {ACTION(NO_NEW_PRIVS)},
 	do {                                                                                       \
 		const struct spawn_action wrong_ = {__VA_ARGS__};                                  \
 		BAD(error, 1, {ACTION(UMASK)}, wrong_);                                            \
-		EXPECT_EQ(-(error), SET(SET_ACTIONS, ACTIONS, &wrong_, 1));                        \
+		EXPECT_EQ(-(error), sys_config_actions(self->fd, &wrong_, 1));                     \
 	} while (0)
 
 /* Drops root for the rest of the test. Other tests keep root, because the harness runs each test in
@@ -100,6 +100,13 @@ static inline void become_user(void)
 	 * A dumpable process owns them itself. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
+
+/* For tests of ROOTS_FIXTURE. */
+#define BECOME_USER()                                                                              \
+	do {                                                                                       \
+		become_user();                                                                     \
+		renew(&self->fd, STRINGS("child", "state"));                                       \
+	} while (0)
 
 /* Starts `child hold`, which waits for the end of its standard input, a pipe. Returns the write end
  * of the pipe. The child exits when the test closes it. */

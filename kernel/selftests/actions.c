@@ -30,7 +30,7 @@ static const unsigned int types[] = {
 
 static const __u64 some_signals = 1ULL << (SIGUSR1 - 1);
 static struct spawn_sigset one_set = {.sigsetsize = 8};
-static struct spawn_open to_null = {.how = {.flags = O_RDWR}};
+static struct spawn_open to_null = {.how_size = 24, .how = {.flags = O_RDWR}};
 static struct rlimit64 files = {64, 128};
 static __u32 groups[] = {5, 6, 70000};
 static __u64 cpu0 = 1;
@@ -135,8 +135,7 @@ TEST_F_TIMEOUT(actions, each_alone, TIMEOUT)
 		{
 			TH_LOG("type %u: %ld", types[i], self->it.ret);
 		}
-		EXPECT_EQ(0, sys_config(self->fd, PIDFD_CONFIG_SET_ACTIONS,
-					PIDFD_CONFIG_KEY_ACTIONS, &one, 1))
+		EXPECT_EQ(0, sys_config_actions(self->fd, &one, 1))
 		{
 			TH_LOG("type %u", types[i]);
 		}
@@ -171,8 +170,7 @@ TEST_F_TIMEOUT(actions, unused_members, TIMEOUT)
 			else
 				continue;
 			BAD(EINVAL, 1, right, wrong);
-			EXPECT_EQ(-EINVAL, sys_config(self->fd, PIDFD_CONFIG_SET_ACTIONS,
-						      PIDFD_CONFIG_KEY_ACTIONS, &wrong, 1))
+			EXPECT_EQ(-EINVAL, sys_config_actions(self->fd, &wrong, 1))
 			{
 				TH_LOG("type %u, member %d", types[i], member);
 			}
@@ -204,7 +202,7 @@ TEST_F_TIMEOUT(actions, pointers, TIMEOUT)
 	}
 	/* These structures are readable, but the pointers in them are invalid. */
 	struct spawn_sigset bad_set = {BAD_ADDRESS, 8};
-	struct spawn_open bad_open = {.path = BAD_ADDRESS};
+	struct spawn_open bad_open = {.path = BAD_ADDRESS, .how_size = sizeof(struct open_how)};
 	BAD(EFAULT, 0, {ACTION(SIGMASK), .arg = ADDRESS(&bad_set)});
 	BAD(EFAULT, 0, {ACTION(SIGDEFAULT), .arg = ADDRESS(&bad_set)});
 	BAD(EFAULT, 0, {ACTION(SIGIGNORE), .arg = ADDRESS(&bad_set)});
@@ -297,7 +295,7 @@ TEST_F_TIMEOUT(actions, failing_index, TIMEOUT)
 		for (size_t j = 0; j < COUNT(list); j++) {
 			list[j] = (struct spawn_action){ACTION(UMASK), .fd = 022};
 			if (j >= i)
-				list[j] = (struct spawn_action){ACTION(CLOSE), .fd = 1000 + j};
+				list[j] = (struct spawn_action){ACTION(FCHDIR), .fd = 1000 + j};
 		}
 		start(&self->it, self->fd, NULL, list, COUNT(list), 0);
 		EXPECT_EQ(-EBADF, self->it.ret);
@@ -553,8 +551,7 @@ TEST_F_TIMEOUT(actions, handlers, TIMEOUT)
 
 TEST_F_TIMEOUT(actions, opens, TIMEOUT)
 {
-	struct spawn_open it = {.path = ADDRESS("new"),
-				.how = {.flags = O_WRONLY | O_CREAT | O_EXCL, .mode = 0640}};
+	struct spawn_open it = OPEN_OF("new", .flags = O_WRONLY | O_CREAT | O_EXCL, .mode = 0640);
 	int here = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct stat status;
 	char text[64];
@@ -574,7 +571,7 @@ TEST_F_TIMEOUT(actions, opens, TIMEOUT)
 	ASSERT_EQ(0, stat("new", &status));
 	EXPECT_EQ(0, status.st_mode & 0777);
 	/* A path can be relative to a directory descriptor, here of /proc. */
-	it = (struct spawn_open){.path = ADDRESS("self/comm"), .how = {.flags = O_RDONLY}};
+	it = (struct spawn_open)OPEN_OF("self/comm", .flags = O_RDONLY);
 	start(&self->it, self->fd, STRINGS("child", "read", "9"),
 	      &(struct spawn_action){ACTION(OPEN), .fd = here, .newfd = 9, .arg = ADDRESS(&it)}, 1,
 	      0);
@@ -597,8 +594,7 @@ TEST_F_TIMEOUT(actions, opens, TIMEOUT)
 	EXPECT_EQ(-ENOENT, self->it.ret);
 	/* With O_CLOEXEC, exec closes the descriptor. Without it, the program has the
 	 * descriptor. */
-	it = (struct spawn_open){.path = ADDRESS("/dev/null"),
-				 .how = {.flags = O_RDONLY | O_CLOEXEC}};
+	it = (struct spawn_open)OPEN_OF("/dev/null", .flags = O_RDONLY | O_CLOEXEC);
 	GOOD({ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&it)});
 	HAS("fds=0 1 2 ");
 	it.how.flags = O_RDONLY;

@@ -9,6 +9,7 @@
  */
 #include "spawn_test.h"
 #include <pthread.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include "ring.h"
@@ -62,7 +63,7 @@ FIXTURE_SETUP(async)
 	if (error)
 		SKIP(return, "no such io_uring: %s", strerror(-error));
 	self->flags = variant->sqe;
-	self->fifo = (struct spawn_open){ADDRESS("fifo"), {.flags = O_RDONLY}};
+	self->fifo = (struct spawn_open)OPEN_OF("fifo", .flags = O_RDONLY);
 	self->actions[0] = (struct spawn_action){
 		ACTION(OPEN),
 		.fd = AT_FDCWD,
@@ -71,7 +72,7 @@ FIXTURE_SETUP(async)
 	};
 	/* Tests that set nr_actions to 2 get a child that fails here after it has opened the
 	 * FIFO: descriptor 77 is not open. */
-	self->actions[1] = (struct spawn_action){ACTION(CLOSE), .fd = 77};
+	self->actions[1] = (struct spawn_action){ACTION(FCHDIR), .fd = 77};
 	self->held = make_args(self->actions, 1);
 	self->args = make_args(NULL, 0);
 	self->before = next_fd();
@@ -240,8 +241,9 @@ TEST_F_TIMEOUT(async, becomes_the_pidfd, TIMEOUT)
 	self->held.flags = SPAWN_BECOME_PIDFD;
 	queue_spawn(&self->ring, own, &self->held, 10)->flags = self->flags;
 	submit_and_see(&self->ring, 1);
-	/* The number still refers to the builder while the child is blocked. */
-	EXPECT_EQ(0, sys_config(own, PIDFD_CONFIG_RESET, PIDFD_CONFIG_KEY_ALL, NULL, 0));
+	/* The number is reserved while the child is blocked. */
+	EXPECT_EQ(-EBADF, sys_config(own, PIDFD_CONFIG_RESET, PIDFD_CONFIG_KEY_ALL, NULL, 0));
+	EXPECT_EQ(-EBADF, result(close(own)));
 	ASSERT_EQ(0, release());
 	EXPECT_EQ(own, completion(&self->ring, 10));
 	EXPECT_EQ(FD_CLOEXEC, fcntl(own, F_GETFD));
@@ -337,6 +339,49 @@ TEST_F_TIMEOUT(async, cancelled_or_not, TIMEOUT)
 		EXPECT_NO_CHILD();
 	}
 	TH_LOG("%d of %d begun", begun, rounds);
+}
+
+/* A child that is killed while it searches for its program stops searching, so it does not open the
+ * program at the end of the search path. */
+TEST_F_TIMEOUT(async, cancelled_search, TIMEOUT)
+{
+	enum { ENTRIES = 40000 };
+	char *search = malloc(ENTRIES * 3 + 2);
+	int own = builder_of(STRINGS("child", "exit", "3")),
+	    watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	bool cancelled = false;
+	char events[4096];
+
+	copy_file(child_path, "program", 0755);
+	ASSERT_LE(0, inotify_add_watch(watch, "program", IN_OPEN));
+	for (int i = 0; i < ENTRIES; i++)
+		memcpy(search + i * 3, "/x:", 3);
+	strcpy(search + ENTRIES * 3, ".");
+	ASSERT_EQ(0, sys_config(own, PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_NAME, "program", 0));
+	ASSERT_EQ(0, sys_config(own, PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_SEARCH_PATH, search,
+				0));
+	for (int i = 0; i < 20 && !cancelled; i++) {
+		int pidfd;
+
+		queue_spawn(&self->ring, own, &self->args, 10)->flags = self->flags;
+		submit_and_see(&self->ring, 1);
+		cancel(&self->ring, 10, 0, 0);
+		pidfd = completion(&self->ring, 10);
+		if (pidfd >= 0) {
+			/* The search was faster. */
+			EXPECT_EQ(3, reap_and_close(pidfd));
+			EXPECT_LT(0, read(watch, events, sizeof(events)));
+			continue;
+		}
+		EXPECT_EQ(-ECANCELED, pidfd);
+		EXPECT_EQ(-1, read(watch, events, sizeof(events)));
+		EXPECT_EQ(EAGAIN, errno);
+		cancelled = true;
+	}
+	EXPECT_TRUE(cancelled);
+	free(search);
+	close(watch);
+	close(own);
 }
 
 TEST_F_TIMEOUT(async, link_timeout, TIMEOUT)

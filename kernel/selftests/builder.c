@@ -19,6 +19,18 @@ TEST(abi)
 	EXPECT_EQ(32, sizeof(struct spawn_action));
 	EXPECT_EQ(16, offsetof(struct spawn_action, arg));
 	EXPECT_EQ(24, offsetof(struct spawn_action, reserved));
+	EXPECT_EQ(32, SPAWN_ACTION_SIZE_VER0);
+	EXPECT_EQ(8, offsetof(struct spawn_action, fd));
+	EXPECT_EQ(8, offsetof(struct spawn_action, count));
+	EXPECT_EQ(8, offsetof(struct spawn_action, score));
+	EXPECT_EQ(12, offsetof(struct spawn_action, newfd));
+	EXPECT_EQ(12, offsetof(struct spawn_action, priority));
+	EXPECT_EQ(16, offsetof(struct spawn_action, saved));
+	EXPECT_EQ(24, sizeof(struct spawn_action_list));
+	EXPECT_EQ(24, SPAWN_ACTION_LIST_SIZE_VER0);
+	EXPECT_EQ(8, offsetof(struct spawn_action_list, nr_actions));
+	EXPECT_EQ(12, offsetof(struct spawn_action_list, action_size));
+	EXPECT_EQ(16, offsetof(struct spawn_action_list, failed));
 	EXPECT_EQ(64, sizeof(struct spawn_args));
 	EXPECT_EQ(64, SPAWN_ARGS_SIZE_VER0);
 	EXPECT_EQ(8, offsetof(struct spawn_args, path));
@@ -29,7 +41,8 @@ TEST(abi)
 	EXPECT_EQ(44, offsetof(struct spawn_args, failed));
 	EXPECT_EQ(48, offsetof(struct spawn_args, pid));
 	EXPECT_EQ(16, sizeof(struct spawn_sigset));
-	EXPECT_EQ(32, sizeof(struct spawn_open));
+	EXPECT_EQ(40, sizeof(struct spawn_open));
+	EXPECT_EQ(16, offsetof(struct spawn_open, how));
 	EXPECT_EQ(40, sizeof(struct spawn_capabilities));
 	EXPECT_EQ(19, SPAWN_ACTION_SIGIGNORE);
 	EXPECT_EQ(33, SPAWN_ACTION_SECCOMP);
@@ -104,6 +117,8 @@ TEST_F_TIMEOUT(opened, is_no_process, TIMEOUT)
 
 static void *const somewhere = child_path;
 
+static struct spawn_action_list no_actions;
+
 static const struct refused {
 	const char *name;
 	unsigned int cmd, key;
@@ -155,12 +170,12 @@ static const struct refused {
 	{"cwd least", FD, KEY(CWD), NULL, INT_MIN, EBADF},
 	{"cgroup -1", FD, KEY(CGROUP), NULL, -1, EBADF},
 	{"cgroup AT_FDCWD", FD, KEY(CGROUP), NULL, AT_FDCWD, EBADF},
-	{"actions -1", ACTIONS, KEY(ACTIONS), NULL, -1, EINVAL},
-	{"actions least", ACTIONS, KEY(ACTIONS), BAD_POINTER, INT_MIN, EINVAL},
-	{"actions 257", ACTIONS, KEY(ACTIONS), BAD_POINTER, 257, E2BIG},
-	{"actions most", ACTIONS, KEY(ACTIONS), BAD_POINTER, INT_MAX, E2BIG},
-	{"actions nowhere", ACTIONS, KEY(ACTIONS), BAD_POINTER, 1, EFAULT},
-	{"actions NULL", ACTIONS, KEY(ACTIONS), NULL, 256, EFAULT},
+	{"actions of size -1", ACTIONS, KEY(ACTIONS), &no_actions, -1, EINVAL},
+	{"actions of size 0", ACTIONS, KEY(ACTIONS), &no_actions, 0, EINVAL},
+	{"actions of size 23", ACTIONS, KEY(ACTIONS), &no_actions, 23, EINVAL},
+	{"actions of size 4097", ACTIONS, KEY(ACTIONS), &no_actions, 4097, E2BIG},
+	{"actions nowhere", ACTIONS, KEY(ACTIONS), BAD_POINTER, 24, EFAULT},
+	{"actions NULL", ACTIONS, KEY(ACTIONS), NULL, 24, EFAULT},
 	{"namespaces -1", FLAGS, KEY(NAMESPACES), NULL, -1, EINVAL},
 	{"namespaces and CLONE_VM", FLAGS, KEY(NAMESPACES), NULL, CLONE_NEWNS | CLONE_VM, EINVAL},
 	{"namespaces and a signal", FLAGS, KEY(NAMESPACES), NULL, CLONE_NEWNS | SIGCHLD, EINVAL},
@@ -324,12 +339,12 @@ TEST_F_TIMEOUT(ready, wrong_args, TIMEOUT)
 
 		args = make_args(NULL, 0);
 		args.flags = flag;
-		if (flag & (SPAWN_FDS_NONE | SPAWN_FDS_ALL | SPAWN_BECOME_PIDFD))
+		if (flag & (SPAWN_FDS_NONE | SPAWN_FDS_INHERIT | SPAWN_BECOME_PIDFD))
 			continue;
 		EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args))) TH_LOG("bit %d", bit);
 	}
 	args = make_args(NULL, 0);
-	args.flags = SPAWN_FDS_NONE | SPAWN_FDS_ALL;
+	args.flags = SPAWN_FDS_NONE | SPAWN_FDS_INHERIT;
 	EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args)));
 	args = make_args(NULL, 0);
 	args.reserved0 = 1;
@@ -343,17 +358,28 @@ TEST_F_TIMEOUT(ready, wrong_args, TIMEOUT)
 	args = make_args(NULL, 0);
 	args.actions = ADDRESS(actions);
 	EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args)));
-	static const unsigned int sizes[] = {0, 1, 24, 31, 33, 64, 4096, UINT_MAX};
+	static const struct {
+		unsigned int size;
+		int error;
+	} sizes[] = {{0, EINVAL},  {1, EINVAL},	   {24, EINVAL},  {31, EINVAL},
+		     {33, EINVAL}, {4100, EINVAL}, {4104, E2BIG}, {1U << 31, E2BIG}};
 	for (size_t i = 0; i < COUNT(sizes); i++) {
+		struct spawn_action_list list = make_list(actions, 1);
+
 		args = make_args(actions, 1);
-		args.action_size = sizes[i];
-		EXPECT_EQ(-EINVAL, sys_run(self->fd, &args, sizeof(args)))
-		TH_LOG("size %u", sizes[i]);
+		args.action_size = list.action_size = sizes[i].size;
+		EXPECT_EQ(-sizes[i].error, sys_run(self->fd, &args, sizeof(args)))
+		TH_LOG("size %u", sizes[i].size);
+		EXPECT_EQ(-sizes[i].error,
+			  sys_config(self->fd, ACTIONS, KEY(ACTIONS), &list, sizeof(list)))
+		TH_LOG("size %u", sizes[i].size);
 	}
 	static const unsigned int counts[] = {257, 1 << 16, INT_MAX, 1U << 27, 1U << 31, UINT_MAX};
 	for (size_t i = 0; i < COUNT(counts); i++) {
 		args = make_args(actions, counts[i]);
 		EXPECT_EQ(-E2BIG, sys_run(self->fd, &args, sizeof(args)))
+		TH_LOG("count %u", counts[i]);
+		EXPECT_EQ(-E2BIG, sys_config_actions(self->fd, actions, counts[i]))
 		TH_LOG("count %u", counts[i]);
 	}
 }
@@ -371,7 +397,7 @@ TEST_F_TIMEOUT(ready, action_limit, TIMEOUT)
 	ret = sys_run(self->fd, &args, sizeof(args));
 	ASSERT_LE(0, ret);
 	EXPECT_EQ(3, reap_and_close(ret));
-	ASSERT_EQ(0, sys_config(self->fd, ACTIONS, KEY(ACTIONS), actions, 200));
+	ASSERT_EQ(0, sys_config_actions(self->fd, actions, 200));
 	args = make_args(actions, 56);
 	ret = sys_run(self->fd, &args, sizeof(args));
 	ASSERT_LE(0, ret);
@@ -383,7 +409,7 @@ TEST_F_TIMEOUT(ready, action_limit, TIMEOUT)
 	args = make_args(actions, 56);
 	EXPECT_EQ(-EBADF, sys_run(self->fd, &args, sizeof(args)));
 	EXPECT_EQ(255, args.failed);
-	ASSERT_EQ(0, sys_config(self->fd, ACTIONS, KEY(ACTIONS), NULL, 0));
+	ASSERT_EQ(0, sys_config_actions(self->fd, NULL, 0));
 	args = make_args(actions, 56);
 	EXPECT_EQ(-EBADF, sys_run(self->fd, &args, sizeof(args)));
 	EXPECT_EQ(55, args.failed);

@@ -6,18 +6,28 @@
  */
 #include "spawn_test.h"
 #include <elf.h>
+#include <linux/filter.h>
 #include <linux/io_uring.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include "audit.h"
 #include "kselftest_harness.h"
 
 #ifdef __x86_64__
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
+#define I386_exit 1
+#define I386_waitpid 7
 #define I386_getpid 20
+#define I386_setresuid32 208
 #define I386_execveat 358
 #define I386_io_uring_setup 425
 #define I386_io_uring_enter 426
 #define I386_pidfd_open 434
+#define I386_setsid 66
+#define LOAD(member) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
+#define IS(value, others) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, others)
+#define ANSWER(answer) BPF_STMT(BPF_RET | BPF_K, answer)
 
 static long call(long number, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e)
 {
@@ -191,7 +201,7 @@ TEST_F_TIMEOUT(compat, actions, TIMEOUT)
 	__u64 usr1 = 1ULL << (SIGUSR1 - 1), last = 1ULL << 63;
 	struct spawn_sigset usr1_set = {(uintptr_t)low(&usr1, 8), 8},
 			    last_set = {(uintptr_t)low(&last, 8), 8};
-	struct spawn_open null = {(uintptr_t)low_string("/dev/null"), {.flags = O_RDWR}};
+	struct spawn_open null = OPEN_OF(low_string("/dev/null"), .flags = O_RDWR);
 	struct rlimit64 limit = {1ULL << 33, 1ULL << 34};
 	struct {
 		__u32 size, policy;
@@ -310,6 +320,50 @@ TEST_F_TIMEOUT(compat, ring, TIMEOUT)
 	read_all(self->pipes[0], self->out, sizeof(self->out));
 	EXPECT_STREQ("arg=child\narg=args\narg=x\n", self->out);
 	EXPECT_EQ(0, reap_and_close(cqe->res));
+
+	/* A filter sees the architecture of the call that submitted the request, also if the child
+	 * is created during a later 64-bit call. */
+	struct sock_filter code[] = {
+		LOAD(arch),
+		IS(AUDIT_ARCH_I386, 3),
+		LOAD(nr),
+		IS(I386_setsid, 1),
+		ANSWER(SECCOMP_RET_ERRNO | EXDEV),
+		ANSWER(SECCOMP_RET_ALLOW),
+	};
+	struct spawn_action filtered[] = {
+		{ACTION(SECCOMP), .count = COUNT(code), .arg = (uintptr_t)low(code, sizeof(code))},
+		{ACTION(SETSID)},
+	};
+	int hold[2];
+
+	ASSERT_EQ(0, pipe2(hold, O_CLOEXEC));
+	*self->args = make_args(low(filtered, sizeof(filtered)), COUNT(filtered));
+	self->args->argv = (uintptr_t)low_strings(STRINGS("child", "exit", "0"));
+	sqes[1] = (struct io_uring_sqe){
+		.opcode = IORING_OP_READ,
+		.flags = IOSQE_IO_LINK,
+		.fd = hold[0],
+		.addr = (uintptr_t)low(NULL, 1),
+		.len = 1,
+		.off = -1ULL,
+	};
+	sqes[2] = (struct io_uring_sqe){
+		.opcode = IORING_OP_SPAWN,
+		.fd = self->fd,
+		.addr = (uintptr_t)self->args,
+		.len = sizeof(*self->args),
+	};
+	((__u32 *)(rings + params->sq_off.array))[1] = 1;
+	((__u32 *)(rings + params->sq_off.array))[2] = 2;
+	__atomic_store_n((__u32 *)(rings + params->sq_off.tail), 3, __ATOMIC_RELEASE);
+	ASSERT_EQ(2, call(I386_io_uring_enter, fd, 2, 0, 0, 0));
+	ASSERT_EQ(1, write(hold[1], "x", 1));
+	ASSERT_EQ(0, syscall(__NR_io_uring_enter, fd, 0, 3, IORING_ENTER_GETEVENTS, NULL, 0));
+	EXPECT_EQ(1, cqe[1].res);
+	EXPECT_EQ(-EXDEV, cqe[2].res);
+	close(hold[0]);
+	close(hold[1]);
 	munmap(rings, 1 << 16);
 	munmap(sqes, 4096);
 	close(fd);
@@ -369,6 +423,74 @@ TEST_F_TIMEOUT(compat, program, TIMEOUT)
 		     0);
 	ASSERT_LE(0, pidfd);
 	EXPECT_EQ(7, reap_and_close(pidfd));
+}
+
+/* Spawns from a process with this filter, in which only i386 calls work. Returns the status of the
+ * program, or 100 plus the error of the spawn. */
+static int run_filtered(FIXTURE_DATA(compat) * self, struct sock_filter *code, size_t count)
+{
+	struct sock_fprog filter = {count, code};
+	int *status = low(NULL, sizeof(*status)), ended = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		long ret;
+
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+		    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+			_exit(99);
+		ret = call(__NR_pidfd_spawn_run, self->fd, (uintptr_t)self->args,
+			   sizeof(*self->args), 0, 0);
+		if (ret >= 0) {
+			ret = call(I386_waitpid, -1, (uintptr_t)status, 0, 0, 0);
+			ret = ret < 0 ? 98 : *status >> 8;
+		} else {
+			ret = 100 - ret;
+		}
+		call(I386_exit, ret, 0, 0, 0, 0);
+	}
+	waitpid(pid, &ended, 0);
+	forget_sigchld();
+	return WIFEXITED(ended) ? WEXITSTATUS(ended) : -ended;
+}
+
+/* A filter that kills other architectures lets an i386 caller spawn an i386 program. The filter
+ * sees the i386 numbers of the actions, and arguments of 32 bits. */
+TEST_F_TIMEOUT(compat, filter_of_one_architecture, TIMEOUT)
+{
+	struct sock_filter only_i386[] = {
+		LOAD(arch),
+		IS(AUDIT_ARCH_I386, 1),
+		ANSWER(SECCOMP_RET_ALLOW),
+		ANSWER(SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_filter with_ids[] = {
+		LOAD(arch),
+		IS(AUDIT_ARCH_I386, 7),
+		LOAD(nr),
+		IS(I386_setresuid32, 5),
+		LOAD(args[2]),
+		IS(0xffffffff, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2]) + 4),
+		IS(0, 1),
+		ANSWER(SECCOMP_RET_ERRNO | EXDEV),
+		ANSWER(SECCOMP_RET_ALLOW),
+	};
+	struct spawn_action *action = low(NULL, sizeof(*action));
+
+	close(self->pipes[1]);
+	write_program("program");
+	self->args->path = (uintptr_t)low_string("program");
+	self->args->argv = (uintptr_t)low_strings(STRINGS("program"));
+	EXPECT_EQ(7, run_filtered(self, only_i386, COUNT(only_i386)));
+	*action = (struct spawn_action){ACTION(SETSID)};
+	self->args->actions = (uintptr_t)action;
+	self->args->nr_actions = 1;
+	self->args->action_size = sizeof(*action);
+	EXPECT_EQ(7, run_filtered(self, only_i386, COUNT(only_i386)));
+	*action = (struct spawn_action){ACTION(SETRESUID), .fd = -1, .newfd = -1, .arg = -1};
+	EXPECT_EQ(7, run_filtered(self, only_i386, COUNT(only_i386)));
+	EXPECT_EQ(100 + EXDEV, run_filtered(self, with_ids, COUNT(with_ids)));
 }
 
 /* Audit records the child's exec as an i386 execveat(), because the caller made an i386 call. */

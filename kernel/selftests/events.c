@@ -2,13 +2,17 @@
 /* Tests how a spawn interacts with signals, the caller's death, ptrace, seccomp, set-user-ID
  * programs, Landlock and audit. */
 #include "spawn_test.h"
+#include <linux/cn_proc.h>
+#include <linux/connector.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sys/acct.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include "audit.h"
+#include "blocked.h"
 #include "kselftest_harness.h"
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
@@ -33,62 +37,6 @@ FIXTURE_SETUP(events)
 FIXTURE_TEARDOWN(events)
 {
 	close(self->fd);
-}
-
-static void ignore_pending_sigchld(void)
-{
-	struct timespec at_once = {};
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGCHLD);
-	sigtimedwait(&set, NULL, &at_once);
-}
-
-/* Waits until the process has a child, and returns the child's pid. The child may not have executed
- * its program yet. */
-static pid_t child_of(pid_t parent)
-{
-	char path[64], text[512], *state;
-	int pid, found;
-
-	for (;;) {
-		/* The kernel assigns pids in ascending order, and nothing else in the guest forks.
-		 * So the child's pid is among the next ones. */
-		for (pid = parent + 1; pid < parent + 100; pid++) {
-			snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-			state = strrchr(file_text(path, text, sizeof(text)), ')');
-			if (state && sscanf(state + 1, " %*c %d", &found) == 1 && found == parent)
-				return pid;
-		}
-		sched_yield();
-	}
-}
-
-/* Forks a process that runs the builder. The spawned child blocks in an action that opens a FIFO;
- * *child is its pid. The process exits with the errno of the spawn, or with the child's status. */
-static pid_t start_blocked(int fd, pid_t *child)
-{
-	static struct spawn_open fifo;
-	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
-				      .arg = ADDRESS(&fifo)};
-	pid_t pid;
-
-	fifo.path = ADDRESS("fifo");
-	unlink("fifo");
-	if (mkfifo("fifo", 0644) < 0)
-		return -1;
-	pid = fork();
-	if (pid == 0) {
-		struct spawn_args args = make_args(&action, 1);
-		long ret;
-
-		args.argv = ADDRESS(STRINGS("child", "exit", "0"));
-		ret = sys_run(fd, &args, sizeof(args));
-		_exit(ret >= 0 ? reap(ret) : -ret);
-	}
-	*child = child_of(pid);
-	return pid;
 }
 
 static bool ends(int pidfd)
@@ -117,7 +65,7 @@ TEST_F_TIMEOUT(events, caller_is_killed, TIMEOUT)
 		EXPECT_TRUE(ends(pidfd));
 		close(pidfd);
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 	EXPECT_NO_CHILD();
 }
 
@@ -134,7 +82,7 @@ TEST_F_TIMEOUT(events, child_is_killed, TIMEOUT)
 		ASSERT_EQ(pid, waitpid(pid, &status, 0));
 		EXPECT_EQ(EINTR << 8, status);
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 /* Signals other than SIGKILL do not end the child before its program starts. */
@@ -156,7 +104,7 @@ TEST_F_TIMEOUT(events, others_wait, TIMEOUT)
 		EXPECT_EQ((128 + harmless[i]) << 8, status);
 		close(writer);
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 static int handled;
@@ -182,7 +130,7 @@ static void *signal_and_open(void *data)
 
 TEST_F_TIMEOUT(events, handlers_run_after, TIMEOUT)
 {
-	struct spawn_open fifo = {.path = ADDRESS("fifo")};
+	struct spawn_open fifo = OPEN_OF("fifo");
 	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
 				      .arg = ADDRESS(&fifo)};
 	struct spawn_args args = make_args(&action, 1);
@@ -239,7 +187,7 @@ TEST_F_TIMEOUT(events, stopped_and_continued, TIMEOUT)
 			TH_LOG("status %x", status);
 		}
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 static void *wait_for_all(void *stop)
@@ -254,7 +202,7 @@ static void *wait_for_all(void *stop)
 /* waitpid() in other threads never reports a child whose spawn failed. */
 TEST_F_TIMEOUT(events, failures_are_invisible, TIMEOUT)
 {
-	static const struct spawn_action bad = {ACTION(CLOSE), .fd = 500};
+	static const struct spawn_action bad = {ACTION(FCHDIR), .fd = 500};
 	pthread_t threads[2];
 	int stop = 0;
 	void *met;
@@ -422,7 +370,7 @@ TEST_F_TIMEOUT(events, ptrace_follows, TIMEOUT)
 		EXPECT_NE(NULL, strchr(seen, 'x'));
 		EXPECT_EQ(NULL, strchr(seen, 'f'));
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 TEST_F_TIMEOUT(events, ptrace_and_failure, TIMEOUT)
@@ -440,7 +388,7 @@ TEST_F_TIMEOUT(events, ptrace_and_failure, TIMEOUT)
 		}
 		EXPECT_EQ(NULL, strchr(seen, 'e'));
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 /* If the tracer does not ask for fork events, the kernel does not trace the child. */
@@ -452,7 +400,7 @@ TEST_F_TIMEOUT(events, ptrace_without_options, TIMEOUT)
 	trace(start_traced(self->fd, child_path), PTRACE_O_EXITKILL, seen, sizeof(seen), &status);
 	EXPECT_EQ(7 << 8, status);
 	EXPECT_STREQ("", seen);
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 /* If the tracer exits while its tracee is in pidfd_spawn_run(), PTRACE_O_EXITKILL kills the
@@ -488,7 +436,7 @@ TEST_F_TIMEOUT(events, ptrace_ends, TIMEOUT)
 		EXPECT_EQ(0, read(pipes[0], &byte, 1));
 		close(pipes[0]);
 	}
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 static int filter_call(long number, unsigned int action)
@@ -530,6 +478,168 @@ TEST_F_TIMEOUT(events, seccomp_in_child, TIMEOUT)
 	syscall(__NR_exit, 0);
 }
 
+/* Process accounting and the process connector report a failed spawn like a failed posix_spawn():
+ * the child exits with 127. No signal has killed it. */
+TEST_F_TIMEOUT(events, failures_exit_with_127, TIMEOUT)
+{
+	struct spawn_args args = make_args(NULL, 0);
+	struct acct_v3 record;
+	int fd, seen = 0;
+
+	if (acct("accounting") < 0 && errno == ENOENT)
+		write_file("accounting", "", 0600);
+	if (acct("accounting") < 0)
+		SKIP(return, "no process accounting: %s", strerror(errno));
+	args.path = ADDRESS("/nonexistent");
+	args.argv = ADDRESS(STRINGS("x"));
+	EXPECT_EQ(-ENOENT, sys_run(self->fd, &args, sizeof(args)));
+	ASSERT_EQ(0, acct(NULL));
+	fd = open("accounting", O_RDONLY | O_CLOEXEC);
+	while (read(fd, &record, sizeof(record)) == sizeof(record)) {
+		if ((pid_t)record.ac_ppid != getpid())
+			continue;
+		seen++;
+		EXPECT_EQ(127 << 8, record.ac_exitcode);
+		EXPECT_EQ(0, record.ac_flag & AXSIG);
+	}
+	EXPECT_EQ(1, seen);
+	close(fd);
+	EXPECT_NO_CHILD();
+}
+
+TEST_F_TIMEOUT(events, failures_in_the_connector, TIMEOUT)
+{
+	struct sockaddr_nl address = {.nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC};
+	struct {
+		struct nlmsghdr head;
+		struct cn_msg message;
+		enum proc_cn_mcast_op op;
+	} __attribute__((packed)) listen = {
+		.head = {.nlmsg_len = sizeof(listen), .nlmsg_type = NLMSG_DONE},
+		.message = {.id = {CN_IDX_PROC, CN_VAL_PROC}, .len = sizeof(listen.op)},
+		.op = PROC_CN_MCAST_LISTEN,
+	};
+	struct spawn_args args = make_args(NULL, 0);
+	char buffer[4096];
+	bool ended = false;
+	pid_t child = -1;
+	int fd;
+
+	fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_CONNECTOR);
+	if (fd < 0)
+		SKIP(return, "no connector: %s", strerror(errno));
+	ASSERT_EQ(0, bind(fd, (struct sockaddr *)&address, sizeof(address)));
+	ASSERT_EQ(sizeof(listen), send(fd, &listen, sizeof(listen), 0));
+	args.path = ADDRESS("/nonexistent");
+	args.argv = ADDRESS(STRINGS("x"));
+	EXPECT_EQ(-ENOENT, sys_run(self->fd, &args, sizeof(args)));
+	while (!ended && recv(fd, buffer, sizeof(buffer), 0) > 0) {
+		struct cn_msg *message = NLMSG_DATA((struct nlmsghdr *)buffer);
+		struct proc_event event;
+
+		memcpy(&event, message->data, sizeof(event));
+		if (event.what == PROC_EVENT_FORK && event.event_data.fork.parent_tgid == getpid())
+			child = event.event_data.fork.child_tgid;
+		if (event.what != PROC_EVENT_EXIT || event.event_data.exit.process_tgid != child)
+			continue;
+		ended = true;
+		EXPECT_EQ(127U << 8, event.event_data.exit.exit_code);
+	}
+	EXPECT_TRUE(ended);
+	close(fd);
+	EXPECT_NO_CHILD();
+}
+
+/* Returns 0 if a process with the ids NOBODY can do nothing with the other process: not trace it,
+ * not take its descriptors, and not see them in /proc. Otherwise returns what it can do. */
+#define NOBODY 4242
+static int look_into(pid_t pid)
+{
+	char path[64];
+	int pidfd;
+
+	if (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0)
+		return 1;
+	pidfd = sys_pidfd_open(pid, 0);
+	if (pidfd < 0)
+		return 2;
+	if (syscall(__NR_pidfd_getfd, pidfd, 0, 0) >= 0 || errno != EPERM)
+		return 3;
+	if (ptrace(PTRACE_SEIZE, pid, 0, 0) == 0 || errno != EPERM)
+		return 4;
+	if (ptrace(PTRACE_ATTACH, pid, 0, 0) == 0 || errno != EPERM)
+		return 5;
+	snprintf(path, sizeof(path), "/proc/%d/fd/0", pid);
+	if (open(path, O_PATH | O_CLOEXEC) >= 0 || errno != EACCES)
+		return 6;
+	return 0;
+}
+
+/* A child whose ids have changed has the descriptors of its creator until exec. Processes with the
+ * child's new ids cannot look into it, although it has no mm whose dumpability could forbid that.
+ */
+TEST_F_TIMEOUT(events, ids_change_before_exec, TIMEOUT)
+{
+	static const struct spawn_action ids[] = {
+		{ACTION(SETRESGID), .fd = NOBODY, .newfd = NOBODY, .arg = NOBODY},
+		{ACTION(SETRESUID), .fd = NOBODY, .newfd = NOBODY, .arg = NOBODY},
+	};
+	char path[64], line[256], scope[16] = "";
+	const char *yama = "/proc/sys/kernel/yama/ptrace_scope";
+	pid_t caller, child, other;
+	int status, uid = 0;
+
+	if (getuid() != 0)
+		SKIP(return, "not root");
+	/* Yama would allow only ancestors to trace. Here, only the ids must matter. */
+	file_text(yama, scope, sizeof(scope));
+	put_text(yama, "0");
+	ASSERT_EQ(0, sys_config_actions(self->fd, ids, COUNT(ids)));
+	caller = start_blocked(self->fd, &child);
+	ASSERT_LT(0, caller);
+	while (uid != NOBODY) {
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/proc/%d/status", child);
+		file = fopen(path, "re");
+		ASSERT_NE(NULL, file);
+		while (fgets(line, sizeof(line), file))
+			sscanf(line, "Uid: %d", &uid);
+		fclose(file);
+		sched_yield();
+	}
+	other = fork();
+	if (other == 0)
+		_exit(look_into(child));
+	ASSERT_EQ(other, waitpid(other, &status, 0));
+	EXPECT_EQ(0, status);
+	close(open("fifo", O_WRONLY | O_CLOEXEC));
+	ASSERT_EQ(caller, waitpid(caller, &status, 0));
+	EXPECT_EQ(0, status);
+
+	/* The same attempts succeed with a process that did not have other ids before. */
+	child = fork();
+	if (child == 0) {
+		if (setresgid(NOBODY, NOBODY, NOBODY) < 0 ||
+		    setresuid(NOBODY, NOBODY, NOBODY) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0)
+			_exit(1);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	ASSERT_EQ(child, waitpid(child, &status, WUNTRACED));
+	ASSERT_TRUE(WIFSTOPPED(status));
+	other = fork();
+	if (other == 0)
+		_exit(look_into(child));
+	ASSERT_EQ(other, waitpid(other, &status, 0));
+	EXPECT_EQ(3 << 8, status);
+	kill(child, SIGKILL);
+	ASSERT_EQ(child, waitpid(child, &status, 0));
+	if (*scope)
+		put_text(yama, scope);
+	forget_sigchld();
+}
+
 TEST_F_TIMEOUT(events, setuid_programs, TIMEOUT)
 {
 	static const struct spawn_action no_new_privs = {ACTION(NO_NEW_PRIVS)};
@@ -540,10 +650,9 @@ TEST_F_TIMEOUT(events, setuid_programs, TIMEOUT)
 	copy_file(child_path, "sgid", 02755);
 	ASSERT_EQ(0, chown("sgid", 0, 777));
 	ASSERT_EQ(0, chmod("sgid", 02755));
-	/* Root opened the builder, but the child gets the credentials of the process that runs
-	 * it. */
 	ASSERT_EQ(0, setresgid(4242, 4242, 4242));
 	ASSERT_EQ(0, setresuid(4242, 4242, 4242));
+	renew(&self->fd, STRINGS("child", "state"));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_TRUE(has_line(self->it.out, "uids=4242 4242 4242"));
 	EXPECT_TRUE(has_line(self->it.out, "secure=0"));
@@ -577,8 +686,9 @@ TEST_F_TIMEOUT(events, unreadable, TIMEOUT)
 	if (getuid() != 0)
 		SKIP(return, "not root");
 	copy_file(child_path, "unreadable", 0711);
-	ASSERT_EQ(0, SET(SET_STRING, PATH, "./unreadable", 0));
 	ASSERT_EQ(0, setresuid(4242, 4242, 4242));
+	renew(&self->fd, STRINGS("child", "state"));
+	ASSERT_EQ(0, SET(SET_STRING, PATH, "./unreadable", 0));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_TRUE(has_line(self->it.out, "dumpable=0"));
 }
@@ -629,7 +739,7 @@ TEST_F_TIMEOUT(events, audit, TIMEOUT)
 	EXPECT_EQ(1, audit_find(&audit, "type=1300", word, " success=yes exit=0 "));
 	EXPECT_EQ(1, audit_find(&audit, "type=1300", word, " success=no exit=-2 "));
 	close(audit.messages);
-	ignore_pending_sigchld();
+	forget_sigchld();
 }
 
 TEST_HARNESS_MAIN

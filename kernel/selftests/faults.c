@@ -89,7 +89,7 @@ FIXTURE_SETUP(faults)
 	snprintf(text, sizeof(text), "%d", getpid());
 	ASSERT_EQ(0, put_text(CGROUP "/cgroup.procs", text));
 	self->fd = builder_of(STRINGS("child", "exit", "3"));
-	self->null = (struct spawn_open){ADDRESS("/dev/null"), {.flags = O_RDWR}};
+	self->null = (struct spawn_open)OPEN_OF("/dev/null", .flags = O_RDWR);
 	self->limit = (struct rlimit64){64, 64};
 	struct spawn_action actions[] = {
 		{ACTION(OPEN), .fd = AT_FDCWD, .newfd = 900, .arg = ADDRESS(&self->null)},
@@ -182,6 +182,7 @@ static void done(int fd)
 TEST_F_TIMEOUT(faults, configuring, TIMEOUT)
 {
 	static const char *const words[] = {"child", "exit", "3", NULL};
+	struct spawn_action_list list = make_list(self->actions, COUNT(self->actions));
 	const struct {
 		int cmd, key;
 		const void *value;
@@ -191,8 +192,7 @@ TEST_F_TIMEOUT(faults, configuring, TIMEOUT)
 		{PIDFD_CONFIG_SET_STRING, PIDFD_CONFIG_KEY_SEARCH_PATH, "/bin:/usr/bin", 0},
 		{PIDFD_CONFIG_SET_STRINGS, PIDFD_CONFIG_KEY_ARGV, words, 0},
 		{PIDFD_CONFIG_SET_STRINGS, PIDFD_CONFIG_KEY_ENVP, words, 0},
-		{PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, self->actions,
-		 COUNT(self->actions)},
+		{PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, &list, sizeof(list)},
 	};
 
 	EACH_FAULT(sys_pidfd_open(0, PIDFD_EMPTY));
@@ -203,7 +203,7 @@ TEST_F_TIMEOUT(faults, configuring, TIMEOUT)
 	sys_config(self->fd, PIDFD_CONFIG_RESET, PIDFD_CONFIG_KEY_ACTIONS, NULL, 0);
 }
 
-static const unsigned int kinds[] = {0, SPAWN_FDS_NONE, SPAWN_FDS_ALL};
+static const unsigned int kinds[] = {0, SPAWN_FDS_NONE, SPAWN_FDS_INHERIT};
 
 TEST_F_TIMEOUT(faults, running, TIMEOUT)
 {
@@ -287,6 +287,7 @@ TEST_F_TIMEOUT(faults, charges, TIMEOUT)
 	struct rlimit limit = {2, 2};
 
 	ASSERT_EQ(0, setresuid(4243, 4243, -1));
+	renew(&self->fd, STRINGS("child", "exit", "3"));
 	EACH_FAULT(sys_run(self->fd, &self->args, sizeof(self->args)));
 	/* The limit allows this process and one child.
 	 * The run fails if a failed child is still charged. */
@@ -349,7 +350,7 @@ static pid_t child_asleep(void)
  */
 TEST_F_TIMEOUT(faults, child, 2 * TIMEOUT)
 {
-	struct spawn_open fifo = {ADDRESS("fifo"), {.flags = O_RDONLY}};
+	struct spawn_open fifo = OPEN_OF("fifo", .flags = O_RDONLY);
 	struct spawn_action actions[COUNT(self->actions) + 2] = {
 		{ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9, .arg = ADDRESS(&fifo)}};
 	struct spawn_args args = make_args(actions, COUNT(actions));

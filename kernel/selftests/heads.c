@@ -3,7 +3,10 @@
  * These tests change the files in several ways. The next spawn must use the new contents. */
 #include "spawn_test.h"
 #include <elf.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/fanotify.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include "kselftest_harness.h"
 
@@ -243,6 +246,114 @@ TEST_F_TIMEOUT(heads, writers_are_not_hindered, TIMEOUT)
 	EXPECT_EQ(-ENOENT, go(self->fd) == -ESTALE ? -ENOENT : go(self->fd));
 	put_image(INTERPRETER, 0x10000000, 5, NULL);
 	EXPECT_EQ(5, go(self->fd));
+}
+
+struct listener {
+	int group;
+	int end[2]; /* a pipe; the listener ends when nothing can write to it */
+};
+
+/* Denies each access that a fanotify group asks about. */
+static void *deny(void *data)
+{
+	struct listener *it = data;
+	struct pollfd from[] = {{it->group, POLLIN, 0}, {it->end[0], POLLIN, 0}};
+	struct fanotify_event_metadata event;
+
+	while (poll(from, COUNT(from), -1) > 0 && !from[1].revents) {
+		struct fanotify_response response = {.response = FAN_DENY};
+
+		if (read(it->group, &event, sizeof(event)) != sizeof(event))
+			abort();
+		response.fd = event.fd;
+		if (write(it->group, &response, sizeof(response)) < 0)
+			abort();
+		close(event.fd);
+	}
+	return NULL;
+}
+
+/* A listener decides about each read of the file, also if the template has the bytes. */
+TEST_F_TIMEOUT(heads, asks_listeners, TIMEOUT)
+{
+	struct listener it;
+	pthread_t thread;
+	int group;
+
+	if (variant->how != WRITTEN)
+		return;
+	group = fanotify_init(FAN_CLASS_CONTENT | FAN_CLOEXEC, O_RDONLY | O_CLOEXEC);
+	if (group < 0)
+		SKIP(return, "no fanotify: %s", strerror(errno));
+	if (fanotify_mark(group, FAN_MARK_ADD, FAN_ACCESS_PERM, AT_FDCWD, INTERPRETER) < 0) {
+		close(group);
+		SKIP(return, "no permission events: %s", strerror(errno));
+	}
+	it.group = group;
+	ASSERT_EQ(0, pipe2(it.end, O_CLOEXEC));
+	ASSERT_EQ(0, pthread_create(&thread, NULL, deny, &it));
+	for (int i = 0; i < 3; i++)
+		EXPECT_EQ(-EPERM, go(self->fd));
+	close(it.end[1]);
+	pthread_join(thread, NULL);
+	close(it.end[0]);
+	close(group);
+	EXPECT_EQ(3, go(self->fd));
+}
+
+/* Counts the leases on a file. */
+static int leases(const char *path)
+{
+	FILE *locks = fopen("/proc/locks", "re");
+	unsigned int major, minor;
+	unsigned long inode;
+	struct stat of;
+	char line[256];
+	int count = 0;
+
+	if (!locks || stat(path, &of) < 0)
+		abort();
+	while (fgets(line, sizeof(line), locks))
+		if (sscanf(line, "%*d: LEASE ACTIVE READ %*d %x:%x:%lu", &major, &minor, &inode) ==
+			    3 &&
+		    makedev(major, minor) == of.st_dev && inode == of.st_ino)
+			count++;
+	fclose(locks);
+	return count;
+}
+
+/* As with fcntl(), only an owner of the file or a task with CAP_LEASE can place a lease. The
+ * template of another user works without. */
+TEST_F_TIMEOUT(heads, leases_of_owners, TIMEOUT)
+{
+	const uid_t user = 4242;
+	char own[PATH_MAX + 8];
+	int fd;
+
+	if (variant->how != WRITTEN)
+		return;
+	if (getuid() != 0)
+		SKIP(return, "not root");
+	EXPECT_EQ(1, leases(INTERPRETER));
+	EXPECT_EQ(1, leases(self->path));
+	close(self->fd);
+	EXPECT_EQ(0, leases(INTERPRETER));
+	snprintf(own, sizeof(own), "%s-own", self->path);
+	put_image(own, 0x10000000, 2, NULL);
+	ASSERT_EQ(0, chown(own, user, -1));
+	ASSERT_EQ(0, setresuid(user, user, user));
+	self->fd = template_of(self->path);
+	ASSERT_LE(0, self->fd);
+	for (int i = 0; i < 3; i++)
+		EXPECT_EQ(3, go(self->fd));
+	EXPECT_EQ(0, leases(INTERPRETER));
+	EXPECT_EQ(0, leases(self->path));
+	fd = template_of(own);
+	ASSERT_LE(0, fd);
+	for (int i = 0; i < 3; i++)
+		EXPECT_EQ(2, go(fd));
+	EXPECT_EQ(1, leases(own));
+	close(fd);
 }
 
 static void *rewrite(void *stop)

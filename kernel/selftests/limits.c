@@ -2,6 +2,9 @@
 /* Tests limits, cgroups and namespaces. A spawn obeys them like fork() and execve().
  * After a failed spawn, nothing remains charged. */
 #include "spawn_test.h"
+#include "blocked.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include "kselftest_harness.h"
 
 #define ACTION(name) .type = SPAWN_ACTION_##name
@@ -71,6 +74,7 @@ static long start_holding(int fd, int *hold, const struct spawn_action *more)
 TEST_F_TIMEOUT(limits, processes_of_a_user, TIMEOUT)
 {
 	ASSERT_EQ(0, setresuid(4242, 4242, 4242));
+	renew(&self->fd, STRINGS("child", "state"));
 	limit_processes(1);
 	for (int i = 0; i < 10; i++) {
 		start(&self->it, self->fd, NULL, NULL, 0, 0);
@@ -84,9 +88,10 @@ TEST_F_TIMEOUT(limits, processes_of_a_user, TIMEOUT)
  * With RLIMIT_NPROC at 2, later spawns would fail with EAGAIN. */
 TEST_F_TIMEOUT(limits, failures_are_not_counted, TIMEOUT)
 {
-	static const struct spawn_action bad = {ACTION(CLOSE), .fd = 500};
+	static const struct spawn_action bad = {ACTION(FCHDIR), .fd = 500};
 
 	ASSERT_EQ(0, setresuid(4243, 4243, 4243));
+	renew(&self->fd, STRINGS("child", "state"));
 	limit_processes(2);
 	for (int i = 0; i < 30; i++) {
 		start(&self->it, self->fd, NULL, &bad, 1, 0);
@@ -147,11 +152,11 @@ static int run_with_sysctl(int fd, const char *path, const char *value, struct o
 {
 	char old[64];
 	int status = -1;
-	int begin[2];
+	int begin[2], ready[2];
 	pid_t pid;
 	char byte;
 
-	if (pipe2(begin, O_CLOEXEC) < 0)
+	if (pipe2(begin, O_CLOEXEC) < 0 || pipe2(ready, O_CLOEXEC) < 0)
 		return -errno;
 	pid = fork();
 	if (pid == 0) {
@@ -159,7 +164,11 @@ static int run_with_sysctl(int fd, const char *path, const char *value, struct o
 
 		args.argv = ADDRESS(STRINGS("child", "exit", "0"));
 		close(begin[1]);
-		if (setresuid(4249, 4249, 4249) < 0 || read(begin[0], &byte, 1) != 0)
+		if (setresuid(4249, 4249, 4249) < 0)
+			_exit(1);
+		/* The builder must be open before the sysctl changes. */
+		renew(&fd, STRINGS("child", "exit", "0"));
+		if (write(ready[1], "", 1) != 1 || read(begin[0], &byte, 1) != 0)
 			_exit(1);
 		shared->ret = sys_run(fd, &args, sizeof(args));
 		shared->failed = args.failed;
@@ -168,6 +177,10 @@ static int run_with_sysctl(int fd, const char *path, const char *value, struct o
 		_exit(waitpid(-1, NULL, WNOHANG | __WALL) != -1 || errno != ECHILD);
 	}
 	close(begin[0]);
+	close(ready[1]);
+	if (read(ready[0], &byte, 1) != 1)
+		return -EPIPE;
+	close(ready[0]);
 	file_text(path, old, sizeof(old));
 	status = put_text(path, value);
 	close(begin[1]);
@@ -191,6 +204,102 @@ TEST_F_TIMEOUT(limits, system_is_full, TIMEOUT)
 	EXPECT_EQ(SPAWN_FAILED_SETUP, shared->failed);
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	EXPECT_EQ(0, self->it.code);
+}
+
+#define USER_PAGES "/proc/sys/fs/spawn-user-pages-max"
+
+/* Opens builders that keep 100 KiB each until the kernel refuses one. Returns their number, and
+ * closes them. */
+static int count_builders(long *error)
+{
+	static char text[100 << 10];
+	int fds[64], count = 0;
+
+	memset(text, 'a', sizeof(text) - 1);
+	do {
+		fds[count] = builder();
+		*error = sys_config(fds[count], PIDFD_CONFIG_SET_STRINGS, PIDFD_CONFIG_KEY_ENVP,
+				    STRINGS(text), 0);
+		count++;
+	} while (*error == 0 && count < (int)COUNT(fds));
+	for (int i = 0; i < count; i++)
+		close(fds[i]);
+	return count - (*error != 0);
+}
+
+/* The memory that the builders of a user keep is limited, except for CAP_SYS_RESOURCE. */
+TEST_F_TIMEOUT(limits, memory_of_a_user, TIMEOUT)
+{
+	static __u32 groups[10000];
+	const struct spawn_action large = {ACTION(SETGROUPS), .count = COUNT(groups),
+					   .arg = ADDRESS(groups)};
+	/* The kernel needs more than a page for the shortest filter. */
+	struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	const struct spawn_action filter = {ACTION(SECCOMP), .count = 1, .arg = ADDRESS(&allow)};
+	struct spawn_action many[20], filters[SPAWN_MAX_ACTIONS];
+	char old[64];
+	long error;
+
+	file_text(USER_PAGES, old, sizeof(old));
+	ASSERT_EQ(0, put_text(USER_PAGES, "150"));
+	EXPECT_EQ(64, count_builders(&error));
+	EXPECT_EQ(0, error);
+	for (size_t i = 0; i < COUNT(many); i++)
+		many[i] = large;
+	for (size_t i = 0; i < COUNT(filters); i++)
+		filters[i] = filter;
+	pid_t pid = fork();
+	if (pid == 0) {
+		int wrong = setresuid(4251, 4251, 4251) != 0;
+
+		renew(&self->fd, STRINGS("child", "exit", "0"));
+		/* Every builder is released, and so is its charge. */
+		for (int i = 0; i < 3; i++) {
+			wrong |= (count_builders(&error) != 5) << 1;
+			wrong |= (error != -EDQUOT) << 2;
+		}
+		/* The same for actions with all their data, also those of one run. */
+		wrong |= (sys_config_actions(self->fd, many, 10) != 0) << 3;
+		wrong |= (sys_config_actions(self->fd, many, 20) != -EDQUOT) << 4;
+		wrong |= (sys_config_actions(self->fd, NULL, 0) != 0) << 5;
+		start(&self->it, self->fd, NULL, many, 20, 0);
+		wrong |= (self->it.ret != -EDQUOT || self->it.failed < 0) << 6;
+		start(&self->it, self->fd, NULL, NULL, 0, 0);
+		wrong |= (self->it.code != 0) << 7;
+		if (sys_config_actions(self->fd, filters, COUNT(filters)) != -EDQUOT ||
+		    sys_config_actions(self->fd, filters, 50) != 0)
+			wrong |= 1 << 3;
+		_exit(wrong);
+	}
+	int status = -1;
+	waitpid(pid, &status, 0);
+	EXPECT_EQ(0, status) TH_LOG("wrong %x", status >> 8);
+	EXPECT_EQ(0, put_text(USER_PAGES, old));
+}
+
+/* Small objects count like large ones. */
+TEST_F_TIMEOUT(limits, small_objects_of_a_user, TIMEOUT)
+{
+	static char text[900];
+	char old[64];
+	int status = -1;
+
+	memset(text, 'a', sizeof(text) - 1);
+	file_text(USER_PAGES, old, sizeof(old));
+	ASSERT_EQ(0, put_text(USER_PAGES, "1"));
+	pid_t pid = fork();
+	if (pid == 0) {
+		long error = setresuid(4252, 4252, 4252);
+		int count;
+
+		for (count = 0; error == 0 && count < 20; count++)
+			error = sys_config(builder(), PIDFD_CONFIG_SET_STRING,
+					   PIDFD_CONFIG_KEY_PATH, text, 0);
+		_exit(error == -EDQUOT ? count : 99);
+	}
+	waitpid(pid, &status, 0);
+	EXPECT_EQ(5 << 8, status);
+	EXPECT_EQ(0, put_text(USER_PAGES, old));
 }
 
 FIXTURE(group)
@@ -304,6 +413,52 @@ TEST_F_TIMEOUT(group, frozen, TIMEOUT)
 	EXPECT_NO_CHILD();
 }
 
+/* Freezes or thaws a cgroup, and waits until all its processes are frozen or until it is thawed. */
+static void freeze(const char *group, bool frozen)
+{
+	char path[128], events[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/cgroup.freeze", group);
+	if (put_text(path, frozen ? "1" : "0") != 0)
+		abort();
+	snprintf(path, sizeof(path), "%s/cgroup.events", group);
+	do {
+		sched_yield();
+		memset(events, 0, sizeof(events));
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		read_all(fd, events, sizeof(events));
+		close(fd);
+	} while (!strstr(events, frozen ? "frozen 1" : "frozen 0"));
+}
+
+/* A cgroup can be frozen while an action blocks. When it is thawed, the action goes on. A child
+ * that is killed while it is frozen no longer counts as frozen, so the cgroup can be frozen again.
+ */
+TEST_F_TIMEOUT(group, frozen_before_exec, TIMEOUT)
+{
+	pid_t pid, child;
+	int status;
+
+	own_directory();
+	for (int i = 0; i < 6; i++) {
+		pid = start_blocked(self->fd, &child);
+		ASSERT_LT(0, child);
+		until_asleep(child);
+		freeze(self->path, true);
+		if (i % 2) {
+			ASSERT_EQ(0, kill(child, SIGKILL));
+			ASSERT_EQ(pid, waitpid(pid, &status, 0));
+			EXPECT_EQ(EINTR << 8, status);
+			freeze(self->path, false);
+		} else {
+			freeze(self->path, false);
+			EXPECT_EQ(0, go_on(pid));
+		}
+	}
+	forget_sigchld();
+}
+
 TEST_F_TIMEOUT(group, what_is_none, TIMEOUT)
 {
 	static const int closed[] = {1 << 19, INT_MAX};
@@ -353,6 +508,8 @@ TEST_F_TIMEOUT(group, what_is_none, TIMEOUT)
 	if (pid == 0) {
 		if (setresuid(4245, 4245, 4245) != 0)
 			_exit(1);
+		renew(&self->fd, STRINGS("child", "state"));
+		SET(SET_FD, CGROUP, NULL, self->directory);
 		start(&self->it, self->fd, NULL, NULL, 0, 0);
 		_exit(self->it.ret == -EACCES && self->it.failed == SPAWN_FAILED_SETUP ? 0 : 2);
 	}
@@ -413,8 +570,10 @@ TEST_F_TIMEOUT(namespaces, are_new, TIMEOUT)
 
 	if (getuid() != 0)
 		SKIP(return, "not root");
-	if (variant->unprivileged)
+	if (variant->unprivileged) {
 		ASSERT_EQ(0, setresuid(4246, 4246, 4246));
+		renew(&self->fd, STRINGS("child", "state"));
+	}
 	snprintf(path, sizeof(path), "/proc/self/ns/%s", variant->name);
 	ASSERT_LT(0, readlink(path, ours, sizeof(ours) - 1));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
@@ -449,6 +608,7 @@ TEST_F_TIMEOUT(namespaces, need_rights, TIMEOUT)
 	if (getuid() != 0)
 		SKIP(return, "not root");
 	ASSERT_EQ(0, setresuid(4247, 4247, 4247));
+	renew(&self->fd, STRINGS("child", "state"));
 	ASSERT_EQ(0, SET(SET_FLAGS, NAMESPACES, NULL, variant->flags));
 	start(&self->it, self->fd, NULL, NULL, 0, 0);
 	if (variant->flags & CLONE_NEWUSER) {

@@ -38,7 +38,7 @@ TEST_F_TIMEOUT(places, roots, TIMEOUT)
 	BAD(ENOTDIR, 1, setsid_first, {ACTION(CHROOT), .arg = ADDRESS("root/child")});
 	BAD(EPERM, 1, {ACTION(SETRESUID), .fd = NOBODY, .newfd = NOBODY, .arg = NOBODY},
 	    {ACTION(CHROOT), .arg = ADDRESS("root")});
-	become_user();
+	BECOME_USER();
 	BAD(EPERM, 0, {ACTION(CHROOT), .arg = ADDRESS("root")});
 	EXPECT_NO_CHILD();
 }
@@ -152,7 +152,7 @@ TEST_F_TIMEOUT(places, priorities, TIMEOUT)
 	BAD(EINVAL, 1, setsid_first, {ACTION(SCHEDULER), .fd = SCHED_OTHER, .newfd = 1});
 	EXPECT_EQ(0, getpriority(PRIO_PROCESS, 0));
 	EXPECT_EQ(SCHED_OTHER, sched_getscheduler(0));
-	become_user();
+	BECOME_USER();
 	GOOD({ACTION(NICE), .fd = 0}, {ACTION(NICE), .fd = 3});
 	HAS("nice=3");
 	BAD(EACCES, 0, {ACTION(NICE), .fd = -1});
@@ -174,7 +174,7 @@ TEST_F_TIMEOUT(places, oom_score_adj, TIMEOUT)
 	for (size_t i = 0; i < COUNT(beyond); i++) {
 		WRONG(EINVAL, ACTION(OOM_SCORE_ADJ), .fd = beyond[i]);
 	}
-	become_user();
+	BECOME_USER();
 	GOOD({ACTION(OOM_SCORE_ADJ), .fd = 300});
 	HAS("oom=300");
 	BAD(EACCES, 1, {ACTION(OOM_SCORE_ADJ), .fd = 300}, {ACTION(OOM_SCORE_ADJ), .fd = -1});
@@ -287,7 +287,7 @@ TEST_F_TIMEOUT(places, user_namespaces, TIMEOUT)
 	BAD(EPERM, 0, users);
 	BAD(EPERM, 0, groups);
 	BAD(EPERM, 0, deny);
-	become_user();
+	BECOME_USER();
 	BAD(EACCES, 0, deny);
 	BAD(EPERM, 0, users);
 	ASSERT_EQ(0, SET(SET_FLAGS, NAMESPACES, NULL, CLONE_NEWUSER));

@@ -94,6 +94,32 @@ static inline long sys_run(int fd, void *args, size_t size)
 	return result(syscall(__NR_pidfd_spawn_run, fd, args, size));
 }
 
+static inline struct spawn_action_list make_list(const struct spawn_action *actions,
+						 unsigned int count)
+{
+	return (struct spawn_action_list){
+		.actions = count ? ADDRESS(actions) : 0,
+		.nr_actions = count,
+		.action_size = count ? sizeof(*actions) : 0,
+	};
+}
+
+/* Sets the actions of a builder. */
+static inline long sys_config_actions(int fd, const struct spawn_action *actions,
+				      unsigned int count)
+{
+	struct spawn_action_list list = make_list(actions, count);
+
+	return sys_config(fd, PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, &list,
+			  sizeof(list));
+}
+
+/* Initializes a struct spawn_open. */
+#define OPEN_OF(name, ...)                                                                         \
+	{                                                                                          \
+		.path = ADDRESS(name), .how_size = sizeof(struct open_how), .how = {__VA_ARGS__}   \
+	}
+
 /* Opens a builder: an empty pidfd that spawns programs.
  * Returns -EINVAL if the kernel has no builders. */
 static inline int builder(void)
@@ -113,6 +139,14 @@ static inline int builder_of(const char *const *argv)
 	if (argv)
 		sys_config(fd, PIDFD_CONFIG_SET_STRINGS, PIDFD_CONFIG_KEY_ARGV, argv, 0);
 	return fd;
+}
+
+/* Replaces a builder by one of the current credentials, because the kernel refuses a builder
+ * of other credentials. */
+static inline void renew(int *fd, const char *const *argv)
+{
+	close(*fd);
+	*fd = builder_of(argv);
 }
 
 /* For FIXTURE_SETUP: opens a builder. Skips the test if the kernel has no builders. */

@@ -124,7 +124,7 @@ static void run_ring(int fd, unsigned int *state)
 static void run_held(int fd, unsigned int *state)
 {
 	static const char *const words[] = {"child", "exit", "3", NULL};
-	struct spawn_open fifo = {ADDRESS("fifo"), {.flags = O_RDONLY}};
+	struct spawn_open fifo = OPEN_OF("fifo", .flags = O_RDONLY);
 	struct spawn_action action = {ACTION(OPEN), .fd = AT_FDCWD, .newfd = 9,
 				      .arg = ADDRESS(&fifo)};
 	struct __kernel_timespec time = {0, next_random(state) % 5000000};
@@ -264,8 +264,8 @@ static void run_one(int shared, unsigned int *state)
 {
 	static const __u64 usr1 = 1ULL << (SIGUSR1 - 1);
 	struct spawn_sigset set = {ADDRESS(&usr1), 8};
-	struct spawn_open null = {ADDRESS("/dev/null"), {.flags = O_RDWR}},
-			  none = {ADDRESS("/nonexistent"), {}};
+	struct spawn_open null = OPEN_OF("/dev/null", .flags = O_RDWR),
+			  none = OPEN_OF("/nonexistent");
 	struct rlimit64 limit = {64, 64};
 	struct spawn_capabilities none_at_all = {.bounding = ~0ULL};
 	struct spawn_action actions[] = {
@@ -311,7 +311,7 @@ static void run_one(int shared, unsigned int *state)
 	if (kind == 2)
 		args.path = ADDRESS("/nonexistent");
 	if (kind == 3)
-		args.flags = SPAWN_FDS_ALL;
+		args.flags = SPAWN_FDS_INHERIT;
 	if (kind == 4)
 		args.flags = SPAWN_FDS_NONE;
 	if (kind >= 5 && kind < 8) {

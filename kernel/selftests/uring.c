@@ -4,7 +4,10 @@
 #include "spawn_test.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include "blocked.h"
 #include "ring.h"
 #include "kselftest_harness.h"
 
@@ -272,6 +275,245 @@ TEST_F_TIMEOUT(uring, behind_what_waits, TIMEOUT)
 	close(pipes[0]);
 	close(pipes[1]);
 	self->before = next_fd();
+}
+
+/* The kernel copies what a request points to before the submission returns. The program can then
+ * overwrite all of it, although the child is created later. */
+TEST_F_TIMEOUT(uring, arguments_are_copied, TIMEOUT)
+{
+	for (int round = 0; round < 2; round++) {
+		char path[PATH_MAX], word[] = "before", variable[] = "A=before", directory[] = "/";
+		const char *argv[] = {"child", "args", word, NULL}, *envp[] = {variable, NULL};
+		struct spawn_action actions[2] = {};
+		struct io_uring_sqe *sqe;
+		int in[2], out[2], pidfd;
+		char byte = 0, text[256];
+
+		ASSERT_EQ(0, pipe2(in, O_CLOEXEC));
+		ASSERT_EQ(0, pipe2(out, O_CLOEXEC));
+		strcpy(path, child_path);
+		actions[0].type = SPAWN_ACTION_DUP2;
+		actions[0].fd = out[1];
+		actions[0].newfd = 1;
+		actions[1].type = SPAWN_ACTION_CHDIR;
+		actions[1].arg = ADDRESS(directory);
+		self->args = make_args(actions, COUNT(actions));
+		self->args.path = ADDRESS(path);
+		self->args.argv = ADDRESS(argv);
+		self->args.envp = ADDRESS(envp);
+		sqe = queue(&self->ring, IORING_OP_READ, 10);
+		sqe->fd = in[0];
+		sqe->addr = ADDRESS(&byte);
+		sqe->len = 1;
+		sqe->off = -1ULL;
+		sqe->flags = IOSQE_IO_LINK;
+		sqe = queue_spawn(&self->ring, self->fd, &self->args, 11);
+		sqe->flags = round ? IOSQE_ASYNC : 0;
+		ASSERT_EQ(2, submit(&self->ring, 0));
+
+		memset(&self->args, 0xff, sizeof(self->args));
+		memset(actions, 0xff, sizeof(actions));
+		strcpy(path, "/nonexistent");
+		strcpy(word, "after");
+		strcpy(variable, "A=after");
+		strcpy(directory, "?");
+		argv[0] = envp[0] = BAD_POINTER;
+		ASSERT_EQ(1, write(in[1], "x", 1));
+		EXPECT_EQ(1, completion(&self->ring, 10));
+		pidfd = completion(&self->ring, 11);
+		close(out[1]);
+		ASSERT_LE(0, pidfd)
+		{
+			TH_LOG("round %d: %d, failed %d", round, pidfd, self->args.failed);
+		}
+		read_all(out[0], text, sizeof(text));
+		EXPECT_STREQ("arg=child\narg=args\narg=before\nenv=A=before\n", text);
+		EXPECT_LT(0, self->args.pid);
+		EXPECT_EQ(0, reap_and_close(pidfd));
+		close(in[0]);
+		close(in[1]);
+		close(out[0]);
+	}
+}
+
+/* Forks a process that spawns, and stops it where its io_uring_enter() begins. Returns its pid. The
+ * process exits with the status of the program, or with 100 plus the error. */
+static pid_t stop_at_submission(FIXTURE_DATA(uring) * self)
+{
+	struct __ptrace_syscall_info info;
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		struct ring ring;
+		int pidfd;
+
+		if (ring_open(&ring, 0))
+			_exit(99);
+		queue_spawn(&ring, self->fd, &self->args, 10);
+		ptrace(PTRACE_TRACEME, 0, 0, 0);
+		raise(SIGSTOP);
+		submit(&ring, 0);
+		pidfd = completion(&ring, 10);
+		_exit(pidfd < 0 ? 100 - pidfd : reap(pidfd));
+	}
+	if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status) ||
+	    ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL))
+		abort();
+	do {
+		memset(&info, 0, sizeof(info));
+		if (ptrace(PTRACE_SYSCALL, pid, 0, 0) || waitpid(pid, &status, 0) != pid ||
+		    !WIFSTOPPED(status) ||
+		    ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof(info), &info) < 0)
+			abort();
+	} while (info.op != PTRACE_SYSCALL_INFO_ENTRY || info.entry.nr != __NR_io_uring_enter);
+	return pid;
+}
+
+/* A stop signal that is pending during the submission delays the child. It does not fail the
+ * request. */
+TEST_F_TIMEOUT(uring, stopped_at_submission, TIMEOUT)
+{
+	pid_t pid = stop_at_submission(self);
+	int status;
+
+	ASSERT_EQ(0, kill(pid, SIGSTOP));
+	ASSERT_EQ(0, ptrace(PTRACE_DETACH, pid, 0, 0));
+	ASSERT_EQ(pid, waitpid(pid, &status, WUNTRACED));
+	ASSERT_TRUE(WIFSTOPPED(status));
+	ASSERT_EQ(0, kill(pid, SIGCONT));
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(3 << 8, status);
+	forget_sigchld();
+}
+
+static void handle(int signal)
+{
+}
+
+/* The same for a signal that has a handler. */
+TEST_F_TIMEOUT(uring, interrupted_at_submission, TIMEOUT)
+{
+	pid_t pid;
+	int status;
+
+	signal(SIGUSR1, handle);
+	pid = stop_at_submission(self);
+	ASSERT_EQ(0, kill(pid, SIGUSR1));
+	ASSERT_EQ(0, ptrace(PTRACE_DETACH, pid, 0, 0));
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(3 << 8, status);
+	forget_sigchld();
+}
+
+/* The same for the cgroup freezer. */
+TEST_F_TIMEOUT(uring, frozen_at_submission, TIMEOUT)
+{
+	char group[] = "/sys/fs/cgroup/uring-XXXXXX", path[64], text[64], state;
+	pid_t pid;
+	int status;
+
+	if (getuid() != 0 || !mkdtemp(group))
+		SKIP(return, "no cgroup v2 here: %s", strerror(errno));
+	pid = stop_at_submission(self);
+	snprintf(path, sizeof(path), "%s/cgroup.procs", group);
+	snprintf(text, sizeof(text), "%d", pid);
+	ASSERT_EQ(0, put_text(path, text));
+	snprintf(path, sizeof(path), "%s/cgroup.freeze", group);
+	ASSERT_EQ(0, put_text(path, "1"));
+	ASSERT_EQ(0, ptrace(PTRACE_DETACH, pid, 0, 0));
+	/* The freezer's state is an interruptible sleep. */
+	do {
+		char name[64];
+
+		sched_yield();
+		snprintf(name, sizeof(name), "/proc/%d/stat", pid);
+		ASSERT_EQ(1, sscanf(strrchr(file_text(name, text, sizeof(text)), ')') + 1, " %c",
+				    &state));
+	} while (state != 'S');
+	ASSERT_EQ(0, put_text(path, "0"));
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(3 << 8, status);
+	forget_sigchld();
+	EXPECT_EQ(0, rmdir(group));
+}
+
+/* The signals that a process blocks. */
+static unsigned long blocked_by(pid_t pid)
+{
+	char path[64], line[256];
+	unsigned long mask = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	file = fopen(path, "re");
+	while (file && fgets(line, sizeof(line), file))
+		if (strncmp(line, "SigBlk:", 7) == 0)
+			mask = strtoul(line + 7, NULL, 16);
+	if (file)
+		fclose(file);
+	return mask;
+}
+
+/* Task work can create the child while the submitter has a signal mask only for one call. A signal
+ * lets the submitter restore its mask, but not the child, which keeps the mask of its action. */
+TEST_F_TIMEOUT(uring, temporary_mask, TIMEOUT)
+{
+	__u64 signals = 1ULL << (SIGUSR1 - 1);
+	struct spawn_sigset set = {ADDRESS(&signals), sizeof(signals)};
+	struct timespec most = {2, 0};
+	int pipes[2], in[2], out[2], pidfd, status;
+	struct io_uring_sqe *sqe;
+	sigset_t mask;
+	char byte;
+
+	ASSERT_EQ(0, pipe2(pipes, O_CLOEXEC));
+	ASSERT_EQ(0, pipe2(in, O_CLOEXEC));
+	ASSERT_EQ(0, pipe2(out, O_CLOEXEC));
+	struct spawn_action actions[] = {
+		{.type = SPAWN_ACTION_SIGMASK, .arg = ADDRESS(&set)},
+		{.type = SPAWN_ACTION_DUP2, .fd = in[0], .newfd = 0},
+		{.type = SPAWN_ACTION_DUP2, .fd = out[1], .newfd = 1},
+	};
+	struct spawn_args args = make_args(actions, COUNT(actions));
+
+	args.argv = ADDRESS(STRINGS("child", "hold"));
+	sqe = queue(&self->ring, IORING_OP_READ, 10);
+	sqe->fd = pipes[0];
+	sqe->addr = ADDRESS(&byte);
+	sqe->len = 1;
+	sqe->off = -1ULL;
+	sqe->flags = IOSQE_IO_LINK;
+	queue_spawn(&self->ring, self->fd, &args, 11);
+	ASSERT_EQ(2, submit(&self->ring, 0));
+	pid_t pid = fork();
+	if (pid == 0) {
+		until_asleep(getppid());
+		_exit(write(pipes[1], "x", 1) != 1);
+	}
+	sigfillset(&mask);
+	ppoll(NULL, 0, &most, &mask);
+	EXPECT_EQ(1, completion(&self->ring, 10));
+	pidfd = completion(&self->ring, 11);
+	ASSERT_LE(0, pidfd);
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	ASSERT_EQ(1, read(out[0], &byte, 1));
+	EXPECT_EQ(signals, blocked_by(args.pid));
+	kill(args.pid, SIGSTOP);
+	ASSERT_EQ(args.pid, waitpid(args.pid, &status, WUNTRACED));
+	kill(args.pid, SIGCONT);
+	ASSERT_EQ(args.pid, waitpid(args.pid, &status, WCONTINUED));
+	until_asleep(args.pid);
+	EXPECT_EQ(signals, blocked_by(args.pid));
+	close(in[1]);
+	EXPECT_EQ(0, reap_and_close(pidfd));
+	close(in[0]);
+	close(out[0]);
+	close(out[1]);
+	close(pipes[0]);
+	close(pipes[1]);
+	forget_sigchld();
 }
 
 TEST_F_TIMEOUT(uring, many_at_once, TIMEOUT)

@@ -14,7 +14,7 @@ use rustix::fs::{FileType, MemfdFlags, SealFlags, Stat};
 use rustix::io::Errno;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use spawnfd::internal::killed_calls;
-use spawnfd_sys::{Call, abi, call};
+use spawnfd_sys::{Call, Calls, abi, call, prctl};
 
 /// The length of the code at the beginning of a record.
 const CODE: usize = 16;
@@ -48,6 +48,28 @@ fn code(stat: &Stat, kind: Kind, body: &[u8]) -> Result<[u8; CODE], Errno> {
     hasher.write_u64(stat.st_ino);
     hasher.write(body);
     Ok(hasher.finish128().as_bytes())
+}
+
+/// Encodes the credentials of the calling thread: its process, ids, capabilities, securebits and groups.
+///
+/// The process is part of the credentials because a child of vfork(2) shares this memory and its secret.
+pub fn credentials(killed: Calls) -> Vec<u8> {
+    let process = call::getpid().map_or(0, |pid| pid as u64);
+    let capabilities = call::capabilities().unwrap_or([u64::MAX; 3]);
+    let securebits = call::prctl(prctl::PR_GET_SECUREBITS, 0, 0).map_or(u64::MAX, |bits| bits as u64);
+    let mut few = [0; 64];
+    let mut many = Vec::new();
+    let groups = match call::groups(&mut few) {
+        Ok(count) => &few[..count],
+        Err(_) => {
+            many.resize(1 << 16, 0);
+            let count = call::groups(&mut many).unwrap_or(0);
+            &many[..count]
+        }
+    };
+    let ids = call::ids().into_iter().chain(call::file_ids(killed)).chain(groups.iter().copied());
+    let numbers = [process, securebits].into_iter().chain(capabilities).chain(ids.map(u64::from));
+    numbers.flat_map(u64::to_le_bytes).collect()
 }
 
 /// Creates a record that no process can change.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! include/spawnfd.h is the header that cbindgen generates from this crate, and C and C++ compilers accept it.
+//! include/spawnfd.h is the header that cbindgen generates from this crate. C and C++ compilers accept it, and its
+//! values are those of the kernel series.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,4 +32,71 @@ fn compilers_accept_the_header() {
         let output = compiler.output().expect("cc starts");
         assert!(output.status.success(), "{language}: {}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// The kernel's `<linux/spawn.h>`, which three patches of the series create.
+fn kernel_header(directory: &Path) -> String {
+    const PATCHES: [&str; 3] = [
+        "0005-exec-add-empty-pidfds-that-spawn-programs.patch",
+        "0006-exec-add-actions-that-prepare-spawned-processes.patch",
+        "0016-exec-let-spawned-processes-confine-themselves.patch",
+    ];
+    let series = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/patches");
+    for patch in PATCHES {
+        let mut git = Command::new("git");
+        git.args(["apply", "--include=include/uapi/linux/spawn.h"]).arg(series.join(patch));
+        // Outside of a repository, git applies patches to the directory.
+        git.current_dir(directory).env("GIT_CEILING_DIRECTORIES", directory.parent().expect("a directory above"));
+        let output = git.output().expect("git starts");
+        assert!(output.status.success(), "{patch}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    std::fs::read_to_string(directory.join("include/uapi/linux/spawn.h")).expect("the patches create it")
+}
+
+/// C expressions: the constants of a header, and the sizes and offsets of its structs and their members.
+fn values(header: &str) -> Vec<String> {
+    let mut values = Vec::new();
+    let mut structure = None;
+    for line in header.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match (&words[..], structure) {
+            (["#define", name, _, ..], _) => values.push((*name).to_owned()),
+            (["struct", name, "{"], _) => {
+                structure = Some(*name);
+                values.push(format!("sizeof(struct {name})"));
+            }
+            // The end of a union is indented.
+            _ if line == "};" => structure = None,
+            ([name, "=", ..], None) => values.push((*name).to_owned()),
+            ([_, member, ..] | [_, _, member, ..], Some(name)) if member.ends_with(';') => {
+                let member = format!("((struct {name} *)0)->{}", member.trim_end_matches(';'));
+                values.extend([format!("&{member}"), format!("sizeof({member})")]);
+            }
+            _ => {}
+        }
+    }
+    values
+}
+
+#[test]
+fn values_equal_those_of_the_kernel_series() {
+    let directory = std::env::temp_dir().join(format!("spawnfd-header-{}", std::process::id()));
+    std::fs::create_dir(&directory).expect("a new directory");
+    let kernel = kernel_header(&directory);
+    let values = values(&kernel);
+    assert!(values.len() > 100, "{values:?}");
+    let printed = |include: &Path| {
+        let print = |value: &String| format!("printf(\"%s %ld\\n\", {value:?}, (long){value});\n");
+        let prints: String = values.iter().map(print).collect();
+        let code = format!("#include <stdio.h>\n#include {include:?}\nint main(void) {{\n{prints}return 0;\n}}\n");
+        let (source, program) = (directory.join("values.c"), directory.join("values"));
+        std::fs::write(&source, code).expect("own directory");
+        let output = Command::new("cc").arg("-o").arg(&program).arg(&source).output().expect("cc starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(Command::new(&program).output().expect("own program").stdout).expect("text")
+    };
+    let (ours, theirs) = (printed(&header()), printed(&directory.join("include/uapi/linux/spawn.h")));
+    std::fs::remove_dir_all(&directory).expect("own directory");
+    assert!(theirs.contains("->saved 16\n") && theirs.contains("SPAWN_ACTION_SECCOMP 33\n"), "{theirs}");
+    assert_eq!(ours, theirs);
 }

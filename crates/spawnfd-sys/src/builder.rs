@@ -20,8 +20,8 @@ const SET_FD: u32 = 2;
 const SET_FLAGS: u32 = 5;
 const KEY_NAMESPACES: u32 = 10;
 
-/// `SPAWN_FDS_ALL`: the child begins with a copy of the caller's table.
-const FDS_ALL: u32 = 1 << 1;
+/// `SPAWN_FDS_INHERIT`: the child begins with those descriptors of the caller that are not close-on-exec.
+const FDS_INHERIT: u32 = 1 << 1;
 /// `SPAWN_BECOME_PIDFD`: the builder's number becomes the child's pidfd.
 const BECOME_PIDFD: u32 = 1 << 2;
 
@@ -34,7 +34,8 @@ pub enum Given {
     Cgroup = 6,
 }
 
-/// An action of a child before exec: the fields of `struct spawn_action`, in the kernel's order and units.
+/// An action of a child before exec: the fields of `struct spawn_action`, in the kernel's order and units. The kernel's
+/// `fd`, `newfd` and `arg` are unions, which have other names in other kinds of actions.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Action<'a> {
@@ -88,8 +89,8 @@ struct RawAction {
 /// The struct that an action's `arg` points to, for the kinds of actions that have one.
 #[derive(Clone, Copy, Debug)]
 enum Detail {
-    /// `struct spawn_open`.
-    Open([u64; 4]),
+    /// `struct spawn_open`: path, size of `struct open_how`, and that struct.
+    Open([u64; 5]),
     /// `struct spawn_sigset`, which contains the address of a set; and that set.
     Signals([u64; 2], SignalSet),
     /// `struct spawn_capabilities`.
@@ -176,7 +177,8 @@ impl<'a> Actions<'a> {
             ActionArg::Ints(ints) => address(ints),
             ActionArg::Filter(program) => address(program),
             ActionArg::Open(path, how) => {
-                detailed(Detail::Open([path.as_ptr() as u64, how.flags, how.mode, how.resolve]))
+                let size = size_of::<abi::open_how>() as u64;
+                detailed(Detail::Open([path.as_ptr() as u64, size, how.flags, how.mode, how.resolve]))
             }
             ActionArg::Signals(set) => detailed(Detail::Signals([0, 8], set)),
             ActionArg::Capabilities(sets) => detailed(Detail::Capabilities(sets)),
@@ -262,13 +264,14 @@ impl Builder {
     /// The calling thread sleeps until the child has exec'd or failed. The kernel has reaped a failed child.
     ///
     /// `path` is the file to execute, unless the caller has given a [`Given::Program`]. If `inherit` is true, the child
-    /// starts with all descriptors of the caller. Otherwise it starts with 0 to 2 and the descriptors that actions
-    /// name.
+    /// starts with all descriptors of the caller that are not close-on-exec. Otherwise it starts with 0 to 2. In both
+    /// cases it also has the descriptors that actions name.
     ///
     /// # Errors
     /// The failed step, and the errno of execve(2) or of the action. EAGAIN, ENOMEM, EMFILE, EPERM:
     /// the kernel could not create the child. E2BIG: the arguments are too long for execve(2), or
-    /// there are more actions than [`Actions::MOST`].
+    /// there are more actions than [`Actions::MOST`]. EACCES in the setup: the caller's credentials have changed since
+    /// `Builder::open`. EDQUOT: the actions of the user's spawns need too much kernel memory.
     ///
     /// # References
     /// `Documentation/userspace-api/spawn.rst` of a kernel with the patches.
@@ -283,7 +286,7 @@ impl Builder {
         actions.settle();
         let raw = &actions.raw;
         let mut args = RawArgs {
-            flags: BECOME_PIDFD | if inherit { FDS_ALL } else { 0 },
+            flags: BECOME_PIDFD | if inherit { FDS_INHERIT } else { 0 },
             nr_actions: raw.len() as u32,
             path: path.map_or(0, |path| path.as_ptr() as u64),
             argv: argv.as_ptr() as u64,
@@ -323,7 +326,7 @@ mod tests {
         assert_eq!((size_of::<RawAction>(), offset_of!(RawAction, arg)), (32, 16));
         assert_eq!((size_of::<RawArgs>(), offset_of!(RawArgs, path), offset_of!(RawArgs, actions)), (64, 8, 32));
         assert_eq!((offset_of!(RawArgs, failed), offset_of!(RawArgs, pid)), (44, 48));
-        assert_eq!(size_of::<abi::open_how>(), 24, "follows the path in struct spawn_open");
+        assert_eq!(size_of::<abi::open_how>(), 24, "follows the path and this size in struct spawn_open");
     }
 
     /// Each action gets the address of its own detail, and actions without a detail keep their argument.

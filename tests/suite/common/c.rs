@@ -92,7 +92,7 @@ fn builder(file: &CStr, argv: &[*const c_char]) -> Result<pid_t, c_int> {
     // SAFETY: the arguments have their size, and tests do not change the environment meanwhile.
     unsafe {
         let mut args =
-            builder::SpawnArgs { flags: builder::SPAWN_FDS_ALL, envp: address(environ), ..Default::default() };
+            builder::SpawnArgs { flags: builder::SPAWN_FDS_INHERIT, envp: address(environ), ..Default::default() };
         let size = size_of_val(&args);
         drop(owned(result(builder::spawnfd_builder_run(builder.as_raw_fd(), &raw mut args, size))?));
         Ok(args.pid)

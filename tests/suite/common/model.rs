@@ -132,10 +132,8 @@ fn apply(files: &Files, child: &mut Seen, callers: Option<&mut Table>, action: &
             child.table.insert(to, file);
         }
         Action::Close { fd } => {
-            let was_placed = child.table.remove(&fd).is_some();
-            if let Some(callers) = callers {
-                let was_open = callers.remove(&fd).is_some() || was_placed;
-                refused_unless(was_open, Errno::EBADF)?;
+            for table in [Some(&mut child.table), callers].into_iter().flatten() {
+                table.remove(&fd);
             }
         }
         Action::CloseRange { first, last } => {

@@ -65,7 +65,11 @@ fn observed(program: &Program, actions: &[Action], blocked: i32) -> (Table, Outc
     let paths: Vec<CString> = PATHS.iter().map(|(path, _)| *path).chain([RELATIVE]).map(c_string).collect();
     let opens: Vec<capi::SpawnOpen> = paths
         .iter()
-        .map(|path| capi::SpawnOpen { path: address(path.as_c_str()), how: capi::OpenHow::default() })
+        .map(|path| capi::SpawnOpen {
+            path: address(path.as_c_str()),
+            how_size: size_of::<capi::OpenHow>() as u64,
+            how: capi::OpenHow::default(),
+        })
         .collect();
     let directories = DIRECTORIES.map(|(path, _)| c_string(path));
     let limits: Vec<[u64; 2]> = actions

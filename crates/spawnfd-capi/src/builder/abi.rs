@@ -12,7 +12,7 @@ pub const PIDFD_CONFIG_SET_STRING: u32 = 1;
 pub const PIDFD_CONFIG_SET_FD: u32 = 2;
 /// Sets a list of strings. `value` is a `const char *const *` that ends with NULL, and `aux` is 0.
 pub const PIDFD_CONFIG_SET_STRINGS: u32 = 3;
-/// Sets the actions. `value` is a `const struct spawn_action *`, and `aux` is the number of actions.
+/// Sets the actions. `value` is a `struct spawn_action_list *`, and `aux` is the size of this struct.
 pub const PIDFD_CONFIG_SET_ACTIONS: u32 = 4;
 /// Sets flags. `value` is NULL, and `aux` has the flags.
 pub const PIDFD_CONFIG_SET_FLAGS: u32 = 5;
@@ -40,7 +40,7 @@ pub const PIDFD_CONFIG_KEY_ACTIONS: u32 = 9;
 /// The new namespaces in which the child starts: `CLONE_NEW*` flags.
 pub const PIDFD_CONFIG_KEY_NAMESPACES: u32 = 10;
 
-/// Closes `fd`.
+/// Closes `fd`, which need not be open.
 pub const SPAWN_ACTION_CLOSE: u32 = 0;
 /// Makes `newfd` a copy of `fd`. `flags` is 0 or O_CLOEXEC. For equal numbers, clears close-on-exec.
 pub const SPAWN_ACTION_DUP2: u32 = 1;
@@ -48,7 +48,7 @@ pub const SPAWN_ACTION_DUP2: u32 = 1;
 pub const SPAWN_ACTION_FCHDIR: u32 = 2;
 /// Opens a file as `newfd`. `fd` is a directory or AT_FDCWD, and `arg` is a `struct spawn_open *`.
 pub const SPAWN_ACTION_OPEN: u32 = 3;
-/// Closes the descriptors from `fd` to `newfd` (-1: all higher ones). `flags` is 0 or CLOSE_RANGE_CLOEXEC.
+/// Closes the descriptors from `first` to `last` (-1: all higher ones). `flags` is 0 or CLOSE_RANGE_CLOEXEC.
 pub const SPAWN_ACTION_CLOSE_RANGE: u32 = 4;
 /// Sets the program's signal mask. `arg` is a `struct spawn_sigset *`.
 pub const SPAWN_ACTION_SIGMASK: u32 = 5;
@@ -58,25 +58,25 @@ pub const SPAWN_ACTION_SIGDEFAULT: u32 = 6;
 pub const SPAWN_ACTION_CHDIR: u32 = 7;
 /// Creates a session.
 pub const SPAWN_ACTION_SETSID: u32 = 8;
-/// Joins the process group `fd`; 0 creates a group.
+/// Joins the process group `pgid`; 0 creates a group.
 pub const SPAWN_ACTION_SETPGID: u32 = 9;
-/// Sets the file mode creation mask to `fd`, 0 to 0777.
+/// Sets the file mode creation mask to `mask`, 0 to 0777.
 pub const SPAWN_ACTION_UMASK: u32 = 10;
-/// Sets the limit of resource `fd`. `arg` is a `struct rlimit64 *`.
+/// Sets the limit of `resource`. `arg` is a `struct rlimit64 *`.
 pub const SPAWN_ACTION_RLIMIT: u32 = 11;
-/// Sets the supplementary groups. `fd` is their number, and `arg` is a `uint32_t *`.
+/// Sets the supplementary groups. `count` is their number, and `arg` is a `uint32_t *`.
 pub const SPAWN_ACTION_SETGROUPS: u32 = 12;
-/// Sets the group ids: `fd` real, `newfd` effective, `arg` saved; -1 leaves an id unchanged.
+/// Sets the group ids `real`, `effective` and `saved`; -1 leaves an id unchanged.
 pub const SPAWN_ACTION_SETRESGID: u32 = 13;
-/// Sets the user ids: `fd` real, `newfd` effective, `arg` saved; -1 leaves an id unchanged.
+/// Sets the user ids `real`, `effective` and `saved`; -1 leaves an id unchanged.
 pub const SPAWN_ACTION_SETRESUID: u32 = 14;
 /// Sets no_new_privs.
 pub const SPAWN_ACTION_NO_NEW_PRIVS: u32 = 15;
-/// Sets the parent-death signal to `fd`.
+/// Sets the parent-death signal to `signal`.
 pub const SPAWN_ACTION_PDEATHSIG: u32 = 16;
 /// Sets scheduling attributes. `arg` is a `struct sched_attr *` with its size.
 pub const SPAWN_ACTION_SCHED_ATTR: u32 = 17;
-/// Sets the CPU affinity. `fd` is the size of the mask in bytes, and `arg` is its address.
+/// Sets the CPU affinity. `size` is the size of the mask in bytes, and `arg` is its address.
 pub const SPAWN_ACTION_AFFINITY: u32 = 18;
 /// Ignores signals. `arg` is a `struct spawn_sigset *`.
 pub const SPAWN_ACTION_SIGIGNORE: u32 = 19;
@@ -86,11 +86,11 @@ pub const SPAWN_ACTION_CHROOT: u32 = 20;
 pub const SPAWN_ACTION_CTTY: u32 = 21;
 /// Makes the child's process group the foreground group of the terminal `fd`.
 pub const SPAWN_ACTION_TCSETPGRP: u32 = 22;
-/// Sets the nice value to `fd`.
+/// Sets the nice value to `nice`.
 pub const SPAWN_ACTION_NICE: u32 = 23;
-/// Sets the scheduling policy to `fd` (-1: unchanged), and the priority to `newfd`.
+/// Sets the scheduling policy to `policy` (-1: unchanged), and the priority to `priority`.
 pub const SPAWN_ACTION_SCHEDULER: u32 = 24;
-/// Sets the OOM killer's score adjustment to `fd`, -1000 to 1000.
+/// Sets the OOM killer's score adjustment to `score`, -1000 to 1000.
 pub const SPAWN_ACTION_OOM_SCORE_ADJ: u32 = 25;
 /// Sets all capability sets. `arg` is a `struct spawn_capabilities *`.
 pub const SPAWN_ACTION_CAPABILITIES: u32 = 26;
@@ -106,7 +106,7 @@ pub const SPAWN_ACTION_UID_MAP: u32 = 30;
 pub const SPAWN_ACTION_GID_MAP: u32 = 31;
 /// Restricts the child by the Landlock ruleset `fd`.
 pub const SPAWN_ACTION_LANDLOCK: u32 = 32;
-/// Adds a seccomp filter of `fd` instructions, a `struct sock_filter *` in `arg`. `flags`: `SECCOMP_FILTER_FLAG_*`.
+/// Adds a seccomp filter of `count` instructions, a `struct sock_filter *` in `arg`. `flags`: `SECCOMP_FILTER_FLAG_*`.
 pub const SPAWN_ACTION_SECCOMP: u32 = 33;
 
 /// The maximum number of actions of a run, those of the configuration included.
@@ -114,8 +114,8 @@ pub const SPAWN_MAX_ACTIONS: u32 = 256;
 
 /// The child starts without descriptors, not with 0 to 2.
 pub const SPAWN_FDS_NONE: u32 = 1 << 0;
-/// The child starts with a copy of the caller's descriptor table.
-pub const SPAWN_FDS_ALL: u32 = 1 << 1;
+/// The child starts with all descriptors of the caller that are not close-on-exec.
+pub const SPAWN_FDS_INHERIT: u32 = 1 << 1;
 /// The builder's number becomes the pidfd.
 pub const SPAWN_BECOME_PIDFD: u32 = 1 << 2;
 
@@ -126,6 +126,10 @@ pub const SPAWN_FAILED_SETUP: i32 = -2;
 /// The child failed to change to the configured directory.
 pub const SPAWN_FAILED_CWD: i32 = -3;
 
+/// The size of the first version of `struct spawn_action`.
+pub const SPAWN_ACTION_SIZE_VER0: u32 = 32;
+/// The size of the first version of `struct spawn_action_list`.
+pub const SPAWN_ACTION_LIST_SIZE_VER0: u32 = 24;
 /// The size of the first version of `struct spawn_args`.
 pub const SPAWN_ARGS_SIZE_VER0: u32 = 64;
 
@@ -159,6 +163,9 @@ pub struct SpawnArgs {
 }
 
 /// One action of the child. Members that the type does not use are 0. Descriptor numbers are the child's.
+///
+/// In C, `fd`, `newfd` and `arg` are anonymous unions, whose other members are named after their meaning in a type of
+/// action. cbindgen.toml has the struct, because cbindgen cannot generate these unions.
 #[doc(alias = "spawn_action")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -175,6 +182,23 @@ pub struct SpawnAction {
     pub arg: u64,
     /// Reserved, 0.
     pub reserved: u64,
+}
+
+/// A list of actions, for `PIDFD_CONFIG_SET_ACTIONS`.
+#[doc(alias = "spawn_action_list")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpawnActionList {
+    /// The address of the actions; 0 without actions.
+    pub actions: u64,
+    /// The number of actions.
+    pub nr_actions: u32,
+    /// `sizeof(struct spawn_action)`; 0 without actions.
+    pub action_size: u32,
+    /// Result: the index of a refused action, or `SPAWN_FAILED_SETUP`.
+    pub failed: i32,
+    /// Reserved, 0.
+    pub reserved: u32,
 }
 
 /// The kernel's `struct open_how`, see openat2(2).
@@ -197,6 +221,8 @@ pub struct OpenHow {
 pub struct SpawnOpen {
     /// The address of the path.
     pub path: u64,
+    /// `sizeof(struct open_how)`.
+    pub how_size: u64,
     /// The arguments of openat2(2).
     pub how: OpenHow,
 }

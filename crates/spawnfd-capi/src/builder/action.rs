@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Checks actions, and copies them with the data to which they point.
 
+use core::mem::offset_of;
 use std::ffi::CStr;
 
 use rustix::io::Errno;
@@ -83,20 +84,37 @@ impl Action {
     }
 }
 
-/// Checks and copies actions.
+/// Checks the description of a list of actions: its address, the number of actions, and the size of an action.
 ///
 /// # Errors
-/// The index of the invalid action, and its errno. EFAULT for the first action: the address is NULL.
+/// EINVAL: a wrong size, or an address or a size without actions. E2BIG: too many actions, or a size of more than a
+/// page.
+pub(super) fn check_list(address: u64, count: u32, size: u32) -> Result<(), Errno> {
+    if count == 0 {
+        return if address == 0 && size == 0 { Ok(()) } else { Err(Errno::INVAL) };
+    }
+    if size < SPAWN_ACTION_SIZE_VER0 || !size.is_multiple_of(8) {
+        return Err(Errno::INVAL);
+    }
+    if size as usize > copy::page_size() || count > SPAWN_MAX_ACTIONS { Err(Errno::TOOBIG) } else { Ok(()) }
+}
+
+/// Checks and copies actions, after [`check_list`].
+///
+/// # Errors
+/// The index of the invalid action, and its errno. EFAULT for the first action: the address is NULL. E2BIG: a byte
+/// after the known members is not 0.
 ///
 /// # Safety
-/// The address is NULL or that of `count` actions, for which the requirements of [`Action::copy`] hold.
-pub(super) unsafe fn copy_all(address: u64, count: usize) -> Result<Vec<Action>, (usize, Errno)> {
+/// The address is NULL or that of `count` actions of this size, for which the requirements of [`Action::copy`] hold.
+pub(super) unsafe fn copy_all(address: u64, count: u32, size: u32) -> Result<Vec<Action>, (usize, Errno)> {
+    let size = size as usize;
     let copy = |index: usize| {
-        let at = if address == 0 { 0 } else { address + (index * size_of::<SpawnAction>()) as u64 };
+        let at = if address == 0 { 0 } else { address + (index * size) as u64 };
         // SAFETY: the caller guarantees the actions and their data.
-        unsafe { copy::value(at).and_then(|raw| Action::copy(raw)) }.map_err(|errno| (index, errno))
+        unsafe { copy::extensible(at, size).and_then(|raw| Action::copy(raw)) }.map_err(|errno| (index, errno))
     };
-    (0..count).map(copy).collect()
+    (0..count as usize).map(copy).collect()
 }
 
 /// The members that an action uses beside `type`.
@@ -208,8 +226,11 @@ unsafe fn copy_data(raw: &SpawnAction) -> Result<Vec<u8>, Errno> {
             Ok((signals & !UNBLOCKABLE).to_ne_bytes().to_vec())
         }
         SPAWN_ACTION_OPEN => {
-            // SAFETY: the caller guarantees the struct.
-            let SpawnOpen { path, how } = unsafe { copy::value(arg) }?;
+            // SAFETY: the caller guarantees the struct, whose last member has the size that an earlier member states.
+            let (path, how): (u64, OpenHow) = unsafe {
+                let [path, size] = copy::value::<[u64; 2]>(arg)?;
+                (path, copy::extensible(arg + offset_of!(SpawnOpen, how) as u64, size as usize)?)
+            };
             check_how(&how)?;
             // SAFETY: the caller guarantees the path.
             let path = unsafe { copy::string(path, copy::MAX_PATH, Errno::NAMETOOLONG) }?;
@@ -267,7 +288,7 @@ unsafe fn copy_scheduling(address: u64) -> Result<Vec<u8>, Errno> {
     // SAFETY: the struct begins with its size.
     let size = match unsafe { copy::value::<u32>(address) }? as usize {
         0 => oldest,
-        size if (oldest..=page_size()).contains(&size) => size,
+        size if (oldest..=copy::page_size()).contains(&size) => size,
         _ => return Err(Errno::TOOBIG),
     };
     // SAFETY: the struct has this size.
@@ -312,10 +333,4 @@ impl SchedulingAttributes {
             runtime: word(24),
         }
     }
-}
-
-/// The size of a memory page, the largest size of an extensible struct.
-pub(super) fn page_size() -> usize {
-    // SAFETY: sysconf has no requirements.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }

@@ -128,15 +128,29 @@ impl Config {
         Ok(())
     }
 
+    /// Sets the actions, and stores the index of a refused action in the list.
+    ///
     /// # Safety
-    /// `value` is 0 or the address of `count` actions, whose data is valid.
-    unsafe fn set_actions(&mut self, value: u64, count: i32) -> Result<(), Errno> {
-        let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
-        if count > SPAWN_MAX_ACTIONS as usize {
-            return Err(Errno::TOOBIG);
+    /// `value` is 0, or the address of a list of this size, which is valid for writes, and whose actions are valid.
+    unsafe fn set_actions(&mut self, value: u64, size: i32) -> Result<(), Errno> {
+        let size = usize::try_from(size).map_err(|_| Errno::INVAL)?;
+        // SAFETY: the caller guarantees the list.
+        let list: SpawnActionList = unsafe { copy::extensible(value, size) }?;
+        if list.reserved != 0 {
+            return Err(Errno::INVAL);
         }
+        action::check_list(list.actions, list.nr_actions, list.action_size)?;
+        let store = |failed: i32| {
+            // SAFETY: the address is not 0, so the caller guarantees the list.
+            unsafe { (&raw mut (*(value as usize as *mut SpawnActionList)).failed).write_unaligned(failed) };
+        };
+        store(SPAWN_FAILED_SETUP);
         // SAFETY: the caller guarantees the actions.
-        self.actions = unsafe { action::copy_all(value, count) }.map_err(|(_, errno)| errno)?;
+        let copied = unsafe { action::copy_all(list.actions, list.nr_actions, list.action_size) };
+        self.actions = copied.map_err(|(index, errno)| {
+            store(index as i32);
+            errno
+        })?;
         Ok(())
     }
 

@@ -27,6 +27,32 @@ pub(super) unsafe fn value<T: Copy>(address: u64) -> Result<T, Errno> {
     Ok(unsafe { pointer.read_unaligned() })
 }
 
+/// Copies a struct that later versions of its interface can extend. `size` is its size for the caller.
+///
+/// # Errors
+/// EINVAL: the size is less than that of `T`. E2BIG: the size is more than that of a page, or a byte after `T` is not
+/// 0. EFAULT: the address is NULL.
+///
+/// # Safety
+/// The address is NULL or the address of `size` bytes, which start with a `T`.
+pub(super) unsafe fn extensible<T: Copy>(address: u64, size: usize) -> Result<T, Errno> {
+    if size < size_of::<T>() {
+        return Err(Errno::INVAL);
+    }
+    if size > page_size() {
+        return Err(Errno::TOOBIG);
+    }
+    // SAFETY: the caller guarantees `size` bytes, which are at least those of the struct.
+    let (known, all) = unsafe { (value(address)?, bytes(address, size)?) };
+    if all.iter().skip(size_of::<T>()).any(|&byte| byte != 0) { Err(Errno::TOOBIG) } else { Ok(known) }
+}
+
+/// The size of a memory page, the largest size of an extensible struct.
+pub(super) fn page_size() -> usize {
+    // SAFETY: sysconf has no requirements.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 /// Copies bytes.
 ///
 /// # Errors

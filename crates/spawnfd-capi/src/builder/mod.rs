@@ -15,8 +15,11 @@
 //! # Differences from the kernel series
 //!
 //! - Only the process that opened a builder can use it. Other processes, such as a forked child, get EACCES.
+//! - The library does not compare the bounding and ambient capabilities and the user namespace of the opener.
 //! - poll(2), read(2) and write(2) treat a builder as a file. A write makes the builder invalid: further calls fail
-//!   with EACCES.
+//!   with EACCES. There is no log of errors to read, and fdinfo does not show the configuration.
+//! - There is no limit for each user (EDQUOT).
+//! - With SPAWN_FDS_INHERIT, the child has the caller's close-on-exec descriptors until exec.
 //! - An address that is not NULL must be valid. The kernel series returns EFAULT for other addresses.
 //! - If the pidfd cannot replace the builder at its number, the program has already started. The library kills and
 //!   reaps the child, and the kernel sends SIGCHLD.
@@ -67,12 +70,12 @@ use core::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 
 use rustix::io::Errno;
-use spawnfd::internal::PerProcess;
+use spawnfd::internal::{PerProcess, killed_calls};
 
 use self::config::Config;
 use crate::record::{self, Kind};
 
-/// The longest encoded configuration. A record has a few bytes more, and is at most 8 MiB long.
+/// The longest contents of a record. A record has a few bytes more, and is at most 8 MiB long.
 const LONGEST: usize = (8 << 20) - 64;
 
 /// Locked during each access to a builder's record, so that no thread sees a partial write.
@@ -98,22 +101,26 @@ pub extern "C" fn spawnfd_builder_open(flags: c_uint) -> c_int {
 /// argument that the command does not use is 0. The function copies the value, with all data that it points to. A
 /// descriptor is kept as its number and must stay open until the runs return.
 ///
+/// For SET_ACTIONS, `value` is a `struct spawn_action_list`, and `aux` is its size. If an action is invalid, the member
+/// `failed` receives the action's index, otherwise SPAWN_FAILED_SETUP. Errors of the size and of the other members do
+/// not change `failed`.
+///
 /// # Errors
 /// Returns -1, sets errno, and leaves the builder unchanged:
 /// - EBADF: `fd` is not a builder. For SET_FD: the number is negative.
-/// - EACCES: another process configured the builder last, for example the parent of this process. Or a process has
-///   sealed the builder's file.
+/// - EACCES: another process opened the builder, for example the parent of this process. Or the calling thread has
+///   other credentials than the opener. Or a process has sealed the builder's file.
 /// - EFBIG: RLIMIT_FSIZE is less than the length of the configuration.
 /// - EINVAL: an unknown command or key; a key of another command; an unused argument that is not 0; an empty list of
-///   arguments; a negative number of actions; an invalid action; an unknown namespace.
+///   arguments; a wrong size of the list of actions or of an action; an invalid action; an unknown namespace.
 /// - EFAULT: `value`, or an address in an action, is NULL.
 /// - ENOENT: an empty path or name. ENAMETOOLONG: a path is longer than 4095 bytes.
-/// - E2BIG: the strings are longer than execve(2) permits; a search path of 128 KiB; more than 256 actions; more than
-///   8 MiB in all.
+/// - E2BIG: the strings are longer than execve(2) permits; a search path of 128 KiB; more than 256 actions; a byte
+///   after the known members of a struct that is not 0; more than 8 MiB in all.
 /// - ENOMEM.
 ///
 /// # Safety
-/// `value` is NULL, or points to a value of the command's type.
+/// `value` is NULL, or points to a value of the command's type. A list of actions is valid for writes.
 #[doc(alias = "pidfd_config")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spawnfd_builder_config(
@@ -139,9 +146,11 @@ pub unsafe extern "C" fn spawnfd_builder_config(
 /// # Errors
 /// Returns -1 and sets errno. The checks have this order:
 /// - EINVAL: `size` is less than 64. E2BIG: `size` is more than the size of a page. EFAULT: `args` is NULL. E2BIG: a
-///   byte after the known members is not 0. EINVAL: an unknown flag, both SPAWN_FDS_NONE and SPAWN_FDS_ALL, a reserved
-///   member, or a wrong `action_size`. E2BIG: more than 256 actions.
-/// - EBADF: `fd` is not a builder. EACCES: another process configured the builder last.
+///   byte after the known members is not 0. EINVAL: an unknown flag, both SPAWN_FDS_NONE and SPAWN_FDS_INHERIT, a
+///   reserved member, or a wrong `action_size`. E2BIG: more than 256 actions, or `action_size` is more than the size of
+///   a page.
+/// - EBADF: `fd` is not a builder. EACCES: another process opened the builder, or the calling thread has other
+///   credentials than the opener.
 /// - EFAULT, ENOENT, ENAMETOOLONG: an invalid `path`. EINVAL: no program, no search path for a name, or no arguments.
 /// - E2BIG: more than 256 actions with those of the configuration. EINVAL and others: an invalid action, whose index is
 ///   in `failed`.
@@ -176,7 +185,7 @@ fn open(flags: c_uint) -> Result<c_int, Errno> {
         return Err(Errno::INVAL);
     }
     let builder = record::create(Kind::Builder, true)?;
-    record::write(builder.as_fd(), Kind::Builder, &Config::default().encode())?;
+    record::write(builder.as_fd(), Kind::Builder, &contents(&Config::default()))?;
     if flags & NONBLOCK != 0 {
         let status = rustix::fs::fcntl_getfl(&builder)?;
         rustix::fs::fcntl_setfl(&builder, status | rustix::fs::OFlags::NONBLOCK)?;
@@ -190,10 +199,10 @@ unsafe fn configure(fd: c_int, command: u32, key: u32, value: u64, aux: c_int) -
     let _locked = RECORDS.lock();
     let builder = descriptor(fd)?;
     let mut config = read_locked(builder)?;
-    let old = config.encode();
+    let old = contents(&config);
     // SAFETY: the caller guarantees the value.
     unsafe { config.set(command, key, value, aux) }?;
-    let new = config.encode();
+    let new = contents(&config);
     if new.len() > LONGEST {
         return Err(Errno::TOOBIG);
     }
@@ -204,7 +213,8 @@ unsafe fn configure(fd: c_int, command: u32, key: u32, value: u64, aux: c_int) -
 /// Reads the configuration of a builder.
 ///
 /// # Errors
-/// EBADF: not a builder. EACCES: another process has written the configuration.
+/// EBADF: not a builder. EACCES: another process has written the configuration, or the thread's credentials differ from
+/// those of the opener.
 fn read_config(fd: c_int) -> Result<Config, Errno> {
     let _locked = RECORDS.lock();
     read_locked(descriptor(fd)?)
@@ -215,7 +225,19 @@ fn read_locked(builder: BorrowedFd<'_>) -> Result<Config, Errno> {
         Errno::INVAL => Errno::BADF,
         errno => errno,
     })?;
-    Config::decode(&contents).ok_or(Errno::ACCESS)
+    let config = contents.strip_prefix(&*opener()).ok_or(Errno::ACCESS)?;
+    Config::decode(config).ok_or(Errno::ACCESS)
+}
+
+/// The contents of a builder's record. Each change of the configuration is by a thread with the opener's credentials.
+fn contents(config: &Config) -> Vec<u8> {
+    [opener(), config.encode()].concat()
+}
+
+/// The calling thread's credentials, after their length.
+fn opener() -> Vec<u8> {
+    let credentials = record::credentials(killed_calls());
+    [&credentials.len().to_ne_bytes()[..], &credentials].concat()
 }
 
 /// A descriptor by its number.

@@ -8,7 +8,7 @@ use spawnfd::Child;
 use spawnfd_sys::{abi, call};
 
 use super::abi::*;
-use super::action::{self, page_size};
+use super::action;
 use super::config::{self, Config, Program};
 use super::copy;
 use super::failure::Failure;
@@ -51,35 +51,19 @@ pub(super) unsafe fn run(fd: i32, args: *mut SpawnArgs, size: usize) -> Result<i
 /// # Safety
 /// `args` is NULL or valid for reads of `size` bytes.
 unsafe fn copy_args(args: *const SpawnArgs, size: usize) -> Result<SpawnArgs, Errno> {
-    const SIZE: usize = size_of::<SpawnArgs>();
-    if size < SIZE {
-        return Err(Errno::INVAL);
-    }
-    if size > page_size() {
-        return Err(Errno::TOOBIG);
-    }
-    let address = args.expose_provenance() as u64;
-    // SAFETY: the caller guarantees `size` bytes, which are at least those of the struct.
-    let (given, all): (SpawnArgs, Vec<u8>) = unsafe { (copy::value(address)?, copy::bytes(address, size)?) };
-    if all.iter().skip(SIZE).any(|&byte| byte != 0) {
-        return Err(Errno::TOOBIG);
-    }
+    // SAFETY: the caller guarantees `size` bytes.
+    let given: SpawnArgs = unsafe { copy::extensible(args.expose_provenance() as u64, size) }?;
     let SpawnArgs { flags, nr_actions, actions, action_size, reserved0, reserved1, .. } = given;
-    let exclusive = SPAWN_FDS_NONE | SPAWN_FDS_ALL;
-    let is_size_valid = match nr_actions {
-        0 => actions == 0 && action_size == 0,
-        _ => action_size as usize == size_of::<SpawnAction>(),
-    };
+    let exclusive = SPAWN_FDS_NONE | SPAWN_FDS_INHERIT;
     let is_valid = flags & !(exclusive | SPAWN_BECOME_PIDFD) == 0
         && flags & exclusive != exclusive
         && reserved0 == 0
-        && reserved1 == 0
-        && is_size_valid;
-    match is_valid {
-        false => Err(Errno::INVAL),
-        true if nr_actions > SPAWN_MAX_ACTIONS => Err(Errno::TOOBIG),
-        true => Ok(given),
+        && reserved1 == 0;
+    if !is_valid {
+        return Err(Errno::INVAL);
     }
+    action::check_list(actions, nr_actions, action_size)?;
+    Ok(given)
 }
 
 /// Collects the parameters of a run.
@@ -102,13 +86,12 @@ unsafe fn collect(config: Config, args: &SpawnArgs) -> Result<Run, Failure> {
     if args.argv == 0 && argv.is_none() {
         return Err(Errno::INVAL.into());
     }
-    let count = args.nr_actions as usize;
     let configured = actions.len();
-    if configured + count > SPAWN_MAX_ACTIONS as usize {
+    if configured + args.nr_actions as usize > SPAWN_MAX_ACTIONS as usize {
         return Err(Errno::TOOBIG.into());
     }
     // SAFETY: the caller guarantees the actions and their data.
-    let given = unsafe { action::copy_all(args.actions, count) };
+    let given = unsafe { action::copy_all(args.actions, args.nr_actions, args.action_size) };
     actions.extend(given.map_err(|(index, errno)| Failure { failed: (configured + index) as i32, errno })?);
     let program_descriptor = match target {
         Target::Descriptor(number) => Some(number),

@@ -57,6 +57,8 @@ struct Translator<'a> {
     run: &'a Run,
     to: Translation,
     table: Table,
+    /// The child's soft limit RLIMIT_NOFILE.
+    descriptor_limit: u64,
     /// The child's directory, if the search for the program depends on it.
     directory: Option<Directory>,
     /// The child changes its root directory or its mount namespace, so the caller cannot search for the program.
@@ -86,7 +88,7 @@ fn os(string: &CStr) -> &OsStr {
 pub(super) fn translate(run: &Run, certain: Option<(usize, Errno)>) -> Result<Translation, Errno> {
     let program = if let Target::Descriptor(number) = run.target { Some(number) } else { None };
     let named = run.actions.iter().filter_map(Action::descriptor).chain(program);
-    let table = Table::new(run.descriptors & SPAWN_FDS_ALL != 0, run.descriptors & SPAWN_FDS_NONE == 0, named);
+    let table = Table::new(run.descriptors & SPAWN_FDS_INHERIT != 0, run.descriptors & SPAWN_FDS_NONE == 0, named);
     let (template, program_failure) = match run.target {
         Target::Descriptor(number) => match Template::from_descriptor(borrow(number)) {
             Ok(template) => (Some(template), None),
@@ -105,6 +107,7 @@ pub(super) fn translate(run: &Run, certain: Option<(usize, Errno)>) -> Result<Tr
         run,
         to: Translation::new(command),
         table,
+        descriptor_limit: call::limit(abi::RLIMIT_NOFILE).map_or(u64::MAX, |limit| limit.rlim_cur),
         directory: None,
         is_elsewhere: false,
         default_signals: 0,
@@ -150,7 +153,7 @@ impl Translator<'_> {
             cwd.into_iter().for_each(|number| directory.enter_open(borrow(number)));
             self.directory = Some(directory);
         }
-        self.to.command.inherit_descriptors(descriptors & SPAWN_FDS_ALL != 0);
+        self.to.command.inherit_descriptors(descriptors & SPAWN_FDS_INHERIT != 0);
         self.namespaces()
     }
 
@@ -212,8 +215,12 @@ impl Translator<'_> {
         let text = || OsStr::from_bytes(&action.data);
         match r#type {
             SPAWN_ACTION_CLOSE => {
-                if self.open(fd)?.placed {
-                    self.to.add(at, |command| _ = command.close(fd));
+                match self.table.get(fd) {
+                    Some(entry) if entry.placed => self.to.add(at, |command| _ = command.close(fd)),
+                    Some(_) => {}
+                    // As in glibc, only a number that no descriptor can have is an error.
+                    None if fd as u64 >= self.descriptor_limit => return Err(Stop::Fails(Errno::BADF)),
+                    None => {}
                 }
                 self.table.close(fd);
             }
@@ -280,6 +287,9 @@ impl Translator<'_> {
             SPAWN_ACTION_UMASK => self.to.add(at, |command| _ = command.umask(fd as u32)),
             SPAWN_ACTION_RLIMIT => {
                 let [soft, hard] = action.words();
+                if fd == abi::RLIMIT_NOFILE as i32 {
+                    self.descriptor_limit = soft;
+                }
                 self.to.add(at, |command| _ = command.limit(fd as u32, Some(soft), Some(hard)));
             }
             SPAWN_ACTION_SETGROUPS => {

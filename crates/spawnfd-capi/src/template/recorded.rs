@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use spawnfd_child::Identity;
-use spawnfd_sys::{Calls, Errno, RawFd, abi, call, prctl};
+use spawnfd_sys::{Calls, Errno, RawFd, abi, call};
 
 use crate::record::{self, Kind};
 
@@ -81,7 +81,7 @@ impl Recorded {
     }
 
     fn new(killed: Calls, path: CString, identity: Identity) -> Recorded {
-        Recorded { identity: encode(&identity), path, creator: credentials(killed) }
+        Recorded { identity: encode(&identity), path, creator: record::credentials(killed) }
     }
 
     /// Stores the template, and returns its descriptor.
@@ -103,7 +103,7 @@ impl Recorded {
         let body = record::read(borrow(fd)?, Kind::Template).map_err(errno)?;
         // This process has written the record, so the record is complete.
         let recorded = Recorded::decode(&body).ok_or(Errno::EACCES)?;
-        if recorded.creator != credentials(killed) {
+        if recorded.creator != record::credentials(killed) {
             return Err(Errno::EACCES);
         }
         Ok(recorded)
@@ -192,27 +192,6 @@ fn encode(identity: &Identity) -> [u8; IDENTITY] {
     let mut encoded = [0; IDENTITY];
     encoded.copy_from_slice(&bytes(numbers));
     encoded
-}
-
-/// Encodes the credentials of the calling thread: its process, ids, capabilities, securebits and groups.
-///
-/// The process is part of the credentials because a child of vfork(2) shares this memory and its secret.
-fn credentials(killed: Calls) -> Vec<u8> {
-    let process = call::getpid().map_or(0, |pid| pid as u64);
-    let capabilities = call::capabilities().unwrap_or([u64::MAX; 3]);
-    let securebits = call::prctl(prctl::PR_GET_SECUREBITS, 0, 0).map_or(u64::MAX, |bits| bits as u64);
-    let mut few = [0; 64];
-    let mut many = Vec::new();
-    let groups = match call::groups(&mut few) {
-        Ok(count) => &few[..count],
-        Err(_) => {
-            many.resize(1 << 16, 0);
-            let count = call::groups(&mut many).unwrap_or(0);
-            &many[..count]
-        }
-    };
-    let ids = call::ids().into_iter().chain(call::file_ids(killed)).chain(groups.iter().copied());
-    bytes([process, securebits].into_iter().chain(capabilities).chain(ids.map(u64::from)))
 }
 
 #[cfg(test)]

@@ -25,7 +25,11 @@ fn layouts_equal_those_of_the_kernel_series() {
         (48, 52, 56)
     );
     assert_eq!((size_of::<SpawnSigset>(), offset_of!(SpawnSigset, sigsetsize)), (16, 8));
-    assert_eq!((size_of::<SpawnOpen>(), offset_of!(SpawnOpen, how), size_of::<OpenHow>()), (32, 8, 24));
+    assert_eq!((size_of::<SpawnOpen>(), offset_of!(SpawnOpen, how_size), offset_of!(SpawnOpen, how)), (40, 8, 16));
+    assert_eq!((size_of::<OpenHow>(), size_of::<SpawnActionList>()), (24, 24));
+    assert_eq!((offset_of!(SpawnActionList, nr_actions), offset_of!(SpawnActionList, action_size)), (8, 12));
+    assert_eq!((offset_of!(SpawnActionList, failed), offset_of!(SpawnActionList, reserved)), (16, 20));
+    assert_eq!((SPAWN_ACTION_SIZE_VER0, SPAWN_ACTION_LIST_SIZE_VER0), (32, 24));
     assert_eq!((size_of::<SpawnCapabilities>(), offset_of!(SpawnCapabilities, ambient)), (40, 32));
     assert_eq!((SPAWN_ACTION_SIGIGNORE, SPAWN_ACTION_SECCOMP, PIDFD_CONFIG_KEY_NAMESPACES), (19, 33, 10));
 }
@@ -55,6 +59,8 @@ fn refused_configurations_change_nothing() {
     let path = SHELL.as_ptr().expose_provenance() as u64;
     let empty = c"".as_ptr().expose_provenance() as u64;
     let one = [umask()];
+    let list = list_of(&one);
+    let list = address(&list);
     use {PIDFD_CONFIG_RESET as RESET, PIDFD_CONFIG_SET_ACTIONS as ACTIONS, PIDFD_CONFIG_SET_FD as FD};
     use {PIDFD_CONFIG_SET_FLAGS as FLAGS, PIDFD_CONFIG_SET_STRING as STRING, PIDFD_CONFIG_SET_STRINGS as STRINGS};
     for (cmd, key, value, aux, errno) in [
@@ -91,10 +97,12 @@ fn refused_configurations_change_nothing() {
         (FD, PIDFD_CONFIG_KEY_EXEC_FD, 0, -1, EBADF),
         (FD, PIDFD_CONFIG_KEY_CWD, 0, AT_FDCWD, EBADF),
         (FD, PIDFD_CONFIG_KEY_CGROUP, 0, i32::MIN, EBADF),
-        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, address(&one), -1, EINVAL),
-        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, address(&one), 257, E2BIG),
-        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, 0, i32::MAX, E2BIG),
-        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, 0, 256, EFAULT),
+        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, list, -1, EINVAL),
+        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, list, 0, EINVAL),
+        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, list, 23, EINVAL),
+        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, list, 4097, E2BIG),
+        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, list, i32::MAX, E2BIG),
+        (ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, 0, 24, EFAULT),
         (FLAGS, PIDFD_CONFIG_KEY_NAMESPACES, 0, -1, EINVAL),
         (FLAGS, PIDFD_CONFIG_KEY_NAMESPACES, 0, libc::CLONE_NEWNS | libc::CLONE_VM, EINVAL),
     ] {
@@ -102,6 +110,68 @@ fn refused_configurations_change_nothing() {
     }
     assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ARGV, &[]), Err(EINVAL));
     assert_eq!(builder.code(&[]), Ok(5));
+}
+
+#[test]
+fn lists_of_actions_are_checked() {
+    let builder = Builder::shell(c"exit 5");
+    let actions = [umask(), with_fd(SPAWN_ACTION_UMASK, -1)];
+    let good = list_of(&actions[..1]);
+    // Errors of the list do not change `failed`.
+    for (list, errno) in [
+        (SpawnActionList { reserved: 1, ..good }, EINVAL),
+        (SpawnActionList { action_size: 0, ..good }, EINVAL),
+        (SpawnActionList { action_size: 24, ..good }, EINVAL),
+        (SpawnActionList { action_size: 36, ..good }, EINVAL),
+        (SpawnActionList { action_size: 4104, ..good }, E2BIG),
+        (SpawnActionList { nr_actions: 0, ..good }, EINVAL),
+        (SpawnActionList { nr_actions: 0, actions: 0, ..good }, EINVAL),
+        (SpawnActionList { nr_actions: 257, ..good }, E2BIG),
+    ] {
+        let mut given = SpawnActionList { failed: 7, ..list };
+        assert_eq!((builder.list(&mut given), given.failed), (Err(errno), 7), "{list:?}");
+    }
+    let set = |list: SpawnActionList| {
+        let mut list = SpawnActionList { failed: 7, ..list };
+        (builder.list(&mut list), list.failed)
+    };
+    assert_eq!(set(good), (Ok(()), SPAWN_FAILED_SETUP));
+    assert_eq!(set(list_of(&actions)), (Err(EINVAL), 1), "the index of the refused action");
+    assert_eq!(set(SpawnActionList { actions: 0, ..good }), (Err(EFAULT), 0));
+    assert_eq!(set(SpawnActionList::default()), (Ok(()), SPAWN_FAILED_SETUP));
+    assert_eq!(builder.code(&[]), Ok(5));
+}
+
+#[test]
+fn structs_of_later_versions_may_have_zeros_after_the_known_members() {
+    let builder = Builder::shell(c"umask; cat /proc/$$/fd/9");
+    builder.strings(PIDFD_CONFIG_KEY_ENVP, &[c"PATH=/usr/bin:/bin"]).unwrap();
+    let path = c"/proc/sys/kernel/ostype".as_ptr().expose_provenance() as u64;
+    // An open of 48 bytes, two actions of 40 bytes and a list of 32 bytes. The outcomes of the configuration and of a
+    // run have the errno and `failed`.
+    let outcomes = |how_size: u64, after_open: u64, after_action: u64, after_list: u64| {
+        let open = [path, how_size, 0, 0, 0, after_open];
+        let (umask, number) = (u64::from(SPAWN_ACTION_UMASK), 9 << 32 | u64::from(AT_FDCWD as u32));
+        let actions = [[umask, 0o27, 0, 0, 0], [u64::from(SPAWN_ACTION_OPEN), number, address(&open), 0, after_action]];
+        let mut list = [address(&actions), 40 << 32 | 2, 7, after_list];
+        let value = (&raw mut list).expose_provenance() as u64;
+        let configured = builder.config(PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, value, 32);
+        let configured = match configured {
+            Ok(()) => Ok((list[2] as i32, builder.output(&[]).unwrap())),
+            Err(errno) => Err((errno, list[2] as i32)),
+        };
+        builder.reset(PIDFD_CONFIG_KEY_ACTIONS).unwrap();
+        let mut args = SpawnArgs { actions: address(&actions), nr_actions: 2, action_size: 40, ..SpawnArgs::default() };
+        let ran = call_run(builder.0, &mut args).map(|pidfd| reap(&owned(pidfd)));
+        (configured, ran.map_err(|errno| (errno, args.failed)))
+    };
+    assert_eq!(outcomes(32, 0, 0, 0), (Ok((SPAWN_FAILED_SETUP, "0027\nLinux\n".into())), Ok(0)));
+    assert_eq!(outcomes(32, 0, 1, 0), (Err((E2BIG, 1)), Err((E2BIG, 1))));
+    assert_eq!(outcomes(32, 1 << 63, 0, 0), (Err((E2BIG, 1)), Err((E2BIG, 1))));
+    for (size, errno) in [(0, EINVAL), (23, EINVAL), (4097, E2BIG), (u64::MAX, E2BIG)] {
+        assert_eq!(outcomes(size, 0, 0, 0), (Err((errno, 1)), Err((errno, 1))), "{size}");
+    }
+    assert_eq!(outcomes(32, 0, 0, 1), (Err((E2BIG, 7)), Ok(0)));
 }
 
 #[test]
@@ -191,6 +261,32 @@ fn a_forked_child_may_not_use_the_builder() {
         assert_eq!(libc::WEXITSTATUS(status), 42);
     }
     assert_eq!(builder.code(&[]), Ok(3));
+}
+
+/// The system calls change only the credentials of one thread.
+#[test]
+fn a_thread_with_other_credentials_may_not_use_the_builder() {
+    if !is_root() {
+        eprintln!("skipped: only root can change its credentials");
+        return;
+    }
+    let builder = Builder::shell(c"exit 3");
+    let change = |user: libc::c_long| {
+        // SAFETY: the arguments are numbers.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, -1, user, -1) };
+        assert_eq!(changed, 0, "{}", errno());
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(builder.code(&[]), Ok(3), "a thread with the same credentials");
+            change(65534);
+            assert_eq!(builder.reset(PIDFD_CONFIG_KEY_ENVP), Err(EACCES));
+            let mut args = SpawnArgs { failed: 7, ..args_of(&[]) };
+            assert_eq!((call_run(builder.0, &mut args), args.failed), (Err(EACCES), 7));
+            change(0);
+            assert_eq!(builder.code(&[]), Ok(3), "the same credentials again");
+        });
+    });
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn the_program_has_only_the_descriptors_of_its_actions() {
 }
 
 #[test]
-fn the_table_starts_empty_or_as_a_copy() {
+fn the_table_starts_empty_or_with_inherited_descriptors() {
     let builder = Builder::shell(LIST);
     let (null, inherited) = (file("/dev/null"), file("/dev/null"));
     let number = null.as_raw_fd();
@@ -55,7 +55,7 @@ fn the_table_starts_empty_or_as_a_copy() {
     assert_eq!(builder.output_with(&[dup2(0, 0), dup2(number, 5)], SPAWN_FDS_NONE), Ok("0 1 5 ".into()));
     let first = dup2(number, 0);
     assert_eq!(builder.output_with(&[first, dup2(0, 2)], SPAWN_FDS_NONE), Ok("0 1 2 ".into()));
-    // A copy has descriptors that no action names. Exec closes those that are close-on-exec.
+    // The program inherits descriptors that no action names, except those that are close-on-exec.
     // SAFETY: F_DUPFD has no requirements.
     let kept = owned(unsafe { libc::fcntl(inherited.as_raw_fd(), libc::F_DUPFD, 700) });
     let kept = kept.as_raw_fd();
@@ -64,20 +64,36 @@ fn the_table_starts_empty_or_as_a_copy() {
     ))
     .unwrap();
     builder.argv(&[c"sh", c"-c", &script]);
-    let copy = |actions: &[SpawnAction]| builder.output_with(actions, SPAWN_FDS_ALL);
-    assert_eq!(copy(&[]), Ok("kept\n".into()));
+    let inherit = |actions: &[SpawnAction]| builder.output_with(actions, SPAWN_FDS_INHERIT);
+    assert_eq!(inherit(&[]), Ok("kept\n".into()));
     assert_eq!(builder.output(&[]), Ok("".into()));
-    assert_eq!(copy(&[dup2(number, number)]), Ok(format!("kept\n{number}\n")));
-    assert_eq!(copy(&[with_fd(SPAWN_ACTION_CLOSE, kept)]), Ok("".into()));
+    assert_eq!(inherit(&[dup2(number, number)]), Ok(format!("kept\n{number}\n")));
+    assert_eq!(inherit(&[with_fd(SPAWN_ACTION_CLOSE, kept)]), Ok("".into()));
     for flags in [0, 4] {
         let range = SpawnAction { newfd: -1, flags, ..with_fd(SPAWN_ACTION_CLOSE_RANGE, 3) };
-        assert_eq!(copy(&[range]), Ok("".into()), "{flags}");
+        assert_eq!(inherit(&[range]), Ok("".into()), "{flags}");
         let (last, next) = ([range, dup2(0, kept)], dup2(kept, kept));
-        assert_eq!(copy(&last), Ok("kept\n".into()));
-        let outcome = copy(&[range, next]);
+        assert_eq!(inherit(&last), Ok("kept\n".into()));
+        let outcome = inherit(&[range, next]);
         assert_eq!(outcome, if flags == 0 { Err((EBADF, 1)) } else { Ok("kept\n".into()) });
     }
-    assert_eq!(copy(&[with_fd(SPAWN_ACTION_FCHDIR, directory("/").as_raw_fd())]), Ok("kept\n".into()));
+    assert_eq!(inherit(&[with_fd(SPAWN_ACTION_FCHDIR, directory("/").as_raw_fd())]), Ok("kept\n".into()));
+}
+
+#[test]
+fn a_closed_descriptor_can_be_closed() {
+    let builder = Builder::shell(LIST);
+    let close = |fd| with_fd(SPAWN_ACTION_CLOSE, fd);
+    assert_eq!(builder.output(&[close(29), close(29), close(0), close(0)]), Ok("1 2 ".into()));
+    assert_eq!(builder.output_with(&[close(0)], SPAWN_FDS_NONE), Ok("1 ".into()));
+    builder.argv(&[c"sh", c"-c", c"[ -e /proc/$$/fd/0 ] || echo closed"]);
+    assert_eq!(builder.output_with(&[close(29), close(0), close(0)], SPAWN_FDS_INHERIT), Ok("closed\n".into()));
+    // As in glibc, the number must be below the child's soft limit.
+    let limit = [64u64, 64];
+    let limit = SpawnAction { fd: libc::RLIMIT_NOFILE as i32, ..with_arg(SPAWN_ACTION_RLIMIT, address(&limit)) };
+    assert_eq!(builder.code(&[close(64), limit, close(63)]), Ok(0));
+    assert_eq!(builder.code(&[close(64), limit, close(64)]), Err((EBADF, 2)));
+    assert_eq!(builder.code(&[close(i32::MAX)]), Err((EBADF, 0)));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::support::*;
 fn the_first_failing_action_is_reported() {
     let scratch = Scratch::new();
     let builder = Builder::shell(c"exit 0");
-    let missing = |number| with_fd(SPAWN_ACTION_CLOSE, 100_000 + number);
+    let missing = |number| with_fd(SPAWN_ACTION_CLOSE, i32::MAX - number);
     for failing in 0..5 {
         let mut actions: Vec<SpawnAction> =
             (0..5).map(|index| if index < failing { umask() } else { missing(index) }).collect();
@@ -149,7 +149,7 @@ fn invalid_actions_are_refused_in_both_places() {
         next(action(kind), EFAULT);
     }
     for (bad, errno) in all {
-        assert_eq!(builder.actions(&[umask(), bad]), Err(errno), "{bad:?}");
+        assert_eq!(builder.actions(&[umask(), bad]), Err((errno, 1)), "{bad:?}");
         assert_eq!(builder.code(&[umask(), bad]), Err((errno, 1)), "{bad:?}");
     }
 }
@@ -174,7 +174,7 @@ fn runs_that_the_core_cannot_express_are_unsupported() {
     }
     // An earlier action that is certain to fail is reported first.
     assert_eq!(
-        builder.code(&[with_fd(SPAWN_ACTION_CLOSE, 1 << 20), opened, with_fd(SPAWN_ACTION_FCHDIR, 20)]),
+        builder.code(&[with_fd(SPAWN_ACTION_CLOSE, i32::MAX), opened, with_fd(SPAWN_ACTION_FCHDIR, 20)]),
         Err((EBADF, 0))
     );
 }

@@ -100,8 +100,15 @@ impl Builder {
         self.config(PIDFD_CONFIG_SET_FD, key, 0, number)
     }
 
-    pub fn actions(&self, actions: &[SpawnAction]) -> Result<(), i32> {
-        self.config(PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, address(actions), actions.len() as i32)
+    /// Sets the actions. An error has the errno and the index of the refused action.
+    pub fn actions(&self, actions: &[SpawnAction]) -> Result<(), (i32, i32)> {
+        let mut list = list_of(actions);
+        self.list(&mut list).map_err(|errno| (errno, list.failed))
+    }
+
+    pub fn list(&self, list: &mut SpawnActionList) -> Result<(), i32> {
+        let value = (&raw mut *list).expose_provenance() as u64;
+        self.config(PIDFD_CONFIG_SET_ACTIONS, PIDFD_CONFIG_KEY_ACTIONS, value, size_of::<SpawnActionList>() as i32)
     }
 
     pub fn namespaces(&self, flags: i32) -> Result<(), i32> {
@@ -150,6 +157,11 @@ pub fn args_of(actions: &[SpawnAction]) -> SpawnArgs {
     }
 }
 
+pub fn list_of(actions: &[SpawnAction]) -> SpawnActionList {
+    let SpawnArgs { actions, nr_actions, action_size, .. } = args_of(actions);
+    SpawnActionList { actions, nr_actions, action_size, ..SpawnActionList::default() }
+}
+
 /// Waits for the child by its pidfd. Returns the exit code, or 128 plus the signal.
 pub fn reap(pidfd: &OwnedFd) -> i32 {
     // SAFETY: `info` is valid for writes, and all-zero is a valid value.
@@ -196,7 +208,8 @@ pub fn ids(r#type: u32, id: i32) -> SpawnAction {
 }
 
 pub fn open_of(path: &CStr, flags: i32, mode: u64) -> SpawnOpen {
-    SpawnOpen { path: path.as_ptr().expose_provenance() as u64, how: OpenHow { flags: flags as u64, mode, resolve: 0 } }
+    let how = OpenHow { flags: flags as u64, mode, resolve: 0 };
+    SpawnOpen { path: path.as_ptr().expose_provenance() as u64, how_size: size_of::<OpenHow>() as u64, how }
 }
 
 pub fn open_action(fd: i32, open: &SpawnOpen, newfd: i32) -> SpawnAction {

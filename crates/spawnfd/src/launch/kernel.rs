@@ -71,6 +71,9 @@ fn carry_out(
         }
         // The kernel found no free number for the moved source.
         FailedAt::Action(index) if index < moved => return None,
+        // A seccomp filter passes the action's system call to a supervisor process, or does not know the call.
+        // So a child must make the system call itself.
+        FailedAt::Action(_) if errno == Errno::ENOSYS => return None,
         FailedAt::Action(index) => match plan.steps.get(index - moved) {
             Some(step) => Stage::Action(step.index),
             None if plan.filter.is_some() && index + 1 == count => Stage::Filter,
