@@ -128,31 +128,24 @@ fn unshare(kinds: i32) -> bool {
     is_root() && unsafe { libc::syscall(libc::SYS_unshare, kinds) == 0 }
 }
 
-/// Puts the thread's later children in a new pid namespace. The first child sleeps until its parent
-/// ends: without that child, the kernel allows no further forks. The caller waits until the child has asked for the
-/// parent-death signal, because that signal is not sent for a parent that has ended before.
+/// Puts the thread's later children in a new pid namespace. The first child sleeps until this process ends: without that
+/// child, the kernel allows no further forks. The child waits for a pidfd. A parent-death signal would not reach the
+/// child if this process gave up the permission to send signals to it.
 fn pid_namespace() -> bool {
-    let mut ends = [0; 2];
-    let mut byte = 0_u8;
-    // SAFETY: pipe2 stores two descriptors, which only this function uses. The child makes system calls only.
+    // SAFETY: these calls take integers and one struct. The child makes system calls only.
     unsafe {
-        if !unshare(libc::CLONE_NEWPID) || libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+        let process = libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32;
+        if process < 0 || !unshare(libc::CLONE_NEWPID) {
             return false;
         }
         let pid = libc::fork();
         if pid == 0 {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            libc::write(ends[1], (&raw const byte).cast(), 1);
-            libc::close(ends[0]);
-            libc::close(ends[1]);
-            loop {
-                libc::pause();
-            }
+            let mut ended = libc::pollfd { fd: process, events: libc::POLLIN, revents: 0 };
+            while libc::poll(&raw mut ended, 1, -1) != 1 {}
+            libc::_exit(0);
         }
-        libc::close(ends[1]);
-        let is_ready = libc::read(ends[0], (&raw mut byte).cast(), 1) == 1;
-        libc::close(ends[0]);
-        pid > 0 && is_ready
+        libc::close(process);
+        pid > 0
     }
 }
 

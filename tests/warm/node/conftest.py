@@ -66,12 +66,13 @@ def node(request: pytest.FixtureRequest) -> str:
     if request.param != INSTALLED:
         return fetch(request.param)
     found = shutil.which("node")
-    said = found and subprocess.run(
-        [found, "-p", "process.version"], capture_output=True, text=True
-    )
-    old = not said or int(said.stdout.lstrip("v").partition(".")[0]) < int(VERSIONS[0])
-    # The installed Node.js may be too old, for example Debian's.
-    return fetch(VERSIONS[0]) if old else os.path.realpath(found)
+    facts = "process.version + ' ' + !!process.config.variables.node_shared"
+    said = found and subprocess.run([found, "-p", facts], capture_output=True, text=True).stdout
+    # Debian 12 has an older Node.js, and that of Debian 13 is in a shared library. The library
+    # parks neither.
+    version, shared = said.split() if said else ("v0", "false")
+    unfit = int(version.lstrip("v").partition(".")[0]) < int(VERSIONS[0]) or shared == "true"
+    return fetch(VERSIONS[0]) if unfit else os.path.realpath(found)
 
 
 @pytest.fixture(scope="session")
