@@ -41,8 +41,8 @@ if calls: answer(calls.values(), 0x80000000)
 waiting = threading.Event()
 for _ in range(threads): threading.Thread(target=waiting.wait, daemon=True).start()
 sf.install()
-# The event loops of CPython 3.14 call pidfd_open themselves.
-has_loops = "pidfd_open" not in calls or sys.version_info < (3, 14)
+# asyncio of CPython 3.12 and later calls pidfd_open itself.
+has_loops = "pidfd_open" not in calls or sys.version_info < (3, 12)
 
 async def from_a_loop():
     process = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
