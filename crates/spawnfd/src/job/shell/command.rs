@@ -330,11 +330,14 @@ impl ShellCommand {
     /// Whether processes of a killed command are left. A process may have forked just before its SIGKILL, so this kills
     /// those that it finds. Sets the time of the next check.
     fn has_late_forks(&mut self) -> bool {
-        let Some(killed) = self.killed else { return false };
+        if self.killed.is_none() {
+            return false;
+        }
         let now = Instant::now();
         let [next, last] = self.delivery.get_or_insert([now, now + DELIVERY_TIMEOUT]);
         *next = now + DELIVERY_INTERVAL;
-        now < *last && !self.kill_processes(killed).is_empty()
+        // The shell has returned, so only processes that certainly belong to the command are killed.
+        now < *last && !self.kill_processes(true).is_empty()
     }
 
     /// The time at which to call [`reap`](ShellCommand::reap) again.
@@ -507,7 +510,7 @@ impl ShellCommand {
         let now = Instant::now();
         let is_first = self.killed.is_none();
         let killed = *self.killed.get_or_insert(now);
-        let found = self.kill_processes(killed);
+        let found = self.kill_processes(killed.elapsed() < DOUBT_TIMEOUT);
         if found.is_empty() {
             self.signal(signal::INT);
         }
@@ -525,14 +528,14 @@ impl ShellCommand {
         }
     }
 
-    /// Kills the processes of the command, and returns them. `killed` is the time of the first SIGKILL.
-    fn kill_processes(&self, killed: Instant) -> Vec<Process> {
-        // In the clock tick of 10 ms in which the command began, a background job of an earlier command may have started.
-        // A process whose parent belongs to the command is not in doubt.
+    /// Kills the processes of the command, and returns them. In the clock tick of 10 ms in which the command began, a
+    /// background job of an earlier command may have started. `spares_doubtful` spares what may be such a job.
+    fn kill_processes(&self, spares_doubtful: bool) -> Vec<Process> {
         let found: Vec<Stat> = self.processes().collect();
         let in_doubt = |stat: &Stat| stat.process.start <= self.began && ignores_sigint(stat.process.pid);
+        // A process whose parent belongs to the command is not in doubt.
         let has_parent = |stat: &Stat| found.iter().any(|other| other.process.pid == stat.parent && !in_doubt(other));
-        let spares = |stat: &Stat| killed.elapsed() < DOUBT_TIMEOUT && in_doubt(stat) && !has_parent(stat);
+        let spares = |stat: &Stat| spares_doubtful && in_doubt(stat) && !has_parent(stat);
         let found: Vec<Process> = without_jobs(found.iter().cloned(), spares).map(|stat| stat.process).collect();
         for process in &found {
             process.signal(signal::KILL);
