@@ -7,6 +7,7 @@ use landlock::{
 };
 use spawnfd_tests::confine::{self, Confinement};
 use spawnfd_tests::{has_syscall, is_root};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// A restriction that a test puts on one thread.
 #[derive(Clone, Copy)]
@@ -132,19 +133,23 @@ fn unshare(kinds: i32) -> bool {
 /// child, the kernel allows no further forks. The child waits for a pidfd. A parent-death signal would not reach the
 /// child if this process gave up the permission to send signals to it.
 fn pid_namespace() -> bool {
-    // SAFETY: these calls take integers and one struct. The child makes system calls only.
+    // SAFETY: pidfd_open takes integers, and the new descriptor belongs to the returned value. The child makes system
+    // calls only.
     unsafe {
         let process = libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32;
-        if process < 0 || !unshare(libc::CLONE_NEWPID) {
+        if process < 0 {
+            return false;
+        }
+        let process = OwnedFd::from_raw_fd(process);
+        if !unshare(libc::CLONE_NEWPID) {
             return false;
         }
         let pid = libc::fork();
         if pid == 0 {
-            let mut ended = libc::pollfd { fd: process, events: libc::POLLIN, revents: 0 };
+            let mut ended = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             while libc::poll(&raw mut ended, 1, -1) != 1 {}
             libc::_exit(0);
         }
-        libc::close(process);
         pid > 0
     }
 }
