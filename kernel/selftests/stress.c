@@ -397,6 +397,8 @@ static void kill_callers(int fd, unsigned int *state)
 			pthread_t thread;
 
 			to_be_killed = true;
+			/* The time may have run out just before the fork. */
+			__atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
 			signal(SIGCHLD, next_random(state) % 2 ? SIG_IGN : SIG_DFL);
 			pthread_create(&thread, NULL, run_always, &fd);
 			run_always(&fd);
