@@ -14,7 +14,13 @@ SOURCES = Path(__file__).resolve().parent
 # floor.c makes calls by vfork and exec, session_floor.c in one shell, subreaper_floor.c each with a
 # helper process.
 FLOOR, SESSION_FLOOR, SUBREAPER_FLOOR = "floor", "session_floor", "subreaper_floor"
+SESSION_PIPE_FLOOR = "session_pipe_floor"
 FLAGS = ("-std=c17", "-O2", "-Wall", "-Wextra")
+# Floors with a source of another name, or with further flags.
+VARIANTS = {
+    SESSION_PIPE_FLOOR: (SESSION_FLOOR, "-DCONTROL_PIPE"),
+    SUBREAPER_FLOOR: (SUBREAPER_FLOOR, "-static"),
+}
 
 
 def build(name: str, into: Path) -> Path:
@@ -23,16 +29,16 @@ def build(name: str, into: Path) -> Path:
     if compiler is None:
         raise BenchError("no C compiler for the floor: install one, or use --without floor")
     program = into / name
-    flags = (*FLAGS, "-static") if name == SUBREAPER_FLOOR else FLAGS
-    sources = [SOURCES / f"{name}.c", SOURCES / "floor_worker.c"]
+    source, *flags = VARIANTS.get(name, (name,))
+    sources = [SOURCES / f"{source}.c", SOURCES / "floor_worker.c"]
     done = subprocess.run(
-        [*compiler.split(), *flags, "-o", str(program), *map(str, sources)],
+        [*compiler.split(), *FLAGS, *flags, "-o", str(program), *map(str, sources)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
     if done.returncode != 0:
-        raise BenchError(f"{name}.c does not compile: {done.stderr.strip()}")
+        raise BenchError(f"{source}.c does not compile: {done.stderr.strip()}")
     return program
 
 

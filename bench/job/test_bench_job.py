@@ -331,7 +331,7 @@ def test_wrong_status_of_a_command_ends_the_run(setting: Setting, name: str) -> 
         measure.run_block(workers[name], "true", 2)
 
 
-@pytest.mark.parametrize("name", ["session", "session_floor"])
+@pytest.mark.parametrize("name", ["session", "session_floor", "session_pipe_floor"])
 def test_shell_in_another_directory_ends_the_run(setting: Setting, name: str) -> None:
     leaving = replace(setting.references["true"], text="cd /")
     broken = replace(_with_native(setting), references={"true": leaving})

@@ -16,7 +16,7 @@ from typing import Any
 from common import asyncio_calls
 from common.asyncio_calls import Answer
 from common.errors import BenchError
-from common.floor import FLOOR, SESSION_FLOOR, SUBREAPER_FLOOR
+from common.floor import FLOOR, SESSION_FLOOR, SESSION_PIPE_FLOOR, SUBREAPER_FLOOR
 
 from .definitions import Method
 from .heartbeat import Heartbeat
@@ -80,7 +80,7 @@ AWAITED = {
     "spawnfd.run_async": spawnfd_run_async,
 }
 # Ways that run in a worker of their own: a program in C, or the program in Rust.
-FLOORS = (FLOOR, SESSION_FLOOR, SUBREAPER_FLOOR)
+FLOORS = (FLOOR, SESSION_FLOOR, SESSION_PIPE_FLOOR, SUBREAPER_FLOOR)
 NATIVE = ("native.run", "native.session")
 
 
