@@ -5,6 +5,9 @@
 //! process does not carry the authority to use the record. The record contains a code over its contents and its file,
 //! keyed by a secret of the process that wrote it. The secret does not survive fork or exec. So a process accepts only
 //! records that it has written itself, and no other process can forge one.
+//!
+//! A process with a copy can write an earlier record back, whose code is valid. For a template there is no earlier
+//! record: the file is sealed after its only write. The owner of a builder remembers the [`Version`] of its last write.
 
 use core::ffi::CStr;
 use core::hash::Hasher;
@@ -20,6 +23,15 @@ use spawnfd_sys::{Call, Calls, abi, call, prctl};
 const CODE: usize = 16;
 /// The longest record: a path, and the arguments and actions of a builder.
 const LONGEST: u64 = 8 << 20;
+
+/// The contents that a record has after one write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The device and the inode of the memfd.
+    pub file: (u64, u64),
+    /// The code over the contents.
+    pub code: [u8; CODE],
+}
 
 /// The purpose of a record. The name of the memfd shows it in /proc/PID/fd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +51,15 @@ impl Kind {
     }
 }
 
-/// The code over a record: its kind, its file and its contents.
-fn code(stat: &Stat, kind: Kind, body: &[u8]) -> Result<[u8; CODE], Errno> {
+/// The version of a record. The code is over the kind, the file and the contents.
+fn version(stat: &Stat, kind: Kind, body: &[u8]) -> Result<Version, Errno> {
     let [low, high] = spawnfd_sys::process_secret().map_err(|errno| Errno::from_raw_os_error(errno.raw()))?;
     let mut hasher = SipHasher24::new_with_keys(low, high);
     hasher.write_u8(kind as u8);
     hasher.write_u64(stat.st_dev);
     hasher.write_u64(stat.st_ino);
     hasher.write(body);
-    Ok(hasher.finish128().as_bytes())
+    Ok(Version { file: (stat.st_dev, stat.st_ino), code: hasher.finish128().as_bytes() })
 }
 
 /// Encodes the credentials of the calling thread: its process, ids, capabilities, securebits and groups.
@@ -99,13 +111,14 @@ pub fn create(kind: Kind, close_on_exec: bool) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Replaces the contents of a record.
+/// Replaces the contents of a record, and returns their version.
 ///
 /// # Errors
 /// EFBIG: RLIMIT_FSIZE is too low; the process gets no SIGXFSZ. EACCES: a process has sealed the record. Both leave the
 /// record unchanged. ENOSPC, ENOMEM: no memory.
-pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<(), Errno> {
-    let content = [&code(&rustix::fs::fstat(file)?, kind, body)?[..], body].concat();
+pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<Version, Errno> {
+    let version = version(&rustix::fs::fstat(file)?, kind, body)?;
+    let content = [&version.code, body].concat();
     // The truncation below destroys the old contents, so find the certain failures before it.
     if call::limit(abi::RLIMIT_FSIZE).is_ok_and(|limit| content.len() as u64 > limit.rlim_cur) {
         return Err(Errno::FBIG);
@@ -123,15 +136,17 @@ pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<(), Errno>
         Ok(())
     };
     let written = call::without_signal(|| write().map_err(|e: Errno| spawnfd_sys::Errno::from_raw(e.raw_os_error())));
-    written.map_err(|errno| Errno::from_raw_os_error(errno.raw()))
+    written.map_err(|errno| Errno::from_raw_os_error(errno.raw()))?;
+    Ok(version)
 }
 
-/// Reads the contents of a record.
+/// Reads the contents of a record, and their version. Their code shows that this process has written them, but not
+/// that they are the last ones.
 ///
 /// # Errors
 /// EBADF: `fd` is not open. EINVAL: not a record of this kind. EACCES: another process wrote the record, for example the
 /// parent before fork.
-pub fn read(fd: BorrowedFd<'_>, kind: Kind) -> Result<Vec<u8>, Errno> {
+pub fn read(fd: BorrowedFd<'_>, kind: Kind) -> Result<(Version, Vec<u8>), Errno> {
     let stat = rustix::fs::fstat(fd)?;
     let size = stat.st_size as u64;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !(CODE as u64..=LONGEST).contains(&size) {
@@ -146,13 +161,14 @@ pub fn read(fd: BorrowedFd<'_>, kind: Kind) -> Result<Vec<u8>, Errno> {
         }
     }
     let (found, body) = content.split_at(CODE);
+    let version = version(&stat, kind, body)?;
     // The comparison takes the same time for each wrong code.
-    let differences = code(&stat, kind, body)?.iter().zip(found).fold(0, |all, (one, other)| all | (one ^ other));
+    let differences = version.code.iter().zip(found).fold(0, |all, (one, other)| all | (one ^ other));
     if differences != 0 {
         return Err(refusal(fd, kind));
     }
     content.drain(..CODE);
-    Ok(content)
+    Ok((version, content))
 }
 
 /// The reason why a descriptor is no record of this process: EACCES for a memfd with the name of this kind, or EINVAL.

@@ -9,15 +9,20 @@
 //! The caller owns the child: the library does not wait for it and sends it no signal.
 //!
 //! The configuration is in the file behind the descriptor, a memfd. So a duplicate of the descriptor refers to the same
-//! builder, and closing the last duplicate frees everything. The configuration has the numbers of descriptors, and a
-//! run looks them up. The caller must keep these descriptors open until the run returns.
+//! builder, and closing the last duplicate frees the configuration. The configuration has the numbers of descriptors,
+//! and a run looks them up. The caller must keep these descriptors open until the run returns.
+//!
+//! The library remembers which contents of the file it has written last. So no process with a duplicate can change the
+//! program that a run starts, neither by a write nor by a copy of an earlier configuration.
 //!
 //! # Differences from the kernel series
 //!
 //! - Only the process that opened a builder can use it. Other processes, such as a forked child, get EACCES.
 //! - The library does not compare the bounding and ambient capabilities and the user namespace of the opener.
 //! - poll(2), read(2) and write(2) treat a builder as a file. A write makes the builder invalid: further calls fail
-//!   with EACCES. There is no log of errors to read, and fdinfo does not show the configuration.
+//!   with EACCES until the file has the contents of the last configuration again.
+//! - If the process closes its last descriptor of a builder and later receives one, calls can fail with EACCES.
+//! - There is no log of errors to read, and fdinfo does not show the configuration.
 //! - There is no limit for each user (EDQUOT).
 //! - With SPAWN_FDS_INHERIT, the child has the caller's close-on-exec descriptors until exec.
 //! - An address that is not NULL must be valid. The kernel series returns EFAULT for other addresses.
@@ -63,6 +68,7 @@ mod run;
 mod search;
 mod table;
 mod translate;
+mod versions;
 
 pub use abi::*;
 
@@ -73,13 +79,14 @@ use rustix::io::Errno;
 use spawnfd::internal::{PerProcess, killed_calls};
 
 use self::config::Config;
+use self::versions::Versions;
 use crate::record::{self, Kind};
 
 /// The longest contents of a record. A record has a few bytes more, and is at most 8 MiB long.
 const LONGEST: usize = (8 << 20) - 64;
 
 /// Locked during each access to a builder's record, so that no thread sees a partial write.
-static RECORDS: PerProcess<()> = PerProcess::new(());
+static VERSIONS: PerProcess<Versions> = PerProcess::new(Versions::new());
 
 /// Creates a builder without configuration, and returns its descriptor, which is close-on-exec.
 ///
@@ -109,7 +116,7 @@ pub extern "C" fn spawnfd_builder_open(flags: c_uint) -> c_int {
 /// Returns -1, sets errno, and leaves the builder unchanged:
 /// - EBADF: `fd` is not a builder. For SET_FD: the number is negative.
 /// - EACCES: another process opened the builder, for example the parent of this process. Or the calling thread has
-///   other credentials than the opener. Or a process has sealed the builder's file.
+///   other credentials than the opener. Or a process has written to the builder's file, or has sealed it.
 /// - EFBIG: RLIMIT_FSIZE is less than the length of the configuration.
 /// - EINVAL: an unknown command or key; a key of another command; an unused argument that is not 0; an empty list of
 ///   arguments; a wrong size of the list of actions or of an action; an invalid action; an unknown namespace.
@@ -149,8 +156,8 @@ pub unsafe extern "C" fn spawnfd_builder_config(
 ///   byte after the known members is not 0. EINVAL: an unknown flag, both SPAWN_FDS_NONE and SPAWN_FDS_INHERIT, a
 ///   reserved member, or a wrong `action_size`. E2BIG: more than 256 actions, or `action_size` is more than the size of
 ///   a page.
-/// - EBADF: `fd` is not a builder. EACCES: another process opened the builder, or the calling thread has other
-///   credentials than the opener.
+/// - EBADF: `fd` is not a builder. EACCES: another process opened the builder, the calling thread has other credentials
+///   than the opener, or a process has written to the builder's file.
 /// - EFAULT, ENOENT, ENAMETOOLONG: an invalid `path`. EINVAL: no program, no search path for a name, or no arguments.
 /// - E2BIG: more than 256 actions with those of the configuration. EINVAL and others: an invalid action, whose index is
 ///   in `failed`.
@@ -184,8 +191,9 @@ fn open(flags: c_uint) -> Result<c_int, Errno> {
     if flags & !(PIDFD_EMPTY | NONBLOCK) != 0 {
         return Err(Errno::INVAL);
     }
+    let mut versions = VERSIONS.lock();
     let builder = record::create(Kind::Builder, true)?;
-    record::write(builder.as_fd(), Kind::Builder, &contents(&Config::default()))?;
+    versions.keep(record::write(builder.as_fd(), Kind::Builder, &contents(&Config::default()))?);
     if flags & NONBLOCK != 0 {
         let status = rustix::fs::fcntl_getfl(&builder)?;
         rustix::fs::fcntl_setfl(&builder, status | rustix::fs::OFlags::NONBLOCK)?;
@@ -196,9 +204,9 @@ fn open(flags: c_uint) -> Result<c_int, Errno> {
 /// # Safety
 /// `value` is 0 or the address of a value of the command's type.
 unsafe fn configure(fd: c_int, command: u32, key: u32, value: u64, aux: c_int) -> Result<(), Errno> {
-    let _locked = RECORDS.lock();
+    let mut versions = VERSIONS.lock();
     let builder = descriptor(fd)?;
-    let mut config = read_locked(builder)?;
+    let mut config = read_last(builder, &versions)?;
     let old = contents(&config);
     // SAFETY: the caller guarantees the value.
     unsafe { config.set(command, key, value, aux) }?;
@@ -207,24 +215,29 @@ unsafe fn configure(fd: c_int, command: u32, key: u32, value: u64, aux: c_int) -
         return Err(Errno::TOOBIG);
     }
     // If no memory is left for the new configuration, the old one still fits.
-    record::write(builder, Kind::Builder, &new).inspect_err(|_| _ = record::write(builder, Kind::Builder, &old))
+    let written =
+        record::write(builder, Kind::Builder, &new).inspect_err(|_| _ = record::write(builder, Kind::Builder, &old));
+    versions.keep(written?);
+    Ok(())
 }
 
 /// Reads the configuration of a builder.
 ///
 /// # Errors
-/// EBADF: not a builder. EACCES: another process has written the configuration, or the thread's credentials differ from
-/// those of the opener.
+/// EBADF: not a builder. EACCES: the file does not have the configuration that this process has written last, or the
+/// thread's credentials differ from those of the opener.
 fn read_config(fd: c_int) -> Result<Config, Errno> {
-    let _locked = RECORDS.lock();
-    read_locked(descriptor(fd)?)
+    read_last(descriptor(fd)?, &VERSIONS.lock())
 }
 
-fn read_locked(builder: BorrowedFd<'_>) -> Result<Config, Errno> {
-    let contents = record::read(builder, Kind::Builder).map_err(|errno| match errno {
+fn read_last(builder: BorrowedFd<'_>, versions: &Versions) -> Result<Config, Errno> {
+    let (version, contents) = record::read(builder, Kind::Builder).map_err(|errno| match errno {
         Errno::INVAL => Errno::BADF,
         errno => errno,
     })?;
+    if !versions.is_last(version) {
+        return Err(Errno::ACCESS);
+    }
     let config = contents.strip_prefix(&*opener()).ok_or(Errno::ACCESS)?;
     Config::decode(config).ok_or(Errno::ACCESS)
 }

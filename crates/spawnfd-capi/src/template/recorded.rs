@@ -100,7 +100,7 @@ impl Recorded {
     /// EBADF: the descriptor is not open. EINVAL: it is no template. EACCES: the calling thread's process did not
     /// create the template, or the thread's credentials differ from those of the creator.
     pub fn load(killed: Calls, fd: RawFd) -> Result<Recorded, Errno> {
-        let body = record::read(borrow(fd)?, Kind::Template).map_err(errno)?;
+        let (_, body) = record::read(borrow(fd)?, Kind::Template).map_err(errno)?;
         // This process has written the record, so the record is complete.
         let recorded = Recorded::decode(&body).ok_or(Errno::EACCES)?;
         if recorded.creator != record::credentials(killed) {

@@ -246,51 +246,6 @@ fn a_reset_removes_the_value_of_its_key() {
 }
 
 #[test]
-fn a_forked_child_may_not_use_the_builder() {
-    let builder = Builder::shell(c"exit 3");
-    let mut args = args_of(&[]);
-    // SAFETY: the child calls only functions that work after a fork, and ends by _exit.
-    unsafe {
-        let pid = libc::fork();
-        if pid == 0 {
-            let configured = builder.reset(PIDFD_CONFIG_KEY_ENVP);
-            let ran = call_run(builder.0, &mut args);
-            libc::_exit(if configured == Err(EACCES) && ran == Err(EACCES) { 42 } else { 1 });
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
-        assert_eq!(libc::WEXITSTATUS(status), 42);
-    }
-    assert_eq!(builder.code(&[]), Ok(3));
-}
-
-/// The system calls change only the credentials of one thread.
-#[test]
-fn a_thread_with_other_credentials_may_not_use_the_builder() {
-    if !is_root() {
-        eprintln!("skipped: only root can change its credentials");
-        return;
-    }
-    let builder = Builder::shell(c"exit 3");
-    let change = |user: libc::c_long| {
-        // SAFETY: the arguments are numbers.
-        let changed = unsafe { libc::syscall(libc::SYS_setresuid, -1, user, -1) };
-        assert_eq!(changed, 0, "{}", errno());
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            assert_eq!(builder.code(&[]), Ok(3), "a thread with the same credentials");
-            change(65534);
-            assert_eq!(builder.reset(PIDFD_CONFIG_KEY_ENVP), Err(EACCES));
-            let mut args = SpawnArgs { failed: 7, ..args_of(&[]) };
-            assert_eq!((call_run(builder.0, &mut args), args.failed), (Err(EACCES), 7));
-            change(0);
-            assert_eq!(builder.code(&[]), Ok(3), "the same credentials again");
-        });
-    });
-}
-
-#[test]
 fn closing_a_builder_leaks_nothing() {
     in_own_process("configuration::closing_a_builder_leaks_nothing", || {
         let cycle = || {

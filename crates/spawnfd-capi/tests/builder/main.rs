@@ -3,6 +3,9 @@
 #![cfg(feature = "std")]
 
 mod attributes;
+mod authority;
+#[path = "../common/mod.rs"]
+mod common;
 mod configuration;
 mod files;
 mod program;

@@ -6,7 +6,7 @@ pub use std::ffi::{CStr, CString};
 pub use std::fs::File;
 pub use std::io::Read;
 pub use std::mem::offset_of;
-pub use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+pub use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 pub use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 pub use std::path::{Path, PathBuf};
 pub use std::sync::atomic::{AtomicU32, Ordering};

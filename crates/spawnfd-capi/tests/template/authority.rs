@@ -7,9 +7,10 @@ use std::io::Error;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
-use libc::{EACCES, EBADF, EINVAL};
+use libc::{EACCES, EBADF, EINVAL, EPERM};
 use spawnfd_sys::{CloneOptions, Stack, clone_child, wait_pidfd};
 
+use crate::common::*;
 use crate::support::*;
 
 /// Creates a memfd with a name and contents, which may be sealed.
@@ -118,13 +119,7 @@ fn a_child_of_vfork_cannot_use_the_template() {
 
 #[test]
 fn a_received_template_cannot_be_used() {
-    let mut sockets = [-1; 2];
-    // SAFETY: the call writes two numbers.
-    let created =
-        unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, sockets.as_mut_ptr()) };
-    assert_eq!(created, 0);
-    // SAFETY: the descriptors are new.
-    let [ours, theirs] = sockets.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let [ours, theirs] = socket_pair();
     std::thread::scope(|scope| {
         let child = scope.spawn(|| in_forked_child(|| status(&receive(&theirs)).unwrap_err()));
         let template = shell();
@@ -137,39 +132,37 @@ fn a_received_template_cannot_be_used() {
     assert_eq!(status(&receive(&theirs)), Ok(7));
 }
 
-/// A message of one byte with room for one descriptor.
-fn message<T>(body: impl FnOnce(&mut libc::msghdr) -> T) -> T {
-    let mut byte = 0u8;
-    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    let mut control = [0u64; 4];
-    // SAFETY: all-zero is a valid value.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
-    header.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: the function has no requirements.
-    header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
-    body(&mut header)
+/// Writes each of these records over the file of a descriptor. Returns the number of writes that did not fail with EPERM.
+fn overwrite(template: &OwnedFd, records: &[Vec<u8>]) -> i32 {
+    let refused = |record: &&Vec<u8>| match write_record(template, record) {
+        Ok(()) => true,
+        Err(error) => error.raw_os_error() != Some(EPERM),
+    };
+    records.iter().filter(refused).count() as i32
 }
 
-fn send(socket: &OwnedFd, fd: &OwnedFd) {
-    // SAFETY: the header has room for one control message, and all its buffers are valid.
-    let sent = message(|header| unsafe {
-        let control = libc::CMSG_FIRSTHDR(header);
-        (*control).cmsg_level = libc::SOL_SOCKET;
-        (*control).cmsg_type = libc::SCM_RIGHTS;
-        (*control).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
-        libc::CMSG_DATA(control).cast::<RawFd>().write_unaligned(fd.as_raw_fd());
-        libc::sendmsg(socket.as_raw_fd(), header, 0)
-    });
-    assert_eq!(sent, 1, "{}", Error::last_os_error());
+#[test]
+fn no_process_can_write_an_earlier_record_into_a_template() {
+    let [ours, theirs] = socket_pair();
+    let earlier = [of_path("/bin/true").unwrap(), shell(), shell()];
+    let template = shell();
+    let records: Vec<Vec<u8>> = earlier.iter().chain([&template]).map(read_record).collect();
+    assert_eq!(in_forked_child(|| overwrite(&template, &records)), 0, "a forked child");
+    send(&ours, &template);
+    assert_eq!(in_forked_child(|| overwrite(&receive(&theirs), &records)), 0, "a receiver");
+    assert_eq!(status(&template), Ok(7));
 }
 
-fn receive(socket: &OwnedFd) -> OwnedFd {
-    // SAFETY: all buffers of the header are valid. The control message has one new descriptor.
-    message(|header| unsafe {
-        assert_eq!(libc::recvmsg(socket.as_raw_fd(), header, libc::MSG_CMSG_CLOEXEC), 1);
-        OwnedFd::from_raw_fd(libc::CMSG_DATA(libc::CMSG_FIRSTHDR(header)).cast::<RawFd>().read_unaligned())
-    })
+/// The record of a closed template, in another file at the same number.
+#[test]
+fn a_record_is_no_template_in_another_file() {
+    let number = inheritable(&shell());
+    let record = read_record(&number);
+    assert_eq!(status(&number), Ok(7));
+    let copy = memfd(c"spawn_template", &record);
+    // SAFETY: the test owns both numbers.
+    assert_eq!(unsafe { libc::dup2(copy.as_raw_fd(), number.as_raw_fd()) }, number.as_raw_fd());
+    assert_eq!(status(&number), Err(EACCES));
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 mod actions;
 mod authority;
+#[path = "../common/mod.rs"]
+mod common;
 mod create;
 mod filters;
 mod spawn;

@@ -284,25 +284,6 @@ pub fn dev_null() -> std::fs::File {
     std::fs::File::options().read(true).write(true).open("/dev/null").unwrap()
 }
 
-/// Forks, and returns the exit status of the child that runs `body`.
-///
-/// The body may allocate, because glibc's malloc works in a forked child.
-pub fn in_forked_child(body: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs only `body`, and then exits without destructors.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0);
-    if pid == 0 {
-        let status = body();
-        // SAFETY: the call has no requirements.
-        unsafe { libc::_exit(status) };
-    }
-    let mut status = 0;
-    // SAFETY: the call writes to `status`.
-    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
-    assert!(libc::WIFEXITED(status), "status {status:#x}");
-    libc::WEXITSTATUS(status)
-}
-
 /// Runs an ignored test of this binary in a process of its own. The process has one test thread.
 pub fn alone(test: &str, variables: &[(&str, String)]) {
     let output = Command::new("/proc/self/exe")
