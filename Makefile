@@ -75,11 +75,11 @@ build-tests: python capi
 	cargo test --quiet --workspace --exclude spawnfd-python --no-run
 	cargo test --quiet -p spawnfd --no-default-features --no-run
 
-test: setup ## Run the tests, at most 8 minutes after the build; ends with what was skipped and why, and the times.
+test: setup ## Run the tests, 15 minutes after the build; ends with what was skipped and why, and the times.
 	$(PYTHON) tests/run.py test
 
 test-all: setup ## Every test through every launcher and confinement, all rounds, all interpreters: more than an hour.
-	SPAWNFD_BASH_5_3=$$(scripts/setup-bash.sh $(CACHE)) $(PYTHON) tests/run.py all
+	SPAWNFD_BASHES=$$(scripts/setup-bash.sh $(CACHE)) $(PYTHON) tests/run.py all
 
 test-rust: setup ## One part of `make test`; the others are test-docker, test-examples, test-python and test-parked.
 test-docker test-examples test-python test-parked: setup

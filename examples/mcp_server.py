@@ -34,12 +34,19 @@ class Answer(BaseModel):
 
     code: int | None = Field(description="The exit code. Null if a signal ended the program.")
     stop: str = Field(description='"exited", or why the program was ended, such as "timeout".')
+    shell_code: int | None = Field(description="The exit code of a shell that the command ended.")
     stdout: str
     stderr: str
 
 
 def answer(result: sf.Result) -> Answer:
-    return Answer(code=result.code, stop=result.stop, stdout=result.text, stderr=result.stderr_text)
+    return Answer(
+        code=result.code,
+        stop=result.stop,
+        shell_code=result.shell_code,
+        stdout=result.text,
+        stderr=result.stderr_text,
+    )
 
 
 @contextmanager

@@ -16,12 +16,12 @@ while read -r binary options; do
     # shellcheck disable=SC2086 # $options is a list of words
     timeout --kill-after=5 "${SPAWNFD_SUITE_TIME:-0}" "$@" "$binary" $options >"$output" 2>&1 </dev/null || status=$?
     name=$(basename "$binary" | sed 's/-[0-9a-f]*$//')
-    printf '%-18s %s\n' "$name" "$(grep '^test result' "$output" | tail -n 1)"
+    printf '%-18s %s\n' "$name" "$(grep -a '^test result' "$output" | tail -n 1)"
     if [ "$status" -ne 0 ]; then
         failed=1
         echo "    exit status $status after $(($(date +%s) - begun)) s"
-        grep -E '^test .* FAILED$|^    [a-z_:0-9]+$' "$output" | sort -u | sed 's/^/    /'
-        grep -vE '^test .* (ok|ignored)$|^SKIP ' "$output" | head -n "${SPAWNFD_LINES:-60}" | sed 's/^/    | /'
+        grep -aE '^test .* FAILED$|^    [a-z_:0-9]+$' "$output" | sort -u | sed 's/^/    /'
+        grep -avE '^test .* (ok|ignored.*)$|^SKIP ' "$output" | head -n "${SPAWNFD_LINES:-60}" | sed 's/^/    | /'
     fi
 done
 exit $failed

@@ -8,7 +8,8 @@
 set -eu
 python=$(realpath --no-symlinks "$1") && shift
 cd "$(dirname "$0")/.."
-cargo build -q -p spawnfd-tests --bin spawnfd-confine
+# As in `make build-tests`: another selection has other features, and cargo would build all again.
+cargo test -q --workspace --exclude spawnfd-python --no-run
 confine=$(realpath "${CARGO_TARGET_DIR:-target}")/debug/spawnfd-confine
 cd bindings/python
 

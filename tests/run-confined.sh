@@ -18,16 +18,19 @@ user=65534
 confinement=$1
 shift
 
-binaries=$(cargo test -q -p spawnfd-sys -p spawnfd-child -p spawnfd-guard -p spawnfd -p spawnfd-cli -p spawnfd-capi -p spawnfd-tests --no-run --message-format=json |
+# The same packages as in `make build-tests`: another selection has other features, and cargo would build all again.
+binaries=$(cargo test -q --workspace --exclude spawnfd-python --no-run --message-format=json |
     python3 -c '
 import json, os, sys
 wanted = sys.argv[1:]
 for line in sys.stdin:
-    if line.startswith("{"):
-        item = json.loads(line)
-        if item.get("executable") and item.get("profile", {}).get("test"):
-            if not wanted or os.path.basename(item["executable"]).rpartition("-")[0] in wanted:
-                print(item["executable"])' "$@")
+    item = json.loads(line) if line.startswith("{") else {}
+    if not item.get("executable") or not item["profile"]["test"]:
+        continue
+    folder = os.path.relpath(os.path.dirname(item["manifest_path"]))
+    name = os.path.basename(item["executable"]).rpartition("-")[0]
+    if folder.startswith(("crates/", "tests")) and (not wanted or name in wanted):
+        print(item["executable"])' "$@")
 target=$(dirname "$(dirname "$(echo "$binaries" | head -n 1)")")
 confine=$target/spawnfd-confine
 
@@ -50,7 +53,9 @@ skips=$temporary/skips
 # The caller's PATH may have directories that the user cannot search.
 path=$PATH
 [ "$confinement" = docker ] || path=/usr/local/bin:/usr/bin:/bin
-# Stress tests run all their rounds only without confinement.
+# Stress tests run all their rounds only without confinement. In `make test`, they have run without one, too.
+[ -n "${SPAWNFD_FULL:-}" ] && SPAWNFD_ROUNDS=20 || SPAWNFD_ROUNDS=200
+export SPAWNFD_ROUNDS
 unset SPAWNFD_FULL
 failed=0
 echo "== $confinement: $namespace spawnfd-confine $options"

@@ -1,24 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs suites one after the other, and prints failures, skipped tests and times.
+"""Runs suites, those of `test` two at a time, and prints failures, skipped tests and times.
 
     tests/run.py NAME...     the names are the keys of SUITES; `test` and `all` stand for several
 
-This process is a sub-reaper, and each suite's processes are its descendants. If a process survives
-the suite's end or its time limit, this process kills it, and the suite fails. A suite inherits
-default signal dispositions, even if nohup started this process. Only one run at a time can use a
-checkout: a second run exits with status 2. The Makefile sets SPAWNFD_PYTHON, the interpreter of
-build/venv.
+A worker process runs one suite at a time. It is a sub-reaper, and the suite's processes are its
+descendants. If a process survives the suite's end or its time limit, the worker kills it, and the
+suite fails. A suite inherits default signal dispositions, even if nohup started this process. The
+output of a suite is printed when the suite has ended. Only one run at a time can use a checkout: a
+second run exits with status 2. The Makefile sets SPAWNFD_PYTHON, the interpreter of build/venv.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import json
 import os
+import resource
+import shutil
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,13 +31,16 @@ LOCK = ROOT / "build" / "test.lock"
 SKIPS = ROOT / "build" / "skips.txt"
 PYTHON = os.environ.get("SPAWNFD_PYTHON", str(ROOT / "build/venv/bin/python"))
 # Tests spend about half their time waiting, so four at once keep two processors busy.
-JOBS = str(2 * (os.cpu_count() or 1))
+JOBS = 2 * (os.cpu_count() or 1)
 PR_SET_CHILD_SUBREAPER = 36
 MINUTE = 60
 # The library's guard process runs on for up to a second after its last tree has ended.
 GRACE_S = 10.0
-# `make test` ends within this time after the build.
-BUDGET_S = 8 * MINUTE
+# `make test` fails if it takes longer than this after the build, unless other processes use more
+# than a part of the machine's CPU time. The kernel's own threads use some, and so do processes that
+# nobody waits for. The aim is 7 minutes, which the suites do not meet yet.
+BUDGET_S = 20 * MINUTE
+QUIET = 0.15
 
 
 class Suite(NamedTuple):
@@ -46,8 +53,8 @@ class Suite(NamedTuple):
 CARGO = "cargo test --workspace --exclude spawnfd-python"
 PLAIN = "cargo test -p spawnfd --no-default-features"
 # Most tests wait for processes: on two processors, four at once take little more time than two.
-THREADS = f"env RUST_TEST_THREADS={JOBS}"
-PYTEST = f"{PYTHON} -m pytest -q -rs -n {JOBS} --dist worksteal"
+THREADS = "env RUST_TEST_THREADS=$JOBS"
+PYTEST = f"{PYTHON} -m pytest -q -rs -n $JOBS --dist worksteal"
 OWN_TESTS = " ".join(f"tests/{path.name}" for path in sorted(ROOT.glob("tests/test_*.py")))
 IGNORED = "--include-ignored --skip on_purpose"
 
@@ -65,12 +72,12 @@ SUITES = {
     "docker": Suite(
         "Rust, under Docker's profile",
         f"{THREADS} tests/run-confined.sh docker job session tree warm command builder template",
-        5 * MINUTE,
+        10 * MINUTE,
     ),
     "python": Suite("Python package", PYTEST, 15 * MINUTE, "bindings/python"),
     "python-docker": Suite(
         "Python package, under Docker's profile",
-        f"tests/run-confined-python.sh {PYTHON} -n {JOBS}",
+        f"tests/run-confined-python.sh {PYTHON} -n $JOBS",
         5 * MINUTE,
     ),
     "benches": Suite(
@@ -107,7 +114,8 @@ SUITES = {
         60 * MINUTE,
     ),
 }
-TEST = ["rust", "rust-plain", "docker", "python", "python-docker", "benches", "examples", "parked"]
+# The longest first.
+TEST = ["rust", "python", "docker", "parked", "benches", "python-docker", "examples", "rust-plain"]
 ALL = [
     "rust-all",
     "rust-doc",
@@ -126,6 +134,7 @@ class Outcome(NamedTuple):
     suite: Suite
     failure: str
     seconds: float
+    cpu: float
 
 
 def children() -> list[int]:
@@ -185,9 +194,16 @@ def in_child(suite: Suite) -> None:
     os.execvp("sh", ["sh", "-c", f"exec {suite.command}"])
 
 
+def cpu_time() -> float:
+    """The CPU time in seconds of the children that this process has reaped, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run(suite: Suite) -> Outcome:
+    """Runs a suite in this process, which must be a sub-reaper."""
     print(f"\n== {suite.what}: {suite.command}", flush=True)
-    begun = time.monotonic()
+    begun, used = time.monotonic(), cpu_time()
     pid = os.fork()
     if pid == 0:
         try:
@@ -207,7 +223,70 @@ def run(suite: Suite) -> Outcome:
         survivors = [describe(pid) for pid in children()]
         failure += f"; killed: {', '.join(survivors)}" if survivors else ""
     kill_children()
-    return Outcome(suite, failure, seconds)
+    return Outcome(suite, failure, seconds, cpu_time() - used)
+
+
+def busy_time() -> float:
+    """The CPU time in seconds that all processes, and other virtual machines, have used."""
+    user, nice, system, _, _, irq, softirq, steal, *_ = (
+        int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    ticks = user + nice + system + irq + softirq + steal
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def become_subreaper() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Worker:
+    """A process that runs one suite. Its output goes to a file."""
+
+    def __init__(self, suite: Suite) -> None:
+        self.suite = suite
+        self.begun = time.monotonic()
+        self.output = os.memfd_create("output")
+        self.outcome = os.memfd_create("outcome")
+        print(f"Started: {suite.what}", flush=True)
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                become_subreaper()
+                os.dup2(self.output, 1)
+                os.dup2(self.output, 2)
+                os.write(self.outcome, json.dumps(run(suite)[1:]).encode())
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                kill_children()
+                os._exit(0)
+
+    def ended(self) -> Outcome:
+        """Prints the output, once the process has been reaped."""
+        with os.fdopen(self.output, "rb") as output, os.fdopen(self.outcome) as outcome:
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout.buffer)
+            sys.stdout.flush()
+            outcome.seek(0)
+            text = outcome.read()
+        if not text:
+            return Outcome(self.suite, "worker ended early", time.monotonic() - self.begun, 0.0)
+        return Outcome(self.suite, *json.loads(text))
+
+
+def run_all(suites: list[Suite], at_once: int) -> list[Outcome]:
+    """Starts the suites in this order, and runs so many at once."""
+    waiting = list(suites)
+    workers: dict[int, Worker] = {}
+    outcomes: list[Outcome] = []
+    while waiting or workers:
+        while waiting and len(workers) < at_once:
+            worker = Worker(waiting.pop(0))
+            workers[worker.pid] = worker
+        pid, _ = os.waitpid(-1, 0)
+        if pid in workers:
+            outcomes.append(workers.pop(pid).ended())
+    return outcomes
 
 
 def locked() -> bool:
@@ -242,30 +321,45 @@ def main(names: list[str]) -> int:
     if not locked():
         return 2
     SKIPS.unlink(missing_ok=True)
-    os.environ.update(SPAWNFD_SKIPS=str(SKIPS), RUST_TEST_THREADS=JOBS)
-    if any(name.endswith("-all") for name in chosen):
+    is_full = any(name.endswith("-all") for name in chosen)
+    # The last tests of a suite leave a processor idle, so two suites share the machine. The time
+    # limits of the suites of `all` are for one.
+    at_once = 1 if is_full else min(2, len(chosen))
+    jobs = str(max(2, JOBS // at_once))
+    os.environ.update(SPAWNFD_SKIPS=str(SKIPS), JOBS=jobs, RUST_TEST_THREADS=jobs)
+    if is_full:
         os.environ.update(SPAWNFD_FULL="1", SPAWNFD_AS_IS="1")
     if os.geteuid() != 0:
         chosen = [name for name in chosen if name != "user-all"]
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    become_subreaper()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, interrupted)
 
     build = run(BUILD)
-    outcomes = [] if build.failure else [run(SUITES[name]) for name in chosen]
+    begun, busy = time.monotonic(), busy_time()
+    outcomes = [] if build.failure else run_all([SUITES[name] for name in chosen], at_once)
+    total, busy = time.monotonic() - begun, busy_time() - busy
+    used = sum(outcome.cpu for outcome in outcomes)
+    others = max(busy - used, 0) / (total * (os.cpu_count() or 1) + 1)
 
     print("\nSkipped:")
     skips = sorted(set(SKIPS.read_text().splitlines())) if SKIPS.exists() else []
     print("\n".join(f"  {line.removeprefix('SKIP ')}" for line in skips) or "  nothing")
-    print("\nTimes:")
-    for suite, failure, seconds in [build, *outcomes]:
-        print(f"  {seconds:7.1f} s  {suite.what}{': FAILED, ' + failure if failure else ''}")
-    total = sum(outcome.seconds for outcome in outcomes)
-    budget = f" of at most {BUDGET_S} s" if names == ["test"] else ""
-    print(f"  {total:7.1f} s  in all after the build{budget}")
-    return 1 if any(outcome.failure for outcome in [build, *outcomes]) else 0
+    print("\nTimes, and CPU times:")
+    for suite, failure, seconds, cpu in [build, *outcomes]:
+        failed = f": FAILED, {failure}" if failure else ""
+        print(f"  {seconds:7.1f} s {cpu:7.1f} s  {suite.what}{failed}")
+    print(f"  {total:7.1f} s {used:7.1f} s  in all after the build")
+    print(f"Other processes have used {others:.0%} of the CPU time.")
+    is_late = names == ["test"] and total > BUDGET_S
+    if is_late and others <= QUIET:
+        print(f"FAILED: these suites must end within {BUDGET_S} s.")
+    elif is_late:
+        print(f"More than {BUDGET_S} s, but on a busy machine: no failure.")
+    has_failed = any(outcome.failure for outcome in [build, *outcomes])
+    return 1 if has_failed or (is_late and others <= QUIET) else 0
 
 
 if __name__ == "__main__":

@@ -85,3 +85,27 @@ sys.exit(run.main(["dies"]))
 """
     ended = run_suites(tmp_path, body, "env", f"--ignore-signal={name}")
     assert "FAILED, signal " in ended.stdout
+
+
+def test_output_of_suites_that_run_at_once_is_separate(tmp_path: Path) -> None:
+    script = tmp_path / "meet"
+    script.write_text(
+        f"cd {tmp_path}; touch $1; printf first-; until [ -e $2 ]; do sleep 0.01; done; printf last"
+    )
+    body = f"""
+run.SUITES = {{"a": suite("sh {script} a b"), "b": suite("sh {script} b a")}}
+sys.exit(run.main(["a", "b"]))
+"""
+    ended = run_suites(tmp_path, body)
+    assert (ended.returncode, ended.stdout.count("first-last")) == (0, 2), ended
+
+
+@pytest.mark.parametrize(("quiet", "code"), [(1.0, 1), (-1.0, 0)])
+def test_late_end_is_a_failure_on_a_quiet_machine(tmp_path: Path, quiet: float, code: int) -> None:
+    body = f"""
+run.BUDGET_S, run.QUIET = 0.0, {quiet}
+run.SUITES, run.TEST = {{"passes": suite("true")}}, ["passes"]
+sys.exit(run.main(["test"]))
+"""
+    ended = run_suites(tmp_path, body)
+    assert (ended.returncode, "FAILED: these suites" in ended.stdout) == (code, code == 1), ended

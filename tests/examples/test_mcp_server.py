@@ -69,12 +69,18 @@ def test_both_tools_answer(tmp_path: Path) -> None:
         tools = {tool.name for tool in (await client.list_tools()).tools}
         assert tools == {"exec", "shell"}
         answer = await call(client, "exec", argv=["cat"], input="hello")
-        assert answer == {"code": 0, "stop": "exited", "stdout": "hello", "stderr": ""}
+        assert (answer["code"], answer["stop"], answer["shell_code"]) == (
+            0,
+            "exited",
+            None,
+        )
+        assert (answer["stdout"], answer["stderr"]) == ("hello", "")
         await call(client, "shell", command="mkdir src && cd src && export X=kept")
         answer = await call(client, "shell", command="echo $X; pwd >&2; exit 3")
         assert answer == {
-            "code": 3,
-            "stop": "exited",
+            "code": None,
+            "stop": "lost",
+            "shell_code": 3,
             "stdout": "kept\n",
             "stderr": f"{tmp_path}/src\n",
         }
@@ -93,7 +99,10 @@ def test_failures_are_answers_or_errors_in_one_sentence(tmp_path: Path) -> None:
         errors: list[tuple[dict[str, Any], str]] = [
             ({"argv": ["no-such-tool"]}, "no-such-tool: not found in PATH"),
             ({"argv": ["true"], "timeout": -1}, "greater than or equal to 0"),
-            ({"argv": ["true"], "cwd": "/no/such"}, "no such working directory: /no/such"),
+            (
+                {"argv": ["true"], "cwd": "/no/such"},
+                "no such working directory: /no/such",
+            ),
         ]
         for arguments, message in errors:
             result = await client.call_tool("exec", arguments)
@@ -155,13 +164,24 @@ async def send(server: sf.Job, **message: object) -> None:
 
 async def send_exec(server: sf.Job, command: str) -> None:
     arguments = {"argv": ["sh", "-c", command]}
-    await send(server, method="tools/call", params={"name": "exec", "arguments": arguments}, id=1)
+    await send(
+        server,
+        method="tools/call",
+        params={"name": "exec", "arguments": arguments},
+        id=1,
+    )
 
 
 def test_garbage_on_stdin_does_not_end_the_server(tmp_path: Path) -> None:
     async def main() -> None:
         async with raw_server(tmp_path) as server:
-            for garbage in [b"", b"no json", b"\xff\xfe\x00", b'{"jsonrpc": "2.0"}', b"[" * 9999]:
+            for garbage in [
+                b"",
+                b"no json",
+                b"\xff\xfe\x00",
+                b'{"jsonrpc": "2.0"}',
+                b"[" * 9999,
+            ]:
                 await server.write(garbage + b"\n")
             await send_exec(server, "echo answer")
             assert await server.wait_for('"stdout":"answer', timeout=TIMEOUT_S)

@@ -114,7 +114,7 @@ impl Child {
             // the application may have put another file at this number, and that file would not wake this thread.
             let next_check = Instant::now() + CHECK_INTERVAL;
             let until = deadline.map_or(next_check, |deadline| deadline.min(next_check));
-            if !wait_readable(py, &borrow(self.pidfd), Some(until))? && deadline == Some(until) {
+            if !wait_readable(py, &borrow(self.pidfd), until)? && deadline == Some(until) {
                 return Ok(None);
             }
         }

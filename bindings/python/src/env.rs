@@ -20,6 +20,10 @@ use crate::classes::restored_by;
 pub struct Env(spawnfd::Env);
 
 impl Env {
+    pub fn of(environment: spawnfd::Env) -> Env {
+        Env(environment)
+    }
+
     /// Returns a copy that shares the encoded environment.
     pub fn core(&self) -> spawnfd::Env {
         self.0.clone()
@@ -42,6 +46,9 @@ impl Env {
     ///
     /// In a pattern `*` matches any characters and `?` matches one:
     /// `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
+    ///
+    /// Without a sandbox, a program of the same user can still read them in /proc/PID/environ of
+    /// this process.
     ///
     /// Raises:
     ///     TypeError, ValueError: A pattern is not a str, bytes or path, or contains a null byte.

@@ -12,18 +12,18 @@ use std::time::Duration;
 use pyo3::exceptions::{PyBrokenPipeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use spawnfd::Run;
 use spawnfd::error::Errno;
 use spawnfd::job::{
-    Decoder, EventOptions, Events, LineEnd, OutputReader, ReadStatus, Stream, TerminalSize, WhenFull, text_of,
+    Decoder, EventOptions, Events, LineEnd, OutputReader, ReadStatus, Stream, TerminalSize, Until, WhenFull, text_of,
 };
 
 use crate::arguments::{bytes, integer, seconds, wrong_value};
 use crate::classes::restored_by;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
-use crate::options::Options;
+use crate::options::{Options, keyword};
 use crate::queue::Wakeup;
 use crate::reported::ReportedArguments;
 use crate::result::RunResult;
@@ -44,10 +44,13 @@ pub struct Job {
     result: OnceLock<Py<RunResult>>,
     output: Mutex<PendingOutput>,
     detached: AtomicBool,
+    /// Whether the run is a command of a session, whose events end with its result.
+    pub is_command: bool,
     /// Whether a watcher's event loop reads the output.
     is_read_by_loop: AtomicBool,
     grace: Duration,
-    has_terminal: bool,
+    #[pyo3(get)]
+    pub has_terminal: bool,
     /// Fires when the result is available.
     #[pyo3(get)]
     done: Wakeup,
@@ -165,6 +168,7 @@ impl Job {
             result: OnceLock::new(),
             output: Mutex::new(output),
             detached: false.into(),
+            is_command: false,
             is_read_by_loop: false.into(),
             grace: run.values().grace,
             has_terminal: run.values().terminal.is_some(),
@@ -186,17 +190,19 @@ impl Job {
 
 #[pymethods]
 impl Job {
-    /// Starts the program. `watched`: the task that starts the job counts as a watcher (a reader of
-    /// events()). `permit` holds the limiter's permit.
-    #[new]
-    fn new(
+    /// Starts the program, and appends its job to `started`, so that a signal handler cannot raise between the start
+    /// and the caller's first reference to the job. `watched`: the task that starts the job counts as a watcher (a
+    /// reader of events()). `permit` holds the limiter's permit.
+    #[staticmethod]
+    fn start(
         py: Python<'_>,
         program: Option<&Bound<'_, PyAny>>,
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
         watched: bool,
         permit: Option<&Bound<'_, PermitRequest>>,
-    ) -> PyResult<Job> {
+        started: &Bound<'_, PyList>,
+    ) -> PyResult<()> {
         // Take the permit out of the request first, so that an error returns it to the limiter at
         // once.
         let permit = permit.and_then(|request| request.get().take());
@@ -210,7 +216,7 @@ impl Job {
             Ok(started) => started,
             Err(error) => return Err(request.context.exception(py, &error)),
         };
-        Ok(Job::of((job, events), &run, watched, request.reported, request.context))
+        started.append(Job::of((job, events), &run, watched, request.reported, request.context))
     }
 
     #[getter]
@@ -323,13 +329,24 @@ impl Job {
     }
 
     /// Adds a watcher (a reader of events()), and makes later events lines of at most `max` bytes,
-    /// or chunks if `max` is None.
+    /// or chunks if `max` is None. `until` is "result" or "closed". None: the default of the job.
     ///
     /// While there are watchers, the program blocks when the buffer is full. Without a watcher the oldest bytes are
     /// dropped.
-    fn watch(slf: &Bound<'_, Self>, max: Option<&Bound<'_, PyAny>>) -> PyResult<Watcher> {
+    fn watch(
+        slf: &Bound<'_, Self>,
+        max: Option<&Bound<'_, PyAny>>,
+        until: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Watcher> {
         let max = max.map(|max| integer(max, &"max_line")).transpose()?;
+        let until = match until {
+            Some(until) => keyword(until, "until", &[("result", Until::Result), ("closed", Until::Closed)])?,
+            None if slf.get().is_command => Until::Result,
+            None => Until::Closed,
+        };
         let mut output = slf.get().output(slf.py());
+        output.events.set_until(until);
+        output.ended = false;
         if max.is_some() {
             output.finish_text();
         }
@@ -338,6 +355,20 @@ impl Job {
         output.release_hold();
         drop(output);
         Ok(Watcher { job: slf.clone().unbind(), reader: Mutex::new(None) })
+    }
+
+    /// Whether event() would return an event, or the end. True or None.
+    fn has_event(&self, py: Python<'_>) -> Option<bool> {
+        self.output(py).has_next().then_some(true)
+    }
+
+    /// Whether an incomplete line is pending, which flush_lines() would make an event.
+    fn has_open_line(&self, py: Python<'_>) -> bool {
+        self.output(py).events.has_open_line()
+    }
+
+    fn flush_lines(&self, py: Python<'_>) {
+        self.output(py).events.flush_lines();
     }
 
     /// The task that started the job no longer counts as a watcher (a reader of events()).
@@ -473,7 +504,7 @@ impl Event {
         PyString::new(py, &text_of(&self.before, &self.bytes[..self.decoded]))
     }
 
-    /// Whether this is a piece of a line that is longer than `max_line` of events().
+    /// Whether this is a piece of a line: `max_line` or `flush_after` of events() has split it.
     ///
     /// The next event of the same stream continues the line. False for the last piece.
     #[getter]

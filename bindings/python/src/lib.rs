@@ -61,7 +61,7 @@ mod _spawnfd {
     #[pymodule_export]
     use super::limiter::{Limiter, PermitRequest};
     #[pymodule_export]
-    use super::popen::{pidfd_calls_are_killed, popen};
+    use super::popen::{PopenChild, pidfd_calls_are_killed, popen};
     #[pymodule_export]
     use super::queue::{Queue, Wakeup};
     #[pymodule_export]
@@ -71,7 +71,7 @@ mod _spawnfd {
     #[pymodule_export]
     use super::sandbox::Sandbox;
     #[pymodule_export]
-    use super::session::{Session, ShellStart};
+    use super::session::{CommandText, Session, ShellStart};
     #[pymodule_export]
     use super::snapshot::{Snapshot, SnapshotCache, snapshot};
     #[pymodule_export]

@@ -48,7 +48,8 @@ macro_rules! options {
 }
 
 options! {
-    [Spawn, Run, Start, Session] => cwd, env, stderr, sandbox, warm;
+    [Spawn, Run, Start, Session, Command] => cwd, env;
+    [Spawn, Run, Start, Session] => stderr, sandbox, warm;
     [Spawn, Run, Start, Command] => stdin;
     [Spawn, Run, Start] => stdout, actions, arg0;
     [Run, Start, Session, Command] => grace, limiter;
@@ -58,7 +59,7 @@ options! {
     [Run, Start, Session] => terminal;
     [Start, Command] => window;
     [Start] => hold;
-    [Session] => login, restart, startup_timeout, echo;
+    [Session] => login, restart, startup_timeout, echo, queue;
 }
 
 impl<'py> Options<'py> {
@@ -80,15 +81,9 @@ impl<'py> Options<'py> {
         Ok(options)
     }
 
-    /// Takes the options of a session's command from the keyword arguments.
-    pub fn of_command(keywords: &Bound<'py, PyDict>) -> PyResult<Options<'py>> {
-        for (name, _) in keywords.iter() {
-            let name = name.cast_into::<PyString>()?;
-            if !accepts(CallKind::Command, name.to_str()?) {
-                return Err(unexpected_option(name.to_str()?, CallKind::Command));
-            }
-        }
-        let mut options = Options::new(keywords, CallKind::Command)?;
+    /// Takes the options of a session's command from the local variables of the Python function that was called.
+    pub fn of_command(locals: &Bound<'py, PyDict>) -> PyResult<Options<'py>> {
+        let mut options = Options::new(locals, CallKind::Command)?;
         if let Some(stdin) = &options.stdin
             && !stdio::is_command_stream(stdin)?
         {
@@ -119,8 +114,13 @@ impl<'py> Options<'py> {
             run = run.drain(seconds(Some(drain), "drain")?.unwrap_or(std::time::Duration::MAX));
         }
         if let Some(keep) = &self.keep {
-            let (head, tail) = pair(keep, "keep", "a tuple of two int: bytes of head and of tail")?;
-            run = run.keep(head, tail);
+            run = if keep.cast::<PyString>().is_ok() {
+                keyword(keep, "keep", &[("all", ())])?;
+                run.keep_all()
+            } else {
+                let (head, tail) = pair(keep, "keep", "a tuple of two int (bytes of head and of tail), or \"all\"")?;
+                run.keep(head, tail)
+            };
         }
         if let Some(marker) = &self.marker {
             let marker = if marker.is_none() { None } else { Some(text(marker, "marker", "str or None")?) };
@@ -188,8 +188,6 @@ impl<'py> Options<'py> {
 /// Returns the error for an unknown option. For an option of subprocess the message names the equivalent.
 fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
     let instead = match (name, kind) {
-        ("cwd", CallKind::Command) => "; pass it to the session, or run \"cd\"",
-        ("env", CallKind::Command) => "; pass it to the session, or run \"export\"",
         ("stdout", CallKind::Command) => "; both streams are captured, and the command can redirect them",
         ("stderr", CallKind::Command) => "; pass stderr=\"merge\" to the session, or append 2>&1 to the command",
         ("leftovers", CallKind::Command) => "; background jobs of a command run on in the session",
@@ -236,7 +234,7 @@ where
 }
 
 /// Converts a keyword, such as "guard", to its value.
-fn keyword<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
+pub fn keyword<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
     let all = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
     let Ok(given) = value.cast::<PyString>() else {
         return Err(wrong_type(&name, &format!("one of {}", all()), value));
@@ -276,7 +274,12 @@ fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
         }
         limits = limits.cpus(number);
     }
-    let words = [("auto", Enforce::Auto), ("cgroup", Enforce::Cgroup), ("best-effort", Enforce::BestEffort)];
+    let words = [
+        ("auto", Enforce::Auto),
+        ("cgroup", Enforce::Cgroup),
+        ("watch", Enforce::Watch),
+        ("best-effort", Enforce::BestEffort),
+    ];
     Ok(limits.enforce(keyword(&value.getattr("enforce")?, "limits.enforce", &words)?))
 }
 

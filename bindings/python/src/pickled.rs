@@ -88,6 +88,7 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, reported: &ReportedArgument
     state.set_item("input_refused", output.input_refused)?;
     state.set_item("cwd", output.cwd.as_ref().map(|cwd| cwd.as_os_str()))?;
     state.set_item("shell_exited", output.shell_exited)?;
+    state.set_item("shell_status", output.shell_status.map(ExitStatusExt::into_raw))?;
     state.set_item("args", &reported.argv)?;
     state.set_item("timeout_ns", reported.timeout.map(nanoseconds))?;
     state.set_item("idle_timeout_ns", reported.idle_timeout.map(nanoseconds))?;
@@ -126,6 +127,7 @@ pub struct ResultState {
     input_refused: bool,
     cwd: Option<OsString>,
     shell_exited: bool,
+    shell_status: Option<i32>,
     args: Vec<OsString>,
     timeout_ns: Option<u64>,
     idle_timeout_ns: Option<u64>,
@@ -174,6 +176,7 @@ pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
     output.input_refused = state.input_refused;
     output.cwd = state.cwd.map(Into::into);
     output.shell_exited = state.shell_exited;
+    output.shell_status = state.shell_status.map(ExitStatus::from_raw);
     let reported = ReportedArguments {
         argv: state.args,
         timeout: state.timeout_ns.map(Duration::from_nanos),

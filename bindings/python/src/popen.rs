@@ -7,10 +7,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use spawnfd::child::Started;
 use spawnfd::error::{Errno, ErrorKind, Stage};
@@ -66,35 +67,77 @@ type ArgumentResult<T> = Result<T, ArgumentError>;
 
 /// The outcome of a start.
 enum StartOutcome {
-    /// The pid, and 0 or the signal that ended the child before exec. In the second case the core has reaped the child.
-    Started(u32, i32, Started),
+    Started(PopenChild, Started),
     /// The errno, and the subject of the error: "program", "cwd", or "" for anything else.
     Failed(Errno, &'static str),
     /// The attempt had no visible effect. CPython's own code starts the program, for this reason.
     Fallback(&'static str),
 }
 
+/// A child that CPython's code waits for. Dropping this object does not affect the child.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct PopenChild {
+    #[pyo3(get)]
+    pid: u32,
+    /// The returncode if a signal ended the child before exec, and the core has reaped it.
+    #[pyo3(get)]
+    returncode: Option<i32>,
+    /// `Some` until this object is dropped. Only one thread at a time waits for a Popen, so the lock is free, except in
+    /// a forked copy of that thread's process.
+    child: Mutex<Option<Child>>,
+}
+
+#[pymethods]
+impl PopenChild {
+    /// Returns the wait status if other code has reaped the child, or the kernel has because SIGCHLD is ignored. None:
+    /// the status is lost. The kernel keeps it from Linux 6.15 on.
+    fn status_of_reaped(&self, py: Python<'_>) -> Option<i32> {
+        py.detach(|| Some(self.child.try_lock().ok()?.as_mut()?.try_wait().ok()??.into_raw()))
+    }
+
+    /// Kills the child, and waits for its end.
+    fn end(&self, py: Python<'_>) {
+        py.detach(|| {
+            if let Ok(mut child) = self.child.try_lock()
+                && let Some(child) = child.as_mut()
+            {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        });
+    }
+}
+
+impl Drop for PopenChild {
+    fn drop(&mut self) {
+        // The drop of a Child would reap the program.
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        drop(child.map(Child::into_checked_pidfd));
+    }
+}
+
 /// Calls `audit`, then starts the first candidate that can be executed.
 ///
-/// Returns `(pid, 0, kind of start)`, or `(pid, -signal, kind of start)` if a signal ended the child before exec. After
-/// a failure returns `(0, errno, subject of the error)`. If CPython's code has to start the program, returns
-/// `(0, 0, reason)`.
+/// Appends the child to `started`, so that a signal handler cannot raise between the start and the caller's first
+/// reference to the child. Returns `(0, kind of start)`. After a failure returns `(errno, subject of the error)`. If
+/// CPython's code has to start the program, returns `(0, reason)`.
 ///
 /// # Errors
 /// The exceptions of `audit` and of the arguments' methods. For an invalid argument this returns a reason and raises
 /// nothing: the caller could not distinguish such an exception from one that a signal handler raises after the start,
 /// and would start the program a second time.
 #[pyfunction]
-#[pyo3(signature = (call, audit, warm = None))]
 pub fn popen(
     py: Python<'_>,
     call: &Bound<'_, PyAny>,
     audit: &Bound<'_, PyAny>,
     warm: Option<&Bound<'_, Warm>>,
-) -> PyResult<(u32, i32, Cow<'static, str>)> {
+    started: &Bound<'_, PyList>,
+) -> PyResult<(i32, Cow<'static, str>)> {
     let mut spawn = match PopenSpawn::new(&call.extract()?) {
         Ok(spawn) => spawn,
-        Err(ArgumentError::Unsupported) => return Ok((0, 0, "arguments".into())),
+        Err(ArgumentError::Unsupported) => return Ok((0, "arguments".into())),
         Err(ArgumentError::Raised(error)) => return Err(error),
     };
     if let Some(warm) = warm {
@@ -102,9 +145,12 @@ pub fn popen(
     }
     audit.call0()?;
     Ok(match py.detach(|| spawn.run()) {
-        StartOutcome::Started(pid, signal, how) => (pid, -signal, how.name()),
-        StartOutcome::Failed(errno, subject) => (0, errno.raw(), subject.into()),
-        StartOutcome::Fallback(reason) => (0, 0, reason.into()),
+        StartOutcome::Started(child, how) => {
+            started.append(child)?;
+            (0, how.name())
+        }
+        StartOutcome::Failed(errno, subject) => (errno.raw(), subject.into()),
+        StartOutcome::Fallback(reason) => (0, reason.into()),
     })
 }
 
@@ -291,9 +337,9 @@ impl PopenSpawn {
                     let (pid, how) = (child.id(), child.started());
                     // A child that a signal ended before exec is reaped already, so CPython's waits would not find
                     // it.
-                    let signal = child.ended_in_exec().and_then(|status| status.signal()).unwrap_or(0);
-                    drop(child.into_pidfd());
-                    return StartOutcome::Started(pid, signal, how);
+                    let returncode = child.ended_in_exec().and_then(|status| status.signal()).map(|signal| -signal);
+                    let child = PopenChild { pid, returncode, child: Mutex::new(Some(child)) };
+                    return StartOutcome::Started(child, how);
                 }
                 Err(error) => error,
             };

@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spawnfd::Output;
 use spawnfd::error::Errno;
-use spawnfd::internal::{CheckedFd, PerProcess};
+use spawnfd::internal::{CheckedFd, PerProcess, SleepLengths};
 
 use crate::arguments::seconds;
 use crate::errors::ErrorContext;
@@ -134,7 +134,7 @@ impl Queue {
         loop {
             let next_check = Instant::now() + CHECK_INTERVAL;
             let until = deadline.map_or(next_check, |deadline| deadline.min(next_check));
-            let readable = wait_readable(py, &self.0.wake, Some(until))?;
+            let readable = wait_readable(py, &self.0.wake, until)?;
             if !self.is_open() && self.0.notifications.lock().is_empty() {
                 return Err(PyOSError::new_err((Errno::EBADF.raw(), "poll")));
             }
@@ -195,17 +195,17 @@ fn deliver(py: Python<'_>, pending: &Bound<'_, PyDict>, notifications: &mut VecD
 
 /// Blocks until a descriptor is readable; returns `false` at the deadline. Python's signal handlers run during the
 /// wait, and may raise.
-pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Option<Instant>) -> PyResult<bool> {
+pub fn wait_readable(py: Python<'_>, fd: &impl AsFd, deadline: Instant) -> PyResult<bool> {
+    let mut sleeps = SleepLengths::default();
     loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout =
-            left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) });
+        let left = deadline.saturating_duration_since(Instant::now());
+        let length = left.min(sleeps.next_length());
+        let timeout = Timespec { tv_sec: length.as_secs() as i64, tv_nsec: i64::from(length.subsec_nanos()) };
         let fd = fd.as_fd();
-        match py.detach(|| poll(&mut [PollFd::new(&fd, PollFlags::IN)], timeout.as_ref())) {
+        match py.detach(|| poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout))) {
             Ok(ready) if ready > 0 => return Ok(true),
-            Ok(_) if left == Some(Duration::ZERO) => return Ok(false),
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => py.check_signals()?,
+            Ok(_) if left.is_zero() => return Ok(false),
+            Ok(_) | Err(rustix::io::Errno::INTR) => py.check_signals()?,
             Err(errno) => return Err(PyOSError::new_err((errno.raw_os_error(), "poll"))),
         }
     }

@@ -127,6 +127,8 @@ impl Request {
         let directory = match directory {
             Some(Directory::Open(fd)) => {
                 command.fchdir(fd).uncounted();
+                // Without /proc, the search skips the relative parts of PATH.
+                command.search_from(std::fs::read_link(link(&fd)).unwrap_or_default());
                 origins.push(Origin::CurrentDir);
                 None
             }
@@ -193,6 +195,11 @@ impl Directory {
     }
 }
 
+/// The link in /proc that has the path of an open directory.
+fn link(directory: &BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", directory.as_raw_fd())
+}
+
 /// Returns the path of a program in an open directory. A name without a slash and an absolute path stay as they are.
 fn path_from<'a>(directory: &BorrowedFd<'_>, name: &'a OsStr) -> Cow<'a, OsStr> {
     if !name.as_bytes().contains(&b'/') || Path::new(name).is_absolute() {
@@ -200,7 +207,7 @@ fn path_from<'a>(directory: &BorrowedFd<'_>, name: &'a OsStr) -> Cow<'a, OsStr> 
     }
     // The path that the link contains, because the child has no such descriptor. If the descriptor is not open, the
     // check of all descriptors reports that.
-    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let link = link(directory);
     let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into()).join(name);
     Cow::Owned(std::path::absolute(&path).unwrap_or(path).into())
 }

@@ -74,6 +74,14 @@ impl RunResult {
         self.output.code()
     }
 
+    /// The exit code, or -N if signal N ended the program, as in subprocess.
+    ///
+    /// None if the status is lost, or if the program could not be killed.
+    #[getter]
+    fn returncode(&self) -> Option<i32> {
+        self.output.code().or_else(|| self.output.signal().map(|signal| -signal))
+    }
+
     /// The number of the signal that ended the program.
     ///
     /// None if the program exited, its status is lost, or it could not be killed.
@@ -82,10 +90,13 @@ impl RunResult {
         self.output.signal()
     }
 
-    /// Whether the program's exit status is unknown because other code reaped the program.
+    /// Whether the exit status is unknown. The result is then not ok.
     ///
-    /// A wait(-1) of this process, or an ignored SIGCHLD, takes the status. From Linux 6.15 on the
-    /// kernel keeps the status and nothing is lost. If the status is lost, the result is not ok.
+    /// Other code reaped the program: a wait(-1) of this process, or an ignored SIGCHLD, takes the
+    /// status. From Linux 6.15 on the kernel keeps the status and nothing is lost.
+    ///
+    /// Or a session's shell has not proved that it ran the command to its end, for example because
+    /// the command called exit.
     #[getter]
     fn status_lost(&self) -> bool {
         self.output.status_lost
@@ -95,7 +106,8 @@ impl RunResult {
     ///
     /// "exited": the program ended by itself or by a signal that the library did not send.
     /// "timeout", "idle_timeout", "output_limit", "limit": the library ended the program, because
-    /// of that argument (`limits` for "limit"). "cancelled": the caller ended it.
+    /// of that argument (`limits` for "limit"). "cancelled": the caller ended it. "lost": the
+    /// program ended, and its status is lost (see `status_lost`).
     #[getter]
     fn stop(&self) -> &'static str {
         self.output.stop.name()
@@ -244,9 +256,9 @@ impl RunResult {
         SPILLED.get(py)?.call1((spilled.bytes, end, errno)).map(Some)
     }
 
-    /// Whether the program ended or stopped reading before it took all of its input.
+    /// Whether the program did not get all of its input: `input`, and data passed to write().
     ///
-    /// Input is `input` and the data passed to write().
+    /// It ended or stopped reading before, or a terminal has cut a line above 4,095 bytes.
     #[getter]
     fn input_refused(&self) -> bool {
         self.output.input_refused
@@ -356,14 +368,25 @@ impl RunResult {
     /// Whether the session's shell exited during the command.
     ///
     /// The command called exit or exec, a signal ended the shell, or the library killed the shell
-    /// because the command did not end otherwise. `code` and `signal` are then those of the shell.
-    /// False for other runs.
+    /// because the command did not end otherwise. The command's own status is then lost. False for
+    /// other runs.
     #[getter]
     fn shell_exited(&self) -> bool {
         self.output.shell_exited
     }
 
+    /// The exit code of a shell that exited during the command, or -N if signal N ended it.
+    ///
+    /// A trap may have chosen the code, so it is not the status of the command. None if the shell
+    /// has not exited, and for other runs.
+    #[getter]
+    fn shell_code(&self) -> Option<i32> {
+        self.output.shell_code()
+    }
+
     /// False. The running job that run() of a session may return has True.
+    ///
+    /// Type checkers know which of the two it is after `isinstance(job, spawnfd.Job)`.
     #[getter]
     fn running(&self) -> bool {
         false
@@ -427,6 +450,7 @@ impl RunResult {
         }
         parts.push(format!("stop={} tree={} wall={:.4} s", self.stop(), self.tree(), self.wall()));
         parts.extend(self.limit().map(|limit| format!("limit={limit:?}")));
+        parts.extend(self.shell_code().map(|code| format!("shell_code={code}")));
         if self.output.drain != Drain::Eof {
             parts.push(format!("drain={:?}", self.drain()));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 use spawnfd::Run;
 
 use crate::limiter::PermitRequest;
@@ -73,7 +73,9 @@ pub fn run(
     }
 }
 
-/// Starts a program in the calling thread. Once it has ended, `queue` gets the outcome under `key`.
+/// Starts a program in the calling thread, and appends the run to `started`, so that a signal handler cannot raise
+/// between the start and the caller's first reference to the run. Once the program has ended, `queue` gets the outcome
+/// under `key`.
 ///
 /// `permit` holds the limiter's permit for this run. `repeated` is true if this call repeats a start whose parked
 /// process a signal killed before that process executed the program.
@@ -88,7 +90,8 @@ pub fn begin(
     options: &Bound<'_, PyDict>,
     permit: Option<&Bound<'_, PermitRequest>>,
     repeated: bool,
-) -> PyResult<ActiveRun> {
+    started: &Bound<'_, PyList>,
+) -> PyResult<()> {
     // Take the permit out of the request first, so that an error returns it to the limiter at once.
     let permit = permit.and_then(|request| request.get().take());
     let options = Options::new(options, CallKind::Run)?;
@@ -109,7 +112,7 @@ pub fn begin(
         send(outcome);
     };
     match py.detach(|| request.command.run_then(&run, done)) {
-        Ok(handle) => Ok(ActiveRun { handle, ended, grace: run.values().grace.as_secs_f64() }),
+        Ok(handle) => started.append(ActiveRun { handle, ended, grace: run.values().grace.as_secs_f64() }),
         Err(error) => Err(context.exception(py, &error)),
     }
 }
@@ -161,8 +164,7 @@ impl ActiveRun {
 
 impl Drop for ActiveRun {
     fn drop(&mut self) {
-        // A signal handler may raise before the caller has this object. In that case no code waits for the program,
-        // so end the program.
+        // No code waits for the program any more, so end the program.
         if !self.ended.load(Ordering::Relaxed) {
             self.handle.cancel();
         }

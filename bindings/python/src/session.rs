@@ -3,22 +3,25 @@
 //! waits for a command.
 
 use std::ffi::OsString;
+use std::os::fd::IntoRawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyMapping};
 use spawnfd::Run;
-use spawnfd::internal::{PerProcess, RunValues};
+use spawnfd::internal::{PerProcess, RunValues, SavedState};
 use spawnfd::job::TerminalSize;
 use spawnfd::session::SessionOptions;
 
-use crate::arguments::{boolean, integer, os_string, os_strings, seconds, text, wrong_type, wrong_value};
+use crate::arguments::{boolean, integer, os_string, os_strings, seconds, variables, wrong_type, wrong_value};
+use crate::env::Env;
 use crate::errors::ErrorContext;
 use crate::job::{Job, waiting_events};
-use crate::limiter::PermitRequest;
+use crate::limiter::{Limiter, PermitRequest};
 use crate::options::Options;
 use crate::queue::Wakeup;
 use crate::reported::ReportedArguments;
@@ -27,6 +30,9 @@ use crate::stdio::{self, CallKind};
 use crate::template::Template;
 
 /// A shell that keeps its state from command to command. Dropping it ends the shell.
+/// The turn in a session's queue, and the permit of a command's limiter.
+type Permits<'py> = (Option<Bound<'py, PermitRequest>>, Option<Bound<'py, PermitRequest>>);
+
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
 #[derive(Debug)]
 pub struct Session {
@@ -36,6 +42,12 @@ pub struct Session {
     grace: Duration,
     has_terminal: bool,
     merge: bool,
+    /// Whether commands wait for each other. None: the caller decides for each command.
+    #[pyo3(get)]
+    queue: Option<bool>,
+    /// Has one permit, for the command whose turn it is.
+    #[pyo3(get)]
+    turns: Py<Limiter>,
     /// The start of a shell that has not read its startup files yet.
     start: PerProcess<Option<Arc<PendingShell>>>,
     closed: AtomicBool,
@@ -43,6 +55,9 @@ pub struct Session {
     #[pyo3(get)]
     ended: Wakeup,
 }
+
+/// The items that `saved_state` returns.
+type SavedStateItems = (Vec<OsString>, i32, Option<PathBuf>, Option<Env>);
 
 /// The arguments of the audit event for the start of a shell.
 #[derive(Debug)]
@@ -89,6 +104,40 @@ fn is_over(job: &spawnfd::Job) -> bool {
     !matches!(job.try_wait(), Ok(None))
 }
 
+/// The text of a command, with its own directory and variables.
+#[pyclass(frozen, module = "spawnfd._spawnfd")]
+#[derive(Debug)]
+pub struct CommandText {
+    core: spawnfd::session::CommandText,
+    text: OsString,
+}
+
+#[pymethods]
+impl CommandText {
+    /// Takes the text's `cwd` and `env` from the local variables of the Python function that was called.
+    #[new]
+    fn new(command: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<CommandText> {
+        let text = os_string(command, &"command")?;
+        let options = Options::of_command(options)?;
+        let mut core = spawnfd::session::CommandText::new(&text);
+        if let Some(cwd) = &options.cwd {
+            core = core.cwd(os_string(cwd, &"cwd")?);
+        }
+        if let Some(env) = &options.env {
+            let expected = "a mapping of str: the variables that the command has besides the session's";
+            let Ok(mapping) = env.cast::<PyMapping>() else { return Err(wrong_type(&"env", expected, env)) };
+            for (name, value) in variables(mapping, "env")? {
+                let name = name.into_string().map_err(|name| {
+                    wrong_value(&"env", format_args!("{name:?} is not a name of a variable in a shell"))
+                })?;
+                core = core.env(name, value);
+            }
+        }
+        core.validate().map_err(|error| PyValueError::new_err(error.message().to_string()))?;
+        Ok(CommandText { core, text })
+    }
+}
+
 #[pymethods]
 impl Session {
     /// Creates a session whose shell has not started yet. `program` is a Template, or names the program.
@@ -106,6 +155,7 @@ impl Session {
         let run = run.terminal(None::<TerminalSize>);
         let given = |option: &Option<Bound<'_, PyAny>>, name| option.as_ref().map_or(Ok(false), |it| boolean(it, name));
         let (login, restart) = (given(&options.login, "login")?, given(&options.restart, "restart")?);
+        let queue = options.queue.as_ref().map(|queue| boolean(queue, "queue")).transpose()?;
         let merge = options.stderr.take().map_or(Ok(false), |stderr| stdio::is_session_merge(&stderr))?;
         let echo = given(&options.echo, "echo")?;
         if echo && terminal.is_none() {
@@ -158,6 +208,8 @@ impl Session {
             audited,
             grace,
             merge,
+            queue,
+            turns: Py::new(py, Limiter(spawnfd::limits::Limiter::new(1)))?,
             has_terminal: terminal.is_some(),
             start: PerProcess::new(None),
             closed: false.into(),
@@ -171,8 +223,13 @@ impl Session {
     }
 
     /// Starts a shell if the session needs one. Returns the start that the caller waits for, or None if a shell runs.
-    /// `permit` holds the permit of the session's limiter.
-    fn begin_shell(&self, py: Python<'_>, permit: Option<&Bound<'_, PermitRequest>>) -> PyResult<Option<ShellStart>> {
+    /// `text` is the command that needs the shell, if there is one. `permit` holds the permit of the session's limiter.
+    fn begin_shell(
+        &self,
+        py: Python<'_>,
+        text: Option<&CommandText>,
+        permit: Option<&Bound<'_, PermitRequest>>,
+    ) -> PyResult<Option<ShellStart>> {
         let permit = permit.and_then(|request| request.get().take());
         if self.closed() {
             return Err(PyValueError::new_err("the session is closed"));
@@ -183,6 +240,9 @@ impl Session {
         let begin = || {
             let mut start = self.start.lock();
             if start.is_none() {
+                if let Some(text) = text {
+                    self.core.start_in_directory_of(&text.core);
+                }
                 *start = self.core.begin_shell(permit)?.map(|job| {
                     let done = Wakeup::default();
                     job.when_done(done.firing());
@@ -203,21 +263,37 @@ impl Session {
         py.detach(finish).map_err(|error| self.context.exception(py, &error))
     }
 
-    /// Starts a command in the shell. [`Job::new`] explains `watched` and `permit`.
+    /// Starts a command in the shell, and appends its job to `jobs`. The first of `permits` is that of `turns`, if the command has
+    /// waited for it. [`Job::start`] explains the other arguments.
     fn start(
         &self,
         py: Python<'_>,
-        command: &Bound<'_, PyAny>,
+        command: &CommandText,
         options: &Bound<'_, PyDict>,
         watched: bool,
-        permit: Option<&Bound<'_, PermitRequest>>,
-    ) -> PyResult<Job> {
-        let permit = permit.and_then(|request| request.get().take());
+        permits: Permits<'_>,
+        jobs: &Bound<'_, PyList>,
+    ) -> PyResult<()> {
+        let (turn, permit) = permits;
+        let permits = [turn, permit].iter().flatten().filter_map(|request| request.get().take()).collect();
         let run = Options::of_command(options)?.job()?;
-        let command = text(command, "command", "str")?;
-        let started = py.detach(|| self.core.start_events(&command, &run, permit, waiting_events(&run, watched)));
+        let events = waiting_events(&run, watched);
+        let started = py.detach(|| self.core.start_events_with(&command.core, &run, permits, events));
         let started = started.map_err(|error| self.context.exception(py, &error))?;
-        Ok(Job::of(started, &run, watched, self.reported(command, &run), self.command_context()))
+        let mut job =
+            Job::of(started, &run, watched, self.reported(command.text.clone(), &run), self.command_context());
+        (job.is_command, job.has_terminal) = (true, self.has_terminal);
+        jobs.append(job)
+    }
+
+    /// Returns what a command beside the shell starts with: the argv of a shell that prints the saved state, its
+    /// descriptor, which the caller closes, and the session's directory. Without a saved state, the argv is empty, and
+    /// the last item is the session's environment.
+    fn saved_state(&self, py: Python<'_>) -> PyResult<SavedStateItems> {
+        match py.detach(|| self.core.saved_state()).map_err(|error| self.context.exception(py, &error))? {
+            SavedState::First(state) => Ok((Vec::new(), -1, state.directory, state.environment.map(Env::of))),
+            SavedState::Saved { argv, file, directory } => Ok((argv, file.into_raw_fd(), Some(directory), None)),
+        }
     }
 
     fn interrupt(&self, py: Python<'_>) {
@@ -275,9 +351,9 @@ impl Session {
 }
 
 impl Session {
-    fn reported(&self, command: String, run: &Run) -> ReportedArguments {
+    fn reported(&self, command: OsString, run: &Run) -> ReportedArguments {
         let RunValues { timeout, idle_timeout, output_limit, .. } = run.values();
-        let (argv, stderr_merged) = (vec![command.into()], self.merge);
+        let (argv, stderr_merged) = (vec![command], self.merge);
         ReportedArguments { argv, timeout, idle_timeout, output_limit, stderr_merged }
     }
 

@@ -51,7 +51,7 @@ def descriptors() -> tuple[dict[int, str], int]:
     The core's pool of socket pairs is left out: it grows with the number of concurrent spawns.
     """
     found: dict[int, str] = {}
-    pidfds = 0
+    pidfds = namespaces = 0
     for name in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{name}")
@@ -60,12 +60,17 @@ def descriptors() -> tuple[dict[int, str], int]:
             # A new guard opens its table before the old guard's is closed: the number changes.
             if target.startswith("/memfd:spawnfd-trees"):
                 continue
+            # Each thread that has started a program keeps two of these until the thread ends.
+            if target.startswith("/proc/") and target.endswith("/ns"):
+                namespaces += 1
+                continue
             if target == "anon_inode:[pidfd]":
                 pidfds += 1
                 continue
             found[int(name)] = target
         except OSError:
             continue
+    assert namespaces <= 2 * len(os.listdir("/proc/self/task"))
     return found, pidfds
 
 
@@ -134,9 +139,6 @@ def warmed_up() -> Iterator[None]:
     # libuv keeps its own pipes open.
     for run_on in LOOPS.values():
         run_on(partial(anyio.sleep, 0))
-    # gc.freeze() makes the collections around each test skip the objects that exist now.
-    gc.collect()
-    gc.freeze()
     yield
     # At the end of the session, Hypothesis asks the collector for references.
     gc.unfreeze()
@@ -154,6 +156,8 @@ def nothing_left(warmed_up: None) -> Iterator[None]:
         return *descriptors(), children()
 
     before, *others = now()
+    # The collections at the end of the test skip the objects that exist now.
+    gc.freeze()
     yield
     deadline = time.monotonic() + TIMEOUT_S
     while True:

@@ -131,7 +131,7 @@ def test_repeated_start_raises_no_second_event() -> None:
         + """
 from spawnfd import _spawnfd
 queue = _spawnfd.Queue()
-runs = [_spawnfd.begin(queue, key, None, ["true"], {}, None, key == 1) for key in range(2)]
+runs = [_spawnfd.begin(queue, key, None, ["true"], {}, None, key == 1, []) for key in range(2)]
 expect("true", ["true"], None, None)
 """
     )

@@ -227,7 +227,7 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 results = [sf.run(LINE), asyncio.run(sf.run_async(LINE)), run_job(), asyncio.run(run_async_job())]
 results += [pickle.loads(pickle.dumps(results[0])), stop_job()]
 for result in results:
-    stop = "cancelled" if result is results[-1] else "exited"
+    stop = "cancelled" if result is results[-1] else "lost"
     assert (result.stop, result.text, result.stderr) == (stop, "out\\n", b"why\\n"), result
     assert (result.status_lost, result.code, result.signal) == (True, None, None), result
     assert not result.ok
@@ -236,7 +236,7 @@ for result in results:
         result.check()
         raise AssertionError
     except sf.ExitError as error:
-        how = "ended with an unknown status: other code reaped the program, or SIGCHLD is ignored"
+        how = "ended, and the status is lost: other code reaped the program, or SIGCHLD is ignored"
         how = "was cancelled" if stop == "cancelled" else how
         assert (str(error), error.result) == (f"{result.args} {how}; stderr: why", result)
 child = sf.spawn(["true"])

@@ -44,7 +44,7 @@ def test_example_runs(code: str, output: str, tmp_path: Path) -> None:
 
 
 def test_each_guide_has_examples() -> None:
-    others = {"README", "sessions", "warm", "warm-reference"}
+    others = {"README", "sessions", "trees", "warm", "warm-reference"}
     assert {page.stem for page in PAGES} == {page.stem for page in GUIDES} | others
 
 

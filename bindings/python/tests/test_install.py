@@ -27,6 +27,8 @@ def places() -> list[Any]:
     """Returns the attributes that install() replaces, and others that must stay."""
     return [
         Popen.__dict__["_execute_child"],
+        Popen.__dict__["_try_wait"],
+        Popen.__dict__["_internal_poll"],
         LOOP.__dict__["_make_subprocess_transport"],
         asyncio.create_subprocess_exec,
         asyncio.create_subprocess_shell,
@@ -87,7 +89,7 @@ def test_install_and_uninstall_are_idempotent(start: Any) -> None:
 def test_classes_and_functions_keep_their_identity() -> None:
     sf.install()
     assert subprocess.Popen is Popen
-    assert subprocess.run is ORIGINAL[7]
+    assert subprocess.run is ORIGINAL[9]
     with sf.subprocess.Popen(["true"]) as process:
         assert isinstance(process, Popen)
     with pytest.raises(FileNotFoundError) as caught:

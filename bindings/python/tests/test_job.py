@@ -217,7 +217,7 @@ def test_signals(run_loop: RunLoop) -> None:
         job.signal(15)
         job = await sf.start(sf.sh("trap 'echo got; exit 3' INT; echo ready; sleep 60; :"))
         await wait_for_output(job, "ready")
-        await job.interrupt()
+        job.interrupt()
         result = await job.result()
         assert (result.stop, result.code, result.text) == ("exited", 3, "ready\ngot\n")
 

@@ -281,7 +281,7 @@ def test_exception_of_a_handler_during_drain_loses_no_result() -> None:
     futures = [Future(number % 2 == 0) for number in range(10)]
     pending = dict(enumerate(futures))
     for key in pending:
-        _spawnfd.begin(queue, key, None, ["true"], {}, None, False)
+        _spawnfd.begin(queue, key, None, ["true"], {}, None, False, [])
     # Most results, if not all, arrive in one batch.
     while children():
         time.sleep(0.01)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -54,6 +55,66 @@ def test_limits_that_cannot_be_enforced(run: Run) -> None:
         assert "= -1 EOPNOTSUPP]" in str(caught.value)
     result = run(["true"], limits=sf.Limits(cpus=1, enforce="best-effort"), **GUARD)
     assert (result.ok, result.limit, result.limits) == (True, None, {"cpus": "unenforced"})
+
+
+@each_run
+def test_memory_watch(run: Run) -> None:
+    limits = sf.Limits(memory=100 << 20, enforce="watch")
+    result = run(["perl", "-e", "$x = 'x' x (200 << 20); sleep 1000"], limits=limits, **GUARD)
+    assert (result.stop, result.limit, result.signal) == ("limit", "memory (watch)", 9)
+    reserve = "import mmap; mmap.mmap(-1, 1 << 30); print('reserved')"
+    result = run([sys.executable, "-c", reserve], limits=limits, **GUARD)
+    assert (result.text, result.limits) == ("reserved\n", {"memory": "watch"})
+
+
+@each_run
+def test_every_limit_of_a_combination_is_enforced(run: Run) -> None:
+    limits = sf.Limits(pids=5, cpu_time=1000, memory=1 << 30, enforce="best-effort")
+    line = sf.sh("for i in 1 2 3 4 5 6 7; do sleep 1000 & done; wait")
+    for tree in (None, "auto", "guard", "group", "subreaper"):
+        result = run(line, limits=limits, tree=tree)
+        assert result.stop == "limit"
+        assert result.limit == f"pids ({result.limits['pids']})"
+
+
+LONELY_USER = """
+import os, resource, subprocess, sys
+import spawnfd as sf
+user = 1_000_000_000 + os.getpid()
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+"""
+
+AT_THE_LIMIT = (
+    LONELY_USER
+    + """
+resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
+assert subprocess.run(["true"]).returncode == 0
+print(*(sf.run(["true"], tree=tree).check().tree for tree in (None, "group", "auto")))
+"""
+)
+
+AFTER_A_RUN = (
+    LONELY_USER
+    + """
+for start in (lambda: sf.spawn(["true"]).wait(), lambda: subprocess.run(["true"]).returncode):
+    # The run leaves an idle guard and idle threads.
+    resource.setrlimit(resource.RLIMIT_NPROC, (10, 10))
+    sf.run(["true"], tree="guard").check()
+    resource.setrlimit(resource.RLIMIT_NPROC, (2, 10))
+    print(start())
+    sf.install()
+"""
+)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="changes its user id")
+def test_run_succeeds_with_the_last_free_process() -> None:
+    result = sf.run([sys.executable, "-c", AT_THE_LIMIT], timeout=TIMEOUT_S)
+    assert (result.text, result.stderr) == ("group group group\n", b""), result
+    result = sf.run([sys.executable, "-c", AFTER_A_RUN], timeout=TIMEOUT_S)
+    assert (result.text, result.stderr) == ("0\n0\n", b""), result
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="RLIMIT_NPROC limits users other than root")

@@ -51,6 +51,19 @@ def test_timeout_waits_for_the_grace_period(run: Run, tmp_path: Path) -> None:
 
 
 @each_run
+@pytest.mark.parametrize("stdout", ["capture", "null", "file"])
+def test_leftovers_have_the_drain_time_without_captured_streams(
+    run: Run, stdout: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    line = sf.sh(f"(exec >&- 2>&-; sleep 0.05; echo late > '{log}') & exit 3")
+    with (tmp_path / "out").open("wb") as file:
+        target: Any = file if stdout == "file" else stdout
+        result = run(line, stdout=target, stderr="null", drain=TIMEOUT_S)
+    assert (result.code, result.leftovers, log.read_text()) == (3, [], "late\n")
+
+
+@each_run
 def test_output_limit(run: Run) -> None:
     result = run(["yes"], output_limit=1_000_000, keep=(10, 10))
     assert (result.stop, result.signal, result.ok) == ("output_limit", 15, False)
@@ -212,8 +225,9 @@ def test_text_drops_characters_cut_by_an_omission() -> None:
         (
             {"keep": [5, 5]},
             TypeError,
-            "keep: expected a tuple of two int: bytes of head .*, not list",
+            r'keep: expected a tuple of two int \(bytes of head .*, or "all", not list',
         ),
+        ({"keep": "some"}, ValueError, 'keep: expected one of "all", got "some"'),
         ({"marker": b"x"}, TypeError, "marker: expected str or None, not bytes"),
         ({"marker": "\ud800"}, ValueError, "marker: 'utf-8' codec can't encode"),
         ({"marker": "a\nb"}, ValueError, "the marker must not contain a line break or a NUL"),
@@ -365,9 +379,30 @@ def test_guard_may_miss_processes_of_a_new_session(run: Run) -> None:
 
 
 @each_run
+@pytest.mark.parametrize("tree", ["group", "guard"])
+def test_a_daemon_that_holds_the_output_is_a_leftover(run: Run, tree: str, tmp_path: Path) -> None:
+    daemon = '(setsid sh -c \'echo $$; : >"$0"; exec sleep 1000\' "$0" &)'
+    line = [
+        "sh",
+        "-c",
+        daemon + '; until test -e "$0"; do sleep 0.01; done; rm "$0"',
+        str(tmp_path / "done"),
+    ]
+    result = run(line, tree=tree)
+    pid = int(result.text)
+    assert [(left.pid, left.fate) for left in result.leftovers] == [(pid, "killed")]
+    assert result.drain == f"cut: {pid}"
+    assert eventually(lambda: not Path(f"/proc/{pid}").exists())
+    detached = run(line, tree=tree, leftovers="detach")
+    pid = int(detached.text)
+    assert [(left.pid, left.fate) for left in detached.leftovers] == [(pid, "detached")]
+    os.kill(pid, signal.SIGKILL)
+
+
+@each_run
 def test_subreaper_finds_processes_of_a_new_session(run: Run) -> None:
     daemon = "setsid -f sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1'; exit 3"
-    result = run(["sh", "-c", daemon], tree="subreaper", drain=20)
+    result = run(["sh", "-c", daemon], tree="subreaper", drain=2)
     assert (result.code, result.tree, result.tree_complete) == (3, "subreaper", True)
     assert [(left.pid, left.fate) for left in result.leftovers] == [(int(result.text), "killed")]
 

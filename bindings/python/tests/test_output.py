@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,20 @@ def test_truncated_stderr_is_marked(run: Run) -> None:
     assert (result.stderr_head, result.stderr_tail) == (b"1\n2\n3\n4\n5\n", b"29999\n30000\n")
     assert result.omitted == {"stdout": (0, 4), "stderr": (168_872, 10)}
     assert (result.stdout_head, result.stdout_tail) == (b"out\n", b"")
+
+
+def test_keep_all_keeps_every_byte() -> None:
+    expected = "".join(f"{n}\n" for n in range(1, 100_001))
+    result = sf.run(sf.sh("seq 100000; seq 100000 >&2"), keep="all")
+    assert (result.text, result.stderr_text, result.omitted_bytes) == (expected, expected, 0)
+    with pytest.raises(ValueError, match='keep: expected one of "all", got "some"'):
+        sf.run(["true"], keep="some")  # type: ignore[arg-type]
+
+
+def test_returncode_is_that_of_subprocess() -> None:
+    for line in ("exit 0", "exit 7", "kill -9 $$", "kill -15 $$"):
+        expected = subprocess.run(["/bin/sh", "-c", line], check=False).returncode
+        assert sf.run(sf.sh(line)).returncode == expected
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ import asyncio, signal, threading
 STUBBORN = "trap '' HUP INT TERM; setsid sleep 1000 & sleep 1000 & echo started >&2; wait"
 # This one has a descendant that has left the session and lost its parent.
 DAEMONISES = "(setsid sleep 1000 >/dev/null &); " + STUBBORN
+# SIGTERM ends this one. Its child in another session then has no parent.
+ENDS_AT_SIGTERM = "setsid sleep 1000 & echo started >&2; while :; do sleep 1; done"
 call, ends, rounds, tier = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), sys.argv[4:]
 argv = ["sh", "-c", DAEMONISES if tier else STUBBORN]
 program = {"stderr": 2, "grace": 0.001}
@@ -118,6 +120,8 @@ async def start(how):
 
 for how in ends:
     for round in range(rounds):
+        if not tier:
+            argv[2] = [STUBBORN, ENDS_AT_SIGTERM][round % 2]
         output, stderr = os.pipe()
         go, started = os.pipe()
         owner = os.fork()
@@ -177,3 +181,40 @@ def test_nothing_outlives_its_owner(call: str) -> None:
 @pytest.mark.parametrize("call", ["run", "start_sync", "run_async_cancelled"])
 def test_a_daemon_ends_with_its_owner(call: str) -> None:
     assert_nothing_is_left(call, "subreaper")
+
+
+# A supervisor, such as that of a Ray worker, kills the children of the owner, and then the owner.
+SUPERVISED = """
+import signal
+
+tiers = sys.argv[1:]
+output, stderr = os.pipe()
+owner = os.fork()
+if owner == 0:
+    os.dup2(stderr, 2)
+    os.close(stderr), os.close(output)
+    argv = ["sh", "-c", "sleep 1000 & sleep 1000 & echo started >&2; wait"]
+    jobs = [sf.start_sync(argv, stderr=2, tree=tier) for tier in tiers]
+    os.write(2, b"started")
+    while True:
+        signal.pause()
+os.close(stderr)
+text = b""
+while text.count(b"started") < len(tiers) + 1:
+    text += os.read(output, 100) or sys.exit(f"the owner ended early: {text}")
+for task in os.listdir(f"/proc/{owner}/task"):
+    with open(f"/proc/{owner}/task/{task}/children") as children:
+        for child in children.read().split():
+            os.kill(int(child), signal.SIGKILL)
+os.kill(owner, signal.SIGKILL)
+while os.read(output, 1 << 16):
+    pass
+os.waitpid(owner, 0)
+os.close(output)
+"""
+
+
+@pytest.mark.parametrize("tiers", [["guard"], ["subreaper"], ["guard", "subreaper"]])
+def test_nothing_outlives_an_owner_whose_children_are_killed(tiers: list[str]) -> None:
+    for _ in range(20 if FULL else 3):
+        run_script(SUPERVISED, *tiers, timeout=TIMEOUT)

@@ -172,3 +172,37 @@ def test_directory_may_begin_with_a_tilde(run: Run, tree: Path) -> None:
     (tree / "sub").rename(tree / "~sub")
     assert run(["~sub/tool"]) == f"sub {tree.name}\n"
     assert run(["./tool"], cwd="~sub") == "sub ~sub\n"
+
+
+@each_run
+def test_relative_parts_of_path_start_at_cwd(run: Run, tree: Path) -> None:
+    for path in (".", "", "/nonexistent:./"):
+        env = {"PATH": path + os.pathsep + os.defpath}
+        assert run(["tool"], env=env, cwd=tree) == f"here {tree.name}\n"
+        assert run(["tool"], env=env) == f"here {tree.name}\n"
+        assert run(["tool"], env=env, cwd="sub") == "sub sub\n"
+        fd = os.open("sub", os.O_PATH)
+        try:
+            assert run(["tool"], env=env, cwd=fd) == "sub sub\n"
+        finally:
+            os.close(fd)
+    assert run(["tool"], env={"PATH": "bin:" + os.defpath}, cwd="sub") == "sub sub\n"
+
+
+@each_run
+def test_relative_parts_of_this_process_path(
+    run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "bin:" + os.environ["PATH"])
+    assert run(["tool"], cwd="sub") == "sub sub\n"
+    assert run(["tool"]) == f"here {tree.name}\n"
+
+
+def test_template_and_warm_use_relative_parts_of_path(tree: Path) -> None:
+    with sf.Warm(mode="reserve") as warm:
+        template = sf.Template("tool", path="sub")
+        assert template.path == os.fspath(tree / "sub" / "tool")
+        assert template.run([]).check().text == f"sub {tree.name}\n"
+        warm.add("tool", env={"PATH": "sub:" + os.defpath})
+        result = warm.run(["tool"], env={"PATH": "sub:" + os.defpath})
+        assert result.check().text == f"sub {tree.name}\n"

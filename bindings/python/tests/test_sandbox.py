@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import shutil
 import sys
 import tempfile
 import threading
@@ -31,6 +32,25 @@ def word(tmp_path: Path) -> Iterator[int]:
     os.lseek(fd, 8, os.SEEK_SET)
     yield fd
     os.close(fd)
+
+
+BWRAP = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--"]
+
+
+@pytest.mark.parametrize(("front", "code"), [(["env"], 127), (["nice"], 127), (BWRAP, 1)])
+def test_sandbox_command_reports_a_missing_program(front: list[str], code: int) -> None:
+    if front == BWRAP and (shutil.which("bwrap") is None or not sf.run([*BWRAP, "true"]).ok):
+        pytest.skip("no bwrap")
+    sandbox = sf.Sandbox(front)
+    result = sf.run(["no-such-tool", "--version"], sandbox=sandbox)
+    assert (result.code, result.stop) == (code, "exited")
+    assert b"no-such-tool" in result.stderr
+    # A shell inside the sandbox tells a missing program from a program that exits with 1.
+    through_shell = ["sh", "-c", 'exec "$0" "$@"']
+    assert sf.run([*through_shell, "no-such-tool", "--version"], sandbox=sandbox).code == 127
+    assert sf.run([*through_shell, "false"], sandbox=sandbox).code == 1
+    with pytest.raises(sf.SpawnError):
+        sf.Sandbox(["no-such-sandbox"])
 
 
 def test_sandbox_command_executes_the_program() -> None:

@@ -14,7 +14,6 @@ import pickle
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,46 +23,12 @@ import pytest
 import spawnfd as sf
 from conftest import RunLoop, descriptors, is_alive, wait_until
 from patience import TIMEOUT_S
+from session_support import Awaitables, Drive, Open, opener, stdout
 
 # Much longer than any command takes, and longer than the timeout of a test.
 LONG = 600
 # How long a command may take to return that returns at once.
 AT_ONCE_S = 30.0
-
-Open = Callable[..., Any]
-Body = Callable[[Open], Awaitable[None]]
-Drive = Callable[[Body], None]
-
-
-class Awaitables:
-    """Makes the blocking methods of a SyncSession or SyncJob awaitable."""
-
-    METHODS = ("run", "start", "close", "wait", "wait_for", "result", "interrupt", "stop", "write")
-
-    def __init__(self, target: Any) -> None:
-        self.target = target
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self.target, name)
-        return partial(self._call, value) if name in self.METHODS else value
-
-    async def _call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        value = method(*args, **options)
-        return Awaitables(value) if isinstance(value, sf.SyncJob) else value
-
-    async def events(self, **options: Any) -> AsyncIterator[sf.Event]:
-        for event in self.target.events(**options):
-            yield event
-
-    def __repr__(self) -> str:
-        return repr(self.target)
-
-    async def __aenter__(self) -> Awaitables:
-        self.target.__enter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        self.target.__exit__(*error)
 
 
 @pytest.fixture(params=["bash", "dash"])
@@ -79,20 +44,7 @@ def form(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def drive(form: str, shell: str, run_loop: RunLoop) -> Drive:
     """Returns a function that runs a test body in one form, with one shell."""
-
-    def open_session(program: Any = shell, *args: Any, **options: Any) -> Any:
-        if form == "async":
-            return sf.Session(program, *args, **options)
-        return Awaitables(sf.SyncSession(program, *args, **options))
-
-    return lambda body: run_loop(partial(body, open_session))  # type: ignore[arg-type]
-
-
-async def stdout(session: Any, command: str, **options: Any) -> str:
-    """Returns the output of a command that succeeds."""
-    result = await session.run(command, timeout=TIMEOUT_S, **options)
-    assert (result.ok, result.stderr) == (True, b""), result
-    return str(result.text)
+    return lambda body: run_loop(partial(body, opener(form, shell)))  # type: ignore[arg-type]
 
 
 async def run_when_free(session: Any, command: str) -> sf.Result:
@@ -162,7 +114,16 @@ def test_startup_options(drive: Drive, shell: str, tmp_path: Path) -> None:
         async with open_session(sandbox=box) as session:
             assert await stdout(session, "echo $INSIDE") == "1\n"
         async with open_session(limits=sf.Limits(cpu_time=0.3, enforce="best-effort")) as session:
-            assert (await session.run("while :; do :; done", timeout=TIMEOUT_S)).shell_exited
+            result = await session.run("true")
+            enforcer = result.limits["cpu_time"]
+            assert (result.limits, result.stop, result.limit) == (
+                {"cpu_time": enforcer},
+                "exited",
+                None,
+            )
+            result = await session.run("while :; do :; done", timeout=TIMEOUT_S)
+            assert (result.stop, result.limit) == ("limit", f"cpu_time ({enforcer})")
+            assert result.shell_exited
         async with open_session(tree="group") as session:
             assert (await session.run("true")).tree == "group"
 
@@ -249,24 +210,34 @@ def test_timeout_keeps_the_shell_and_its_state(drive: Drive, command: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("command", "code", "number"),
+    ("command", "code", "how"),
     [
-        ("exit 3", 3, None),
-        ("exec sh -c 'exit 4'", 4, None),
-        ("kill -9 $$; sleep 600", None, 9),
-        ("sleep 600 & exit 6", 6, None),
+        ("exit 3", 3, "exited with status 3"),
+        ("exec sh -c 'exit 4'", 4, "exited with status 4"),
+        ("kill -9 $$; sleep 600", -9, "was killed by SIGKILL"),
+        ("sleep 600 & exit 6", 6, "exited with status 6"),
     ],
 )
 def test_end_of_the_shell_is_reported_at_once(
-    drive: Drive, command: str, code: int | None, number: int | None
+    drive: Drive, command: str, code: int, how: str
 ) -> None:
     async def body(open_session: Open) -> None:
         async with open_session() as session:
             begun = time.monotonic()
             result = await session.run(command)
             assert time.monotonic() - begun < AT_ONCE_S
-            assert (result.shell_exited, result.code, result.signal) == (True, code, number)
-            assert (result.cwd, result.stop) == (None, "exited")
+            assert (result.shell_exited, result.shell_code) == (True, code)
+            assert (result.status_lost, result.code, result.signal) == (True, None, None)
+            assert (result.cwd, result.stop, result.ok) == (None, "lost", False)
+            assert f"stop=lost tree={result.tree} " in repr(result)
+            assert repr(result).find(f" shell_code={code}") > 0
+            assert result.to_dict()["shell_code"] == code
+            with pytest.raises(sf.ExitError) as failed:
+                result.check()
+            why = f"ended, and the status is lost: the session's shell {how}"
+            assert str(failed.value) == f"{result.args} {why}"
+            jobs = [(left.name, left.fate) for left in result.leftovers]
+            assert jobs == ([("sleep", "killed")] if "&" in command else [])
             assert session.pid is None
             with pytest.raises(ProcessLookupError, match=r"the session's shell has exited") as told:
                 await session.run("true")
@@ -290,6 +261,17 @@ def test_restart_keeps_directory_variables_and_umask(drive: Drive, tmp_path: Pat
                 assert await stdout(session, 'echo "$X$Y"; umask') == "a b\n0027\n"
                 assert (await session.run(":")).cwd == odd
                 assert session.pid != first
+
+    drive(body)
+
+
+def test_restart_restores_no_removed_variable(drive: Drive) -> None:
+    async def body(open_session: Open) -> None:
+        env = {"SECRET": "1", "KEPT": "2", **os.environ}
+        async with open_session(restart=True, env=env) as session:
+            await session.run("unset SECRET")
+            assert (await session.run("exit 1")).shell_exited
+            assert await stdout(session, "echo ${SECRET-unset} $KEPT") == "unset 2\n"
 
     drive(body)
 
@@ -391,11 +373,11 @@ def test_leaving_the_block_of_a_job_ends_the_command(drive: Drive) -> None:
 def test_interrupt(drive: Drive) -> None:
     async def body(open_session: Open) -> None:
         async with open_session() as session:
-            await session.interrupt()
+            session.interrupt()
             for command in ("sleep 600; echo no", "while :; do :; done; echo no", "cat; echo no"):
                 job = await session.start("echo on; " + command, stdin="stream")
                 await wait_for_output(job, "on\n")
-                await session.interrupt()
+                session.interrupt()
                 result = await job.result()
                 assert (result.stop, result.code, result.text) == ("exited", 130, "on\n")
             job = await session.start("echo on; sleep 600; echo no")
@@ -417,7 +399,7 @@ def test_interrupt_of_a_yielded_command(drive: Drive) -> None:
                 await wait_for_output(job, "on\n")
                 # The commands that have ended get no signal.
                 for each in (*jobs, job):
-                    await each.interrupt()
+                    each.interrupt()
                 result = await job.result()
                 assert (result.stop, result.code, result.text) == ("exited", 130, "on\n")
                 assert await stdout(session, "echo $X") == "1\n"
@@ -425,7 +407,7 @@ def test_interrupt_of_a_yielded_command(drive: Drive) -> None:
             job = await session.run("echo on; sleep 600", yield_after=0)
             await wait_for_output(job, "on\n")
             for each in jobs:
-                await each.interrupt()
+                each.interrupt()
             assert await job.wait(0.2) is None
 
     drive(body)
@@ -548,8 +530,13 @@ def test_failed_start(drive: Drive, shell: str) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"cwd": "/"}, 'unexpected keyword argument "cwd"; pass it to the session, or run "cd"'),
-        ({"env": {}}, '"env"; pass it to the session, or run "export"'),
+        ({"cwd": 3}, "cwd: expected str, bytes or os.PathLike, not int"),
+        ({"cwd": "a\0"}, "cwd: embedded null byte"),
+        ({"env": ["A=1"]}, "env: expected a mapping of str"),
+        ({"env": sf.Env.empty()}, "env: expected a mapping of str"),
+        ({"env": {"1x": ""}}, 'env: "1x" is not a name of a variable'),
+        ({"env": {b"\xff": b""}}, 'env: "\\xFF" is not a name of a variable'),
+        ({"env": {"A": 1}}, "env['A']: expected str, bytes or os.PathLike, not int"),
         ({"tree": "guard"}, '"tree"; it is an option of the session'),
         ({"limits": sf.Limits(pids=9)}, '"limits"; it is an option of the session'),
         ({"sandbox": None}, '"sandbox"; it is an option of the session'),
@@ -586,8 +573,9 @@ def test_wrong_arguments_are_named(drive: Drive) -> None:
     async def body(open_session: Open) -> None:
         async with open_session() as session:
             refused: list[tuple[Any, type[Exception], str]] = [
-                (lambda: session.run(b"true"), TypeError, "command: expected str, not bytes"),
-                (lambda: session.run("a\0b"), ValueError, "cannot contain a NUL byte"),
+                (lambda: session.run(5), TypeError, "command: expected str, bytes or os.PathLike"),
+                (lambda: session.run(["true"]), TypeError, "command: expected str, bytes"),
+                (lambda: session.run("a\0b"), ValueError, "command: embedded null byte"),
                 (lambda: session.run("\ud800"), ValueError, "command: "),
                 (lambda: session.run("cat", stdin="stream"), ValueError, "needs yield_after"),
                 (lambda: session.run("true", yield_after=-1), ValueError, "yield_after must be"),
@@ -610,6 +598,7 @@ def test_wrong_arguments_are_named(drive: Drive) -> None:
             ({"cwd": 3}, TypeError, r"cwd: expected a path \(str, bytes or os.PathLike\), not int"),
             ({"stderr": "null"}, ValueError, 'expected one of "separate", "merge", got "null"'),
             ({"login": 1}, TypeError, "login: expected bool, not int"),
+            ({"queue": 1}, TypeError, "queue: expected bool, not int"),
             ({"startup_timeout": -1}, ValueError, "startup_timeout must be >= 0"),
             ({"grace": "x"}, TypeError, "grace: expected seconds"),
             ({"tree": "x"}, ValueError, "tree: expected one of"),
@@ -637,8 +626,11 @@ def test_results_are_pickled(drive: Drive) -> None:
             for result in results:
                 again = pickle.loads(pickle.dumps(result))
                 assert (again.cwd, again.shell_exited) == (result.cwd, result.shell_exited)
+                assert (again.stop, again.shell_code) == (result.stop, result.shell_code)
+                assert repr(again) == repr(result)
                 assert (again.started, again.running, again.args) == ("session", False, result.args)
             assert [result.cwd for result in results] == [Path("/usr"), None]
+            assert [result.shell_code for result in results] == [None, 3]
             target = session.target if isinstance(session, Awaitables) else session
             name = type(target).__name__
             with pytest.raises(TypeError, match=f"a {name} cannot be pickled"):
@@ -649,7 +641,8 @@ def test_results_are_pickled(drive: Drive) -> None:
 
 def test_results_of_ordinary_runs_have_no_directory() -> None:
     result = sf.run(["true"])
-    assert (result.cwd, result.shell_exited, result.running) == (None, False, False)
+    assert (result.cwd, result.shell_exited, result.shell_code) == (None, False, None)
+    assert not result.running
     with sf.start_sync(["sleep", "600"]) as job:
         assert job.running
     assert not job.running
@@ -658,19 +651,6 @@ def test_results_of_ordinary_runs_have_no_directory() -> None:
             failed.result()
         assert not failed.running
         failed.detach()
-
-
-def test_directory_of_any_bytes(drive: Drive, tmp_path: Path) -> None:
-    odd = os.fsencode(tmp_path) + b"/\xff\n"
-    os.mkdir(odd)
-
-    async def body(open_session: Open) -> None:
-        async with open_session(cwd=odd) as session:
-            result = await session.run("true")
-            assert os.fsencode(result.cwd) == odd
-            assert pickle.loads(pickle.dumps(result)).cwd == result.cwd
-
-    drive(body)
 
 
 def test_limiters_count_shells_and_commands(drive: Drive) -> None:

@@ -38,6 +38,34 @@ def options_of(function: Function) -> dict[str, inspect.Parameter]:
     return {name: each for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
 
 
+COMMANDS: list[Any] = [
+    getattr(owner, name) for owner in (sf.Session, sf.SyncSession) for name in ("run", "start")
+]
+
+
+@pytest.mark.parametrize("function", COMMANDS, ids=lambda function: function.__qualname__)
+def test_signature_of_a_command_equals_the_typed_dict(function: Function) -> None:
+    options = {name: each for name, each in options_of(function).items() if name not in OWN}
+    annotations: dict[str, Any] = dict(sf.CommandOptions.__annotations__)
+    assert {name: each.annotation for name, each in options.items()} == {
+        name: each.__forward_arg__ for name, each in annotations.items()
+    }
+    expected = defaults_of(sf.start)
+    for name, each in options.items():
+        assert each.default == expected[name]
+    assert "**" not in pydoc.plain(pydoc.render_doc(function)).splitlines()[2]
+
+
+# The options of one method of a session.
+OWN = {"yield_after", "hold"}
+
+
+def test_help_begins_with_what_people_call() -> None:
+    lines = pydoc.plain(pydoc.render_doc(sf)).splitlines()
+    for name in ("run", "start", "Session", "Env", "Limits", "Warm"):
+        assert any(re.match(rf" +{name}\b", line) for line in lines[:40]), name
+
+
 def defaults_of(function: Function) -> dict[str, Any]:
     return {name: each.default for name, each in options_of(function).items()}
 

@@ -673,12 +673,53 @@ def test_fork_counts_separately() -> None:
     )
 
 
-def test_lost_status_is_zero() -> None:
-    run_script(
-        """
-        import signal
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        codes = [module.call(["sh", "-c", "exit 3"]) for module in (subprocess, sf.subprocess)]
-        assert codes == [0, 0], codes
-        """
-    )
+# Starts 40 programs, while a handler of SIGCHLD reaps all children. {call} waits for a program.
+REAPED = """
+import asyncio, signal
+def reap(*_):
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]: pass
+    except ChildProcessError: pass
+signal.signal(signal.SIGCHLD, {handler})
+async def wait_async(argv):
+    process = await asyncio.create_subprocess_exec(*argv)
+    return await process.wait()
+def poll(argv):
+    process = module.Popen(argv)
+    while (code := process.poll()) is None: pass
+    return code
+sf.install()
+for module in (sf.subprocess, subprocess):
+    codes = [{call} for argv in [["sh", "-c", "exit 3"]] * 20]
+    assert codes == [{code}] * 20, codes
+"""
+
+
+@pytest.mark.parametrize("handler", ["reap", "signal.SIG_IGN"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "module.call(argv)",
+        "module.Popen(argv).wait(60)",
+        "poll(argv)",
+        "asyncio.run(wait_async(argv))",
+    ],
+)
+def test_status_is_recovered_after_other_code_has_reaped(call: str, handler: str) -> None:
+    # From Linux 6.15 on, the pidfd has the status of the reaped child.
+    keeps = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
+    run_script(REAPED.format(call=call, handler=handler, code=3 if keeps else "codes[0]"))
+
+
+def test_pidfd_is_closed_once_the_status_is_known() -> None:
+    process = ours.Popen(["true"])
+    pidfds = {fd for fd in os.listdir("/proc/self/fd") if is_pidfd(fd)}
+    assert process.wait() == 0
+    assert len(pidfds - {fd for fd in os.listdir("/proc/self/fd") if is_pidfd(fd)}) == 1
+
+
+def is_pidfd(fd: str) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[pidfd]"
+    except FileNotFoundError:
+        return False

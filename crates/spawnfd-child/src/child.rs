@@ -363,10 +363,19 @@ fn search_again<'a>(plan: &'a Plan<'_>, failure: Failure) -> Result<&'a CStr, Fa
 #[inline]
 pub(crate) fn exec(plan: &Plan<'_>, sources: &Sources, path: &CStr) -> Errno {
     let (argv, envp) = (plan.argv.as_ptr(), plan.envp.as_ptr());
-    match plan.program.source {
+    let errno = match plan.program.source {
         // SAFETY: an ArgBlock is a NULL-terminated array of C strings.
         None => unsafe { call::execve(path, argv, envp) },
         // SAFETY: an ArgBlock is a NULL-terminated array of C strings, here too.
         Some(source) => unsafe { call::execve_descriptor(plan.killed, sources.get(source), argv, envp) },
+    };
+    // After another search, `path` is not the file that the shell's arguments name.
+    let is_recorded = core::ptr::eq(path, &*plan.program.pinned.path);
+    match &plan.shell {
+        // SAFETY: as above.
+        Some(argv) if errno == Errno::ENOEXEC && is_recorded => unsafe {
+            call::execve(c"/bin/sh", argv.as_ptr(), envp)
+        },
+        _ => errno,
     }
 }

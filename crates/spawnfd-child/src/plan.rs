@@ -44,6 +44,9 @@ pub struct Plan<'a> {
     pub filter: Option<Data<'a, [FilterInstruction]>>,
     /// The program's arguments; the first is its name.
     pub argv: ArgBlock<'a>,
+    /// The arguments of `/bin/sh`, which runs the program's file if the kernel does not know its format (ENOEXEC). `None`
+    /// means that ENOEXEC is an error.
+    pub shell: Option<ArgBlock<'a>>,
     /// The program's environment.
     pub envp: Data<'a, ArgBlock<'a>>,
 }

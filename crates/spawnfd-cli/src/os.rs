@@ -45,6 +45,13 @@ pub fn session(pid: i32) -> Option<i32> {
     Some(unsafe { libc::getsid(pid) }).filter(|session| *session >= 0)
 }
 
+/// The foreground process group of the terminal, if this process is in that group.
+pub fn foreground_group() -> Option<i32> {
+    let terminal = std::fs::File::open("/dev/tty").ok()?;
+    let group = rustix::termios::tcgetpgrp(terminal).ok()?.as_raw_pid();
+    process_group(0).filter(|own| *own == group)
+}
+
 /// Whether SIGPIPE was ignored when this process began. Rust's runtime changes this: it ignores
 /// SIGPIPE before main().
 pub fn sigpipe_was_ignored_at_start() -> bool {

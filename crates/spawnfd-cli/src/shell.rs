@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `spawnfd shell`: a session for programs in any language, as lines of JSON.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::io::{BufRead, stdin};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -11,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spawnfd::job::{Chunk, Stream, TerminalSize};
-use spawnfd::session::{Session, SessionOptions};
+use spawnfd::session::{CommandText, Session, SessionOptions};
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Error, Job, Output, Run};
 
@@ -41,6 +43,9 @@ pub struct Shell {
     /// After the shell has exited, start another one with the same directory, exported variables and umask
     #[arg(long)]
     restart: bool,
+    /// Let a run request wait for the end of the running command, instead of refusing it
+    #[arg(long)]
+    queue: bool,
     /// Write the standard error of each command to its standard output
     #[arg(long)]
     merge: bool,
@@ -67,8 +72,9 @@ pub struct Shell {
 
 const NOTES: &str = "\
 Each request is a JSON object with one of these members, and may have an id, which the response repeats:
-  run: the text of a command; with these options, all of them times in seconds:
+  run: the text of a command; with these options (times are in seconds):
     timeout, idle_timeout, grace: as for spawnfd run
+    cwd: the directory of this command alone; env: an object of variables that this command alone has
     yield_after: respond after this time even if the command still runs
     input: text for standard input
     stream: true to write standard input by later requests
@@ -77,16 +83,23 @@ Each request is a JSON object with one of these members, and may have an id, whi
   write: text for the standard input of the running command; close_input: true ends that input
   interrupt: true; send SIGINT to the running command
   stop: a time in seconds; end the running command: SIGINT, SIGTERM, and SIGKILL after that time
+  side: a program and its arguments, as a list; run it beside the running command, in the directory and with the exported
+    variables of the last completed command; with timeout, grace and input as for run. Needs --restart
   processes: true; list the processes of the session
   resize: [rows, columns]; change the size of the terminal
 
 The first response is {\"ready\": true}. Each other response has the id and one of these members:
-  result: the result of a command, as spawnfd run --json prints it, with cwd and shell_exited
+  result: the result of a command, as spawnfd run --json prints it, with cwd; if the shell has exited, with shell_exited
+    and shell_code (-N for signal N). If the shell has not proved the status, stop is lost, and code is null
   running: the output so far (text, next, lost) of a command that still runs
   output, processes, accepted (bytes of a write), done
   error: a message
 
-While a run or a wait has no response yet, further ones wait in a queue. All other requests get their response at once.
+While a run or a wait has no response yet, further ones wait in a queue. With --queue, a run also waits while an earlier \
+command still runs after its yield_after. All other requests get their response at once.
+
+A request is UTF-8. In the strings of run, cwd and env, the escapes \\udc80 to \\udcff stand for the bytes 0x80 to 0xff, as
+Python's json.dumps(os.fsdecode(path)) writes them.
 
 At the end of standard input, this command responds to the requests that it has read, ends the shell and its processes, and \
 exits.
@@ -99,7 +112,9 @@ Example:
 struct Request {
     #[serde(default)]
     id: Value,
-    run: Option<String>,
+    run: Option<Text>,
+    cwd: Option<Text>,
+    env: Option<BTreeMap<String, Text>>,
     timeout: Option<f64>,
     idle_timeout: Option<f64>,
     grace: Option<f64>,
@@ -117,14 +132,87 @@ struct Request {
     stop: Option<f64>,
     #[serde(default)]
     processes: bool,
+    side: Option<Vec<String>>,
     /// Rows and columns.
     resize: Option<(u16, u16)>,
+}
+
+/// A string that may have bytes that are not UTF-8.
+#[derive(Debug)]
+struct Text(OsString);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.into()))
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
+                Ok(Text(OsString::from_vec(unescaped(bytes))))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+impl Text {
+    /// The text of a command, with the options of its request.
+    fn with(&self, request: &Request) -> CommandText {
+        let mut text = CommandText::new(&self.0);
+        if let Some(Text(cwd)) = &request.cwd {
+            text = text.cwd(cwd);
+        }
+        request.env.iter().flatten().fold(text, |text, (name, Text(value))| text.env(name, value))
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Request, Refused> {
+    let line = std::str::from_utf8(line).map_err(|error| format!("it is not UTF-8 ({error})"))?;
+    serde_json::from_str(line).map_err(|error| error.to_string())
+}
+
+/// Replaces each lone surrogate from U+DC80 to U+DCFF by its byte. serde_json encodes a lone surrogate as if it were a
+/// character.
+fn unescaped(mut bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes.len());
+    while let [first, rest @ ..] = bytes {
+        let (byte, after) = match bytes {
+            [0xed, 0xb2, last @ 0x80..=0xbf, after @ ..] => (*last, after),
+            [0xed, 0xb3, last @ 0x80..=0xbf, after @ ..] => (last + 0x40, after),
+            _ => (*first, rest),
+        };
+        text.push(byte);
+        bytes = after;
+    }
+    text
 }
 
 impl Request {
     /// Whether the response may have to wait for a command.
     fn waits(&self) -> bool {
         self.run.is_some() || self.wait.is_some()
+    }
+
+    /// The options of a run or a side command.
+    fn options(&self) -> Result<Run, Refused> {
+        let time = |name, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
+        let mut run = Run::new().timeout(time("timeout", self.timeout)?);
+        run = run.idle_timeout(time("idle_timeout", self.idle_timeout)?);
+        if let Some(grace) = time("grace", self.grace)? {
+            run = run.grace(grace);
+        }
+        Ok(match &self.input {
+            Some(input) => run.input(input.clone()),
+            None => run,
+        })
     }
 }
 
@@ -136,10 +224,10 @@ struct OutputSoFar<'a> {
 }
 
 enum Event {
-    Line(String),
+    Line(Vec<u8>),
     /// Standard input has ended.
     End,
-    /// The running command is over.
+    /// The running command, or a side command, is over.
     Done,
 }
 
@@ -154,8 +242,12 @@ struct Server {
     events: Sender<Event>,
     job: Option<Job>,
     pending: Option<Pending>,
+    /// The ids and jobs of side commands that run.
+    sides: Vec<(Value, Job)>,
     /// Requests that wait until the pending one has its response.
     queue: VecDeque<Request>,
+    /// Whether a run waits for the end of a running command.
+    has_queue: bool,
 }
 
 /// The reason why a request failed.
@@ -184,15 +276,24 @@ impl Shell {
         let (events, received) = channel();
         let lines = events.clone();
         std::thread::spawn(move || {
-            let ended = stdin().lock().lines().try_for_each(|line| {
+            let ended = stdin().lock().split(b'\n').try_for_each(|line| {
                 let line = line.map_err(|_| ())?;
                 lines.send(Event::Line(line)).map_err(|_| ())
             });
-            // An unreadable line ends the input too.
+            // An input that cannot be read ends too.
             let _ = (ended, lines.send(Event::End));
         });
         respond(&json!({ "ready": true, "pid": session.id() }))?;
-        Server { session, events, job: None, pending: None, queue: VecDeque::new() }.serve(&received)?;
+        Server {
+            session,
+            events,
+            job: None,
+            pending: None,
+            sides: Vec::new(),
+            queue: VecDeque::new(),
+            has_queue: self.queue,
+        }
+        .serve(&received)?;
         Ok(0)
     }
 }
@@ -200,7 +301,7 @@ impl Shell {
 impl Server {
     fn serve(mut self, events: &Receiver<Event>) -> Result<(), Failure> {
         let mut has_ended = false;
-        while !has_ended || self.pending.is_some() {
+        while !has_ended || self.pending.is_some() || !self.sides.is_empty() || !self.queue.is_empty() {
             let until = self.pending.as_ref().and_then(|pending| pending.until);
             let check = has_ended.then(|| Instant::now() + CHECK_INTERVAL);
             let event = match until.into_iter().chain(check).min() {
@@ -208,18 +309,19 @@ impl Server {
                 None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match event {
-                Ok(Event::Line(line)) if line.trim().is_empty() => {}
-                Ok(Event::Line(line)) => match serde_json::from_str::<Request>(&line) {
-                    Ok(request) if self.pending.is_some() && request.waits() => self.queue.push_back(request),
+                Ok(Event::Line(line)) if line.trim_ascii().is_empty() => {}
+                Ok(Event::Line(line)) => match parse(&line) {
+                    Ok(request) if self.must_wait(&request) => self.queue.push_back(request),
                     Ok(request) => self.handle(request)?,
-                    Err(error) => respond(&json!({ "id": null, "error": format!("not a request: {error}") }))?,
+                    Err(why) => respond(&json!({ "id": null, "error": format!("not a request: {why}") }))?,
                 },
                 Ok(Event::End) => has_ended = true,
                 Ok(Event::Done) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            self.respond_to_sides()?;
             self.resolve()?;
-            while self.pending.is_none()
+            while self.queue.front().is_some_and(|request| !self.must_wait(request))
                 && let Some(request) = self.queue.pop_front()
             {
                 self.handle(request)?;
@@ -230,6 +332,11 @@ impl Server {
             }
         }
         self.session.close().map(drop).map_err(Failure::from)
+    }
+
+    fn must_wait(&self, request: &Request) -> bool {
+        let is_running = || self.job.as_ref().is_some_and(|job| matches!(job.try_wait(), Ok(None)));
+        self.pending.is_some() && request.waits() || self.has_queue && request.run.is_some() && is_running()
     }
 
     fn handle(&mut self, request: Request) -> Result<(), Failure> {
@@ -253,11 +360,16 @@ impl Server {
             request.interrupt,
             request.stop.is_some(),
             request.processes,
+            request.side.is_some(),
             request.resize.is_some(),
         ];
         if actions.into_iter().filter(|is_given| *is_given).count() != 1 {
-            return Err("a request has one of run, wait, read, write, close_input, interrupt, stop, processes, resize"
+            return Err("a request has one of run, wait, read, write, close_input, interrupt, stop, side, processes, \
+                        resize"
                 .to_owned());
+        }
+        if request.run.is_none() && (request.cwd.is_some() || request.env.is_some()) {
+            return Err("cwd and env are options of run".to_owned());
         }
         if request.processes {
             let processes = self.session.processes().into_iter();
@@ -272,8 +384,12 @@ impl Server {
             self.session.interrupt();
             return Ok(done());
         }
+        if let Some(argv) = &request.side {
+            self.start_side(argv, &request)?;
+            return Ok(None);
+        }
         if let Some(text) = &request.run {
-            self.start(text, &request)?;
+            self.start(text.with(&request), &request)?;
             return Ok(None);
         }
         let job = self.job.as_ref().ok_or("no command has run yet")?;
@@ -298,20 +414,12 @@ impl Server {
         Ok(Some(json!({ "accepted": accepted })))
     }
 
-    fn start(&mut self, text: &str, request: &Request) -> Result<(), Refused> {
-        let time = |name, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
-        let mut run = Run::new().window(WINDOW).timeout(time("timeout", request.timeout)?);
-        run = run.idle_timeout(time("idle_timeout", request.idle_timeout)?);
-        if let Some(grace) = time("grace", request.grace)? {
-            run = run.grace(grace);
-        }
-        if let Some(input) = &request.input {
-            run = run.input(input.clone());
-        }
+    fn start(&mut self, text: CommandText, request: &Request) -> Result<(), Refused> {
+        let mut run = request.options()?.window(WINDOW);
         if request.stream {
             run = run.writable(WINDOW);
         }
-        let until = time("yield_after", request.yield_after)?;
+        let until = request.yield_after.map(|after| seconds("yield_after", after)).transpose()?;
         let job = self.session.start(text, &run).map_err(refused)?;
         let events = self.events.clone();
         job.when_done(move || _ = events.send(Event::Done));
@@ -321,6 +429,27 @@ impl Server {
         let until = until.and_then(|after| Instant::now().checked_add(after));
         self.pending = Some(Pending { id: request.id.clone(), until });
         Ok(())
+    }
+
+    /// Starts a command beside the shell. The response follows its end.
+    fn start_side(&mut self, argv: &[String], request: &Request) -> Result<(), Refused> {
+        let mut command = self.session.side_command(argv).map_err(refused)?;
+        let job = command.start(&request.options()?).map_err(refused)?;
+        let events = self.events.clone();
+        job.when_done(move || _ = events.send(Event::Done));
+        self.sides.push((request.id.clone(), job));
+        Ok(())
+    }
+
+    /// Responds to the requests whose side commands are over.
+    fn respond_to_sides(&mut self) -> Result<(), Failure> {
+        let (ended, running) = self.sides.drain(..).partition(|(_, job)| !matches!(job.try_wait(), Ok(None)));
+        self.sides = running;
+        let ended: Vec<(Value, Job)> = ended;
+        ended.iter().try_for_each(|(id, job)| match job.wait() {
+            Ok(output) => respond_to(id, json!({ "result": result(&output) })),
+            Err(error) => respond_to(id, json!({ "error": error.to_string() })),
+        })
     }
 
     /// Responds to the pending request if the command is over, or the request's time is.

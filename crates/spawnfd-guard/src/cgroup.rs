@@ -22,15 +22,14 @@ pub fn kill(dir: i32) {
 
 fn kill_frozen(dir: i32) {
     let _ = write(dir, c"cgroup.freeze", b"1");
-    signal(dir, 9, 0);
+    signal(dir, 9);
     let _ = write(dir, c"cgroup.freeze", b"0");
 }
 
-/// Sends a signal once to each member, and returns the pids of those that got it. `sent` is the pid of a member that
-/// has got the signal before, or 0.
+/// Sends a signal once to each member, and returns the pids of those that got it.
 ///
 /// A stopped member also gets SIGCONT, because it would not handle the signal otherwise.
-pub fn signal(dir: i32, signal: i32, sent: i32) -> Vec<i32> {
+pub fn signal(dir: i32, signal: i32) -> Vec<i32> {
     let mut reached = Vec::new();
     // A member may end before pidfd_open, and another process may get its pid. If the cgroup still lists the pid
     // afterwards, the pidfd refers to the member.
@@ -38,7 +37,7 @@ pub fn signal(dir: i32, signal: i32, sent: i32) -> Vec<i32> {
         members(dir).into_iter().filter_map(|pid| Some((pid, sys::pidfd_open(pid).ok()?))).collect();
     let still = members(dir);
     for (pid, pidfd) in opened.iter().filter(|(pid, _)| still.contains(pid)) {
-        if sys::signal(pidfd, if *pid == sent { 0 } else { signal }).is_err() {
+        if sys::signal(pidfd, signal).is_err() {
             continue;
         }
         reached.push(*pid);

@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 
 use crate::members::{SIGCONT, SIGKILL, StoppedMembers, needs_continue};
-use crate::process::{self, Stat, has_children_file};
+use crate::process::{self, Process, Stat, has_children_file};
 use crate::sys::{self, Fd};
 
 /// The helper process, and the tree's program.
@@ -105,6 +105,17 @@ impl Descendants {
         Some(list.into_iter().filter(|stat| stat.process.pid != self.helper.0 && stat.is_alive()).collect())
     }
 
+    /// The running children of the helper, at most `limit`.
+    pub fn children(&self, limit: usize) -> Vec<Process> {
+        let mut children = Vec::new();
+        if let Some(helper) = Stat::read(self.helper.0).filter(|_| has_children_file() && !self.has_ended()) {
+            helper.each_child(|child| children.extend(Some(child).filter(|_| children.len() < limit)));
+        }
+        let helper = self.helper.0;
+        let own = children.into_iter().filter_map(Stat::read).filter(|stat| stat.parent == helper && stat.is_alive());
+        own.map(|stat| stat.process).collect()
+    }
+
     /// Whether the helper may have children. Once the program has ended, the kernel has made all remaining orphans
     /// children of the helper.
     fn has_orphans(&self) -> bool {
@@ -115,15 +126,14 @@ impl Descendants {
         found
     }
 
-    /// Sends a signal once to each process except the helper. `sent` is the pid of a process that has got the signal
-    /// before, or 0. Returns whether the program got the signal.
+    /// Sends a signal once to each process except the helper. Returns whether the program got the signal.
     ///
     /// A stopped process also gets SIGCONT, because it would not handle the signal otherwise.
-    pub fn signal(&self, signal: i32, sent: i32) -> bool {
+    pub fn signal(&self, signal: i32) -> bool {
         let program = self.running_program();
         let mut reached = false;
         for stat in self.all() {
-            let sent = stat.process.signal(if stat.process.pid == sent { 0 } else { signal });
+            let sent = stat.process.signal(signal);
             if sent && needs_continue(signal) && stat.is_stopped() {
                 stat.process.signal(SIGCONT);
             }

@@ -4,12 +4,14 @@
 //!
 //! The owner starts the helper with all signals blocked, in a session of its own, in `/`, and with three descriptors:
 //! 0 is a pidfd of the owner, 1 is the table, 2 is a pipe. The helper writes one byte to the pipe when it is ready.
-//! Only descriptor 0 stays open.
+//! Only descriptor 0 stays open. The guard is this process and a second one, which the helper forks (`watch.rs`).
 //!
 //! With the argument `init`, the helper is the first process of a tree's pid namespace (`init.rs`). Then descriptor 1 is
 //! an eventfd, and stays open. With the argument `reap`, the helper is the parent of a tree's program (`reap.rs`). Then
 //! descriptors 1 and 2 are a socket of the owner, and descriptors 0 and 1 stay open. With the argument `hold`, the helper
 //! is the parent of a session's shell in a sandbox (`hold.rs`), and a sandbox command starts it, not the owner.
+//! With the argument `foreground`, a session's shell starts the helper, with the session's terminal as descriptor 0. The
+//! helper makes the shell's process group the foreground group of the terminal.
 #![no_std]
 #![no_main]
 #![allow(dead_code)]
@@ -57,6 +59,12 @@ unsafe extern "C" fn main(arguments: *const usize) -> ! {
         sys::set_name(c"spawnfd-holder");
         hold::run(&words.skip(2), environment);
     }
+    if role == Some(b'f') {
+        // A process of a background group gets SIGTTOU for this call, unless it blocks the signal.
+        sys::set_signal_mask(u64::MAX);
+        let _ = sys::getpgid(sys::getppid()).and_then(|group| sys::set_foreground(0, group));
+        sys::exit(0);
+    }
     sys::set_undumpable();
     match role.unwrap_or(0) {
         b'i' => {
@@ -81,8 +89,7 @@ unsafe extern "C" fn main(arguments: *const usize) -> ! {
     }
     let Ok(table) = table::TreeTable::map(TABLE) else { sys::exit(1) };
     sys::close(TABLE);
-    ready();
-    watch::watch(&table, OWNER);
+    watch::watch(&table, OWNER, ready);
     sys::exit(0)
 }
 

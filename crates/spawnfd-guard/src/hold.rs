@@ -2,9 +2,10 @@
 //! The helper of a session whose shell runs in a sandbox. The sandbox command starts the helper, and the helper starts
 //! the shell.
 //!
-//! The owner sends the files of each command through a socket. The helper holds them at the numbers that the owner has
-//! chosen, and the shell opens them through the helper's `/proc/PID/fd`. Helper and shell have the same namespaces, user
-//! and Landlock domain, so the kernel permits it.
+//! The owner sends the files of the session, and then those of each command, through a socket. The helper holds them at the
+//! numbers that the owner has chosen, and the shell opens them through the helper's `/proc/PID/fd`. Helper and shell have
+//! the same namespaces, user and Landlock domain, so the kernel permits it. The shell opens files of the session as soon as
+//! it runs, so the helper receives these first.
 //!
 //! Each message of the owner has a number, and then numbers of files. With descriptors, the helper holds them at these
 //! numbers. Without descriptors, it closes the files. In both cases it then writes [`ANSWER`] to the file of the first
@@ -17,20 +18,17 @@ use core::ffi::CStr;
 
 use crate::sys::{self, Errno, Words};
 
-/// The lowest number at which the helper holds a file.
-pub const FIRST_FILE: i32 = 10;
-
 /// The largest number of files in one message.
 pub const MAX_FILES: usize = 8;
 
 /// The helper's answer to a message: it writes this to the status pipe.
-pub const ANSWER: &[u8] = b"\0";
+pub const ANSWER: &[u8] = b"\0A\0";
 
 /// The variable of the shell's environment with the directory of the helper's files, which ends with a slash.
 pub const FILES_VARIABLE: &str = "__spawnfd_files";
 
-/// The number of the helper's socket. Received files get lower numbers first.
-const SOCKET: i32 = FIRST_FILE - 1;
+/// The number of the helper's socket. The files that it holds have higher numbers.
+const SOCKET: i32 = 9;
 
 const SIGKILL: i32 = 9;
 const SIGCHLD: i32 = 17;
@@ -50,6 +48,10 @@ pub fn run(arguments: &Words, mut environment: Words) -> ! {
         complain(&[b"the sandbox has no /proc, through which the shell opens its files"]);
         sys::exit(126);
     };
+    let Ok(files) = receive(socket) else {
+        complain(&[b"the session has ended before its shell started"]);
+        sys::exit(126);
+    };
     let directory = [FILES_VARIABLE.as_bytes(), b"=/proc/", own, b"/fd/\0"].concat();
     // The environment needs the string until the process ends.
     if let Ok(directory) = CStr::from_bytes_with_nul(directory.leak()) {
@@ -66,7 +68,7 @@ pub fn run(arguments: &Words, mut environment: Words) -> ! {
             sys::set_signal_mask(mask);
             exec_shell(&command, &environment)
         }
-        Ok(shell) => serve(shell, socket),
+        Ok(shell) => serve(shell, socket, files),
         Err(_) => {
             complain(&[b"cannot create the shell's process"]);
             sys::exit(126)
@@ -107,54 +109,58 @@ fn exec_shell(command: &Words, environment: &Words) -> ! {
     sys::exit(code)
 }
 
-/// Holds files for the shell until it ends, and then ends in the same way.
-fn serve(shell: i32, socket: i32) -> ! {
+/// Holds files for the shell until it ends, and then ends in the same way. `files` are the first and the last number of the
+/// session's files.
+fn serve(shell: i32, socket: i32, (first, last): (i32, i32)) -> ! {
     if socket != SOCKET && sys::duplicate_to(socket, SOCKET).is_err() {
         end_shell(shell);
     }
     sys::close_range(0, SOCKET - 1);
-    sys::close_range(SOCKET + 1, i32::MAX);
+    sys::close_range(SOCKET + 1, first - 1);
+    sys::close_range(last + 1, i32::MAX);
     let Ok(children) = sys::child_signals() else { end_shell(shell) };
     loop {
-        let [has_message, has_child] = sys::wait_for_any([SOCKET, children.number()]);
+        let [has_message, has_child] = sys::wait_for_any([SOCKET, children.number()], None);
         if has_child {
             let _ = sys::read(&children, &mut [0; 128]);
             // In a pid namespace whose first process is this helper, orphans are its children too.
             while let Ok(Some((pid, status, _))) = sys::wait_for_child(false) {
                 if pid == shell {
-                    let _ = sys::write(SOCKET, &status.to_ne_bytes());
+                    // A program that has taken the socket may have filled it.
+                    let _ = sys::send_now(SOCKET, &status.to_ne_bytes());
                     end_like(status);
                 }
             }
         }
-        if has_message && receive().is_err() {
+        if has_message && receive(SOCKET).is_err() {
             end_shell(shell);
         }
     }
 }
 
-/// Carries out a message of the owner.
+/// Carries out a message of the owner. Returns the lowest and the highest number in it.
 ///
 /// # Errors
 /// The owner has closed its end (ESRCH), or the descriptors did not arrive (EMFILE).
-fn receive() -> sys::Result<()> {
+fn receive(socket: i32) -> sys::Result<(i32, i32)> {
     let (mut words, mut files) = ([0; 1 + MAX_FILES], [0; MAX_FILES]);
-    let (length, received) = sys::receive_files(SOCKET, &mut words, &mut files)?;
+    let (length, received) = sys::receive_files(socket, &mut words, &mut files)?;
     let Some((&status, numbers)) = words.get(..length).and_then(<[i32]>::split_first) else { return Err(Errno::ESRCH) };
     if received == 0 {
-        numbers.iter().filter(|&&number| number != status).for_each(|&number| sys::close(number));
-        let _ = sys::write(status, ANSWER);
-        if numbers.contains(&status) {
-            sys::close(status);
-        }
-        return Ok(());
+        numbers.iter().for_each(|&number| sys::close(number));
     }
     for (&number, &file) in numbers.iter().zip(files.iter().take(received)) {
-        sys::duplicate_to(file, number)?;
-        sys::close(file);
+        // The kernel may have given the file a number that another file of this message is for.
+        if file != number {
+            sys::duplicate_to(file, number)?;
+            if !numbers.contains(&file) {
+                sys::close(file);
+            }
+        }
     }
     let _ = sys::write(status, ANSWER);
-    Ok(())
+    let bounds = numbers.iter().min().zip(numbers.iter().max());
+    bounds.map(|(&first, &last)| (first, last)).ok_or(Errno::ESRCH)
 }
 
 /// Kills the shell and exits.

@@ -10,8 +10,10 @@ const CHECK_INTERVAL_MS: u64 = 500;
 /// Waits until the process behind the pidfd `owner` has died. Once the eventfd `release` is readable, waits instead
 /// until the caller is alone in its namespace.
 pub fn watch(owner: i32, release: i32) {
+    // A process outside the namespace may stop this one.
+    sys::continue_at_parent_death();
     loop {
-        match sys::wait_for_any([owner, release]) {
+        match sys::wait_for_any([owner, release], None) {
             [_, true] => break,
             [true, _] => return,
             _ => {}

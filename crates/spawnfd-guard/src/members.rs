@@ -10,6 +10,9 @@ pub(crate) const SIGKILL: i32 = 9;
 pub(crate) const SIGCONT: i32 = 18;
 const SIGSTOP: i32 = 19;
 
+/// The number of members that an owner reports to its guard. A further member replaces the one that was reported first.
+pub const MAX_REPORTED: usize = 64;
+
 /// A tree: its root, and the descendants that searches have found so far.
 ///
 /// A process is a member if one of these holds:
@@ -90,13 +93,21 @@ impl Members {
         }
     }
 
-    /// Returns the known members that the owner must report to the guard. The guard cannot find
-    /// these members by the root's session and `root_seen`. They are in another session, or started
-    /// after that time.
+    /// Whether a process that no search has found can be a member: it started after the root, and is in the root's process
+    /// group, or in another session than `own` and the one in which the root started.
+    pub fn may_contain(&self, stat: &Stat, own: i32) -> bool {
+        let is_elsewhere = stat.session > 0 && stat.session != self.start_session && stat.session != own;
+        stat.process.start >= self.root.start && (stat.group == self.root.pid || is_elsewhere)
+    }
+
+    /// Returns the known members that the owner must report to the guard: all, because each may leave its session later.
+    /// If they are too many, only those that the guard cannot find by the root's session and `root_seen`. They are in
+    /// another session, or started after that time.
     pub fn members_to_report<'a>(&'a self, list: &'a [Stat]) -> impl Iterator<Item = Process> + 'a {
+        let all = self.known.len() <= MAX_REPORTED;
         let stats = self.known.iter().filter_map(|&known| find(list, known));
         stats
-            .filter(|stat| stat.session != self.root.pid || stat.process.start > self.root_seen)
+            .filter(move |stat| all || stat.session != self.root.pid || stat.process.start > self.root_seen)
             .map(|stat| stat.process)
     }
 
@@ -115,8 +126,8 @@ impl Members {
     pub fn find(&mut self) -> (Vec<Stat>, Vec<Stat>) {
         let list = candidates(core::slice::from_mut(self));
         self.proc_unreadable = list.is_none();
-        let list = list.unwrap_or_default();
-        (self.find_in(&list), list)
+        // A search that could not read /proc must not forget the known members.
+        list.map_or_else(Default::default, |list| (self.find_in(&list), list))
     }
 
     /// Whether the last search could not read /proc, and so found no members.
@@ -199,14 +210,14 @@ impl Members {
         self.known.iter().filter(orphans).filter_map(|known| known.open())
     }
 
-    /// Sends a signal once to each member. `sent` is the pid of a member that has got the signal before, or 0. Returns
-    /// whether the root got the signal.
+    /// Sends a signal once to each of the members that [`find`](Members::find) has returned. Returns whether the root
+    /// got the signal.
     ///
     /// A stopped member also gets SIGCONT, because it would not handle the signal otherwise.
-    pub fn signal(&mut self, signal: i32, sent: i32) -> bool {
+    pub fn signal(&self, members: &[Stat], signal: i32) -> bool {
         let mut root = false;
-        for member in self.find().0 {
-            let sent = self.send(member.process, if member.process.pid == sent { 0 } else { signal });
+        for member in members {
+            let sent = self.send(member.process, signal);
             if sent && needs_continue(signal) && member.is_stopped() {
                 self.send(member.process, SIGCONT);
             }
@@ -442,10 +453,17 @@ mod tests {
         ];
         let mut tree = Members::new(ROOT, 0, None);
         assert_eq!(pids(&tree.find_in(&list)), [100, 101, 102, 103, 104]);
-        tree.set_root_seen(51);
-        assert_eq!(tree.members_to_report(&list).map(|member| member.pid).collect::<Vec<_>>(), [103, 104]);
-        tree.root_seen = 50;
-        assert_eq!(tree.members_to_report(&list).map(|member| member.pid).collect::<Vec<_>>(), [101, 102, 103, 104]);
+        let reported = |tree: &Members, list: &[Stat]| -> Vec<i32> {
+            tree.members_to_report(list).map(|member| member.pid).collect()
+        };
+        assert_eq!(reported(&tree, &list), [101, 102, 103, 104]);
+        // Of many members, only those that the guard cannot find.
+        let mut many = list.to_vec();
+        many.extend((200..300).map(|pid| stat(pid, 51, 100, 100, 100)));
+        let mut crowd = Members::new(ROOT, 0, None);
+        assert_eq!(crowd.find_in(&many).len(), 105);
+        crowd.set_root_seen(51);
+        assert_eq!(reported(&crowd, &many), [103, 104]);
         // A member stays known after its ancestors and its session's other members are gone.
         assert_eq!(pids(&tree.find_in(&[list[0], list[1], list[6], list[7]])), [104]);
     }

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 use core::ffi::CStr;
+use core::time::Duration;
 
 use crate::sys;
 
@@ -124,6 +125,13 @@ pub fn ticks_now() -> u64 {
     sys::now() / 10
 }
 
+/// The time a certain duration ago, in the unit of [`ticks_now`]. A process that started since then has no earlier start
+/// time.
+pub fn ticks_before(elapsed: Duration) -> u64 {
+    let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+    sys::now().saturating_sub(milliseconds.saturating_add(1)) / 10
+}
+
 /// The fields of /proc/PID/stat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat {
@@ -139,7 +147,14 @@ pub struct Stat {
     state: u8,
     /// The PF_* flags of the process's first thread.
     flags: u64,
+    /// The CPU time of the process, in clock ticks.
+    pub cpu: u64,
     threads: u64,
+    /// The resident set size, in pages.
+    resident: u64,
+    /// The address at which the first thread's stack starts. A fork has its parent's until it executes a program. 0 during
+    /// exec, and if the caller may not see the address.
+    stack: u64,
     /// The signals that are pending for the process's first thread, as a set. Covers only the first 31 signals.
     pending: u64,
     name: [u8; 16],
@@ -164,10 +179,30 @@ impl Stat {
         Stat::parse(buffer.get(..length)?)
     }
 
+    /// Whether the process's first thread runs, or waits for a processor.
+    pub fn is_running(&self) -> bool {
+        self.state == b'R'
+    }
+
+    /// Whether the process's first thread waits for an event that a signal interrupts.
+    pub fn is_sleeping(&self) -> bool {
+        self.state == b'S'
+    }
+
     /// Whether the process has called exec since its fork (PF_FORKNOEXEC is not set).
     pub fn has_called_exec(&self) -> bool {
         const PF_FORKNOEXEC: u64 = 0x40;
         self.flags & PF_FORKNOEXEC == 0
+    }
+
+    /// Whether /proc shows no stack: the process is executing a program at this moment, or this process may not trace it.
+    pub fn hides_stack(&self) -> bool {
+        self.stack == 0
+    }
+
+    /// Whether the process may be a fork of `other` that has executed no program since.
+    pub fn may_be_copy_of(&self, other: &Stat) -> bool {
+        self.stack == 0 || self.stack == other.stack
     }
 
     /// Parses the line of /proc/PID/stat. The name may contain parentheses and line breaks, so it
@@ -183,12 +218,15 @@ impl Stat {
         let state = *fields.next()?.first()?;
         let mut next = |skipped: usize| parse_number(fields.nth(skipped)?);
         let (parent, group, session) = (next(0)? as i32, next(0)? as i32, next(0)? as i32);
-        // The session above is field 6. Flags, threads and start time are the fields 9, 20 and 22.
+        // The session above is field 6. Flags, CPU times, threads and start time are the fields 9, 14, 15, 20 and 22.
         let flags = next(2)?;
-        let threads = next(10)?;
+        let cpu = next(4)?.saturating_add(next(0)?);
+        let threads = next(4)?;
         let start = next(1)?;
-        // Field 31 is the set of pending signals.
-        let pending = next(8).unwrap_or(0);
+        // Field 24 is the resident set size, field 28 the start of the stack, and field 31 the set of pending signals.
+        let resident = next(1).unwrap_or(0);
+        let stack = next(3).unwrap_or(0);
+        let pending = next(2).unwrap_or(0);
         let mut stat = Stat {
             process: Process { pid, start },
             parent,
@@ -196,7 +234,10 @@ impl Stat {
             session,
             state,
             flags,
+            cpu,
             threads,
+            resident,
+            stack,
             pending,
             name: [0; 16],
             name_length: name.len().min(16) as u8,
@@ -231,6 +272,11 @@ impl Stat {
     /// The number of threads.
     pub fn threads(&self) -> u64 {
         self.threads
+    }
+
+    /// The resident set size (RSS), in pages.
+    pub fn resident_pages(&self) -> u64 {
+        self.resident
     }
 
     /// Whether the process is stopped (by a signal or a tracer). It handles no other signal until it continues.

@@ -17,7 +17,7 @@ pub fn reap_all(socket: i32, owner: i32) -> i32 {
     let mut owner = owner;
     let Ok(children) = sys::child_signals() else { return 1 };
     let mut message = [0; 4];
-    let program = match sys::wait_for_any([socket, owner]) {
+    let program = match sys::wait_for_any([socket, owner], None) {
         [true, _] if sys::read_number(socket, &mut message) == Ok(message.len()) => i32::from_ne_bytes(message),
         _ => 0,
     };
@@ -46,7 +46,7 @@ pub fn reap_all(socket: i32, owner: i32) -> i32 {
             return 0;
         }
         let program_end = program_end.as_ref().map_or(-1, sys::Fd::number);
-        if let [true, ..] = sys::wait_for_any([owner, children.number(), program_end]) {
+        if let [true, ..] = sys::wait_for_any([owner, children.number(), program_end], None) {
             if sys::receive_now(socket, &mut message) != Ok(1) {
                 kill_own_descendants(KILL_TIMEOUT_MS);
                 return 0;

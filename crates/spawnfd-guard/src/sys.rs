@@ -44,8 +44,10 @@ mod number {
     pub const MUNMAP: u32 = 11;
     pub const RT_SIGACTION: u32 = 13;
     pub const RT_SIGPROCMASK: u32 = 14;
+    pub const IOCTL: u32 = 16;
     pub const NANOSLEEP: u32 = 35;
     pub const GETPID: u32 = 39;
+    pub const SENDTO: u32 = 44;
     pub const RECVFROM: u32 = 45;
     pub const RECVMSG: u32 = 47;
     pub const CLONE: u32 = 56;
@@ -54,6 +56,7 @@ mod number {
     pub const KILL: u32 = 62;
     pub const FCNTL: u32 = 72;
     pub const GETPPID: u32 = 110;
+    pub const SETSID: u32 = 112;
     pub const GETPGID: u32 = 121;
     pub const GETSID: u32 = 124;
     pub const FSTATFS: u32 = 138;
@@ -251,28 +254,20 @@ pub fn signal_group(pidfd: &Fd, signal: i32) -> Result<()> {
 
 /// Waits at most `milliseconds` until the process behind a pidfd has ended. Returns whether the process has ended.
 pub fn wait_for_end(pidfd: i32, milliseconds: u64) -> bool {
-    #[repr(C)]
-    struct PollFd {
-        fd: i32,
-        events: i16,
-        returned: i16,
-    }
-    let mut watched = PollFd { fd: pidfd, events: 1, returned: 0 };
-    let time = duration(milliseconds);
-    // SAFETY: the call gets one pollfd and one timespec, which outlive it, and no signal mask.
-    let answer = unsafe { enter(number::PPOLL, [&raw mut watched as usize, 1, time.as_ptr() as usize, 0, 8, 0]) };
-    matches!(answer, Ok(1)) && watched.returned & 1 != 0
+    wait_for_any([pidfd], Some(milliseconds)) == [true]
 }
 
-/// Waits until one of these descriptors is readable, and returns which descriptors are readable. A pidfd is readable once
-/// its process has ended. The call ignores negative numbers.
-pub fn wait_for_any<const N: usize>(fds: [i32; N]) -> [bool; N] {
+/// Waits until one of these descriptors is readable, at most `milliseconds` if given, and returns which descriptors are
+/// readable. A pidfd is readable once its process has ended. The call ignores negative numbers.
+pub fn wait_for_any<const N: usize>(fds: [i32; N], milliseconds: Option<u64>) -> [bool; N] {
     // Structs pollfd, each as two words: the descriptor, then `events` (POLLIN) in the low half and `revents` in the
     // high half.
     let mut watched = fds.map(|fd| [fd, 1]);
-    // SAFETY: the call gets N pollfds, which outlive it. There is no timeout and no signal mask.
-    let _ = unsafe { enter(number::PPOLL, [watched.as_mut_ptr() as usize, N, 0, 0, 8, 0]) };
-    watched.map(|[_, events]| events >> 16 & 1 != 0)
+    let time = milliseconds.map(duration);
+    let timeout = time.as_ref().map_or(0, |time| time.as_ptr() as usize);
+    // SAFETY: the call gets N pollfds, and a timespec or NULL, which outlive it. There is no signal mask.
+    let answer = unsafe { enter(number::PPOLL, [watched.as_mut_ptr() as usize, N, timeout, 0, 8, 0]) };
+    watched.map(|[_, events]| answer.is_ok() && events >> 16 & 1 != 0)
 }
 
 /// Makes the kernel reap the caller's children as they end, so that none becomes a zombie.
@@ -286,19 +281,37 @@ pub fn autoreap_children() {
 }
 
 /// A descriptor that is readable while a SIGCHLD is pending, which the caller has blocked. A read takes the signal.
-#[doc(alias = "signalfd")]
 pub fn child_signals() -> Result<Fd> {
     const SIGCHLD: u32 = 17;
+    pending_signal(SIGCHLD)
+}
+
+/// A descriptor that is readable while a SIGTERM is pending, which the caller has blocked. A read takes the signal.
+pub fn end_requests() -> Result<Fd> {
+    const SIGTERM: u32 = 15;
+    pending_signal(SIGTERM)
+}
+
+#[doc(alias = "signalfd")]
+fn pending_signal(signal: u32) -> Result<Fd> {
     const NONBLOCK_CLOEXEC: usize = 0o2004000;
-    let mask: u64 = 1 << (SIGCHLD - 1);
+    let mask: u64 = 1 << (signal - 1);
     // SAFETY: the kernel reads a signal set of 8 bytes.
     unsafe { enter(number::SIGNALFD4, [usize::MAX, &raw const mask as usize, 8, NONBLOCK_CLOEXEC, 0, 0]) }
         .map(|fd| Fd(fd as i32))
 }
 
+const MSG_DONTWAIT: usize = 0x40;
+
+/// Sends a message to a connected socket if it has space.
+pub fn send_now(socket: i32, bytes: &[u8]) -> Result<()> {
+    let args = [socket as usize, bytes.as_ptr() as usize, bytes.len(), MSG_DONTWAIT, 0, 0];
+    // SAFETY: the bytes are valid for their length. Without a receiver's address, the call uses the connection.
+    unsafe { enter(number::SENDTO, args) }.map(drop)
+}
+
 /// Receives a message from a socket if one has arrived; returns the number of bytes.
 pub fn receive_now(socket: i32, buffer: &mut [u8]) -> Result<usize> {
-    const MSG_DONTWAIT: usize = 0x40;
     let args = [socket as usize, buffer.as_mut_ptr() as usize, buffer.len(), MSG_DONTWAIT, 0, 0];
     // SAFETY: the buffer is valid for its length. The call ignores NULL for the sender's address.
     unsafe { enter(number::RECVFROM, args) }
@@ -397,6 +410,13 @@ pub fn getsid(pid: i32) -> Result<i32> {
 pub fn getpgid(pid: i32) -> Result<i32> {
     // SAFETY: all arguments are numbers, not addresses.
     unsafe { enter(number::GETPGID, [pid as usize, 0, 0, 0, 0, 0]) }.map(|group| group as i32)
+}
+
+/// Makes a process group the foreground group of the caller's terminal `fd`.
+pub fn set_foreground(fd: i32, group: i32) -> Result<()> {
+    const TIOCSPGRP: usize = 0x5410;
+    // SAFETY: TIOCSPGRP reads the number of a group.
+    unsafe { enter(number::IOCTL, [fd as usize, TIOCSPGRP, &raw const group as usize, 0, 0, 0]) }.map(drop)
 }
 
 /// Sets the name of the calling thread, which ps shows.
@@ -531,6 +551,30 @@ pub fn exec(path: &CStr, arguments: &Words, environment: &Words) -> Errno {
     let args = [path.as_ptr() as usize, arguments.0.as_ptr() as usize, environment.0.as_ptr() as usize, 0, 0, 0];
     // SAFETY: `path` is a C string, and the arrays contain C strings and end with NULL.
     unsafe { enter(number::EXECVE, args) }.err().unwrap_or(Errno::EINVAL)
+}
+
+/// Creates a child with a copy of the caller's memory. The child's end sends SIGCONT to the caller. Returns 0 in the
+/// child.
+pub fn fork() -> Result<i32> {
+    const SIGCONT: usize = 18;
+    // SAFETY: without CLONE_VM the child has memory of its own, and continues on a copy of the caller's stack.
+    unsafe { enter(number::CLONE, [SIGCONT, 0, 0, 0, 0, 0]) }.map(|pid| pid as i32)
+}
+
+/// Lets the kernel send SIGCONT to the caller when the caller's parent, or the parent's thread that started the caller,
+/// ends.
+#[doc(alias = "PR_SET_PDEATHSIG")]
+pub fn continue_at_parent_death() {
+    const SIGCONT: usize = 18;
+    // SAFETY: PR_SET_PDEATHSIG takes a number.
+    let _ = unsafe { enter(number::PRCTL, [1, SIGCONT, 0, 0, 0, 0]) };
+}
+
+/// Makes the caller, which leads no process group, the leader of a new session.
+#[doc(alias = "setsid")]
+pub fn start_session() {
+    // SAFETY: the call has no arguments.
+    let _ = unsafe { enter(number::SETSID, [0; 6]) };
 }
 
 /// Creates a child with a copy of the caller's memory, and waits until the child has called exec or has ended. Returns 0

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::descendants::Descendants;
-use crate::members::Members;
+use crate::members::{MAX_REPORTED, Members};
 use crate::process::{Process, ProcessIdentity, Stat, ticks_now};
 use crate::sys;
 
@@ -22,9 +22,6 @@ pub const SLOTS: usize = 4096;
 /// The count of a closed table, which has no guard.
 const CLOSED: u64 = u64::MAX;
 
-/// The number of members that a slot lists individually. A further member replaces the oldest member in the list.
-const MAX_MEMBERS: usize = 16;
-
 /// The maximum length of a path of a cgroup's directory, in bytes.
 pub const MAX_PATH: usize = 8 * (SLOT - PATH);
 
@@ -32,6 +29,8 @@ pub const MAX_PATH: usize = 8 * (SLOT - PATH);
 const COUNT: usize = 0;
 const REGISTRATIONS: usize = 1;
 const REMOVALS: usize = 2;
+const GUARDS: usize = 3;
+const COMPLETE: usize = 4;
 const HEAD: usize = 8;
 const STATE: usize = 0;
 const ROOT: usize = 1;
@@ -40,12 +39,12 @@ const START_SESSION: usize = 3;
 const TAKEN_AT: usize = 4;
 const ROOT_SEEN_AT: usize = 5;
 const MEMBERS_ADDED: usize = 6;
-const FIRST_MEMBER: usize = 7;
-// A tree with a subreaper lists no members.
-const PROGRAM: usize = FIRST_MEMBER;
-const PROGRAM_IDENTITY: usize = FIRST_MEMBER + 1;
-const PATH: usize = FIRST_MEMBER + MAX_MEMBERS;
-const SLOT: usize = 64;
+const PROGRAM: usize = 7;
+const PROGRAM_IDENTITY: usize = 8;
+const SUBREAPER: usize = 9;
+const FIRST_MEMBER: usize = 10;
+const PATH: usize = FIRST_MEMBER + MAX_REPORTED;
+const SLOT: usize = 128;
 
 /// The bit that distinguishes a ticket from a pid. A slot contains a ticket in place of a pid until its tree has a
 /// process. Each tree of a table has a different ticket.
@@ -113,6 +112,26 @@ impl TreeTable {
         self.head(REGISTRATIONS).load(Ordering::Relaxed)
     }
 
+    /// The number of trees.
+    pub fn count(&self) -> u64 {
+        Some(self.head(COUNT).load(Ordering::Acquire)).filter(|&count| count != CLOSED).unwrap_or(0)
+    }
+
+    /// Counts a guard that starts. Returns its number.
+    pub fn next_guard(&self) -> u64 {
+        self.head(GUARDS).fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Records that both processes of a guard run.
+    pub fn guard_is_complete(&self, number: u64) {
+        self.head(COMPLETE).fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// Whether a guard that started after the guard `number` has had both its processes.
+    pub fn has_later_guard(&self, number: u64) -> bool {
+        self.head(COMPLETE).load(Ordering::Acquire) > number
+    }
+
     /// Whether the guard has a cgroup to remove.
     pub fn has_cgroups_to_remove(&self) -> bool {
         self.head(REMOVALS).load(Ordering::Acquire) > 0
@@ -146,7 +165,7 @@ impl TreeTable {
     /// take a slot.
     pub fn take_slot(&self, slot: usize, state: SlotState, start_session: i32, cgroup: &[u8]) -> u64 {
         let words = self.slot(slot);
-        for word in &words[ROOT..=PROGRAM_IDENTITY] {
+        for word in &words[ROOT..FIRST_MEMBER] {
             word.store(0, Ordering::Relaxed);
         }
         let ticket = self.registrations() << TICKET_SHIFT | NO_PROCESS;
@@ -166,11 +185,18 @@ impl TreeTable {
         ticket
     }
 
-    /// Records the program of a tree with a subreaper, in case a process of the tree kills the subreaper.
+    /// Records the program of a tree with a subreaper, in case a process kills the subreaper. Call this after
+    /// [`set_root`](TreeTable::set_root) for the subreaper.
     pub fn set_program(&self, slot: usize, program: i32, identity: ProcessIdentity) {
         let words = self.slot(slot);
+        words[SUBREAPER].store(words[IDENTITY].load(Ordering::Relaxed), Ordering::Relaxed);
         words[PROGRAM].store(program as u64, Ordering::Relaxed);
         words[PROGRAM_IDENTITY].store(identity.pack(), Ordering::Release);
+    }
+
+    /// A number that identifies the subreaper of a slot's tree, also after the tree has lost it. 0: there is none.
+    pub fn subreaper(&self, slot: usize) -> u64 {
+        self.slot(slot)[SUBREAPER].load(Ordering::Relaxed)
     }
 
     /// Returns the program of a tree that has lost its subreaper, and the processes that belong to the program.
@@ -179,7 +205,7 @@ impl TreeTable {
         let identity = ProcessIdentity::unpack(words[PROGRAM_IDENTITY].load(Ordering::Acquire))?;
         let pid = words[PROGRAM].load(Ordering::Relaxed) as i32;
         let start_session = words[START_SESSION].load(Ordering::Relaxed) as i32;
-        let mut tree = Members::new(Process { pid, start: 0 }, start_session, Some(identity.open(pid)?));
+        let mut tree = Members::new(Process { pid, start: 0 }, start_session, identity.open(pid));
         tree.set_root_seen(words[ROOT_SEEN_AT].load(Ordering::Relaxed));
         Some(tree)
     }
@@ -201,23 +227,34 @@ impl TreeTable {
     pub fn set_root(&self, slot: usize, root: i32, start_session: i32, identity: ProcessIdentity, root_seen: u64) {
         let words = self.slot(slot);
         words[START_SESSION].store(start_session as u64, Ordering::Relaxed);
-        self.set_root_seen(slot, root_seen);
+        words[ROOT_SEEN_AT].store(root_seen, Ordering::Relaxed);
         words[ROOT].store(root as u64, Ordering::Relaxed);
         words[IDENTITY].store(identity.pack(), Ordering::Release);
     }
 
     /// Records a time at which a tree's first process certainly had its pid.
     pub fn set_root_seen(&self, slot: usize, seen_at: u64) {
-        self.slot(slot)[ROOT_SEEN_AT].store(seen_at, Ordering::Relaxed);
+        self.slot(slot)[ROOT_SEEN_AT].fetch_max(seen_at, Ordering::Relaxed);
     }
 
-    /// Lists a member that the guard cannot find by itself.
+    /// Records that a tree's first process keeps its pid until the owner dies, or until the owner calls
+    /// [`root_may_be_reaped`](TreeTable::root_may_be_reaped).
+    pub fn root_is_kept(&self, slot: usize) {
+        self.set_root_seen(slot, u64::MAX);
+    }
+
+    /// Records that a tree's first process certainly had its pid at `seen_at`, and may be reaped from then on.
+    pub fn root_may_be_reaped(&self, slot: usize, seen_at: u64) {
+        self.slot(slot)[ROOT_SEEN_AT].store(seen_at, Ordering::Release);
+    }
+
+    /// Lists a member that the guard may not find by itself.
     pub fn add_member(&self, slot: usize, process: Process) {
         let words = self.slot(slot);
         let added = words[MEMBERS_ADDED].load(Ordering::Relaxed);
-        let listed = &words[FIRST_MEMBER..][..MAX_MEMBERS.min(added as usize)];
+        let listed = &words[FIRST_MEMBER..][..MAX_REPORTED.min(added as usize)];
         if listed.iter().all(|word| word.load(Ordering::Relaxed) != process.pack()) {
-            words[FIRST_MEMBER + added as usize % MAX_MEMBERS].store(process.pack(), Ordering::Relaxed);
+            words[FIRST_MEMBER + added as usize % MAX_REPORTED].store(process.pack(), Ordering::Relaxed);
             words[MEMBERS_ADDED].store(added + 1, Ordering::Release);
         }
     }
@@ -241,34 +278,35 @@ impl TreeTable {
     }
 
     /// Returns the tree of a slot, which the guard uses after the owner's death. `None` if the tree
-    /// has no process.
-    pub fn tree(&self, slot: usize) -> Option<Members> {
+    /// has no process. `parent` is the parent that the kernel has given to the owner's children.
+    pub fn tree(&self, slot: usize, parent: i32) -> Option<Members> {
         let words = self.slot(slot);
         let root = i32::try_from(words[ROOT].load(Ordering::Acquire)).ok().filter(|&root| root > 0)?;
         let taken_at = words[TAKEN_AT].load(Ordering::Relaxed);
-        let pidfd = self.open_root(words, root);
+        let pidfd = self.open_root(words, root, parent);
         let mut tree =
             Members::new(Process { pid: root, start: 0 }, words[START_SESSION].load(Ordering::Relaxed) as i32, pidfd);
         tree.set_root_seen(taken_at.max(words[ROOT_SEEN_AT].load(Ordering::Relaxed)));
-        let added = MAX_MEMBERS.min(words[MEMBERS_ADDED].load(Ordering::Acquire) as usize);
+        let added = MAX_REPORTED.min(words[MEMBERS_ADDED].load(Ordering::Acquire) as usize);
         for word in &words[FIRST_MEMBER..][..added] {
             tree.add(Process::unpack(word.load(Ordering::Relaxed)));
         }
         Some(tree)
     }
 
-    /// Returns the tree of a slot with a subreaper. `None` if the subreaper has ended, or has not started.
-    pub fn descendants(&self, slot: usize) -> Option<Descendants> {
+    /// Returns the tree of a slot with a subreaper. `None` if the subreaper has ended, or has not started. `parent` is
+    /// the parent that the kernel has given to the owner's children, or 0 while the owner lives.
+    pub fn descendants(&self, slot: usize, parent: i32) -> Option<Descendants> {
         let words = self.slot(slot);
         let root = i32::try_from(words[ROOT].load(Ordering::Acquire)).ok().filter(|&root| root > 0)?;
-        Some(Descendants::new(root, self.open_root(words, root)?))
+        Some(Descendants::new(root, self.open_root(words, root, parent)?))
     }
 
     /// Opens a tree's first process, if it still has its pid.
-    fn open_root(&self, words: &[AtomicU64], root: i32) -> Option<sys::Fd> {
+    fn open_root(&self, words: &[AtomicU64], root: i32, parent: i32) -> Option<sys::Fd> {
         match ProcessIdentity::unpack(words[IDENTITY].load(Ordering::Acquire)) {
             Some(identity) => identity.open(root),
-            None => find_orphaned_root(root, words[TAKEN_AT].load(Ordering::Relaxed)),
+            None => find_orphaned_root(root, words[TAKEN_AT].load(Ordering::Relaxed), parent),
         }
     }
 
@@ -282,11 +320,11 @@ impl TreeTable {
 /// Opens a tree's first process, if the owner died before it recorded that process's identity.
 ///
 /// The process with this pid is the tree's first process if it started after the owner took the slot, and if it has
-/// the same parent as the guard. Both were children of the owner, so the kernel has given both the same new parent.
-fn find_orphaned_root(pid: i32, taken_at: u64) -> Option<sys::Fd> {
+/// the parent that the kernel has given to the owner's children.
+fn find_orphaned_root(pid: i32, taken_at: u64, parent: i32) -> Option<sys::Fd> {
     let pidfd = sys::pidfd_open(pid).ok()?;
     let stat = Stat::read(pid)?;
-    let is_root = stat.process.start >= taken_at && stat.parent == sys::getppid();
+    let is_root = stat.process.start >= taken_at && stat.parent == parent;
     // If the pidfd's process is not reaped yet, it has the pid, so `stat` describes it.
     (is_root && sys::has_pid(&pidfd)).then_some(pidfd)
 }

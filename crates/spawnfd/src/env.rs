@@ -128,6 +128,8 @@ impl Env {
     }
 
     /// Removes the variables whose names match one of `patterns`.
+    ///
+    /// Without a sandbox, a program of the same user can still read them in `/proc/PID/environ` of this process.
     pub fn deny<S: AsRef<OsStr>>(self, patterns: impl IntoIterator<Item = S>) -> Env {
         let patterns: Vec<S> = patterns.into_iter().collect();
         self.filter(|name| !patterns.iter().any(|pattern| matches(pattern.as_ref().as_bytes(), name)))

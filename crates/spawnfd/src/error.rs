@@ -230,6 +230,11 @@ impl Error {
         self.0.stage == Stage::Descriptors && !self.0.actions_ran
     }
 
+    /// Whether the kernel refused this process another process or thread, before any action ran.
+    pub(crate) fn is_without_processes(&self) -> bool {
+        self.0.errno == Errno::EAGAIN && matches!(self.0.stage, Stage::Clone | Stage::Tree)
+    }
+
     /// Whether a parked process was killed before it began to start the program. Nothing has happened, so the start
     /// may be repeated.
     pub(crate) fn is_unstarted(&self) -> bool {

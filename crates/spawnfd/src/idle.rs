@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends the library's idle threads at once. Without a call, each thread ends some time after its last use.
 
-use std::time::{Duration, Instant};
-
 use crate::host::thread;
-use crate::host::thread::EXIT_TIMEOUT;
-use crate::{job, reaper, tree};
-
-/// The interval at which to check whether the threads have exited.
-const CHECK_INTERVAL: Duration = Duration::from_micros(20);
+use crate::{job, tree};
 
 /// Ends the library's idle threads, and returns when they have exited.
 ///
@@ -22,12 +16,6 @@ pub fn end_idle_threads() {
     if thread::is_engine() || !job::end_if_idle() {
         return;
     }
-    let deadline = Instant::now() + EXIT_TIMEOUT;
-    tree::end_guard_if_idle();
     tree::drop_template();
-    // The reaper ends only after the guard has ended.
-    while (job::is_leaving() || tree::is_guard_exiting() || reaper::is_exiting()) && Instant::now() < deadline {
-        std::thread::sleep(CHECK_INTERVAL);
-    }
-    tree::forget_ended_guards();
+    job::end_idle_helpers();
 }

@@ -142,9 +142,16 @@ pub mod internal {
     pub use crate::host::descriptors::CheckedFd;
     pub use crate::host::features::killed as killed_calls;
     pub use crate::host::per_process::PerProcess;
+    pub use crate::host::thread::SleepLengths;
     pub use crate::idle::end_idle_threads;
     pub use crate::job::options::RunValues;
+    pub use crate::session::side::{SavedState, SideState};
     pub use spawnfd_sys::{Call, Calls};
+
+    /// Lets `/bin/sh` run the program's file if the kernel does not know its format (ENOEXEC), as execvp(3) does.
+    pub fn fall_back_to_shell(command: &mut crate::Command<'_>) {
+        command.falls_back_to_shell = true;
+    }
 
     /// The directory of this process's own cgroup (v2), if it has one.
     pub fn own_cgroup() -> Option<std::path::PathBuf> {

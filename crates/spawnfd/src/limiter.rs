@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use spawnfd_sys::fork_generation;
 
 use crate::callback::{Callback, catch_panic};
 use crate::error::{Errno, Error, Result, Stage, errno};
 use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
-use crate::host::thread;
+use crate::host::thread::{self, SleepLengths};
 
 /// Limits the number of concurrent runs. All clones of a limiter share its permits.
 ///
@@ -154,22 +154,22 @@ impl Limiter {
             let message = "the limiter has no free permit, and a run's callback cannot wait";
             return Err(failed(Errno::EAGAIN).saying(message));
         }
-        // Wait by poll(2), because it returns after every signal.
+        // Wait by poll(2), because it returns after a signal.
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| failed(errno(e)))?;
         let wake = Arc::new(above_standard(wake));
         let event = wake.clone();
         acquiring.when_ready(move || _ = rustix::io::write(&event, &1u64.to_ne_bytes()));
-        let mut is_interrupted = interrupted();
+        let mut sleeps = SleepLengths::default();
         loop {
-            if is_interrupted {
+            if interrupted() {
                 return Err(failed(Errno::EINTR).saying("interrupted while waiting for a permit of the limiter"));
             }
             if let Some(permit) = acquiring.take() {
                 return Ok(permit);
             }
-            match poll(&mut [PollFd::new(&wake, PollFlags::IN)], None) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => is_interrupted = interrupted(),
+            let length = Timespec::try_from(sleeps.next_length()).ok();
+            match poll(&mut [PollFd::new(&wake, PollFlags::IN)], length.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(failed(errno(e))),
             }
         }

@@ -68,6 +68,13 @@ pub(crate) fn is_running() -> bool {
     !REAPERS.lock().running.is_empty()
 }
 
+/// Reaps the ended children for which no thread could be started. Returns whether some still run.
+pub(crate) fn reap_unclaimed() -> bool {
+    let mut reapers = REAPERS.lock();
+    reapers.unclaimed.retain(still_runs);
+    !reapers.unclaimed.is_empty()
+}
+
 /// Whether a reaper thread is exiting, and no other one is running.
 pub(crate) fn is_exiting() -> bool {
     let reapers = REAPERS.lock();

@@ -12,7 +12,7 @@ use spawnfd_sys::{Errno, abi, call};
 
 use crate::error::{Error, Result, Stage, errno, from_io, reason};
 use crate::host::descriptors::{CheckedFd, above_standard};
-use crate::template::Template;
+use crate::template::{Template, search_path};
 
 /// The maximum number of descriptors of a sandbox.
 const MAX_DESCRIPTORS: usize = 64;
@@ -46,7 +46,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Creates a sandbox from a program and its own arguments. The program is an absolute path, or a name that is
-    /// searched now in this process's PATH. The PATH of a command is for the confined program and is not searched.
+    /// searched now in this process's PATH (relative parts start at this process's directory). The PATH of a command is for the confined program and is not searched.
     ///
     /// # Errors
     /// EINVAL: `command` is empty. Otherwise the errors of [`Template::search`].
@@ -55,7 +55,7 @@ impl Sandbox {
         let Some(name) = words.next() else {
             return Err(Error::invalid("sandbox()").saying("a sandbox needs a program, got an empty list"));
         };
-        let template = Template::search(&name, std::env::var_os("PATH").unwrap_or_default())?;
+        let template = Template::search(&name, search_path())?;
         let program = template.path().map(Path::to_owned).unwrap_or_default();
         Ok(Sandbox { name, program, args: words.collect(), descriptors: Vec::new() })
     }

@@ -175,12 +175,16 @@ pub fn forget() {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// How many seconds `make test` runs random sequences. `make soak` sets its own time.
-const SECONDS: u64 = 30;
+/// How many seconds `make test` and `make test-all` run random sequences. `make soak` sets its own time.
+const SECONDS: [u64; 2] = [10, 30];
 
 #[test]
 fn random_confinements_and_starts() {
-    let seconds = std::env::var("SPAWNFD_FUZZ_SECONDS").ok().map_or(SECONDS, |text| text.parse().expect("seconds"));
+    let seconds = std::env::var("SPAWNFD_FUZZ_SECONDS")
+        .ok()
+        .map_or(SECONDS[usize::from(std::env::var_os("SPAWNFD_FULL").is_some())], |text| {
+            text.parse().expect("seconds")
+        });
     isolated!(limit: Duration::from_secs(seconds + 120), || {
         let directory = scratch();
         let oracle = copy_of_program("spawnfd-oracle", directory.path());

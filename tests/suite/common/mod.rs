@@ -354,10 +354,14 @@ pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// The number of rounds of a stress test: a twentieth of `full`, at least 10, in `make test`; all of them if
-/// SPAWNFD_FULL is set (`make test-all`).
+/// The number of rounds of a stress test: a part of `full`, at least 10. SPAWNFD_ROUNDS is the divisor, 50 by default
+/// (`make test`). All rounds if SPAWNFD_FULL is set (`make test-all`).
 pub fn rounds(full: usize) -> usize {
-    if std::env::var_os("SPAWNFD_FULL").is_some() { full } else { (full / 20).max(10) }
+    if std::env::var_os("SPAWNFD_FULL").is_some() {
+        return full;
+    }
+    let divisor = std::env::var("SPAWNFD_ROUNDS").map_or(50, |text| text.parse().expect("a number"));
+    (full / divisor).max(10)
 }
 
 /// Waits for a child, which must succeed.

@@ -15,22 +15,22 @@ use spawnfd::{Command, Output, Run};
 use spawnfd_tests::{isolated, skip};
 
 /// Longer than any test takes, unless the library fails to end a program.
-const LONG: Duration = Duration::from_secs(200);
+pub(crate) const LONG: Duration = Duration::from_secs(200);
 
 const BURN: &str = "while :; do :; done";
 
-fn sh(line: &str) -> Command<'static> {
+pub(crate) fn sh(line: &str) -> Command<'static> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", line]);
     command
 }
 
-fn within(limits: Limits) -> Run {
+pub(crate) fn within(limits: Limits) -> Run {
     Run::new().limits(limits).timeout(LONG).grace(Duration::from_secs(60))
 }
 
 /// A run with these limits in the guard tier, which has no cgroup: rlimits enforce the limits.
-fn without_cgroup(limits: Limits) -> Run {
+pub(crate) fn without_cgroup(limits: Limits) -> Run {
     within(limits).tree(TreeControl::Guard)
 }
 
@@ -39,7 +39,7 @@ fn by(output: &Output) -> Vec<String> {
 }
 
 #[track_caller]
-fn assert_reached(output: &Output, resource: Resource, enforcer: Enforcer) {
+pub(crate) fn assert_reached(output: &Output, resource: Resource, enforcer: Enforcer) {
     let limit = output.limit.map(|limit| (limit.resource, limit.by));
     assert_eq!((output.stop, limit, output.ok()), (Stop::Limit, Some((resource, enforcer)), false), "{output:?}");
     let told = output.check().expect_err("not ok").to_string();

@@ -5,12 +5,15 @@
 mod common;
 
 mod child_future;
+mod combinations;
 mod complaints;
 mod futures;
 mod jobs;
+mod leftovers;
 mod limiter;
 mod limits;
 mod output;
+mod processes;
 mod run;
 mod terminal;
 mod unkillable;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::common::{Launcher, eventually, every_launcher, rounds};
 use spawnfd::error::{Errno, ErrorKind, Stage};
-use spawnfd::job::{Drain, SharedBytes, Stop, Stream, TerminalSize};
+use spawnfd::job::{Drain, Fate, SharedBytes, Stop, Stream, TerminalSize};
 use spawnfd::limits::{Limiter, Limits};
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Error, Output, Run, Stdio, Template};
@@ -339,12 +339,14 @@ fn a_grandchild_that_holds_the_output_is_named() {
                 assert_eq!((output.stop, output.code()), (Stop::Exited, Some(0)));
                 let Drain::Cut(holders) = &output.drain else { panic!("{:?}", output.drain) };
                 assert_eq!(holders, &[pid]);
-                assert!(is_alive(&pid.to_string()), "the process is left alone");
-                // SAFETY: kill takes integers, and the process belongs to this test.
-                unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+                assert_eq!(
+                    output.leftovers.iter().map(|left| (left.pid, left.fate)).collect::<Vec<_>>(),
+                    [(pid, Fate::Killed)]
+                );
+                eventually("the process is gone", || !is_alive(&pid.to_string()));
             },
         );
-        // A leftover process that has closed its output streams does not delay the result.
+        // No process holds the streams of a leftover process that has closed them.
         both(
             || leaves("(exec >&- 2>&-; : >\"$0\"; exec sleep 1000)"),
             &run,
@@ -624,7 +626,7 @@ fn a_run_kills_its_tree_after_a_foreign_reap() {
         };
         let run_here = || sh(&line).run_interruptible(&Run::new(), reap).expect("a result");
         let output = std::thread::scope(|scope| scope.spawn(run_here).join().expect("the thread's assertions hold"));
-        assert_eq!((output.status, output.stop), (None, Stop::Exited));
+        assert_eq!((output.status, output.stop), (None, Stop::Lost));
         let left = fs::read_to_string(&path).expect("written");
         eventually("the leftover is killed", || !is_alive(&left));
     });

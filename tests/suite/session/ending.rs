@@ -12,7 +12,7 @@ use spawnfd::{Command, Run};
 use crate::common::eventually;
 use crate::common::job::read_until;
 use crate::common::tree::{is_alive, kill, reap};
-use crate::{LONG, Shell, change, each_shell, run, stdout};
+use crate::{LONG, Shell, change, each_shell, run, shell_end, stdout};
 
 each_shell! {
     a_timeout_ends_the_command_and_keeps_the_state
@@ -22,6 +22,7 @@ each_shell! {
     sigint_before_a_command_runs_no_earlier_text
     a_command_that_ignores_signals_is_killed
     a_shell_that_does_not_return_is_killed
+    a_background_job_outlives_each_shell_of_the_session
     a_shell_outlives_a_program_that_dies_slowly
     a_shell_that_cannot_report_a_status_is_killed_at_once
     errors_of_the_text_return_at_once
@@ -33,6 +34,7 @@ each_shell! {
     processes_of_an_earlier_background_job_survive_a_timeout
     nothing_survives_the_session
     daemons_are_part_of_the_session
+    no_end_frees_a_process_that_has_left_the_session
 }
 
 /// How long a command may take to return that returns at once. Much less than LONG.
@@ -70,7 +72,7 @@ fn a_timeout_ends_the_command_and_keeps_the_state(shell: Shell) {
         "echo on; sleep 600 & wait; echo no",
     ];
     // SIGINT ends a bash 5.3 that is in `wait` (its wait_sigint_handler).
-    let texts = if shell == Shell::NewBash { &texts[..texts.len() - 1] } else { &texts[..] };
+    let texts = if shell.name().contains("5.3") { &texts[..texts.len() - 1] } else { &texts[..] };
     for text in texts {
         let begun = Instant::now();
         let job = session.start(text, &Run::new().window(100)).expect("a job");
@@ -122,6 +124,26 @@ fn daemons_are_part_of_the_session(shell: Shell) {
     eventually("the daemon has ended", || !is_alive(first));
 }
 
+/// The parent of such a process ends with the shell, or with a command. The tier `guard` must have seen the process before.
+fn no_end_frees_a_process_that_has_left_the_session(shell: Shell) {
+    let started = "setsid sleep 600 >/dev/null 2>&1 & echo $!";
+    let in_command = format!("sh -c '{started}; wait'");
+    for tree in [TreeControl::Guard, TreeControl::Subreaper] {
+        for (text, closes) in [(started, true), (started, false), (&in_command, true), (&in_command, false)] {
+            let session = shell.open(SessionOptions::new().run(&Run::new().tree(tree)));
+            let ends = Run::new().timeout(Duration::from_millis(500)).grace(LONG).drain(Duration::ZERO);
+            let output = session.run(text, &ends).expect("a result");
+            let process: i32 = output.stdout_text().trim().parse().expect("a pid");
+            if closes {
+                session.close().expect("a result");
+            } else {
+                drop(session);
+            }
+            eventually("the process has ended", || !is_alive(process));
+        }
+    }
+}
+
 fn an_interrupt_abandons_the_rest_of_the_command(shell: Shell) {
     let session = shell.open(SessionOptions::new());
     for text in ["sleep 600; echo no", "while :; do :; done; echo no", "read x; echo no", "cat; echo no"] {
@@ -158,23 +180,33 @@ fn a_signal_for_a_completed_command_reaches_no_later_one(shell: Shell) {
     assert_eq!(later.wait().expect("a result").code(), Some(130));
 }
 
-/// A SIGINT that arrives together with the lines of a command makes bash drop characters of them, and dash all of them.
+/// A SIGINT from outside the library may come at any moment between two commands.
 fn sigint_before_a_command_runs_no_earlier_text(shell: Shell) {
     let session = shell.open(SessionOptions::new());
     let pid = session.id().expect("the shell runs") as i32;
     let has_ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !has_ended.load(Ordering::Relaxed) {
+            // On a busy machine, a shell makes progress only in the longer pauses.
+            for pause in (1..=16).cycle() {
+                if has_ended.load(Ordering::Relaxed) {
+                    break;
+                }
                 kill(pid, libc::SIGINT);
-                std::thread::sleep(Duration::from_micros(2000));
+                std::thread::sleep(Duration::from_millis(pause));
             }
         });
         let wrong = (0..200).find_map(|number| {
             // If bash read the rest of a line as a command, the line feed would separate two commands.
             let output = session.run(&format!("echo 'begin\n{number}'"), &Run::new().timeout(LONG)).expect("a result");
             let is_own = format!("begin\n{number}\n").as_bytes().starts_with(&output.stdout);
-            let is_right = is_own && matches!(output.code(), Some(0 | 2 | 130));
+            // A SIGINT just before the text prevents it, and its status is unknown.
+            let is_right = is_own
+                && match output.code() {
+                    Some(0) => output.stdout_text() == format!("begin\n{number}\n"),
+                    Some(130) => true,
+                    _ => output.stop == Stop::Lost && output.stdout.is_empty() && !output.shell_exited,
+                };
             (!is_right).then(|| format!("{number}: {output:?}"))
         });
         has_ended.store(true, Ordering::Relaxed);
@@ -206,8 +238,26 @@ fn a_shell_that_does_not_return_is_killed(shell: Shell) {
     read_until(&job, 0, "on\n");
     job.stop(Duration::from_millis(50));
     let output = job.wait().expect("a result");
-    assert_eq!((output.stop, output.shell_exited, output.signal()), (Stop::Cancelled, true, Some(9)), "{output:?}");
+    assert_eq!((output.stop, output.shell_exited, output.status), (Stop::Cancelled, true, None), "{output:?}");
     assert_eq!(stdout(&session, "echo $X"), "1\n");
+}
+
+fn a_background_job_outlives_each_shell_of_the_session(shell: Shell) {
+    for tree in [TreeControl::Group, TreeControl::Guard, TreeControl::Subreaper, TreeControl::Auto] {
+        let session = shell.open(SessionOptions::new().restart(true).run(&Run::new().tree(tree)));
+        let job: u32 = stdout(&session, "sleep 600 >/dev/null 2>&1 & echo $!").trim().parse().expect("a pid");
+        // It has executed its program.
+        eventually("the job runs", || session.processes().iter().any(|process| process.name == "sleep"));
+        let is_listed = || session.processes().iter().any(|process| process.pid == job);
+        for _ in 0..3 {
+            assert!(run(&session, "exit 1").shell_exited);
+            assert!(is_listed(), "{tree:?}: after the end of the shell");
+            assert_eq!(stdout(&session, "echo next"), "next\n");
+            assert!(is_listed(), "{tree:?}: after the restart");
+        }
+        session.close().expect("a result");
+        eventually("the job ends with the session", || !is_alive(job as i32));
+    }
 }
 
 /// A process ends only after the tracer of each of its threads has taken the thread's status.
@@ -248,7 +298,7 @@ fn a_shell_that_cannot_report_a_status_is_killed_at_once(shell: Shell) {
     let session = shell.open(SessionOptions::new().restart(true));
     let begun = Instant::now();
     let output = run(&session, "builtin() { :; }; command() { :; }");
-    assert_eq!((output.shell_exited, output.signal()), (true, Some(9)), "{output:?}");
+    assert!(output.shell_exited && output.stop == Stop::Lost, "{output:?}");
     assert!(begun.elapsed() < AT_ONCE);
     assert_eq!(stdout(&session, "echo next"), "next\n");
 }
@@ -257,11 +307,13 @@ fn a_shell_that_cannot_report_a_status_is_killed_at_once(shell: Shell) {
 fn errors_of_the_text_return_at_once(shell: Shell) {
     let session = shell.open(SessionOptions::new());
     let begun = Instant::now();
-    for text in ["echo 'unfinished", "echo \"unfinished", "if", "echo $(", "case x in", "f() {", "echo ${", ")", "&&"] {
+    for text in ["echo 'unfinished", "echo \"unfinished", "if", "case x in", "f() {", "echo ${", ")", "&&"] {
         let output = run(&session, text);
         assert!(!output.ok() && !output.shell_exited && !output.stderr.is_empty(), "{text}: {output:?}");
         assert_eq!(stdout(&session, "echo next"), "next\n", "{text}");
     }
+    // bash 5.2.15 corrupts its memory here, so the shell may end later.
+    assert!(!run(&shell.open(SessionOptions::new()), "echo $(").ok());
     for text in
         ["cat <<END\nunfinished", "exec 1>&-", "exec 0<&- 1>&- 2>&-", "break", "set -u; echo $unset; echo no", "set +u"]
     {
@@ -286,8 +338,8 @@ fn a_shell_that_exits_is_reported_at_once(shell: Shell) {
         let session = shell.open(SessionOptions::new());
         let begun = Instant::now();
         let output = run(&session, text);
-        assert_eq!((output.shell_exited, output.code(), output.signal()), (true, code, signal), "{text}: {output:?}");
-        assert_eq!((output.stop, output.cwd.is_none()), (Stop::Exited, true), "{text}");
+        assert_eq!(shell_end(&output), (true, code, signal), "{text}: {output:?}");
+        assert!(output.cwd.is_none(), "{text}");
         assert!(begun.elapsed() < AT_ONCE, "{text}");
         eventually("its processes have ended", || session.processes().is_empty());
     }
@@ -314,7 +366,7 @@ fn a_forked_copy_of_the_host_delays_no_end(shell: Shell) {
         copies.push(fork_copy());
         job.write(b"\n").expect("an open pipe");
         let output = job.wait().expect("a result");
-        assert_eq!((output.shell_exited, output.code(), output.signal()), (true, code, signal), "{text}: {output:?}");
+        assert_eq!(shell_end(&output), (true, code, signal), "{text}: {output:?}");
         // The calling thread drives the command.
         let session = shell.open(options());
         let output = std::thread::scope(|scope| {
@@ -323,7 +375,7 @@ fn a_forked_copy_of_the_host_delays_no_end(shell: Shell) {
             copies.push(fork_copy());
             running.join().expect("a result")
         });
-        assert_eq!((output.shell_exited, output.code(), output.signal()), (true, code, signal), "{text}: {output:?}");
+        assert_eq!(shell_end(&output), (true, code, signal), "{text}: {output:?}");
     }
     for text in [":", "sleep 600"] {
         let session = shell.open(options());

@@ -7,15 +7,19 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attacks;
 mod ending;
+mod limits;
 mod many;
 mod output;
+mod queue;
 mod sandbox;
 mod soak;
 mod start;
 mod state;
 mod terminal;
 
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use spawnfd::session::{Session, SessionOptions};
@@ -28,8 +32,8 @@ const LONG: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shell {
     Bash,
-    /// The bash that the variable SPAWNFD_BASH_5_3 names. `make test-all` builds it.
-    NewBash,
+    /// The bash at this place in the variable SPAWNFD_BASHES. `make test-all` builds several versions.
+    OtherBash(usize),
     Dash,
 }
 
@@ -37,7 +41,7 @@ impl Shell {
     fn name(self) -> String {
         match self {
             Shell::Bash => "bash".to_owned(),
-            Shell::NewBash => std::env::var("SPAWNFD_BASH_5_3").expect("the caller checks it"),
+            Shell::OtherBash(index) => other_bashes().swap_remove(index),
             Shell::Dash => "dash".to_owned(),
         }
     }
@@ -58,7 +62,15 @@ fn run(session: &Session, text: &str) -> Output {
 
 /// Runs a command for its effect on the shell, or one that ends the shell.
 fn change(session: &Session, text: &str) {
-    assert!(!run(session, text).status_lost, "{text:?}");
+    let output = run(session, text);
+    assert!(output.status_lost == output.shell_exited, "{text:?}: {output:?}");
+}
+
+/// How the shell of a session has ended: its code or its signal.
+fn shell_end(output: &Output) -> (bool, Option<i32>, Option<i32>) {
+    assert_eq!((output.stop, output.code(), output.ok()), (spawnfd::job::Stop::Lost, None, false), "{output:?}");
+    let status = output.shell_status;
+    (output.shell_exited, status.and_then(|status| status.code()), status.and_then(|status| status.signal()))
 }
 
 /// The standard output of a command that succeeds.
@@ -68,19 +80,30 @@ fn stdout(session: &Session, text: &str) -> String {
     output.stdout_text().into_owned()
 }
 
-/// Runs a test with bash 5.3; skips it without one.
-fn with_new_bash(test: impl FnOnce(Shell)) {
-    if std::env::var_os("SPAWNFD_BASH_5_3").is_none() {
-        return spawnfd_tests::skip("no bash 5.3 (make test-all builds one)");
+/// The programs of further versions of bash.
+fn other_bashes() -> Vec<String> {
+    std::env::var("SPAWNFD_BASHES")
+        .unwrap_or_default()
+        .split(':')
+        .filter(|path| !path.is_empty())
+        .map(Into::into)
+        .collect()
+}
+
+/// Runs a test with further versions of bash; skips it without one.
+fn with_other_bashes(test: impl Fn(Shell)) {
+    let count = other_bashes().len();
+    if count == 0 {
+        return spawnfd_tests::skip("no further versions of bash (make test-all builds them)");
     }
-    test(Shell::NewBash);
+    (0..count).map(Shell::OtherBash).for_each(test);
 }
 
 /// Expands a test over the shells.
 macro_rules! each_shell {
     ($($name:ident)+) => {
         mod bash { $(#[test] fn $name() { spawnfd_tests::isolated!(|| super::$name(crate::Shell::Bash)) })+ }
-        mod new_bash { $(#[test] #[ignore = "make test-all builds bash 5.3"] fn $name() { spawnfd_tests::isolated!(|| crate::with_new_bash(super::$name)) })+ }
+        mod other_bash { $(#[test] #[ignore = "make test-all builds further versions of bash"] fn $name() { spawnfd_tests::isolated!(limit: std::time::Duration::from_secs(360), || crate::with_other_bashes(super::$name)) })+ }
         mod dash { $(#[test] fn $name() { spawnfd_tests::isolated!(|| super::$name(crate::Shell::Dash)) })+ }
     };
 }

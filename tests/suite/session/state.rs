@@ -2,19 +2,21 @@
 //! The state of a shell from command to command, and its start.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use spawnfd::error::{Errno, Stage};
 use spawnfd::sandbox::Sandbox;
-use spawnfd::session::{Session, SessionOptions};
+use spawnfd::session::{CommandText, Session, SessionOptions};
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Run};
-use spawnfd_tests::{is_root, require_root, scratch};
+use spawnfd_tests::{is_root, require_root, scratch, skip};
 
 use crate::common::rounds;
-use crate::{LONG, Shell, change, each_shell, run, stdout};
+use crate::{LONG, Shell, change, each_shell, run, shell_end, stdout};
 
 each_shell! {
     the_shells_state_persists
@@ -22,6 +24,9 @@ each_shell! {
     the_next_command_finds_the_last_status
     a_command_has_its_own_cpu_time
     a_new_shell_gets_directory_variables_and_umask
+    a_new_shell_does_not_need_the_first_directory
+    a_new_shell_has_no_removed_variable
+    a_new_shell_that_cannot_enter_its_directory_runs_nothing
     a_session_works_in_each_tier
     the_shell_must_have_started
     a_shell_of_another_user_is_refused
@@ -93,6 +98,19 @@ fn a_command_has_its_own_cpu_time(shell: Shell) {
     }
 }
 
+fn a_new_shell_does_not_need_the_first_directory(shell: Shell) {
+    let dir = scratch();
+    let first = dir.path().join("first");
+    std::fs::create_dir(&first).expect("own directory");
+    let mut command = Command::new(shell.name());
+    command.current_dir(&first);
+    let session = Session::open(command, SessionOptions::new().restart(true)).expect("a session");
+    change(&session, "cd /usr");
+    std::fs::remove_dir(&first).expect("an empty directory");
+    change(&session, "exit 1");
+    assert_eq!(stdout(&session, "pwd"), "/usr\n");
+}
+
 fn a_new_shell_gets_directory_variables_and_umask(shell: Shell) {
     let dir = scratch();
     let odd = dir.path().join(OsStr::from_bytes(b"it's\n a dir \xff"));
@@ -104,19 +122,83 @@ fn a_new_shell_gets_directory_variables_and_umask(shell: Shell) {
     let first = session.id().expect("a shell");
     for round in 0..3 {
         let output = run(&session, "export Z=later; cd /; exit 7");
-        assert_eq!((output.shell_exited, output.code(), output.cwd), (true, Some(7), None), "{round}");
+        assert_eq!((shell_end(&output), output.cwd), ((true, Some(7), None), None), "{round}");
         // The state is that of the last completed command, not that of the command that has ended the shell.
         assert_eq!(stdout(&session, "echo \"$X$Y$Z\"; umask"), "a'\nb\n0027\n");
         assert_eq!(run(&session, ":").cwd.as_ref(), Some(&odd));
         assert_ne!(session.id().expect("a shell"), first);
     }
     change(&session, "set -C; export X=2");
-    assert_eq!(run(&session, "kill -9 $$").signal(), Some(9));
+    assert_eq!(shell_end(&run(&session, "kill -9 $$")), (true, None, Some(9)));
     assert_eq!(stdout(&session, "echo $X"), "2\n");
-    // The directory no longer exists.
+    // The directory no longer exists: no command runs elsewhere, unless it says so.
     std::fs::remove_dir(&odd).expect("an empty directory");
     change(&session, "exit");
-    assert_eq!(stdout(&session, "echo $X"), "2\n");
+    for _ in 0..2 {
+        let error = session.run("echo $X", &Run::new()).expect_err("no directory");
+        assert!(
+            error.errno() == Errno::ENOENT && error.to_string().contains("cannot return to its directory"),
+            "{error}"
+        );
+    }
+    let output = session.run(CommandText::new("echo $X; pwd").cwd("/usr"), &Run::new()).expect("a result");
+    assert_eq!(output.stdout_text(), "2\n/usr\n");
+    assert_eq!(stdout(&session, "pwd"), "/usr\n");
+}
+
+fn a_new_shell_has_no_removed_variable(shell: Shell) {
+    let dir = scratch();
+    let (startup, seen) = (dir.path().join(".bashrc"), dir.path().join("seen"));
+    std::fs::write(&startup, "echo ${SECRET-unset} ${HIDDEN-unset} $KEPT >>~/seen\n").expect("own directory");
+    let mut command = Command::new(shell.name());
+    command.env("SECRET", "1").env("HIDDEN", "2").env("KEPT", "3").env("HOME", dir.path()).env("ENV", &startup);
+    if shell.is_bash() {
+        command.arg("-i");
+    }
+    let session = Session::open(command, SessionOptions::new().restart(true)).expect("a session");
+    change(&session, "export KEPT='it'\\''s \"$ 4\"'");
+    change(&session, if shell.is_bash() { "unset SECRET; export -n HIDDEN" } else { "unset SECRET HIDDEN" });
+    for end in ["exit 1", "kill -9 $$"] {
+        assert!(run(&session, end).shell_exited);
+        let shown =
+            stdout(&session, "echo ${SECRET-unset} ${HIDDEN-unset} $KEPT; env | grep -c 'SECRET\\|HIDDEN' || :");
+        assert_eq!(shown, "unset unset it's \"$ 4\"\n0\n", "{end}");
+        assert_eq!(stdout(&session, "grep -c 'SECRET\\|HIDDEN' /proc/$$/environ || :"), "0\n", "{end}");
+    }
+    // The startup file, too, finds the saved variables.
+    let seen = std::fs::read_to_string(seen).expect("the startup file has run");
+    assert_eq!(seen, format!("1 2 3\n{}", "unset unset it's \"$ 4\"\n".repeat(2)));
+}
+
+fn a_new_shell_that_cannot_enter_its_directory_runs_nothing(shell: Shell) {
+    let dir = scratch();
+    let (first, last) = (dir.path().join("first"), dir.path().join("last"));
+    for expected in [Errno::ENOTDIR, Errno::EACCES] {
+        if expected == Errno::EACCES && is_root() {
+            skip("the directory without permission: root may enter each directory");
+            continue;
+        }
+        [&first, &last].into_iter().for_each(|dir| std::fs::create_dir(dir).expect("own directory"));
+        let mut command = Command::new(shell.name());
+        command.current_dir(&first).env("LAST", &last);
+        let session = Session::open(command, SessionOptions::new().restart(true)).expect("a session");
+        change(&session, "cd \"$LAST\"");
+        if expected == Errno::EACCES {
+            std::fs::set_permissions(&last, Permissions::from_mode(0o0)).expect("own directory");
+        } else {
+            std::fs::remove_dir(&last).expect("an empty directory");
+            std::fs::write(&last, "").expect("own directory");
+        }
+        assert!(run(&session, "exit 1").shell_exited);
+        let error = session.run("touch \"$OLDPWD/ran\" ran", &Run::new()).expect_err("no directory");
+        assert_eq!(error.errno(), expected, "{error}");
+        assert!(error.to_string().contains("cannot return to its directory"), "{error}");
+        let output = session.run(CommandText::new("pwd; ls").cwd(&first), &Run::new()).expect("a result");
+        assert_eq!(output.stdout_text(), format!("{}\n", first.display()));
+        session.close().expect("a result");
+        std::fs::remove_dir(&first).expect("an empty directory");
+        std::fs::remove_file(&last).or_else(|_| std::fs::remove_dir(&last)).expect("own directory");
+    }
 }
 
 fn a_session_works_in_each_tier(shell: Shell) {
@@ -200,7 +282,7 @@ fn wrong_arguments_are_errors(shell: Shell) {
         let output = job.wait().expect("a result");
         assert_eq!((output.code(), &output.stdout[..]), (Some(130), &b""[..]));
     }
-    assert_eq!(run(&session, "exit 3").code(), Some(3));
+    assert_eq!(shell_end(&run(&session, "exit 3")), (true, Some(3), None));
     let error = refused(":", Run::new());
     assert_eq!((error.errno(), error.to_string().contains("exit status: 3")), (Errno::ESRCH, true), "{error}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use spawnfd::Run;
 use spawnfd::job::{Stop, TerminalSize};
 use spawnfd::sandbox::Sandbox;
-use spawnfd::session::SessionOptions;
+use spawnfd::session::{Session, SessionOptions};
 
 use crate::common::eventually;
 use crate::common::job::read_until;
@@ -18,6 +18,10 @@ each_shell! {
     a_timeout_ends_the_command_in_the_terminal
     a_typed_interrupt_abandons_the_rest
     settings_and_input_are_reset_between_commands
+    the_foreground_group_is_restored_after_it_was_killed
+    the_foreground_group_is_restored_after_a_timeout
+    stopped_output_continues_with_the_next_command
+    a_changed_size_and_exclusive_mode_are_restored
     much_output_of_a_terminal_is_complete
     a_restarted_shell_has_the_terminal
     a_sandboxed_shell_has_the_terminal
@@ -92,6 +96,77 @@ fn settings_and_input_are_reset_between_commands(shell: Shell) {
     assert!(session.run(":", &Run::new().input("left over\n")).expect("a result").ok());
     let output = session.run("read line; echo \"<$line>\"", &Run::new().input("next\n")).expect("a result");
     assert_eq!(output.stdout, b"<next>\r\n");
+}
+
+/// Checks that the terminal serves the next commands: programs read and write it, and a typed ^C reaches them.
+fn assert_usable(session: &Session) {
+    assert_eq!(stdout(session, "stty size </dev/tty"), "30 100\r\n");
+    let job = session.start("echo on; cat </dev/tty; echo no", &Run::new().writable(100).window(100)).expect("a job");
+    read_until(&job, 0, "on\r\n");
+    eventually("cat runs", || session.processes().iter().any(|process| process.name == "cat"));
+    job.write(b"\x03").expect("a terminal");
+    let output = job.wait().expect("a result");
+    assert_eq!((output.code(), output.stop, output.stdout_text().contains("no")), (Some(130), Stop::Exited, false));
+}
+
+fn the_foreground_group_is_restored_after_it_was_killed(shell: Shell) {
+    let sandbox = Sandbox::new(["env"]).expect("a sandbox");
+    for options in [in_terminal(), in_terminal().sandbox(&sandbox)] {
+        let session = shell.open(options);
+        for _ in 0..2 {
+            let output = run(&session, "bash --norc -ic 'kill -9 $$'; X=1");
+            assert!(!output.shell_exited && !output.status_lost, "{output:?}");
+            assert_usable(&session);
+        }
+        assert_eq!(stdout(&session, "echo $X"), "1\r\n");
+        // The same with `set -e`, which must not see the status of a line of the library.
+        change(&session, "set -e");
+        change(&session, "bash --norc -ic 'kill -9 $$' || :");
+        assert_eq!(stdout(&session, "echo here"), "here\r\n");
+        // The same with aliases for the words of the shell's language.
+        change(&session, "set +e; alias case='echo x' if='echo y' :='echo z' esac='echo v' in='echo w'");
+        let output = run(&session, "bash --norc -ic 'kill -9 $$'; X=2");
+        assert!(!output.shell_exited && !output.status_lost, "{output:?}");
+        assert_usable(&session);
+        assert_eq!(stdout(&session, "echo $X"), "2\r\n");
+        session.close().expect("a result");
+    }
+}
+
+fn the_foreground_group_is_restored_after_a_timeout(shell: Shell) {
+    let session = shell.open(in_terminal());
+    let ends = Run::new().timeout(Duration::from_millis(300)).grace(Duration::ZERO);
+    let output = session.run("bash --norc -ic 'sleep 600'", &ends).expect("a result");
+    assert_eq!((output.stop, output.shell_exited), (Stop::Timeout, false), "{output:?}");
+    assert_usable(&session);
+    session.close().expect("a result");
+}
+
+fn stopped_output_continues_with_the_next_command(shell: Shell) {
+    let session = shell.open(in_terminal());
+    let job = session.start("read x </dev/tty", &Run::new().writable(100)).expect("a job");
+    // ^S stops the output.
+    job.write(b"\x13line\n").expect("a terminal");
+    assert!(job.wait().expect("a result").ok());
+    assert_eq!(stdout(&session, "echo here"), "here\r\n");
+    let stops = "python3 -c 'import termios; termios.tcflow(1, termios.TCOOFF)'";
+    assert!(run(&session, stops).ok());
+    assert_eq!(stdout(&session, "echo here"), "here\r\n");
+    session.close().expect("a result");
+}
+
+fn a_changed_size_and_exclusive_mode_are_restored(shell: Shell) {
+    let session = shell.open(in_terminal());
+    change(&session, "stty rows 5 cols 7 </dev/tty");
+    assert_eq!(stdout(&session, "stty size </dev/tty"), "30 100\r\n");
+    session.resize(TerminalSize::new(10, 20)).expect("a terminal");
+    change(&session, "stty rows 5 cols 7 </dev/tty");
+    assert_eq!(stdout(&session, "stty size </dev/tty"), "10 20\r\n");
+    // TIOCEXCL and TIOCGEXCL.
+    change(&session, "python3 -c 'import fcntl; fcntl.ioctl(1, 0x540c)'");
+    let get = "python3 -c 'import fcntl; print(fcntl.ioctl(1, 0x80045440, bytes(4)) == bytes(4))'";
+    assert_eq!(stdout(&session, get), "True\r\n");
+    session.close().expect("a result");
 }
 
 fn much_output_of_a_terminal_is_complete(shell: Shell) {

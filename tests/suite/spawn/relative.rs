@@ -132,3 +132,98 @@ fn template_refuses_a_relative_path() {
         }
     });
 }
+
+/// The spellings of a directory in PATH from the directory above it, and from itself.
+const FROM_ABOVE: [&str; 3] = ["sub", "./sub:/bin", "/nonexistent:sub/"];
+const FROM_ITSELF: [&str; 4] = ["", ".", ":/bin", "/nonexistent::"];
+
+#[test]
+fn relative_parts_of_path_start_at_the_commands_directory() {
+    isolated!(|| {
+        let directory = scratch();
+        make_tools(directory.path());
+        std::env::set_current_dir(directory.path()).expect("own directory");
+        for path in FROM_ABOVE {
+            assert_eq!(text(Command::new("tool").env("PATH", path)), "sub\n", "{path}");
+            let mut elsewhere = Command::new("tool");
+            assert_eq!(text(elsewhere.env("PATH", path).current_dir(directory.path())), "sub\n", "{path}");
+        }
+        for path in FROM_ITSELF {
+            assert_eq!(text(Command::new("tool").env("PATH", path)), "here\n", "{path}");
+            for sub in [Path::new("sub"), &directory.path().join("sub")] {
+                assert_eq!(text(Command::new("tool").env("PATH", path).current_dir(sub)), "sub\n", "{path}");
+            }
+            // Actions that change the directory have no effect on the search.
+            assert_eq!(text(Command::new("tool").env("PATH", path).chdir("sub")), "here\n", "{path}");
+        }
+        // The directory is that of the time of the start, also if the cache has the template of an earlier start.
+        let mut command = Command::new("tool");
+        command.env("PATH", ".");
+        assert_eq!(text(&mut command), "here\n");
+        std::env::set_current_dir("sub").expect("own directory");
+        assert_eq!(text(&mut command), "sub\n");
+        assert!(command.spawn().expect("starts").wait().expect("own child").success());
+    });
+}
+
+#[test]
+fn relative_parts_of_path_lead_where_env_finds_the_program() {
+    isolated!(|| {
+        let directory = scratch();
+        make_tools(directory.path());
+        std::env::set_current_dir(directory.path()).expect("own directory");
+        for path in FROM_ABOVE.into_iter().chain(FROM_ITSELF).chain(["nonexistent", "sub/tool", "sub:", "/:sub"]) {
+            for current_dir in [".", "sub"] {
+                let mut by_execvp = std::process::Command::new("/usr/bin/env");
+                by_execvp.args(["-C", current_dir, "tool"]).env("PATH", path);
+                let by_execvp = by_execvp.output().expect("env starts");
+                let ours = Command::new("tool").env("PATH", path).current_dir(current_dir).output();
+                let ours = ours.map(|output| output.stdout).unwrap_or_default();
+                assert_eq!(ours, by_execvp.stdout, "{path:?} in {current_dir}");
+            }
+        }
+    });
+}
+
+#[test]
+fn an_earlier_relative_part_of_path_is_searched_again() {
+    isolated!(|| {
+        let directory = scratch();
+        make_tools(directory.path());
+        std::env::set_current_dir(directory.path()).expect("own directory");
+        create_dir("first").expect("own directory");
+        let mut command = Command::new("tool");
+        command.env("PATH", "first:sub");
+        assert_eq!(text(&mut command), "sub\n");
+        let template = Template::search("tool", "first:sub").expect("it exists");
+        executable(&directory.path().join("first/tool"), "#!/bin/sh\necho first\n");
+        assert_eq!(text(&mut command), "first\n");
+        assert_eq!(template.revalidate().expect_err("stale").errno(), Errno::ESTALE);
+    });
+}
+
+#[test]
+fn a_template_pins_what_a_relative_part_of_path_names_now() {
+    isolated!(|| {
+        let directory = scratch();
+        make_tools(directory.path());
+        std::env::set_current_dir(directory.path()).expect("own directory");
+        let template = Template::search("tool", ":sub").expect("it exists");
+        assert_eq!(template.path(), Some(&*directory.path().join("tool")));
+        std::env::set_current_dir("sub").expect("own directory");
+        assert_eq!(text(&mut template.command()), "here\n");
+        assert_eq!(text(&mut TemplateCache::new(1).get("tool", Some("".as_ref())).expect("found").command()), "sub\n");
+    });
+}
+
+#[test]
+fn relative_parts_of_path_are_skipped_in_a_removed_directory() {
+    isolated!(|| {
+        let directory = scratch();
+        std::env::set_current_dir(directory.path()).expect("own directory");
+        drop(directory);
+        assert!(Command::new("true").env("PATH", "bin::/bin").run().expect("starts").ok());
+        let error = Command::new("true").env("PATH", "bin:").refused("no directory");
+        assert_eq!(error.message(), "true: not found in PATH (the current directory has no path)");
+    });
+}

@@ -192,7 +192,7 @@ fn names_and_paths_are_checked() {
             }
             let error = Template::search("true", OsStr::from_bytes(b"/bin\0")).expect_err("refused");
             assert_eq!(error.errno(), Errno::EINVAL);
-            for path in ["", ":", "::", ".", "bin:./bin"] {
+            for path in ["", ":", "::", ".", "no/such:./directory"] {
                 let error = Template::search("true", path).expect_err("no directory to search");
                 assert_eq!((error.stage(), error.errno()), (Stage::Template, Errno::ENOENT), "{path:?}");
             }

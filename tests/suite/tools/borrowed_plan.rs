@@ -68,6 +68,7 @@ fn a_borrowed_plan_starts_a_program_without_an_allocation() {
             owners_mapped: false,
             filter: None,
             argv,
+            shell: None,
             envp: Data::Borrowed(&envp),
         };
         let options = CloneOptions { share_memory: true, ..CloneOptions::default() };

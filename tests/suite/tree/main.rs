@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attacked;
 mod guard;
 mod owner;
 mod pidns;

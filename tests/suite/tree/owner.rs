@@ -24,6 +24,9 @@ use crate::common::{pipe, rounds, set_soft_limit};
 /// A program that ignores signals, with a child in its session and a child in another session.
 const STUBBORN: &str = "trap '' HUP INT TERM; setsid sleep 1000 & sleep 1000 & echo started >&2; wait";
 
+/// A program that SIGTERM ends, with a child in another session. Once the program has ended, no search finds the child.
+const ENDS_AT_SIGTERM: &str = "setsid sleep 1000 & echo started >&2; while :; do sleep 1; done";
+
 /// A program with a descendant that has left the session and lost its parent, as a daemon does.
 const DAEMONISES: &str = "(setsid sleep 1000 >/dev/null &); trap '' HUP INT TERM; echo started >&2; sleep 1000";
 
@@ -148,6 +151,13 @@ fn start_and_stop(Owner { mut command, run, end }: Owner) {
     end.take_place_during(|| job.stop(GRACE));
 }
 
+/// A server with four jobs, which ends while SIGTERM ends the jobs.
+fn start_four_and_stop(Owner { mut command, run, end }: Owner) {
+    let run = run.grace(PATIENCE);
+    let jobs: Vec<_> = (0..4).map(|_| command.start(&run).expect("starts")).collect();
+    end.take_place_during(|| jobs.iter().for_each(|job| job.stop(PATIENCE)));
+}
+
 fn run_async(Owner { mut command, run, end }: Owner) {
     let mut future = pin!(command.run_async(&run));
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -241,9 +251,9 @@ macro_rules! nothing_outlives_the_owner_of {
                     isolated!(limit: Duration::from_secs(600), || {
                         become_subreaper();
                         for end in ENDS {
-                            for _ in 0..rounds(200) {
-                                let run = Run::new().grace(GRACE);
-                                assert_nothing_is_left(super::$call, STUBBORN, &run, end, None);
+                            for round in 0..rounds(200) {
+                                let script = [STUBBORN, ENDS_AT_SIGTERM][round % 2];
+                                assert_nothing_is_left(super::$call, script, &Run::new().grace(GRACE), end, None);
                             }
                         }
                     });
@@ -254,7 +264,8 @@ macro_rules! nothing_outlives_the_owner_of {
 }
 
 nothing_outlives_the_owner_of! {
-    run, run_in_the_first_thread, run_then, run_then_and_cancel, start, start_and_drop, start_and_stop, run_async,
+    run, run_in_the_first_thread, run_then, run_then_and_cancel, start, start_and_drop, start_and_stop,
+    start_four_and_stop, run_async,
     run_async_and_drop, run_async_and_abort, run_async_and_time_out,
 }
 

@@ -179,6 +179,48 @@ fn killing_an_owner_at_any_moment_leaves_no_process() {
     });
 }
 
+/// A process outside the namespace can stop init. The thread that has started init may have ended.
+#[test]
+fn stopping_init_frees_no_program_of_an_owner_that_dies() {
+    in_pid_namespace!(|| {
+        for ends_thread in [false, true] {
+            let (owner, mut report) = fork_owner(|tell| {
+                let start = || shell("setsid -f sleep 1000; sleep 1000").start(&run()).expect("starts");
+                let job = if ends_thread { std::thread::scope(|scope| scope.spawn(start).join()) } else { Ok(start()) };
+                let job = job.expect("no panic");
+                tell(wait_for_some(inits)[0]);
+                tell(job.id() as i32);
+                job
+            });
+            let (init, program) = (next_pid(&mut report), next_pid(&mut report));
+            wait_until("init has stopped", || {
+                kill(init, libc::SIGSTOP);
+                state(init) == 'T'
+            });
+            kill(owner, libc::SIGKILL);
+            reap(owner);
+            wait_until("the program has ended", || !is_alive(program));
+        }
+    });
+}
+
+/// The program starts in the caller's group. Once an action has changed the group, there is no way back.
+#[test]
+fn a_program_stays_in_the_group_of_its_caller() {
+    in_pid_namespace!(|| {
+        // SAFETY: the call has no arguments.
+        let own = unsafe { libc::getpgrp() };
+        let job = shell("sleep 1000").process_group(own).start(&run()).expect("starts");
+        // SAFETY: the call takes an integer.
+        assert_eq!(unsafe { libc::getpgid(job.id() as i32) }, own);
+        drop(job);
+        let error = shell(":").setsid().process_group(own).run_with(&run()).expect_err("a session leader");
+        assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::EPERM));
+        let error = shell(":").process_group(0).process_group(own).run_with(&run()).expect_err("no such group");
+        assert_eq!(error.stage(), Stage::Action(1), "{error}");
+    });
+}
+
 #[test]
 fn killing_init_ends_the_program() {
     in_pid_namespace!(|| {

@@ -289,18 +289,22 @@ fn a_stopped_helper_is_continued() {
 /// processes kill the helper, and the word "siblings" makes them kill or stop their siblings.
 const HOSTILE: &str = r#"
 use POSIX; my ($seed, $targets, $test) = @ARGV; srand($seed); my ($helper, $is_child, @siblings) = (getppid, 0);
+# By now, a foreign process may have the pid.
+sub has { my ($pid, $file, $text) = @_; open my $f, '<', "/proc/$pid/$file" or return 0; local $/; index(<$f>, $text) >= 0 }
+sub ours { has($_[0], "environ", "SPAWNFD_HOSTILE=$test\0") }
+sub helper { has($helper, "stat", "(spawnfd-reaper) ") }
 sub act {
     my $kind = int rand 10;
     if ($kind == 0) { setsid }
-    elsif ($kind == 1) { kill STOP => $helper }
-    elsif ($kind == 2) { my $p = getppid; kill KILL => $p if $p != $helper and $p != $test and $is_child }
+    elsif ($kind == 1) { kill STOP => $helper if helper }
+    elsif ($kind == 2) { my $p = getppid; kill KILL => $p if $p != $helper and $p != $test and $is_child and ours $p }
     elsif ($kind == 3) { kill STOP => $$ if $is_child and rand() < 0.1 }
     elsif ($kind == 4) { select undef, undef, undef, rand(0.002) }
     elsif ($kind == 5) { exit 0 if rand() < 0.5 }
-    elsif ($kind == 6) { kill CONT => $helper }
+    elsif ($kind == 6) { kill CONT => $helper if helper }
     elsif ($kind == 7) { setpgid(0, 0) }
     elsif ($kind == 8) { kill KILL => $helper if $targets =~ /helper/ and getppid == $helper }
-    else { kill rand() < 0.5 ? "KILL" : "STOP", @siblings if @siblings and $targets =~ /siblings/ }
+    elsif ($targets =~ /siblings/) { my $signal = rand() < 0.5 ? "KILL" : "STOP"; kill $signal, grep { ours $_ } @siblings }
 }
 for (1 .. 3) {
     my $p = fork; last unless defined $p;
@@ -349,11 +353,16 @@ fn run_hostile_trees(targets: &str) {
         };
         all.filter(has_token).collect()
     };
-    if kills_helper {
-        // The tier `guard` does not find a process that has left the session and has lost its parent.
-        left().into_iter().for_each(|pid| kill(pid, libc::SIGKILL));
-    }
-    wait_until("no process of a tree is left", || left().is_empty());
+    wait_until("no process of a tree is left", || {
+        let left = left();
+        if kills_helper {
+            // The tier `guard` does not find a process that has left the session and has lost its parent. It may end by
+            // itself now, or fork.
+            // SAFETY: kill takes integers.
+            left.iter().for_each(|&pid| _ = unsafe { libc::kill(pid, libc::SIGKILL) });
+        }
+        left.is_empty()
+    });
     wait_until("the helpers are reaped", || subreapers().is_empty());
 }
 

@@ -10,6 +10,19 @@
     async with sf.Session("bash", cwd=repo) as session:
         await session.run("cd src && export X=1")  # the shell keeps its state
 
+What people call, with help() of its own:
+
+    run, run_async      run a program to its end; returns a Result
+    start, start_sync   start a program as a Job (SyncJob): stream, write, wait, stop
+    Session             a shell that keeps its state; SyncSession for threads
+    sh                  the argv of a shell command line
+    Env                 an environment: inherited, denied and set variables
+    Limits, Limiter     limits of a program's resources, and of concurrent runs
+    Warm                programs that are started ahead
+    Sandbox, actions    a confining command, and steps of the child before exec
+    spawn, Template     a program without supervision, and one that is searched once
+    subprocess, asyncio, install   for programs that should not change
+
 Exit codes, timeouts and truncated output are results, not exceptions. A call raises SpawnError
 (an OSError) if the program cannot be started, and TypeError or ValueError for an invalid
 argument. `Result.check()` raises ExitError for a result that is not ok.
@@ -40,7 +53,14 @@ except ImportError as _error:
 from spawnfd._child import Child, spawn
 from spawnfd._errors import ExitError, SpawnError, StaleTemplate
 from spawnfd._job import Job, SyncJob
-from spawnfd._options import CommandOptions, RunOptions, SpawnOptions, StartOptions
+from spawnfd._options import (
+    CommandOptions,
+    Environment,
+    RunOptions,
+    SideOptions,
+    SpawnOptions,
+    StartOptions,
+)
 from spawnfd._run import run, run_async
 from spawnfd._search import OutputMatch
 from spawnfd._session import Session, SyncSession
@@ -48,6 +68,8 @@ from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache
 from spawnfd._types import (
+    Args,
+    Input,
     Leftover,
     Limits,
     Omitted,
@@ -65,13 +87,16 @@ if TYPE_CHECKING:
     from spawnfd._popen import Stats, stats
 
 __all__ = [
+    "Args",
     "CacheStats",
     "Child",
     "Chunk",
     "CommandOptions",
     "Env",
+    "Environment",
     "Event",
     "ExitError",
+    "Input",
     "Job",
     "Leftover",
     "Limiter",
@@ -84,6 +109,7 @@ __all__ = [
     "Sandbox",
     "Session",
     "SessionProcess",
+    "SideOptions",
     "Snapshot",
     "SnapshotCache",
     "SnapshotStats",

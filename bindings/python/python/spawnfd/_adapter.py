@@ -128,8 +128,11 @@ class OutputReading(ABC):
         """Whether this loop runs the calling code."""
 
     @abstractmethod
-    async def wait(self) -> None:
-        """Waits once for output, or for a notification of the engine; may return without either."""
+    async def wait(self, timeout: float | None) -> None:
+        """Waits once for output, or for a notification of the engine; may return without either.
+
+        Waits at most `timeout` seconds.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -131,8 +131,7 @@ def _end(result: Result) -> str:
     elif result.signal is not None:
         status = f"was killed by {_signal_name(result.signal)}"
     elif result.status_lost:
-        cause = "other code reaped the program, or SIGCHLD is ignored"
-        return reason or f"ended with an unknown status: {cause}"
+        return reason or f"ended, and the status is lost: {_why_lost(result)}"
     elif result.leftovers:
         program = result.leftovers[0]
         why = "not permitted" if program.fate == "not_permitted" else "SIGKILL had no effect"
@@ -141,6 +140,18 @@ def _end(result: Result) -> str:
     else:
         return reason or "ended with an unknown status"
     return f"{reason} and {status}" if reason else status
+
+
+def _why_lost(result: Result) -> str:
+    if result.started != "session":
+        return "other code reaped the program, or SIGCHLD is ignored"
+    code = result.shell_code
+    if code is not None:
+        how = f"exited with status {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
+        return f"the session's shell {how}"
+    if result.shell_exited:
+        return "the session's shell exited"
+    return "the session's shell has not proved that it ran the command to its end"
 
 
 def _last_lines(result: Result, stream: Literal["stdout", "stderr"]) -> tuple[list[str], bool]:

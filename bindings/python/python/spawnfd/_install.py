@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 from spawnfd import asyncio as spawnfd_asyncio
 from spawnfd._popen import (
     ORIGINAL,
+    ORIGINAL_POLL,
+    ORIGINAL_TRY_WAIT,
     POPEN,
     defining_class,
     execute,
+    internal_poll,
     original_of,
     record_original,
     set_warm,
+    try_wait,
 )
 from spawnfd._transport import Transport, has_custom_watcher, make_transport
 from spawnfd._warm import Warm, as_warm
@@ -53,13 +57,23 @@ _ORIGINAL_SHELL: Any = (
 )
 
 
-# Each replacement checks `_installed`: uninstall() cannot remove a replacement that other code has
-# wrapped.
+# Each replacement whose effect ends with uninstall() checks `_installed`: uninstall() cannot remove
+# a replacement that other code has wrapped.
 def _execute_child(self: Any, *args: Any, **kwargs: Any) -> None:
     if _installed and not kwargs:
         execute(self, *args)
     else:
         ORIGINAL(self, *args, **kwargs)
+
+
+def _try_wait(self: Any, wait_flags: int) -> Any:
+    return try_wait(self, wait_flags)
+
+
+def _internal_poll(
+    self: Any, _deadstate: int | None = None, *_: Any, _poll: Any = internal_poll
+) -> Any:
+    return _poll(self, _deadstate)
 
 
 async def _make_subprocess_transport(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -87,6 +101,8 @@ async def _create_subprocess_shell(*args: Any, **kwargs: Any) -> Any:
 
 _REPLACEMENTS: list[tuple[Any, str, Any, Any]] = [
     (POPEN, "_execute_child", ORIGINAL, _execute_child),
+    (POPEN, "_try_wait", ORIGINAL_TRY_WAIT, _try_wait),
+    (POPEN, "_internal_poll", ORIGINAL_POLL, _internal_poll),
     (_Loop, "_make_subprocess_transport", _ORIGINAL_TRANSPORT, _make_subprocess_transport),
     (asyncio, "create_subprocess_exec", _ORIGINAL_EXEC, _create_subprocess_exec),
     (asyncio.subprocess, "create_subprocess_exec", _ORIGINAL_EXEC, _create_subprocess_exec),
@@ -133,7 +149,7 @@ def install(*, warm: Warm | _Mode | Literal[True] | None = None) -> None:
         _installed = True
         for owner, name, original, replacement in _REPLACEMENTS:
             current = owner.__dict__.get(name)
-            if original in (current, original_of(current)):
+            if original is not None and original in (current, original_of(current)):
                 setattr(owner, name, replacement)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
@@ -16,6 +15,7 @@ from spawnfd import _spawnfd
 from spawnfd._adapter import OutputReading
 from spawnfd._loop import (
     END_TIMEOUT,
+    attach_result,
     current_adapter,
     enter,
     limiter_of,
@@ -23,7 +23,7 @@ from spawnfd._loop import (
     wait_until,
 )
 from spawnfd._options import Locals, Program
-from spawnfd._search import OutputMatch, Search
+from spawnfd._search import OutputMatch, Pattern, Search
 from spawnfd._spawnfd import Chunk, Event, Result
 from spawnfd._types import Args, Deadline, Input, NotPickled, as_bytes, deadline, remaining
 
@@ -44,6 +44,8 @@ _T = TypeVar("_T")
 _MAX_LINE = 65_536
 # The maximum number of bytes that write() passes to the engine at once.
 _WRITE_SIZE = 65_536
+# Ctrl-], which ends interact().
+_ESCAPE = b"\x1d"
 # After this many events an iterator lets other tasks run.
 _EVENTS_PER_YIELD = 64
 
@@ -72,18 +74,6 @@ class _JobBase(NotPickled):
         raise TypeError(
             f"a {name} cannot be created directly; use spawnfd.start() or spawnfd.start_sync()"
         )
-
-    @classmethod
-    def _make(
-        cls,
-        program: Program,
-        args: Args,
-        options: Locals,
-        request: _spawnfd.PermitRequest | None,
-        *,
-        watched: bool,
-    ) -> Self:
-        return cls._of(_spawnfd.Job(program, args, options, watched, request))
 
     @classmethod
     def _of(cls, core: _spawnfd.Job) -> Self:
@@ -144,10 +134,17 @@ class _JobBase(NotPickled):
         """
         self._core.detach()
 
-    def _keep_match(self, found: _Found) -> OutputMatch | None:
-        if not found:
-            return None
-        self._matched = found.next
+    def interrupt(self) -> None:
+        """Sends SIGINT to the program and its process group, as Ctrl-C in a terminal does.
+
+        A shell abandons the rest of a session's command, as after Session.interrupt(), and keeps
+        its state. The call does not wait for the end, and has no effect after the end.
+        """
+        self.signal(signal.SIGINT, tree=True)
+
+    def _keep_match(self, found: _Found) -> _Found:
+        if found:
+            self._matched = found.next
         return found
 
     def _write_now(self, data: Input) -> memoryview | None:
@@ -182,7 +179,9 @@ class Job(_JobBase):
     @classmethod
     async def _start(cls, program: Program, args: Args, options: Locals) -> Job:
         adapter, request = await enter(options)
-        job = cls._make(program, args, options, request, watched=True)
+        started: list[_spawnfd.Job] = []
+        _spawnfd.Job.start(program, args, options, True, request, started)
+        job = cls._of(started[0])
         if not options["hold"]:
             adapter.call_soon(job._core.release_hold)
         return job
@@ -209,23 +208,24 @@ class Job(_JobBase):
 
     async def wait_for(
         self,
-        pattern: str | bytes | re.Pattern[str] | re.Pattern[bytes],
+        pattern: Pattern | Sequence[Pattern],
         timeout: float | None = None,
         *,
         since: int | None = None,
-    ) -> OutputMatch | None:
+    ) -> OutputMatch | Literal[False] | None:
         """Waits until the output matches a pattern; returns the match.
 
-            await job.wait_for("Listening on", timeout=30)
-            port = (await job.wait_for(re.compile(r"port (\\d+)"))).match[1]
+            if found := await job.wait_for(["Listening on", "already in use"], timeout=30):
+                print(("started", "failed")[found.which])
 
         The call searches the output of both streams in order of arrival. It returns None after
-        `timeout` seconds, and if the output ends without a match. In both cases the program is not
-        affected, and a later call searches the same output again.
+        `timeout` seconds, and False if the output has ended without a match. In both cases the
+        program is not affected, and a later call searches the same output again.
 
         Args:
-            pattern: A str or bytes to find as it is, or a compiled regular expression. A match of a
-                regular expression is at most 64 KiB long.
+            pattern: A str or bytes to find as it is, or a compiled regular expression; or a list of
+                these, of which `which` of the match names the one that was found first. A match of
+                a regular expression is at most 64 KiB long.
             timeout: Seconds to wait. None: no limit.
             since: The position at which the search begins. None: the end of the previous match of
                 this job, at first 0. Output that read() no longer has is not searched; see
@@ -266,14 +266,6 @@ class Job(_JobBase):
         self._core.stop(grace)
         return await self.result()
 
-    async def interrupt(self) -> None:
-        """Sends SIGINT to the program and its process group, as Ctrl-C in a terminal does.
-
-        A shell abandons the rest of a session's command, as after Session.interrupt(), and keeps
-        its state. The call does not wait for the end, and has no effect after the end.
-        """
-        self.signal(signal.SIGINT, tree=True)
-
     async def write(self, data: Input) -> None:
         """Writes to the program's input: bytes, or a str encoded as UTF-8.
 
@@ -294,7 +286,14 @@ class Job(_JobBase):
             finally:
                 self._writer_pid = 0
 
-    def events(self, *, lines: bool = False, max_line: int = _MAX_LINE) -> Events:
+    def events(
+        self,
+        *,
+        lines: bool = False,
+        max_line: int = _MAX_LINE,
+        flush_after: float | None = None,
+        until: Literal["result", "closed"] | None = None,
+    ) -> Events:
         """Iterates over the program's output as it arrives, from both streams.
 
         While the iterator exists, the program blocks on writing when `window` bytes are pending.
@@ -311,11 +310,44 @@ class Job(_JobBase):
             max_line: Maximum length of a line event in bytes, at least 4; 64 KiB by default. A
                 longer line becomes several events, all but the last with `partial` set. For
                 messages of one line each (JSON-RPC), pass the length of the longest one.
+            flush_after: With `lines`: seconds without output after which an incomplete line, such
+                as a prompt, becomes an event with `partial` set. None: a line is complete.
+            until: When the events end. "result": with the Result of the job; output of surviving
+                processes follows only in a further call. "closed": when all processes have closed
+                the streams. None: "result" for a command of a session, else "closed".
 
         Raises:
-            TypeError, ValueError: `max_line` is not a valid length.
+            TypeError, ValueError: An argument is invalid; the message names it.
         """
-        return Events(self, self._core.watch(max_line if lines else None))
+        deadline(flush_after, "flush_after")
+        return Events(self, self._core.watch(max_line if lines else None, until), flush_after)
+
+    async def interact(
+        self, *, stdin: int = 0, stdout: int = 1, escape: bytes = _ESCAPE
+    ) -> Result | None:
+        """Connects this process's terminal with the job's terminal, until the job has its Result.
+
+            async with sf.start(["vim", "notes.txt"], terminal=os.get_terminal_size()) as job:
+                await job.interact()
+
+        What the user types goes to the program, with Ctrl-C and the other control characters, and
+        the program's output to the user's terminal. Changes of the terminal's size are passed on.
+        The call returns the Result. It returns None when the user types the escape character; the
+        program then runs on. The user's terminal gets its settings back in every case. A thread
+        does the work, because a terminal may block.
+
+        Args:
+            stdin: The descriptor of the terminal to read from.
+            stdout: The descriptor to write the output to.
+            escape: The byte that ends the call, by default Ctrl-]. b"": none.
+
+        Raises:
+            ValueError: The job has no terminal, `stdin` is none, or `escape` is longer than a byte.
+            SpawnError: The start failed in the child; see start().
+        """
+        from spawnfd._interact import interact_async
+
+        return await interact_async(self._core, stdin, stdout, escape)
 
     def asyncio_streams(
         self, *, limit: int = _MAX_LINE
@@ -410,6 +442,15 @@ def _acquire_permit(limiter: _spawnfd.Limiter) -> _spawnfd.PermitRequest:
     return request
 
 
+def _end_started(started: list[_spawnfd.Job], error: BaseException) -> None:
+    """Ends a job whose call raises `error`, which then has the Result."""
+    for core in started:
+        core.stop(None)
+        with suppress(OSError):
+            _wait_until(core.result, core.done, core.grace + END_TIMEOUT)
+            attach_result(error, core.result())
+
+
 class SyncJob(_JobBase):
     """The blocking form of Job, for threads; start_sync() creates it.
 
@@ -423,8 +464,14 @@ class SyncJob(_JobBase):
     @classmethod
     def _start(cls, program: Program, args: Args, options: Locals) -> SyncJob:
         limiter = limiter_of(options)
-        request = None if limiter is None else _acquire_permit(limiter)
-        return cls._make(program, args, options, request, watched=False)
+        started: list[_spawnfd.Job] = []
+        try:
+            request = None if limiter is None else _acquire_permit(limiter)
+            _spawnfd.Job.start(program, args, options, False, request, started)
+            return cls._of(started[0])
+        except BaseException as error:
+            _end_started(started, error)
+            raise
 
     def wait(
         self, timeout: float | None = None, *, idle_timeout: float | None = None
@@ -438,11 +485,11 @@ class SyncJob(_JobBase):
 
     def wait_for(
         self,
-        pattern: str | bytes | re.Pattern[str] | re.Pattern[bytes],
+        pattern: Pattern | Sequence[Pattern],
         timeout: float | None = None,
         *,
         since: int | None = None,
-    ) -> OutputMatch | None:
+    ) -> OutputMatch | Literal[False] | None:
         """The blocking form of Job.wait_for()."""
         search = Search(self._core, pattern, self._matched if since is None else since)
         found: _Found = _wait_until(search.attempt, self._core.arrived, timeout)
@@ -461,10 +508,6 @@ class SyncJob(_JobBase):
         self._core.stop(grace)
         return self.result()
 
-    def interrupt(self) -> None:
-        """The blocking form of Job.interrupt()."""
-        self.signal(signal.SIGINT, tree=True)
-
     def write(self, data: Input) -> None:
         """The blocking form of Job.write()."""
         if left := self._write_now(data):
@@ -476,9 +519,25 @@ class SyncJob(_JobBase):
             finally:
                 self._writer_pid = 0
 
-    def events(self, *, lines: bool = False, max_line: int = _MAX_LINE) -> SyncEvents:
+    def events(
+        self,
+        *,
+        lines: bool = False,
+        max_line: int = _MAX_LINE,
+        flush_after: float | None = None,
+        until: Literal["result", "closed"] | None = None,
+    ) -> SyncEvents:
         """The blocking form of Job.events()."""
-        return SyncEvents(self, self._core.watch(max_line if lines else None))
+        deadline(flush_after, "flush_after")
+        return SyncEvents(self, self._core.watch(max_line if lines else None, until), flush_after)
+
+    def interact(
+        self, *, stdin: int = 0, stdout: int = 1, escape: bytes = _ESCAPE
+    ) -> Result | None:
+        """The blocking form of Job.interact()."""
+        from spawnfd._interact import interact
+
+        return interact(self._core, stdin, stdout, escape)
 
     def __enter__(self) -> Self:
         return self
@@ -501,18 +560,26 @@ class SyncJob(_JobBase):
     wait_for.__doc__ = Job.wait_for.__doc__
     result.__doc__ = Job.result.__doc__
     stop.__doc__ = Job.stop.__doc__
-    interrupt.__doc__ = Job.interrupt.__doc__
     write.__doc__ = Job.write.__doc__
     events.__doc__ = Job.events.__doc__
+    interact.__doc__ = Job.interact.__doc__
+
+
+def _until_flush(core: _spawnfd.Job, flush_after: float | None) -> float | None:
+    """Returns the seconds until an incomplete line becomes an event; None: there is none."""
+    if flush_after is None or not core.has_open_line():
+        return None
+    return max(0.0, flush_after - core.idle())
 
 
 class Events(AsyncIterator[Event]):
     """The asynchronous iterator that Job.events() returns."""
 
-    __slots__ = ("_count", "_job", "_next", "_reading", "_watcher")
+    __slots__ = ("_count", "_flush_after", "_job", "_next", "_reading", "_watcher")
 
-    def __init__(self, job: Job, watcher: _spawnfd.Watcher) -> None:
+    def __init__(self, job: Job, watcher: _spawnfd.Watcher, flush_after: float | None) -> None:
         self._job, self._watcher, self._count = job, watcher, 0
+        self._flush_after = flush_after
         self._next: Callable[[], _NextEvent] = job._core.event
         # The reading of the output by the loop of the latest wait, if that loop reads it.
         self._reading: OutputReading | None = None
@@ -523,15 +590,18 @@ class Events(AsyncIterator[Event]):
         if self._count % _EVENTS_PER_YIELD == 0:
             await current_adapter().checkpoint()
         event = self._next()
+        core = self._job._core
         while event is None:
-            if self._reading is None or not self._reading.is_current():
+            left = _until_flush(core, self._flush_after)
+            if left == 0:
+                core.flush_lines()
+            elif self._reading is None or not self._reading.is_current():
                 self._end_reading()
-                readable = self._job._core.readable
-                self._reading = current_adapter().read_output(self._watcher, readable)
+                self._reading = current_adapter().read_output(self._watcher, core.readable)
                 if self._reading is None:
-                    event = await wait_until(self._next, readable)
-                    break
-            await self._reading.wait()
+                    await wait_until(core.has_event, core.readable, left)
+            else:
+                await self._reading.wait(left)
             event = self._next()
         if not event:
             raise StopAsyncIteration
@@ -550,14 +620,22 @@ class Events(AsyncIterator[Event]):
 class SyncEvents(Iterator[Event]):
     """The iterator that SyncJob.events() returns."""
 
-    __slots__ = ("_job", "_watcher")
+    __slots__ = ("_flush_after", "_job", "_watcher")
 
-    def __init__(self, job: SyncJob, watcher: _spawnfd.Watcher) -> None:
-        self._job, self._watcher = job, watcher
+    def __init__(self, job: SyncJob, watcher: _spawnfd.Watcher, flush_after: float | None) -> None:
+        self._job, self._watcher, self._flush_after = job, watcher, flush_after
 
     def __next__(self) -> Event:
         """The next event."""
-        event: _NextEvent = _wait_until(self._job._core.event, self._job._core.readable)
+        core = self._job._core
+        event: _NextEvent = core.event()
+        while event is None:
+            left = _until_flush(core, self._flush_after)
+            if left == 0:
+                core.flush_lines()
+            else:
+                _wait_until(core.has_event, core.readable, left)
+            event = core.event()
         if not event:
             raise StopIteration
         return event

@@ -234,7 +234,7 @@ class _AsyncioReading(OutputReading):
         except RuntimeError:
             return False
 
-    async def wait(self) -> None:
+    async def wait(self, timeout: float | None) -> None:
         while self._paused:
             stream, fd = self._paused.popitem()
             self._watched[stream] = fd
@@ -243,10 +243,13 @@ class _AsyncioReading(OutputReading):
             self._listen()
         waiter = self._loop.create_future()
         self._waiters.add(waiter)
+        timer = None if timeout is None else self._loop.call_later(timeout, _set_none, waiter)
         try:
             await waiter
         finally:
             self._waiters.discard(waiter)
+            if timer is not None:
+                timer.cancel()
 
     def _listen(self) -> None:
         self._adapter = current_adapter()
@@ -418,27 +421,28 @@ async def complete(
     if options["limiter"] is not None or not adapter.gate.try_enter(adapter):
         adapter, request = await enter(options)
     key, future = adapter.register()
+    started: list[_spawnfd.ActiveRun] = []
     try:
-        run = _spawnfd.begin(adapter.queue, key, program, args, options, request, repeated)
+        _spawnfd.begin(adapter.queue, key, program, args, options, request, repeated, started)
         adapter.gate.recent.append(key)
-    except BaseException:
-        adapter.unregister(key)
-        raise
-    try:
         result: Result = await future
     except GeneratorExit:
         # The coroutine is being closed, perhaps by another thread, and cannot await.
-        run.cancel()
+        for run in started:
+            run.cancel()
         adapter.pending.pop(key, None)
         raise
-    except OSError as error:
-        if repeated or error.errno != errno.ESRCH or getattr(error, "stage", "") != "killed":
-            raise
-        # A parked process was killed before it began to execute the program: start again.
-        return await complete(program, args, options, repeated=True)
     except BaseException as error:
-        run.cancel()
-        timeout = run.grace + END_TIMEOUT
-        attach_result(error, await adapter.wait_shielded(key, future, timeout))
+        if not started:
+            adapter.unregister(key)
+        elif not (isinstance(error, OSError) and future.done()):
+            started[0].cancel()
+            timeout = started[0].grace + END_TIMEOUT
+            attach_result(error, await adapter.wait_shielded(key, future, timeout))
+        elif (
+            not repeated and error.errno == errno.ESRCH and getattr(error, "stage", "") == "killed"
+        ):
+            # A parked process was killed before it began to execute the program: start again.
+            return await complete(program, args, options, repeated=True)
         raise
     return result

@@ -24,7 +24,7 @@ from spawnfd._options import (
 )
 from spawnfd._spawnfd import Limiter, Result, Sandbox
 from spawnfd._start import Starting
-from spawnfd._types import Arg, Args, Cwd, Input, Limits, NotPickled, Spill
+from spawnfd._types import Arg, Args, Cwd, Input, Keep, Limits, NotPickled, Spill
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,7 +50,7 @@ class StartMethods(NotPickled):
         stdin: RunStdin | None = "null",
         stdout: RunStdout | None = "capture",
         stderr: RunStderr | None = "separate",
-        keep: tuple[int, int] = (64_000, 64_000),
+        keep: Keep = (64_000, 64_000),
         marker: str | None = "[… {omitted} omitted …]",
         combined: bool = False,
         spill: Spill | None = None,
@@ -83,7 +83,7 @@ class StartMethods(NotPickled):
         stdin: RunStdin | None = "null",
         stdout: RunStdout | None = "capture",
         stderr: RunStderr | None = "separate",
-        keep: tuple[int, int] = (64_000, 64_000),
+        keep: Keep = (64_000, 64_000),
         marker: str | None = "[… {omitted} omitted …]",
         combined: bool = False,
         spill: Spill | None = None,
@@ -116,7 +116,7 @@ class StartMethods(NotPickled):
         stdin: StartStdin | None = "null",
         stdout: RunStdout | None = "capture",
         stderr: RunStderr | None = "separate",
-        keep: tuple[int, int] = (64_000, 64_000),
+        keep: Keep = (64_000, 64_000),
         marker: str | None = "[… {omitted} omitted …]",
         combined: bool = False,
         spill: Spill | None = None,
@@ -151,7 +151,7 @@ class StartMethods(NotPickled):
         stdin: StartStdin | None = "null",
         stdout: RunStdout | None = "capture",
         stderr: RunStderr | None = "separate",
-        keep: tuple[int, int] = (64_000, 64_000),
+        keep: Keep = (64_000, 64_000),
         marker: str | None = "[… {omitted} omitted …]",
         combined: bool = False,
         spill: Spill | None = None,
@@ -212,7 +212,7 @@ class TemplateMethods(NotPickled):
         stdin: RunStdin | None = "null",
         stdout: RunStdout | None = "capture",
         stderr: RunStderr | None = "separate",
-        keep: tuple[int, int] = (64_000, 64_000),
+        keep: Keep = (64_000, 64_000),
         marker: str | None = "[… {omitted} omitted …]",
         combined: bool = False,
         spill: Spill | None = None,
@@ -250,7 +250,7 @@ class TemplateMethods(NotPickled):
         stdin: RunStdin | None = "null",
         stdout: RunStdout | None = "capture",
         stderr: RunStderr | None = "separate",
-        keep: tuple[int, int] = (64_000, 64_000),
+        keep: Keep = (64_000, 64_000),
         marker: str | None = "[… {omitted} omitted …]",
         combined: bool = False,
         spill: Spill | None = None,
@@ -283,7 +283,7 @@ class TemplateMethods(NotPickled):
         stdin: StartStdin | None = "null",
         stdout: RunStdout | None = "capture",
         stderr: RunStderr | None = "separate",
-        keep: tuple[int, int] = (64_000, 64_000),
+        keep: Keep = (64_000, 64_000),
         marker: str | None = "[… {omitted} omitted …]",
         combined: bool = False,
         spill: Spill | None = None,
@@ -325,7 +325,7 @@ class TemplateMethods(NotPickled):
         stdin: StartStdin | None = "null",
         stdout: RunStdout | None = "capture",
         stderr: RunStderr | None = "separate",
-        keep: tuple[int, int] = (64_000, 64_000),
+        keep: Keep = (64_000, 64_000),
         marker: str | None = "[… {omitted} omitted …]",
         combined: bool = False,
         spill: Spill | None = None,

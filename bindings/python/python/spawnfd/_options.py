@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from spawnfd import _spawnfd
 from spawnfd._spawnfd import Env, Limiter, Sandbox
-from spawnfd._types import Action, Arg, Cwd, Fd, Input, Limits, Spill
+from spawnfd._types import Action, Arg, Cwd, Fd, Input, Keep, Limits, Spill
 
 _Native = TypeVar("_Native", covariant=True)
 # inspect.CO_VARKEYWORDS: the function has a parameter of the form `**name`.
@@ -23,7 +23,8 @@ class Wraps(Protocol[_Native]):
     def _core(self) -> _Native: ...
 
 
-Environment: TypeAlias = Env | Mapping[str, str] | Mapping[bytes, bytes] | Mapping[Any, Any]
+Variables: TypeAlias = Mapping[str, str] | Mapping[bytes, bytes] | Mapping[Any, Any]
+Environment: TypeAlias = Env | Variables
 Actions: TypeAlias = Iterable[Action]
 # A spawnfd.Warm. Its module imports this one.
 Warm: TypeAlias = Wraps[_spawnfd.Warm]
@@ -93,7 +94,7 @@ class _Capture(TypedDict, total=False):
     idle_timeout: float | None
     grace: float
     input: Input | None
-    keep: tuple[int, int]
+    keep: Keep
     marker: str | None
     combined: bool
     spill: Spill | None
@@ -105,17 +106,29 @@ class _Capture(TypedDict, total=False):
 class CommandOptions(_Capture, total=False):
     """The keyword arguments of run() and start() of a session."""
 
+    cwd: Arg | None
+    env: Variables | None
     stdin: CommandStdin | None
     window: int
 
 
-class _Supervision(_Options, _Capture, total=False):
+class _Tree(_Capture, total=False):
     stdout: RunStdout | None
     stderr: RunStderr | None
     leftovers: Literal["kill", "adopt", "detach"]
     limits: Limits | None
     terminal: tuple[int, int] | None
     tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None
+
+
+class SideOptions(_Tree, total=False):
+    """The keyword arguments of side_command() of a session."""
+
+    stdin: RunStdin | None
+
+
+class _Supervision(_Options, _Tree, total=False):
+    pass
 
 
 class RunOptions(_Supervision, total=False):

@@ -62,6 +62,16 @@ _CURRENT_METHOD: Any = POPEN.__dict__["_execute_child"]
 ORIGINAL: Any = original_of(_CURRENT_METHOD) or _CURRENT_METHOD
 
 
+def _original_method(name: str) -> Any:
+    current = POPEN.__dict__.get(name)
+    return original_of(current) or current
+
+
+# None if the interpreter's Popen does not have these methods.
+ORIGINAL_TRY_WAIT: Any = _original_method("_try_wait")
+ORIGINAL_POLL: Any = _original_method("_internal_poll")
+
+
 class _SilentSys:
     """Stands for `sys`; audit() does nothing."""
 
@@ -214,22 +224,26 @@ def execute(popen: subprocess.Popen[Any], *values: Any) -> None:
     call = dict(_OPTIONAL)
     call.update(zip(_NAMES, values, strict=False))
     reason = _unsupported_reason(call, values)
+    started: list[_spawnfd.PopenChild] = []
     how = ""
     try:
         if reason is None:
             reason = _resolve(call)
         if reason is None:
-            how, reason = _start(popen, call)
-        if reason is not None:
-            original = _SILENT_ORIGINAL if call.get("audited") else ORIGINAL
-            original(popen, *(call[name] for name in _NAMES) if _SIGNATURE_IS_KNOWN else values)
+            how, reason = _start(popen, call, started)
+        if reason is None:
+            counters.made(how)
+            return
+        original = _SILENT_ORIGINAL if call.get("audited") else ORIGINAL
+        original(popen, *(call[name] for name in _NAMES) if _SIGNATURE_IS_KNOWN else values)
     except BaseException:
+        for child in started:
+            # A signal handler has raised, so the caller gets no Popen to end the program with.
+            child.end()
+            popen._child_created = False  # type: ignore[attr-defined]
         counters.failed()
         raise
-    if reason is None:
-        counters.made(how)
-    else:
-        counters.passed(reason)
+    counters.passed(reason)
 
 
 def _unsupported_reason(call: dict[str, Any], values: tuple[Any, ...]) -> str | None:
@@ -301,7 +315,9 @@ class _ReadEnvironment:
         return getattr(self._env, name)
 
 
-def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
+def _start(
+    popen: Any, call: dict[str, Any], started: list[_spawnfd.PopenChild]
+) -> tuple[str, str | None]:
     """Starts the program; returns how it was started, or the reason to use CPython's code."""
     program, cwd = call["program"], call["cwd"]
 
@@ -309,17 +325,68 @@ def _start(popen: Any, call: dict[str, Any]) -> tuple[str, str | None]:
         sys.audit("subprocess.Popen", program, call["argv"], cwd, call["env"])
         call["audited"] = True
 
-    pid, code, detail = _spawnfd.popen(call, audit, _warm)
-    if not pid and code:
+    code, detail = _spawnfd.popen(call, audit, _warm, started)
+    if code:
         if not detail and _DISTINGUISHES_CWD_ERRORS:
             raise OSError(code, os.strerror(code))
         raise OSError(code, os.strerror(code), program if detail == "program" else cwd)
-    if not pid:
+    if not started:
         return "", detail
-    popen.pid = pid
-    if code:
-        # A signal ended the child before exec, and the core has reaped it.
-        popen.returncode = code
+    child = started[0]
+    popen.pid = child.pid
+    if child.returncode is None:
+        popen._spawnfd_child = child
+    else:
+        popen.returncode = child.returncode
     popen._child_created = True
     popen._close_pipe_fds(*(call[name] for name in _PIPES))
     return detail, None
+
+
+def _wait(
+    popen: Any, child: _spawnfd.PopenChild, flags: int, waitpid: Any = os.waitpid
+) -> tuple[int, int | None]:
+    """Calls waitpid(). If other code has reaped the program, returns the status that was kept."""
+    try:
+        pid, status = waitpid(popen.pid, flags)
+    except ChildProcessError:
+        pid, status = popen.pid, child.status_of_reaped()
+    if pid:
+        popen._spawnfd_child = None
+    return pid, status
+
+
+# A finalizer calls these functions, perhaps when the interpreter has cleared this module.
+def try_wait(popen: Any, flags: int, _wait: Any = _wait, _original: Any = ORIGINAL_TRY_WAIT) -> Any:
+    """Implements Popen._try_wait()."""
+    child = getattr(popen, "_spawnfd_child", None)
+    if child is None:
+        return _original(popen, flags)
+    # Like CPython's method, use the function that os has at this time.
+    pid, status = _wait(popen, child, flags, os.waitpid)
+    return pid, status or 0
+
+
+def internal_poll(
+    popen: Any,
+    deadstate: int | None,
+    _wait: Any = _wait,
+    _original: Any = ORIGINAL_POLL,
+    _flags: int = os.WNOHANG,
+) -> Any:
+    """Implements Popen._internal_poll()."""
+    child = getattr(popen, "_spawnfd_child", None)
+    if child is None:
+        return _original(popen, deadstate)
+    if popen.returncode is None and popen._waitpid_lock.acquire(False):
+        try:
+            # Another thread may have waited meanwhile.
+            if popen.returncode is None:
+                pid, status = _wait(popen, child, _flags)
+                if status is None:
+                    popen.returncode = deadstate or 0
+                elif pid:
+                    popen._handle_exitstatus(status)
+        finally:
+            popen._waitpid_lock.release()
+    return popen.returncode

@@ -19,7 +19,7 @@ from spawnfd._options import (
     hide_unknown,
 )
 from spawnfd._spawnfd import Limiter, Result, Sandbox
-from spawnfd._types import Arg, Args, Cwd, Input, Limits, Spill
+from spawnfd._types import Arg, Args, Cwd, Input, Keep, Limits, Spill
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,7 +40,7 @@ def run(
     stdin: RunStdin | None = "null",
     stdout: RunStdout | None = "capture",
     stderr: RunStderr | None = "separate",
-    keep: tuple[int, int] = (64_000, 64_000),
+    keep: Keep = (64_000, 64_000),
     marker: str | None = "[… {omitted} omitted …]",
     combined: bool = False,
     spill: Spill | None = None,
@@ -70,7 +70,8 @@ def run(
         argv: The program and its arguments: str, bytes or paths. The program is a path, or a name
             without a slash, which is searched in PATH: the PATH of `env` if it has one, else this
             process's. A relative path such as "./configure" starts at `cwd`, or at this process's
-            directory. "~" is not expanded. For a shell command line see sh().
+            directory, and so do relative and empty parts of PATH. "~" is not expanded. For a shell
+            command line see sh().
         cwd: The program's working directory: a path, or the descriptor of an open directory. Do
             not pass /proc/self/fd/N: the child resolves paths, with its own descriptor numbers.
         env: The program's environment: an Env, a mapping, or None for a copy of this process's
@@ -92,7 +93,8 @@ def run(
             descriptor or a file. subprocess.PIPE is "separate", and subprocess.STDOUT is "merge".
         keep: How many bytes of each stream's beginning and end are kept, (64_000, 64_000) by
             default. The rest is read and dropped; `omitted` of the Result counts it. A cut moves to
-            a line end that is near: within a fifth of the head's or tail's size.
+            a line end that is near: within a fifth of the head's or tail's size. "all" keeps all
+            bytes: combine it with `output_limit`, which bounds the memory.
         marker: The text of the line that replaces omitted bytes in the Result, by default
             "[… {omitted} omitted …]". "{omitted}" in it becomes their number: "12,345 bytes". None
             or "": no line.
@@ -101,10 +103,13 @@ def run(
             `spill_path` and `spilled` of the Result.
         output_limit: Total bytes of both streams after which the program is ended as by a timeout.
             `stop` is then "output_limit".
-        drain: Seconds to continue reading after the program's end while other processes keep its
-            pipes open, 0.1 by default. `drain` of the Result names those processes.
+        drain: Seconds that other processes of the tree have after the program's end, 0.1 by
+            default, with and without captured output. Meanwhile the pipes that they keep open are
+            read, and `leftovers` does not act on them. `drain` of the Result names the processes
+            that kept a pipe open to the end.
         tree: How the program's process tree is controlled.
-            None (default): "guard", or "group" if no guard can be started.
+            None (default): "guard", or "group" if no guard can be started, or if the limit on
+            processes leaves no room for one.
             "guard": its session, process group and known descendants. A helper process (the guard)
             ends the tree if this process ends, however that happens.
             "group": as "guard", but without the helper: the tree outlives this process.
@@ -169,7 +174,7 @@ async def run_async(
     stdin: RunStdin | None = "null",
     stdout: RunStdout | None = "capture",
     stderr: RunStderr | None = "separate",
-    keep: tuple[int, int] = (64_000, 64_000),
+    keep: Keep = (64_000, 64_000),
     marker: str | None = "[… {omitted} omitted …]",
     combined: bool = False,
     spill: Spill | None = None,

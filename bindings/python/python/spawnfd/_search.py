@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The search for a pattern in a job's output."""
+"""The search for patterns in a job's output."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from spawnfd import _spawnfd
+
+Pattern: TypeAlias = str | bytes | re.Pattern[str] | re.Pattern[bytes]
 
 # The search keeps this many bytes of earlier output, for matches that begin there.
 _KEPT = 65_536
@@ -20,37 +23,29 @@ class OutputMatch(NamedTuple):
         match: The match of a regular expression; None for a str or bytes. In a match of a str
             pattern, invalid UTF-8 is decoded to surrogates.
         next: The position after the match, for read() and wait_for().
+        which: The index of the pattern that matched, in the list of patterns; 0 for one pattern.
     """
 
     text: str
     match: re.Match[Any] | None
     next: int
+    which: int = 0
 
 
 class Search:
     """Searches a job's output as it arrives."""
 
     def __init__(
-        self,
-        core: _spawnfd.Job,
-        pattern: str | bytes | re.Pattern[str] | re.Pattern[bytes],
-        since: int,
+        self, core: _spawnfd.Job, patterns: Pattern | Sequence[Pattern], since: int
     ) -> None:
         self._core = core
-        self._literal: bytes | None = None
-        self._regex: re.Pattern[Any] | None = None
-        match pattern:
-            case str():
-                self._literal = pattern.encode(errors="surrogateescape")
-            case bytes():
-                self._literal = pattern
-            case re.Pattern():
-                self._regex = pattern
-            case _:
-                found = type(pattern).__qualname__
-                raise TypeError(f"pattern: expected str, bytes or re.Pattern, not {found}")
-        if self._literal == b"":
-            raise ValueError("pattern must not be empty")
+        is_list = isinstance(patterns, Sequence) and not isinstance(patterns, (str, bytes))
+        given: list[Any] = [*patterns] if is_list else [patterns]  # type: ignore[misc]
+        if not given:
+            raise ValueError("pattern: expected at least one pattern")
+        self._patterns = [_checked(pattern) for pattern in given]
+        kept = (len(p) - 1 if isinstance(p, bytes) else _KEPT for p in self._patterns)
+        self._kept = max(kept)
         # The output that may contain a match, and the position after it.
         self._output = bytearray()
         self._next = since
@@ -64,36 +59,54 @@ class Search:
             self._output.clear()
         self._output += chunk.bytes
         self._next = chunk.next
-        found = self._find_literal() if self._regex is None else self._find_regex(self._regex)
-        if found is not None:
+        if found := self._find():
             return found
         return False if ended else None
 
-    def _find_literal(self) -> OutputMatch | None:
-        assert self._literal is not None
-        begin = self._output.find(self._literal)
-        if begin < 0:
-            del self._output[: max(0, len(self._output) - len(self._literal) + 1)]
-            return None
-        text = self._literal.decode(errors="replace")
-        return OutputMatch(text, None, self._position(begin + len(self._literal)))
-
-    def _find_regex(self, regex: re.Pattern[Any]) -> OutputMatch | None:
+    def _find(self) -> OutputMatch | None:
+        """Returns the first match; of several at one place, the one of the first pattern."""
         output = bytes(self._output)
-        is_text = isinstance(regex.pattern, str)
-        match = regex.search(output.decode(errors="surrogateescape") if is_text else output)
-        if match is None:
-            del self._output[: max(0, len(self._output) - _KEPT)]
+        first: tuple[int, int, int, re.Match[Any] | None] | None = None
+        for index, pattern in enumerate(self._patterns):
+            found = _find(pattern, output)
+            if found is not None and (first is None or found[0] < first[0]):
+                first = found[0], found[1], index, found[2]
+        if first is None:
+            del self._output[: max(0, len(output) - self._kept)]
             return None
-
-        def position(index: int) -> int:
-            """Returns the index in `output` of an index in the searched text."""
-            return len(match.string[:index].encode(errors="surrogateescape")) if is_text else index
-
-        begin, end = position(match.start()), position(match.end())
+        begin, end, index, match = first
         text = output[begin:end].decode(errors="replace")
-        return OutputMatch(text, match, self._position(end))
+        return OutputMatch(text, match, self._next - len(output) + end, index)
 
-    def _position(self, index: int) -> int:
-        """Returns the position in the job's output of an index in `_output`."""
-        return self._next - len(self._output) + index
+
+def _checked(pattern: Pattern) -> bytes | re.Pattern[Any]:
+    match pattern:
+        case str():
+            pattern = pattern.encode(errors="surrogateescape")
+        case bytes() | re.Pattern():
+            pass
+        case _:
+            found = type(pattern).__qualname__
+            raise TypeError(f"pattern: expected str, bytes or re.Pattern, not {found}")
+    if pattern == b"":
+        raise ValueError("pattern must not be empty")
+    return pattern
+
+
+def _find(
+    pattern: bytes | re.Pattern[Any], output: bytes
+) -> tuple[int, int, re.Match[Any] | None] | None:
+    """Returns begin and end of the first match in the output."""
+    if isinstance(pattern, bytes):
+        begin = output.find(pattern)
+        return None if begin < 0 else (begin, begin + len(pattern), None)
+    is_text = isinstance(pattern.pattern, str)
+    match = pattern.search(output.decode(errors="surrogateescape") if is_text else output)
+    if match is None:
+        return None
+
+    def position(index: int) -> int:
+        """Returns the index in `output` of an index in the searched text."""
+        return len(match.string[:index].encode(errors="surrogateescape")) if is_text else index
+
+    return position(match.start()), position(match.end()), match

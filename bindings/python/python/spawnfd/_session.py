@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from spawnfd import _spawnfd
-from spawnfd._job import Job, SyncJob, _acquire_permit, _wait_until
+from spawnfd._job import Job, SyncJob, _acquire_permit, _end_started, _wait_until
 from spawnfd._loop import (
     END_TIMEOUT,
     acquire_permit,
@@ -20,30 +24,54 @@ from spawnfd._loop import (
     wait_until,
 )
 from spawnfd._options import (
-    CommandOptions,
+    CommandStdin,
     Environment,
+    Locals,
     NoOptions,
+    RunOptions,
+    SideOptions,
+    Variables,
     Warm,
     Wraps,
     hide_unknown,
 )
+from spawnfd._run import run, run_async
 from spawnfd._spawnfd import Limiter, Result, Sandbox
 from spawnfd._start import Starting
-from spawnfd._types import Arg, Args, Limits, NotPickled, SessionProcess, deadline
+from spawnfd._types import (
+    Action,
+    Arg,
+    Args,
+    Input,
+    Keep,
+    Limits,
+    NotPickled,
+    SessionProcess,
+    Spill,
+    deadline,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 
+def _no_job() -> None:
+    return None
+
+
 class _SessionBase(NotPickled):
     """The methods of a session that neither await nor block."""
 
-    __slots__ = ("__weakref__", "_core", "_limiter", "_starts")
+    __slots__ = ("__weakref__", "_core", "_latest", "_limiter", "_starts", "_waiting")
     _core: _spawnfd.Session
     # The limiter of the shells.
     _limiter: Limiter | None
     # Has one permit: only one command waits for `_limiter`, and the others then use its shell.
     _starts: Limiter
+    # The thread that has started the latest command of a SyncSession, and the command's job.
+    _latest: tuple[int, Callable[[], SyncJob | None]]
+    # The threads that wait for a turn in a SyncSession.
+    _waiting: set[int]
 
     def __init__(
         self,
@@ -54,6 +82,7 @@ class _SessionBase(NotPickled):
         env: Environment | None = None,
         login: bool = False,
         restart: bool = False,
+        queue: bool | None = None,
         stderr: Literal["separate", "merge"] | int | None = "separate",
         terminal: tuple[int, int] | None = None,
         echo: bool = False,
@@ -81,6 +110,11 @@ class _SessionBase(NotPickled):
             restart: Whether the next command starts a new shell after the shell has exited. The new
                 shell gets the working directory, the exported variables and the umask of the last
                 completed command. Otherwise the next command raises ProcessLookupError.
+            queue: True: a command waits for the end of the commands that were called before it, and
+                they run in that order. The waiting time does not count for `timeout` and
+                `yield_after`. A task that waits for a job of its own waits for ever. False: a
+                command raises SpawnError (EBUSY) while another one runs. None (default): False in
+                a Session; in a SyncSession, True for commands of other threads.
             stderr: "separate" (default), or "merge": each command writes standard error to its
                 standard output.
             terminal: A pair (rows, columns), or an os.terminal_size: the session has a terminal of
@@ -93,7 +127,9 @@ class _SessionBase(NotPickled):
                 Each command has a `grace` of its own.
             tree: How the process tree of the shell is controlled, as for run(). None (default):
                 "auto", so daemons end with the session where the machine allows it.
-            limits: A Limits for the shell and its process tree: all commands together.
+            limits: A Limits for the shell and its process tree: all commands together. `limits`,
+                `stop` and `limit` of a command's Result name them, and one that ended the command
+                or the shell.
             limiter: A Limiter that counts shells: the session waits for a permit before it starts a
                 shell, which keeps the permit until it ends. Use another Limiter for the commands.
             sandbox: A Sandbox that the shell runs in. It must have /proc, and must pass inherited
@@ -108,6 +144,7 @@ class _SessionBase(NotPickled):
         core: Any = getattr(program, "_core", program)
         self._core = _spawnfd.Session(core, args, locals())
         self._limiter, self._starts = limiter, Limiter(1)
+        self._latest, self._waiting = (0, _no_job), set()
 
     hide_unknown(__init__)
 
@@ -128,6 +165,14 @@ class _SessionBase(NotPickled):
             ValueError: The session was created without a terminal, or a size is out of range.
         """
         self._core.resize(rows, columns)
+
+    def interrupt(self) -> None:
+        """Sends SIGINT to the running command, and to the shell, as Ctrl-C in a terminal does.
+
+        The shell abandons the rest of the command. The call does not wait for the command's end.
+        Without a running command, it has no effect.
+        """
+        self._core.interrupt()
 
     def processes(self) -> list[SessionProcess]:
         """Returns the processes of the session except its shell, as far as /proc shows them.
@@ -167,8 +212,11 @@ class Session(_SessionBase):
 
     __slots__ = ()
 
-    async def _ensure_shell(self) -> None:
-        """Starts a shell if the session needs one, and waits until the shell is ready."""
+    async def _ensure_shell(self, text: _spawnfd.CommandText | None = None) -> None:
+        """Starts a shell if the session needs one, and waits until the shell is ready.
+
+        If the shell's last directory is gone, a new shell starts in the directory of `text`.
+        """
         core, request, turn = self._core, None, None
         if core.needs_shell():
             turn = await acquire_permit(self._starts)
@@ -176,7 +224,7 @@ class Session(_SessionBase):
             # Another command may have started the shell meanwhile.
             if core.needs_shell():
                 _, request = await enter({"limiter": self._limiter})
-            start = core.begin_shell(request)
+            start = core.begin_shell(text, request)
         finally:
             if turn is not None:
                 turn.cancel()
@@ -185,43 +233,111 @@ class Session(_SessionBase):
             core.finish_shell(start)
 
     async def _start(
-        self, command: str, options: CommandOptions, *, watched: bool, hold: bool = False
+        self,
+        command: Arg,
+        options: Locals,
+        started: list[_spawnfd.Job],
+        *,
+        watched: bool,
+        hold: bool = False,
     ) -> Job:
-        await self._ensure_shell()
-        request = await acquire_permit(limiter_of(options))
-        job = Job._of(self._core.start(command, options, watched, request))
+        core = self._core
+        text = _spawnfd.CommandText(command, options)
+        turn = await acquire_permit(core.turns if core.queue else None)
+        try:
+            await self._ensure_shell(text)
+            request = await acquire_permit(limiter_of(options))
+            core.start(text, options, watched, (turn, request), started)
+            job = Job._of(started[0])
+        except BaseException:
+            if turn is not None:
+                turn.cancel()
+            raise
         if watched and not hold:
             current_adapter().call_soon(job._core.release_hold)
         return job
 
     @overload
     async def run(
-        self, command: str, *, yield_after: None = None, **options: Unpack[CommandOptions]
+        self,
+        command: Arg,
+        *,
+        yield_after: None = None,
+        cwd: Arg | None = None,
+        env: Variables | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        grace: float = 2.0,
+        input: Input | None = None,
+        stdin: Literal["null"] | None = "null",
+        keep: Keep = (64_000, 64_000),
+        marker: str | None = "[… {omitted} omitted …]",
+        combined: bool = False,
+        spill: Spill | None = None,
+        output_limit: int | None = None,
+        drain: float = 0.1,
+        limiter: Limiter | None = None,
+        window: int = 1 << 20,
     ) -> Result: ...
     @overload
     async def run(
-        self, command: str, *, yield_after: float | None, **options: Unpack[CommandOptions]
+        self,
+        command: Arg,
+        *,
+        yield_after: float | None,
+        cwd: Arg | None = None,
+        env: Variables | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        grace: float = 2.0,
+        input: Input | None = None,
+        stdin: CommandStdin | None = "null",
+        keep: Keep = (64_000, 64_000),
+        marker: str | None = "[… {omitted} omitted …]",
+        combined: bool = False,
+        spill: Spill | None = None,
+        output_limit: int | None = None,
+        drain: float = 0.1,
+        limiter: Limiter | None = None,
+        window: int = 1 << 20,
     ) -> Result | Job: ...
     async def run(
         self,
-        command: str,
+        command: Arg,
         *,
         yield_after: float | None = None,
-        **options: Unpack[CommandOptions],
+        cwd: Arg | None = None,
+        env: Variables | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        grace: float = 2.0,
+        input: Input | None = None,
+        stdin: CommandStdin | None = "null",
+        keep: Keep = (64_000, 64_000),
+        marker: str | None = "[… {omitted} omitted …]",
+        combined: bool = False,
+        spill: Spill | None = None,
+        output_limit: int | None = None,
+        drain: float = 0.1,
+        limiter: Limiter | None = None,
+        window: int = 1 << 20,
+        **unknown: Unpack[NoOptions],
     ) -> Result | Job:
         """Runs a command in the shell, and returns its Result.
 
             result = await session.run("make -j4", timeout=600)
 
             job = await session.run("npm test", yield_after=10, stdin="stream")
-            if job.running:
+            if isinstance(job, sf.Job):  # job.running, but type checkers do not know what it says
                 print(job.read().text)
                 await job.write("y\\n")
                 result = await job.wait(60)
                 if result is None:
-                    await job.interrupt()
+                    job.interrupt()
 
-        The Result also has `cwd`, the shell's directory after the command, and `shell_exited`. A
+        The Result also has `cwd`, the shell's directory after the command, `shell_exited` and
+        `shell_code`. A status that the shell has not proved is lost: `stop` is "lost" and `code` is
+        None, for example after `exit 3`, and `shell_code` is then 3. A
         command that has to end gets SIGINT, SIGTERM after half of its `grace`, and SIGKILL after
         all of it. The shell abandons the rest of the command and keeps its state. If the shell does
         not return 300 ms after SIGKILL, the library kills the shell.
@@ -232,47 +348,77 @@ class Session(_SessionBase):
 
         Args:
             command: Text that the shell runs like a line of a script: any number of commands,
-                here-documents and newlines.
+                here-documents and newlines. A str with surrogate escapes, bytes and a path may have
+                bytes that are not UTF-8.
             yield_after: Seconds after which the call returns the running job instead of a Result.
                 The job can wait, read, write, interrupt and stop. The session runs no other command
                 until the job has its Result. Dropping the job ends the command. None: no such time.
+            cwd: The directory of this command alone: a path. Afterwards the shell returns to the
+                session's directory. If the directory cannot be entered, the code is that of `cd`.
+                If run() has to start a shell in a directory that is gone, the shell starts in this
+                one, which must be absolute.
+            env: Variables of this command alone: a mapping of names to values. The command has them
+                besides the session's variables.
             options: These options of spawnfd.run() and start(): timeout, idle_timeout, grace,
                 input, keep, marker, combined, spill, output_limit, drain, limiter, window, and
                 stdin: "null" (default), or "stream" (with yield_after, and in start()): the command
                 reads the data passed to write(). Without "stream", write() raises ValueError. The
-                limiter and the output options concern this command only. cwd, env, stderr, tree,
-                limits, sandbox and warm belong to the session.
+                limiter and the output options concern this command only. stderr, tree, limits,
+                sandbox and warm belong to the session.
 
         Raises:
-            SpawnError: EBUSY: another command of the session runs; wait for its end, or stop it.
+            SpawnError: EBUSY: another command of the session runs; wait for its end, stop it, or
+                create the session with `queue`.
                 ESRCH (ProcessLookupError): the shell has exited; open a new session, or use
-                `restart`. EINVAL (ValueError): the command contains a NUL character. A shell that
-                run() has to start can fail in the same cases as the start of the block.
+                `restart`. A shell that run() has to start can fail in the same cases as the start
+                of the block.
             TypeError, ValueError: An argument is invalid, or belongs to the session, and the
                 message names it; or the session is closed.
         """
-        _check_stream(yield_after, options)
-        job = await self._start(command, options, watched=False)
-        core = job._core
+        options = locals()
+        _check_stream(yield_after, stdin)
+        started: list[_spawnfd.Job] = []
         try:
-            result = await wait_until(core.result, core.done, yield_after)
+            job = await self._start(command, options, started, watched=False)
+            result = await wait_until(job._core.result, job._core.done, yield_after)
         except GeneratorExit:
             # The coroutine is being closed, and cannot await.
-            core.stop(None)
+            for core in started:
+                core.stop(None)
             raise
         except BaseException as error:
-            core.stop(None)
-            try:
-                await wait_shielded(core.result, core.done, core.grace + END_TIMEOUT)
-            except BaseException as again:
-                _attach_result_of(again, core)
-                raise
-            _attach_result_of(error, core)
+            for core in started:
+                core.stop(None)
+                try:
+                    await wait_shielded(core.result, core.done, core.grace + END_TIMEOUT)
+                except BaseException as again:
+                    _attach_result_of(again, core)
+                    raise
+                _attach_result_of(error, core)
             raise
         return job if result is None else result
 
     def start(
-        self, command: str, *, hold: bool = False, **options: Unpack[CommandOptions]
+        self,
+        command: Arg,
+        *,
+        cwd: Arg | None = None,
+        env: Variables | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        grace: float = 2.0,
+        input: Input | None = None,
+        stdin: CommandStdin | None = "null",
+        keep: Keep = (64_000, 64_000),
+        marker: str | None = "[… {omitted} omitted …]",
+        combined: bool = False,
+        spill: Spill | None = None,
+        output_limit: int | None = None,
+        drain: float = 0.1,
+        limiter: Limiter | None = None,
+        window: int = 1 << 20,
+        hold: bool = False,
+        **unknown: Unpack[NoOptions],
     ) -> Starting:
         """Starts a command in the shell as a job, to stream its output or to write to it.
 
@@ -282,11 +428,12 @@ class Session(_SessionBase):
 
         Leaving the block ends the command, if it still runs, and waits for its end. Without a
         block, dropping the job ends the command, unless the job is detached. The job has the pid of
-        the shell. events() also has the output of the command's background jobs, and goes on until
-        these close the command's streams.
+        the shell. events() ends with the command's Result. With until="closed", it also has later
+        output of the command's background jobs, and ends when these close the command's streams.
 
         Args:
             command: Text that the shell runs, as for run().
+            cwd, env: As for run().
             hold: Whether the command blocks, once `window` bytes are pending, until events() is
                 called; see spawnfd.start().
             options: The options of run(), without yield_after.
@@ -294,15 +441,36 @@ class Session(_SessionBase):
         Raises:
             SpawnError, TypeError, ValueError: In the same cases as run().
         """
-        return Starting(self._start(command, options, watched=True, hold=hold))
+        return Starting(self._start(command, locals(), [], watched=True, hold=hold))
 
-    async def interrupt(self) -> None:
-        """Sends SIGINT to the running command, and to the shell, as Ctrl-C in a terminal does.
+    async def side_command(self, argv: Args, **options: Unpack[SideOptions]) -> Result:
+        """Runs a program beside the shell, also while the shell runs a command.
 
-        The shell abandons the rest of the command. The call does not wait for the command's end.
-        Without a running command, it has no effect.
+            job = await session.run("npm test", yield_after=10)
+            status = await session.side_command(["git", "status", "--short"], timeout=30)
+
+        The program has the working directory, the exported variables and the umask of the last
+        completed command. It is a run like those of spawnfd.run(), and no process of the session.
+
+        Args:
+            argv: The program and its arguments, as for run(). For a command line see sh().
+            options: The options of run(), except cwd, env, actions, arg0, sandbox and warm.
+
+        Raises:
+            SpawnError, TypeError, ValueError: In the same cases as spawnfd.run(). ValueError also:
+                the session was created without `restart`, which saves the shell's state after
+                each command; or it has a sandbox, outside of which the program would run.
         """
-        self._core.interrupt()
+        env: Environment | None
+        shell, fd, directory, env = self._core.saved_state()
+        actions: list[Action] = []
+        if shell:
+            try:
+                read = await run_async(shell, **_reading(fd))
+            finally:
+                os.close(fd)
+            env, actions = _parse_state(read)
+        return await run_async(argv, cwd=directory, env=env, actions=actions, **options)
 
     async def close(self) -> None:
         """Ends the shell, waits for its end, and kills the other processes of the session.
@@ -367,11 +535,13 @@ class SyncSession(_SessionBase):
 
     Methods that are awaitable in Session block here, and jobs are SyncJobs. `with` replaces
     `async with`. A blocking call releases the GIL, and Python's signal handlers run meanwhile.
+
+    Threads can share a session: their commands run one after the other, in the order of the calls.
     """
 
     __slots__ = ()
 
-    def _ensure_shell(self) -> None:
+    def _ensure_shell(self, text: _spawnfd.CommandText | None = None) -> None:
         core, request, turn = self._core, None, None
         if self._limiter is not None and core.needs_shell():
             turn = _acquire_permit(self._starts)
@@ -379,7 +549,7 @@ class SyncSession(_SessionBase):
             # Another command may have started the shell meanwhile.
             if self._limiter is not None and core.needs_shell():
                 request = _acquire_permit(self._limiter)
-            start = core.begin_shell(request)
+            start = core.begin_shell(text, request)
         finally:
             if turn is not None:
                 turn.cancel()
@@ -387,49 +557,169 @@ class SyncSession(_SessionBase):
             _wait_until(start.is_over, start.done)
             core.finish_shell(start)
 
-    def _start(self, command: str, options: CommandOptions, *, hold: bool = False) -> SyncJob:
-        self._ensure_shell()
-        limiter = limiter_of(options)
-        request = None if limiter is None else _acquire_permit(limiter)
-        return SyncJob._of(self._core.start(command, options, hold, request))
+    def _start(
+        self,
+        command: Arg,
+        options: Locals,
+        started: list[_spawnfd.Job],
+        *,
+        hold: bool = False,
+    ) -> SyncJob:
+        core = self._core
+        text = _spawnfd.CommandText(command, options)
+        turn = self._take_turn()
+        try:
+            self._ensure_shell(text)
+            limiter = limiter_of(options)
+            request = None if limiter is None else _acquire_permit(limiter)
+            core.start(text, options, hold, (turn, request), started)
+            job = SyncJob._of(started[0])
+        except BaseException:
+            if turn is not None:
+                turn.cancel()
+            raise
+        self._latest = threading.get_ident(), weakref.ref(job)
+        return job
+
+    def _take_turn(self) -> _spawnfd.PermitRequest | None:
+        """Waits for the turn of a command, unless the session has no queue.
+
+        By default a thread waits for commands of other threads. It would wait for ever for a job
+        that it has itself, and in a signal handler for the wait that the handler interrupts.
+        """
+        own, queue = threading.get_ident(), self._core.queue
+        thread, latest = self._latest
+        if queue is None:
+            queue = thread != own or (job := latest()) is None or not job.running
+        if not queue or own in self._waiting:
+            return None
+        self._waiting.add(own)
+        try:
+            return _acquire_permit(self._core.turns)
+        finally:
+            self._waiting.discard(own)
 
     @overload
     def run(
-        self, command: str, *, yield_after: None = None, **options: Unpack[CommandOptions]
+        self,
+        command: Arg,
+        *,
+        yield_after: None = None,
+        cwd: Arg | None = None,
+        env: Variables | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        grace: float = 2.0,
+        input: Input | None = None,
+        stdin: Literal["null"] | None = "null",
+        keep: Keep = (64_000, 64_000),
+        marker: str | None = "[… {omitted} omitted …]",
+        combined: bool = False,
+        spill: Spill | None = None,
+        output_limit: int | None = None,
+        drain: float = 0.1,
+        limiter: Limiter | None = None,
+        window: int = 1 << 20,
     ) -> Result: ...
     @overload
     def run(
-        self, command: str, *, yield_after: float | None, **options: Unpack[CommandOptions]
+        self,
+        command: Arg,
+        *,
+        yield_after: float | None,
+        cwd: Arg | None = None,
+        env: Variables | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        grace: float = 2.0,
+        input: Input | None = None,
+        stdin: CommandStdin | None = "null",
+        keep: Keep = (64_000, 64_000),
+        marker: str | None = "[… {omitted} omitted …]",
+        combined: bool = False,
+        spill: Spill | None = None,
+        output_limit: int | None = None,
+        drain: float = 0.1,
+        limiter: Limiter | None = None,
+        window: int = 1 << 20,
     ) -> Result | SyncJob: ...
     def run(
         self,
-        command: str,
+        command: Arg,
         *,
         yield_after: float | None = None,
-        **options: Unpack[CommandOptions],
+        cwd: Arg | None = None,
+        env: Variables | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        grace: float = 2.0,
+        input: Input | None = None,
+        stdin: CommandStdin | None = "null",
+        keep: Keep = (64_000, 64_000),
+        marker: str | None = "[… {omitted} omitted …]",
+        combined: bool = False,
+        spill: Spill | None = None,
+        output_limit: int | None = None,
+        drain: float = 0.1,
+        limiter: Limiter | None = None,
+        window: int = 1 << 20,
+        **unknown: Unpack[NoOptions],
     ) -> Result | SyncJob:
         """The blocking form of Session.run()."""
-        _check_stream(yield_after, options)
-        job = self._start(command, options)
-        core = job._core
+        options = locals()
+        _check_stream(yield_after, stdin)
+        started: list[_spawnfd.Job] = []
         try:
-            result = _wait_until(core.result, core.done, yield_after)
+            job = self._start(command, options, started)
+            result = _wait_until(job._core.result, job._core.done, yield_after)
         except BaseException as error:
-            core.stop(None)
-            _wait_until(core.result, core.done, core.grace + END_TIMEOUT)
-            _attach_result_of(error, core)
+            _end_started(started, error)
             raise
         return job if result is None else result
 
     def start(
-        self, command: str, *, hold: bool = False, **options: Unpack[CommandOptions]
+        self,
+        command: Arg,
+        *,
+        cwd: Arg | None = None,
+        env: Variables | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        grace: float = 2.0,
+        input: Input | None = None,
+        stdin: CommandStdin | None = "null",
+        keep: Keep = (64_000, 64_000),
+        marker: str | None = "[… {omitted} omitted …]",
+        combined: bool = False,
+        spill: Spill | None = None,
+        output_limit: int | None = None,
+        drain: float = 0.1,
+        limiter: Limiter | None = None,
+        window: int = 1 << 20,
+        hold: bool = False,
+        **unknown: Unpack[NoOptions],
     ) -> SyncJob:
         """The blocking form of Session.start()."""
-        return self._start(command, options, hold=hold)
+        options = locals()
+        started: list[_spawnfd.Job] = []
+        try:
+            return self._start(command, options, started, hold=hold)
+        except BaseException as error:
+            _end_started(started, error)
+            raise
 
-    def interrupt(self) -> None:
-        """The blocking form of Session.interrupt()."""
-        self._core.interrupt()
+    def side_command(self, argv: Args, **options: Unpack[SideOptions]) -> Result:
+        """The blocking form of Session.side_command()."""
+        env: Environment | None
+        shell, fd, directory, env = self._core.saved_state()
+        actions: list[Action] = []
+        if shell:
+            try:
+                read = run(shell, **_reading(fd))
+            finally:
+                os.close(fd)
+            env, actions = _parse_state(read)
+        return run(argv, cwd=directory, env=env, actions=actions, **options)
 
     def close(self) -> None:
         """The blocking form of Session.close()."""
@@ -461,19 +751,40 @@ class SyncSession(_SessionBase):
 
     run.__doc__ = Session.run.__doc__
     start.__doc__ = Session.start.__doc__
-    interrupt.__doc__ = Session.interrupt.__doc__
+    side_command.__doc__ = Session.side_command.__doc__
     close.__doc__ = Session.close.__doc__
     __enter__.__doc__ = Session.__aenter__.__doc__
 
 
-def _check_stream(yield_after: float | None, options: CommandOptions) -> None:
+def _check_stream(yield_after: float | None, stdin: object) -> None:
     """Checks the arguments of run() before the command starts."""
     deadline(yield_after, "yield_after")
-    if yield_after is None and options.get("stdin") in ("stream", -1):
+    if yield_after is None and stdin in ("stream", -1):
         raise ValueError('stdin: "stream" needs yield_after; to write at once use start()')
+
+
+def _reading(fd: int) -> RunOptions:
+    """Returns the options with which a shell prints the state that a session has saved."""
+    from spawnfd.actions import Descriptor
+
+    return {"env": {}, "actions": [Descriptor(fd, 3)], "keep": "all", "timeout": 30.0}
+
+
+def _parse_state(read: Result) -> tuple[dict[bytes, bytes], list[Action]]:
+    """Returns the variables and the umask that a shell has printed."""
+    from spawnfd.actions import Umask
+
+    mask, _, variables = read.check().stdout.partition(b"\n")
+    pairs = (variable.partition(b"=") for variable in variables.split(b"\0") if variable)
+    # A shell sets `_` to the name of the program.
+    env = {name: value for name, _, value in pairs if name != b"_"}
+    return env, [Umask(int(mask, 8))]
 
 
 def _attach_result_of(error: BaseException, core: _spawnfd.Job) -> None:
     """Sets the `result` attribute of an exception that ended a command."""
     with suppress(OSError):
         attach_result(error, core.result())
+
+
+hide_unknown(Session.run, Session.start, SyncSession.run, SyncSession.start)

@@ -10,11 +10,13 @@ __all__ = [
     "ActiveRun",
     "Child",
     "Chunk",
+    "CommandText",
     "Env",
     "Event",
     "Job",
     "Limiter",
     "PermitRequest",
+    "PopenChild",
     "Queue",
     "Result",
     "Sandbox",
@@ -64,6 +66,9 @@ class Env:
 
         In a pattern `*` matches any characters and `?` matches one:
         `Env.inherit(deny=["*_TOKEN", "*_KEY"])`.
+
+        Without a sandbox, a program of the same user can still read them in /proc/PID/environ of
+        this process.
 
         Raises:
             TypeError, ValueError: A pattern is not a str, bytes or path, or contains a null byte.
@@ -150,6 +155,12 @@ class Result:
         None if a signal ended the program, its status is lost, or it could not be killed.
         """
     @property
+    def returncode(self) -> int | None:
+        """The exit code, or -N if signal N ended the program, as in subprocess.
+
+        None if the status is lost, or if the program could not be killed.
+        """
+    @property
     def signal(self) -> int | None:
         """The number of the signal that ended the program.
 
@@ -157,20 +168,24 @@ class Result:
         """
     @property
     def status_lost(self) -> bool:
-        """Whether the program's exit status is unknown because other code reaped the program.
+        """Whether the exit status is unknown. The result is then not ok.
 
-        A wait(-1) of this process, or an ignored SIGCHLD, takes the status. From Linux 6.15 on the
-        kernel keeps the status and nothing is lost. If the status is lost, the result is not ok.
+        Other code reaped the program: a wait(-1) of this process, or an ignored SIGCHLD, takes the
+        status. From Linux 6.15 on the kernel keeps the status and nothing is lost.
+
+        Or a session's shell has not proved that it ran the command to its end, for example because
+        the command called exit.
         """
     @property
     def stop(
         self,
-    ) -> Literal["exited", "timeout", "idle_timeout", "cancelled", "output_limit", "limit"]:
+    ) -> Literal["exited", "timeout", "idle_timeout", "cancelled", "output_limit", "limit", "lost"]:
         """Why the run ended.
 
         "exited": the program ended by itself or by a signal that the library did not send.
         "timeout", "idle_timeout", "output_limit", "limit": the library ended the program, because
-        of that argument (`limits` for "limit"). "cancelled": the caller ended it.
+        of that argument (`limits` for "limit"). "cancelled": the caller ended it. "lost": the
+        program ended, and its status is lost (see `status_lost`).
         """
     @property
     def limit(self) -> str | None:
@@ -255,9 +270,9 @@ class Result:
         """
     @property
     def input_refused(self) -> bool:
-        """Whether the program ended or stopped reading before it took all of its input.
+        """Whether the program did not get all of its input: `input`, and data passed to write().
 
-        Input is `input` and the data passed to write().
+        It ended or stopped reading before, or a terminal has cut a line above 4,095 bytes.
         """
     @property
     def drain(self) -> str:
@@ -338,12 +353,22 @@ class Result:
         """Whether the session's shell exited during the command.
 
         The command called exit or exec, a signal ended the shell, or the library killed the shell
-        because the command did not end otherwise. `code` and `signal` are then those of the shell.
-        False for other runs.
+        because the command did not end otherwise. The command's own status is then lost. False for
+        other runs.
+        """
+    @property
+    def shell_code(self) -> int | None:
+        """The exit code of a shell that exited during the command, or -N if signal N ended it.
+
+        A trap may have chosen the code, so it is not the status of the command. None if the shell
+        has not exited, and for other runs.
         """
     @property
     def running(self) -> Literal[False]:
-        """False. The running job that run() of a session may return has True."""
+        """False. The running job that run() of a session may return has True.
+
+        Type checkers know which of the two it is after `isinstance(job, spawnfd.Job)`.
+        """
     @property
     def _reported(self) -> tuple[float | None, float | None, int | None, bool]:
         """For ExitError: timeout and idle_timeout in seconds, output_limit in bytes, whether
@@ -424,7 +449,7 @@ class Event:
         """
     @property
     def partial(self) -> bool:
-        """Whether this is a piece of a line that is longer than `max_line` of events().
+        """Whether this is a piece of a line: `max_line` or `flush_after` of events() has split it.
 
         The next event of the same stream continues the line. False for the last piece.
         """
@@ -459,14 +484,15 @@ class Chunk:
 
 @final
 class Job:
-    def __new__(
-        cls,
+    @staticmethod
+    def start(
         program: _Program,
         args: Args,
         options: _Options,
         watched: bool,
         permit: PermitRequest | None,
-    ) -> Job: ...
+        started: list[Job],
+    ) -> None: ...
     @property
     def pid(self) -> int: ...
     @property
@@ -475,6 +501,8 @@ class Job:
     def detached(self) -> bool: ...
     @property
     def args(self) -> list[str]: ...
+    @property
+    def has_terminal(self) -> bool: ...
     def result(self) -> Result | None: ...
     def read(self, since: int) -> Chunk: ...
     def write(self, data: Any) -> int | None: ...
@@ -484,7 +512,10 @@ class Job:
     def resize(self, rows: int, columns: int) -> None: ...
     def detach(self) -> None: ...
     def event(self) -> Event | Literal[False] | None: ...
-    def watch(self, max: int | None) -> Watcher: ...
+    def has_event(self) -> Literal[True] | None: ...
+    def has_open_line(self) -> bool: ...
+    def flush_lines(self) -> None: ...
+    def watch(self, max: int | None, until: str | None) -> Watcher: ...
     def release_hold(self) -> None: ...
     @property
     def done(self) -> Wakeup: ...
@@ -578,6 +609,10 @@ class Sandbox:
         """The command and its arguments."""
 
 @final
+class CommandText:
+    def __new__(cls, command: Arg, options: _Options) -> CommandText: ...
+
+@final
 class ShellStart:
     @property
     def done(self) -> Wakeup: ...
@@ -587,11 +622,23 @@ class ShellStart:
 class Session:
     def __new__(cls, program: Arg | Template, args: Args, options: _Options) -> Session: ...
     def needs_shell(self) -> bool: ...
-    def begin_shell(self, permit: PermitRequest | None) -> ShellStart | None: ...
+    def begin_shell(
+        self, text: CommandText | None, permit: PermitRequest | None
+    ) -> ShellStart | None: ...
     def finish_shell(self, start: ShellStart) -> None: ...
     def start(
-        self, command: str, options: _Options, watched: bool, permit: PermitRequest | None
-    ) -> Job: ...
+        self,
+        command: CommandText,
+        options: _Options,
+        watched: bool,
+        permits: tuple[PermitRequest | None, PermitRequest | None],
+        jobs: list[Job],
+    ) -> None: ...
+    def saved_state(self) -> tuple[list[str], int, Path | None, Env | None]: ...
+    @property
+    def queue(self) -> bool | None: ...
+    @property
+    def turns(self) -> Limiter: ...
     def interrupt(self) -> None: ...
     def resize(self, rows: int, columns: int) -> None: ...
     def processes(self) -> list[tuple[int, str]]: ...
@@ -706,6 +753,15 @@ class Queue:
     def block(self, timeout: float | None) -> None: ...
 
 @final
+class PopenChild:
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def status_of_reaped(self) -> int | None: ...
+    def end(self) -> None: ...
+
+@final
 class ActiveRun:
     @property
     def grace(self) -> float: ...
@@ -720,8 +776,11 @@ def restore_env(variables: list[tuple[bytes, bytes]]) -> Env: ...
 def run(program: _Program, args: Args, options: _Options) -> Result: ...
 def pidfd_calls_are_killed() -> bool: ...
 def popen(
-    call: dict[str, Any], audit: Callable[[], None], warm: Warm | None = None
-) -> tuple[int, int, str]: ...
+    call: dict[str, Any],
+    audit: Callable[[], None],
+    warm: Warm | None,
+    started: list[PopenChild],
+) -> tuple[int, str]: ...
 def begin(
     queue: Queue,
     key: int,
@@ -730,7 +789,8 @@ def begin(
     options: _Options,
     permit: PermitRequest | None,
     repeated: bool,
-) -> ActiveRun: ...
+    started: list[ActiveRun],
+) -> None: ...
 def explain(
     warm: Warm, argv: Args, options: dict[str, Any]
 ) -> tuple[str, float, str | None, str | None, str]: ...

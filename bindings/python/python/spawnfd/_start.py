@@ -19,7 +19,7 @@ from spawnfd._options import (
     hide_unknown,
 )
 from spawnfd._spawnfd import Limiter, Sandbox
-from spawnfd._types import Arg, Args, Cwd, Input, Limits, Spill
+from spawnfd._types import Arg, Args, Cwd, Input, Keep, Limits, Spill
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -61,7 +61,7 @@ def start(
     stdin: StartStdin | None = "null",
     stdout: RunStdout | None = "capture",
     stderr: RunStderr | None = "separate",
-    keep: tuple[int, int] = (64_000, 64_000),
+    keep: Keep = (64_000, 64_000),
     marker: str | None = "[… {omitted} omitted …]",
     combined: bool = False,
     spill: Spill | None = None,
@@ -137,7 +137,7 @@ def start_sync(
     stdin: StartStdin | None = "null",
     stdout: RunStdout | None = "capture",
     stderr: RunStderr | None = "separate",
-    keep: tuple[int, int] = (64_000, 64_000),
+    keep: Keep = (64_000, 64_000),
     marker: str | None = "[… {omitted} omitted …]",
     combined: bool = False,
     spill: Spill | None = None,

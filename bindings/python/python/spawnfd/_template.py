@@ -57,6 +57,7 @@ class Template(TemplateMethods):
             program: "/usr/bin/rg", or "rg". A template created from a name becomes stale if an
                 earlier directory of the search gets a program of that name.
             path: The directories to search, in the format of PATH; this process's PATH if None.
+                Relative and empty parts start at this process's current directory.
             warm: A Warm whose parked processes start the program; the template adds itself to the
                 Warm if necessary. "reserve", "fork" or "auto": a Warm of its own in that mode,
                 which ends with the template. A dict of Warm.add()'s keyword arguments, such as

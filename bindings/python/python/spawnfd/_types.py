@@ -117,6 +117,8 @@ Args: TypeAlias = Sequence[str] | Sequence[bytes] | Sequence[Arg]
 Fd: TypeAlias = int | HasFileno
 Cwd: TypeAlias = Arg | int
 Input: TypeAlias = bytes | bytearray | memoryview | str
+# How many bytes of the head and tail of each stream to keep.
+Keep: TypeAlias = tuple[int, int] | Literal["all"]
 
 
 @dataclass_transform(frozen_default=True)
@@ -208,7 +210,7 @@ class Limits(_Frozen):
             tree exceeds it, the kernel kills the whole tree. As an rlimit: the address space of
             each process; allocations beyond it fail in the program (MemoryError and the like), the
             run continues, and `stop` does not show it. Node, Java, Go and sanitizers reserve far
-            more address space than they use.
+            more address space than they use: for them, use enforce="watch".
         pids: Number of processes and threads at once. In a cgroup the tree is killed as soon as it
             tries to exceed this. Otherwise the library counts periodically and kills a tree that
             exceeds it. An rlimit bounds the excess between two counts; that rlimit counts all
@@ -217,8 +219,11 @@ class Limits(_Frozen):
             As an rlimit: whole seconds of each process, enforced by SIGXCPU.
         cpus: CPU bandwidth in processors, such as 1.5. Only in a cgroup, which throttles the tree.
         enforce: "auto" (default): a cgroup, else an rlimit, else SpawnError. "cgroup": a cgroup,
-            else SpawnError. "best-effort": never an error. If neither is available, the library
-            checks `pids` periodically, which a fork bomb can outrun, and `cpus` is not enforced.
+            else SpawnError. "watch": a cgroup; else the library checks `memory` (the sum of the
+            tree's resident memory) and `pids` periodically, and kills a tree that exceeds them;
+            `cpu_time` is an rlimit, and `cpus` is a SpawnError. "best-effort": never an error. If
+            neither is available, the library checks `pids` periodically, which a fork bomb can
+            outrun, and `cpus` is not enforced.
     """
 
     __match_args__ = ("memory", "pids", "cpu_time", "cpus", "enforce")
@@ -227,7 +232,7 @@ class Limits(_Frozen):
     pids: int | None
     cpu_time: float | None
     cpus: float | None
-    enforce: Literal["auto", "cgroup", "best-effort"]
+    enforce: Literal["auto", "cgroup", "watch", "best-effort"]
 
     def __init__(
         self,
@@ -235,7 +240,7 @@ class Limits(_Frozen):
         pids: int | None = None,
         cpu_time: float | None = None,
         cpus: float | None = None,
-        enforce: Literal["auto", "cgroup", "best-effort"] = "auto",
+        enforce: Literal["auto", "cgroup", "watch", "best-effort"] = "auto",
     ) -> None:
         self._init(memory, pids, cpu_time, cpus, enforce)
 

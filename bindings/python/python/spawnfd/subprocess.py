@@ -10,6 +10,12 @@ CalledProcessError, PIPE and the like are the same objects, and Popen is a subcl
 
 With env=None, strings without "=" that C code may have left in the environment are not passed on.
 
+Until a program has been waited for, its Popen keeps a pidfd open. From Linux 6.15 on, the pidfd has
+the program's status also if other code has taken it (a SIGCHLD handler that calls waitpid(-1)), or
+if SIGCHLD is ignored. CPython reports 0 there, and asyncio 255.
+
+If a signal handler raises (as on Ctrl-C) while Popen() starts a program, the program is killed.
+
 The core calls the kernel directly, not libc. A library in LD_PRELOAD that replaces execve,
 posix_spawn or vfork (libredirect, fakechroot, bear, a build's sandbox) does not see these starts.
 LD_PRELOAD still applies to the started programs.
@@ -43,7 +49,7 @@ import subprocess as _original
 from types import FunctionType
 from typing import Any
 
-from spawnfd._popen import BASE, Stats, execute, stats
+from spawnfd._popen import BASE, Stats, execute, internal_poll, stats, try_wait
 
 __all__ = [*_original.__all__, "Stats", "stats"]  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -53,6 +59,15 @@ class Popen(BASE):  # type: ignore[misc]
 
     def _execute_child(self, *args: Any) -> None:
         execute(self, *args)
+
+    def _try_wait(self, wait_flags: int) -> Any:
+        return try_wait(self, wait_flags)
+
+    # CPython passes the other parameters as default values only.
+    def _internal_poll(
+        self, _deadstate: int | None = None, *_: Any, _poll: Any = internal_poll
+    ) -> Any:
+        return _poll(self, _deadstate)
 
 
 def _copy_original(space: dict[str, Any]) -> None:

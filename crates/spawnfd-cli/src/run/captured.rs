@@ -73,6 +73,10 @@ pub struct Capture {
     /// Fate of processes that outlive the program [default: kill]
     #[arg(long, value_name = "FATE", help_heading = SUPERVISION)]
     leftovers: Option<Fate>,
+    /// Time that other processes of the tree have to end after the program has ended. Meanwhile their output is
+    /// captured, too [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, help_heading = SUPERVISION)]
+    drain: Option<Duration>,
     /// Write the complete output to a file in this directory if it exceeds --keep, and print the path. The file is
     /// not deleted
     #[arg(long, value_name = "DIR", requires = "capture", help_heading = HEADING)]
@@ -80,7 +84,7 @@ pub struct Capture {
     /// Maximum length of the --spill file [default: 100M]
     #[arg(long, value_name = "BYTES", value_parser = values::size, allow_negative_numbers = true, requires = "spill", help_heading = HEADING)]
     spill_limit: Option<u64>,
-    /// Bytes to keep from the beginning and the end of each stream [default: 64000:64000]
+    /// Bytes to keep from the beginning and the end of each stream, or 'all' [default: 64000:64000]
     #[arg(long, value_name = "HEAD[:TAIL]", value_parser = values::keep, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
     keep: Option<(usize, usize)>,
     /// Put a line with this text where output is omitted; '{omitted}' in it stands for the number of bytes. '' for no
@@ -90,9 +94,6 @@ pub struct Capture {
     /// Print both streams in order of arrival, each on its own stream; with --json, also as one list
     #[arg(long, requires = "capture", help_heading = HEADING)]
     combined: bool,
-    /// How long to read after the program has ended while other processes hold its pipes open [default: 100ms]
-    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
-    drain: Option<Duration>,
     /// Read the program's standard input from this file [default: empty input]
     #[arg(long, value_name = "FILE", requires = "capture", conflicts_with = "stdin", help_heading = HEADING)]
     input: Option<PathBuf>,
@@ -119,6 +120,9 @@ enum Enforcement {
     Auto,
     /// A cgroup; fail if none is available
     Cgroup,
+    /// A cgroup, otherwise checks by this command at intervals, of memory in use and processes, or an rlimit (CPU time);
+    /// fail if none is available
+    Watch,
     /// A cgroup, otherwise an rlimit; run without the limit if neither is available
     BestEffort,
 }
@@ -189,6 +193,7 @@ impl Capture {
             || self.grace.is_some()
             || self.tree.is_some()
             || self.leftovers.is_some()
+            || self.drain.is_some()
             || self.enforce.is_some()
             || self.memory.is_some()
             || self.pids.is_some()
@@ -201,6 +206,7 @@ impl Capture {
         match self.enforce {
             None | Some(Enforcement::Auto) => limits,
             Some(Enforcement::Cgroup) => limits.enforce(Enforce::Cgroup),
+            Some(Enforcement::Watch) => limits.enforce(Enforce::Watch),
             Some(Enforcement::BestEffort) => limits.enforce(Enforce::BestEffort),
         }
     }
@@ -290,8 +296,18 @@ impl Capture {
     }
 
     /// Runs the program to its end, or until a signal ends this command.
-    pub fn run(&self, command: &mut Command<'_>, failed: impl Fn(Error) -> Failure) -> Result<Ended, Failure> {
-        let settings = self.settings()?;
+    /// `shares_group`: the program is in this command's process group, so that the terminal's signals reach it.
+    pub fn run(
+        &self,
+        command: &mut Command<'_>,
+        shares_group: bool,
+        failed: impl Fn(Error) -> Failure,
+    ) -> Result<Ended, Failure> {
+        let mut settings = self.settings()?;
+        if shares_group && self.tree.is_none() {
+            // In the lower tiers, the group of the program is necessary to find processes whose parents have ended.
+            settings = settings.tree(TreeControl::Auto);
+        }
         let signals = Signals::watch(None)?;
         let (woken, wake) = UnixStream::pair().map_err(|e| Failure::new(reason(&e)))?;
         let nonblocking = [&woken, &wake].into_iter().try_for_each(|socket| socket.set_nonblocking(true));
@@ -330,6 +346,7 @@ impl Capture {
             }
             match signals.sleep(woken.as_fd())? {
                 Woken::Ready => _ = (&woken).read(&mut [0; 64]),
+                Woken::Signal { number: libc::SIGINT | libc::SIGQUIT, by_kernel: true } if shares_group => {}
                 Woken::Signal { number, .. } => {
                     ended_by.get_or_insert(number);
                     job.stop(settings.values().grace);

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgAction, Args};
 use spawnfd::command::Namespaces;
-use spawnfd::error::Stage;
+use spawnfd::error::{Errno, Stage};
 use spawnfd::signal::SignalSet;
 use spawnfd::tree::{Tree, TreeControl};
 use spawnfd::{Command, Env, Error};
@@ -49,7 +49,8 @@ pub use values::terminal as terminal_size;
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Run {
-    /// The program, as a path or as a name to search in PATH, and its arguments. Flags of this command come before it
+    /// The program, as a path or as a name to search in PATH, and its arguments. Relative and empty parts of PATH start
+    /// at --cwd, or at this command's directory. Flags of this command come before the program
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", num_args = 1..)]
     program: Vec<OsString>,
 
@@ -144,15 +145,16 @@ reduced to what the named sets permit. --uid and --user-ids clear the ambient se
 user is root.
 
 Control of the process tree: --timeout, --grace, --tree, --leftovers and the limits also work without --capture. The program then has \
-this command's standard streams, and is in a process group of its own unless --setsid or --process-group says otherwise. As with \
-timeout(1), it cannot read from the terminal; to change that, add --process-group 0 --foreground 0.
+this command's standard streams. If this command is in the foreground group of its terminal, the program is in that group too: it \
+can read from the terminal, and Ctrl-C and Ctrl-Z reach it. The tree then has tier 'auto' by default, because no signal to the \
+group can end it. Otherwise the program is in a process group of its own. --setsid and --process-group say otherwise.
 
 Job control: when a program with --foreground stops (Ctrl-Z), this command stops its own process group too, and the shell gets \
 the terminal back. When the shell continues this command, this command continues the program, and passes it the terminal if the \
 job is in the foreground. After the program ends, the previous foreground group gets the terminal back.
 
 JSON: --json prints one object on one line. Every run has program, args (which begin with the program), ok, code, signal, stop \
-(exited, timeout, idle_timeout, cancelled, output_limit or limit), started, wall_seconds, cpu_seconds, max_rss_bytes and prepare_seconds (the time \
+(exited, timeout, idle_timeout, cancelled, output_limit, limit or lost), started, wall_seconds, cpu_seconds, max_rss_bytes and prepare_seconds (the time \
 to find and check the program). Without --capture and without control of the process tree, the object also has spawn_seconds and pid. Otherwise it has:
   limit: the limit that was reached, and the mechanism that enforced it; only if stop is limit
   stdout, stderr: the kept output as UTF-8, with --marker where bytes are omitted; invalid bytes
@@ -165,7 +167,8 @@ to find and check the program). Without --capture and without control of the pro
   spill_path: the file with the output, or null
   spilled: the length of this file (bytes), and how writing it ended: end (whole, capped or
     failed), and errno if it failed; only if there is more output than --keep
-  input_refused: true if the program did not read all of its input
+  input_refused: true if the program did not read all of its input, or a terminal has cut a line of
+    it at 4,095 bytes
   tree: the tier that controlled the process tree
   tree_complete: false if a process that called setsid may have survived without being listed
   limits: each limit, and the mechanism that enforced it
@@ -223,7 +226,7 @@ impl Run {
         }
         let begun = Instant::now();
         let path = program::search_path(environment.as_ref());
-        let mut command = program::command(self.name(), &path, self.strict, self.snapshot)?;
+        let mut command = program::command(self.name(), &path, self.cwd.as_deref(), self.strict, self.snapshot)?;
         let preparing = begun.elapsed();
         if let Some(environment) = &environment {
             command.environment(environment);
@@ -235,7 +238,7 @@ impl Run {
         command.validate().map_err(failed)?;
         let mut timing = Timing { prepare: preparing + begun.elapsed(), spawn: None };
         if self.capture.supervises() {
-            let ended = self.capture.run(&mut command, failed)?;
+            let ended = self.capture.run(&mut command, self.shared_group().is_some(), failed)?;
             report.supervised(&self.program, &self.capture, &ended, timing)?;
             return Ok(ended.code);
         }
@@ -248,13 +251,22 @@ impl Run {
             command.tree(tree);
         }
         let begun = Instant::now();
-        let mut child = command.spawn().inspect_err(|_| signals.start_failed()).map_err(failed)?;
+        let mut started = command.spawn();
+        if tree.is_some() && started.as_ref().is_err_and(|error| error.errno() == Errno::EAGAIN) {
+            // The guard may have taken the last process that this user may have.
+            tree = None;
+            spawnfd::internal::end_idle_threads();
+            command.tree(&Tree::prepare(TreeControl::Group).map_err(failed)?);
+            started = command.spawn();
+        }
+        let mut child = started.inspect_err(|_| signals.start_failed()).map_err(failed)?;
         timing.spawn = Some(begun.elapsed());
         if let Some(tree) = &mut tree {
             tree.program_started(child.id(), child.as_fd());
+            tree.program_is_kept();
         }
         drop(command);
-        let status = signals.wait(&mut child)?;
+        let status = signals.wait(&mut child, || tree.iter_mut().for_each(Tree::program_ended))?;
         let wall: Duration = begun.elapsed();
         // Processes that outlive the program run on.
         tree.into_iter().for_each(Tree::detach);
@@ -265,6 +277,15 @@ impl Run {
 
     fn name(&self) -> &OsStr {
         &self.program[0]
+    }
+
+    /// The terminal's foreground group, if this command is in it and a supervised program joins it. The program can then
+    /// read from the terminal, and the terminal's signals reach it.
+    ///
+    /// Otherwise the program gets a process group of its own, in this command's session.
+    fn shared_group(&self) -> Option<i32> {
+        let is_own = !self.capture.is_wanted() && self.capture.supervises() && !self.actions.set_group_or_session();
+        os::foreground_group().filter(|_| is_own)
     }
 
     /// Adds all settings except the program to `command`. Returns the flag of each of its actions.
@@ -280,12 +301,15 @@ impl Run {
             (false, true) => Streams::Passed,
             (false, false) => Streams::Inherited,
         };
-        self.standard.apply(command, streams)?;
         let mut flags = Vec::new();
+        for number in self.standard.apply(command, streams) {
+            command.close(number);
+            flags.push(format!("--close {number}"));
+        }
         if streams == Streams::Passed && !self.actions.set_group_or_session() {
-            // As with timeout(1), the program is in a process group of its own, in this command's session.
-            command.process_group(0);
-            flags.push("--process-group 0".to_owned());
+            let group = self.shared_group().unwrap_or(0);
+            command.process_group(group);
+            flags.push(format!("--process-group {group}"));
         }
         flags.append(&mut self.actions.apply(command)?);
         command.inherit_descriptors(self.inherit_descriptors);

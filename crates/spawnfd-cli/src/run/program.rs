@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use spawnfd::{Command, Env, Template, snapshot};
 
@@ -17,8 +18,15 @@ pub fn search_path(environment: Option<&Env>) -> OsString {
     path.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| OsString::from("/bin:/usr/bin"))
 }
 
-/// Creates the command. `path` is the PATH to search for a name without a slash.
-pub fn command(name: &OsStr, path: &OsStr, strict: bool, snapshot: bool) -> Result<Command<'static>, Failure> {
+/// Creates the command. `path` is the PATH to search for a name without a slash. Its relative parts start at `cwd`, the
+/// program's directory, or at this command's directory.
+pub fn command(
+    name: &OsStr,
+    path: &OsStr,
+    cwd: Option<&Path>,
+    strict: bool,
+    snapshot: bool,
+) -> Result<Command<'static>, Failure> {
     if name.is_empty() {
         return Err(Failure::new("PROGRAM must not be an empty string"));
     }
@@ -31,10 +39,14 @@ pub fn command(name: &OsStr, path: &OsStr, strict: bool, snapshot: bool) -> Resu
     };
     let mut command = if strict || snapshot {
         let failed = |error| Failure::program(name, error);
-        let template = Template::search(&program, path).map_err(failed)?;
+        let directory = std::path::absolute(cwd.unwrap_or(Path::new("."))).ok();
+        let template = Template::search_from(&program, path, directory.as_deref()).map_err(failed)?;
         if snapshot { of_snapshot(&template)?.command() } else { template.by_descriptor().map_err(failed)?.command() }
     } else {
-        Command::new(&program)
+        let mut command = Command::new(&program);
+        // As env(1) does.
+        spawnfd::internal::fall_back_to_shell(&mut command);
+        command
     };
     command.arg0(name);
     Ok(command)

@@ -82,12 +82,13 @@ impl Signals {
         self.terminal.iter().for_each(Terminal::reclaim_after_failed_start);
     }
 
-    /// Waits for the program to end.
-    pub fn wait(&self, child: &mut Child) -> Result<ExitStatus, Failure> {
+    /// Waits for the program to end. Calls `ended` before it reaps the program.
+    pub fn wait(&self, child: &mut Child, ended: impl FnOnce()) -> Result<ExitStatus, Failure> {
         loop {
             match self.sleep(child.as_fd())? {
                 Woken::Ready => {
                     self.terminal.iter().for_each(|terminal| terminal.reclaim(child));
+                    ended();
                     return Ok(child.wait()?);
                 }
                 Woken::Signal { number: SIGCHLD, .. } => {

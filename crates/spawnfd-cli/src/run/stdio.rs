@@ -4,7 +4,6 @@
 use clap::{Args, ValueEnum};
 use spawnfd::{Command, Stdio};
 
-use crate::failure::{Failure, reason};
 use crate::os;
 
 /// The target of standard input or standard output.
@@ -55,24 +54,31 @@ pub enum Streams {
 }
 
 impl Standard {
-    /// Sets the streams.
-    pub fn apply(&self, command: &mut Command<'_>, streams: Streams) -> Result<(), Failure> {
-        let own = |flag: &str, number: i32| {
-            os::inherited(number).map(Stdio::from).map_err(|e| Failure::flag(format!("{flag} inherit"), reason(&e)))
-        };
-        let passes = |inherits: Option<bool>| match streams {
-            Streams::Inherited => false,
-            Streams::Passed => inherits.unwrap_or(true),
-            Streams::Captured => inherits == Some(true),
-        };
-        if passes(self.stdin.map(|target| target == Target::Inherit)) {
-            command.stdin(own("--stdin", 0)?);
-        }
-        if passes(self.stdout.map(|target| target == Target::Inherit)) {
-            command.stdout(own("--stdout", 1)?);
-        }
-        if passes(self.stderr.map(|target| target == ErrorTarget::Inherit)) {
-            command.stderr(own("--stderr", 2)?);
+    /// Sets the streams. Returns the streams that are closed in this command: the program must close them too.
+    pub fn apply(&self, command: &mut Command<'_>, streams: Streams) -> Vec<i32> {
+        let inherits = [
+            self.stdin.map(|target| target == Target::Inherit),
+            self.stdout.map(|target| target == Target::Inherit),
+            self.stderr.map(|target| target == ErrorTarget::Inherit),
+        ];
+        let mut closed = Vec::new();
+        for (number, inherits) in (0..).zip(inherits) {
+            let passes = match streams {
+                Streams::Inherited => false,
+                Streams::Passed => inherits.unwrap_or(true),
+                Streams::Captured => inherits == Some(true),
+            };
+            if !passes {
+                continue;
+            }
+            let own = os::inherited(number).map(Stdio::from);
+            closed.extend(own.is_err().then_some(number));
+            let own = own.unwrap_or(Stdio::Null);
+            match number {
+                0 => command.stdin(own),
+                1 => command.stdout(own),
+                _ => command.stderr(own),
+            };
         }
         if self.stdin == Some(Target::Null) {
             command.stdin(Stdio::Null);
@@ -89,6 +95,6 @@ impl Standard {
             }
             Some(ErrorTarget::Inherit) | None => {}
         }
-        Ok(())
+        closed
     }
 }

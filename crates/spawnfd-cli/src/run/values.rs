@@ -275,8 +275,11 @@ pub fn processors(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "must be a number from 0.01 to 1000000".to_owned())
 }
 
-/// Parses two sizes in bytes: `HEAD[:TAIL]`. TAIL defaults to HEAD.
+/// Parses two sizes in bytes: `HEAD[:TAIL]`. TAIL defaults to HEAD. The word `all` keeps all bytes.
 pub fn keep(text: &str) -> Result<(usize, usize), String> {
+    if text == "all" {
+        return Ok((usize::MAX, 0));
+    }
     let (head, tail) = text.split_once(':').unwrap_or((text, text));
     let bytes = |text| usize::try_from(size(text)?).map_err(|_| format!("'{text}' is too large"));
     Ok((bytes(head)?, bytes(tail)?))
@@ -323,6 +326,7 @@ mod tests {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(keep("1k:0"), Ok((1024, 0)));
+        assert_eq!(keep("all"), Ok((usize::MAX, 0)));
         assert_eq!(groups("none"), Ok(vec![]));
     }
 

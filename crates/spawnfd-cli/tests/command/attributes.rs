@@ -143,6 +143,25 @@ fn inherited_descriptors_can_be_passed() {
 }
 
 #[test]
+fn relative_parts_of_path_start_at_the_programs_directory() {
+    isolated!(|| {
+        let directory = spawnfd_tests::scratch();
+        let bin = directory.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::fs::copy("/bin/echo", bin.join("only-here")).unwrap();
+        let cwd = directory.path().to_str().unwrap();
+        for flags in [&[][..], &["--strict"], &["--snapshot"], &["--capture"]] {
+            for (cwd, path) in [(cwd, "PATH=/bin:bin"), (bin.to_str().unwrap(), "PATH=:/bin")] {
+                let called = run(flags.iter().chain(&["--cwd", cwd, "--env", path, "only-here", "found"]));
+                assert_eq!((called.stdout.as_str(), called.stderr.as_str()), ("found\n", ""), "{flags:?} {path}");
+            }
+        }
+        let called = run(["--env", "PATH=/bin:bin", "only-here"]);
+        assert_eq!(called.code, Some(127), "{called:?}");
+    });
+}
+
+#[test]
 fn cwd_arg0_strict_and_snapshot_apply_to_the_program() {
     isolated!(|| {
         assert_eq!(run(["--cwd", "/usr", "pwd"]).stdout, "/usr\n");

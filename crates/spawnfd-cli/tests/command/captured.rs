@@ -101,7 +101,7 @@ fn a_lost_status_is_reported() {
         let value: Value = serde_json::from_str(&called.stdout).unwrap_or_else(|e| panic!("{e}: {called:?}"));
         assert_eq!(
             (called.code, value["stdout"].as_str(), value["stop"].as_str()),
-            (Some(125), Some("out\n"), Some("exited"))
+            (Some(125), Some("out\n"), Some("lost"))
         );
         assert!(value["code"].is_null() && value["signal"].is_null(), "{value}");
         assert_eq!((value["ok"].as_bool(), value["status_lost"].as_bool()), (Some(false), Some(true)));
@@ -113,6 +113,8 @@ fn keep_limits_the_output_to_head_and_tail() {
     isolated!(|| {
         let called = run(["--capture", "--keep", "4:5", "sh", "-c", "printf 0123456789abcdef"]);
         assert_eq!((called.stdout.as_str(), called.stderr.as_str()), ("0123\n[… 7 bytes omitted …]\nbcdef", ""));
+        let (_, value) = json(&["--keep", "all", "seq", "100000"]);
+        assert_eq!((&value["omitted_bytes"], value["stdout"].as_str().unwrap().len()), (&0.into(), 588_895));
         let (_, value) = json(&["--keep", "1K:0", "seq", "1000"]);
         assert!(value["stdout"].as_str().unwrap().ends_with("\n283\n[… 2,869 bytes omitted …]\n"), "{value}");
         assert_eq!(value["omitted_bytes"], 3893 - 1024);
@@ -259,6 +261,21 @@ fn drain_names_the_process_that_holds_the_pipe() {
 }
 
 #[test]
+fn leftovers_have_the_drain_time_in_runs_that_are_not_captured() {
+    isolated!(|| {
+        let directory = spawnfd_tests::scratch();
+        let line = "(sleep 0.05; echo late >\"$0\") & exit 3";
+        let supervised = [["--timeout", "60"], ["--tree", "subreaper"], ["--memory", "4G"], ["--grace", "1"]];
+        for (index, flags) in supervised.iter().enumerate() {
+            let log = directory.path().join(index.to_string());
+            let called = run(flags.iter().chain(&["--drain", "60", "sh", "-c", line, log.to_str().unwrap()]));
+            assert_eq!((called.code, called.stderr.as_str()), (Some(3), ""), "{flags:?}");
+            assert_eq!(std::fs::read_to_string(log).unwrap_or_default(), "late\n", "{flags:?}");
+        }
+    });
+}
+
+#[test]
 fn time_prints_an_aligned_table() {
     isolated!(|| {
         let called = run(["--time", "true"]);
@@ -348,7 +365,7 @@ fn leftovers_are_listed_and_killed() {
 fn a_subreaper_finds_and_kills_a_daemon() {
     isolated!(|| {
         let daemon = "setsid -f sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1'; exit 3";
-        let (code, value) = json(&["--tree", "subreaper", "--drain", "20s", "sh", "-c", daemon]);
+        let (code, value) = json(&["--tree", "subreaper", "--drain", "2s", "sh", "-c", daemon]);
         assert_eq!(
             (code, value["tree"].as_str(), value["tree_complete"].as_bool()),
             (Some(3), Some("subreaper"), Some(true))
@@ -415,6 +432,10 @@ fn a_reached_limit_is_reported() {
         assert!(called.stderr.starts_with("spawnfd: --cpu-quota: "), "{}", called.stderr);
         let (code, value) = json(&["--tree", "guard", "--cpu-quota", "1", "--enforce", "best-effort", "true"]);
         assert_eq!((code, &value["limits"]), (Some(0), &serde_json::json!({"cpus": "unenforced"})));
+        let watch = ["--capture", "--tree", "guard", "--memory", "100M", "--enforce", "watch"];
+        let called = run(watch.iter().chain(&["perl", "-e", "$x = 'x' x (200 << 20); sleep 1000"]));
+        assert_eq!(called.code, Some(137));
+        assert!(called.stderr.contains("the program reached --memory (enforced by watch)"), "{}", called.stderr);
     });
 }
 

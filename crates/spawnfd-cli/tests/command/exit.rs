@@ -3,8 +3,10 @@
 
 use crate::common;
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 
@@ -19,6 +21,32 @@ fn the_exit_code_is_the_programs() {
         assert_eq!(run(["sh", "-c", "kill -TERM $$"]).code, Some(128 + 15));
         assert_eq!(run(["--capture", "sh", "-c", "exit 7"]).code, Some(7));
         assert_eq!(run(["--capture", "sh", "-c", "kill -KILL $$"]).code, Some(128 + 9));
+    });
+}
+
+#[test]
+fn the_last_free_process_is_the_programs() {
+    isolated!(|| {
+        if !spawnfd_tests::require_root() {
+            return;
+        }
+        // This command is the user's first process, and a supervised run needs a thread.
+        for (index, (processes, flags)) in
+            [("2", &[][..]), ("3", &["--capture"]), ("3", &["--timeout", "60"])].into_iter().enumerate()
+        {
+            // Each call has a user of its own, because the guard ends after this command.
+            let user = (1_000_000_000 + std::process::id() * 4 + index as u32).to_string();
+            let as_user = ["--reuid", &user, "--regid", &user, "--clear-groups"];
+            let called =
+                |program: &[&str]| finish(Command::new("setpriv").args(as_user).args(program).stdin(Stdio::null()));
+            let binary = env!("CARGO_BIN_EXE_spawnfd");
+            if called(&["test", "-x", binary]).code != Some(0) {
+                return spawnfd_tests::skip("other users may not execute the command");
+            }
+            let limit = format!("--nproc={processes}");
+            let called = called(&[&["prlimit", &limit, binary, "run"], flags, &["echo", "done"]].concat());
+            assert_eq!((called.stdout.as_str(), called.stderr.as_str()), ("done\n", ""), "{flags:?}");
+        }
     });
 }
 
@@ -49,6 +77,37 @@ fn a_file_that_cannot_be_executed_gives_exit_code_126() {
         let text = path.to_str().unwrap();
         assert!(complaint(&run([text]), 126).contains("EACCES"));
         assert!(complaint(&run(["/"]), 126).contains("EACCES"));
+    });
+}
+
+#[test]
+fn a_script_without_an_interpreter_line_runs_by_the_shell() {
+    isolated!(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tool");
+        std::fs::write(&path, "echo ran \"$@\"; exit 3\n").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        for flags in [&[][..], &["--timeout", "60"], &["--capture"]] {
+            let mut by_name = command();
+            by_name.env("PATH", dir.path()).arg("run").args(flags).args(["tool", "a b"]);
+            let by_path = finish(command().arg("run").args(flags).arg(&path).arg("a b"));
+            for called in [finish(&mut by_name), by_path] {
+                assert_eq!((called.code, called.stdout.as_str()), (Some(3), "ran a b\n"), "{flags:?}: {called:?}");
+            }
+        }
+        // Each action runs once: the reader of a FIFO gets the output before the first end of file.
+        let fifo = dir.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let reader = std::thread::spawn({
+            let fifo = fifo.clone();
+            move || std::fs::read_to_string(fifo)
+        });
+        std::fs::write(&path, "echo ran >&7; exit 3\n").unwrap();
+        let called = finish(command().arg("run").arg("--open").arg(format!("w:{}:7", fifo.display())).arg(&path));
+        assert_eq!(called.code, Some(3), "{called:?}");
+        assert_eq!(reader.join().unwrap().unwrap(), "ran\n");
+        let strict = finish(command().args(["run", "--strict"]).arg(&path));
+        assert!(complaint(&strict, 126).contains("no #! line"), "{strict:?}");
     });
 }
 
@@ -414,16 +473,24 @@ fn closed_streams_stay_closed_in_the_program() {
     isolated!(|| {
         let open = "for n in 0 1 2; do [ -e /proc/self/fd/$n ] && echo $n >&9; done";
         for (streams, left) in [(&[0][..], "1\n2\n"), (&[1], "0\n2\n"), (&[0, 1, 2], "")] {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("seen");
-            let file = format!("w:{}:9", path.display());
-            std::fs::write(&path, "").unwrap();
-            let called = finish(without(streams).args(["run", "--open", &file, "--", "bash", "-c", open]));
-            assert_eq!(
-                (called.code.is_some(), std::fs::read_to_string(&path).unwrap().as_str()),
-                (true, left),
-                "{called:?}"
-            );
+            for flags in [&[][..], &["--timeout", "60"]] {
+                let dir = tempfile::tempdir().unwrap();
+                let path = dir.path().join("seen");
+                let file = format!("w:{}:9", path.display());
+                std::fs::write(&path, "").unwrap();
+                let mut closed = without(streams);
+                closed.arg("run").args(flags).args(["--open", &file, "--", "bash", "-c", open]);
+                let called = finish(&mut closed);
+                assert_eq!(
+                    (called.code.is_some_and(|code| code < 2), std::fs::read_to_string(&path).unwrap().as_str()),
+                    (true, left),
+                    "{flags:?}: {called:?}"
+                );
+            }
+        }
+        for flags in [&[][..], &["--timeout", "60"]] {
+            let called = finish(without(&[2]).arg("run").args(flags).arg("no-such-program"));
+            assert_eq!(called.code, Some(127), "{flags:?}: {called:?}");
         }
         let called = finish(without(&[0]).args(["run", "--fd", "0:5", "--", "true"]));
         assert!(complaint(&called, 125).starts_with("--fd 0:5: "));

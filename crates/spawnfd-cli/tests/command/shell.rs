@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `spawnfd shell`: requests and responses.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use serde_json::{Value, json};
@@ -69,6 +71,50 @@ fn a_session_may_have_a_terminal() {
 }
 
 #[test]
+fn a_side_command_runs_beside_a_command() {
+    isolated!(|| {
+        let mut server = Server::start(&["--restart"]);
+        server.run("cd /usr; export X=1");
+        let running = server.call(json!({ "id": 1, "run": "read x; X=$x", "stream": true, "yield_after": 0 }));
+        assert!(running["running"].is_object(), "{running}");
+        let shows = json!({ "id": 2, "side": ["sh", "-c", "cat; echo $X $PWD; exit 3"], "input": "in\n" });
+        let result = server.call(shows)["result"].take();
+        assert_eq!((&result["stdout"], &result["code"]), (&"in\n1 /usr\n".into(), &3.into()));
+        let missing = server.call(json!({ "id": 3, "side": ["no-such-program"] }));
+        assert!(missing["error"].as_str().unwrap().contains("no-such-program"), "{missing}");
+        server.call(json!({ "id": 4, "write": "2\n" }));
+        assert_eq!(server.call(json!({ "id": 5, "wait": 60 }))["result"]["code"], 0);
+        assert_eq!(server.end(), Some(0));
+        let mut server = Server::start(&[]);
+        let refused = server.call(json!({ "id": 6, "side": ["true"] }));
+        assert!(refused["error"].as_str().unwrap().contains("restart"), "{refused}");
+        assert_eq!(server.end(), Some(0));
+    });
+}
+
+#[test]
+fn a_queued_run_follows_the_running_command() {
+    isolated!(|| {
+        let mut server = Server::start(&["--queue"]);
+        let running = server.call(json!({ "id": 1, "run": "read x; X=$x", "stream": true, "yield_after": 0 }));
+        assert!(running["running"].is_object(), "{running}");
+        server.send(&json!({ "id": 2, "run": "echo $X" }));
+        server.send(&json!({ "id": 3, "run": "echo $X again" }));
+        assert_eq!(server.call(json!({ "id": 4, "write": "in\n" }))["accepted"], 3);
+        for (id, text) in [(2, "in\n"), (3, "in again\n")] {
+            let response = server.response();
+            assert_eq!((&response["id"], &response["result"]["stdout"]), (&id.into(), &text.into()));
+        }
+        assert_eq!(server.end(), Some(0));
+        let mut server = Server::start(&[]);
+        server.call(json!({ "id": 1, "run": "read x", "stream": true, "yield_after": 0 }));
+        let refused = server.call(json!({ "id": 2, "run": ":" }));
+        assert!(refused["error"].as_str().unwrap().contains("runs another command"), "{refused}");
+        assert_eq!(server.end(), Some(0));
+    });
+}
+
+#[test]
 fn a_shell_keeps_its_state_between_requests() {
     isolated!(|| {
         for args in [&["--cwd", "/usr"][..], &["--cwd", "/usr", "dash"]] {
@@ -85,6 +131,40 @@ fn a_shell_keeps_its_state_between_requests() {
                 (&result["stop"], &result["stdout"], &result["code"]),
                 (&json!("timeout"), &json!("in\n"), &json!(130))
             );
+            assert_eq!(server.end(), Some(0));
+        }
+    });
+}
+
+/// The suite of sessions tries many more such texts.
+#[test]
+fn no_text_invents_a_status() {
+    isolated!(|| {
+        let attacks = [
+            "PROMPT_COMMAND='read x'; PS1='$(read x)'",
+            "trap 'read x' USR1; kill -USR1 $$",
+            "trap 'exit 0' USR1; (sleep 0.05; kill -USR1 $$) &",
+            "trap 'echo TRAP' DEBUG 2>/dev/null",
+            "exec 10<&- 11<&- 12<&- 2>/dev/null",
+            "printf() { :; }; command() { :; }",
+            "command() { \"$@\"; :; }; builtin() { command builtin \"$@\"; true; }",
+            "PS4='${x:?bad}'; set -x",
+            "set -e",
+            "set -n",
+        ];
+        for (attack, shell) in attacks.into_iter().flat_map(|attack| [(attack, "bash"), (attack, "dash")]) {
+            let mut server = Server::start(&["--restart", shell]);
+            server.run(attack);
+            for number in 0..6 {
+                let result = server.run(&format!("echo {number}; sleep 0.01; sh -c 'exit 5'"));
+                if result["code"].is_null() {
+                    let lost = (&result["stop"], &result["ok"], &result["status_lost"]);
+                    assert_eq!(lost, (&json!("lost"), &json!(false), &json!(true)), "{attack}");
+                } else {
+                    let stdout = result["stdout"].as_str().unwrap_or_default().replace("TRAP\n", "");
+                    assert_eq!((&result["code"], stdout), (&json!(5), format!("{number}\n")), "{attack}: {result}");
+                }
+            }
             assert_eq!(server.end(), Some(0));
         }
     });
@@ -123,12 +203,69 @@ fn an_ended_shell_is_reported_and_restarted() {
         let mut server = Server::start(&["--restart"]);
         assert_eq!(server.run("export X=1")["shell_exited"], Value::Null);
         let result = server.run("exit 3");
-        assert_eq!((&result["shell_exited"], &result["code"]), (&json!(true), &json!(3)));
+        assert_eq!((&result["shell_exited"], &result["shell_code"]), (&json!(true), &json!(3)));
+        assert_eq!((&result["stop"], &result["code"], &result["ok"]), (&json!("lost"), &Value::Null, &json!(false)));
+        assert_eq!(server.run("kill -9 $$")["shell_code"], -9);
         assert_eq!(server.run("echo $X")["stdout"], "1\n");
         assert_eq!(server.end(), Some(0));
         let mut server = Server::start(&[]);
         server.run("exit 3");
         assert!(server.call(json!({ "run": "echo no" }))["error"].as_str().unwrap().contains("exited"));
+        assert_eq!(server.end(), Some(0));
+    });
+}
+
+#[test]
+fn a_command_may_have_a_directory_and_variables_of_its_own() {
+    isolated!(|| {
+        for shell in ["bash", "dash"] {
+            let mut server = Server::start(&["--restart", shell]);
+            server.run("cd /usr; X=1");
+            let shows = json!({ "run": "echo $X $Y $PWD; cd /", "cwd": "bin", "env": { "X": "it's", "Y": "2" } });
+            assert_eq!(server.call(shows)["result"]["stdout"], "it's 2 /usr/bin\n");
+            assert_eq!(server.run("echo $X$Y $PWD")["stdout"], "1 /usr\n");
+            let refused = server.call(json!({ "run": ":", "env": { "1x": "" } }));
+            assert!(refused["error"].as_str().unwrap().contains("env: \"1x\""), "{refused}");
+            let refused = server.call(json!({ "wait": 1, "cwd": "/" }));
+            assert_eq!(refused["error"], "cwd and env are options of run");
+            assert_eq!(server.end(), Some(0));
+        }
+    });
+}
+
+/// The last directory of the session no longer exists.
+#[test]
+fn a_command_with_a_directory_starts_a_new_shell_there() {
+    isolated!(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().to_str().unwrap();
+        let mut server = Server::start(&["--restart"]);
+        server.run(&format!("export X=1; mkdir {dir}/gone; cd {dir}/gone"));
+        server.run(&format!("rmdir {dir}/gone; exit"));
+        let refused = server.call(json!({ "run": "touch file" }));
+        assert!(refused["error"].as_str().unwrap().contains("/gone"), "{refused}");
+        assert_eq!(server.call(json!({ "run": "echo $X $PWD", "cwd": dir }))["result"]["stdout"], format!("1 {dir}\n"));
+        assert_eq!(server.end(), Some(0));
+    });
+}
+
+#[test]
+fn a_text_may_have_bytes_that_are_not_utf_8() {
+    isolated!(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = Server::start(&["--cwd", dir.path().to_str().unwrap()]);
+        let request = r#"{"run": "echo -n 'é\udcc3\udca9\udc80\udcff'; mkdir '\udcff'"}"#;
+        writeln!(server.requests.as_ref().unwrap(), "{request}").unwrap();
+        assert_eq!(server.response()["result"]["stdout"], "éé\u{fffd}\u{fffd}");
+        let request = r#"{"run": "[ \"$X\" = $'\\xfe' ] && pwd", "cwd": "\udcff", "env": {"X": "\udcfe"}}"#;
+        writeln!(server.requests.as_ref().unwrap(), "{request}").unwrap();
+        assert_eq!(server.response()["result"]["code"], 0);
+        assert!(dir.path().join(OsStr::from_bytes(b"\xff")).is_dir());
+        // A line that is not UTF-8 is an error, and the next line is read.
+        server.requests.as_ref().unwrap().write_all(b"{\"run\": \"echo \xff\"}\n").unwrap();
+        let refused = server.response();
+        assert!(refused["error"].as_str().unwrap().starts_with("not a request: it is not UTF-8"), "{refused}");
+        assert_eq!(server.run("echo yes")["stdout"], "yes\n");
         assert_eq!(server.end(), Some(0));
     });
 }

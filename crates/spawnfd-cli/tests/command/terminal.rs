@@ -5,16 +5,17 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::mpsc::channel;
 
-use crate::common::{LIMIT, command, terminal, wait_status};
-use spawnfd_tests::isolated;
+use crate::common::{LIMIT, command, run, terminal, wait_status};
+use spawnfd_tests::{isolated, skip};
 
 /// Runs a bash script on a terminal. After each line that the script prints, types the given text. In the script,
-/// `$job` runs a program with --foreground.
+/// `$job` runs a program with --foreground, and `$limited` with a timeout.
 fn typed(script: &str, lines: &[(&str, &str)]) {
     let (master, terminal) = terminal();
     let mut shell = command();
     shell.args(["run", "--setsid", "--controlling-terminal", "0", "--foreground", "0", "--", "bash", "-c", script]);
     shell.env("job", concat!(env!("CARGO_BIN_EXE_spawnfd"), " run --process-group 0 --foreground 0 --"));
+    shell.env("limited", concat!(env!("CARGO_BIN_EXE_spawnfd"), " run --timeout 60 --"));
     // bash takes its terminal from standard error.
     let errors = terminal.try_clone().unwrap();
     let mut child = shell.stdin(terminal).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
@@ -94,5 +95,71 @@ fn the_shell_gets_the_terminal_back_after_a_failed_start() {
     isolated!(|| {
         let script = "${job% --} --chdir /nonexistent -- true 2>/dev/null; echo failed $?; read x; echo shell got $x";
         typed(script, &[("failed 125", "one\n"), ("shell got one", "")]);
+    });
+}
+
+#[test]
+fn a_program_with_a_timeout_reads_the_terminal() {
+    isolated!(|| {
+        let script = "set -m; $limited sh -c 'echo ready; read x; echo got $x'; echo ended $?";
+        typed(script, &[("ready", "one\n"), ("got one", ""), ("ended 0", "")]);
+    });
+}
+
+#[test]
+fn a_program_in_a_tree_of_any_tier_reads_the_terminal() {
+    isolated!(|| {
+        for option in ["--tree=guard", "--tree=subreaper", "--tree=pidns", "--namespaces=pid --timeout=60"] {
+            if run(option.split(' ').chain(["true"])).code != Some(0) {
+                skip(&format!("{option} does not work here"));
+                continue;
+            }
+            let script = format!(
+                "set -m; ${{limited% --timeout*}} {option} -- sh -c 'echo ready; read x; echo got $x'; echo ended $?"
+            );
+            typed(&script, &[("ready", "one\n"), ("got one", ""), ("ended 0", "")]);
+            let script = script.replace("read x", "while :; do sleep 0.05; done");
+            typed(&script, &[("ready", "\x03"), ("ended 130", "")]);
+        }
+    });
+}
+
+#[test]
+fn ctrl_c_reaches_a_program_with_a_timeout() {
+    isolated!(|| {
+        let script = "set -m; $limited sh -c 'trap \"echo caught; exit 3\" INT; echo ready; while :; do sleep 0.05; done'; echo ended $?";
+        typed(script, &[("ready", "\x03"), ("caught", ""), ("ended 3", "")]);
+        let script = "set -m; $limited sh -c 'echo ready; while :; do sleep 0.05; done'; echo ended $?";
+        typed(script, &[("ready", "\x03"), ("ended 130", "")]);
+    });
+}
+
+#[test]
+fn a_stopped_program_with_a_timeout_is_a_stopped_job_of_the_shell() {
+    isolated!(|| {
+        let script = "set -m; $limited sh -c 'echo ready; read x; echo got $x'; echo stopped $?
+        fg >/dev/null; echo ended $?; read y; echo shell got $y";
+        typed(
+            script,
+            &[
+                ("ready", "\x1a"),
+                ("stopped 148", "one\n"),
+                ("got one", ""),
+                ("ended 0", "two\n"),
+                ("shell got two", ""),
+            ],
+        );
+    });
+}
+
+#[test]
+fn a_timeout_in_the_foreground_group_ends_the_whole_tree() {
+    isolated!(|| {
+        // The killed process may be a zombie until init has reaped it.
+        let script = "set -m; ${limited/60/1} sh -c '(sh -c \"echo \\$\\$; exec sleep 1000\" & ); sleep 1000' >pid
+        echo ended $?; cat /proc/$(cat pid)/status 2>/dev/null | grep -q '^State:.[^ZX]'; echo left $?";
+        let dir = tempfile::tempdir().unwrap();
+        let script = format!("cd {}; {script}", dir.path().display());
+        typed(&script, &[("ended 124", ""), ("left 1", "")]);
     });
 }

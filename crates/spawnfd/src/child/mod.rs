@@ -460,10 +460,16 @@ impl Child {
     /// assert_eq!(status.unwrap().exit_status(), Some(1));
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
-    pub fn into_pidfd(mut self) -> OwnedFd {
+    pub fn into_pidfd(self) -> OwnedFd {
+        self.into_checked_pidfd().into()
+    }
+
+    /// The same as [`into_pidfd`](Child::into_pidfd), with the identity of the pidfd.
+    #[doc(hidden)]
+    pub fn into_checked_pidfd(mut self) -> CheckedFd {
         // Without the pidfd, Drop does nothing.
         let pidfd = self.pidfd.take().and_then(Arc::into_inner);
-        pidfd.expect("a child has its pidfd until it is dropped, and only a job shares it").into()
+        pidfd.expect("a child has its pidfd until it is dropped, and only a job shares it")
     }
 
     /// Whether processes may remain in the session or process group that the child led. Call this after the child was

@@ -223,7 +223,8 @@ impl<'fd> Command<'fd> {
         self.action(Op::Setsid)
     }
 
-    /// Puts the program into a process group of this session; 0 creates a new group.
+    /// Puts the program into a process group of this session; 0 creates a new group. In a new pid namespace, the program
+    /// can name no other group than that of this process.
     #[doc(alias = "setpgid")]
     pub fn process_group(&mut self, group: i32) -> &mut Self {
         self.action(Op::Setpgid { group })

@@ -4,6 +4,7 @@
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::getpgrp;
 use spawnfd_child::{Data, Op, Plan, Step};
 use spawnfd_sys::{Errno, abi, call};
 
@@ -126,8 +127,16 @@ impl Lowered {
         if let Some(path) = &command.current_dir {
             lowered.step(CURRENT_DIR, Op::Chdir { path: Data::Shared(path.clone()) });
         }
+        // A process in a new pid namespace cannot name the group of this process, but is in it until an action changes that.
+        let has_own_pids = command.namespace.is_some() || command.namespace_flags() & abi::CLONE_NEWPID != 0;
+        let mut group = (has_own_pids && !has_terminal).then(|| getpgrp().as_raw_pid());
         for (index, action) in command.all_actions().enumerate() {
             table.note(command, index, action)?;
+            match action {
+                Op::Setpgid { group: wanted } if Some(*wanted) == group => continue,
+                Op::Setpgid { .. } | Op::Setsid => group = None,
+                _ => {}
+            }
             let number = match action {
                 _ if index < run_actions_from => index as u16,
                 Op::ControllingTerminal { .. } => TERMINAL,
@@ -176,6 +185,7 @@ impl Lowered {
                 owners_mapped: command.changes_user_namespace(),
                 filter: command.filter.clone().map(Data::Shared),
                 argv: command.encode_args()?,
+                shell: command.encode_shell_args(template)?,
                 envp: Data::Shared(command.encode_env()?),
             },
         })

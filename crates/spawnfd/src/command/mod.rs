@@ -11,7 +11,7 @@ mod parkable;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, iter};
 
@@ -94,6 +94,8 @@ pub struct Command<'fd> {
     args: Vec<OsString>,
     env: Option<Env>,
     current_dir: Option<Arc<CStr>>,
+    /// The directory at which relative parts of PATH start, if it is not `current_dir`.
+    search_directory: Option<PathBuf>,
     /// The descriptors that the sandbox's confining command gets for this start.
     given: Vec<SandboxDescriptor>,
     /// True if the program starts through a sandbox command.
@@ -127,6 +129,8 @@ pub struct Command<'fd> {
     pub(crate) parked: Option<Arc<dyn ParkedSource>>,
     /// True if a spawn returns a child that a signal kills before exec, instead of an error.
     pub(crate) takes_killed: bool,
+    /// True if `/bin/sh` runs the program's file if the kernel does not know its format.
+    pub(crate) falls_back_to_shell: bool,
     /// True if a signal killed a parked process before it began to start this command. Then the next start uses no
     /// parked process.
     pub(crate) died: bool,
@@ -231,7 +235,8 @@ const SIGPIPE: SignalSet = SignalSet(1 << (13 - 1));
 impl<'fd> Command<'fd> {
     /// Creates a command for a path, or for a name to search in PATH. Its template comes from the process-wide
     /// [`TemplateCache`]. If the command's environment sets PATH, the search uses that value; otherwise it uses this
-    /// process's PATH.
+    /// process's PATH. As with execvp(3) in the child, a relative or empty part of PATH, such as `node_modules/.bin`,
+    /// starts at [`current_dir`](Command::current_dir), or at this process's directory if the command has none.
     ///
     /// A relative path has a slash, such as `./configure`. It starts at [`current_dir`](Command::current_dir), or at
     /// this process's directory if the command has none. [`std::process::Command`] does the same on Linux. Each start
@@ -248,6 +253,7 @@ impl<'fd> Command<'fd> {
             args: Vec::new(),
             env: None,
             current_dir: None,
+            search_directory: None,
             given: Vec::new(),
             sandboxed: false,
             stdio: Default::default(),
@@ -265,6 +271,7 @@ impl<'fd> Command<'fd> {
             waits: true,
             parked: None,
             takes_killed: false,
+            falls_back_to_shell: false,
             died: false,
             signal_mask: None,
             default_signals: None,
@@ -407,12 +414,19 @@ impl<'fd> Command<'fd> {
     }
 
     /// Starts the program in this directory. If the program is a relative path with a slash, the path starts here
-    /// too. A failure is reported as [`Stage::CurrentDir`].
+    /// too, and so do the relative parts of PATH. A failure is reported as [`Stage::CurrentDir`].
     pub fn current_dir(&mut self, dir: impl AsRef<Path>) -> &mut Self {
         match CString::new(dir.as_ref().as_os_str().as_bytes()) {
             Ok(dir) => self.current_dir = Some(dir.into()),
             Err(_) => self.refuse(format!("chdir({:?}): NUL byte", dir.as_ref())),
         }
+        self
+    }
+
+    /// Sets the absolute path at which relative parts of PATH start, for a caller whose action changes to a directory.
+    #[doc(hidden)]
+    pub fn search_from(&mut self, directory: PathBuf) -> &mut Self {
+        self.search_directory = Some(directory);
         self
     }
 
@@ -497,7 +511,9 @@ impl<'fd> Command<'fd> {
     /// The key of the program in a cache: its absolute path, or its name and the PATH to search.
     fn key(&self, name: &OsStr) -> Result<CacheKey> {
         if !is_relative_path(name) {
-            return Ok(CacheKey::new(name, self.env.as_ref().and_then(|env| env.get("PATH"))));
+            let path = self.env.as_ref().and_then(|env| env.get("PATH"));
+            let directory = self.search_directory.as_deref().or(self.get_current_dir());
+            return Ok(CacheKey::new(name, path, directory));
         }
         let directory = self.current_dir.as_deref().map_or(OsStr::new(""), |dir| OsStr::from_bytes(dir.to_bytes()));
         let path = std::path::absolute(Path::new(directory).join(name)).map_err(|error| {
@@ -505,7 +521,7 @@ impl<'fd> Command<'fd> {
             let message = format!("{}: the current directory has no path: {}", shown(name), reason(errno));
             Error::new(Stage::Template, errno, "getcwd()").saying(message)
         })?;
-        Ok(CacheKey::new(path.as_os_str(), None))
+        Ok(CacheKey::new(path.as_os_str(), None, None))
     }
 
     /// The error of the directory at which a relative program starts; `None` if the directory can be opened.
@@ -530,8 +546,20 @@ impl<'fd> Command<'fd> {
     }
 
     pub(crate) fn encode_args(&self) -> Result<ArgBlock<'static>> {
-        let first = self.arg0.as_deref().unwrap_or_else(|| self.program_name());
-        let all = std::iter::once(first).chain(self.args.iter().map(OsString::as_os_str));
+        self.encode_args_after(&[self.arg0.as_deref().unwrap_or_else(|| self.program_name())])
+    }
+
+    /// The arguments of the shell that runs the program's file if the kernel does not know its format.
+    pub(crate) fn encode_shell_args(&self, template: &Template) -> Result<Option<ArgBlock<'static>>> {
+        if !self.falls_back_to_shell || self.sandboxed {
+            return Ok(None);
+        }
+        let file = template.path().map_or_else(|| self.program_name(), |path| path.as_os_str());
+        self.encode_args_after(&["/bin/sh".as_ref(), file]).map(Some)
+    }
+
+    fn encode_args_after(&self, first: &[&OsStr]) -> Result<ArgBlock<'static>> {
+        let all = first.iter().copied().chain(self.args.iter().map(OsString::as_os_str));
         ArgBlock::new(all.map(OsStr::as_bytes)).map_err(|index| {
             let message = format!("argument {index} contains a NUL byte");
             Error::invalid(format!("execve: argv[{index}] has a NUL byte")).saying(message)

@@ -31,6 +31,33 @@ pub(crate) fn start_thread<T: Send + 'static>(
     thread.map_err(|error| from_io(&error))
 }
 
+/// The lengths of the sleeps of a thread that checks for signals in between.
+///
+/// A signal that arrives after the check and before the sleep does not interrupt the sleep. So the first sleep is
+/// short, and each sleep is twice as long as the one before.
+#[derive(Debug)]
+pub struct SleepLengths(Duration);
+
+impl Default for SleepLengths {
+    /// Begins with the shortest sleep.
+    fn default() -> SleepLengths {
+        SleepLengths(SleepLengths::FIRST)
+    }
+}
+
+impl SleepLengths {
+    /// The length of the first sleep.
+    pub const FIRST: Duration = Duration::from_millis(10);
+    const LONGEST: Duration = Duration::from_secs(5);
+
+    /// The length of the next sleep.
+    pub fn next_length(&mut self) -> Duration {
+        let length = self.0;
+        self.0 = (2 * length).min(Self::LONGEST);
+        length
+    }
+}
+
 /// The longest wait for a thread to exit. An exit takes about 100 us.
 pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 

@@ -3,11 +3,13 @@
 
 use std::iter::zip;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Weak};
+use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::engine::{self, EngineOrder, RunHandle};
 use super::handle::{Job, JobState};
+use super::helpers::end_idle_helpers;
 use super::input::InputEngine;
 use super::limits;
 use super::run_state::{Connections, RunState};
@@ -19,6 +21,44 @@ use crate::launch::{self, Wait};
 use crate::limiter::Permit;
 
 impl Command<'_> {
+    /// Starts the program, and returns as soon as the child has become the program (see
+    /// [`wait_for_exec`](Command::wait_for_exec) for the exception).
+    ///
+    /// # Errors
+    /// The failed [`Stage`], errno, and the index of the action. No process is left behind. A command made from a
+    /// [`Template`] fails as stale if the executable has changed. A command made from a name gets a new template
+    /// instead. If the caller may not have another process (EAGAIN), the call ends the library's idle helpers and tries
+    /// once more.
+    pub fn spawn(&mut self) -> Result<Child> {
+        let wait = if self.waits { Wait::Exec } else { Wait::Nothing };
+        let first = launch::spawn(self, wait);
+        if !first.as_ref().is_err_and(Error::is_without_processes) {
+            return first;
+        }
+        end_idle_helpers();
+        launch::spawn(self, wait).or(first)
+    }
+
+    /// Starts the program and waits for its end, as [`std::process::Command::status`] does. The program inherits the
+    /// streams that the command does not set, and runs in the caller's session, without a timeout. For output, a
+    /// timeout, or control over the program's children, use [`run_with`](Command::run_with).
+    ///
+    /// No guard watches the program: if SIGTERM or SIGKILL ends the caller, this program runs on, and a program of
+    /// [`run`](Command::run) does not.
+    ///
+    /// # Errors
+    /// Those of [`spawn`](Command::spawn) and [`Child::wait`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use spawnfd::Command;
+    /// assert!(Command::new("true").status()?.success());
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    pub fn status(&mut self) -> Result<ExitStatus> {
+        self.spawn()?.wait()
+    }
+
     /// Runs the program to its end and captures its output.
     ///
     /// The program runs in a session of its own and reads `/dev/null`, unless the command says otherwise. With
@@ -241,7 +281,7 @@ impl Command<'_> {
     ) -> Result<RunState> {
         self.validate_run(run)?;
         self.acquire_permit(run, interrupted)?;
-        connections.permit = self.permit.take();
+        connections.permits.extend(self.permit.take());
         let started = Instant::now();
         if connections.source.is_none() {
             connections.source = run.input.clone().map(Source::bytes);
@@ -278,7 +318,8 @@ impl Command<'_> {
         started
     }
 
-    /// Prepares the terminal, tree and limits, then starts the program.
+    /// Prepares the terminal, tree and limits, then starts the program. If the caller may not have another process,
+    /// tries once more without helpers.
     fn launch(&mut self, run: &Run, wait: Wait, connections: &mut Connections) -> Result<Child> {
         if let Some(size) = run.terminal {
             let (ours, theirs) = Pty::open(size)?;
@@ -289,7 +330,27 @@ impl Command<'_> {
             }
             connections.terminal = Some(ours);
         }
-        (connections.tree, connections.limits) = limits::prepare(self, run)?;
+        let first = self.launch_in_tree(run, true, wait, connections);
+        if !first.as_ref().is_err_and(Error::is_without_processes) {
+            return first;
+        }
+        // A helper may have taken the last process that the caller may have. End the idle ones, and do without another.
+        connections.tree = None;
+        self.end_tree();
+        end_idle_helpers();
+        self.launch_in_tree(run, false, wait, connections).or(first)
+    }
+
+    /// Prepares tree and limits, then starts the program. If `may_have_guard` is false, uses no guard unless the caller
+    /// has asked for it.
+    fn launch_in_tree(
+        &mut self,
+        run: &Run,
+        may_have_guard: bool,
+        wait: Wait,
+        connections: &mut Connections,
+    ) -> Result<Child> {
+        (connections.tree, connections.limits) = limits::prepare(self, run, may_have_guard)?;
         if let Some(tree) = &connections.tree {
             self.begin_tree(tree)?;
         }
@@ -327,12 +388,28 @@ pub(super) fn start_job<E>(
             let run_state = begin(Connections { is_job, source, events, ..Connections::default() })?;
             let sources = if run.spill.is_none() { run_state.sources() } else { Default::default() };
             let (record, pid, tier) = (run_state.record.clone(), run_state.pid(), run_state.tier());
-            let program = if run.grace.is_zero() { Weak::new() } else { run_state.shared_pidfd() };
-            Ok((run_state, (record, sources, pid, tier, program, consumer)))
+            let limits = run_state.command_limits();
+            let program = if run.grace.is_zero() { None } else { run_state.shared_program() };
+            Ok((run_state, (record, sources, pid, tier, program, limits, consumer)))
         },
         Box::new(move |output| for_callback.set(output.map(Arc::new))),
     );
-    let (handle, (record, sources, pid, tier, program, consumer)) = submitted?;
+    let (handle, (record, sources, pid, tier, program, command_limits, consumer)) = submitted?;
     let output_limit = run.output_limit.unwrap_or(u64::MAX);
-    Ok((Job { handle, pid, state, record, writer, sources, output_limit, tier, program, ends_on_drop: true }, consumer))
+    Ok((
+        Job {
+            handle,
+            pid,
+            state,
+            record,
+            writer,
+            sources,
+            output_limit,
+            tier,
+            program,
+            command_limits,
+            ends_on_drop: true,
+        },
+        consumer,
+    ))
 }

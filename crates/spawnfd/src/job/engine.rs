@@ -116,7 +116,7 @@ impl RunHandle {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EngineOrder {
     /// End the program, with this time between SIGTERM and SIGKILL. `None`: the run's own grace time. `sent`: the
-    /// handle has sent SIGTERM to the program.
+    /// handle has sent SIGTERM to the tree.
     End { grace: Option<Duration>, sent: bool },
     /// Check for input to write.
     Feed,
@@ -488,6 +488,7 @@ impl Engine {
             }
             if now.duration_since(last_check) >= RECHECK_INTERVAL {
                 last_check = now;
+                tree::maintain_guard();
                 state
                     .runs
                     .keys()

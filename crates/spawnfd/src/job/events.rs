@@ -36,6 +36,33 @@ pub enum WhenFull {
     DropOldest,
 }
 
+/// The end of a job's events.
+///
+/// # Examples
+#[cfg_attr(feature = "tree", doc = "```")]
+#[cfg_attr(not(feature = "tree"), doc = "```no_run")]
+/// use spawnfd::job::{Event, EventOptions, Until};
+/// use spawnfd::session::{Session, SessionOptions};
+/// use spawnfd::{Command, Run};
+/// use std::time::Duration;
+/// let session = Session::open(Command::new("bash"), SessionOptions::new())?;
+/// let (job, mut events) = session.start_events("sleep 0.2 & echo started", &Run::new(), EventOptions::new())?;
+/// job.wait()?;
+/// while events.next_timeout(Duration::from_secs(10)) != Some(Event::End) {}
+/// // The background job still has the command's streams.
+/// events.set_until(Until::Closed);
+/// while events.next_timeout(Duration::from_secs(10)) != Some(Event::End) {}
+/// # Ok::<(), spawnfd::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Until {
+    /// The run has its result. Surviving processes may still write output.
+    Result,
+    /// All processes have closed the streams, and the run has its result.
+    Closed,
+}
+
 /// Options of the event queue.
 ///
 /// # Examples
@@ -56,6 +83,7 @@ pub struct EventOptions {
     max_bytes: usize,
     when_full: WhenFull,
     lines: Option<usize>,
+    pub(crate) until: Option<Until>,
 }
 
 impl EventOptions {
@@ -73,12 +101,15 @@ setters!(EventOptions {
     when_full: WhenFull => when_full;
     /// Delivers lines of at most this many bytes (at least 4). `None`: the events are chunks, not lines.
     lines: impl Into<Option<usize>> => lines.into();
+    /// Sets when the events end. `None`: a session's command ends them with its result, and any other run with the end
+    /// of its streams.
+    until: impl Into<Option<Until>> => until.into();
 });
 
 impl Default for EventOptions {
     /// Chunks, with a capacity of 1 MiB. When the queue is full, the library stops reading and the program blocks.
     fn default() -> EventOptions {
-        EventOptions { max_bytes: 1 << 20, when_full: WhenFull::Wait, lines: None }
+        EventOptions { max_bytes: 1 << 20, when_full: WhenFull::Wait, lines: None, until: None }
     }
 }
 
@@ -127,7 +158,8 @@ pub enum Event {
         /// The number of bytes.
         bytes: u64,
     },
-    /// The end of the output. After it, every call returns this event again.
+    /// The end of the output. After it, every call returns this event again, unless
+    /// [`set_until`](Events::set_until) changes the end.
     End,
 }
 
@@ -151,10 +183,14 @@ struct QueueState {
     size: usize,
     /// The number of bytes dropped from the queue before its first chunk.
     lost: u64,
+    /// The number of chunks that were in the queue when the run got its result. `None`: the run has no result.
+    before_result: Option<usize>,
     when_full: WhenFull,
     /// The queue is full: the producer must not push until the queue calls `resume`.
     paused: bool,
     ended: bool,
+    /// The events end with the run's result.
+    ends_with_result: bool,
     /// The consumer has dropped its end.
     abandoned: bool,
     /// The consumer sleeps on the condition variable `filled`.
@@ -164,13 +200,24 @@ struct QueueState {
 
 impl QueueState {
     fn is_empty(&self) -> bool {
-        self.chunks.is_empty() && self.lost == 0 && !self.ended
+        self.chunks.is_empty() && self.lost == 0 && !self.ended && !(self.ends_with_result && self.is_past_result())
+    }
+
+    /// Whether the consumer has taken all output up to the result.
+    fn is_past_result(&self) -> bool {
+        self.before_result == Some(0)
+    }
+
+    fn pop(&mut self) -> Option<QueuedChunk> {
+        let oldest = self.chunks.pop_front()?;
+        self.size -= oldest.bytes.len() + OVERHEAD;
+        self.before_result = self.before_result.map(|chunks| chunks.saturating_sub(1));
+        Some(oldest)
     }
 
     fn drop_oldest(&mut self, max_bytes: usize) {
         while self.size > max_bytes && self.chunks.len() > 1 {
-            let oldest = self.chunks.pop_front().map_or(0, |oldest| oldest.bytes.len());
-            self.size -= oldest + OVERHEAD;
+            let oldest = self.pop().map_or(0, |oldest| oldest.bytes.len());
             self.lost += oldest as u64;
         }
     }
@@ -207,9 +254,11 @@ impl SharedQueue {
             if state.abandoned || bytes.is_empty() {
                 return;
             }
+            let at_result = state.before_result == Some(state.chunks.len());
             match state.chunks.back_mut() {
                 Some(last)
-                    if last.stream == stream
+                    if !at_result
+                        && last.stream == stream
                         && last.position + last.bytes.len() as u64 == position
                         && last.bytes.len() + bytes.len() <= max_bytes.min(COALESCED) =>
                 {
@@ -233,12 +282,13 @@ impl SharedQueue {
 
 /// Creates a queue. The queue calls `resume` when a paused producer may push again.
 pub fn events(options: EventOptions, resume: Callback) -> (Producer, Events) {
-    let state = QueueState { when_full: options.when_full, ..QueueState::default() };
+    let ends_with_result = options.until == Some(Until::Result);
+    let state = QueueState { when_full: options.when_full, ends_with_result, ..QueueState::default() };
     // In a forked copy of the host no producer adds events, so the copy's queue has ended.
     let state = PerProcess::for_this_process(state, || QueueState { ended: true, ..QueueState::default() });
     let shared = Arc::new(SharedQueue { state, filled: Condvar::new(), options, resume });
     let lines = options.lines.map(|max| [Lines::new(max), Lines::new(max)]);
-    (Producer(shared.clone()), Events { shared, lines, ready: VecDeque::new() })
+    (Producer(shared.clone()), Events { shared, lines, ready: VecDeque::new(), at_end: false })
 }
 
 /// The engine's end of the event queue. Dropping it ends the events.
@@ -253,6 +303,13 @@ impl Producer {
     #[must_use = "the consumer waits until its callback is called"]
     pub fn push(&self, stream: Stream, position: u64, bytes: &[u8]) -> Option<Callback> {
         self.0.push(stream, position, bytes)
+    }
+
+    /// Marks the end of the output that the run's result has. Returns the consumer's callback, as
+    /// [`push`](Producer::push) does.
+    #[must_use = "the consumer waits until its callback is called"]
+    pub(super) fn mark_result(&self) -> Option<Callback> {
+        self.0.fill(|state| state.before_result = Some(state.chunks.len()))
     }
 
     /// Whether the producer may read more now. If not, the producer stops reading until the queue calls `resume`.
@@ -297,6 +354,8 @@ pub struct Events {
     lines: Option<[Lines; 2]>,
     /// Events that were made from chunks already taken from the queue.
     ready: VecDeque<Event>,
+    /// The events have ended with the run's result.
+    at_end: bool,
 }
 
 impl Events {
@@ -357,6 +416,26 @@ impl Events {
         }
     }
 
+    /// Changes when the events end. After the end with the result, [`Until::Closed`] continues with later output.
+    pub fn set_until(&mut self, until: Until) {
+        self.at_end = false;
+        self.shared.state.lock().ends_with_result = until == Until::Result;
+    }
+
+    /// Whether [`flush_lines`](Events::flush_lines) would make an event.
+    pub fn has_open_line(&self) -> bool {
+        self.lines.iter().flatten().any(|lines| lines.open_len() > 0)
+    }
+
+    /// Makes events of incomplete lines, such as a prompt, with the end [`LineEnd::Split`]. Call this when the program
+    /// has written nothing for a while.
+    pub fn flush_lines(&mut self) {
+        let ready = &mut self.ready;
+        for (lines, stream) in self.lines.iter_mut().flatten().zip(Stream::ALL) {
+            lines.flush(|line| ready.push_back(Event::line(stream, line)));
+        }
+    }
+
     /// Switches between lines and chunks for later output. The next event then has the incomplete line, if there is
     /// one.
     pub fn set_lines(&mut self, lines: Option<usize>) {
@@ -372,14 +451,20 @@ impl Events {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
+            if self.at_end {
+                return Some(Event::End);
+            }
             let mut state = wait(&self.shared);
-            if state.lost > 0 {
+            if state.ends_with_result && state.is_past_result() && state.lost == 0 {
+                drop(state);
+                self.finish_lines();
+                self.at_end = true;
+            } else if state.lost > 0 {
                 let bytes = std::mem::take(&mut state.lost);
                 drop(state);
                 self.finish_lines();
                 self.ready.push_back(Event::Lost { bytes });
-            } else if let Some(chunk) = state.chunks.pop_front() {
-                state.size -= chunk.bytes.len() + OVERHEAD;
+            } else if let Some(chunk) = state.pop() {
                 let resume = state.paused && state.size <= self.shared.options.max_bytes / 2;
                 state.paused &= !resume;
                 drop(state);

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Fate, Leftover, Limit, Output, Stop, Stream};
+use crate::child::Started;
 use crate::error::{Error, RunError, shown};
 
 /// A run that was not [`ok`](Output::ok).
@@ -38,6 +39,18 @@ impl ExitError {
     pub(super) fn new(output: Arc<Output>) -> ExitError {
         ExitError { output }
     }
+
+    /// Why the status of the program, or of a session's command, is lost.
+    fn why_lost(&self) -> String {
+        let Output { started, shell_exited, shell_status, .. } = &*self.output;
+        match shell_status {
+            _ if *started != Started::Session => "other code of this process has taken it".to_owned(),
+            // std formats the status as "exit status: 3" or "signal: 9 (SIGKILL)".
+            Some(status) => format!("the session's shell ended with {}", status.to_string().replacen(": ", " ", 1)),
+            None if *shell_exited => "the session's shell exited".to_owned(),
+            None => "the session's shell has not proved that it ran the command to its end".to_owned(),
+        }
+    }
 }
 
 impl RunError for ExitError {
@@ -68,9 +81,7 @@ impl RunError for ExitError {
                 let status = status.to_string();
                 format!("{program} was killed by signal {}", status.strip_prefix("signal: ").unwrap_or(&status))
             }
-            (.., None, None) => {
-                format!("{program} ended, but its exit status is lost: other code of this process has taken it")
-            }
+            (.., None, None) => format!("{program} ended, and the status is lost: {}", self.why_lost()),
         }
     }
 
@@ -174,7 +185,7 @@ mod tests {
         let exceeded = shows(|output| (output.stop, output.seen_bytes) = (Stop::OutputLimit, 1000));
         assert_eq!(exceeded, "rg exceeded its output limit: it wrote 1000 bytes");
         let lost = shows(|output| output.status_lost = true);
-        assert_eq!(lost, "rg ended, but its exit status is lost: other code of this process has taken it");
+        assert_eq!(lost, "rg ended, and the status is lost: other code of this process has taken it");
     }
 
     #[test]

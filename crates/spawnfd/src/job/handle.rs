@@ -2,24 +2,20 @@
 //! The handle of a supervised run, and its result.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use spawnfd_sys::call::pidfd_send_signal;
-
 use super::engine::{EngineOrder, RunHandle};
-use super::run_state::{OutputSource, SharedRecord};
+use super::limits::LimitMonitor;
+use super::run_state::{OutputSource, SharedProgram, SharedRecord};
 use super::{Chunk, InputWriter, Output, TerminalSize};
 use crate::callback::Callback;
 use crate::error::{Errno, Error, Result, Stage};
-use crate::host::descriptors::CheckedFd;
-use crate::host::features;
 use crate::host::per_process::PerProcess;
 use crate::host::thread;
-use crate::signal::TERM;
 use crate::tree::Tier;
+use spawnfd_guard::process::Stat;
 
 /// The handle of a supervised run. Dropping it ends the program.
 ///
@@ -48,8 +44,10 @@ pub struct Job {
     pub(super) sources: [Weak<OutputSource>; 2],
     pub(super) output_limit: u64,
     pub(super) tier: Tier,
-    /// The program's pidfd, if dropping the handle sends SIGTERM.
-    pub(super) program: Weak<CheckedFd>,
+    /// If the run has limits, those of a command in this job's shell.
+    pub(super) command_limits: Option<Box<LimitMonitor>>,
+    /// The program, if dropping the handle sends SIGTERM.
+    pub(super) program: Option<SharedProgram>,
     /// Dropping the handle ends the program; `detach` clears this.
     pub(super) ends_on_drop: bool,
 }
@@ -282,11 +280,6 @@ impl Job {
         }
     }
 
-    /// The number of bytes of the input that the program has not read yet. `None`: the program reads no more.
-    pub(super) fn unread_input(&self) -> Option<u64> {
-        self.writer.as_ref().and_then(InputWriter::unread)
-    }
-
     /// How far control of the process tree reaches.
     pub(super) fn tier(&self) -> Tier {
         self.tier
@@ -322,20 +315,23 @@ impl Job {
         self.handle.order(EngineOrder::Resize(size));
     }
 
+    /// Lets the tree find and remember its processes. Call this before the program or one of them is made to end by another
+    /// way than the job's: their children may have left the session.
+    pub(super) fn remember_members(&self) {
+        if let Some(program) = self.program.as_ref().filter(|_| self.handle.is_driven()) {
+            program.remember_members();
+        }
+    }
+
+    /// The processes that have outlived the program, if the job has adopted them.
+    pub(super) fn survivors(&self) -> Vec<Stat> {
+        let program = self.program.as_ref().filter(|_| self.handle.is_driven());
+        program.map_or_else(Vec::new, SharedProgram::survivors)
+    }
+
     /// Drops the handle without ending the program. The library still watches, drains and reaps the program.
     pub fn detach(mut self) {
         self.ends_on_drop = false;
-    }
-}
-
-impl Job {
-    /// Sends SIGTERM to the program. Returns whether it has been sent.
-    fn terminate(&self) -> bool {
-        self.handle.is_driven()
-            && self.program.upgrade().is_some_and(|pidfd| {
-                let send = |pidfd: &OwnedFd| pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), TERM);
-                pidfd.get().is_some_and(|pidfd| send(pidfd).is_ok())
-            })
     }
 }
 
@@ -343,7 +339,7 @@ impl Drop for Job {
     fn drop(&mut self) {
         if self.ends_on_drop {
             // The process may end before the engine carries out the order, so send the first signal here.
-            let sent = self.terminate();
+            let sent = self.handle.is_driven() && self.program.as_ref().is_some_and(SharedProgram::terminate);
             self.handle.order(EngineOrder::End { grace: None, sent });
         }
         // The engine may have a reference to this state for a moment longer. Take the result out now, so that its

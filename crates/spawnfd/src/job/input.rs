@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::ioctl_fionread;
+use rustix::termios::{LocalModes, tcgetattr};
 use spawnfd_sys::{Errno, call};
 
 use super::pty::END_OF_INPUT;
@@ -84,6 +84,34 @@ enum WriteOutcome {
     End,
 }
 
+/// The line that is being typed into a terminal.
+#[derive(Debug, Default)]
+struct TypedLine {
+    length: usize,
+    longest: usize,
+}
+
+impl TypedLine {
+    /// The longest line that a terminal stores, unless the program reads single keys (N_TTY_BUF_SIZE - 1).
+    const MAX: usize = 4095;
+
+    fn add(&mut self, written: &[u8]) {
+        for part in written.split_inclusive(|byte| matches!(byte, b'\n' | b'\r' | &END_OF_INPUT)) {
+            let ends = matches!(part.last(), Some(b'\n' | b'\r' | &END_OF_INPUT));
+            self.length += part.len() - usize::from(ends);
+            self.longest = self.longest.max(self.length);
+            if ends {
+                self.length = 0;
+            }
+        }
+    }
+
+    /// Whether a line was longer since the last call.
+    fn take_too_long(&mut self) -> bool {
+        std::mem::take(&mut self.longest) > Self::MAX
+    }
+}
+
 impl Source {
     /// A source of these bytes.
     pub fn bytes(bytes: SharedBytes) -> Source {
@@ -102,7 +130,7 @@ impl Source {
         (InputWriter(shared.clone()), Source::Stream(InputStream(shared)))
     }
 
-    fn write_once(&mut self, fd: RawFd) -> std::result::Result<WriteOutcome, Errno> {
+    fn write_once(&mut self, fd: RawFd, line: Option<&mut TypedLine>) -> std::result::Result<WriteOutcome, Errno> {
         match self {
             Source::Bytes(bytes, at) => {
                 let left = &bytes.as_bytes()[*at..];
@@ -111,6 +139,7 @@ impl Source {
                 }
                 let length = call::write_without_signal(fd, left)?;
                 *at += length;
+                line.into_iter().for_each(|line| line.add(&left[..length]));
                 Ok(WriteOutcome::Bytes(left[length - 1]))
             }
             Source::Stream(InputStream(shared)) => {
@@ -121,6 +150,7 @@ impl Source {
                 }
                 let length = call::write_without_signal(fd, left)?;
                 let last = left[length - 1];
+                line.into_iter().for_each(|line| line.add(&left[..length]));
                 queue.bytes.drain(..length);
                 if queue.bytes.len() <= shared.max_bytes / 2 {
                     shared.wake_writer(queue);
@@ -264,13 +294,6 @@ impl InputWriter {
         }
     }
 
-    /// The number of bytes that the program has not read yet. `None`: the program reads no more.
-    pub(super) fn unread(&self) -> Option<u64> {
-        let queue = self.0.queue.lock();
-        let in_pipe = ioctl_fionread(queue.pipe.upgrade()?).ok()?;
-        Some(in_pipe + queue.bytes.len() as u64)
-    }
-
     /// Ends the input: the program reads EOF after the bytes that have been written.
     pub fn close(&self) {
         let mut queue = self.0.queue.lock();
@@ -319,10 +342,11 @@ pub enum FeedStatus {
 pub struct Feed {
     pipe: Arc<OwnedFd>,
     source: Source,
-    is_terminal: bool,
     /// The source has ended, and the feed now writes the end-of-input character to the terminal.
     ending: bool,
     last: u8,
+    /// The line of a terminal. `None`: the feed writes into a pipe.
+    line: Option<TypedLine>,
     refused: bool,
 }
 
@@ -342,7 +366,7 @@ impl Feed {
         if let Source::Stream(InputStream(shared)) = &source {
             shared.queue.lock().pipe = Arc::downgrade(&pipe);
         }
-        Ok(Feed { pipe, source, is_terminal: false, ending: false, last: b'\n', refused: false })
+        Ok(Feed { pipe, source, ending: false, last: b'\n', line: None, refused: false })
     }
 
     /// Feeds `source` into a terminal. `terminal` is a copy of a [`Pty`](super::Pty)'s descriptor. After the last
@@ -351,7 +375,7 @@ impl Feed {
     /// # Errors
     /// EBADF only.
     pub fn terminal(terminal: OwnedFd, source: Source) -> Result<Feed> {
-        let feed = Feed { is_terminal: true, ..Feed::new(terminal, source)? };
+        let feed = Feed { line: Some(TypedLine::default()), ..Feed::new(terminal, source)? };
         if let Source::Stream(InputStream(shared)) = &feed.source {
             // Only the feed's own writes know the last byte, which decides how the input ends.
             shared.queue.lock().pipe = Weak::new();
@@ -359,7 +383,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Whether the program stopped reading before the end.
+    /// Whether the program stopped reading before the end, or the terminal has cut a line.
     pub fn refused(&self) -> bool {
         self.refused
     }
@@ -379,13 +403,21 @@ impl Feed {
         std::mem::forget(self.pipe);
     }
 
+    /// Whether the terminal collects lines, and so cuts long ones.
+    fn reads_lines(&self) -> bool {
+        tcgetattr(&self.pipe).is_ok_and(|modes| modes.local_modes.contains(LocalModes::ICANON))
+    }
+
     /// Writes as much as the pipe accepts now; never waits.
     pub fn write(&mut self) -> FeedStatus {
         for _ in 0..WRITES_IN_A_ROW {
-            match self.source.write_once(self.pipe.as_raw_fd()) {
-                Ok(WriteOutcome::Bytes(last)) => self.last = last,
+            match self.source.write_once(self.pipe.as_raw_fd(), self.line.as_mut()) {
+                Ok(WriteOutcome::Bytes(last)) => {
+                    self.last = last;
+                    self.refused |= self.line.as_mut().is_some_and(TypedLine::take_too_long) && self.reads_lines();
+                }
                 Ok(WriteOutcome::Idle) => return FeedStatus::Idle,
-                Ok(WriteOutcome::End) if self.is_terminal && !self.ending => {
+                Ok(WriteOutcome::End) if self.line.is_some() && !self.ending => {
                     // The end-of-input character ends the program's current read(). Only a read() that returns no
                     // bytes is the end of the input. So after an unfinished line, the feed writes the character
                     // twice.
@@ -398,7 +430,7 @@ impl Feed {
                 Err(Errno::EAGAIN) => return FeedStatus::Blocked,
                 Err(_) => {
                     // EPIPE, or EIO for a terminal: the program reads no more. This is not an error of the run.
-                    self.refused = !self.ending;
+                    self.refused |= !self.ending;
                     return FeedStatus::Done;
                 }
             }

@@ -7,8 +7,10 @@
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use spawnfd_guard::process::{Stat, is_proc_foreign};
 use spawnfd_sys::{abi, call};
 
 use super::Run;
@@ -26,6 +28,9 @@ const SKEW: Duration = Duration::from_secs(1);
 
 /// The first and the longest pause between two checks of the tree. Each pause is twice as long as the previous one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// The longest pause if the library watches memory, because a program can allocate a gigabyte in a second.
+const LONGEST_MEMORY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The shortest pause before a check of CPU time.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
@@ -78,6 +83,10 @@ pub enum Enforce {
     Auto,
     /// A cgroup enforces the limit. If none is available, the call fails.
     Cgroup,
+    /// A cgroup enforces the limit, or else checks by the library at intervals (memory and processes), or else an
+    /// rlimit (CPU time). If none is available, the call fails. So a limit of memory applies to the resident memory of
+    /// the tree, not to the address space of each process, of which Java, Node and Go reserve much more than they use.
+    Watch,
     /// A cgroup enforces the limit, or else an rlimit, or else checks by the library at intervals.
     /// If none is available, no mechanism enforces the limit. The output names the mechanism.
     BestEffort,
@@ -207,7 +216,9 @@ impl Limits {
 setters!(Limits {
     /// Sets the maximum memory in bytes. In a cgroup the limit covers the whole tree, including page cache, without
     /// swap. When the tree exceeds the limit, the kernel kills the whole tree. Otherwise it limits the address space
-    /// (RLIMIT_AS) of each process: the kernel refuses the program more memory, and the run goes on.
+    /// (RLIMIT_AS) of each process: the kernel refuses the program more memory, and the run goes on. With
+    /// [`Enforce::Watch`] the library instead adds up the resident memory of the tree's processes at intervals, and
+    /// kills a tree that has more.
     memory: impl Into<Option<u64>> => memory.into();
     /// Sets the maximum number of processes and threads at once. The library kills the tree when it has more, or tries
     /// to have more. In a cgroup the limit counts the tree. Otherwise the library counts the tree in /proc, and
@@ -224,10 +235,12 @@ setters!(Limits {
     enforce: Enforce => enforce;
 });
 
-/// Prepares the run's tree, if it has one.
-fn tree_of(command: &Command<'_>, run: &Run) -> Result<Option<Tree>> {
+/// Prepares the run's tree, if it has one. If `may_have_guard` is false, prepares one only if the caller has asked for
+/// its tier.
+fn tree_of(command: &Command<'_>, run: &Run, may_have_guard: bool) -> Result<Option<Tree>> {
     match run.tree {
         Some(TreeControl::Group) => Ok(None),
+        None | Some(TreeControl::Auto) if !may_have_guard => Ok(None),
         None => Ok(Some(Tree::without_cgroup())),
         Some(TreeControl::Auto) if command.names_cgroup() => Ok(Some(Tree::without_cgroup())),
         Some(TreeControl::Auto) => Ok(Some(Tree::most_complete(command.may_have_subreaper()))),
@@ -235,15 +248,20 @@ fn tree_of(command: &Command<'_>, run: &Run) -> Result<Option<Tree>> {
     }
 }
 
-/// Prepares the run's tree and applies its limits to the command.
+/// Prepares the run's tree and applies its limits to the command. If `may_have_guard` is false, uses no guard unless the
+/// caller has asked for its tier.
 ///
 /// # Errors
 /// EINVAL: a limit is too low for any program. EOPNOTSUPP: no allowed mechanism can enforce a limit
 /// here. Also the errors of [`Tree::prepare`].
-pub(super) fn prepare(command: &mut Command<'_>, run: &Run) -> Result<(Option<Tree>, Option<LimitMonitor>)> {
+pub(super) fn prepare(
+    command: &mut Command<'_>,
+    run: &Run,
+    may_have_guard: bool,
+) -> Result<(Option<Tree>, Option<LimitMonitor>)> {
     let limits = &run.limits;
     if limits.is_none() {
-        return Ok((tree_of(command, run)?, None));
+        return Ok((tree_of(command, run, may_have_guard)?, None));
     }
     limits.validate()?;
     // Every cgroup counts CPU time, so a CPU time limit needs no controller. If the caller asked
@@ -251,6 +269,8 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run) -> Result<(Option<Tr
     let wants_cgroup = limits.cpu_time.is_some() || matches!(run.tree, Some(TreeControl::Cgroup | TreeControl::Auto));
     let bounded = match run.tree {
         Some(TreeControl::Guard | TreeControl::Pidns | TreeControl::Subreaper) => None,
+        // A guard removes the cgroup if this process is killed.
+        None | Some(TreeControl::Group | TreeControl::Auto) if !may_have_guard => None,
         // The program must start in the cgroup that the command names, so the library creates none.
         // With `Enforce::Cgroup`, which needs a cgroup of the library, the start fails later.
         None | Some(TreeControl::Group | TreeControl::Auto)
@@ -262,7 +282,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run) -> Result<(Option<Tr
     };
     let (tree, ledger) = match bounded {
         Some((tree, ledger)) => (Some(tree), Some(ledger)),
-        None => (tree_of(command, run)?, None),
+        None => (tree_of(command, run, may_have_guard)?, None),
     };
     let in_cgroup = ledger.as_ref().map(|ledger| ledger.enforced).unwrap_or_default();
     let mut enforced = Vec::new();
@@ -271,11 +291,13 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run) -> Result<(Option<Tr
         let is_allowed = match limits.enforce {
             Enforce::Auto => matches!(by, Enforcer::Cgroup | Enforcer::Rlimit),
             Enforce::Cgroup => by == Enforcer::Cgroup,
+            Enforce::Watch => by != Enforcer::Unenforced,
             Enforce::BestEffort => true,
         };
         if !is_allowed {
             let lacking = match limits.enforce {
                 Enforce::Cgroup => "no cgroup can",
+                Enforce::Watch => "neither a cgroup nor the library can",
                 _ => "neither a cgroup nor an rlimit can",
             };
             let message = format!("cannot limit {resource}: {lacking} enforce it here");
@@ -285,15 +307,21 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run) -> Result<(Option<Tr
         enforced.push(Limit { resource, by });
         Ok(by)
     };
-    if let Some(bytes) = limits.memory
-        && enforce(Resource::Memory, in_cgroup.memory, Enforcer::Rlimit)? == Enforcer::Rlimit
-    {
-        lower_rlimit(command, abi::RLIMIT_AS, bytes, bytes);
+    let prefers_watch = limits.enforce == Enforce::Watch;
+    // The library watches the tree in /proc.
+    let watch = if is_proc_foreign() { Enforcer::Unenforced } else { Enforcer::Watch };
+    let mut max_load = MaxLoad::default();
+    if let Some(bytes) = limits.memory {
+        let otherwise = if prefers_watch { watch } else { Enforcer::Rlimit };
+        match enforce(Resource::Memory, in_cgroup.memory, otherwise)? {
+            Enforcer::Rlimit => _ = lower_rlimit(command, abi::RLIMIT_AS, bytes, bytes),
+            Enforcer::Watch => max_load.memory = Some(bytes),
+            _ => {}
+        }
     }
-    let mut max_tasks = None;
     if let Some(pids) = limits.pids {
-        let user = nproc_user(command).filter(|_| !in_cgroup.pids);
-        let otherwise = if user.is_some() { Enforcer::Rlimit } else { Enforcer::Watch };
+        let user = nproc_user(command).filter(|_| !in_cgroup.pids && !prefers_watch);
+        let otherwise = if user.is_some() { Enforcer::Rlimit } else { watch };
         let by = enforce(Resource::Pids, in_cgroup.pids, otherwise)?;
         if let (Enforcer::Rlimit, Some(user)) = (by, user) {
             // Set the rlimit higher than the limit. The library detects a reached limit only if the
@@ -302,7 +330,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run) -> Result<(Option<Tr
             let all = tasks_of(user).saturating_add(pids).saturating_add(pids / 4 + 16);
             lower_rlimit(command, abi::RLIMIT_NPROC, all, all);
         }
-        max_tasks = Some(pids).filter(|_| by != Enforcer::Cgroup);
+        max_load.tasks = Some(pids).filter(|_| by != Enforcer::Cgroup);
     }
     let mut budget = None;
     if let Some(time) = limits.cpu_time {
@@ -320,7 +348,7 @@ pub(super) fn prepare(command: &mut Command<'_>, run: &Run) -> Result<(Option<Tr
     if limits.cpus.is_some() {
         enforce(Resource::Cpus, in_cgroup.cpus, Enforcer::Unenforced)?;
     }
-    Ok((tree, Some(LimitMonitor::new(enforced, ledger, max_tasks, budget, limits.cpus))))
+    Ok((tree, Some(LimitMonitor::new(enforced, ledger, max_load, budget, limits.cpus))))
 }
 
 /// Adds an rlimit unless the command's limits are lower already. Returns the resulting soft and hard limits.
@@ -382,19 +410,62 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()
 }
 
+/// The load of a tree at one time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// The number of processes and threads.
+    tasks: u64,
+    /// The sum of the resident memory of the processes, in bytes. A page that several processes share counts for each
+    /// of them.
+    memory: u64,
+}
+
+impl Load {
+    /// Adds up the load of these processes.
+    pub(super) fn of(processes: &[Stat]) -> Load {
+        let pages: u64 = processes.iter().map(Stat::resident_pages).sum();
+        let memory = pages.saturating_mul(rustix::param::page_size() as u64);
+        Load { tasks: processes.iter().map(Stat::threads).sum(), memory }
+    }
+}
+
+/// The highest allowed load of a tree, as far as the library enforces the limit.
+#[derive(Clone, Copy, Debug, Default)]
+struct MaxLoad {
+    tasks: Option<u64>,
+    memory: Option<u64>,
+}
+
+impl MaxLoad {
+    /// Returns the resource of which a tree uses too much.
+    fn exceeded_by(self, load: Load) -> Option<Resource> {
+        let is_exceeded = |max: Option<u64>, used| max.is_some_and(|max| used > max);
+        is_exceeded(self.tasks, load.tasks)
+            .then_some(Resource::Pids)
+            .or_else(|| is_exceeded(self.memory, load.memory).then_some(Resource::Memory))
+    }
+
+    fn is_none(self) -> bool {
+        self.tasks.is_none() && self.memory.is_none()
+    }
+}
+
 /// The limits of a run that the library checks while it runs and at its end.
 #[derive(Debug)]
 pub(super) struct LimitMonitor {
     pub(super) enforced: Vec<Limit>,
+    /// The limit that a check of this monitor has found reached.
+    reached: Arc<OnceLock<Limit>>,
+    /// For a command in a shell, the limit that the run of the shell has reached.
+    reached_by_shell: Option<Arc<OnceLock<Limit>>>,
     ledger: Option<CgroupCounters>,
-    /// The maximum number of tasks of the tree, if the library counts them in /proc.
-    max_tasks: Option<u64>,
+    max_load: MaxLoad,
     budget: Option<CpuBudget>,
     /// The maximum CPU time that the tree can use in one second, in seconds.
     cpus: f64,
-    /// The time of the next check of the number of tasks. `pause` is the time from that check to
-    /// the following one.
-    tasks_due: Option<Instant>,
+    /// The time of the next check of the load, or of the cgroup's refused tasks. `pause` is the time from that check
+    /// to the following one.
+    load_due: Option<Instant>,
     pause: Duration,
     /// The time of the next check of CPU time.
     cpu_due: Option<Instant>,
@@ -404,38 +475,82 @@ impl LimitMonitor {
     fn new(
         enforced: Vec<Limit>,
         ledger: Option<CgroupCounters>,
-        max_tasks: Option<u64>,
+        max_load: MaxLoad,
         budget: Option<CpuBudget>,
         cpus: Option<f64>,
     ) -> LimitMonitor {
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let now = Instant::now();
-        let counts = max_tasks.is_some() || ledger.as_ref().is_some_and(|ledger| ledger.enforced.pids);
+        let counts = !max_load.is_none() || ledger.as_ref().is_some_and(|ledger| ledger.enforced.pids);
         let cpus = cpus.map_or(processors, |cpus| cpus.min(processors));
         let cpu_due = match budget {
             Some(CpuBudget::OfAll(budget)) => earliest_exhaustion(now, budget, cpus),
             _ => None,
         };
-        let tasks_due = counts.then_some(now + PAUSES.0);
-        LimitMonitor { enforced, ledger, max_tasks, budget, cpus, tasks_due, pause: PAUSES.0, cpu_due }
+        let load_due = counts.then_some(now + PAUSES.0);
+        let (reached, reached_by_shell) = (Arc::default(), None);
+        LimitMonitor {
+            enforced,
+            reached,
+            reached_by_shell,
+            ledger,
+            max_load,
+            budget,
+            cpus,
+            load_due,
+            pause: PAUSES.0,
+            cpu_due,
+        }
+    }
+
+    /// The monitor of a command in the shell whose run this monitor belongs to, or of another command in that shell.
+    /// The run of the shell enforces the limits. The monitor of a command finds out whether one has ended the command.
+    pub(super) fn for_command(&self) -> LimitMonitor {
+        LimitMonitor {
+            enforced: self.enforced.clone(),
+            reached: Arc::default(),
+            reached_by_shell: self.reached_by_shell.clone().or_else(|| Some(self.reached.clone())),
+            ledger: None,
+            max_load: MaxLoad::default(),
+            // Each process has a budget of its own.
+            budget: self.budget.filter(|budget| matches!(budget, CpuBudget::OfEach { .. })),
+            cpus: self.cpus,
+            load_due: None,
+            pause: PAUSES.0,
+            cpu_due: None,
+        }
+    }
+
+    /// For a command in a shell: whether the run of the shell has reached a limit.
+    pub(super) fn shell_has_reached(&self) -> bool {
+        self.reached_by_shell.as_ref().is_some_and(|reached| reached.get().is_some())
     }
 
     /// Returns the time of the next check of any kind.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.tasks_due.into_iter().chain(self.cpu_due).min()
+        self.load_due.into_iter().chain(self.cpu_due).min()
     }
 
     /// Makes the checks that are due. Returns the limit that the tree has reached.
-    pub(super) fn check(&mut self, now: Instant, count: impl FnOnce() -> u64) -> Option<Limit> {
-        if self.tasks_due.is_some_and(|due| due <= now) {
-            self.pause = (self.pause * 2).min(PAUSES.1);
-            self.tasks_due = now.checked_add(self.pause);
-            let reached = match self.max_tasks {
-                Some(max_tasks) => count() > max_tasks,
-                None => self.ledger.as_ref().is_some_and(CgroupCounters::was_refused_tasks),
-            };
-            if reached {
+    pub(super) fn check(&mut self, now: Instant, load: impl FnOnce() -> Load) -> Option<Limit> {
+        self.find_reached(now, load).inspect(|limit| _ = self.reached.set(*limit))
+    }
+
+    fn find_reached(&mut self, now: Instant, load: impl FnOnce() -> Load) -> Option<Limit> {
+        if self.load_due.is_some_and(|due| due <= now) {
+            let longest = if self.max_load.memory.is_some() { LONGEST_MEMORY_PAUSE } else { PAUSES.1 };
+            self.pause = (self.pause * 2).min(longest);
+            self.load_due = now.checked_add(self.pause);
+            if let Some(ledger) = &self.ledger
+                && ledger.enforced.pids
+                && ledger.was_refused_tasks()
+            {
                 return self.limit(Resource::Pids);
+            }
+            if !self.max_load.is_none()
+                && let Some(resource) = self.max_load.exceeded_by(load())
+            {
+                return self.limit(resource);
             }
         }
         if self.cpu_due.is_some_and(|due| due <= now)
@@ -457,6 +572,13 @@ impl LimitMonitor {
 
     /// Returns the limit that ended the program, if one did.
     pub(super) fn at_end(&self, status: Option<ExitStatus>, usage: Option<Usage>) -> Option<Limit> {
+        self.find_at_end(status, usage).inspect(|limit| _ = self.reached.set(*limit))
+    }
+
+    fn find_at_end(&self, status: Option<ExitStatus>, usage: Option<Usage>) -> Option<Limit> {
+        if let Some(limit) = self.reached_by_shell.as_ref().and_then(|reached| reached.get()) {
+            return Some(*limit);
+        }
         if let Some(ledger) = &self.ledger {
             if ledger.enforced.memory && ledger.was_out_of_memory() {
                 return self.limit(Resource::Memory);
@@ -492,8 +614,8 @@ mod tests {
 
     use super::*;
 
-    fn monitor(resource: Resource, by: Enforcer, max_tasks: Option<u64>, budget: Option<CpuBudget>) -> LimitMonitor {
-        LimitMonitor::new(vec![Limit { resource, by }], None, max_tasks, budget, None)
+    fn monitor(resource: Resource, by: Enforcer, max_load: MaxLoad, budget: Option<CpuBudget>) -> LimitMonitor {
+        LimitMonitor::new(vec![Limit { resource, by }], None, max_load, budget, None)
     }
 
     #[test]
@@ -505,7 +627,7 @@ mod tests {
     #[test]
     fn a_cpu_time_rlimit_is_recognised_by_the_signal() {
         let budget = CpuBudget::OfEach { soft: Duration::from_secs(2), hard: Duration::from_secs(4) };
-        let monitor = monitor(Resource::CpuTime, Enforcer::Rlimit, None, Some(budget));
+        let monitor = monitor(Resource::CpuTime, Enforcer::Rlimit, MaxLoad::default(), Some(budget));
         let used = |seconds| Some(Usage { cpu: Duration::from_secs(seconds), max_rss: 0 });
         let at_end = |status, usage| monitor.at_end(Some(ExitStatus::from_raw(status)), usage).is_some();
         assert!(at_end(SIGXCPU, used(2)) && at_end(SIGXCPU, None) && at_end((128 + SIGXCPU) << 8, used(3)));
@@ -517,17 +639,35 @@ mod tests {
 
     #[test]
     fn tasks_are_counted_at_growing_intervals() {
-        let mut monitor = monitor(Resource::Pids, Enforcer::Watch, Some(10), None);
+        let max_load = MaxLoad { tasks: Some(10), memory: None };
+        let mut monitor = monitor(Resource::Pids, Enforcer::Watch, max_load, None);
+        let load = |tasks| Load { tasks, memory: u64::MAX };
         let mut pauses = Vec::new();
         for _ in 0..7 {
             let due = monitor.due().expect("counted");
             assert_eq!(monitor.check(due - Duration::from_nanos(1), || unreachable!("not yet")), None);
-            assert_eq!(monitor.check(due, || 10), None);
+            assert_eq!(monitor.check(due, || load(10)), None);
             pauses.push((monitor.due().expect("counted") - due).as_millis());
         }
         assert_eq!(pauses, [40, 80, 160, 320, 500, 500, 500]);
         let due = monitor.due().expect("counted");
-        assert_eq!(monitor.check(due, || 11).map(|limit| limit.resource), Some(Resource::Pids));
+        assert_eq!(monitor.check(due, || load(11)).map(|limit| limit.resource), Some(Resource::Pids));
+    }
+
+    #[test]
+    fn watched_memory_is_checked_at_shorter_intervals() {
+        let max_load = MaxLoad { tasks: Some(10), memory: Some(1000) };
+        let mut monitor = monitor(Resource::Memory, Enforcer::Watch, max_load, None);
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            let due = monitor.due().expect("counted");
+            assert_eq!(monitor.check(due, || Load { tasks: 10, memory: 1000 }), None);
+            pauses.push((monitor.due().expect("counted") - due).as_millis());
+        }
+        assert_eq!(pauses, [40, 80, 100, 100]);
+        let due = monitor.due().expect("counted");
+        let reached = monitor.check(due, || Load { tasks: 10, memory: 1001 });
+        assert_eq!(reached, Some(Limit { resource: Resource::Memory, by: Enforcer::Watch }));
     }
 
     #[test]
@@ -537,13 +677,14 @@ mod tests {
         let ledger = CgroupCounters::open(open.as_fd(), &Limits::new().bounds()).expect("own directory");
         let enforced = vec![Limit { resource: Resource::CpuTime, by: Enforcer::Cgroup }];
         let budget = CpuBudget::OfAll(Duration::from_secs(1));
-        let mut monitor = LimitMonitor::new(enforced, Some(ledger), None, Some(budget), None);
+        let mut monitor = LimitMonitor::new(enforced, Some(ledger), MaxLoad::default(), Some(budget), None);
         let due = monitor.due().expect("counted");
-        assert_eq!(monitor.check(due, || 0), None);
+        let unused = || unreachable!("nothing watches the load");
+        assert_eq!(monitor.check(due, unused), None);
         assert!(monitor.due().expect("counted") > due);
         std::fs::write(dir.path().join("cpu.stat"), "usage_usec 2000000\n").expect("own directory");
         assert_eq!(
-            monitor.check(monitor.due().expect("counted"), || 0).map(|limit| limit.resource),
+            monitor.check(monitor.due().expect("counted"), unused).map(|limit| limit.resource),
             Some(Resource::CpuTime)
         );
     }

@@ -28,7 +28,7 @@ pub enum LineEnd {
     Lf,
     /// The line ends with `\r\n`.
     CrLf,
-    /// The line exceeds the maximum length. The next line continues it.
+    /// The line exceeds the maximum length, or is [flushed](super::Events::flush_lines). The next line continues it.
     Split,
     /// The line has no terminator: the output ends with this line, or the bytes after it were lost.
     Open,
@@ -106,6 +106,24 @@ impl Lines {
             let done = emit_complete(self.max, &bytes[at..], position_of, &mut each);
             self.position = position_of(done);
             self.incomplete.extend_from_slice(&bytes[at + done..]);
+        }
+    }
+
+    /// The number of bytes that [`flush`](Lines::flush) emits.
+    pub fn open_len(&self) -> usize {
+        let certain = self.incomplete.strip_suffix(b"\r").unwrap_or(&self.incomplete);
+        certain.len() - incomplete_len(certain)
+    }
+
+    /// Emits the first piece of the incomplete last line, if there is one. Keeps an incomplete character, and a `\r` that
+    /// may be part of a terminator.
+    pub fn flush(&mut self, mut each: impl FnMut(Line<'_>)) {
+        let length = self.open_len();
+        if length > 0 {
+            let position = self.position;
+            emit_line(self.max, &self.incomplete[..length], LineEnd::Split, |at| position + at as u64, &mut each);
+            self.incomplete.drain(..length);
+            self.position += length as u64;
         }
     }
 
@@ -209,6 +227,28 @@ mod tests {
             assert_eq!(lines(100, bytes.chunks(size)), expected, "{size}");
         }
         assert_eq!(lines(100, [&b""[..]]), []);
+    }
+
+    #[test]
+    fn a_flush_keeps_what_may_belong_to_the_next_bytes() {
+        let mut lines = Lines::new(100);
+        let mut found: Vec<Owned> = Vec::new();
+        let mut emit = |line: Line<'_>| found.push((line.position, line.bytes.to_vec(), line.end));
+        lines.take(0, b"one\nName: \xc3", &mut emit);
+        assert_eq!(lines.open_len(), 6);
+        lines.flush(&mut emit);
+        // Nothing is left that is certain.
+        lines.flush(&mut emit);
+        lines.take(11, b"\xa9\r", &mut emit);
+        lines.flush(&mut emit);
+        lines.take(13, b"\n", &mut emit);
+        let expected: [(u64, &[u8], LineEnd); 4] = [
+            (0, b"one", LineEnd::Lf),
+            (4, b"Name: ", LineEnd::Split),
+            (10, "é".as_bytes(), LineEnd::Split),
+            (12, b"", LineEnd::CrLf),
+        ];
+        assert_eq!(found, expected.map(|(position, line, end)| (position, line.to_vec(), end)));
     }
 
     #[test]

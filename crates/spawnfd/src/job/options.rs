@@ -128,6 +128,11 @@ impl Run {
         self
     }
 
+    /// Keeps all output, so memory is bounded by the program alone, or by [`output_limit`](Run::output_limit).
+    pub fn keep_all(self) -> Run {
+        self.keep(usize::MAX, 0)
+    }
+
     #[doc(hidden)]
     pub fn values(&self) -> RunValues {
         let Run { timeout, idle_timeout, grace, window, output_limit, terminal, .. } = *self;
@@ -176,8 +181,9 @@ setters!(Run {
     spill: impl Into<Option<Spill>> => spill.into();
     /// Ends the program once it has written more than this many bytes to both streams together.
     output_limit: impl Into<Option<u64>> => output_limit.into();
-    /// Sets the time for which the library still reads after the program's end, if other processes hold its pipes open
-    /// (100 ms by default).
+    /// Sets the time that processes of the tree have after the program's end (100 ms by default), with and without
+    /// captured output. Until then the library reads the pipes that such processes hold open, and does not
+    /// [kill](Leftovers::Kill) the processes. The run ends earlier if no such process is left.
     drain: Duration => drain;
     /// Sets the tier of control over the process tree. The output's `tree` field has the tier that was used. With
     /// [`TreeControl::Group`] the tree outlives this process. In all other tiers the tree ends with this process, however

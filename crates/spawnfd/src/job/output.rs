@@ -43,6 +43,8 @@ pub enum Stop {
     OutputLimit,
     /// The program or its tree reached one of its [limits](super::Limits): see [`Output::limit`].
     Limit,
+    /// The program has ended, and its status [is lost](Output::status_lost).
+    Lost,
 }
 
 names!(Stop {
@@ -52,6 +54,7 @@ names!(Stop {
     Cancelled = "cancelled",
     OutputLimit = "output_limit",
     Limit = "limit",
+    Lost = "lost",
 });
 
 /// How reading the program's output ended.
@@ -220,8 +223,9 @@ pub struct Output {
     /// the program could not be killed. A program that could not be killed is the first of the
     /// [`leftovers`](Output::leftovers), and the library reaps it when it ends.
     pub status: Option<ExitStatus>,
-    /// The host took the program's status (by `wait(-1)`, or by ignoring SIGCHLD). Before Linux 6.15 the library
-    /// cannot recover it.
+    /// The program has ended, and its status is unknown. Of a child: the host took it (by `wait(-1)`, or by ignoring
+    /// SIGCHLD), and before Linux 6.15 the library cannot recover it. Of a command of a [`Session`](crate::Session): the
+    /// shell has not proved that it ran the command to its end.
     pub status_lost: bool,
     /// Why the run ended.
     pub stop: Stop,
@@ -259,14 +263,18 @@ pub struct Output {
     pub limits: Vec<Limit>,
     /// How the program was started.
     pub started: Started,
-    /// The program closed its standard input, or ended, before the library had written all input.
+    /// The program closed its standard input, or ended, before the library had written all input. Or a line of the input
+    /// had more than 4,095 bytes, and a terminal cut it.
     pub input_refused: bool,
     /// The shell's working directory after a command of a [`Session`](crate::Session): the value of `$PWD` if it names the
     /// directory. `None` for other runs, and if the shell has exited.
     pub cwd: Option<PathBuf>,
     /// The shell of the [`Session`](crate::Session) exited during the command: by `exit`, `exec`, a signal, or because
-    /// the command did not end otherwise. [`status`](Output::status) is then the shell's own.
+    /// the command did not end otherwise. The command's own status [is then lost](Output::status_lost).
     pub shell_exited: bool,
+    /// The status of a shell that [has exited](Output::shell_exited). A trap may have chosen it, so it is not the status
+    /// of the command.
+    pub shell_status: Option<ExitStatus>,
     pub(super) program: String,
     /// The place in each stream where bytes are omitted.
     pub(super) cuts: [Cut; 2],
@@ -315,6 +323,13 @@ impl Output {
     /// Whether the program exited by itself with code 0.
     pub fn ok(&self) -> bool {
         self.stop == Stop::Exited && self.status.is_some_and(|status| status.success())
+    }
+
+    /// The exit code of the [shell that has exited](Output::shell_exited), or -N if signal N ended it.
+    #[doc(hidden)]
+    pub fn shell_code(&self) -> Option<i32> {
+        let status = self.shell_status?;
+        status.code().or_else(|| status.signal().map(|signal| -signal))
     }
 
     /// The program, as a leftover, if SIGKILL did not end it.

@@ -4,10 +4,11 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{Winsize, tcgetwinsize, tcsetwinsize};
 
 use crate::command::{Command, Stdio};
 use crate::error::{Error, Result, Stage, errno};
@@ -61,7 +62,14 @@ impl Default for TerminalSize {
 ///
 /// A clone shares the descriptor.
 #[derive(Clone, Debug)]
-pub struct Pty(Arc<OwnedFd>);
+pub struct Pty(Arc<SharedPty>);
+
+#[derive(Debug)]
+struct SharedPty {
+    fd: OwnedFd,
+    /// The size that this process has set last: rows and columns.
+    size: AtomicU32,
+}
 
 /// The program's end of a pseudoterminal. Dropping the command that it is attached to closes it.
 #[derive(Debug)]
@@ -85,7 +93,7 @@ impl Pty {
         unlockpt(&ours).map_err(failed("ioctl(TIOCSPTLCK)"))?;
         let theirs = ioctl_tiocgptpeer(&ours, flags).map(above_standard).map_err(failed("ioctl(TIOCGPTPEER)"))?;
         fcntl_setfl(&ours, OFlags::RDWR | OFlags::NONBLOCK).map_err(failed("fcntl(F_SETFL, O_NONBLOCK)"))?;
-        let pty = Pty(Arc::new(ours));
+        let pty = Pty(Arc::new(SharedPty { fd: ours, size: AtomicU32::new(0) }));
         pty.resize(size)?;
         Ok((pty, Terminal(theirs)))
     }
@@ -96,17 +104,27 @@ impl Pty {
     /// No errors are known.
     #[doc(alias = "TIOCSWINSZ")]
     pub fn resize(&self, size: TerminalSize) -> Result<()> {
-        tcsetwinsize(&*self.0, size.winsize()).map_err(|e| {
+        self.0.size.store(u32::from(size.rows) << 16 | u32::from(size.columns), Ordering::Relaxed);
+        tcsetwinsize(&self.0.fd, size.winsize()).map_err(|e| {
             let call = format!("ioctl(TIOCSWINSZ, {} x {})", size.rows, size.columns);
             Error::new(Stage::Capture, errno(e), call)
         })
+    }
+
+    /// Restores the size that this process has set last, if a program has changed it.
+    pub(super) fn restore_size(&self) -> Result<()> {
+        let set = self.0.size.load(Ordering::Relaxed);
+        let size = TerminalSize::new((set >> 16) as u16, set as u16);
+        let is_changed =
+            tcgetwinsize(&self.0.fd).is_ok_and(|now| (now.ws_row, now.ws_col) != (size.rows, size.columns));
+        if is_changed { self.resize(size) } else { Ok(()) }
     }
 
     /// Writes the end-of-input character before the program has the terminal, so that the program's first read
     /// returns EOF. If it were written later, a program that has changed the terminal's settings could read it as a
     /// key, or the terminal could echo it.
     pub(super) fn end_input(&self) -> Result<()> {
-        let written = rustix::io::write(&*self.0, &[END_OF_INPUT]);
+        let written = rustix::io::write(&self.0.fd, &[END_OF_INPUT]);
         written.map(drop).map_err(|e| Error::new(Stage::Capture, errno(e), "write(terminal)"))
     }
 
@@ -115,7 +133,10 @@ impl Pty {
     /// # Errors
     /// EMFILE.
     pub fn writer(&self) -> Result<OwnedFd> {
-        self.0.try_clone().map_err(|e| Error::new(Stage::Capture, crate::error::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))
+        self.0
+            .fd
+            .try_clone()
+            .map_err(|e| Error::new(Stage::Capture, crate::error::from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))
     }
 }
 
@@ -123,7 +144,7 @@ impl Read for &Pty {
     /// Reads the program's output. Returns 0 once no process has the program's end open (the kernel reports EIO). So
     /// this process must have closed the [`Terminal`], or the command that owns it.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match rustix::io::read(&*self.0, buffer) {
+        match rustix::io::read(&self.0.fd, buffer) {
             Err(rustix::io::Errno::IO) => Ok(0),
             read => Ok(read?),
         }
@@ -132,7 +153,7 @@ impl Read for &Pty {
 
 impl AsFd for Pty {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.fd.as_fd()
     }
 }
 
@@ -164,7 +185,6 @@ mod tests {
     use super::super::input::{Feed, FeedStatus, Source};
     use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
-    use rustix::termios::tcgetwinsize;
     use spawnfd_tests::deadline;
     use std::time::Duration;
 
@@ -238,6 +258,25 @@ mod tests {
                 read_until(&pty, &mut text, |_| false);
                 assert_eq!(text, format!("ready\r\n{output}"), "{input:?}");
                 assert!(child.wait().expect("own child").success());
+            }
+        });
+    }
+
+    #[test]
+    fn a_line_that_the_terminal_cuts_is_refused_input() {
+        within(|| {
+            for (mode, length, refused) in [("icanon", 4095, false), ("icanon", 4096, true), ("-icanon", 4096, false)] {
+                let script = format!("stty -echo {mode}; echo ready; exec cat >/dev/null");
+                let (pty, mut child) = start(&script, TerminalSize::default());
+                read_until(&pty, &mut String::new(), |text| text.contains("ready\r\n"));
+                let source = Source::bytes(format!("{}\n", "x".repeat(length)).into_bytes().into());
+                let mut feed = Feed::terminal(pty.writer().expect("a descriptor"), source).expect("own terminal");
+                while feed.write() != FeedStatus::Done {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                assert_eq!(feed.refused(), refused, "{mode} {length}");
+                child.kill().expect("own child");
+                child.wait().expect("own child");
             }
         });
     }

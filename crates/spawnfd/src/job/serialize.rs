@@ -42,6 +42,8 @@ struct View<'a> {
     cwd: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "is_false")]
     shell_exited: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shell_code: Option<i32>,
 }
 
 /// A piece of a combined run's output.
@@ -124,6 +126,7 @@ impl<'a> View<'a> {
             status_lost: output.status_lost,
             cwd: output.cwd.as_ref().map(|cwd| cwd.to_string_lossy()),
             shell_exited: output.shell_exited,
+            shell_code: output.shell_code(),
         }
     }
 }

@@ -105,6 +105,7 @@ fn without_program<'a>(plan: &Plan<'a>) -> Plan<'a> {
         program: Program { pinned: Data::Shared(Arc::default()), source: None, renew: false },
         filter: None,
         argv: ArgBlock::builder().finish(),
+        shell: None,
         envp: plan.envp.clone(),
         ..*plan
     }

@@ -21,7 +21,8 @@ use crate::template::Template;
 
 pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     // The call returns after exec, so an action that blocks would block the caller.
-    if attempt.may_block || !attempt.features.has_builder() {
+    // The kernel has no second program to execute.
+    if attempt.may_block || attempt.plan.shell.is_some() || !attempt.features.has_builder() {
         return Launch::NotMine("not available");
     }
     match carry_out(&attempt.plan, attempt.template, &attempt.options, &attempt.features) {

@@ -20,7 +20,6 @@ mod tables;
 mod vfork;
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::process::ExitStatus;
 use std::sync::Arc;
 
 use spawnfd_child::{Failure, Plan};
@@ -68,37 +67,6 @@ pub(crate) enum Wait {
 }
 
 impl Command<'_> {
-    /// Starts the program, and returns as soon as the child has become the program (see
-    /// [`wait_for_exec`](Command::wait_for_exec) for the exception).
-    ///
-    /// # Errors
-    /// The failed [`Stage`], errno, and the index of the action. No process is left behind. A command made from a
-    /// [`Template`] fails as stale if the executable has changed. A command made from a name gets a new template
-    /// instead.
-    pub fn spawn(&mut self) -> Result<Child> {
-        spawn(self, if self.waits { Wait::Exec } else { Wait::Nothing })
-    }
-
-    /// Starts the program and waits for its end, as [`std::process::Command::status`] does. The program inherits the
-    /// streams that the command does not set, and runs in the caller's session, without a timeout. For output, a
-    /// timeout, or control over the program's children, use [`run_with`](Command::run_with).
-    ///
-    /// No guard watches the program: if SIGTERM or SIGKILL ends the caller, this program runs on, and a program of
-    /// [`run`](Command::run) does not.
-    ///
-    /// # Errors
-    /// Those of [`spawn`](Command::spawn) and [`Child::wait`].
-    ///
-    /// # Examples
-    /// ```
-    /// # use spawnfd::Command;
-    /// assert!(Command::new("true").status()?.success());
-    /// # Ok::<(), spawnfd::Error>(())
-    /// ```
-    pub fn status(&mut self) -> Result<ExitStatus> {
-        self.spawn()?.wait()
-    }
-
     /// Finds the program and checks all arguments, but starts nothing.
     ///
     /// # Errors

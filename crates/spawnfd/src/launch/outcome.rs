@@ -47,7 +47,9 @@ fn exec_failed(plan: &Plan, template: &Template, name: &OsStr, errno: Errno) -> 
     let program = template.path().map_or_else(|| shown(name), shown);
     match errno {
         Errno::E2BIG => of_too_large(&program, &plan.argv, &plan.envp),
-        Errno::ENOEXEC => format!("cannot execute {program}: its format is unknown"),
+        Errno::ENOEXEC => {
+            format!("cannot execute {program}: it has no #! line, and the kernel does not know its format")
+        }
         // The child has just compared the program's file, so the file that does not exist is the loader.
         Errno::ENOENT if template.is_pinned() => {
             format!("cannot execute {program}: its loader (ELF interpreter) does not exist")

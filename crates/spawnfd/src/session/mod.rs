@@ -3,29 +3,31 @@
 //!
 //! [`Session::open`] starts the shell, and [`Session::run`] runs one command in it.
 
-mod script;
+mod saved;
+pub(crate) mod side;
+mod text;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use script::Dialect;
+pub use text::CommandText;
 
 use crate::command::{Command, Stdio};
-use crate::error::{Errno, Error, Result, Stage};
+use crate::env::Env;
+use crate::error::{Errno, Error, Result, Stage, from_io};
 use crate::host::per_process::PerProcess;
 use crate::job::limits::Limits;
-use crate::job::shell::{HolderNumbers, Script, SessionTerminal, Shell, memory_file};
-use crate::job::{EventOptions, Events, Job, Leftovers, Output, Run, Stop, TerminalSize};
+use crate::job::shell::{Completed, HolderNumbers, Restored, Script, ScriptText, SessionTerminal, Shell, Text};
+use crate::job::{EventOptions, Events, Job, Leftovers, Output, Run, Stop, TerminalSize, Until};
 use crate::limiter::{Limiter, Permit};
 use crate::sandbox::Sandbox;
 use crate::signal::{self, SignalSet};
 use crate::tree::Survivor;
+use saved::Continued;
 
 /// A shell that stays open and runs one command after the other: bash or dash.
 ///
@@ -36,7 +38,7 @@ use crate::tree::Survivor;
 ///
 /// - Each command has its own streams. The output of a background job goes to the command that has started the job, and
 ///   never appears in a later command's output. Standard input is `/dev/null` unless the [`Run`] has input.
-/// - The library reads the status from a pipe of its own, which no command inherits. No output can imitate it.
+/// - The library reads the status from a pipe of its own, which no command inherits.
 /// - A command that has to end (a timeout, [`Job::stop`], a dropped [`Job`]) gets SIGINT, SIGTERM after half of its
 ///   [grace](Run::grace), and SIGKILL after all of it. The shell gets SIGINT too, and abandons the rest of the command. If
 ///   the shell does not return 300 ms after that SIGKILL has ended the processes, the library kills the shell.
@@ -62,6 +64,8 @@ pub struct Session {
     state: PerProcess<Option<SessionState>>,
     /// Has one permit: only one command starts a shell, and other commands then use that shell.
     starts: Limiter,
+    /// Has one permit: the commands of a session with a queue run one after the other.
+    turns: Limiter,
 }
 
 /// The options of a [`Session`].
@@ -81,6 +85,7 @@ pub struct SessionOptions {
     login: bool,
     restart: bool,
     merge: bool,
+    queue: bool,
     terminal: Option<TerminalSize>,
     echo: bool,
     startup_timeout: Duration,
@@ -89,12 +94,13 @@ pub struct SessionOptions {
 }
 
 impl Default for SessionOptions {
-    /// No login shell, no restart, no terminal, 30 s for the start, no sandbox, the default options of [`Run`].
+    /// No login shell, no restart, no queue, no terminal, 30 s for the start, no sandbox, the default options of [`Run`].
     fn default() -> SessionOptions {
         SessionOptions {
             login: false,
             restart: false,
             merge: false,
+            queue: false,
             terminal: None,
             echo: false,
             startup_timeout: Duration::from_secs(30),
@@ -119,12 +125,33 @@ setters!(SessionOptions {
     restart: bool => restart;
     /// Whether each command writes standard error to its standard output. By default the streams are separate.
     merge: bool => merge;
+    /// Whether a command waits for the end of the commands that were started before it. Commands then run in the order
+    /// of their calls. The waiting time does not count for the command's [timeout](Run::timeout). A thread must not
+    /// start a command while it holds the [`Job`] of a running one, because it would wait for itself. By default the
+    /// second command fails with EBUSY.
+    ///
+    /// # Examples
+    #[cfg_attr(feature = "tree", doc = "```")]
+    #[cfg_attr(not(feature = "tree"), doc = "```no_run")]
+    /// use spawnfd::session::{Session, SessionOptions};
+    /// use spawnfd::{Command, Run};
+    /// let session = Session::open(Command::new("bash"), SessionOptions::new().queue(true))?;
+    /// let run = |text| session.run(text, &Run::new());
+    /// std::thread::scope(|scope| {
+    ///     let others = [(); 3].map(|()| scope.spawn(|| run("sleep 0.01")));
+    ///     assert!(others.into_iter().all(|other| other.join().unwrap().unwrap().ok()));
+    /// });
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    queue: bool => queue;
     /// Gives the session a terminal of this size. It is the standard output and error of each command, the standard input
     /// of a command that has input, and the controlling terminal of the shell (`/dev/tty`). The output is all standard
     /// output. By default there is no terminal.
     ///
     /// All commands share the terminal: what a background job writes to it is output of the command that runs at that
-    /// time. Before each command, the library restores the terminal's settings and discards input that is left.
+    /// time. Before each command, the library restores the terminal: its settings, size and foreground process group,
+    /// stopped output, and exclusive mode. It also discards input that is left. The foreground group needs the feature
+    /// `tree`.
     terminal: impl Into<Option<TerminalSize>> => terminal.into();
     /// Whether the terminal writes input back to the output. By default it does not.
     echo: bool => echo;
@@ -162,15 +189,28 @@ struct SessionState {
     /// `None`: the session has no sandbox.
     holder: Option<HolderNumbers>,
     shell: Option<Arc<Shell>>,
-    /// `None` until the first shell has reported its version.
-    dialect: Option<Dialect>,
-    /// The number of the shell's next command. The shell's first lines are number 0.
-    serial: u64,
+    /// Earlier shells of which background jobs may run.
+    earlier: Vec<Arc<Shell>>,
     terminal: Option<SessionTerminal>,
-    /// Files to which the shell writes its variables, by turns, so that one of them is always complete.
-    saved: Option<[File; 2]>,
-    /// The directory and the file with the variables of the last completed command of earlier shells.
-    restored: Option<(PathBuf, usize)>,
+    /// The state of the last completed command of earlier shells.
+    restored: Option<Completed>,
+    /// The environment of the first shell.
+    first: Env,
+    /// Names of the variables that a shell gets only with its first command, and their values for the first shell.
+    late: Vec<&'static str>,
+    exported: Vec<(String, Vec<u8>)>,
+}
+
+impl SessionState {
+    /// Notes that the shell has ended, if it has. Returns the state that the next shell gets.
+    fn note_end(&mut self) -> Option<&mut Completed> {
+        self.earlier.retain(|shell| !shell.session_processes().is_empty());
+        if let Some(shell) = self.shell.take_if(|shell| shell.has_ended()) {
+            self.restored = shell.last().or(self.restored.take());
+            self.earlier.push(shell);
+        }
+        self.restored.as_mut()
+    }
 }
 
 impl fmt::Debug for Session {
@@ -230,7 +270,7 @@ impl Session {
             args.push("--noediting".into());
             args.extend((given.is_empty() && !options.login).then(|| "--norc".into()));
         }
-        args.extend(given);
+        args.extend(given.iter().cloned());
         args.extend(options.login.then(|| "-l".into()));
         args.extend(["-i", "-s"].map(OsString::from));
         args.extend(is_bash.then_some(["+o", "history", "+H"]).into_iter().flatten().map(OsString::from));
@@ -241,11 +281,28 @@ impl Session {
         let sandbox = options.sandbox.as_ref();
         let holder = sandbox.map(|sandbox| HolderNumbers::start_in(&mut command, sandbox)).transpose()?;
         command.stdout(Stdio::Piped).stderr(Stdio::SameAsStdout);
-        let saved = options.restart.then(|| Result::Ok([memory_file()?, memory_file()?])).transpose()?;
-        let (shell, dialect, restored) = (None, None, None);
-        let state = SessionState { command, name, holder, shell, dialect, serial: 0, terminal, saved, restored };
+        let env = command.get_env().cloned().unwrap_or_else(Env::inherit);
+        // With the first variable, an interactive bash reads the file that ENV names.
+        let reads_no_file = is_bash && given.is_empty() && !options.login;
+        let late: Vec<&str> = [POSIX_VARIABLE].into_iter().filter(|_| reads_no_file).chain(PROMPT_VARIABLES).collect();
+        let held_back = late.iter().filter_map(|name| Some((name.to_string(), env.get(name)?.as_bytes().to_vec())));
+        let exported = held_back.collect();
+        let first = late.iter().fold(env, Env::unset);
+        command.environment(&first);
+        let state = SessionState {
+            command,
+            name,
+            holder,
+            shell: None,
+            earlier: Vec::new(),
+            terminal,
+            restored: None,
+            first,
+            late,
+            exported,
+        };
         let state = PerProcess::for_this_process(Some(state), || None);
-        Ok(Session { options, state, starts: Limiter::new(1) })
+        Ok(Session { options, state, starts: Limiter::new(1), turns: Limiter::new(1) })
     }
 
     /// Runs a command to its end.
@@ -254,25 +311,30 @@ impl Session {
     /// the run's options, the tree and the limits belong to the [session](SessionOptions::run).
     ///
     /// # Errors
-    /// EBUSY: another command of the session runs. ESRCH: the shell has exited. EINVAL: `text` has a NUL byte, or an option
+    /// EBUSY: another command of the session runs, and the session has no [queue](SessionOptions::queue). ESRCH: the shell has exited. EINVAL: `text` has a NUL byte, or an option
     /// does not apply to a command. How the command ended is in the [`Output`].
-    pub fn run(&self, text: &str, run: &Run) -> Result<Output> {
-        self.ensure_shell()?;
-        let permit = run.limiter.as_ref().map(|limiter| limiter.acquire()).transpose()?;
-        self.start_script(text, run, |shell, script| shell.start_in_thread(script, run, permit))?.run()
+    pub fn run(&self, text: impl Into<CommandText>, run: &Run) -> Result<Output> {
+        let text = text.into();
+        let permits = self.permits(&text, run)?;
+        self.start_script(&text, run, |shell, script| shell.start_in_thread(script, run, permits))?.run()
     }
 
     /// The same as [`run`](Session::run), as a lazy future. Dropping the future ends the command.
     ///
     /// # Errors
     /// The same as those of [`run`](Session::run).
-    pub async fn run_async(&self, text: &str, run: &Run) -> Result<Output> {
+    pub async fn run_async(&self, text: impl Into<CommandText>, run: &Run) -> Result<Output> {
+        let text = text.into();
+        let mut permits = Vec::new();
+        if self.options.queue {
+            permits.push(self.turns.acquire_async().await);
+        }
+        self.start_in_directory_of(&text);
         self.ensure_shell_async().await?;
-        let permit = match &run.limiter {
-            Some(limiter) => Some(limiter.acquire_async().await),
-            None => None,
-        };
-        let job = self.start_with(text, run, permit)?;
+        if let Some(limiter) = &run.limiter {
+            permits.push(limiter.acquire_async().await);
+        }
+        let job = self.start_script(&text, run, |shell, script| shell.start_command(script, run, permits))?;
         job.close_stdin();
         let output = job.wait_async().await;
         job.detach();
@@ -300,43 +362,78 @@ impl Session {
     /// assert_eq!(job.wait()?.stdout, b"got yes\n");
     /// # Ok::<(), spawnfd::Error>(())
     /// ```
-    pub fn start(&self, text: &str, run: &Run) -> Result<Job> {
-        self.ensure_shell()?;
-        let permit = run.limiter.as_ref().map(|limiter| limiter.acquire()).transpose()?;
-        self.start_with(text, run, permit)
+    pub fn start(&self, text: impl Into<CommandText>, run: &Run) -> Result<Job> {
+        let text = text.into();
+        let permits = self.permits(&text, run)?;
+        self.start_script(&text, run, |shell, script| shell.start_command(script, run, permits))
     }
 
-    /// Starts a command, like [`start`](Session::start), in the shell that runs already. The caller has the permit of the
-    /// run's limiter.
-    #[doc(hidden)]
-    pub fn start_with(&self, text: &str, run: &Run, permit: Option<Permit>) -> Result<Job> {
-        self.start_script(text, run, |shell, script| shell.start_command(script, run, permit))
-    }
-
-    /// The same as [`start_with`](Session::start_with), and delivers the command's output as events too.
-    #[doc(hidden)]
+    /// The same as [`start`](Session::start), and delivers the command's output as events too. The events end with the
+    /// command's result, unless [`EventOptions::until`] says otherwise.
+    ///
+    /// # Errors
+    /// The same as those of [`run`](Session::run).
     pub fn start_events(
         &self,
-        text: &str,
+        text: impl Into<CommandText>,
         run: &Run,
-        permit: Option<Permit>,
         options: EventOptions,
     ) -> Result<(Job, Events)> {
-        self.start_script(text, run, |shell, script| shell.start_command_events(script, run, permit, options))
+        let text = text.into();
+        let permits = self.permits(&text, run)?;
+        self.start_events_with(&text, run, permits, options)
+    }
+
+    /// The same as [`start_events`](Session::start_events), in the shell that runs already. The caller has the permits of
+    /// the session's [queue](Session::turns) and of the run's limiter.
+    #[doc(hidden)]
+    pub fn start_events_with(
+        &self,
+        text: &CommandText,
+        run: &Run,
+        permits: Vec<Permit>,
+        mut options: EventOptions,
+    ) -> Result<(Job, Events)> {
+        options.until = options.until.or(Some(Until::Result));
+        self.start_script(text, run, |shell, script| shell.start_command_events(script, run, permits, options))
+    }
+
+    /// The limiter of the session's queue. A command has its permit until the command is over.
+    #[doc(hidden)]
+    pub fn turns(&self) -> &Limiter {
+        &self.turns
+    }
+
+    /// Whether a command of the session runs.
+    #[doc(hidden)]
+    pub fn is_busy(&self) -> bool {
+        self.shell().is_some_and(|shell| shell.is_busy())
+    }
+
+    /// Starts the shell if necessary, and waits for the permits of a command.
+    fn permits(&self, text: &CommandText, run: &Run) -> Result<Vec<Permit>> {
+        let mut permits = Vec::new();
+        if self.options.queue {
+            permits.push(self.turns.acquire()?);
+        }
+        self.start_in_directory_of(text);
+        self.ensure_shell()?;
+        if let Some(limiter) = &run.limiter {
+            permits.push(limiter.acquire()?);
+        }
+        Ok(permits)
     }
 
     /// Checks the options of a command, and starts it with its control lines.
     fn start_script<T>(
         &self,
-        text: &str,
+        text: &CommandText,
         run: &Run,
         start: impl FnOnce(&Arc<Shell>, &Script<'_>) -> Result<T>,
     ) -> Result<T> {
         run.validate()?;
         let invalid = |option: &str, why: &str| Err(Error::invalid(option).saying(format!("{option}: {why}")));
-        if text.contains('\0') {
-            return invalid("text", "a command cannot contain a NUL byte");
-        }
+        text.validate()?;
         if run.tree.is_some() || run.limits != Limits::new() || run.terminal.is_some() {
             return invalid(
                 "tree, limits, terminal",
@@ -351,24 +448,32 @@ impl Session {
         }
         let mut state = self.state.lock();
         let Some(state) = state.as_mut() else { return Err(not_ours()) };
-        let Some(shell) = state.shell.as_ref().filter(|shell| !shell.has_ended()) else {
+        // A shell that has ended since the check loses the command. The next command restarts the shell.
+        let Some(shell) = state.shell.as_ref().filter(|shell| self.options.restart || !shell.has_ended()) else {
             return Err(self.exited(state));
         };
         if shell.is_busy() {
             let message = "the session runs another command: wait for its end, or stop it";
             return Err(Error::new(Stage::Capture, Errno::EBUSY, "session.run()").saying(message));
         }
-        let Some(dialect) = &state.dialect else { return Err(self.exited(state)) };
-        let last_code = shell.last().map_or(0, |last| last.code);
-        let saved = state.saved.as_ref().map(|files| &files[state.serial as usize % 2]);
-        let lines = |files: &_| dialect.command_lines(text, last_code, saved, files);
+        let last = || shell.last().or_else(|| state.restored.clone()).map(|last| last.cwd);
+        // The shell returns to this directory.
+        let directory = text.cwd.as_ref().and_then(|_| last().or_else(|| shell.current_directory()));
         let (merge, terminal) = (self.options.merge, state.terminal.as_ref());
-        let mut files = dialect.files(saved);
-        files.extend(terminal.map(|terminal| terminal.far_end().as_fd()));
-        let script = Script { lines: &lines, files: &files, serial: state.serial, merge, terminal };
-        let started = start(shell, &script)?;
-        state.serial += 1;
-        Ok(started)
+        let text = Text { text: &text.text, cwd: text.cwd.as_deref(), env: &text.env, directory: directory.as_deref() };
+        start(shell, &Script { text: ScriptText::Run(text), merge, terminal })
+    }
+
+    /// If the next command starts a shell, lets the shell start in the directory that this command names. So a session
+    /// whose last directory no longer exists stays usable.
+    #[doc(hidden)]
+    pub fn start_in_directory_of(&self, text: &CommandText) {
+        // The shell enters a relative directory again before it runs the text.
+        if let (Some(directory), true) = (text.cwd.as_ref().filter(|cwd| cwd.is_absolute()), self.needs_shell())
+            && let Some(restored) = self.state.lock().as_mut().and_then(|state| state.note_end())
+        {
+            restored.cwd.clone_from(directory);
+        }
     }
 
     /// Sends SIGINT to the running command, and to the shell so that it abandons the rest of the command. Without a
@@ -392,7 +497,10 @@ impl Session {
     /// and background jobs. The processes of a sandbox are not included. In a sandbox with its own pid namespace, the pids
     /// are those that this process sees.
     pub fn processes(&self) -> Vec<Survivor> {
-        self.shell().map(|shell| shell.processes().into_iter().map(Survivor::of).collect()).unwrap_or_default()
+        let state = self.state.lock();
+        let Some(state) = state.as_ref() else { return Vec::new() };
+        let shells = state.earlier.iter().chain(&state.shell);
+        shells.flat_map(|shell| shell.session_processes()).map(Survivor::of).collect()
     }
 
     /// The shell's process id, as this process sees it. `None`: the shell has exited.
@@ -438,7 +546,18 @@ impl Session {
     }
 
     fn begin_close(&self) -> Option<Arc<Shell>> {
-        let shell = self.shell()?;
+        let (shell, earlier) = {
+            let mut state = self.state.lock();
+            let state = state.as_mut()?;
+            (state.shell.clone(), std::mem::take(&mut state.earlier))
+        };
+        earlier.iter().for_each(|shell| shell.job().stop(Duration::ZERO));
+        let shell = shell?;
+        if self.options.restart {
+            // The job adopts the background processes that outlive the shell.
+            let ended = shell.clone();
+            shell.job().when_done(move || ended.job().stop(Duration::ZERO));
+        }
         shell.interrupt();
         shell.close_input();
         Some(shell)
@@ -455,6 +574,20 @@ impl Session {
         };
         let message = format!("the session's shell has exited{how}: open a new session, or use the option restart");
         Error::new(Stage::Capture, Errno::ESRCH, "session.run()").saying(message)
+    }
+
+    /// The error of a shell that could not go to the directory of the last one.
+    fn no_directory(&self) -> Error {
+        let state = self.state.lock();
+        let directory = state.as_ref().and_then(|state| state.restored.as_ref()).map(|restored| restored.cwd.clone());
+        let directory = directory.unwrap_or_default();
+        let errno = std::fs::read_dir(&directory).err().map_or(Errno::ENOENT, |e| from_io(&e));
+        let message = format!(
+            "the session's shell has exited, and a new one cannot return to its directory {}: name another directory for \
+             the next command",
+            directory.display()
+        );
+        Error::new(Stage::Capture, errno, "session(), cd").saying(message)
     }
 
     fn ensure_shell(&self) -> Result<()> {
@@ -514,29 +647,37 @@ impl Session {
         match &state.shell {
             Some(shell) if !shell.has_ended() => return Ok(None),
             Some(_) if !self.options.restart => return Err(self.exited(state)),
-            Some(shell) => {
-                if let Some(last) = shell.last().filter(|last| last.serial > 0) {
-                    state.restored = Some((last.cwd, last.serial as usize % 2));
-                }
-            }
-            None => {}
+            _ => {}
         }
+        state.note_end();
         if let Some(permit) = permit {
             state.command.permit(permit);
         }
-        let shell = Shell::start(&mut state.command, &state.name, state.holder, &self.options.run);
+        if state.restored.is_some() && state.holder.is_none() {
+            // The shell goes to the last directory. The first one may no longer exist.
+            state.command.current_dir("/");
+        }
+        let saved = state.restored.as_ref().and_then(|restored| restored.variables.as_deref());
+        let continued = saved.map(|saved| Continued::new(&state.first, saved, &state.late));
+        let restored = state.restored.as_ref().map(|Completed { cwd: directory, .. }| Restored {
+            directory,
+            variables: continued.as_ref().map(|continued| &continued.commands[..]),
+        });
+        let exported = continued.as_ref().map_or(&state.exported, |continued| &continued.exported);
+        state.command.environment(continued.as_ref().map_or(&state.first, |continued| &continued.env));
+        let run = match self.options.restart {
+            // The background jobs of a shell outlive it. The next shell of the session goes on.
+            true => self.options.run.clone().leftovers(Leftovers::Adopt),
+            false => self.options.run.clone(),
+        };
+        let shell =
+            Shell::start(&mut state.command, &state.name, state.holder, &run, restored, exported, self.options.restart);
         // A failure before the start of the program has not used the permit.
         state.command.permit = None;
-        let shell = Arc::new(shell?);
-        let restored = state.restored.as_ref().zip(state.saved.as_ref());
-        let restored = restored.map(|((cwd, index), files)| (cwd.as_path(), &files[*index]));
-        let lines = |files: &_| Ok(script::first_lines(restored, files));
-        let files: Vec<BorrowedFd<'_>> = restored.iter().map(|(_, file)| file.as_fd()).collect();
-        let script = Script { lines: &lines, files: &files, serial: 0, merge: false, terminal: None };
+        let (shell, number) = shell?;
+        let script = Script { text: ScriptText::Start(number), merge: false, terminal: None };
         let run = Run::new().timeout(self.options.startup_timeout).grace(Duration::ZERO);
-        let job = shell.start_command(&script, &run, None)?;
-        // The next command writes the file that the restored state is not in.
-        state.serial = state.restored.as_ref().map_or(1, |(_, index)| 2 + (*index as u64 + 1) % 2);
+        let job = shell.start_command(&script, &run, Vec::new())?;
         state.shell = Some(shell);
         Ok(Some(job))
     }
@@ -547,19 +688,20 @@ impl Session {
         let first = first?;
         let Some(shell) = self.shell() else { return Err(not_ours()) };
         // After a timeout, SIGINT may have ended a startup file early.
-        if let (Stop::Exited, Some(version)) = (first.stop, &first.cwd) {
-            let dialect = Dialect::of_version(version)?;
-            if let Some(state) = self.state.lock().as_mut() {
-                state.dialect = Some(dialect);
-            }
-            return Ok(());
+        if let (Stop::Exited, Some(version), Some(0)) = (first.stop, &first.cwd, first.code()) {
+            return shell.complete_start(version);
         }
         shell.job().stop(Duration::ZERO);
         let output = shell.job().wait()?;
+        if first.stop == Stop::Exited && first.cwd.is_some() {
+            // The next command tries again.
+            self.state.lock().as_mut().map(|state| state.shell.take());
+            return Err(self.no_directory());
+        }
         let printed = output.stdout_text();
         let printed = printed.trim();
         let how = match (first.stop, shell.status()) {
-            (Stop::Exited, Some(status)) => format!("the shell exited while it started ({status})"),
+            (Stop::Lost, Some(status)) => format!("the shell exited while it started ({status})"),
             _ => format!("the shell did not start within {:?}", self.options.startup_timeout),
         };
         let mut message = if printed.is_empty() { how } else { format!("{how}: {printed}") };
@@ -575,6 +717,12 @@ impl Session {
         Err(Error::new(Stage::Capture, Errno::ESRCH, "session()").saying(message))
     }
 }
+
+/// The variable that makes bash start in its POSIX mode.
+const POSIX_VARIABLE: &str = "POSIXLY_CORRECT";
+
+/// The variables of which a shell runs the value when it shows a prompt. They could read the shell's first line.
+const PROMPT_VARIABLES: [&str; 3] = ["PROMPT_COMMAND", "PS0", "PS1"];
 
 /// The signals that end a command, and those that language runtimes ignore. If the shell ignored SIGINT, all its programs
 /// would, and an interrupt would not reach them.
@@ -595,5 +743,22 @@ impl Drop for Session {
         if let Some(shell) = self.begin_close() {
             shell.job().stop(self.options.run.grace);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_that_has_ended_since_the_check_loses_the_command() {
+        let session = Session::open(Command::new("sh"), SessionOptions::new().restart(true)).expect("a session");
+        let _ = session.run("exit 3", &Run::new()).expect("a result");
+        // Without the check, which would restart the shell.
+        let start = |shell: &Arc<Shell>, script: &Script<'_>| shell.start_in_thread(script, &Run::new(), Vec::new());
+        let command = session.start_script(&"echo no".into(), &Run::new(), start).expect("started");
+        let output = command.run().expect("a result");
+        assert_eq!((output.stop, output.code(), output.shell_exited), (Stop::Lost, None, true), "{output:?}");
+        assert_eq!(session.run("echo next", &Run::new()).expect("a result").stdout, b"next\n");
     }
 }

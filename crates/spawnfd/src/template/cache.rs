@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 
+use super::search::start_of_relative_parts;
 use super::{Template, search_path};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::descriptors::descriptor_limit;
@@ -110,26 +112,30 @@ pub struct CacheStats {
     pub entries: usize,
 }
 
-/// A program by name or absolute path, and the PATH to search for a name.
+/// A program by name or absolute path, the PATH to search for a name, and the directory at which the relative parts
+/// of this PATH start, if there are any.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CacheKey {
     program: OsString,
     path: Option<OsString>,
+    directory: Option<PathBuf>,
 }
 
 impl CacheKey {
-    /// Creates a key. It uses `path` only for a name without a slash.
-    pub(crate) fn new(program: &OsStr, path: Option<&OsStr>) -> CacheKey {
+    /// Creates a key. It uses `path` only for a name without a slash. Relative parts of `path` start at `directory`,
+    /// or at this process's directory.
+    pub(crate) fn new(program: &OsStr, path: Option<&OsStr>, directory: Option<&Path>) -> CacheKey {
         use std::os::unix::ffi::OsStrExt;
         let plain = !program.as_bytes().contains(&b'/');
         let path = plain.then(|| path.map_or_else(search_path, OsStr::to_owned));
-        CacheKey { program: program.to_owned(), path }
+        let directory = path.as_deref().and_then(|path| start_of_relative_parts(path, directory));
+        CacheKey { program: program.to_owned(), path, directory }
     }
 
     /// Makes the template. Retries if the file changes while it is recorded.
     fn template(&self) -> Result<Template> {
         let once = || match &self.path {
-            Some(path) => Template::search(&self.program, path),
+            Some(path) => Template::search_from(&self.program, path, self.directory.as_deref()),
             None => Template::open(&self.program),
         };
         let is_stale = |made: &Result<Template>| made.as_ref().is_err_and(|error| error.kind() == ErrorKind::Stale);
@@ -162,7 +168,7 @@ impl TemplateCache {
     /// # Errors
     /// The errors of [`Template::open`] and [`Template::search`]. Failures are not cached.
     pub fn get(&self, program: impl AsRef<OsStr>, path: Option<&OsStr>) -> Result<Template> {
-        self.find(&CacheKey::new(program.as_ref(), path))
+        self.find(&CacheKey::new(program.as_ref(), path, None))
     }
 
     pub(crate) fn find(&self, key: &CacheKey) -> Result<Template> {

@@ -116,19 +116,27 @@ impl Template {
 
     /// Searches `name` in the directories of `path` (as in `PATH`), and records what it finds.
     ///
-    /// The template becomes stale as soon as an earlier directory of `path` has an executable of that name. The
-    /// search skips empty and relative entries, because their meaning depends on the working directory. An absolute
-    /// `name` is opened as by [`Template::open`].
+    /// The template becomes stale as soon as an earlier directory of `path` has an executable of that name. Relative
+    /// and empty parts of `path` start at this process's directory at the time of the call. An absolute `name` is
+    /// opened as by [`Template::open`].
     ///
     /// # Errors
     /// ENOENT: no directory has the name. EACCES: the caller may not execute the file found. EINVAL: the name is
     /// empty, has a NUL, or is a relative path.
     pub fn search(name: impl AsRef<OsStr>, path: impl AsRef<OsStr>) -> Result<Template> {
+        let path = path.as_ref();
+        Template::search_from(name, path, search::start_of_relative_parts(path, None).as_deref())
+    }
+
+    /// The same as [`search`](Template::search), but relative and empty parts of `path` start at the absolute path
+    /// `directory`. If there is none, the search skips them.
+    #[doc(hidden)]
+    pub fn search_from(name: impl AsRef<OsStr>, path: &OsStr, directory: Option<&Path>) -> Result<Template> {
         let name = name.as_ref();
         if name.as_bytes().contains(&b'/') {
             return Template::open(name);
         }
-        let found = search::search(name, path.as_ref())?;
+        let found = search::search(name, path, directory)?;
         Template::record(name.to_owned(), found.candidates, found.index)
     }
 

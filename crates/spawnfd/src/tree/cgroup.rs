@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Access, CWD, Mode, OFlags, access, mkdir, openat};
 use spawnfd_guard::{cgroup as group, sys, table};
-use spawnfd_sys::{Errno, call};
+use spawnfd_sys::Errno;
 
 use super::bounds::{self, Bounds, CgroupCounters};
-use super::{failed, image};
+use super::{abandoned, failed, image};
 use crate::error::{Result, errno};
 use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
@@ -92,14 +92,13 @@ fn own_cgroup() -> Result<OwnCgroup> {
 }
 
 /// Returns a new path for a cgroup. The path must be unique, because the guard gets it before the
-/// cgroup exists. The pid does not make it unique: in another pid namespace, a process may have the
-/// same pid.
+/// cgroup exists. The owner's part of the name does not make it unique: a forked process may count from the same number.
 fn new_path(base: &Path) -> Result<CString> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let (pid, number) = (call::getpid().unwrap_or_default(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let (owner, number) = (abandoned::own_prefix(), NEXT.fetch_add(1, Ordering::Relaxed));
     // The hash of no data is random, because `RandomState` has random keys.
     let random = RandomState::new().build_hasher().finish();
-    let path = base.join(format!("spawnfd-{pid}-{number}-{random:016x}")).into_os_string().into_vec();
+    let path = base.join(format!("{owner}-{number}-{random:016x}")).into_os_string().into_vec();
     let path = CString::new(path).map_err(|_| failed(Errno::ENOENT, "cgroup: no cgroup v2 is mounted"))?;
     if path.count_bytes() > table::MAX_PATH {
         return Err(failed(Errno::ENAMETOOLONG, format!("mkdir({path:?})")));
@@ -167,6 +166,7 @@ impl NewCgroup {
         if let Err(errno @ (Errno::EACCES | Errno::EROFS)) = bounds::may_write(&base) {
             return Err(failed(errno, format!("mkdir({base:?})")));
         }
+        abandoned::sweep_once(&base);
         Ok(NewCgroup { path: new_path(&base)?, base, own_dir })
     }
 
@@ -232,8 +232,15 @@ impl Cgroup {
         CgroupCounters::open(self.as_fd(), limits).map_err(|errno| failed(errno, format!("open({:?})", self.path)))
     }
 
-    /// Moves all members to this process's own cgroup.
-    pub(super) fn move_members_out(&self) {
+    /// Moves all members to this process's own cgroup. Members that cannot move stay, and are marked as released.
+    pub(super) fn release_members(&self) {
+        self.move_members_out();
+        if group::is_populated(self.number()) {
+            abandoned::mark_released(&self.dir);
+        }
+    }
+
+    fn move_members_out(&self) {
         // A member may fork before it is moved, and its child stays in this cgroup. So repeat until the cgroup is
         // empty.
         for _ in 0..100 {

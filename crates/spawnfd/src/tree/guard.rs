@@ -43,7 +43,7 @@ struct Guard {
     helper: GuardHelper,
 }
 
-/// The guard's process.
+/// The guard's first process. The second one is its child (`spawnfd_guard::watch`).
 #[derive(Debug)]
 struct GuardHelper {
     pid: i32,
@@ -145,7 +145,28 @@ pub(super) fn register(cgroup: &[u8], state: SlotState) -> Result<Registration> 
 pub(crate) fn end_guard_if_idle() {
     for guard in GUARDS.lock().iter_mut().filter(|guard| guard.table.close()) {
         guard.helper.hand_to_reaper();
-        let _ = guard.helper.signal(abi::SIGKILL as i32);
+        // The helper ends its second process and exits. SIGKILL would leave the second process to pid 1.
+        for signal in [abi::SIGTERM, abi::SIGCONT] {
+            let _ = guard.helper.signal(signal as i32);
+        }
+    }
+}
+
+/// Continues the calling thread's guard if it has been stopped, and starts another one if it was killed. The threads that
+/// drive runs call this every few seconds.
+pub(crate) fn maintain_guard() {
+    let mut guards = GUARDS.lock();
+    if guards.is_empty() {
+        return;
+    }
+    let Ok(reach) = Reach::of_calling_thread(Stage::Tree) else { return };
+    if let Some(guard) = guards.iter_mut().find(|guard| !guard.table.is_closed() && guard.reach.equals(&reach)) {
+        if guard.helper.has_ended() {
+            // After a failure, the next call tries again.
+            let _ = guard.restart();
+        } else {
+            let _ = guard.helper.signal(abi::SIGCONT as i32);
+        }
     }
 }
 
@@ -157,7 +178,9 @@ pub(crate) fn forget_ended_guards() {
 /// Whether a guard is exiting and has not been reaped yet.
 pub(crate) fn is_guard_exiting() -> bool {
     let is_exiting = |guard: &Guard| guard.table.is_closed() && guard.helper.signal(0).is_ok();
-    GUARDS.lock().iter().any(is_exiting) && reaper::is_running()
+    let has_exiting = GUARDS.lock().iter().any(is_exiting);
+    // If no reaper thread can be started, the calling thread reaps the guard.
+    has_exiting && (reaper::is_running() || reaper::reap_unclaimed())
 }
 
 impl Guard {
@@ -333,6 +356,14 @@ impl Registration {
 
     pub(super) fn set_root_seen(&self, seen_at: u64) {
         self.table.set_root_seen(self.slot, seen_at);
+    }
+
+    pub(super) fn root_is_kept(&self) {
+        self.table.root_is_kept(self.slot);
+    }
+
+    pub(super) fn root_may_be_reaped(&self, seen_at: u64) {
+        self.table.root_may_be_reaped(self.slot, seen_at);
     }
 
     pub(super) fn add_member(&self, process: Process) {

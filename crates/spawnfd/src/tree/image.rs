@@ -17,6 +17,7 @@ use crate::env::Env;
 use crate::error::{Result, errno, from_io};
 use crate::host::memfd;
 use crate::host::per_process::PerProcess;
+use crate::launch::{self, Wait};
 use crate::signals::SignalSet;
 use crate::template::Template;
 
@@ -56,7 +57,8 @@ pub(crate) fn file_for_sandbox() -> Result<OwnedFd> {
         start_from_each_file(|template| {
             let mut command = template.command();
             configure(&mut command);
-            command.arg("hold").stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null).spawn()?.wait()
+            command.arg("hold").stdin(Stdio::Null).stdout(Stdio::Null).stderr(Stdio::Null);
+            launch::spawn(&mut command, Wait::Exec)?.wait()
         })?;
     }
     let template = template()?;
@@ -81,7 +83,8 @@ pub(super) fn spawn([owner, table, ready]: [&OwnedFd; 3], settings: impl Fn(&mut
         let mut command = template.command();
         configure(&mut command);
         settings(&mut command);
-        command.stdin(owner).stdout(table).stderr(ready).spawn()
+        command.stdin(owner).stdout(table).stderr(ready);
+        launch::spawn(&mut command, Wait::Exec)
     })
 }
 

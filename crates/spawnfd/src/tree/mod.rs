@@ -6,6 +6,7 @@
 //!
 //! [process trees]: https://github.com/spawnfd/spawnfd/blob/main/docs/trees.md
 
+mod abandoned;
 mod bounds;
 mod cgroup;
 mod guard;
@@ -33,7 +34,7 @@ pub(crate) use cgroup::own_directory;
 
 use cgroup::{Cgroup, NewCgroup};
 use guard::Registration;
-pub(crate) use guard::{end_guard_if_idle, forget_ended_guards, is_guard_exiting};
+pub(crate) use guard::{end_guard_if_idle, forget_ended_guards, is_guard_exiting, maintain_guard};
 pub(crate) use image::{drop_template, file_for_sandbox};
 use pidns::PidNamespace;
 use subreaper::SubreaperTree;
@@ -372,38 +373,29 @@ impl Tree {
     /// process.
     pub fn program_started(&mut self, pid: u32, pidfd: BorrowedFd<'_>) {
         let (pid, copy) = (pid as i32, sys::Fd::duplicate(pidfd.as_raw_fd()).ok());
-        if let Mechanism::Cgroup(_, program) = &mut self.control {
-            *program = copy.map(|copy| members_of(pid, Tree::own_session(), Some(copy)));
-            return;
-        }
-        if let Mechanism::Namespace(namespace) = &mut self.control {
-            copy.into_iter().for_each(|copy| namespace.members.set_program(pid, copy));
-            return;
-        }
-        if let Mechanism::Subreaper(tree) = &mut self.control {
-            let identity = copy.as_ref().and_then(|pidfd| ProcessIdentity::of(pidfd, pid));
-            let helper = tree.program_started(pid, copy);
-            if tree.has_no_subreaper() {
-                // The program was not started with `Command::tree`.
-                return self.continue_without_subreaper();
+        match &mut self.control {
+            Mechanism::Cgroup(_, program) => {
+                *program = copy.map(|copy| members_of(pid, Tree::own_session(), Some(copy)));
             }
-            if let (Some(registration), Some((helper, identity))) = (&self.registration, helper) {
-                registration.set_root(helper, Tree::own_session(), identity, ticks_now());
+            Mechanism::Namespace(namespace) => {
+                copy.into_iter().for_each(|copy| namespace.members.set_program(pid, copy));
             }
-            if let (Some(registration), Some(identity)) = (&self.registration, identity) {
-                registration.set_program(pid, identity);
+            Mechanism::Subreaper(tree) => {
+                let identity = copy.as_ref().and_then(|pidfd| ProcessIdentity::of(pidfd, pid));
+                let helper = tree.program_started(pid, copy);
+                if tree.has_no_subreaper() {
+                    // The program was not started with `Command::tree`.
+                    return self.continue_without_subreaper();
+                }
+                if let (Some(registration), Some((helper, identity))) = (&self.registration, helper) {
+                    registration.set_root(helper, Tree::own_session(), identity, ticks_now());
+                }
+                if let (Some(registration), Some(identity)) = (&self.registration, identity) {
+                    registration.set_program(pid, identity);
+                }
             }
-            return;
+            _ => _ = self.follow_program(pid, copy),
         }
-        let identity =
-            copy.as_ref().filter(|_| self.registration.is_some()).and_then(|pidfd| ProcessIdentity::of(pidfd, pid));
-        let start_session = Tree::own_session();
-        let mut members = members_of(pid, start_session, copy);
-        let seen = members.update_root_seen();
-        if let (Some(registration), Some(identity)) = (&self.registration, identity) {
-            registration.set_root(pid, start_session, identity, seen);
-        }
-        self.control = Mechanism::Members(members);
     }
 
     /// Tells the tree that the program has ended. Call this *before* you reap the program. Until it is reaped, the
@@ -413,27 +405,32 @@ impl Tree {
     /// search for survivors. Of the processes that started after that time, the tree then finds only those in the
     /// program's own process group (Linux 6.9), and descendants of processes that it finds.
     pub fn program_ended(&mut self) {
-        if !self.is_owner() {
-            return;
+        if self.is_owner()
+            && let Mechanism::Members(members) | Mechanism::Cgroup(_, Some(members)) = &mut self.control
+        {
+            let seen = members.update_root_seen();
+            self.registration.iter().for_each(|registration| registration.root_may_be_reaped(seen));
         }
-        match (&mut self.control, &self.registration) {
-            (Mechanism::Members(members), Some(registration)) => registration.set_root_seen(members.update_root_seen()),
-            (Mechanism::Members(members) | Mechanism::Cgroup(_, Some(members)), _) => {
-                members.update_root_seen();
-            }
-            _ => {}
-        }
+    }
+
+    /// Tells the tree that the caller will call `program_ended` before it reaps the program. If this process dies first,
+    /// the program's session still belongs to the tree, whoever has reaped the program.
+    pub fn program_is_kept(&self) {
+        let is_kept = self.is_owner() && matches!(self.control, Mechanism::Members(_));
+        self.registration.iter().filter(|_| is_kept).for_each(Registration::root_is_kept);
     }
 
     /// Sends a signal once to every process of the tree, and continues stopped processes so that they receive it.
     pub fn signal(&mut self, signal: i32) {
-        self.signal_all(signal, 0);
+        self.signal_all(signal);
     }
 
     /// Like `signal`, and returns whether the program got the signal. The program does not get the signal if no
-    /// descriptor is free for a pidfd, or if /proc does not show the program. `sent` is the pid of a process that has
-    /// got the signal before, or 0.
-    pub(crate) fn signal_all(&mut self, signal: i32, sent: i32) -> bool {
+    /// descriptor is free for a pidfd, or if /proc does not show the program.
+    ///
+    /// The signal may end a process whose children have left the session. So the tree first searches for its processes,
+    /// remembers them, and reports them to the guard.
+    pub(crate) fn signal_all(&mut self, signal: i32) -> bool {
         if !self.is_owner() {
             return true;
         }
@@ -441,12 +438,36 @@ impl Tree {
         match &mut self.control {
             Mechanism::Cgroup(dir, program) => {
                 let program = program.as_ref().map(|program| program.root().pid);
-                group::signal(dir.number(), signal, sent).into_iter().any(|pid| Some(pid) == program)
+                group::signal(dir.number(), signal).into_iter().any(|pid| Some(pid) == program)
             }
-            Mechanism::Namespace(namespace) => namespace.members.signal(signal, sent),
-            Mechanism::Subreaper(tree) => tree.remaining().is_some_and(|descendants| descendants.signal(signal, sent)),
-            Mechanism::Members(members) => members.signal(signal, sent),
+            Mechanism::Namespace(namespace) => namespace.members.signal(signal),
+            Mechanism::Subreaper(tree) => tree.remaining().is_some_and(|descendants| descendants.signal(signal)),
+            Mechanism::Members(members) => {
+                let alive = find_members(members, self.registration.as_ref());
+                let sent = members.signal(&alive, signal);
+                let seen = members.update_root_seen();
+                self.registration.iter().for_each(|registration| registration.set_root_seen(seen));
+                sent
+            }
             Mechanism::Empty => false,
+        }
+    }
+
+    /// Searches for the processes of the tree, remembers them, and reports them to the guard. Call this before a signal
+    /// to the program alone.
+    pub(crate) fn remember_members(&mut self) {
+        if let (true, Mechanism::Members(members)) = (self.is_owner(), &mut self.control) {
+            find_members(members, self.registration.as_ref());
+        }
+    }
+
+    /// Adds a process that has left the tree, or is about to leave it, in the tiers that have to search for members. Another
+    /// process in the session of this process stays out, because it may be another child of this process.
+    pub(crate) fn add_found(&mut self, found: &Stat) {
+        if let (true, Mechanism::Members(members)) = (self.is_owner(), &mut self.control)
+            && members.may_contain(found, Tree::own_session())
+        {
+            members.add(found.process);
         }
     }
 
@@ -546,18 +567,17 @@ impl Tree {
         }
     }
 
-    /// Counts the running processes and threads of the tree. The tree remembers the processes.
-    pub(crate) fn tasks(&mut self) -> u64 {
+    /// Lists the running processes of the tree, the program included. The tree remembers the processes.
+    pub(crate) fn processes(&mut self) -> Vec<Stat> {
         self.continue_without_subreaper();
         match &mut self.control {
-            Mechanism::Members(members) => {
-                find_members(members, self.registration.as_ref()).iter().map(Stat::threads).sum()
+            Mechanism::Members(members) => find_members(members, self.registration.as_ref()),
+            Mechanism::Namespace(namespace) => namespace.members.all(),
+            Mechanism::Subreaper(tree) => tree.remaining().map_or_else(Vec::new, Descendants::all),
+            Mechanism::Cgroup(dir, _) => {
+                group::members(dir.number()).into_iter().filter_map(Stat::read).filter(Stat::is_alive).collect()
             }
-            Mechanism::Namespace(namespace) => namespace.members.all().iter().map(Stat::threads).sum(),
-            Mechanism::Subreaper(tree) => {
-                tree.remaining().map_or(0, |descendants| descendants.all().iter().map(Stat::threads).sum())
-            }
-            Mechanism::Cgroup(..) | Mechanism::Empty => 0,
+            Mechanism::Empty => Vec::new(),
         }
     }
 
@@ -569,7 +589,7 @@ impl Tree {
             return;
         }
         match &self.control {
-            Mechanism::Cgroup(dir, _) => dir.move_members_out(),
+            Mechanism::Cgroup(dir, _) => dir.release_members(),
             Mechanism::Namespace(namespace) => namespace.release(),
             Mechanism::Subreaper(tree) => tree.subreaper().release(),
             _ => {}
@@ -589,15 +609,22 @@ impl Tree {
             (self.tier, self.control) = (Tier::Guard, Mechanism::Empty);
             return;
         };
-        let identity = ProcessIdentity::of(&pidfd, pid);
-        let start_session = Tree::own_session();
-        let mut members = members_of(pid, start_session, Some(pidfd));
-        let seen = members.update_root_seen();
-        if let (Some(registration), Some(identity)) = (&self.registration, identity) {
-            registration.set_root(pid, start_session, identity, seen);
-            registration.subreaper_lost();
+        self.tier = Tier::Guard;
+        if self.follow_program(pid, Some(pidfd)) {
+            self.registration.iter().for_each(Registration::subreaper_lost);
         }
-        (self.tier, self.control) = (Tier::Guard, Mechanism::Members(members));
+    }
+
+    /// Controls the tree by its program from now on. Returns whether the guard can do so, too.
+    fn follow_program(&mut self, pid: i32, pidfd: Option<sys::Fd>) -> bool {
+        let identity = self.registration.as_ref().and(pidfd.as_ref()).and_then(|pidfd| ProcessIdentity::of(pidfd, pid));
+        let start_session = Tree::own_session();
+        let mut members = members_of(pid, start_session, pidfd);
+        let seen = members.update_root_seen();
+        let known = self.registration.as_ref().zip(identity);
+        known.inspect(|(registration, identity)| registration.set_root(pid, start_session, *identity, seen));
+        self.control = Mechanism::Members(members);
+        known.is_some()
     }
 
     /// Whether this process has prepared the tree. A forked copy of the host must not use the tree: the copy shares
@@ -683,7 +710,7 @@ fn find_members(members: &mut Members, registration: Option<&Registration>) -> V
     alive
 }
 
-/// Reports to the guard those members that the guard cannot find by itself. `list` has the processes that the last
+/// Reports to the guard the members that the guard may not find by itself. `list` has the processes that the last
 /// search has read.
 fn report_members(members: &mut Members, list: &[Stat], registration: Option<&Registration>) {
     if let Some(registration) = registration {

@@ -57,7 +57,7 @@ pub use options::{Mode, Park, WarmOptions, WarmStats};
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, from_io};
 use crate::host::per_process::PerProcess;
-use crate::template::Template;
+use crate::template::{Template, search_path};
 use channel::CallError;
 use confinement::Confinement;
 use entry_point::EntryPoint;
@@ -125,7 +125,8 @@ impl Warm {
         Ok(Warm { keeper: Arc::new(Keeper::new(&state)), state, keep, explains: false })
     }
 
-    /// Keeps a program warm. `program` is an absolute path, or a name to search in PATH. The keeper thread parks it
+    /// Keeps a program warm. `program` is an absolute path, or a name to search in PATH now, in which relative parts
+    /// start at this process's directory. The keeper thread parks it
     /// in the background; [`fill`](Warm::fill) waits for that.
     ///
     /// The keeper also finds out whether the program can be parked ([`WarmStats::cannot`]). Adding a program that
@@ -135,7 +136,7 @@ impl Warm {
     /// The errors of [`Template::search`]. EAGAIN: the keeper thread cannot be started. EINVAL: the `Warm` is closed.
     pub fn add(&self, program: impl AsRef<OsStr>, park: Park) -> Result<()> {
         let path = park.env.as_ref().and_then(|env| env.get("PATH").map(OsStr::to_owned));
-        let path = path.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+        let path = path.unwrap_or_else(search_path);
         self.add_template(&Template::search(program, path)?, park)
     }
 

@@ -93,10 +93,10 @@ fn a_lost_status_is_reported_and_the_output_is_kept() {
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         let line = "echo out; echo why >&2; exit 3";
         let check = |output: Output| {
-            assert_eq!((output.status, output.code(), output.signal(), output.stop), (None, None, None, Stop::Exited));
+            assert_eq!((output.status, output.code(), output.signal(), output.stop), (None, None, None, Stop::Lost));
             assert_eq!((&output.stdout_text()[..], &output.stderr_text()[..], output.ok()), ("out\n", "why\n", false));
             let error = output.check().expect_err("not known to be ok");
-            let expected = "/bin/sh ended, but its exit status is lost: other code of this process has taken it: why";
+            let expected = "/bin/sh ended, and the status is lost: other code of this process has taken it: why";
             assert_eq!(error.to_string(), expected);
         };
         both(|| sh(line), &Run::new(), check);

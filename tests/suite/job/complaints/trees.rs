@@ -2,11 +2,12 @@
 //! Reported problem: a kill misses processes of the program's tree, or hits processes outside the tree. A name such
 //! as codex#21994 is a public report.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use spawnfd::job::{Drain, Fate, Leftovers, Stop};
 use spawnfd::limits::{Enforce, Enforcer, Limits, Resource};
-use spawnfd::tree::{Tier, Tree, TreeControl};
+use spawnfd::tree::{Tree, TreeControl};
 use spawnfd::{Command, Output, Run};
 use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{isolated, scratch, skip};
@@ -58,9 +59,10 @@ fn a_timeout_kills_processes_in_other_sessions() {
 }
 
 /// claude-code#79902 and codex#21994 also concern a daemon, which has its own session and no parent in the tree. If
-/// the tier (the way to control the tree) reaches the daemon, the library kills it. If not, the output names it.
+/// the tier (the way to control the tree) does not reach the daemon, the daemon's open pipe shows that it belongs to the
+/// run.
 #[test]
-fn a_timeout_kills_a_daemon_or_names_it() {
+fn a_timeout_kills_a_daemon_that_holds_the_output() {
     isolated!(|| {
         let line = "(setsid sh -c 'echo $$; : >\"$0\"; exec sleep 1000' \"$0\" &); exec sleep 1000";
         for want in [TreeControl::Group, TreeControl::Auto] {
@@ -68,15 +70,141 @@ fn a_timeout_kills_a_daemon_or_names_it() {
             both_timed_out(line, &run, |output| {
                 let daemon = pid_in(&output.stdout_text());
                 assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(15)));
-                match &output.drain {
-                    Drain::Cut(holders) if output.tree != Tier::Cgroup => {
-                        assert_eq!(holders, &[daemon], "docs/trees.md documents this");
-                        kill(daemon);
-                    }
-                    _ => eventually("the process is gone", || !is_alive(daemon)),
-                }
+                eventually("the process is gone", || !is_alive(daemon));
             });
         }
+    });
+}
+
+/// A program that leaves a daemon, which has its own session, no parent in the tree, and the program's output.
+const LEAVES_A_DAEMON: &str = "(setsid sh -c 'echo $$; : >\"$0\"; exec sleep 1000' \"$0\" &); until test -e \"$0\"; do sleep 0.01; done; rm \"$0\"";
+
+#[test]
+fn a_daemon_that_holds_the_output_is_listed_and_ended_unless_detached() {
+    isolated!(|| {
+        let directory = scratch();
+        let leave = || {
+            let mut command = sh(LEAVES_A_DAEMON);
+            command.arg(directory.path().join("done"));
+            command
+        };
+        for want in [TreeControl::Group, TreeControl::Guard] {
+            for (leftovers, fate) in [(Leftovers::Kill, Fate::Killed), (Leftovers::Detach, Fate::Detached)] {
+                both(leave, &Run::new().tree(want).leftovers(leftovers), |output| {
+                    let daemon = pid_in(&output.stdout_text());
+                    assert_eq!((output.code(), &output.drain), (Some(0), &Drain::Cut(vec![daemon])));
+                    assert_eq!(fates(&output), [(daemon, fate)], "{want:?}");
+                    if fate == Fate::Detached {
+                        assert!(is_alive(daemon));
+                        kill(daemon);
+                    }
+                    eventually("the process is gone", || !is_alive(daemon));
+                });
+            }
+            let job = leave().start(&Run::new().tree(want).leftovers(Leftovers::Adopt)).expect("starts");
+            let output = job.wait().expect("ends");
+            let daemon = pid_in(&output.stdout_text());
+            assert_eq!(fates(&output), [(daemon, Fate::Adopted)]);
+            assert!(is_alive(daemon));
+            drop(job);
+            eventually("the process is gone", || !is_alive(daemon));
+        }
+    });
+}
+
+fn fates(output: &Output) -> Vec<(u32, Fate)> {
+    output.leftovers.iter().map(|left| (left.pid, left.fate)).collect()
+}
+
+/// A caller may end the drain time. What happens to leftovers is still the run's choice.
+#[test]
+fn a_stop_during_the_drain_time_detaches_leftovers() {
+    isolated!(|| {
+        let run = patient().leftovers(Leftovers::Detach);
+        let job = sh("setsid sleep 1000 & echo $!").start(&run).expect("starts");
+        let program = std::path::PathBuf::from(format!("/proc/{}", job.id()));
+        eventually("the program is reaped", || !program.exists());
+        job.stop(Duration::ZERO);
+        let output = job.wait().expect("ends");
+        let sleep = pid_in(&output.stdout_text());
+        assert_eq!((output.stop, fates(&output)), (Stop::Exited, vec![(sleep, Fate::Detached)]));
+        assert!(is_alive(sleep));
+        kill(sleep);
+    });
+}
+
+/// A process may hold the output although it is no descendant of the program. It is named, and lives on.
+#[test]
+fn a_process_that_is_older_than_the_run_is_no_leftover() {
+    isolated!(|| {
+        let mut older = std::process::Command::new("setsid");
+        older.args(["sh", "-c", "read pid; exec 3>/proc/$pid/fd/1; echo opened; exec sleep 1000"]);
+        let pipe = std::process::Stdio::piped;
+        let mut older = older.stdin(pipe()).stdout(pipe()).spawn().expect("starts");
+        // A process that starts within a clock tick of the run counts as younger.
+        std::thread::sleep(Duration::from_millis(50));
+        let job = sh("echo ready; read x").start(&Run::new().writable(10).window(100)).expect("starts");
+        // Now the program has its own standard output.
+        eventually("ready", || job.read(0).text() == "ready\n");
+        let (mut ask, mut answer) = (older.stdin.take().expect("a pipe"), older.stdout.take().expect("a pipe"));
+        writeln!(ask, "{}", job.id()).expect("own pipe");
+        answer.read_exact(&mut [0; 7]).expect("own pipe");
+        job.write(b"\n").expect("writable");
+        let output = job.wait().expect("ends");
+        assert_eq!((&output.drain, fates(&output)), (&Drain::Cut(vec![older.id()]), vec![]));
+        assert!(is_alive(older.id()));
+        older.kill().and_then(|()| older.wait()).expect("own child");
+    });
+}
+
+/// A fork of the host has copies of the host's ends of the pipes.
+#[test]
+fn a_fork_of_the_host_is_no_leftover() {
+    isolated!(|| {
+        let directory = scratch();
+        let done = directory.path().join("done");
+        let mut command = sh(&format!("read x; {LEAVES_A_DAEMON}"));
+        let job = command.arg(&done).start(&Run::new().writable(10)).expect("starts");
+        let copy = crate::common::tree::fork(|| {
+            // SAFETY: setsid takes no arguments and changes only the forked process.
+            unsafe { libc::setsid() };
+            std::thread::sleep(LONG);
+        });
+        job.write(b"\n").expect("writable");
+        let output = job.wait().expect("ends");
+        let daemon = pid_in(&output.stdout_text());
+        assert_eq!((&output.drain, fates(&output)), (&Drain::Cut(vec![daemon]), vec![(daemon, Fate::Killed)]));
+        assert!(is_alive(copy as u32));
+        kill(copy as u32);
+        // SAFETY: the call stores no status.
+        assert_eq!(unsafe { libc::waitpid(copy, std::ptr::null_mut(), 0) }, copy);
+    });
+}
+
+/// Until exec, a child that another thread starts is such a fork: it has copies of the host's descriptors.
+#[test]
+fn a_fork_of_the_host_that_can_write_is_no_leftover() {
+    isolated!(|| {
+        let job = sh("echo ready; read x").start(&Run::new().writable(10).window(100)).expect("starts");
+        // Now the program has its own standard output.
+        eventually("ready", || job.read(0).text() == "ready\n");
+        let (mut opened, mut tell) = std::io::pipe().expect("a pipe");
+        let stdout = format!("/proc/{}/fd/1", job.id());
+        let copy = crate::common::tree::fork(|| {
+            // SAFETY: setsid takes no arguments and changes only the forked process.
+            unsafe { libc::setsid() };
+            let _stdout = std::fs::File::options().write(true).open(stdout).expect("a pipe");
+            tell.write_all(b"x").expect("own pipe");
+            std::thread::sleep(LONG);
+        });
+        opened.read_exact(&mut [0]).expect("own pipe");
+        job.write(b"\n").expect("writable");
+        let output = job.wait().expect("ends");
+        assert_eq!((&output.drain, fates(&output)), (&Drain::Cut(vec![copy as u32]), vec![]));
+        assert!(is_alive(copy as u32));
+        kill(copy as u32);
+        // SAFETY: the call stores no status.
+        assert_eq!(unsafe { libc::waitpid(copy, std::ptr::null_mut(), 0) }, copy);
     });
 }
 
@@ -134,7 +262,7 @@ const SERVER: &str = "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/
 fn run_server(leftovers: Leftovers, check: impl Fn(u32, &Output)) {
     both(
         || sh(SERVER),
-        &Run::new().leftovers(leftovers).drain(LONG),
+        &Run::new().leftovers(leftovers),
         |output| {
             let server = pid_in(&output.stdout_text());
             assert!(output.ok() && output.drain == Drain::Eof, "{output:?}");

@@ -60,6 +60,64 @@ fn adjacent_chunks_of_a_stream_become_one() {
     });
 }
 
+/// Marks the result and wakes the consumer.
+fn mark_result(producer: &Producer) {
+    if let Some(consumer) = producer.mark_result() {
+        consumer.call();
+    }
+}
+
+#[test]
+fn events_until_the_result_end_between_two_chunks() {
+    deadline(LONG, || {
+        let (producer, mut events) = queue(EventOptions::new().until(Until::Result));
+        let (callback, count) = counter();
+        events.set_callback(callback);
+        push(&producer, Stream::Stdout, 0, b"before");
+        mark_result(&producer);
+        push(&producer, Stream::Stdout, 6, b"after");
+        assert_eq!(events.try_next(), Some(chunk(Stream::Stdout, 0, b"before")));
+        for _ in 0..2 {
+            assert_eq!((events.try_next(), events.has_next()), (Some(Event::End), true));
+        }
+        events.set_until(Until::Closed);
+        assert_eq!(events.try_next(), Some(chunk(Stream::Stdout, 6, b"after")));
+        assert_eq!((events.try_next(), count.load(Ordering::SeqCst)), (None, 1));
+        events.set_until(Until::Result);
+        assert_eq!(events.try_next(), Some(Event::End));
+        events.set_until(Until::Closed);
+        drop(producer);
+        assert_eq!((events.try_next(), count.load(Ordering::SeqCst)), (Some(Event::End), 2));
+        // A consumer that waits is woken by the result alone.
+        let (producer, mut events) = queue(EventOptions::new().until(Until::Result));
+        thread::scope(|scope| {
+            scope.spawn(|| mark_result(&producer));
+            assert_eq!(events.next_timeout(LONG), Some(Event::End));
+        });
+        drop(producer);
+    });
+}
+
+#[test]
+fn dropped_output_does_not_move_the_end_at_the_result() {
+    deadline(LONG, || {
+        let options = EventOptions::new().max_bytes(150).when_full(WhenFull::DropOldest).until(Until::Result);
+        let (producer, mut events) = queue(options);
+        push(&producer, Stream::Stdout, 0, &[b'x'; 80]);
+        mark_result(&producer);
+        push(&producer, Stream::Stdout, 80, &[b'y'; 80]);
+        push(&producer, Stream::Stderr, 160, &[b'z'; 80]);
+        assert_eq!(events.try_next(), Some(Event::Lost { bytes: 160 }));
+        assert_eq!(events.try_next(), Some(Event::End));
+        push(&producer, Stream::Stdout, 240, &[b'y'; 80]);
+        assert_eq!(events.try_next(), Some(Event::End));
+        events.set_until(Until::Closed);
+        assert_eq!(events.try_next(), Some(Event::Lost { bytes: 80 }));
+        assert_eq!(events.try_next(), Some(chunk(Stream::Stdout, 240, &[b'y'; 80])));
+        drop(producer);
+    });
+}
+
 #[test]
 fn the_callback_is_called_once_per_batch() {
     deadline(LONG, || {
@@ -105,7 +163,7 @@ fn an_idle_consumer_stops_the_producer() {
 #[test]
 fn an_idle_consumer_loses_the_oldest_events() {
     deadline(LONG, || {
-        let options = EventOptions { max_bytes: 1000, when_full: WhenFull::DropOldest, lines: None };
+        let options = EventOptions { max_bytes: 1000, when_full: WhenFull::DropOldest, lines: None, until: None };
         let (producer, mut events) = queue(options);
         for at in 0..100_000_u64 {
             assert!(push(&producer, Stream::ALL[at as usize % 2], at, b"x"));
@@ -122,7 +180,7 @@ fn an_idle_consumer_loses_the_oldest_events() {
 #[test]
 fn a_loss_ends_the_open_lines_of_both_streams() {
     deadline(LONG, || {
-        let options = EventOptions { max_bytes: 150, when_full: WhenFull::DropOldest, lines: Some(10) };
+        let options = EventOptions { max_bytes: 150, when_full: WhenFull::DropOldest, lines: Some(10), until: None };
         let (producer, mut events) = queue(options);
         let line = |stream, position, bytes: &str, end| Event::Line { stream, position, bytes: bytes.into(), end };
         push(&producer, Stream::Stdout, 0, b"one\ntw");
@@ -207,7 +265,7 @@ proptest! {
         steps in prop::collection::vec((any::<bool>(), 0..50_usize, any::<bool>()), 0..60),
         max_bytes in 1..500_usize,
     ) {
-        let (producer, mut events) = queue(EventOptions { max_bytes, when_full: WhenFull::DropOldest, lines: None });
+        let (producer, mut events) = queue(EventOptions { max_bytes, when_full: WhenFull::DropOldest, lines: None, until: None });
         let (mut pushed, mut seen) = (0, 0);
         let mut see = |event: Option<Event>| match event {
             Some(Event::Chunk { position, bytes, .. }) => {

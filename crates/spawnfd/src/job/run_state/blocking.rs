@@ -8,20 +8,18 @@ use spawnfd_sys::{Errno, abi, call};
 
 use super::{RunFd, RunState};
 use crate::error::{Error, Result, Stage};
+use crate::host::thread::SleepLengths;
 use crate::job::engine::{RECHECK_INTERVAL, REPLACED};
 use crate::job::{Output, Stop};
+use crate::tree::maintain_guard;
 
 /// How long to watch only the process after a stream has hung up. Meanwhile poll(2) would return at
 /// once for that stream.
 const HANGUP_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long the thread works between two calls of `interrupted`. A signal that arrives during this work interrupts no
-/// sleep, so the thread would not notice it.
-const ASK_INTERVAL: Duration = Duration::from_millis(10);
-
 impl RunState {
-    /// Drives the run in the calling thread until it ends. Calls `interrupted` at the start, after each signal, and
-    /// after every [`ASK_INTERVAL`] of work. If the eventfd `interrupts` is readable, sends SIGINT to the program.
+    /// Drives the run in the calling thread until it ends. Calls `interrupted` at the start, after each signal, and at
+    /// intervals. If the eventfd `interrupts` is readable, sends SIGINT to the program.
     ///
     /// Also returns the run if it is not over: a command's background jobs still have its pipes.
     pub(in crate::job) fn run_blocking(
@@ -34,16 +32,18 @@ impl RunState {
         if interrupted() {
             self.end(Stop::Cancelled, None);
         }
-        // The time since which the thread has worked without calling `interrupted`. While output keeps arriving, the
-        // thread does not sleep, and a signal interrupts nothing.
-        let mut busy_since: Option<Instant> = None;
+        // The time of the next call of `interrupted`, for signals that do not interrupt a sleep.
+        let mut sleeps = SleepLengths::default();
+        let mut next_ask = Instant::now() + sleeps.next_length();
         // The files that the run's descriptors refer to, for comparison after each sleep.
         let recorded = self.identities();
         // Set after a stream has hung up. (Another process may open the stream again.) Until this
         // time, poll only the process.
         let mut ignored_until: Option<Instant> = None;
+        let mut last_check = self.started;
         while !self.is_done() {
-            ignored_until.take_if(|until| self.status.is_some() || *until <= Instant::now());
+            let now = Instant::now();
+            ignored_until.take_if(|until| self.status.is_some() || *until <= now);
             let is_watched = |fd_kind: RunFd| ignored_until.is_none() || fd_kind == RunFd::Process;
             // poll(2) ignores negative descriptor numbers, which stand for unwatched descriptors.
             let fds = RunFd::ALL.map(|fd_kind| match self.watched(fd_kind).filter(|_| is_watched(fd_kind)) {
@@ -58,24 +58,28 @@ impl RunState {
             let interrupt = abi::pollfd { fd: number, events: abi::POLLIN as i16, revents: 0 };
             let mut fds = [process, stdin, stdout, stderr, interrupt];
             // A sleeping poll(2) does not notice that the application replaces a descriptor, so wake up at intervals.
-            let recheck = Instant::now() + RECHECK_INTERVAL;
-            let late = busy_since.take_if(|since| since.elapsed() >= ASK_INTERVAL).is_some();
-            let next_ask = busy_since.map(|since| since + ASK_INTERVAL);
-            let until = self.deadline().into_iter().chain(next_ask).chain(ignored_until).fold(recheck, Instant::min);
-            let left = until.saturating_duration_since(Instant::now());
+            let recheck = next_ask.min(now + RECHECK_INTERVAL);
+            let until = self.deadline().into_iter().chain(ignored_until).fold(recheck, Instant::min);
+            let left = until.saturating_duration_since(now);
             let timeout = Some((left.as_secs() as i64, i64::from(left.subsec_nanos())));
-            let polled = if late { Err(Errno::EINTR) } else { call::poll(&mut fds, timeout) };
+            let polled = if next_ask <= now { Err(Errno::EINTR) } else { call::poll(&mut fds, timeout) };
             if !self.has_own_descriptors(recorded) {
                 self.abandon();
                 return Err(Error::new(Stage::Capture, Errno::EBADF, "poll()").saying(REPLACED));
             }
+            if last_check.elapsed() >= RECHECK_INTERVAL {
+                last_check = Instant::now();
+                maintain_guard();
+            }
             match polled {
-                Ok(_) => _ = busy_since.get_or_insert_with(Instant::now),
+                // While output keeps arriving, the thread does not sleep, and a signal interrupts nothing.
+                Ok(ready) if ready > 0 => next_ask = next_ask.min(now + SleepLengths::FIRST),
+                Ok(_) => {}
                 Err(Errno::EINTR) => {
-                    busy_since = None;
                     if interrupted() {
                         self.end(Stop::Cancelled, None);
                     }
+                    next_ask = Instant::now() + sleeps.next_length();
                     continue;
                 }
                 Err(errno) => return Err(Error::new(Stage::Capture, errno, "poll()")),

@@ -5,11 +5,12 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use spawnfd_guard::process::{Stat, ticks_now};
+use spawnfd_guard::process::{Stat, ticks_before, ticks_now};
 
-use super::{Phase, Program, RunState};
+use super::{LEFTOVER_PAUSES, Phase, Program, RunState};
 use crate::child::Child;
 use crate::error::Result;
+use crate::job::limits::Load;
 use crate::job::{Fate, Leftover, Leftovers, Resource, Stop, Stream, leftovers};
 use crate::tree::Tree;
 
@@ -31,7 +32,7 @@ impl RunState {
             Program::InShell(command) => command.reap().then(|| command.end().and_then(|end| end.status)),
             Program::Child(child) => {
                 let now = ticks_now();
-                if let Some(tree) = &mut self.tree {
+                if let Some(tree) = &mut *self.tree.lock() {
                     tree.program_ended();
                 }
                 let reaped = if self.record.belongs_to_this_process() {
@@ -39,6 +40,11 @@ impl RunState {
                 } else {
                     child.reap(false)?.map(Some)
                 };
+                if reaped.is_none()
+                    && let Some(tree) = &*self.tree.lock()
+                {
+                    tree.program_is_kept();
+                }
                 if child.usage().is_some() {
                     // Until this reap, no other process could have the program's pid. So a process in the session with
                     // that number belongs to the tree.
@@ -72,8 +78,13 @@ impl RunState {
 
     /// Stops writing input, because the program has ended or the run has given up, and starts the drain time.
     fn begin_draining(&mut self) {
-        self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more());
-        self.phase = Phase::Draining(Instant::now().checked_add(self.drain));
+        self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more() || feed.refused());
+        self.drain_for(self.drain);
+    }
+
+    fn drain_for(&mut self, drain: Duration) {
+        let now = Instant::now();
+        self.phase = Phase::Draining { until: now.checked_add(drain), check: (now, LEFTOVER_PAUSES.0) };
     }
 
     /// Ends a program that has written no output for its idle timeout.
@@ -90,17 +101,17 @@ impl RunState {
     /// Ends a program whose tree has reached a limit.
     pub(super) fn check_limits(&mut self, now: Instant) {
         let Some(mut limits) = self.limits.take() else { return };
-        let reached = limits.check(now, || self.tree().tasks());
+        let reached = limits.check(now, || Load::of(&self.with_tree(Tree::processes)));
         self.limits = Some(limits);
         if let Some(limit) = reached {
             (self.stop, self.limit) = (Stop::Limit, Some(limit));
-            let multiplies = limit.resource == Resource::Pids;
-            if multiplies {
-                // Kill at once. After SIGTERM, a process of this growing tree could exit and leave children that the
-                // search cannot find.
-                let _ = self.tree().kill(Duration::ZERO);
+            let grows = matches!(limit.resource, Resource::Pids | Resource::Memory);
+            if grows {
+                // Kill at once, because the tree may grow during the grace time. After SIGTERM, a process could also
+                // exit and leave children that the search cannot find.
+                let _ = self.with_tree(|tree| tree.kill(Duration::ZERO));
             }
-            self.end(Stop::Limit, multiplies.then_some(Duration::ZERO));
+            self.end(Stop::Limit, grows.then_some(Duration::ZERO));
         }
     }
 
@@ -114,10 +125,12 @@ impl RunState {
         if !self.awaits_program() {
             if self.phase != Phase::Cut {
                 // The caller no longer waits for surviving processes. Read the rest of the output first.
-                self.phase = Phase::Draining(Some(Instant::now()));
+                self.drain_for(Duration::ZERO);
             }
-            if self.adopted && self.tree.is_some() {
-                leftovers::kill(self.tree.take());
+            if self.adopted
+                && let Some(tree) = self.tree.take()
+            {
+                leftovers::kill(Some(tree));
                 let mut buffer = vec![0; 32 << 10];
                 Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, &mut buffer));
                 self.outputs = [None, None];
@@ -143,8 +156,9 @@ impl RunState {
                     Program::InShell(command) => command.interrupt_then_terminate(grace),
                     Program::Child(child) => {
                         child.terminate_unbegun();
-                        let sent = if self.handle_sent_sigterm { child.id() as i32 } else { 0 };
-                        self.signal_tree_except(SIGTERM, sent);
+                        if !self.handle_sent_sigterm {
+                            self.signal_tree(SIGTERM);
+                        }
                     }
                 }
             }
@@ -179,17 +193,28 @@ impl RunState {
         }
     }
 
-    /// The process tree of a child. After this call, the program is a member of the tree. A command in a shell has an
-    /// empty tree.
-    pub(super) fn tree(&mut self) -> &mut Tree {
-        let Some(child) = self.running.as_child() else { return self.tree.get_or_insert_with(Tree::of_group) };
+    /// Passes the process tree of a child to `use_tree`. The program is then a member of the tree. A command in a shell
+    /// has an empty tree.
+    pub(super) fn with_tree<T>(&self, use_tree: impl FnOnce(&mut Tree) -> T) -> T {
+        let mut tree = self.tree.lock();
+        let Some(child) = self.running.as_child() else { return use_tree(tree.get_or_insert_with(Tree::of_group)) };
         let (home, seen) = (self.home, self.alive_at);
-        let tree = self.tree.get_or_insert_with(|| Tree::of_started(child.id(), child.as_fd(), home, seen));
+        let tree = tree.get_or_insert_with(|| Tree::of_started(child.id(), child.as_fd(), home, seen));
         tree.supply_pidfd(child.as_fd(), seen);
-        tree
+        use_tree(tree)
     }
 
-    /// Records that the job's handle has sent SIGTERM to the program. The program does not get a second one.
+    /// Adds processes that hold the run's pipes to the tree, if they started during the run. A process that has left the
+    /// session and lost its parent then ends with the other leftovers.
+    pub(super) fn add_to_tree(&mut self, holders: &[Stat]) {
+        let began = ticks_before(self.started.elapsed());
+        for younger in holders.iter().filter(|stat| stat.process.start >= began) {
+            self.with_tree(|tree| tree.add_found(younger));
+            self.none_survive = false;
+        }
+    }
+
+    /// Records that the job's handle has sent SIGTERM to the tree, which does not get a second one.
     pub(in crate::job) fn note_sigterm(&mut self) {
         self.handle_sent_sigterm = true;
         self.running.as_child().into_iter().for_each(|child| child.note_signal(SIGTERM));
@@ -197,12 +222,6 @@ impl RunState {
 
     /// Sends a signal to the program and its process tree.
     pub(in crate::job) fn signal_tree(&mut self, signal: i32) {
-        self.signal_tree_except(signal, 0);
-    }
-
-    /// Sends a signal to the program and its process tree. `sent` is the pid of a process that has got the signal
-    /// before, or 0.
-    fn signal_tree_except(&mut self, signal: i32, sent: i32) {
         let child = match &mut self.running {
             Program::InShell(command) if signal == SIGKILL => return command.kill(),
             Program::InShell(command) => return command.signal(signal),
@@ -211,20 +230,36 @@ impl RunState {
         child.note_signal(signal);
         if signal == SIGKILL {
             // The next kill finds processes that the tree forks during this one.
-            let _ = self.tree().kill(Duration::ZERO);
+            let _ = self.with_tree(|tree| tree.kill(Duration::ZERO));
             self.kill_refused = self.running.as_child().is_some_and(|child| child.kill().is_err());
-        } else if !self.tree().signal_all(signal, sent) && sent == 0 {
+        } else if !self.with_tree(|tree| tree.signal_all(signal)) {
             self.signal(signal);
         }
+    }
+
+    /// Finds the processes that have outlived the program. `None`: the library cannot search for such processes.
+    fn survivors(&mut self) -> Option<Vec<Stat>> {
+        if self.none_survive
+            || self.tree.lock().is_none() && !self.running.as_child().is_some_and(Child::may_have_leftovers)
+        {
+            return Some(Vec::new());
+        }
+        self.with_tree(Tree::try_survivors)
+    }
+
+    /// Whether processes have outlived the program that the run will kill. They may still end by themselves.
+    pub(super) fn awaits_leftovers(&mut self) -> bool {
+        if self.leftovers != Leftovers::Kill {
+            return false;
+        }
+        self.none_survive = self.survivors().is_some_and(|left| left.is_empty());
+        !self.none_survive
     }
 
     /// Returns the processes that have outlived the program, with their fates. `None`: the library cannot search for
     /// such processes.
     pub(super) fn take_leftovers(&mut self) -> Option<Vec<Leftover>> {
-        if self.tree.is_none() && !self.running.as_child().is_some_and(Child::may_have_leftovers) {
-            return Some(Vec::new());
-        }
-        let left = self.tree().try_survivors();
+        let left = self.survivors();
         // If the run has already sent SIGKILL, the survivors may be processes that SIGKILL does not end.
         let mut may_resist = self.killed_at.is_some();
         let fate = match self.leftovers {
@@ -248,6 +283,8 @@ impl RunState {
 
     /// Sends a signal to the program alone.
     pub(in crate::job) fn signal(&mut self, signal: i32) {
+        // The signal may end the program, whose children may have left its session.
+        self.with_tree(Tree::remember_members);
         match &mut self.running {
             Program::Child(child) => _ = child.signal(signal),
             Program::InShell(command) => command.signal(signal),

@@ -7,12 +7,16 @@ mod output;
 mod program;
 
 use std::io::PipeReader;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::ExitStatus;
-use std::sync::{Arc, Condvar, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::holders::holders;
+use spawnfd_guard::process::Stat;
+use spawnfd_guard::sys as guard_sys;
+use spawnfd_sys::call::pidfd_send_signal;
+
+use super::holders::{holders, programs};
 use super::limits::LimitMonitor;
 use super::{
     Drain, Feed, FeedStatus, Keep, Leftovers, Limit, Output, Producer, Pty, Record, Recorded, Run, Source, Stop,
@@ -21,8 +25,10 @@ use super::{
 use crate::child::Child;
 use crate::error::Result;
 use crate::host::descriptors::CheckedFd;
+use crate::host::features;
 use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
+use crate::signal::TERM;
 use crate::tree::{Tier, Tree};
 pub(super) use output::OutputSource;
 pub(super) use program::Program;
@@ -42,6 +48,62 @@ impl RunFd {
     /// The descriptor of an output stream.
     pub(super) fn of(stream: Stream) -> RunFd {
         [RunFd::Stdout, RunFd::Stderr][stream.index()]
+    }
+}
+
+/// The process tree of a run. The thread that drives the run uses it, and the thread that drops the job's handle.
+#[derive(Debug)]
+struct SharedTree(Arc<Mutex<Option<Tree>>>);
+
+impl SharedTree {
+    fn new(tree: Option<Tree>) -> SharedTree {
+        SharedTree(Arc::new(Mutex::new(tree)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Tree>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Tree> {
+        self.lock().take()
+    }
+}
+
+/// The program and the tree of a run, for a job's handle that ends them without the engine.
+#[derive(Clone, Debug)]
+pub(super) struct SharedProgram {
+    pid: u32,
+    /// See [`RunState::home`].
+    home: i32,
+    pidfd: Weak<CheckedFd>,
+    tree: Weak<Mutex<Option<Tree>>>,
+}
+
+impl SharedProgram {
+    /// Sends SIGTERM to the program and its tree, if the program runs. Returns whether the program has got it.
+    pub(super) fn terminate(&self) -> bool {
+        let (Some(pidfd), Some(tree)) = (self.pidfd.upgrade(), self.tree.upgrade()) else { return false };
+        let tree = SharedTree(tree);
+        let mut tree = tree.lock();
+        // After the program's end, the run decides about the other processes of the tree.
+        let Some(pidfd) = pidfd.get().filter(|pidfd| !guard_sys::wait_for_end(pidfd.as_raw_fd(), 0)) else {
+            return false;
+        };
+        let tree = tree.get_or_insert_with(|| Tree::of_started(self.pid, pidfd.as_fd(), self.home, 0));
+        tree.signal_all(TERM) || pidfd_send_signal(features::killed(), pidfd.as_raw_fd(), TERM).is_ok()
+    }
+
+    /// Lets the tree find and remember its processes before the program, or one of them, is made to end.
+    pub(super) fn remember_members(&self) {
+        if let Some(tree) = self.tree.upgrade() {
+            SharedTree(tree).lock().as_mut().map(Tree::remember_members);
+        }
+    }
+
+    /// The running processes of the tree, except the program.
+    pub(super) fn survivors(&self) -> Vec<Stat> {
+        let tree = self.tree.upgrade().map(SharedTree);
+        tree.and_then(|tree| tree.lock().as_mut().and_then(Tree::try_survivors)).unwrap_or_default()
     }
 }
 
@@ -105,8 +167,9 @@ enum Phase {
     /// The run has sent SIGKILL. It sends the next one at `next_kill`. At `give_up_at` the run ends
     /// without the program.
     Killing { next_kill: Instant, give_up_at: Instant },
-    /// The program has ended. The run reads its pipes until this time.
-    Draining(Option<Instant>),
+    /// The program has ended. Until `until`, the run reads its pipes, and leaves time to the processes that it will
+    /// kill. `check` is the time of the next search for such processes, and the pause after that search.
+    Draining { until: Option<Instant>, check: (Instant, Duration) },
     /// The run no longer reads the pipes.
     Cut,
 }
@@ -115,8 +178,9 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct RunState {
     running: Program,
-    /// The process tree of a child. If the caller prepared none, the first use creates it.
-    tree: Option<Tree>,
+    /// The process tree of a child. If the caller prepared none, the first use creates it. A job's handle has a
+    /// reference.
+    tree: SharedTree,
     /// The last time at which the program certainly had its pid, in the unit of
     /// [`ticks_now`](spawnfd_guard::process::ticks_now).
     alive_at: u64,
@@ -134,13 +198,13 @@ pub(super) struct RunState {
     leftovers: Leftovers,
     output_limit: u64,
     limits: Option<Box<LimitMonitor>>,
-    /// The run's place with its limiter. The run gives it back when the result is available.
-    permit: Option<Permit>,
+    /// The run's places with its limiters. The run gives them back when the result is available.
+    permits: Vec<Permit>,
     stop: Stop,
     limit: Option<Limit>,
     /// This run has sent SIGTERM to the program.
     sigterm_sent: bool,
-    /// True if the job's handle has sent SIGTERM to the program.
+    /// True if the job's handle has sent SIGTERM to the tree.
     handle_sent_sigterm: bool,
     /// The time of this run's first SIGKILL, in the unit of
     /// [`ticks_now`](spawnfd_guard::process::ticks_now).
@@ -149,6 +213,8 @@ pub(super) struct RunState {
     kill_refused: bool,
     /// SIGKILL has not ended the program in time, so the run ends without the program's status.
     given_up: bool,
+    /// A search after the program's end has found that no process outlives the program.
+    none_survive: bool,
     /// Set once the program has ended; `Some(None)`: other code of the host has reaped it.
     status: Option<Option<ExitStatus>>,
     feed: Option<Feed>,
@@ -162,6 +228,10 @@ pub(super) struct RunState {
     /// The time of the next check for surviving adopted processes; `None` once none remain.
     next_check: Option<Instant>,
 }
+
+/// The first and the longest pause between two searches for processes that outlive the program, while the run leaves
+/// them time to end. Each pause is twice as long as the previous one.
+const LEFTOVER_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// The pause between two checks for surviving adopted processes.
 const ADOPTED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -178,7 +248,7 @@ pub(super) struct Connections {
     pub(super) source: Option<Source>,
     pub(super) events: Option<Producer>,
     pub(super) limits: Option<LimitMonitor>,
-    pub(super) permit: Option<Permit>,
+    pub(super) permits: Vec<Permit>,
 }
 
 impl RunState {
@@ -192,6 +262,7 @@ impl RunState {
     ) -> Result<RunState> {
         if let Some(tree) = &mut connections.tree {
             tree.program_started(child.id(), child.as_fd());
+            tree.program_is_kept();
         }
         let stdin = child.stdin.take().map(OwnedFd::from);
         let outputs = [child.stdout.take(), child.stderr.take()];
@@ -208,13 +279,13 @@ impl RunState {
         run: &Run,
         connections: Connections,
     ) -> Result<RunState> {
-        let Connections { is_job, tree, terminal, source, events, limits, permit } = connections;
+        let Connections { is_job, tree, terminal, source, events, limits, permits } = connections;
         let begins_by = running.as_child().and_then(|child| child.begins_by(Instant::now()));
         let [stdout, stderr] = outputs.map(|pipe| pipe.map(OutputSource::Pipe));
         let stdout = terminal.map(OutputSource::Terminal).or(stdout);
         let mut state = RunState {
             running,
-            tree,
+            tree: SharedTree::new(tree),
             alive_at: 0,
             home: Tree::own_session(),
             program,
@@ -230,7 +301,7 @@ impl RunState {
             },
             output_limit: run.output_limit.unwrap_or(u64::MAX),
             limits: limits.map(Box::new),
-            permit,
+            permits,
             stop: Stop::Exited,
             limit: None,
             sigterm_sent: false,
@@ -238,6 +309,7 @@ impl RunState {
             killed_at: None,
             kill_refused: false,
             given_up: false,
+            none_survive: false,
             status: None,
             feed: None,
             input_refused: false,
@@ -279,17 +351,23 @@ impl RunState {
         self.outputs.each_ref().map(|source| source.as_ref().map(Arc::downgrade).unwrap_or_default())
     }
 
-    /// A reference to the pidfd of a child; none of a command in a shell.
-    pub(super) fn shared_pidfd(&self) -> Weak<CheckedFd> {
-        self.running.as_child().map(Child::shared_pidfd).unwrap_or_default()
+    /// References to the pidfd and the tree of a child, for a handle that sends SIGTERM. None of a command in a shell.
+    pub(super) fn shared_program(&self) -> Option<SharedProgram> {
+        let pidfd = self.running.as_child().map(Child::shared_pidfd)?;
+        Some(SharedProgram { pid: self.pid(), home: self.home, pidfd, tree: Arc::downgrade(&self.tree.0) })
     }
 
     /// How far control of the process tree reaches.
     pub(super) fn tier(&self) -> Tier {
         match &self.running {
-            Program::Child(_) => self.tree.as_ref().map_or(Tier::Group, Tree::tier),
+            Program::Child(_) => self.tree.lock().as_ref().map_or(Tier::Group, Tree::tier),
             Program::InShell(command) => command.tier(),
         }
+    }
+
+    /// The limits of commands, if the program is a shell.
+    pub(super) fn command_limits(&self) -> Option<Box<LimitMonitor>> {
+        self.limits.as_ref().map(|limits| Box::new(limits.for_command()))
     }
 
     /// The descriptor of this kind, and whether to watch it for writing.
@@ -312,7 +390,9 @@ impl RunState {
                 at.into_iter().chain(limits).chain(self.begins_by).chain(idle).chain(self.running.due()).min()
             }
             Phase::Ending(at) => at.into_iter().chain(self.running.due()).min(),
-            Phase::Draining(at) => at,
+            Phase::Draining { until, check: (at, _) } => {
+                Some(at).filter(|_| self.is_read()).into_iter().chain(until).min()
+            }
             Phase::Killing { next_kill, .. } => Some(next_kill),
             Phase::Cut => self.next_check,
         };
@@ -321,7 +401,7 @@ impl RunState {
 
     /// Whether the result is available.
     pub(super) fn is_done(&self) -> bool {
-        !self.awaits_program() && (self.phase == Phase::Cut || self.is_read())
+        !self.awaits_program() && self.phase == Phase::Cut
     }
 
     /// Whether the run still waits for the program's end.
@@ -383,8 +463,8 @@ impl RunState {
         }
     }
 
-    /// Handles deadlines: ends a program after its timeout, and stops reading pipes that other processes keep open
-    /// after the program's end.
+    /// Handles deadlines: ends a program after its timeout. After the program's end, stops reading pipes that other
+    /// processes keep open, and stops waiting for those processes.
     pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) -> Result<()> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Ok(());
@@ -408,10 +488,19 @@ impl RunState {
             Phase::Killing { give_up_at, .. } if give_up_at <= now => self.give_up(),
             Phase::Ending(_) | Phase::Killing { .. } => self.kill(),
             Phase::Cut => {
-                let any_left = self.tree().try_survivors().is_none_or(|left| !left.is_empty());
+                let any_left = self.with_tree(Tree::try_survivors).is_none_or(|left| !left.is_empty());
                 self.next_check = now.checked_add(ADOPTED_CHECK_INTERVAL).filter(|_| any_left);
             }
-            Phase::Draining(_) => {
+            Phase::Draining { until, check: (_, pause) } if until.is_none_or(|until| now < until) => {
+                // The run has read its pipes.
+                self.phase = if self.awaits_leftovers() {
+                    let next = (pause * 2).min(LEFTOVER_PAUSES.1);
+                    Phase::Draining { until, check: (now + pause, next) }
+                } else {
+                    Phase::Cut
+                };
+            }
+            Phase::Draining { .. } => {
                 // Output may have arrived while this thread was not scheduled.
                 Stream::ALL.into_iter().for_each(|stream| self.read_left(stream, buffer));
                 self.phase = Phase::Cut;
@@ -431,7 +520,8 @@ impl RunState {
     /// have reused the others too, so the library neither uses nor closes any of them. The library leaves the program
     /// alone.
     pub(super) fn abandon(mut self) {
-        (self.permit, self.events) = (None, None);
+        self.permits.clear();
+        self.events = None;
         self.record.close_without_result();
         if let Some(feed) = self.feed.take() {
             feed.abandon();
@@ -443,7 +533,9 @@ impl RunState {
     pub(super) fn finish(&mut self) -> Output {
         let open: Vec<BorrowedFd<'_>> = self.outputs.iter().flatten().map(|source| source.as_fd()).collect();
         let drain = if open.is_empty() { Drain::Eof } else { Drain::Cut(holders(&open)) };
+        let programs = if let Drain::Cut(holders) = &drain { programs(holders, &open) } else { Vec::new() };
         drop(open);
+        self.add_to_tree(&programs);
         let tier = self.tier();
         let program = (self.given_up && self.status.is_none())
             .then(|| leftovers::unkilled_program(self.pid(), &self.program, self.kill_refused));
@@ -451,12 +543,18 @@ impl RunState {
         if matches!(self.running, Program::InShell(_)) {
             self.leave_terminal();
         }
-        let (cwd, shell_exited, is_command) = match &mut self.running {
-            Program::Child(_) => (None, false, false),
-            Program::InShell(command) => (command.take_cwd(), command.end().is_some_and(|end| end.shell_exited), true),
+        let (cwd, shell_end, is_command) = match &mut self.running {
+            Program::Child(_) => (None, None, false),
+            Program::InShell(command) => (command.take_cwd(), command.end().filter(|end| end.shell_exited), true),
         };
+        let (shell_exited, shell_status) = (shell_end.is_some(), shell_end.and_then(|end| end.shell_status));
+        let of_shell = shell_end.map(|end| end.leftovers.clone()).unwrap_or_default();
+        if self.status == Some(None) && self.stop == Stop::Exited {
+            self.stop = Stop::Lost;
+        }
         // A background job of a command runs on in its session.
-        self.adopted = is_command && !self.is_read() || self.leftovers == Leftovers::Adopt && self.tree.is_some();
+        self.adopted =
+            is_command && !self.is_read() || self.leftovers == Leftovers::Adopt && self.tree.lock().is_some();
         if self.adopted {
             self.phase = Phase::Cut;
             let none_left = others.as_ref().is_some_and(Vec::is_empty);
@@ -467,14 +565,17 @@ impl RunState {
         if self.is_read() {
             self.events = None;
         }
+        if let Some(consumer) = self.events.as_ref().and_then(Producer::mark_result) {
+            consumer.call();
+        }
         let (Recorded { stdout, stderr, order, spill }, seen_bytes) = {
             let mut record = self.record.lock();
             let closed = (record.close(), record.seen());
             self.record.announce(record);
             closed
         };
-        // Give the limiter's place back before delivering the result, so that the next run can start.
-        self.permit = None;
+        // Give the limiters' places back before delivering the result, so that the next run can start.
+        self.permits.clear();
         let cuts = [stdout.cut, stderr.cut];
         Output {
             status: self.status.flatten(),
@@ -490,11 +591,12 @@ impl RunState {
             usage: self.running.usage().unwrap_or_default(),
             tree: tier,
             leftovers_unknown: others.is_none(),
-            leftovers: program.into_iter().chain(others.into_iter().flatten()).collect(),
+            leftovers: program.into_iter().chain(others.into_iter().flatten()).chain(of_shell).collect(),
             limit: self.limit.filter(|_| self.stop == Stop::Limit),
             limits: self.limits.as_ref().map(|limits| limits.enforced.clone()).unwrap_or_default(),
             started: self.running.started(),
             shell_exited,
+            shell_status,
             cwd,
             input_refused: self.input_refused,
             program: std::mem::take(&mut self.program),

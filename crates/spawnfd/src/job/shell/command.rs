@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A command that runs inside a session's shell: its status, and its end by signals.
 
-use std::ffi::OsString;
-use std::io::{ErrorKind, PipeReader, PipeWriter, Read, pipe};
+use std::io::PipeReader;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags, fchmod, fcntl_setfl};
-use rustix::io::ioctl_fionread;
-use spawnfd_guard::hold::ANSWER;
+use rustix::io::{Errno as IoErrno, ioctl_fionread};
 use spawnfd_guard::process::{Process, Stat, ticks_now};
 
-use super::{Completed, Files, Script, SessionTerminal, Shell};
+use super::channel::{Streams, new_pipe};
+use super::report::{Report, Reports};
+use super::{Completed, Number, Options, Script, ScriptText, SessionTerminal, Shell, permit_all};
 use crate::child::Usage;
-use crate::error::{Error, Result, Stage, errno, from_io};
+use crate::error::Result;
+use crate::job::Leftover;
 use crate::signal;
 use crate::tree::Tier;
+
+/// When a command first checks that the shell has begun with it.
+const FIRST_CHECK: Duration = Duration::from_millis(20);
 
 /// How often a running command checks that the shell will still report the command's status.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -42,21 +44,46 @@ const DOUBT_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long an interrupt reaches more processes after it has reached the first one.
 const INTERRUPT_TIME: Duration = Duration::from_millis(250);
 
-/// For how many clock ticks (10 ms each) a child of the shell with the shell's name may be starting a program.
-const START_TICKS: u64 = 2;
+/// How often an interrupt waits for a process that is starting a program. A subshell that has just started looks the same.
+const MAX_START_WAITS: u32 = 8;
 
-/// How often an interrupt waits for a process that is starting a program. A subshell looks the same.
-const MAX_START_WAITS: u32 = 5;
+/// How often an interrupt waits for a shell that may be starting a process, or for a process that sleeps in its start.
+const MAX_DOUBT_WAITS: u32 = 3;
+
+/// The age in clock ticks (10 ms) from which a program probably does not end by itself just now.
+const SURE_TICKS: u64 = 2;
 
 /// How often an interrupt sends SIGINT to a shell that runs no other process.
 const MAX_SHELL_INTERRUPTS: u32 = 10;
+
+/// The time that a shell has to react to SIGINT before it gets another one.
+const SHELL_INTERRUPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The shortest and the longest pause between two searches for such processes.
 const MIN_INTERRUPT_PAUSE: Duration = Duration::from_millis(2);
 const MAX_INTERRUPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How many more status lines the library sends before it takes the shell for unusable.
-const MAX_REPEATS: u32 = 10;
+/// How many checks in a row find that the shell waits for a command, although its report of this one is missing, before
+/// the library acts; and the pause between them.
+const MAX_IDLE_CHECKS: u32 = 2;
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(3);
+
+/// How many clock ticks (10 ms each) of CPU time a shell may use before it takes the command. A trap may run at that time.
+const MAX_BUSY_TICKS: u64 = 150;
+
+/// How often a shell may run the report before it takes the command, other than after an interrupt. It does so without
+/// end if it cannot read the byte that wakes it.
+const MAX_EARLY_REPORTS: u32 = 2000;
+
+/// How often a shell may report an interrupt before it takes the command. Another process may send it many, but a user
+/// may also have made the report lie.
+const MAX_EARLY_INTERRUPTS: u32 = 50_000;
+
+/// How often the library wakes a shell that waits although it has not begun with the text.
+const MAX_WAKES: u32 = 3;
+
+/// The largest number of bytes that the library reads from the status pipe before it turns to other work.
+const MAX_READ: usize = 256 << 10;
 
 /// How many checks the library waits for an answer of the shell's helper, which it continues at each check.
 const MAX_ANSWER_CHECKS: u32 = 40;
@@ -65,27 +92,39 @@ const MAX_ANSWER_CHECKS: u32 = 40;
 #[derive(Debug)]
 pub(in crate::job) struct ShellCommand {
     shell: Arc<Shell>,
-    serial: u64,
+    /// Whether this is the start of the shell.
+    is_start: bool,
+    /// The directory to which the shell returns after a command with a directory of its own.
+    returns_to: Option<PathBuf>,
     /// The read end of the status pipe; `None` once the command is over.
-    status: Option<PipeReader>,
-    received: Vec<u8>,
+    status: Option<OwnedFd>,
+    reports: Reports,
     /// The files that the shell opens through /proc. The library closes them once the command is over. A shell in a
     /// sandbox opens them in its helper.
     files: Vec<OwnedFd>,
-    /// The numbers of the files in the helper, if there is one: the status pipe, and then the others.
-    held: Option<Vec<RawFd>>,
-    /// The control lines, until they are sent. A shell in a sandbox gets them once the helper holds the files.
-    unsent: Option<Vec<u8>>,
-    /// The shell's report, until the helper has closed the files and the shell has received each SIGINT.
-    report: Option<Report>,
+    /// The numbers of the files in the helper, if there is one.
+    held: Option<Vec<(RawFd, RawFd)>>,
+    /// How many answers the helper owes before the shell can run the command.
+    awaited_answers: u32,
+    /// Whether the shell has been told to run the command.
+    is_sent: bool,
+    /// Whether the helper has been told to close the files.
+    is_closed: bool,
+    /// Whether the shell has been told to exit.
+    ends_shell: bool,
     /// The time of the command's start, in the clock ticks of /proc.
     began: u64,
-    status_line: Vec<u8>,
-    /// The line to repeat after a report with another form ([`ControlLines::separate_status`]).
-    separate_status: Vec<u8>,
-    /// The value of `$?` in such a report. A repeated line does not find it any more.
-    code: Option<u8>,
-    repeats: u32,
+    /// How many checks in a row have found that the shell waits for a command.
+    idle_checks: u32,
+    /// How many lines the shell has read, at the last look.
+    seen_lines: u32,
+    /// How many interrupts the shell has reported, at the last look.
+    seen_interrupts: u32,
+    /// The CPU time of the shell, in clock ticks, when a check first found it busy with something else than the command.
+    /// The later checks have found the same.
+    busy_from: Option<u64>,
+    /// The time at which to read more from the status pipe.
+    read_again_at: Option<Instant>,
     /// How many checks have found that the helper has not answered.
     answer_checks: u32,
     next_check: Option<Instant>,
@@ -110,8 +149,11 @@ pub(in crate::job) struct ShellCommand {
 struct Interrupt {
     /// The programs that have got SIGINT: each process with its name.
     reached: Vec<(Process, Vec<u8>)>,
-    /// How often the shell has got SIGINT.
+    /// How often the shell has got SIGINT, and when it may get it again.
     shell: u32,
+    shell_at: Option<Instant>,
+    /// Whether the shell slept beside programs that had run for a while when it got the last SIGINT.
+    is_sure: bool,
     /// How often the library has waited for a process that was starting a program.
     waits: u32,
     /// `None`: no program has got SIGINT yet.
@@ -122,14 +164,17 @@ struct Interrupt {
 }
 
 /// How a command in a shell ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::job) struct CommandEnd {
-    /// `None`: the status of the shell is lost.
+    /// `None`: the shell has not proved a status.
     pub(in crate::job) status: Option<ExitStatus>,
     pub(in crate::job) usage: Usage,
     /// `None`: the shell has ended, or the library has given up on it.
     pub(in crate::job) cwd: Option<PathBuf>,
     pub(in crate::job) shell_exited: bool,
+    /// The status of a shell that has ended, and the processes that have outlived it.
+    pub(in crate::job) shell_status: Option<ExitStatus>,
+    pub(in crate::job) leftovers: Vec<Leftover>,
 }
 
 /// The library's ends of a command's standard input, and of its output streams.
@@ -139,75 +184,95 @@ impl ShellCommand {
     pub(super) fn prepare(shell: &Arc<Shell>, script: &Script<'_>, has_input: bool) -> Result<(ShellCommand, Pipes)> {
         let terminal = script.terminal.map(SessionTerminal::number);
         script.terminal.map(SessionTerminal::reset).transpose()?;
+        let text = match &script.text {
+            ScriptText::Start(number) => return ShellCommand::start(shell, *number),
+            ScriptText::Run(text) => text,
+        };
         let stdin = (has_input && terminal.is_none()).then(new_pipe).transpose()?;
         let stdout = terminal.is_none().then(new_pipe).transpose()?;
         let stderr = (!script.merge && terminal.is_none()).then(new_pipe).transpose()?;
-        let (status, writer) = new_pipe()?;
-        fcntl_setfl(&status, OFlags::NONBLOCK)
-            .map_err(|e| Error::new(Stage::Capture, errno(e), "fcntl(F_SETFL, O_NONBLOCK)"))?;
         let (stdin_file, stdin) = stdin.unzip();
         let (stdout, stdout_file) = stdout.unzip();
         let (stderr, stderr_file) = stderr.unzip();
+        let foreground = script.terminal.and_then(|terminal| terminal.foreground_helper(shell));
         let number = |file: &Option<OwnedFd>| file.as_ref().map(AsRawFd::as_raw_fd);
         let [stdin_file, stdout_file, stderr_file] =
             [stdin_file.map(OwnedFd::from), stdout_file.map(OwnedFd::from), stderr_file.map(OwnedFd::from)];
-        let mut files = Files {
+        let streams = Streams {
             stdin: number(&stdin_file).or(terminal.filter(|_| has_input)),
             stdout: number(&stdout_file).or(terminal).unwrap_or(-1),
             stderr: number(&stderr_file),
-            status: writer.as_raw_fd(),
             is_terminal: terminal.is_some(),
-            directory: format!("/proc/{}/fd/", std::process::id()),
-            held: Vec::new(),
+            foreground: foreground.map(|helper| helper.as_raw_fd()),
         };
         let mut kept: Vec<OwnedFd> = [stdout_file, stdin_file, stderr_file].into_iter().flatten().collect();
-        let mut held = None;
-        let lines;
-        {
-            let mut state = shell.shared.lock();
-            let sent: Vec<BorrowedFd<'_>> = [writer.as_fd()]
-                .into_iter()
-                .chain(kept.iter().map(AsFd::as_fd))
-                .chain(script.files.iter().copied())
-                .collect();
-            if let Some(holder) = &mut state.holder {
-                let numbers = holder.numbers(sent.len() - 1);
-                files.directory = holder.directory();
-                files.held = sent.iter().map(AsRawFd::as_raw_fd).zip(numbers.iter().copied()).collect();
-                held = Some(numbers);
-            }
-            lines = (script.lines)(&files)?;
-            if let (Some(holder), Some(numbers)) = (&mut state.holder, &held) {
-                // The sandbox command may change the user. Opening a pipe through /proc requires permission for the pipe
-                // itself. Only processes that may trace the helper, or this process, can find the pipes there.
-                for pipe in &sent[..=kept.len()] {
-                    fchmod(pipe, Mode::from(0o666))
-                        .map_err(|e| Error::new(Stage::Capture, errno(e), "fchmod(pipe, 0666)"))?;
-                }
-                holder.hold(numbers, &sent)?;
-                drop(sent);
+        let mut command = ShellCommand::new(shell, Number::random());
+        let mut state = shell.shared.lock();
+        if let (Some(channel), Some(dialect)) = (&state.channel, state.dialect) {
+            let mut paths = state.paths.clone();
+            if let Some(holder) = &state.holder {
+                // See the same call in `Shell::start`.
+                kept.iter().map(AsFd::as_fd).try_for_each(|pipe| permit_all(&pipe))?;
+                let far_end = script.terminal.map(|terminal| terminal.far_end().as_fd());
+                let files: Vec<BorrowedFd<'_>> =
+                    kept.iter().map(AsFd::as_fd).chain(far_end).chain(foreground).collect();
+                let numbers = holder.command_numbers(&files);
+                holder.hold(&numbers)?;
+                paths = paths.with(numbers.iter().copied());
+                command.held = Some(numbers);
+                command.awaited_answers = 1;
                 // The helper has its own copies.
                 kept.clear();
             }
-            // The writer of an ended shell is closed at once, and the command reads EOF.
-            state.status = Some(writer).filter(|_| !state.has_ended);
+            // A shell that is about to exit runs no further text. The command reads the end of the status pipe.
+            command.is_sent = state.is_closing;
+            if !state.is_closing {
+                let number = command.reports.number();
+                channel.prepare(&paths, (dialect, &state.options, number), &streams, text)?;
+            }
+            command.status = Some(channel.status()?);
+            state.is_busy = true;
         }
-        let command = ShellCommand {
+        drop(state);
+        command.files = kept;
+        command.returns_to = text.cwd.and(text.directory).map(Path::to_owned);
+        Ok((command, (stdin.map(Into::into), [stdout, stderr])))
+    }
+
+    /// The start of the shell, which runs its first text by itself.
+    fn start(shell: &Arc<Shell>, number: Number) -> Result<(ShellCommand, Pipes)> {
+        let mut command = ShellCommand::new(shell, number);
+        let mut state = shell.shared.lock();
+        if let Some(channel) = &state.channel {
+            command.status = Some(channel.status()?);
+            state.is_busy = true;
+        }
+        drop(state);
+        (command.is_start, command.is_sent) = (true, true);
+        Ok((command, (None, [None, None])))
+    }
+
+    fn new(shell: &Arc<Shell>, number: Number) -> ShellCommand {
+        ShellCommand {
             shell: shell.clone(),
-            serial: script.serial,
-            status: Some(status),
-            received: Vec::new(),
-            files: kept,
-            held,
-            unsent: Some([&lines.command[..], &lines.status].concat()),
-            report: None,
+            is_start: false,
+            returns_to: None,
+            status: None,
+            reports: Reports::new(number),
+            files: Vec::new(),
+            held: None,
+            awaited_answers: 0,
+            is_sent: false,
+            is_closed: false,
+            ends_shell: false,
             began: ticks_now(),
-            status_line: lines.status,
-            separate_status: lines.separate_status,
-            code: None,
-            repeats: 0,
+            idle_checks: 0,
+            seen_lines: 0,
+            seen_interrupts: 0,
+            busy_from: None,
+            read_again_at: None,
             answer_checks: 0,
-            next_check: Instant::now().checked_add(CHECK_INTERVAL),
+            next_check: Instant::now().checked_add(FIRST_CHECK),
             terminate_at: None,
             interrupt: None,
             is_signaled: false,
@@ -216,14 +281,17 @@ impl ShellCommand {
             dying: Vec::new(),
             dying_at: None,
             end: None,
-        };
-        Ok((command, (stdin.map(Into::into), [stdout, stderr])))
+        }
     }
 
-    /// Sends the control lines, unless the helper must hold the files first.
+    /// Makes the shell run the command, unless the helper must hold the files first.
     pub(in crate::job) fn begin(&mut self) -> Result<()> {
-        match self.unsent.take_if(|_| self.held.is_none()) {
-            Some(lines) => self.shell.send(&lines).inspect_err(|_| self.unsent = Some(lines)),
+        if self.is_sent || self.awaited_answers > 0 {
+            return Ok(());
+        }
+        self.is_sent = true;
+        match &self.shell.shared.lock().channel {
+            Some(channel) => channel.wake(),
             None => Ok(()),
         }
     }
@@ -251,70 +319,108 @@ impl ShellCommand {
 
     /// Reads the command's status. Returns whether the command is over.
     pub(in crate::job) fn reap(&mut self) -> bool {
-        let Some(status) = &mut self.status else { return true };
+        let Some(status) = &self.status else {
+            if self.end.is_none() {
+                // The shell had ended before the command was prepared.
+                self.finish_without_report();
+            }
+            return true;
+        };
         let has_ended = self.shell.has_ended();
         let mut buffer = [0; 4096];
+        // A read that does not fill the buffer has emptied the pipe, so it ends where a write ends. This keeps the others.
+        let mut whole = Vec::new();
+        let mut total = 0;
+        self.read_again_at = None;
         loop {
-            let read = match status.read(&mut buffer) {
+            let read = match rustix::io::read(status, &mut buffer) {
                 // A forked copy of this process may have the write end, so the pipe of an ended shell may have no EOF.
-                Err(e) if e.kind() == ErrorKind::WouldBlock && has_ended => Ok(0),
+                Err(IoErrno::AGAIN) if has_ended => Ok(0),
                 read => read,
             };
             match read {
                 Ok(0) => {
+                    self.reports.add(&whole);
                     // The shell has ended: the library has closed its own end.
-                    match self.report.take() {
+                    match self.reports.end.take() {
                         Some(report) => self.complete(report),
-                        None => {
-                            let (status, usage) = (self.shell.status(), Usage::new(Duration::ZERO, 0));
-                            let shell_exited = status.is_some() || !self.shell.is_running();
-                            self.finish(CommandEnd { status, usage, cwd: None, shell_exited });
-                        }
+                        None => self.finish_without_report(),
                     }
                     return true;
                 }
-                Ok(length) => self.received.extend(&buffer[..length]),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Ok(length) => {
+                    whole.extend(&buffer[..length]);
+                    if length < buffer.len() {
+                        self.reports.add(&std::mem::take(&mut whole));
+                    }
+                    total += length;
+                    if total >= MAX_READ {
+                        // A program may write without end.
+                        self.read_again_at = Some(Instant::now() + DELIVERY_INTERVAL);
+                        break;
+                    }
+                }
+                Err(IoErrno::INTR) => {}
                 Err(_) => break,
             }
         }
-        if self.unsent.is_some() {
-            if !self.take_answer() {
-                return false;
-            }
+        self.reports.add(&whole);
+        self.note_lines();
+        while self.awaited_answers > 0 && self.reports.take_answer() {
+            self.awaited_answers -= 1;
+        }
+        if self.awaited_answers == 0 && !self.is_sent {
             // The helper holds the files.
             self.next_check = Instant::now().checked_add(CHECK_INTERVAL);
-            if let Some(lines) = self.unsent.take() {
-                let _ = self.shell.send(&lines);
-            }
+            let _ = self.begin();
         }
-        if self.report.is_none() {
-            // A repeated status line makes the shell report twice. Use the first report.
-            let Some(report) = Report::take(&mut self.received) else { return false };
-            let Some(parsed) = Report::parse(&report) else {
-                // SIGINT has interrupted a command of the status line, a DEBUG trap has written to its redirection, or the
-                // user has replaced such a command.
-                self.code = self.code.or_else(|| Report::code(&report));
-                self.status_line.clone_from(&self.separate_status);
-                self.received.clear();
-                self.repeat_status_line();
-                return false;
-            };
-            self.report = Some(Report { code: self.code.unwrap_or(parsed.code), ..parsed });
-            if let (Some(numbers), Some(holder)) = (&self.held, &self.shell.shared.lock().holder) {
-                holder.close(numbers, self.repeats > 0);
-            }
-        }
-        // Wait until the helper has closed the files, so that the streams end. The shell may be repeating its report, so
-        // the answer may be a part of the second report.
-        if self.held.is_some() && self.repeats == 0 && self.delivery.is_none() && !self.take_answer() {
+        if !self.has_report() {
             return false;
         }
-        if self.has_pending_interrupt() || self.has_late_forks() {
+        if let Some(numbers) = self.held.as_ref().filter(|_| !std::mem::replace(&mut self.is_closed, true))
+            && let Some(holder) = &self.shell.shared.lock().holder
+        {
+            holder.close(numbers);
+            self.awaited_answers += 1;
+        }
+        // A limit of the session's tree ends the session. The shell may not react to the SIGTERM that it has got.
+        if self.shell.has_reached_limit() && !has_ended {
+            if !std::mem::replace(&mut self.ends_shell, true) {
+                self.shell.exit();
+            }
             return false;
         }
-        self.report.take().into_iter().for_each(|report| self.complete(report));
+        // Wait until the helper has closed the files, so that the streams end.
+        if self.awaited_answers > 0 || self.has_pending_interrupt() || self.has_late_forks() {
+            return false;
+        }
+        self.reports.end.take().into_iter().for_each(|report| self.complete(report));
         true
+    }
+
+    /// Ends the command with its shell. The status of the shell is not that of the command.
+    fn finish_without_report(&mut self) {
+        let shell_exited = self.shell.status().is_some() || !self.shell.is_running();
+        let usage = Usage::new(Duration::ZERO, 0);
+        self.finish_with_shell(CommandEnd { status: None, usage, cwd: None, shell_exited, ..CommandEnd::default() });
+    }
+
+    /// Ends the command with its shell, of whose end `end` gets the details.
+    fn finish_with_shell(&mut self, mut end: CommandEnd) {
+        end.shell_status = self.shell.status();
+        let leftovers = self.shell.job.try_wait().ok().flatten().map(|output| output.leftovers.clone());
+        end.leftovers = leftovers.unwrap_or_default();
+        self.finish(end);
+    }
+
+    /// Checks soon whether the shell waits, if it has gone to its next line. After an interrupt from outside the library,
+    /// the shell may have lost the byte that wakes it.
+    fn note_lines(&mut self) {
+        if std::mem::replace(&mut self.seen_lines, self.reports.lines) != self.reports.lines && !self.has_begun() {
+            (self.idle_checks, self.busy_from) = (0, None);
+            let check = Instant::now().checked_add(IDLE_CHECK_INTERVAL);
+            self.next_check = self.next_check.into_iter().chain(check).min();
+        }
     }
 
     /// Whether the shell has not received a SIGINT yet that the library has sent. The shell must not receive it while it
@@ -343,52 +449,68 @@ impl ShellCommand {
     /// The time at which to call [`reap`](ShellCommand::reap) again.
     pub(in crate::job) fn report_due(&self) -> Option<Instant> {
         let ended = self.next_check.filter(|_| self.shell.has_ended());
-        self.delivery.map(|[next, _]| next).or(ended).filter(|_| self.end.is_none())
-    }
-
-    /// Removes the helper's answer from the received bytes. Returns whether it has arrived.
-    fn take_answer(&mut self) -> bool {
-        let has_arrived = self.received.starts_with(ANSWER);
-        self.received.drain(..if has_arrived { ANSWER.len() } else { 0 });
-        has_arrived
+        self.delivery
+            .map(|[next, _]| next)
+            .or(ended)
+            .into_iter()
+            .chain(self.read_again_at)
+            .min()
+            .filter(|_| self.end.is_none())
     }
 
     /// Ends the command with the shell's report.
     fn complete(&mut self, mut report: Report) {
-        if self.serial > 0 {
-            report.cwd = self.shell.directory(report.cwd);
+        // Without the text's own `eval`, the status is not that of the text.
+        let is_proved = self.has_begun();
+        if !self.is_start {
+            report.cwd = self.returns_to.take().unwrap_or_else(|| self.shell.directory(report.cwd));
         }
         let mut state = self.shell.shared.lock();
-        let cpu = report.cpu.saturating_sub(state.cpu);
-        state.cpu = report.cpu;
-        state.last = Some(Completed { code: report.code, cwd: report.cwd.clone(), serial: self.serial });
+        if let (false, Some(channel)) = (is_proved, &state.channel) {
+            channel.forget_text();
+        }
+        let code = report.code.filter(|_| is_proved);
+        let cpu = report.cpu.map_or(Duration::ZERO, |cpu| cpu.saturating_sub(state.cpu));
+        state.cpu = report.cpu.unwrap_or(state.cpu);
+        if !self.is_start {
+            let has = |flag| report.flags.contains(flag);
+            let exported = std::mem::take(&mut state.options.exported);
+            let (code, exported) = (code.unwrap_or(0), if is_proved { Vec::new() } else { exported });
+            state.options = Options { code, traces: has('x'), is_verbose: has('v'), exported };
+            // After `set -t`, a shell exits.
+            state.is_closing |= has('t');
+            let variables = report.variables.or_else(|| state.last.take()?.variables);
+            state.last = Some(Completed { cwd: report.cwd.clone(), variables });
+        }
         drop(state);
-        let status = Some(ExitStatus::from_raw(i32::from(report.code) << 8));
-        let usage = Usage::new(cpu, 0);
-        self.finish(CommandEnd { status, usage, cwd: Some(report.cwd), shell_exited: false });
+        let status = code.map(|code| ExitStatus::from_raw(i32::from(code) << 8));
+        let end = CommandEnd { status, usage: Usage::new(cpu, 0), ..CommandEnd::default() };
+        if self.shell.has_ended() {
+            self.finish_with_shell(CommandEnd { shell_exited: true, ..end });
+        } else {
+            self.finish(CommandEnd { cwd: Some(report.cwd), ..end });
+        }
+    }
+
+    /// Whether the report is complete.
+    fn has_report(&self) -> bool {
+        self.reports.end.is_some()
     }
 
     /// Whether the shell has reported something that [`reap`](ShellCommand::reap) has not read yet.
-    fn has_report(&self) -> bool {
-        self.report.is_some()
+    fn has_unread_report(&self) -> bool {
+        self.has_report()
             || self.status.as_ref().is_none_or(|status| ioctl_fionread(status).is_ok_and(|length| length > 0))
     }
 
     fn finish(&mut self, end: CommandEnd) {
         let mut state = self.shell.shared.lock();
-        let retired = match (self.status.take(), state.status.take(), self.repeats) {
-            (Some(reader), Some(writer), 1..) => state.retired.replace((reader, writer)),
-            (reader, writer, _) => {
-                let before = state.retired.take();
-                drop((reader, writer));
-                before
-            }
-        };
-        let is_closing = state.is_closing;
+        state.is_busy = false;
+        let is_closing = state.is_closing && !state.has_ended;
         drop(state);
-        drop(retired);
+        self.status = None;
         if is_closing {
-            self.shell.end_input();
+            self.shell.exit();
         }
         self.files.clear();
         self.end = Some(end);
@@ -410,9 +532,11 @@ impl ShellCommand {
         if self.next_check.is_some_and(|at| at <= now) {
             self.next_check = now.checked_add(CHECK_INTERVAL);
             self.continue_helper();
-            self.repeat_status_line();
-            let has_no_report = self.repeats > MAX_REPEATS && !self.has_report();
-            if (has_no_report || self.answer_checks > MAX_ANSWER_CHECKS) && self.killed.is_none() {
+            if self.is_sent && !self.has_begun() {
+                self.next_check = now.checked_add(IDLE_CHECK_INTERVAL);
+            }
+            let is_unusable = self.is_stuck() || self.answer_checks > MAX_ANSWER_CHECKS;
+            if is_unusable && !self.has_unread_report() && self.killed.is_none() {
                 self.shell.kill();
             }
         }
@@ -420,19 +544,57 @@ impl ShellCommand {
 
     /// Continues the helper if it has not answered. The command may have stopped it.
     fn continue_helper(&mut self) {
-        if self.held.is_some() && (self.unsent.is_some() || self.report.is_some()) {
+        if self.awaited_answers > 0 {
             self.answer_checks += 1;
             let helper = self.shell.process().and_then(|shell| shell.ancestors.first().copied());
             helper.inspect(|helper| _ = helper.signal(signal::CONT));
         }
     }
 
-    /// Sends the status line again if the shell has read the first one and has not reported a status.
-    fn repeat_status_line(&mut self) {
-        if self.unsent.is_none() && self.shell.job.unread_input() == Some(0) && !self.has_report() {
-            self.repeats += 1;
-            let _ = self.shell.job.write(&self.status_line);
+    /// Whether the shell has run the text and will not report its status, because the user has redefined a command that
+    /// the report needs. A shell that waits although it has not begun with the text has lost the byte that wakes it, so
+    /// this wakes it again.
+    fn is_stuck(&mut self) -> bool {
+        let shell = self.shell.process().map(|shell| shell.process.pid);
+        let state = self.shell.shared.lock();
+        let (Some(channel), Some(dialect), Some(shell)) = (&state.channel, state.dialect, shell) else { return false };
+        if !channel.is_awake() {
+            // A shell that cannot run any line of its standard input reads one after the other.
+            let is_interrupted =
+                std::mem::replace(&mut self.seen_interrupts, self.reports.interrupts) != self.reports.interrupts;
+            let is_busy = |stat: &Stat| !is_interrupted && !channel.has_begun() && stat.is_running();
+            let cpu = Stat::read(shell).filter(is_busy).map(|stat| stat.cpu);
+            self.busy_from = self.busy_from.filter(|_| cpu.is_some()).or(cpu);
+            let used = cpu.zip(self.busy_from).map_or(0, |(cpu, from)| cpu.saturating_sub(from));
+            return used > MAX_BUSY_TICKS
+                || self.reports.early > MAX_EARLY_REPORTS
+                || self.reports.interrupts > MAX_EARLY_INTERRUPTS;
         }
+        // A shell that has read the byte may wait for a processor before it closes the pipe.
+        let sleeps = || Stat::read(shell).is_some_and(|stat| !stat.is_running());
+        let is_idle = self.is_sent && channel.is_awaited_by(shell, dialect) && sleeps();
+        if !is_idle || self.has_unread_report() {
+            self.idle_checks = 0;
+            return false;
+        }
+        self.idle_checks += 1;
+        self.next_check = Instant::now().checked_add(IDLE_CHECK_INTERVAL);
+        if !self.idle_checks.is_multiple_of(MAX_IDLE_CHECKS) {
+            return false;
+        }
+        if channel.has_begun() || self.idle_checks > MAX_WAKES * MAX_IDLE_CHECKS {
+            return true;
+        }
+        // If the shell has not lost the byte, it finds an empty file after the text.
+        let _ = channel.wake();
+        false
+    }
+
+    /// Whether the shell runs the command's text, or has reported its status.
+    fn has_begun(&self) -> bool {
+        let state = self.shell.shared.lock();
+        let has_begun = || state.channel.as_ref().map_or(state.had_begun, |channel| channel.has_begun());
+        self.is_sent && (self.is_start || has_begun())
     }
 
     /// Interrupts the command, and sends SIGTERM if it has not ended after half of `grace`.
@@ -448,6 +610,7 @@ impl ShellCommand {
         if self.end.is_some() {
             return;
         }
+        self.shell.job.remember_members();
         if signal == signal::INT {
             self.interrupt = Some(Interrupt::default());
             self.continue_interrupt(Instant::now());
@@ -458,31 +621,49 @@ impl ShellCommand {
 
     /// Sends SIGINT to the shell and to the processes of the command, to each program once.
     ///
-    /// A shell that is just starting a process may lose its own signal. So the library looks for further programs until
-    /// it has reached one, and [`INTERRUPT_TIME`] longer. If there is none, it interrupts the shell again.
+    /// A shell that is just starting a process may lose its own signal, and so may one whose program ends by itself. So the
+    /// library looks for further programs until it has reached one, and [`INTERRUPT_TIME`] longer. Unless the shell has
+    /// certainly got the signal, it interrupts the shell again.
     fn continue_interrupt(&mut self, now: Instant) {
         let Some(mut interrupt) = self.interrupt.take() else { return };
-        // If the shell were interrupted within a line, it would read the rest of the line as another command.
-        let has_read = self.unsent.is_none()
-            && self.shell.job.unread_input().is_none_or(|unread| unread <= self.status_line.len() as u64);
-        if has_read
-            && !self.has_report()
+        if self.has_begun()
+            && !self.has_unread_report()
             && let Some(shell) = self.shell.process()
         {
-            if interrupt.reached.is_empty() && interrupt.shell < MAX_SHELL_INTERRUPTS {
+            // A shell that sleeps has started all processes that it waits for.
+            let stat = Stat::read(shell.process.pid);
+            let sleeps = stat.as_ref().is_some_and(Stat::is_sleeping);
+            let foreground: Vec<Stat> = self.foreground().collect();
+            let children = || foreground.iter().filter(|stat| stat.parent == shell.process.pid);
+            // After a signal that the shell has certainly taken, it may run a trap.
+            let is_due = interrupt.reached.is_empty() || !interrupt.is_sure;
+            // Around a fork, bash may lose SIGINT, or die of it. A process that is starting a program loses the signal until
+            // it has removed the shell's handler. So wait until the shell sleeps, and the processes have started their
+            // programs: parents get the signal before their children, and the last process of a pipeline before the
+            // others. A subshell of bash keeps the handler, but it has children, sleeps, or has used CPU time.
+            let in_doubt = interrupt.waits < MAX_DOUBT_WAITS;
+            let has_child = |stat: &Stat| foreground.iter().any(|other| other.parent == stat.process.pid);
+            let is_starting = |child: &Stat| {
+                stat.as_ref().is_some_and(|stat| stat.name() == child.name())
+                    && (in_doubt || !child.is_sleeping())
+                    && child.cpu == 0
+                    && !has_child(child)
+                    && has_signal(child.process.pid, CAUGHT, signal::INT)
+            };
+            let is_forking = interrupt.shell == 0 && in_doubt && !sleeps;
+            let waits = interrupt.waits < MAX_START_WAITS && (is_forking || foreground.iter().any(is_starting));
+            interrupt.waits += u32::from(waits);
+            let may_signal = !waits && interrupt.shell < MAX_SHELL_INTERRUPTS;
+            if is_due && may_signal && interrupt.shell_at.is_none_or(|at| at <= now) {
                 // The shell gets the signal before its children. If a child ended first, the shell would go on.
                 shell.process.signal(signal::INT);
                 self.is_signaled = true;
-                self.repeat_status_line();
+                // If a program ends by itself at this moment, bash goes on.
+                let youngest = children().map(|child| child.process.start).max();
+                interrupt.is_sure = sleeps && youngest.is_some_and(|start| start + SURE_TICKS < ticks_now());
                 interrupt.shell += 1;
+                interrupt.shell_at = now.checked_add(SHELL_INTERRUPT_PAUSE);
             }
-            let foreground: Vec<Stat> = self.foreground().collect();
-            // A child of the shell that has not executed its program yet would lose the signal. Send no signal to any
-            // process then, because parents get theirs before their children.
-            let comm = Stat::read(shell.process.pid).map(|stat| stat.name().to_vec()).unwrap_or_default();
-            let is_starting = |stat: &Stat| stat.name() == comm && stat.process.start + START_TICKS > ticks_now();
-            let waits = interrupt.waits < MAX_START_WAITS && foreground.iter().any(is_starting);
-            interrupt.waits += u32::from(waits);
             for stat in foreground.into_iter().filter(|_| !waits) {
                 let program = (stat.process, stat.name().to_vec());
                 if !interrupt.reached.contains(&program) {
@@ -492,7 +673,8 @@ impl ShellCommand {
                 }
             }
         }
-        let is_over = interrupt.ends_at.is_some_and(|at| at <= now);
+        let is_final = interrupt.is_sure || interrupt.shell >= MAX_SHELL_INTERRUPTS;
+        let is_over = is_final && interrupt.ends_at.is_some_and(|at| at <= now);
         interrupt.pause = (interrupt.pause * 2).clamp(MIN_INTERRUPT_PAUSE, MAX_INTERRUPT_PAUSE);
         interrupt.next = now.checked_add(interrupt.pause);
         self.interrupt = Some(interrupt).filter(|_| !is_over);
@@ -503,13 +685,16 @@ impl ShellCommand {
         if self.end.is_some() {
             return;
         }
-        if self.serial == 0 {
+        if self.is_start {
             // The shell is starting.
             return self.shell.kill();
         }
         let now = Instant::now();
         let is_first = self.killed.is_none();
         let killed = *self.killed.get_or_insert(now);
+        if is_first {
+            self.shell.job.remember_members();
+        }
         let found = self.kill_processes(killed.elapsed() < DOUBT_TIMEOUT);
         if found.is_empty() {
             self.signal(signal::INT);
@@ -523,7 +708,7 @@ impl ShellCommand {
             self.dying_at = Some(now);
         }
         let is_late = self.dying_at.unwrap_or(killed).elapsed() >= RETURN_TIMEOUT || killed.elapsed() >= SHELL_TIMEOUT;
-        if is_late && !self.has_report() {
+        if is_late && !self.has_unread_report() {
             self.shell.kill();
         }
     }
@@ -562,13 +747,11 @@ impl Drop for ShellCommand {
             return;
         }
         let mut state = self.shell.shared.lock();
-        let writer = state.status.take();
-        if self.unsent.is_some() || state.has_ended {
+        state.is_busy = false;
+        if !self.is_sent || state.has_ended {
             return;
         }
         state.abandoned.append(&mut self.files);
-        state.abandoned.extend(self.status.take().map(OwnedFd::from));
-        state.abandoned.extend(writer.map(OwnedFd::from));
         drop(state);
         self.shell.kill();
     }
@@ -587,8 +770,10 @@ fn without_jobs(
     })
 }
 
-/// The lines of /proc/PID/status with signals that a process ignores, and that it has not received yet.
+/// The lines of /proc/PID/status with signals that a process ignores, that it has a handler for, and that it has not
+/// received yet.
 const IGNORED: &[&str] = &["SigIgn:"];
+const CAUGHT: &[&str] = &["SigCgt:"];
 const PENDING: &[&str] = &["SigPnd:", "ShdPnd:"];
 
 /// Whether a process ignores SIGINT. A shell without job control makes its background jobs ignore SIGINT.
@@ -601,87 +786,4 @@ fn has_signal(pid: i32, sets: &[&str], signal: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let found = status.lines().filter_map(|line| sets.iter().find_map(|set| line.strip_prefix(set)));
     found.filter_map(|set| u64::from_str_radix(set.trim(), 16).ok()).any(|set| set & 1 << (signal - 1) != 0)
-}
-
-/// The report of the shell at the end of a command: `$?`, the output of `times`, and `$PWD`. A NUL byte precedes it, and
-/// two follow it.
-#[derive(PartialEq, Eq, Debug)]
-struct Report {
-    code: u8,
-    cpu: Duration,
-    cwd: PathBuf,
-}
-
-impl Report {
-    /// Removes the first complete report. SIGINT may have cut an earlier one short.
-    fn take(received: &mut Vec<u8>) -> Option<Vec<u8>> {
-        let end = received.windows(2).skip(1).position(|pair| pair == [0, 0])? + 1;
-        let report: Vec<u8> = received.drain(..end + 2).take(end).collect();
-        let begin = report.iter().rposition(|byte| *byte == 0).map_or(0, |nul| nul + 1);
-        Some(report[begin..].to_vec())
-    }
-
-    /// The status at the beginning of a report.
-    fn code(bytes: &[u8]) -> Option<u8> {
-        let code = bytes.split(|byte| *byte == b' ').next()?;
-        std::str::from_utf8(code).ok()?.parse().ok()
-    }
-
-    /// Parses a report, without its NUL bytes.
-    fn parse(bytes: &[u8]) -> Option<Report> {
-        let mut parts = bytes.splitn(3, |byte| *byte == b'\n');
-        let [own, children, cwd] = [parts.next()?, parts.next()?, parts.next()?];
-        let own = std::str::from_utf8(own).ok()?;
-        let (code, own) = own.split_once(' ')?;
-        let times = [own, std::str::from_utf8(children).ok()?].map(|line| line.split_once(' '));
-        let times: Vec<Duration> = times
-            .into_iter()
-            .flat_map(|pair| pair.map_or(["", ""], |(user, system)| [user, system]))
-            .map(parse_time)
-            .collect::<Option<_>>()?;
-        let cwd = OsString::from_vec(cwd.strip_prefix(b"=")?.to_vec()).into();
-        Some(Report { code: code.parse().ok()?, cpu: times.iter().sum(), cwd })
-    }
-}
-
-/// Parses a time such as `1m2.345s`. Some locales have a comma.
-fn parse_time(text: &str) -> Option<Duration> {
-    let (minutes, seconds) = text.strip_suffix('s')?.split_once('m')?;
-    let seconds: f64 = seconds.replace(',', ".").parse().ok()?;
-    Duration::try_from_secs_f64(minutes.parse::<f64>().ok()? * 60.0 + seconds).ok()
-}
-
-fn new_pipe() -> Result<(PipeReader, PipeWriter)> {
-    pipe().map_err(|e| Error::new(Stage::Capture, from_io(&e), "pipe2(O_CLOEXEC)"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_complete_report_is_taken() {
-        let mut received = b"\x000 0m0s\n0m".to_vec();
-        assert_eq!(Report::take(&mut received), None);
-        received.extend(b"\x00130 0m0s\n\n/a\0");
-        assert_eq!(Report::take(&mut received), None);
-        received.extend(b"\0\x001 rest");
-        assert_eq!(Report::take(&mut received).as_deref(), Some(&b"130 0m0s\n\n/a"[..]));
-        assert_eq!(received, b"\x001 rest");
-    }
-
-    #[test]
-    fn a_report_has_status_times_and_directory() {
-        let report = Report::parse(b"130 0m0.010s 0m1,002s\n1m0.000s 0m0.000000s\n=/a\nb").expect("a report");
-        assert_eq!(report, Report { code: 130, cpu: Duration::from_millis(61_012), cwd: "/a\nb".into() });
-        let wrong =
-            ["", "1", "1 /", "x 0m0s 0m0s\n0m0s 0m0s\n=/", "300 0m0s 0m0s\n0m0s 0m0s\n=/", "0 0m0s\n0m0s 0m0s\n=/"];
-        for wrong in wrong.into_iter().chain([
-            "0 trap\n0m0s 0m0s\n0m0s 0m0s\n=/",
-            "0 0m0s 0m0s\ntrap\n0m0s 0m0s\n=/",
-            "0 0m0s 0m0s\n0m0s 0m0s\ntrap\n=/",
-        ]) {
-            assert_eq!(Report::parse(wrong.as_bytes()), None, "{wrong:?}");
-        }
-    }
 }

@@ -8,7 +8,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use rustix::net::sockopt::set_socket_passcred;
-use spawnfd_guard::hold::{FILES_VARIABLE, FIRST_FILE};
 use spawnfd_sys::{Errno, receive_with_sender, send};
 
 use crate::command::Command;
@@ -20,14 +19,20 @@ use crate::tree::file_for_sandbox;
 /// The lowest number that the library uses for its descriptors in a sandbox command, unless the caller uses it.
 const FIRST_NUMBER: RawFd = 20;
 
-/// The numbers in the helper of the two status pipes that may be open at once.
-const STATUS_FILES: [RawFd; 2] = [FIRST_FILE, FIRST_FILE + 1];
+/// The number of files of a session that the helper holds.
+const SESSION_FILES: RawFd = 7;
+
+/// How many messages of the helper the library reads at once. A program of the same user can take the helper's socket, and
+/// write to it without end.
+const MAX_MESSAGES: usize = 16;
 
 /// The descriptors that a sandbox command gets for the helper.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HolderNumbers {
     socket: RawFd,
     image: RawFd,
+    /// The first of the numbers at which the helper holds the files of the session.
+    files: RawFd,
 }
 
 impl HolderNumbers {
@@ -40,10 +45,10 @@ impl HolderNumbers {
             !command.uses_number(*number) && sandbox.descriptors.iter().all(|given| given.number != *number)
         };
         let mut free = (FIRST_NUMBER..).filter(is_free);
-        let numbers = HolderNumbers {
-            socket: free.next().unwrap_or(FIRST_NUMBER),
-            image: free.next().unwrap_or(FIRST_NUMBER + 1),
-        };
+        let socket = free.next().unwrap_or(FIRST_NUMBER);
+        let image = free.next().unwrap_or(FIRST_NUMBER + 1);
+        let files = (image + 1..).find(|first| (*first..first + SESSION_FILES).all(|number| is_free(&number)));
+        let numbers = HolderNumbers { socket, image, files: files.unwrap_or(image + 1) };
         if command.is_named() {
             let mut args: Vec<OsString> = vec!["hold".into()];
             args.extend([numbers.socket, numbers.image].map(|number| number.to_string().into()));
@@ -66,8 +71,8 @@ pub(super) struct Holder {
     /// the shell's as this process sees it.
     pids: Option<[i32; 2]>,
     end: Option<ExitStatus>,
-    /// The number of commands so far.
-    commands: usize,
+    /// The first number at which the helper holds the files of the session. Those of a command follow them.
+    first: RawFd,
 }
 
 impl Holder {
@@ -77,7 +82,7 @@ impl Holder {
         set_socket_passcred(&near, true).map_err(|e| failed(errno(e), "setsockopt(SO_PASSCRED)"))?;
         let far = SandboxDescriptor::new(numbers.socket, far).map_err(|errno| failed(errno, "fcntl()"))?;
         command.give(far);
-        Ok(Holder { socket: CheckedFd::new(near), pids: None, end: None, commands: 0 })
+        Ok(Holder { socket: CheckedFd::new(near), pids: None, end: None, first: numbers.files })
     }
 
     /// Closes this process's copy of the helper's end.
@@ -88,9 +93,9 @@ impl Holder {
     /// Receives the helper's messages that have arrived.
     pub(super) fn receive(&mut self) {
         let mut message = [0; 4];
-        while let Some(socket) = self.socket.get()
-            && let Ok((4, sender)) = receive_with_sender(socket.as_raw_fd(), &mut message)
-        {
+        for _ in 0..MAX_MESSAGES {
+            let Some(socket) = self.socket.get() else { return };
+            let Ok((4, sender)) = receive_with_sender(socket.as_raw_fd(), &mut message) else { return };
             let value = i32::from_ne_bytes(message);
             match self.pids {
                 None => self.pids = Some([value, sender]),
@@ -109,49 +114,44 @@ impl Holder {
         self.end
     }
 
-    /// The directory through which the shell opens the helper's files, as a word of the shell.
-    pub(super) fn directory(&mut self) -> String {
+    /// The helper's pid, as its own /proc shows it. `None`: the helper has not started the shell.
+    pub(super) fn helper(&mut self) -> Option<i32> {
         self.receive();
-        match self.pids {
-            Some([helper, _]) => format!("/proc/{helper}/fd/"),
-            None => format!("\"${{{FILES_VARIABLE}:?}}\""),
-        }
+        self.pids.map(|[helper, _]| helper)
     }
 
-    /// The numbers of the next command's files in the helper: its status pipe, and `others` more.
-    pub(super) fn numbers(&self, others: usize) -> Vec<RawFd> {
-        let status = STATUS_FILES[self.commands % 2];
-        let first = FIRST_FILE + STATUS_FILES.len() as RawFd;
-        [status].into_iter().chain((first..).take(others)).collect()
+    /// The number in the helper for each file of the session.
+    pub(super) fn session_numbers(&self, files: &[BorrowedFd<'_>]) -> Vec<(RawFd, RawFd)> {
+        files.iter().map(AsRawFd::as_raw_fd).zip(self.first..).collect()
     }
 
-    /// Sends the files of the next command. The helper answers through the first file, the status pipe.
+    /// The number in the helper for each file of a command.
+    pub(super) fn command_numbers(&self, files: &[BorrowedFd<'_>]) -> Vec<(RawFd, RawFd)> {
+        files.iter().map(AsRawFd::as_raw_fd).zip(self.first + SESSION_FILES..).collect()
+    }
+
+    /// Sends files to the helper, which answers through the first file of the session, the status pipe.
     ///
     /// # Errors
     /// Those of sendmsg(2), unless the helper has ended.
-    pub(super) fn hold(&mut self, numbers: &[RawFd], files: &[BorrowedFd<'_>]) -> Result<()> {
-        self.commands += 1;
-        let files: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
-        match self.send(numbers[0], numbers, &files) {
+    pub(super) fn hold(&self, numbers: &[(RawFd, RawFd)]) -> Result<()> {
+        let (files, numbers): (Vec<RawFd>, Vec<RawFd>) = numbers.iter().copied().unzip();
+        match self.send(&numbers, &files) {
             // The shell has ended. The command reads the end of its status pipe.
             Err(Errno::EPIPE | Errno::ECONNRESET) => Ok(()),
             sent => sent.map_err(|errno| failed(errno, "sendmsg(SCM_RIGHTS)")),
         }
     }
 
-    /// Makes the helper close the files of the last command. It then answers through the status pipe. `keep_status`: it
-    /// closes that file after the next command.
-    pub(super) fn close(&self, numbers: &[RawFd], keep_status: bool) {
-        let [status, others @ ..] = numbers else { return };
-        let earlier = STATUS_FILES.into_iter().filter(|file| file != status);
-        let own = Some(*status).filter(|_| !keep_status);
-        let closed: Vec<RawFd> = others.iter().copied().chain(earlier).chain(own).collect();
+    /// Makes the helper close the files of the last command. It then answers.
+    pub(super) fn close(&self, numbers: &[(RawFd, RawFd)]) {
+        let numbers: Vec<RawFd> = numbers.iter().map(|(_, held)| *held).collect();
         // If the helper has ended, the kernel has closed the files.
-        let _ = self.send(*status, &closed, &[]);
+        let _ = self.send(&numbers, &[]);
     }
 
-    fn send(&self, answer: RawFd, numbers: &[RawFd], files: &[RawFd]) -> std::result::Result<(), Errno> {
-        let mut message: Vec<u8> = [answer].iter().chain(numbers).flat_map(|number| number.to_ne_bytes()).collect();
+    fn send(&self, numbers: &[RawFd], files: &[RawFd]) -> std::result::Result<(), Errno> {
+        let mut message: Vec<u8> = [self.first].iter().chain(numbers).flat_map(|number| number.to_ne_bytes()).collect();
         let socket = self.socket.get().ok_or(Errno::EBADF)?;
         send(socket.as_raw_fd(), &mut message, files)
     }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The shell of a session, and a command that runs inside the shell.
 //!
-//! The shell opens the files of a command (its text, streams, and status pipe) through `/proc/OWNER/fd`. A shell in a
-//! sandbox opens them through `/proc/HELPER/fd` of a helper (`holder.rs`). The shell's own redirections undo themselves
-//! when the command is over, so no process of a later command has these files.
+//! The shell opens the files of a command (its text, streams, and status pipe) through `/proc/OWNER/fd` (`channel.rs`). A
+//! shell in a sandbox opens them through `/proc/HELPER/fd` of a helper (`holder.rs`). The shell's own redirections undo
+//! themselves when the command is over, so no process of a later command has these files.
 
+mod channel;
 mod command;
 mod holder;
+mod report;
 mod terminal;
 
 use std::cmp::Reverse;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{PipeReader, PipeWriter};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -21,28 +21,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{Mode, fchmod};
 use spawnfd_guard::process::{Process, Stat, all_processes, is_proc_foreign};
 
 use super::command::{connect_events, start_job};
 use super::engine::{self, EngineOrder, RunHandle};
 use super::run_state::{Connections, Program, RunState};
 use super::{EventOptions, Events, Job, Output, Producer, Run, Source};
-use crate::command::Command;
-use crate::error::{Errno, Error, Result, Stage, errno};
+use crate::command::{Command, Stdio};
+use crate::error::{Errno, Error, Result, Stage, errno, from_io};
 use crate::host::descriptors::above_standard;
 use crate::host::per_process::PerProcess;
 use crate::limiter::Permit;
 use crate::signal;
 use crate::tree::{Tier, TreeControl};
+use channel::{Channel, Dialect, Options, Paths};
+pub(crate) use channel::{Restored, Text, file_with};
 pub(super) use command::ShellCommand;
 use holder::Holder;
 pub(crate) use holder::HolderNumbers;
+pub(crate) use report::Number;
 pub(crate) use terminal::SessionTerminal;
-
-/// The number of bytes of control lines that may wait for the shell. The lines of a command have a few hundred bytes; the
-/// first lines may have a long path.
-const CONTROL_QUEUE: usize = 1 << 20;
 
 /// A session's shell, which the library supervises as a job of its own.
 #[derive(Debug)]
@@ -118,11 +117,20 @@ impl ShellProcess {
 }
 
 /// The state of the shell between two commands.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ShellState {
     has_ended: bool,
     /// The library ends the shell's input after the running command.
     is_closing: bool,
+    /// The files that the shell opens, until the shell has ended. Then the library closes the status pipe, so that the
+    /// running command reads EOF.
+    channel: Option<Channel>,
+    /// Whether the shell had executed the text of its last command when it ended.
+    had_begun: bool,
+    /// The paths of these files.
+    paths: Paths,
+    /// `None` until the shell has reported its version.
+    dialect: Option<Dialect>,
     /// The helper of a shell in a sandbox, until the shell has ended.
     holder: Option<Holder>,
     /// `None` until the helper has started the shell.
@@ -130,12 +138,8 @@ struct ShellState {
     /// The status of a shell in a sandbox. The sandbox command may report another one, for example 137 in place of
     /// SIGKILL.
     end: Option<ExitStatus>,
-    /// The write end of the running command's status pipe. The shell opens it through /proc. The library closes it when
-    /// the shell has ended, so that the command reads EOF.
-    status: Option<PipeWriter>,
-    /// The status pipe of an earlier command, to which the shell may still write a repeated status line. If the pipe
-    /// were closed, its number could belong to another file.
-    retired: Option<(PipeReader, PipeWriter)>,
+    /// Whether a command runs.
+    is_busy: bool,
     /// The files of a command that the library no longer watches, until the shell has ended. Until then the shell may
     /// open their numbers.
     abandoned: Vec<OwnedFd>,
@@ -144,6 +148,8 @@ struct ShellState {
     /// The CPU time of the shell and of the children that it has waited for.
     cpu: Duration,
     last: Option<Completed>,
+    /// The status and the options that the next command finds.
+    options: Options,
 }
 
 /// The means to interrupt a command.
@@ -155,65 +161,29 @@ enum Running {
     InThread(Arc<OwnedFd>),
 }
 
-/// The end of the command that the shell has completed last.
+/// The state of the shell after the command that it has completed last.
 #[derive(Clone, Debug)]
 pub(crate) struct Completed {
-    /// The value of `$?`.
-    pub(crate) code: u8,
     /// The working directory of the shell.
     pub(crate) cwd: PathBuf,
-    /// The number of the command in its shell, beginning with 0.
-    pub(crate) serial: u64,
+    /// The commands that set the exported variables and the umask, if the shell reports them.
+    pub(crate) variables: Option<Vec<u8>>,
+}
+
+/// The task of a command: to wait for the shell's start, or to run a text.
+pub(crate) enum ScriptText<'a> {
+    /// It waits until the shell, which has just been started, has reported this number.
+    Start(Number),
+    Run(Text<'a>),
 }
 
 /// One command for the shell.
 pub(crate) struct Script<'a> {
-    /// Returns the control lines.
-    pub(crate) lines: &'a dyn Fn(&Files) -> Result<ControlLines>,
-    /// The files that the lines use besides those of the command.
-    pub(crate) files: &'a [BorrowedFd<'a>],
-    /// The number of the command in its shell.
-    pub(crate) serial: u64,
+    pub(crate) text: ScriptText<'a>,
     /// Whether standard error goes to standard output.
     pub(crate) merge: bool,
     /// The terminal that is the command's standard output and error, and its standard input if it has any.
     pub(crate) terminal: Option<&'a SessionTerminal>,
-}
-
-/// The descriptors of this process that the shell opens for a command.
-pub(crate) struct Files {
-    /// `None`: /dev/null.
-    pub(crate) stdin: Option<RawFd>,
-    pub(crate) stdout: RawFd,
-    /// `None`: the same as standard output.
-    pub(crate) stderr: Option<RawFd>,
-    pub(crate) status: RawFd,
-    /// Whether `stdout` is a terminal, which the shell opens for reading and writing.
-    pub(crate) is_terminal: bool,
-    /// The directory of the process that has the files, as a word of the shell.
-    directory: String,
-    /// For each descriptor its number in the helper, if there is one.
-    held: Vec<(RawFd, RawFd)>,
-}
-
-impl Files {
-    /// The path through which the shell opens a descriptor of this process, as a word of the shell.
-    pub(crate) fn path(&self, fd: RawFd) -> String {
-        let number = self.held.iter().find(|(own, _)| *own == fd).map_or(fd, |(_, held)| *held);
-        format!("{}{number}", self.directory)
-    }
-}
-
-/// The lines that the library writes to the shell for one command.
-pub(crate) struct ControlLines {
-    /// Runs the command.
-    pub(crate) command: Vec<u8>,
-    /// Reports the command's status. The library sends the line again if the shell has discarded it, as dash does when
-    /// SIGINT interrupts a command.
-    pub(crate) status: Vec<u8>,
-    /// The same report by commands with a redirection each, which takes longer. The library sends this line if a DEBUG
-    /// trap of bash has written to the redirection of the group in `status`.
-    pub(crate) separate_status: Vec<u8>,
 }
 
 /// A command in a shell that the calling thread drives.
@@ -233,29 +203,49 @@ impl ThreadCommand {
 }
 
 impl Shell {
-    /// Starts the shell. Its standard input carries the control lines. `name` is the name of its program. `numbers`: a
-    /// sandbox command starts the shell's helper.
+    /// Starts the shell, with the state of an earlier one. `name` is the name of its program. `numbers`: a sandbox command
+    /// starts the shell's helper. `exported`: variables that the shell gets with its first command. `reports_variables`:
+    /// after each command the shell reports its exported variables.
     pub(crate) fn start(
         command: &mut Command<'_>,
         name: &OsStr,
         numbers: Option<HolderNumbers>,
         run: &Run,
-    ) -> Result<Shell> {
+        restored: Option<Restored<'_>>,
+        exported: &[(String, Vec<u8>)],
+        reports_variables: bool,
+    ) -> Result<(Arc<Shell>, Number)> {
         if is_proc_foreign() {
             let message = "a session needs the /proc of this process's pid namespace";
             return Err(Error::new(Stage::Capture, Errno::EOPNOTSUPP, "/proc/self").saying(message));
         }
         // A session runs for long, and its commands may start daemons, so its tree has the most complete tier.
-        let run = run.clone().tree(run.tree.unwrap_or(TreeControl::Auto)).writable(CONTROL_QUEUE);
+        let run = run.clone().tree(run.tree.unwrap_or(TreeControl::Auto));
+        let channel = Channel::new(reports_variables)?;
         let holder = numbers.map(|numbers| Holder::connect(command, numbers)).transpose()?;
+        let mut paths = Paths::own();
+        if let Some(holder) = &holder {
+            let files = channel.files();
+            // The sandbox command may change the user. Opening a pipe through /proc requires permission for the pipe
+            // itself. Only processes that may trace the helper, or this process, can find the pipes there.
+            files[..2].iter().try_for_each(permit_all)?;
+            let numbers = holder.session_numbers(&files);
+            holder.hold(&numbers)?;
+            paths = Paths::of_helper(None, numbers);
+        }
+        let number = Number::random();
+        channel.prepare_start(&paths, number, restored)?;
+        let lines = channel.lines().try_clone_to_owned();
+        command.stdin(lines.map_err(|e| Error::new(Stage::Capture, from_io(&e), "fcntl(F_DUPFD_CLOEXEC)"))?);
         let job = command.start(&run);
+        command.stdin(Stdio::Null);
         numbers.into_iter().for_each(|numbers| Holder::started(command, numbers));
         let job = job?;
         let pid = job.id() as i32;
         let process = holder.is_none().then(|| ShellProcess::read(pid, pid, job.tier() == Tier::Subreaper));
-        let state = ShellState { holder, process, ..ShellState::default() };
-        let shared =
-            Arc::new(PerProcess::for_this_process(state, || ShellState { has_ended: true, ..ShellState::default() }));
+        let options = Options { exported: exported.to_vec(), ..Options::default() };
+        let state = ShellState { channel: Some(channel), paths, holder, process, options, ..ShellState::ended(false) };
+        let shared = Arc::new(PerProcess::for_this_process(state, || ShellState::ended(true)));
         let on_end = shared.clone();
         job.when_done(move || {
             let mut state = on_end.lock();
@@ -265,11 +255,27 @@ impl Shell {
                 state.end = holder.end();
                 holder
             });
-            let closed = (state.status.take(), std::mem::take(&mut state.abandoned), holder);
+            state.had_begun = state.channel.as_ref().is_some_and(Channel::has_begun);
+            let closed = (state.channel.take(), std::mem::take(&mut state.abandoned), holder);
             drop(state);
             drop(closed);
         });
-        Ok(Shell { name: name.to_string_lossy().into_owned(), job, shared })
+        Ok((Arc::new(Shell { name: name.to_string_lossy().into_owned(), job, shared }), number))
+    }
+
+    /// Completes the start of a shell that has reported this version of bash, or an empty one.
+    pub(crate) fn complete_start(&self, version: &Path) -> Result<()> {
+        let dialect = if version.as_os_str().is_empty() { Dialect::Dash } else { Dialect::Bash };
+        let mut state = self.shared.lock();
+        let state = &mut *state;
+        let Some(channel) = &state.channel else { return Ok(()) };
+        let paths = match &mut state.holder {
+            Some(holder) => Paths::of_helper(holder.helper(), holder.session_numbers(&channel.files())),
+            None => state.paths.clone(),
+        };
+        channel.complete_start(&state.paths, &paths, dialect)?;
+        (state.paths, state.dialect) = (paths, Some(dialect));
+        Ok(())
     }
 
     /// The job of the shell process.
@@ -280,6 +286,11 @@ impl Shell {
     /// The shell's process id. Until a helper has started the shell, the process id of its job.
     pub(crate) fn id(&self) -> u32 {
         self.process().map_or(self.job.id(), |shell| shell.process.pid as u32)
+    }
+
+    /// The shell's process group.
+    fn group(&self) -> Option<i32> {
+        self.process().and_then(|shell| Stat::read(shell.process.pid)).map(|stat| stat.group)
     }
 
     /// The shell's status. `None`: the shell has not ended, or its status is lost.
@@ -311,6 +322,11 @@ impl Shell {
         self.shared.lock().has_ended
     }
 
+    /// Whether the shell and its commands have reached a limit of their tree, which ends all of them.
+    fn has_reached_limit(&self) -> bool {
+        self.job.command_limits.as_ref().is_some_and(|limits| limits.shell_has_reached())
+    }
+
     /// Whether /proc shows the shell's process.
     fn is_running(&self) -> bool {
         let shell = self.process().map(|shell| shell.process);
@@ -332,12 +348,18 @@ impl Shell {
         if has_name { pwd } else { std::fs::read_link(own).unwrap_or(pwd) }
     }
 
-    /// Whether a command runs.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.shared.lock().status.is_some()
+    /// The working directory of a shell that runs no command. `None`: this process may not see it.
+    pub(crate) fn current_directory(&self) -> Option<PathBuf> {
+        Some(self.directory(PathBuf::new())).filter(|directory| directory.is_absolute())
     }
 
-    /// The end of the last completed command.
+    /// Whether a command runs, or the start is not complete.
+    pub(crate) fn is_busy(&self) -> bool {
+        let state = self.shared.lock();
+        state.is_busy || state.dialect.is_none()
+    }
+
+    /// The state after the last completed command. `None`: the shell has completed none.
     pub(crate) fn last(&self) -> Option<Completed> {
         self.shared.lock().last.clone()
     }
@@ -347,9 +369,9 @@ impl Shell {
         self: &Arc<Shell>,
         script: &Script<'_>,
         run: &Run,
-        permit: Option<Permit>,
+        permits: Vec<Permit>,
     ) -> Result<Job> {
-        self.start_with(script, run, permit, |_| (None, ())).map(|(job, ())| job)
+        self.start_with(script, run, permits, |_| (None, ())).map(|(job, ())| job)
     }
 
     /// Starts a command in the shell and also delivers its output as events.
@@ -357,20 +379,20 @@ impl Shell {
         self: &Arc<Shell>,
         script: &Script<'_>,
         run: &Run,
-        permit: Option<Permit>,
+        permits: Vec<Permit>,
         options: EventOptions,
     ) -> Result<(Job, Events)> {
-        self.start_with(script, run, permit, connect_events(options))
+        self.start_with(script, run, permits, connect_events(options))
     }
 
     fn start_with<E>(
         self: &Arc<Shell>,
         script: &Script<'_>,
         run: &Run,
-        permit: Option<Permit>,
+        permits: Vec<Permit>,
         connect: impl FnOnce(&RunHandle) -> (Option<Producer>, E),
     ) -> Result<(Job, E)> {
-        let begin = |connections| self.begin(script, run, Connections { permit, ..connections });
+        let begin = |connections| self.begin(script, run, Connections { permits, ..connections });
         let started = start_job(run, true, connect, begin)?;
         self.shared.lock().run = Some(Running::InEngine(started.0.handle.clone()));
         Ok(started)
@@ -381,11 +403,11 @@ impl Shell {
         self: &Arc<Shell>,
         script: &Script<'_>,
         run: &Run,
-        permit: Option<Permit>,
+        permits: Vec<Permit>,
     ) -> Result<ThreadCommand> {
         let interrupts = self.interrupts()?;
         let source = run.input.clone().map(Source::bytes);
-        let state = self.begin(script, run, Connections { is_job: true, source, permit, ..Connections::default() })?;
+        let state = self.begin(script, run, Connections { is_job: true, source, permits, ..Connections::default() })?;
         Ok(ThreadCommand { state, interrupts })
     }
 
@@ -410,6 +432,7 @@ impl Shell {
         let started = Instant::now();
         let (command, pipes) = ShellCommand::prepare(self, script, connections.source.is_some())?;
         connections.terminal = script.terminal.map(SessionTerminal::pty);
+        connections.limits = self.job.command_limits.as_ref().map(|limits| limits.for_command());
         let (stdin, outputs) = pipes;
         let program = Program::InShell(Box::new(command));
         let mut state = RunState::new(program, stdin, outputs, self.name.clone(), started, run, connections)?;
@@ -427,35 +450,23 @@ impl Shell {
         }
     }
 
-    /// Writes control lines.
-    fn send(&self, lines: &[u8]) -> Result<()> {
-        match self.job.write(lines) {
-            Ok(accepted) if accepted == lines.len() => Ok(()),
-            // The shell has ended. The command reads the end of its status pipe.
-            Err(error) if error.errno() == Errno::EPIPE => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => {
-                let message = "the shell has not read the control lines of earlier commands";
-                Err(Error::new(Stage::Capture, Errno::EAGAIN, "write(control)").saying(message))
-            }
-        }
-    }
-
-    /// Ends the shell's input, after the running command. If SIGINT came later than the last line, dash would drop it.
+    /// Ends the shell after the running command: it runs its EXIT trap and exits.
     pub(crate) fn close_input(&self) {
         let mut state = self.shared.lock();
         state.is_closing = true;
-        let is_busy = state.status.is_some();
+        let is_busy = state.is_busy;
         drop(state);
         if !is_busy {
-            self.end_input();
+            self.exit();
         }
     }
 
-    /// Ends the shell's input. A forked copy of this process may have the pipe, so the shell may not read EOF.
-    fn end_input(&self) {
-        let _ = self.send(b"exit\n");
-        self.job.close_stdin();
+    /// Makes a shell that waits for a command exit.
+    fn exit(&self) {
+        self.job.remember_members();
+        if let Some(channel) = &self.shared.lock().channel {
+            let _ = channel.prepare_exit().and_then(|()| channel.wake());
+        }
     }
 
     /// Kills the shell and all processes of the session.
@@ -467,7 +478,7 @@ impl Shell {
     /// the shell, orphans, and processes in the shell's session (setsid(2)). Parents come before their children, and of a
     /// pipeline the last process comes first: if an earlier process of a pipeline ended first, the last one could read EOF
     /// and exit normally.
-    pub(crate) fn processes(&self) -> Vec<Stat> {
+    fn processes(&self) -> Vec<Stat> {
         let Some(mut shell) = self.process() else { return Vec::new() };
         let mut left = all_processes().unwrap_or_default();
         shell.forget_ended(&left);
@@ -487,10 +498,63 @@ impl Shell {
             left = others;
         }
     }
+
+    /// The processes of the session except the shell and those of its sandbox. Those that a shell has left when it ended are
+    /// in its tree.
+    pub(crate) fn session_processes(&self) -> Vec<Stat> {
+        if !self.has_ended() {
+            return self.processes();
+        }
+        let shell = self.process();
+        let is_of_sandbox = |stat: &Stat| shell.as_ref().is_some_and(|shell| shell.contains(stat));
+        self.job.survivors().into_iter().filter(|stat| !is_of_sandbox(stat)).collect()
+    }
 }
 
-/// Creates an empty file in memory.
-pub(crate) fn memory_file() -> Result<File> {
-    let created = memfd_create("spawnfd-session", MemfdFlags::CLOEXEC);
-    created.map(File::from).map_err(|e| Error::new(Stage::Capture, errno(e), "memfd_create(MFD_CLOEXEC)"))
+impl ShellState {
+    /// The state of a shell without files.
+    fn ended(has_ended: bool) -> ShellState {
+        ShellState {
+            has_ended,
+            is_closing: false,
+            channel: None,
+            had_begun: false,
+            paths: Paths::own(),
+            dialect: None,
+            holder: None,
+            process: None,
+            end: None,
+            is_busy: false,
+            abandoned: Vec::new(),
+            run: None,
+            cpu: Duration::ZERO,
+            last: None,
+            options: Options::default(),
+        }
+    }
+}
+
+/// Lets each user open a pipe through /proc.
+fn permit_all(pipe: &BorrowedFd<'_>) -> Result<()> {
+    fchmod(pipe, Mode::from(0o666)).map_err(|e| Error::new(Stage::Capture, errno(e), "fchmod(pipe, 0666)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Drain, Stop};
+
+    #[test]
+    fn a_command_for_a_shell_that_has_just_ended_reports_the_shells_status() {
+        let job = Command::new("sh").args(["-c", "exit 7"]).start(&Run::new()).expect("started");
+        job.wait().expect("waited");
+        let shared = Arc::new(PerProcess::for_this_process(ShellState::ended(true), || ShellState::ended(true)));
+        let shell = Arc::new(Shell { name: "sh".to_owned(), job, shared });
+        let text = Text { text: b"echo no", cwd: None, env: &[], directory: None };
+        let script = Script { text: ScriptText::Run(text), merge: false, terminal: None };
+        let output = shell.start_command(&script, &Run::new(), Vec::new()).expect("started").wait().expect("waited");
+        assert_eq!((output.stop, output.code(), output.shell_exited), (Stop::Lost, None, true), "{output:?}");
+        assert_eq!(output.shell_status.and_then(|status| status.code()), Some(7));
+        assert!(output.stdout.is_empty() && output.drain == Drain::Eof, "{output:?}");
+    }
 }

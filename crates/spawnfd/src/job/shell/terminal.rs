@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The terminal of a session. All commands of the session share it.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use std::sync::OnceLock;
 
 use rustix::termios::{
-    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr, tcsetattr,
+    Action, LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, ioctl_tiocnxcl, tcflow, tcflush,
+    tcgetattr, tcgetpgrp, tcsetattr,
 };
 
 use crate::command::Command;
 use crate::error::{Error, Result, Stage, errno};
+use crate::job::shell::Shell;
 use crate::job::{Pty, TerminalSize};
+use crate::tree::file_for_sandbox;
 
 /// The value of a special character that no key sends (_POSIX_VDISABLE on Linux).
 const DISABLED: u8 = 0;
@@ -21,6 +26,8 @@ pub(crate) struct SessionTerminal {
     /// The programs' end. While it is open, the shell keeps its controlling terminal.
     far_end: OwnedFd,
     settings: Termios,
+    /// The helper that restores the foreground group. `None`: it has not been needed, or the library has no helper.
+    helper: OnceLock<Option<OwnedFd>>,
 }
 
 impl SessionTerminal {
@@ -32,7 +39,7 @@ impl SessionTerminal {
         settings.local_modes.set(LocalModes::ECHO, echo);
         // The shell has no job control, so it could not continue a command that ^Z has stopped.
         settings.special_codes[SpecialCodeIndex::VSUSP] = DISABLED;
-        let terminal = SessionTerminal { pty, far_end, settings };
+        let terminal = SessionTerminal { pty, far_end, settings, helper: OnceLock::new() };
         terminal.reset()?;
         Ok(terminal)
     }
@@ -46,11 +53,32 @@ impl SessionTerminal {
         Ok(())
     }
 
-    /// Restores the settings, which the last command may have changed, and discards input that it has not read.
+    /// Restores what the last command may have changed, except the foreground group: settings, stopped output, exclusive
+    /// mode and size. Discards input that the command has not read.
     pub(super) fn reset(&self) -> Result<()> {
-        tcsetattr(&self.far_end, OptionalActions::Now, &self.settings)
-            .and_then(|()| tcflush(&self.far_end, QueueSelector::IFlush))
-            .map_err(|e| Error::new(Stage::Capture, errno(e), "tcsetattr()"))
+        let failed = |call: &'static str| move |e| Error::new(Stage::Capture, errno(e), call);
+        tcsetattr(&self.far_end, OptionalActions::Now, &self.settings).map_err(failed("tcsetattr()"))?;
+        tcflush(&self.far_end, QueueSelector::IFlush).map_err(failed("tcflush(TCIFLUSH)"))?;
+        // TCOON continues only output that TCOOFF has stopped. After TCOOFF it also continues output that a typed ^S has
+        // stopped.
+        tcflow(&self.far_end, Action::OOff).map_err(failed("tcflow(TCOOFF)"))?;
+        tcflow(&self.far_end, Action::OOn).map_err(failed("tcflow(TCOON)"))?;
+        ioctl_tiocnxcl(&self.far_end).map_err(failed("ioctl(TIOCNXCL)"))?;
+        self.pty.restore_size()
+    }
+
+    /// Returns the program that makes the shell's process group the terminal's foreground group again. `None`: that
+    /// group is the foreground group, or the library contains no helper.
+    ///
+    /// A shell without job control does not change the foreground group, but an interactive shell inside a command does.
+    /// If SIGKILL ends that shell, its group stays the foreground group. Only a process of the terminal's session may
+    /// change this, so the session's shell starts the program.
+    pub(super) fn foreground_helper(&self, shell: &Shell) -> Option<BorrowedFd<'_>> {
+        let foreground = tcgetpgrp(&self.pty).ok().map(|group| group.as_raw_nonzero().get());
+        if foreground == Some(shell.group()?) {
+            return None;
+        }
+        self.helper.get_or_init(|| file_for_sandbox().ok()).as_ref().map(AsFd::as_fd)
     }
 
     /// The number of this process's descriptor that the shell opens for a command.
