@@ -25,10 +25,10 @@ impl Command<'_> {
     /// [`wait_for_exec`](Command::wait_for_exec) for the exception).
     ///
     /// # Errors
-    /// The failed [`Stage`], errno, and the index of the action. No process is left behind. A command made from a
-    /// [`Template`] fails as stale if the executable has changed. A command made from a name gets a new template
-    /// instead. If the caller may not have another process (EAGAIN), the call ends the library's idle helpers and tries
-    /// once more.
+    /// The failed [`Stage`](crate::error::Stage), errno, and the index of the action. No process is left behind. A
+    /// command made from a [`Template`](crate::Template) fails as stale if the executable has changed. A command made
+    /// from a name gets a new template instead. If the caller may not have another process (EAGAIN), the call ends the
+    /// library's idle helpers and tries once more.
     pub fn spawn(&mut self) -> Result<Child> {
         let wait = if self.waits { Wait::Exec } else { Wait::Nothing };
         let first = launch::spawn(self, wait);
