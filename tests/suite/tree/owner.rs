@@ -10,9 +10,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::process::{ExitStatus, abort, exit};
+use std::sync::mpsc::channel;
 use std::task::{Context, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use spawnfd::tree::{Tree, TreeControl};
 use spawnfd::{Command, Run, Stdio};
@@ -226,11 +227,15 @@ fn assert_nothing_is_left(start: fn(Owner), script: &str, run: &Run, end: End, d
     // SAFETY: the call stores an int, and the owner is a child of this process.
     assert_eq!(unsafe { libc::waitpid(owner, &raw mut status, 0) }, owner);
     let status = ExitStatus::from_raw(status);
-    // A process that is left keeps the pipe open, and the test's time limit ends this read.
-    let begun = Instant::now();
-    let mut text = Vec::new();
-    output.read_to_end(&mut text).expect("own pipe");
-    assert!(begun.elapsed() < PATIENCE, "{:?} after {end:?}", begun.elapsed());
+    // A process that is left keeps the pipe open.
+    let (sender, receiver) = channel();
+    let reader = thread::spawn(move || {
+        let mut text = Vec::new();
+        output.read_to_end(&mut text).expect("own pipe");
+        sender.send(text).expect("the receiver waits");
+    });
+    let text = receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("a process is left after {end:?}"));
+    reader.join().expect("it has sent the text");
     assert!(end.explains(status), "{status} after {end:?}: {}", String::from_utf8_lossy(&text));
     reap_orphans();
 }

@@ -445,8 +445,9 @@ impl Tree {
             Mechanism::Members(members) => {
                 let alive = find_members(members, self.registration.as_ref());
                 let sent = members.signal(&alive, signal);
-                let seen = members.update_root_seen();
-                self.registration.iter().for_each(|registration| registration.set_root_seen(seen));
+                // A process may have forked after the search, and the signal may have ended it. Its child is still in
+                // the session, but may be about to leave.
+                find_members(members, self.registration.as_ref());
                 sent
             }
             Mechanism::Empty => false,

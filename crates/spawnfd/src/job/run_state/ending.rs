@@ -289,6 +289,8 @@ impl RunState {
             Program::Child(child) => _ = child.signal(signal),
             Program::InShell(command) => command.signal(signal),
         }
+        // The program may have forked after the search.
+        self.with_tree(Tree::remember_members);
     }
 }
 
