@@ -32,6 +32,7 @@ each_shell! {
     variables_for_people_have_no_effect_on_the_channel
     an_inherited_hook_that_reads_everything_prevents_no_start
     a_flood_of_the_status_pipe_delays_no_timeout
+    a_flood_of_the_status_pipe_prevents_no_end_of_the_shell
     text_may_begin_with_a_dash_and_have_any_bytes
     a_break_ends_no_more_than_the_loops_of_the_text
     a_command_has_a_directory_and_variables_of_its_own
@@ -412,19 +413,37 @@ fn an_inherited_hook_that_reads_everything_prevents_no_start(shell: Shell) {
     }
 }
 
-/// A program of the same user can open the status pipe through /proc.
+/// Texts that flood the status pipe without end: a program of the same user can open the pipe through /proc.
+fn floods() -> [String; 3] {
+    let records = r#"sh -c 'while :; do printf "\0B0\0\0C0 0 h =/\0\0E0\0"; done'"#;
+    [records, "yes", "cat /dev/zero"].map(|program| {
+        format!(
+            "for fd in /proc/{}/fd/*; do case $(readlink $fd) in pipe:*) ({program} >$fd 2>/dev/null) & esac; done",
+            std::process::id()
+        )
+    })
+}
+
 fn a_flood_of_the_status_pipe_delays_no_timeout(shell: Shell) {
-    let session = shell.open(SessionOptions::new());
-    let own = std::process::id();
-    let flood = format!(
-        "for fd in /proc/{own}/fd/*; do case $(readlink $fd) in pipe:*) \
-         (timeout 5 sh -c 'while :; do printf \"\\0B0\\0\\0C0 0 h =/\\0\\0E0\\0\"; done >'$fd 2>/dev/null) & esac; done; sleep 600"
-    );
-    let begun = Instant::now();
-    let ends = Run::new().timeout(Duration::from_millis(300)).grace(Duration::from_millis(200));
-    let output = session.run(&flood, &ends).expect("a result");
-    assert!(output.stop == Stop::Timeout && output.code() != Some(0), "{output:?}");
-    assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+    for flood in floods() {
+        let session = shell.open(SessionOptions::new());
+        let begun = Instant::now();
+        let ends = Run::new().timeout(Duration::from_millis(300)).grace(Duration::from_millis(200));
+        let output = session.run(&format!("{flood}; sleep 600"), &ends).expect("a result");
+        assert!(output.stop == Stop::Timeout && output.code() != Some(0), "{output:?}");
+        assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+    }
+}
+
+/// With `restart`, the programs that flood the pipe outlive the shell.
+fn a_flood_of_the_status_pipe_prevents_no_end_of_the_shell(shell: Shell) {
+    for flood in floods() {
+        let session = shell.open(SessionOptions::new().restart(true));
+        let output = run(&session, &format!("{flood}; sleep 0.1; exit 3"));
+        let code = output.shell_status.and_then(|status| status.code());
+        assert_eq!((output.stop, code), (Stop::Lost, Some(3)), "{output:?}");
+        assert!(!session.processes().is_empty());
+    }
 }
 
 /// A shell that stops itself does not end before the command's timeout.

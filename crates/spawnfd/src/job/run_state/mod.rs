@@ -383,7 +383,11 @@ impl RunState {
     /// The time of the next [`tick`](RunState::tick), if no event comes before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let report = self.running.report_due().filter(|_| self.awaits_program());
-        let of_phase = match self.phase {
+        self.deadline_of_phase().into_iter().chain(report).min()
+    }
+
+    fn deadline_of_phase(&self) -> Option<Instant> {
+        match self.phase {
             Phase::Running(at) => {
                 let limits = self.limits.as_ref().and_then(|limits| limits.due());
                 let idle = self.idle.map(|(_, check)| check);
@@ -395,8 +399,7 @@ impl RunState {
             }
             Phase::Killing { next_kill, .. } => Some(next_kill),
             Phase::Cut => self.next_check,
-        };
-        of_phase.into_iter().chain(report).min()
+        }
     }
 
     /// Whether the result is available.
@@ -466,11 +469,11 @@ impl RunState {
     /// Handles deadlines: ends a program after its timeout. After the program's end, stops reading pipes that other
     /// processes keep open, and stops waiting for those processes.
     pub(super) fn tick(&mut self, now: Instant, buffer: &mut [u8]) -> Result<()> {
-        if self.deadline().is_none_or(|deadline| now < deadline) {
-            return Ok(());
-        }
         if self.awaits_program() && self.running.report_due().is_some_and(|due| due <= now) {
-            return self.handle_event(RunFd::Process, false, buffer).map(|_| ());
+            self.handle_event(RunFd::Process, false, buffer)?;
+        }
+        if self.deadline_of_phase().is_none_or(|deadline| now < deadline) {
+            return Ok(());
         }
         match self.phase {
             Phase::Running(at) if at.is_none_or(|at| now < at) => {

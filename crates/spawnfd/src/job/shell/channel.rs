@@ -191,7 +191,9 @@ impl Channel {
             status: new_pipe()?,
             reports_variables,
         };
-        fcntl_setfl(&channel.status.0, OFlags::NONBLOCK).map_err(|e| failed(errno(e), "fcntl(F_SETFL, O_NONBLOCK)"))?;
+        for end in [channel.status.0.as_fd(), channel.wake.1.as_fd()] {
+            fcntl_setfl(end, OFlags::NONBLOCK).map_err(|e| failed(errno(e), "fcntl(F_SETFL, O_NONBLOCK)"))?;
+        }
         Ok(channel)
     }
 
@@ -387,7 +389,8 @@ impl Channel {
     /// Makes the shell run the text in `step`.
     pub(super) fn wake(&self) -> Result<()> {
         match call::write_without_signal(self.wake.1.as_raw_fd(), b"\n") {
-            Ok(_) => Ok(()),
+            // A program of the same user can fill the pipe, and the shell does not wait then.
+            Ok(_) | Err(Errno::EAGAIN) => Ok(()),
             Err(errno) => Err(failed(errno, "write(wake)")),
         }
     }

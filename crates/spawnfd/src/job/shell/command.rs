@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::{Errno as IoErrno, ioctl_fionread};
+use rustix::pipe::fcntl_getpipe_size;
 use spawnfd_guard::process::{Process, Stat, ticks_now};
 
 use super::channel::{Streams, new_pipe};
@@ -331,11 +332,14 @@ impl ShellCommand {
         // A read that does not fill the buffer has emptied the pipe, so it ends where a write ends. This keeps the others.
         let mut whole = Vec::new();
         let mut total = 0;
+        // All that an ended shell has written is in the pipe now.
+        let size = has_ended.then(|| fcntl_getpipe_size(status).unwrap_or(MAX_READ));
         self.read_again_at = None;
         loop {
             let read = match rustix::io::read(status, &mut buffer) {
-                // A forked copy of this process may have the write end, so the pipe of an ended shell may have no EOF.
+                // Another process may have the write end, so the pipe of an ended shell may have no EOF.
                 Err(IoErrno::AGAIN) if has_ended => Ok(0),
+                Ok(_) if size.is_some_and(|size| total >= size) => Ok(0),
                 read => read,
             };
             match read {
@@ -354,7 +358,7 @@ impl ShellCommand {
                         self.reports.add(&std::mem::take(&mut whole));
                     }
                     total += length;
-                    if total >= MAX_READ {
+                    if total >= MAX_READ && !has_ended {
                         // A program may write without end.
                         self.read_again_at = Some(Instant::now() + DELIVERY_INTERVAL);
                         break;

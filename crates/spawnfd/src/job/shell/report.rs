@@ -75,6 +75,8 @@ pub(super) struct Reports {
     is_indirect: bool,
     /// The shell is bash, and the report does not say that it has a command `eval`.
     may_lack_eval: bool,
+    /// Another program has written into a report, so the status is lost.
+    is_damaged: bool,
     status: Option<Report>,
     /// The complete report.
     pub(super) end: Option<Report>,
@@ -97,6 +99,7 @@ impl Reports {
             has_begun: false,
             is_indirect: false,
             may_lack_eval: false,
+            is_damaged: false,
             status: None,
             end: None,
             lines: 0,
@@ -121,26 +124,29 @@ impl Reports {
             self.answers += 1;
         }
         self.received.extend(rest);
-        loop {
-            let Some(nul) = self.received.iter().position(|byte| *byte == 0) else {
-                let text = std::mem::take(&mut self.received);
-                return self.add_text(&text);
-            };
-            let text: Vec<u8> = self.received.drain(..nul).collect();
-            self.add_text(&text);
-            let length = match self.received[1..].iter().position(|byte| *byte == 0) {
+        let received = std::mem::take(&mut self.received);
+        let mut at = 0;
+        while let Some(nul) = received[at..].iter().position(|byte| *byte == 0) {
+            self.add_text(&received[at..at + nul]);
+            at += nul;
+            let unread = &received[at + 1..];
+            let length = match unread.iter().position(|byte| *byte == 0) {
                 // The second NUL byte begins a record, and the first one belonged to none.
                 Some(0) => {
-                    self.received.drain(..1);
+                    at += 1;
                     continue;
                 }
                 Some(length) => length,
-                None if self.received.len() > MAX_RECORD => self.received.len() - 1,
-                None => return,
+                None if unread.len() >= MAX_RECORD => unread.len(),
+                None => {
+                    self.received = received[at..].to_vec();
+                    return;
+                }
             };
-            let record: Vec<u8> = self.received.drain(..(length + 2).min(self.received.len())).skip(1).collect();
-            self.add_record(&record[..length]);
+            self.add_record(&unread[..length]);
+            at = (at + length + 2).min(received.len());
         }
+        self.add_text(&received[at..]);
     }
 
     fn add_text(&mut self, text: &[u8]) {
@@ -168,7 +174,8 @@ impl Reports {
                     b'C' if self.has_begun => {
                         self.status = Report::parse(rest).map(|report| {
                             let is_doubtful = |code| self.may_lack_eval && WITHOUT_EVAL.contains(&code);
-                            let code = report.code.filter(|code| !self.is_indirect && !is_doubtful(*code));
+                            let is_sure = |code: &u8| !self.is_damaged && !self.is_indirect && !is_doubtful(*code);
+                            let code = report.code.filter(is_sure);
                             Report { code, cpu: parse_times(&text), ..report }
                         });
                     }
@@ -178,6 +185,7 @@ impl Reports {
                         }
                         _ => self.early = self.early.saturating_add(1),
                     },
+                    b'E' if self.has_begun && self.status.is_none() => self.is_damaged = true,
                     b'E' if self.end.is_none() => {
                         let variables = Some(text).filter(|text| !text.is_empty()).and_then(with_umask);
                         self.end = self.status.take().map(|report| Report { variables, ..report });
