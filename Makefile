@@ -75,7 +75,7 @@ build-tests: python capi
 	cargo test --quiet --workspace --exclude spawnfd-python --no-run
 	cargo test --quiet -p spawnfd --no-default-features --no-run
 
-test: setup ## Run the tests, 15 minutes after the build; ends with what was skipped and why, and the times.
+test: setup ## Run the tests, 7 to 15 minutes after the build; ends with what was skipped and why, and the times.
 	$(PYTHON) tests/run.py test
 
 test-all: setup ## Every test through every launcher and confinement, all rounds, all interpreters: more than an hour.

@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "build" / "test.lock"
 SKIPS = ROOT / "build" / "skips.txt"
 PYTHON = os.environ.get("SPAWNFD_PYTHON", str(ROOT / "build/venv/bin/python"))
-# Tests spend about half their time waiting, so four at once keep two processors busy.
-JOBS = 2 * (os.cpu_count() or 1)
+# Most tests wait for processes, so six at once keep two processors busy.
+JOBS = 3 * (os.cpu_count() or 1)
 PR_SET_CHILD_SUBREAPER = 36
 MINUTE = 60
 # The library's guard process runs on for up to a second after its last tree has ended.
@@ -52,7 +52,6 @@ class Suite(NamedTuple):
 
 CARGO = "cargo test --workspace --exclude spawnfd-python"
 PLAIN = "cargo test -p spawnfd --no-default-features"
-# Most tests wait for processes: on two processors, four at once take little more time than two.
 THREADS = "env RUST_TEST_THREADS=$JOBS"
 PYTEST = f"{PYTHON} -m pytest -q -rs -n $JOBS --dist worksteal"
 OWN_TESTS = " ".join(f"tests/{path.name}" for path in sorted(ROOT.glob("tests/test_*.py")))

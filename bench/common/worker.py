@@ -15,7 +15,7 @@ from .reference import Reference
 
 # Seconds that children may take to end. spawnfd's guard process ends one second after its last
 # tree.
-LINGER = 3.0
+LINGER = 10.0
 
 Serve = Callable[[dict[str, Any], dict[str, Reference], TextIO], None]
 
