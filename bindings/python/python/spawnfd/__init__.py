@@ -10,7 +10,7 @@
     async with sf.Session("bash", cwd=repo) as session:
         await session.run("cd src && export X=1")  # the shell keeps its state
 
-What people call, with help() of its own:
+The main functions and classes; help() describes each:
 
     run, run_async      run a program to its end; returns a Result
     start, start_sync   start a program as a Job (SyncJob): stream, write, wait, stop

@@ -330,8 +330,9 @@ class Job(_JobBase):
             async with sf.start(["vim", "notes.txt"], terminal=os.get_terminal_size()) as job:
                 await job.interact()
 
-        What the user types goes to the program, with Ctrl-C and the other control characters, and
-        the program's output to the user's terminal. Changes of the terminal's size are passed on.
+        The program gets the user's keystrokes, including Ctrl-C and the other control characters.
+        The user's terminal shows the program's output. The program's terminal gets the size of the
+        user's terminal, also when that size changes.
         The call returns the Result. It returns None when the user types the escape character; the
         program then runs on. The user's terminal gets its settings back in every case. A thread
         does the work, because a terminal may block.
