@@ -23,6 +23,7 @@ import spawnfd as sf
 import trio
 import uvloop
 from patience import TIMEOUT_S
+from session_support import Drive, opener
 from spawnfd import _spawnfd
 
 # nohup and shells without job control ignore these signals. Child programs would inherit this.
@@ -233,3 +234,19 @@ def run_loop(request: pytest.FixtureRequest) -> RunLoop:
     The coroutine may use anyio.
     """
     return LOOPS[request.param]
+
+
+@pytest.fixture(params=["bash", "dash"])
+def shell(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["async", "sync"])
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def drive(form: str, shell: str, run_loop: RunLoop) -> Drive:
+    """Returns a function that runs a test body in one form, with one shell."""
+    return lambda body: run_loop(partial(body, opener(form, shell)))  # type: ignore[arg-type]

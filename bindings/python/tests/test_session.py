@@ -21,30 +21,14 @@ from typing import Any
 import anyio
 import pytest
 import spawnfd as sf
-from conftest import RunLoop, descriptors, is_alive, wait_until
+from conftest import descriptors, is_alive, wait_until
 from patience import TIMEOUT_S
-from session_support import Awaitables, Drive, Open, opener, stdout
+from session_support import Awaitables, Drive, Open, stdout
 
 # Much longer than any command takes, and longer than the timeout of a test.
 LONG = 600
 # How long a command may take to return that returns at once.
 AT_ONCE_S = 30.0
-
-
-@pytest.fixture(params=["bash", "dash"])
-def shell(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=["async", "sync"])
-def form(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def drive(form: str, shell: str, run_loop: RunLoop) -> Drive:
-    """Returns a function that runs a test body in one form, with one shell."""
-    return lambda body: run_loop(partial(body, opener(form, shell)))  # type: ignore[arg-type]
 
 
 async def run_when_free(session: Any, command: str) -> sf.Result:

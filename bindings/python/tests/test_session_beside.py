@@ -16,12 +16,6 @@ import spawnfd as sf
 from conftest import RunLoop, wait_until
 from patience import TIMEOUT_S
 
-
-@pytest.fixture(params=["bash", "dash"])
-def shell(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 ADD = "m=$n; sleep 0.01; n=$((m + 1))"
 
 

@@ -23,11 +23,6 @@ from subprocess_support import run_script
 from test_session import stdout
 
 
-@pytest.fixture(params=["bash", "dash"])
-def shell(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def result_of(error: Any) -> sf.Result:
     """Returns the result of a command that an exception ended."""
     assert type(error.result) is sf.Result

@@ -7,30 +7,12 @@ import os
 import pickle
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from conftest import RunLoop, wait_until
-from session_support import Drive, Open, opener, stdout
-
-
-@pytest.fixture(params=["bash", "dash"])
-def shell(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=["async", "sync"])
-def form(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def drive(form: str, shell: str, run_loop: RunLoop) -> Drive:
-    """Returns a function that runs a test body in one form, with one shell."""
-    return lambda body: run_loop(partial(body, opener(form, shell)))  # type: ignore[arg-type]
-
+from conftest import wait_until
+from session_support import Drive, Open, stdout
 
 # The Rust suite tries many more such texts.
 ATTACKS = [

@@ -386,6 +386,7 @@ impl RunState {
         self.deadline_of_phase().into_iter().chain(report).min()
     }
 
+    /// The next deadline of the phase. A report of a shell may be due earlier.
     fn deadline_of_phase(&self) -> Option<Instant> {
         match self.phase {
             Phase::Running(at) => {

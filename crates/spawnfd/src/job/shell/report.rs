@@ -284,6 +284,14 @@ mod tests {
     }
 
     #[test]
+    fn no_later_status_replaces_a_damaged_one() {
+        let damaged: &[u8] = b"\0C0000000\0\0E0000000000000001\0";
+        let later = b"\0C0000000000000001 0 hB=/\0\0E0000000000000001\0";
+        let end = reports(&[BEGUN, damaged, later].concat(), 1000).end.expect("a report");
+        assert_eq!((end.code, end.cwd), (None, "/".into()));
+    }
+
+    #[test]
     fn an_answer_of_the_helper_may_be_anywhere() {
         let status: &[u8] =
             b"\0C0000000000000001 3 hB=/a\n\0A\0b\0export A='1'\n\0A\0export B='2'\n0022\n\0E0000000000000001\0";
