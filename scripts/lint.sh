@@ -74,6 +74,9 @@ step "$bin/mypy" --strict docs/site
     step "$bin/mypy" python &&
     step "$bin/pyright" --pythonpath "$bin/python" &&
     step "$bin/python" -m mypy.stubtest spawnfd --mypy-config-file pyproject.toml)
+step "$bin/ruff" check --config bench/ruff.toml scripts/generate
+step "$bin/ruff" format --check --config bench/ruff.toml scripts/generate
+(cd scripts/generate && step "$bin/mypy" --strict ./*.py)
 (cd bench/agent && MYPYPATH=.. step "$bin/mypy" --strict agentbench run.py)
 (cd bench/compare && MYPYPATH=..:../job:../warm step "$bin/mypy" --strict comparebench run.py)
 (cd bench/job && MYPYPATH=.. step "$bin/mypy" --strict jobbench run.py)
@@ -92,3 +95,4 @@ step scripts/check-examples.py
 step scripts/check-language.py
 step scripts/cycles.py crates/*/src bindings/python/src bindings/python/python/spawnfd
 step scripts/protocol.py --check
+step "$bin/python" scripts/generate --check
