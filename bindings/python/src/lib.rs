@@ -53,6 +53,8 @@ mod _spawnfd {
     }
 
     #[pymodule_export]
+    use super::actions::printed_actions;
+    #[pymodule_export]
     use super::child::Child;
     #[pymodule_export]
     use super::env::{Env, restore_env};

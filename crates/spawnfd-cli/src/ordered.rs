@@ -21,8 +21,8 @@ pub struct Flag<T> {
 pub enum Value<T> {
     /// The flag takes no value, and has this meaning.
     Plain(T),
-    /// The value's name in the help, and its parser.
-    Parsed(&'static str, fn(&OsStr) -> Result<T, String>),
+    /// The value's name in the help, and its parser, which also gets the flag's name.
+    Parsed(&'static str, fn(&str, &OsStr) -> Result<T, String>),
 }
 
 /// A flag on the command line.
@@ -33,8 +33,8 @@ pub struct Given<T> {
     pub text: String,
 }
 
-/// Adds the flags to a command under one heading.
-pub fn add<T>(mut command: Command, heading: &'static str, flags: &[Flag<T>]) -> Command
+/// Adds the flags to a command under one heading. `action` is that of a flag with a value.
+pub fn add<T>(mut command: Command, heading: &'static str, action: &ArgAction, flags: &[Flag<T>]) -> Command
 where
     T: Any + Clone + Send + Sync,
 {
@@ -44,9 +44,10 @@ where
             Value::Plain(_) => arg.action(ArgAction::SetTrue),
             Value::Parsed(name, parse) => {
                 // Accept a negative number as a value, but not a word that looks like a flag.
-                arg.action(ArgAction::Append).value_name(name).allow_negative_numbers(true).value_parser(
+                let name_of_flag = flag.name;
+                arg.action(action.clone()).value_name(name).allow_negative_numbers(true).value_parser(
                     OsStringValueParser::new()
-                        .try_map(move |value: OsString| parse(&value).map(|meaning| (meaning, value))),
+                        .try_map(move |value: OsString| parse(name_of_flag, &value).map(|meaning| (meaning, value))),
                 )
             }
         });

@@ -139,6 +139,9 @@ pub mod limits {
 /// Items for the bindings and the command of this project. They may change in any release.
 #[doc(hidden)]
 pub mod internal {
+    pub use crate::command::arguments::{Kind, Value, filter, size, text};
+    pub use crate::command::names::{signal, signal_name};
+    pub use crate::command::table::{ACTIONS, ATTRIBUTES, Action, Argument, WrongValue, printed};
     pub use crate::host::descriptors::CheckedFd;
     pub use crate::host::features::killed as killed_calls;
     pub use crate::host::per_process::PerProcess;

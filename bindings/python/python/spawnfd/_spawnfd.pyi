@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, final, overload
 
-from spawnfd._types import Arg, Args, Fd, Leftover, Omitted, OutputPiece, Spilled
+from spawnfd._types import Action, Arg, Args, Fd, Leftover, Omitted, OutputPiece, Spilled
 
 __all__ = [
     "ActiveRun",
@@ -35,6 +35,7 @@ __all__ = [
     "explain",
     "pidfd_calls_are_killed",
     "popen",
+    "printed_actions",
     "restore",
     "restore_chunk",
     "restore_env",
@@ -775,6 +776,7 @@ def restore_event(
 def restore_env(variables: list[tuple[bytes, bytes]]) -> Env: ...
 def run(program: _Program, args: Args, options: _Options) -> Result: ...
 def pidfd_calls_are_killed() -> bool: ...
+def printed_actions(actions: Iterable[Action]) -> list[str]: ...
 def popen(
     call: dict[str, Any],
     audit: Callable[[], None],

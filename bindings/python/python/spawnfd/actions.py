@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from spawnfd._types import Action as Action
 from spawnfd._types import Arg, Fd
 
+# generated: classes (scripts/generate writes them from crates/spawnfd/src/command/table.rs)
+
 
 @dataclass(frozen=True, slots=True)
 class Descriptor(Action):
@@ -314,3 +316,6 @@ class Seccomp(Action):
     """
 
     filter: bytes
+
+
+# end of classes

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds Landlock rulesets from paths, and reads seccomp filters from files of raw BPF.
+//! Builds Landlock rulesets from paths, and capability sets from those of this command.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,8 @@ use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, RulesetAttr, RulesetCreatedAttr,
 };
 use rustix::thread::{CapabilitySet, capabilities, capability_is_in_ambient_set, capability_is_in_bounding_set};
-use spawnfd::command::{CapabilitySets, FilterInstruction};
+use spawnfd::command::CapabilitySets;
+use spawnfd::internal::Value;
 
 use crate::failure::{Failure, reason};
 
@@ -55,15 +56,18 @@ impl Ruleset {
     }
 }
 
-/// Returns the capability sets to apply. A set without a value in `given` keeps its value from
+/// Returns the capability sets to apply. A set without a number in `given` keeps its value from
 /// `sets`, reduced to what the given sets permit.
-pub fn capability_sets(mut sets: CapabilitySets, given: [Option<u64>; 5]) -> CapabilitySets {
-    let [effective, permitted, inheritable, bounding, ambient] = given;
-    sets.permitted = permitted.unwrap_or(sets.permitted);
-    sets.inheritable = inheritable.unwrap_or(sets.inheritable);
-    sets.effective = effective.unwrap_or(sets.effective & sets.permitted);
-    sets.bounding = bounding.unwrap_or(sets.bounding);
-    sets.ambient = ambient.unwrap_or(sets.ambient & sets.permitted & sets.inheritable);
+pub fn capability_sets(mut sets: CapabilitySets, given: &[Value<'_>]) -> CapabilitySets {
+    let given = |index: usize| match given.get(index) {
+        Some(Value::Int(set)) => u64::try_from(*set).ok(),
+        _ => None,
+    };
+    sets.permitted = given(1).unwrap_or(sets.permitted);
+    sets.inheritable = given(2).unwrap_or(sets.inheritable);
+    sets.effective = given(0).unwrap_or(sets.effective & sets.permitted);
+    sets.bounding = given(3).unwrap_or(sets.bounding);
+    sets.ambient = given(4).unwrap_or(sets.ambient & sets.permitted & sets.inheritable);
     sets
 }
 
@@ -82,19 +86,4 @@ pub fn own_capabilities() -> io::Result<CapabilitySets> {
     sets.bounding = all_in(capability_is_in_bounding_set);
     sets.ambient = all_in(capability_is_in_ambient_set);
     Ok(sets)
-}
-
-/// Reads a file of `struct sock_filter`, in this machine's byte order.
-pub fn filter(path: &Path) -> Result<Vec<FilterInstruction>, Failure> {
-    let flag = format!("--seccomp {}", path.display());
-    let bytes = std::fs::read(path).map_err(|e| Failure::flag(&flag, reason(&e)))?;
-    let (instructions, rest) = bytes.as_chunks::<8>();
-    if !rest.is_empty() || instructions.is_empty() || instructions.len() > 4096 {
-        let length = bytes.len();
-        return Err(Failure::flag(
-            &flag,
-            format!("the file must have 1 to 4096 instructions of 8 bytes each, but has {length} bytes"),
-        ));
-    }
-    Ok(instructions.iter().map(FilterInstruction::from_bytes).collect())
 }

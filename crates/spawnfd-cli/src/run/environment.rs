@@ -4,10 +4,10 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+use clap::{ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use spawnfd::Env;
+use spawnfd::internal::text;
 
-use super::values;
 use crate::ordered::{Flag, Given, Value, add, collect};
 
 const HEADING: &str = "Environment";
@@ -25,7 +25,7 @@ pub enum Change {
 static FLAGS: &[Flag<Change>] = &[
     Flag {
         name: "env",
-        value: Value::Parsed("NAME=VALUE", |value| {
+        value: Value::Parsed("NAME=VALUE", |_, value| {
             let bytes = value.as_bytes();
             let place = bytes.iter().position(|&byte| byte == b'=').filter(|&place| place > 0);
             let place = place.ok_or("must be NAME=VALUE")?;
@@ -36,7 +36,7 @@ static FLAGS: &[Flag<Change>] = &[
     },
     Flag {
         name: "unset",
-        value: Value::Parsed("NAME", |value| Ok(Change::Unset(value.to_owned()))),
+        value: Value::Parsed("NAME", |_, value| Ok(Change::Unset(value.to_owned()))),
         help: "Remove a variable",
     },
     Flag {
@@ -46,12 +46,12 @@ static FLAGS: &[Flag<Change>] = &[
     },
     Flag {
         name: "env-only",
-        value: Value::Parsed("PATTERN", |value| Ok(Change::Only(values::text(value)?.to_owned()))),
+        value: Value::Parsed("PATTERN", |_, value| Ok(Change::Only(text(value)?.to_owned()))),
         help: "Inherit only the variables that match, such as 'LC_*'; may be repeated",
     },
     Flag {
         name: "env-deny",
-        value: Value::Parsed("PATTERN", |value| Ok(Change::Deny(values::text(value)?.to_owned()))),
+        value: Value::Parsed("PATTERN", |_, value| Ok(Change::Deny(text(value)?.to_owned()))),
         help: "Do not inherit the variables that match, such as '*_TOKEN'; may be repeated",
     },
     Flag {
@@ -72,7 +72,7 @@ pub struct Environment {
 
 impl Args for Environment {
     fn augment_args(command: Command) -> Command {
-        add(command, HEADING, FLAGS).mut_arg("env-clear", |arg| arg.conflicts_with("env-only"))
+        add(command, HEADING, &ArgAction::Append, FLAGS).mut_arg("env-clear", |arg| arg.conflicts_with("env-only"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -5,7 +5,6 @@ mod actions;
 mod captured;
 mod confine;
 mod environment;
-mod names;
 mod preload;
 mod program;
 mod report;
@@ -19,14 +18,12 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{ArgAction, Args};
-use spawnfd::command::Namespaces;
+use clap::Args;
 use spawnfd::error::{Errno, Stage};
-use spawnfd::signal::SignalSet;
 use spawnfd::tree::{Tree, TreeControl};
 use spawnfd::{Command, Env, Error};
 
-use crate::failure::{Failure, NOT_FOUND};
+use crate::failure::{Failure, NOT_FOUND, print};
 use crate::os;
 use actions::Actions;
 use captured::Capture;
@@ -61,6 +58,10 @@ pub struct Run {
     #[arg(long)]
     json: bool,
 
+    /// Print the actions and attributes of the child instead of starting it, for tests
+    #[arg(long, hide = true)]
+    print_plan: bool,
+
     /// Start the program in this directory
     #[arg(long, value_name = "DIR", help_heading = PROGRAM)]
     cwd: Option<PathBuf>,
@@ -84,39 +85,11 @@ pub struct Run {
     #[command(flatten)]
     actions: Actions,
 
-    /// Pass all descriptors that this command inherited to the program
-    #[arg(long, help_heading = ATTRIBUTES)]
-    inherit_descriptors: bool,
-    /// Block these signals in the program: a list such as TERM,INT, 'all' or 'none' [default: none]
-    #[arg(long, value_name = "LIST", value_parser = names::signals, help_heading = ATTRIBUTES)]
-    signal_mask: Option<SignalSet>,
-    /// Reset these signals to their default action if they are ignored [default: PIPE,XFSZ]
-    #[arg(long, value_name = "LIST", value_parser = names::signals, help_heading = ATTRIBUTES)]
-    default_signals: Option<SignalSet>,
-    /// Let the program inherit blocked and ignored signals, except as --signal-mask and --default-signals say
-    #[arg(long, help_heading = ATTRIBUTES)]
-    inherit_signals: bool,
-    /// Send the program this signal when this command dies
-    #[arg(long, value_name = "SIGNAL", value_parser = names::signal, help_heading = ATTRIBUTES)]
-    parent_death_signal: Option<i32>,
-    /// Start the program in new namespaces, as their first process: mount, uts, ipc, pid, net, cgroup
-    #[arg(long, value_name = "LIST", value_parser = names::namespaces, action = ArgAction::Set, help_heading = ATTRIBUTES)]
-    namespaces: Option<Namespaces>,
-    /// Start the program in a new user namespace, where it has these ids
-    #[arg(long, value_name = "UID:GID", value_parser = values::user, help_heading = ATTRIBUTES)]
-    user_namespace: Option<(u32, u32)>,
-    /// Install a seccomp filter: a file of raw BPF instructions. Requires --no-new-privs unless privileged
-    #[arg(long, value_name = "FILE", help_heading = ATTRIBUTES)]
-    seccomp: Option<PathBuf>,
-
     #[command(flatten)]
     capture: Capture,
 }
 
-const SIGPIPE: u64 = 1 << (libc::SIGPIPE - 1);
-
 const PROGRAM: &str = "Program";
-const ATTRIBUTES: &str = "Attributes";
 
 const NOTES: &str = "\
 Environment: the inheritance flags (--env-clear, --env-only, --env-deny) apply first, then --noninteractive, then --env and \
@@ -236,13 +209,17 @@ impl Run {
         let failed = |error| self.failed(error, &flags);
         let begun = Instant::now();
         command.validate().map_err(failed)?;
+        if self.print_plan {
+            let lines = spawnfd::internal::printed(&command).join("\n") + "\n";
+            return print(lines.as_bytes()).map(|()| 0);
+        }
         let mut timing = Timing { prepare: preparing + begun.elapsed(), spawn: None };
         if self.capture.supervises() {
             let ended = self.capture.run(&mut command, self.shared_group().is_some(), failed)?;
             report.supervised(&self.program, &self.capture, &ended, timing)?;
             return Ok(ended.code);
         }
-        let terminal = self.actions.give_terminal().then(Terminal::open).flatten();
+        let terminal = self.actions.flag("foreground").and_then(|_| Terminal::open());
         let signals = Signals::watch(terminal)?;
         os::close_streams_closed_at_start();
         // If this command is killed, the guard kills the program and its process tree.
@@ -312,29 +289,8 @@ impl Run {
             flags.push(format!("--process-group {group}"));
         }
         flags.append(&mut self.actions.apply(command)?);
-        command.inherit_descriptors(self.inherit_descriptors);
-        let (mask, default) = match self.inherit_signals {
-            true => (None, SignalSet::EMPTY),
-            false => (Some(SignalSet::EMPTY), SignalSet::from_bits(SIGPIPE | 1 << (libc::SIGXFSZ - 1))),
-        };
-        if let Some(mask) = self.signal_mask.or(mask) {
-            command.signal_mask(mask);
-        }
         // Rust's runtime ignores SIGPIPE. Reset it for the program, unless this command inherited it as ignored.
-        let pipe = SignalSet::from_bits(if os::sigpipe_was_ignored_at_start() { 0 } else { SIGPIPE });
-        command.default_signals(self.default_signals.unwrap_or(default) | pipe);
-        if let Some(signal) = self.parent_death_signal {
-            command.parent_death_signal(signal);
-        }
-        if let Some(namespaces) = self.namespaces {
-            command.namespaces(namespaces);
-        }
-        if let Some((uid, gid)) = self.user_namespace {
-            command.user_namespace(uid, gid);
-        }
-        if let Some(path) = &self.seccomp {
-            command.seccomp(confine::filter(path)?);
-        }
+        self.actions.apply_attributes(command, (!os::sigpipe_was_ignored_at_start()).then_some(libc::SIGPIPE))?;
         Ok(flags)
     }
 
@@ -343,14 +299,12 @@ impl Run {
         let flag = match error.stage() {
             Stage::Action(index) => flags.get(index).cloned(),
             Stage::CurrentDir => self.cwd.as_ref().map(|dir| format!("--cwd {}", dir.display())),
-            Stage::Filter => self.seccomp.as_ref().map(|path| format!("--seccomp {}", path.display())),
+            Stage::Filter => self.actions.flag("seccomp"),
             Stage::Validate | Stage::Limit => Capture::flag_of_error(&error),
-            Stage::Signals => self.parent_death_signal.map(|_| "--parent-death-signal".to_owned()),
+            Stage::Signals => self.actions.flag("parent_death_signal"),
             Stage::Clone => {
-                let cgroup = flags.iter().find(|flag| flag.starts_with("--cgroup ")).cloned();
-                let namespaces = self.namespaces.map(|_| "--namespaces".to_owned());
-                let user = self.user_namespace.map(|(uid, gid)| format!("--user-namespace {uid}:{gid}"));
-                let mut given = [cgroup, namespaces, user].into_iter().flatten();
+                let names = ["cgroup", "namespaces", "user_namespace"];
+                let mut given = names.into_iter().filter_map(|name| self.actions.flag(name));
                 given.next().filter(|_| given.next().is_none())
             }
             Stage::Template | Stage::Exec | Stage::Revalidate => {

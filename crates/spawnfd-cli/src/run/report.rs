@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 use spawnfd::child::Usage;
+use spawnfd::internal::signal_name;
 use spawnfd::job::{Drain, Fate, SpillEnd, Stop, Stream};
 use spawnfd::{Child, Output};
 
 use super::captured::{Capture, Ended};
-use super::names::signal_name;
 use crate::failure::{Failure, eprint, print};
 use crate::table;
 

@@ -156,7 +156,7 @@ fn usage_errors_name_the_argument_in_one_line() {
                 &["--join-namespace", "fd=5:nett", "true"],
                 "'nett'; the kinds are mount, uts, ipc, pid, net, cgroup, user, time",
             ),
-            (&["--namespaces", "user", "true"], "--user-namespace"),
+            (&["--namespaces", "user", "true"], "for a user namespace use user_namespace"),
             (&["--signal-mask", "FOO", "true"], "unknown signal 'FOO'"),
             (&["--scheduler", "fast", "true"], "unknown policy 'fast'"),
             (&["--env", "=x", "true"], "NAME=VALUE"),
@@ -229,7 +229,7 @@ fn failures_name_the_flag() {
             (&["--seccomp", "/no/file", "true"], "--seccomp /no/file: No such file"),
             (
                 &["--seccomp", "/dev/null", "true"],
-                "--seccomp /dev/null: the file must have 1 to 4096 instructions of 8 bytes each, but has 0 bytes",
+                "--seccomp /dev/null: expected 1 to 4096 instructions of 8 bytes each, got 0 bytes",
             ),
             (&["--capture", "--input", "/no/file", "true"], "--input /no/file: No such file"),
             (&["--capture", "--spill", "/no/dir", "true"], "--spill /no/dir: No such file"),

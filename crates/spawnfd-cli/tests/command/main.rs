@@ -9,6 +9,7 @@ mod doctor;
 mod exit;
 mod manual;
 mod owner;
+mod plan;
 mod posix_spawn;
 mod shell;
 mod terminal;

@@ -35,61 +35,6 @@ fn every_flag_is_in_help_and_manual() {
     });
 }
 
-/// Returns the words in backticks of one table column of docs/actions.md, below a heading.
-fn documented(heading: &str, column: usize) -> Vec<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/actions.md");
-    let page = std::fs::read_to_string(path).unwrap();
-    let (_, section) = page.split_once(heading).unwrap();
-    let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
-    let rows = rows.take_while(|line| line.starts_with('|'));
-    rows.map(|row| row.split('|').nth(column).unwrap().split('`').nth(1).unwrap().to_owned()).collect()
-}
-
-#[test]
-fn rust_python_and_flags_use_the_same_names() {
-    isolated!(|| {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../spawnfd/src/command/attributes.rs");
-        let source = std::fs::read_to_string(source).unwrap();
-        // `impl Command<'_>`, which has the attributes, comes after the impl block with the
-        // actions.
-        let (actions, attributes) = source.split_once("\nimpl Command<'_> {").unwrap();
-        let methods = |code: &str| -> Vec<String> {
-            let public =
-                code.split("    pub fn ").skip(1).map(|rest| rest.split(['(', '<']).next().unwrap().to_owned());
-            // These methods describe neither an action nor an attribute of the child.
-            let others =
-                ["from_flags", "action_count", "uncounted", "wait_for_exec", "launcher", "warm", "tree", "validate"];
-            public.filter(|name| !others.contains(&name.as_str())).collect()
-        };
-        let help = call(["run", "--help"]).stdout;
-        for (heading, flags, mut known) in [
-            ("## Actions", "Actions, performed", methods(actions)),
-            ("## Attributes", "Attributes:", methods(attributes)),
-        ] {
-            let mut names = documented(heading, 2);
-            for ((rust, python), flag) in names.iter().zip(documented(heading, 3)).zip(documented(heading, 4)) {
-                let words = rust.split('_').map(|word| word[..1].to_uppercase() + &word[1..]);
-                assert!(rust == "open_at" || words.collect::<String>() == python, "{rust} {python}");
-                assert!(flag == "--fd" || flag == format!("--{}", rust.replace('_', "-")), "{rust} {flag}");
-            }
-            names.sort();
-            known.sort();
-            assert_eq!(names, known);
-            let (_, section) = help.split_once(flags).unwrap();
-            let section = section.lines().skip(1).take_while(|line| line.is_empty() || line.starts_with(' '));
-            let options = section.filter_map(|line| line.strip_prefix("      --"));
-            let mut offered: Vec<String> =
-                options.map(|option| format!("--{}", option.split_whitespace().next().unwrap())).collect();
-            // The library has no counterpart of these two flags, which build a ruleset from paths.
-            offered.retain(|flag| !["--landlock-ro", "--landlock-rw"].contains(&flag.as_str()));
-            let mut flags = documented(heading, 4);
-            offered.sort();
-            flags.sort();
-            assert_eq!(offered, flags);
-        }
-    });
-}
-
 #[test]
 fn completions_exist_for_each_shell() {
     isolated!(|| {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The builder of commands: the program, its arguments and environment, and the way to start it.
 
+pub(crate) mod arguments;
 mod attributes;
 mod descriptor;
 mod ids;
 mod lower;
+pub(crate) mod names;
 #[cfg(feature = "warm")]
 mod parkable;
+pub(crate) mod table;
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{OwnedFd, RawFd};

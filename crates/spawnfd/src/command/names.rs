@@ -2,8 +2,7 @@
 //! Translates names into the kernel's numbers: signals, capabilities, limits, namespaces, schedulers.
 
 use rustix::thread::CapabilitySet;
-use spawnfd::command::Namespaces;
-use spawnfd::signal::SignalSet;
+use spawnfd_sys::abi;
 
 const SIGNALS: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
@@ -38,19 +37,16 @@ pub fn signal_name(number: i32) -> String {
 }
 
 /// Parses a set of signals: a list of names, `all`, or `none`.
-pub fn signals(text: &str) -> Result<SignalSet, String> {
+pub(super) fn signals(text: &str) -> Result<Vec<i32>, String> {
     match text {
-        "all" => Ok(SignalSet::ALL),
-        "none" => Ok(SignalSet::EMPTY),
-        _ => text.split(',').try_fold(SignalSet::EMPTY, |set, name| {
-            let one = SignalSet::of(signal(name)?).ok_or_else(|| format!("unknown signal '{name}'"))?;
-            Ok(set | one)
-        }),
+        "all" => Ok((1..=64).collect()),
+        "none" => Ok(Vec::new()),
+        _ => text.split(',').map(signal).collect(),
     }
 }
 
 /// Parses capabilities into bits: a list of names (`cap_` may be left out), or `none`.
-pub fn capabilities(text: &str) -> Result<u64, String> {
+pub(super) fn capabilities(text: &str) -> Result<u64, String> {
     if text == "none" {
         return Ok(0);
     }
@@ -66,7 +62,7 @@ const SETS: [&str; 5] = ["effective", "permitted", "inheritable", "bounding", "a
 
 /// Parses capability sets: `LIST` for all sets, or several `SET=LIST` separated by colons. Returns
 /// `None` for a set that is not named.
-pub fn capability_sets(text: &str) -> Result<[Option<u64>; 5], String> {
+pub(super) fn capability_sets(text: &str) -> Result<[Option<u64>; 5], String> {
     if !text.contains('=') {
         return capabilities(text).map(|list| [Some(list); 5]);
     }
@@ -84,7 +80,7 @@ pub fn capability_sets(text: &str) -> Result<[Option<u64>; 5], String> {
 }
 
 /// The names of resource limits, by RLIMIT_* number.
-pub const LIMITS: [&str; 16] = [
+const LIMITS: [&str; 16] = [
     "cpu",
     "fsize",
     "data",
@@ -104,7 +100,7 @@ pub const LIMITS: [&str; 16] = [
 ];
 
 /// Returns the RLIMIT_* number of a resource limit's name.
-pub fn limit(text: &str) -> Result<u32, String> {
+pub(super) fn resource(text: &str) -> Result<u32, String> {
     let place = LIMITS.iter().position(|known| *known == text);
     place
         .map(|place| place as u32)
@@ -112,7 +108,7 @@ pub fn limit(text: &str) -> Result<u32, String> {
 }
 
 /// Returns the SCHED_* number of a scheduling policy's name.
-pub fn scheduler(text: &str) -> Result<u32, String> {
+pub(super) fn policy(text: &str) -> Result<u32, String> {
     match text {
         "other" => Ok(0),
         "fifo" => Ok(1),
@@ -123,42 +119,25 @@ pub fn scheduler(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Parses a list of names: the kinds of namespaces to create.
-pub fn namespaces(text: &str) -> Result<Namespaces, String> {
-    text.split(',').try_fold(Namespaces::NONE, |set, name| {
-        let one = match name {
-            "mount" => Namespaces::MOUNT,
-            "uts" => Namespaces::UTS,
-            "ipc" => Namespaces::IPC,
-            "pid" => Namespaces::PID,
-            "net" => Namespaces::NET,
-            "cgroup" => Namespaces::CGROUP,
-            "user" => return Err("to create a user namespace, use --user-namespace UID:GID".to_owned()),
-            _ => return Err(format!("unknown namespace '{name}'; the kinds are mount, uts, ipc, pid, net, cgroup")),
-        };
-        Ok(set | one)
-    })
-}
-
-const KINDS: [(&str, i32); 8] = [
-    ("mount", libc::CLONE_NEWNS),
-    ("uts", libc::CLONE_NEWUTS),
-    ("ipc", libc::CLONE_NEWIPC),
-    ("pid", libc::CLONE_NEWPID),
-    ("net", libc::CLONE_NEWNET),
-    ("cgroup", libc::CLONE_NEWCGROUP),
-    ("user", libc::CLONE_NEWUSER),
-    ("time", libc::CLONE_NEWTIME),
+const KINDS: [(&str, u32); 8] = [
+    ("mount", abi::CLONE_NEWNS),
+    ("uts", abi::CLONE_NEWUTS),
+    ("ipc", abi::CLONE_NEWIPC),
+    ("pid", abi::CLONE_NEWPID),
+    ("net", abi::CLONE_NEWNET),
+    ("cgroup", abi::CLONE_NEWCGROUP),
+    ("user", abi::CLONE_NEWUSER),
+    ("time", abi::CLONE_NEWTIME),
 ];
 
-/// Parses a list of names: the kinds of namespaces to enter. Returns CLONE_NEW* flags.
-pub fn namespace_kinds(text: &str) -> Result<u32, String> {
+/// Parses a list of kinds of namespaces. Returns CLONE_NEW* flags.
+pub(super) fn namespace_kinds(text: &str) -> Result<u32, String> {
     text.split(',').try_fold(0, |set, name| {
         let kind = KINDS.iter().find(|(known, _)| *known == name);
         let (_, kind) = kind.ok_or_else(|| {
             format!("unknown namespace '{name}'; the kinds are {}", KINDS.map(|(known, _)| known).join(", "))
         })?;
-        Ok(set | *kind as u32)
+        Ok(set | *kind)
     })
 }
 
@@ -176,7 +155,7 @@ mod tests {
         for text in ["", "FOO", "0", "65", "RTMAX+1", "-1", "RTMIN+99999999999"] {
             assert!(signal(text).is_err(), "{text}");
         }
-        assert_eq!(signals("HUP,INT").map(SignalSet::bits), Ok(3));
+        assert_eq!((signals("HUP,INT"), signals("none")), (Ok(vec![1, 2]), Ok(vec![])));
         assert_eq!((signal_name(9), signal_name(40)), ("KILL".to_owned(), "40".to_owned()));
     }
 

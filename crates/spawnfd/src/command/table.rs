@@ -1,0 +1,541 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of the actions and attributes: their names, arguments and descriptions on every front.
+//!
+//! The Python package's classes and their translation, the flags of `spawnfd run`, and the reference of actions come
+//! from this table. The name of a row is that of the builder's method; the class and the flag have the same name.
+
+use std::ffi::OsStr;
+use std::fmt;
+
+use spawnfd_child::CapabilitySets;
+
+use super::Command;
+use super::arguments::Kind::{
+    Amount, Capabilities, Cgroup, Cpus, Filter, Id, IdOrKeep, Ids, Int, Namespace, Namespaces, Number, Octal, Path,
+    Policy, Resource, Signal, Signals, Source,
+};
+use super::arguments::{self as text, Kind, Parsed, Value, Values};
+
+/// An action or an attribute.
+#[derive(Debug)]
+pub struct Action {
+    /// The builder's method.
+    pub name: &'static str,
+    /// The arguments, in the order of the Python class.
+    pub arguments: &'static [Argument],
+    add: Add,
+    /// The form of the text in which a command line gives the arguments; empty if there are none.
+    pub syntax: &'static str,
+    /// Parses that text, if the arguments are more than a list with colons.
+    parse: Option<fn(&OsStr) -> Parsed>,
+    /// The effect, in the imperative.
+    pub effect: &'static str,
+    /// What a command line's help says besides the effect.
+    pub note: &'static str,
+    /// The documentation, in paragraphs; empty if another row's class has this action.
+    pub doc: &'static str,
+}
+
+/// An argument of an action.
+#[derive(Debug)]
+pub struct Argument {
+    /// The field of the Python class.
+    pub name: &'static str,
+    /// The type.
+    pub kind: Kind,
+    /// The default, in Python.
+    pub default: Option<&'static str>,
+}
+
+/// A wrong value of an argument.
+#[derive(Debug)]
+pub struct WrongValue {
+    /// The argument.
+    pub argument: &'static str,
+    /// The reason, which continues the argument's name if it begins with `must`.
+    pub reason: String,
+}
+
+impl WrongValue {
+    /// The text for a caller that gives the action this name.
+    pub fn text(&self, action: impl fmt::Display) -> String {
+        let WrongValue { argument, reason } = self;
+        let colon = if reason.starts_with("must ") { "" } else { ":" };
+        format!("{action}.{argument}{colon} {reason}")
+    }
+}
+
+impl Argument {
+    /// Whether the Python class accepts None.
+    pub fn accepts_none(&self) -> bool {
+        self.kind == Amount || self.default == Some("None")
+    }
+}
+
+type Add = for<'c, 'fd> fn(&'c mut Command<'fd>, &mut Values<'_, 'fd>) -> Result<&'c mut Command<'fd>, String>;
+
+impl Action {
+    /// The action with this name.
+    pub fn find(name: &str) -> Option<&'static Action> {
+        ACTIONS.iter().chain(ATTRIBUTES).find(|action| action.name == name)
+    }
+
+    /// The action with this Python class.
+    pub fn of_class(class: &str) -> Option<&'static Action> {
+        ACTIONS.iter().chain(ATTRIBUTES).find(|action| action.has_class(class))
+    }
+
+    /// The Python class.
+    pub fn class(&self) -> String {
+        let words = self.name.split('_').map(|word| word[..1].to_ascii_uppercase() + &word[1..]);
+        words.collect()
+    }
+
+    /// Whether this is the Python class. It does not allocate.
+    fn has_class(&self, class: &str) -> bool {
+        let mut letters = class.bytes();
+        let mut words = self.name.split('_').map(str::as_bytes);
+        words.all(|word| {
+            let first = letters.next() == word.first().map(u8::to_ascii_uppercase);
+            first && word[1..].iter().all(|letter| letters.next() == Some(*letter))
+        }) && letters.next().is_none()
+            && !self.doc.is_empty()
+    }
+
+    /// The flag of a command line, without hyphens before it.
+    pub fn flag(&self) -> String {
+        if self.name == "descriptor" { "fd".to_owned() } else { self.name.replace('_', "-") }
+    }
+
+    /// Parses the text in which a command line gives the arguments.
+    ///
+    /// # Errors
+    /// The reason why the text is wrong. It continues the action's name if it begins with `must`.
+    pub fn parse(&self, value: &OsStr) -> Parsed {
+        match (self.parse, self.arguments) {
+            (Some(parse), _) => parse(value),
+            (None, []) => Ok(Vec::new()),
+            (None, [argument]) => Ok(vec![argument.kind.parse(value)?]),
+            (None, arguments) => {
+                let mut parts = text::text(value)?.split(':');
+                let part = |argument: &Argument| {
+                    let given = parts.next().or(argument.default.filter(|_| self.syntax.contains('[')));
+                    argument.kind.parse(given.ok_or_else(|| format!("must be {}", self.syntax))?.as_ref())
+                };
+                let values = arguments.iter().map(part).collect();
+                if parts.next().is_some() { Err(format!("must be {}", self.syntax)) } else { values }
+            }
+        }
+    }
+
+    /// Adds the action to a command.
+    ///
+    /// # Errors
+    /// A value is not one of its argument's type. The library makes further checks when it starts the command.
+    pub fn add<'fd>(&self, command: &mut Command<'fd>, values: &[Value<'fd>]) -> Result<(), WrongValue> {
+        let mut taken = Values::new(values);
+        let added = (self.add)(command, &mut taken).map(drop);
+        added.map_err(|reason| {
+            let argument = self.arguments.get(taken.count() - 1).map_or("", |argument| argument.name);
+            WrongValue { argument, reason }
+        })
+    }
+
+    const fn flagged(self, syntax: &'static str, effect: &'static str, note: &'static str) -> Action {
+        Action { syntax, effect, note, ..self }
+    }
+
+    const fn parsed(self, parse: fn(&OsStr) -> Parsed) -> Action {
+        Action { parse: Some(parse), ..self }
+    }
+
+    const fn doc(self, doc: &'static str) -> Action {
+        Action { doc, ..self }
+    }
+}
+
+const fn action(name: &'static str, arguments: &'static [Argument], add: Add) -> Action {
+    Action { name, arguments, add, syntax: "", parse: None, effect: "", note: "", doc: "" }
+}
+
+const fn arg(name: &'static str, kind: Kind) -> Argument {
+    Argument { name, kind, default: None }
+}
+
+const fn or(name: &'static str, kind: Kind, default: &'static str) -> Argument {
+    Argument { name, kind, default: Some(default) }
+}
+
+/// The arguments of `open` and `open_at`.
+const OPEN: &[Argument] = &[
+    arg("path", Path),
+    arg("to", Number),
+    or("flags", Int(0, i64::MAX), "0"),
+    or("mode", Octal(0o7777), "0o666"),
+    or("dir", Source, "None"),
+    or("resolve", Int(0, i64::MAX), "0"),
+];
+const OPENED: Add = |command, values| {
+    let (path, to, how) = (values.path()?, values.int::<i32>()?, values.how()?);
+    let (dir, how) = (values.optional_descriptor()?, how.resolve(values.int()?));
+    Ok(match dir {
+        Some(dir) => command.open_at(dir, path, how, to),
+        None => command.open(path, how, to),
+    })
+};
+
+/// The three ids of a process.
+const IDS: &[Argument] =
+    &[or("real", IdOrKeep, "None"), or("effective", IdOrKeep, "None"), or("saved", IdOrKeep, "None")];
+
+/// The actions, which the child performs in the caller's order.
+pub static ACTIONS: &[Action] = &[
+    action("descriptor", &[arg("source", Source), or("to", Number, "None")], |c, v| {
+        let (source, to) = v.placed()?;
+        Ok(c.descriptor(source, to))
+    })
+    .flagged(
+        "SRC:TO",
+        "Give the program a descriptor of the caller",
+        ": this command's descriptor SRC becomes the program's descriptor TO",
+    )
+    .doc("Passes the caller's descriptor `source` to the program as `to`; None: the same number."),
+    action("dup2", &[arg("number", Number), arg("to", Number)], |c, v| Ok(c.dup2(v.int::<i32>()?, v.int::<i32>()?)))
+        .flagged("FROM:TO", "Copy a descriptor of the program", ": FROM to TO, as dup2(2) does")
+        .doc("Duplicates the child's descriptor `number` to `to`; `number` must be open at that point."),
+    action("close", &[arg("number", Number)], |c, v| Ok(c.close(v.int::<i32>()?)))
+        .flagged("FD", "Close a descriptor of the program", "; it need not be open")
+        .doc("Closes a descriptor of the program; it need not be open."),
+    action("close_range", &[arg("first", Number), or("last", Number, "0xFFFFFFFF")], |c, v| {
+        Ok(c.close_range(v.int()?, v.int()?))
+    })
+    .flagged(
+        "FIRST-LAST",
+        "Close a range of descriptors of the program",
+        ", from FIRST to LAST; FIRST- closes all from FIRST on",
+    )
+    .parsed(text::range)
+    .doc("Closes the program's descriptors from `first` to `last`."),
+    action("open", OPEN, OPENED)
+        .flagged(
+            "MODE:PATH:FD",
+            "Open a file",
+            " as the program's descriptor FD. MODE is r, w (create or truncate), a (create or append), rw (create) or wx (create, fail if the file \
+             exists). Options follow after commas, as in w,600,beneath; see 'Open modes' below",
+        )
+        .parsed(text::open)
+        .doc(
+            "Opens a file in the child as the program's descriptor `to`.\n\n`flags` and `mode` are those of os.open(), \
+             `resolve` has the RESOLVE_* flags of openat2(2). A relative path starts at the caller's open directory \
+             `dir`, else at the child's working directory.",
+        ),
+    action("open_at", OPEN, OPENED)
+        .flagged(
+            "DIRFD:MODE:PATH:FD",
+            "Open a file below an open directory",
+            ": like --open, but a relative PATH starts at the directory that this command has open as DIRFD",
+        )
+        .parsed(text::open_at),
+    action("chdir", &[arg("path", Path)], |c, v| Ok(c.chdir(v.path()?)))
+        .flagged("DIR", "Change the working directory", ", for the later actions and the program")
+        .doc("Changes the working directory."),
+    action("fchdir", &[arg("dir", Source)], |c, v| Ok(c.fchdir(v.descriptor()?)))
+        .flagged("FD", "Change the working directory to an open one", ": this command's descriptor FD")
+        .doc("Changes the working directory to a directory that the caller has open."),
+    action("chroot", &[arg("path", Path)], |c, v| Ok(c.chroot(v.path()?)))
+        .flagged(
+            "DIR",
+            "Change the root directory",
+            ". The program's path must name the same file under the new root",
+        )
+        .doc("Changes the root directory; the program's path must name the same file there."),
+    action("umask", &[arg("mask", Octal(0o777))], |c, v| Ok(c.umask(v.int()?)))
+        .flagged("MODE", "Set the file mode creation mask", ", in octal")
+        .doc("Sets the file mode creation mask, up to 0o777."),
+    action("setsid", &[], |c, _| Ok(c.setsid()))
+        .flagged("", "Make the program the leader of a new session", "")
+        .doc("Makes the program the leader of a new session."),
+    action("process_group", &[or("group", Int(0, i32::MAX as i64), "0")], |c, v| Ok(c.process_group(v.int()?)))
+        .flagged("PGID", "Put the program into a process group", "; 0 creates a new group")
+        .doc(
+            "Moves the program to process group `group` of this session; 0 creates a new group.\n\nA supervised run \
+             stays in this process's session with this action. Without it, the run gets a session of its own.",
+        ),
+    action("foreground", &[arg("number", Number)], |c, v| Ok(c.foreground(v.int::<i32>()?)))
+        .flagged(
+            "FD",
+            "Make the program's process group the foreground group of a terminal",
+            ": the one on the program's descriptor FD",
+        )
+        .doc("Makes the child's process group the foreground group of the terminal on `number`."),
+    action("controlling_terminal", &[arg("number", Number)], |c, v| Ok(c.controlling_terminal(v.int::<i32>()?)))
+        .flagged(
+            "FD",
+            "Make a terminal the controlling terminal",
+            ": the one on the program's descriptor FD; requires --setsid before it",
+        )
+        .doc("Makes the terminal on `number` the controlling one; the child must be a session leader."),
+    action("limit", &[arg("resource", Resource), arg("soft", Amount), arg("hard", Amount)], |c, v| {
+        Ok(c.limit(v.int()?, v.amount()?, v.amount()?))
+    })
+    .flagged(
+        "NAME=SOFT[:HARD]",
+        "Set a resource limit",
+        ": nofile, nproc, as, cpu, core, data, fsize, stack, …. Values may have a suffix K, M, G or T, or be 'unlimited'",
+    )
+    .parsed(text::limit)
+    .doc("Sets a resource limit (`resource.RLIMIT_*`); None and RLIM_INFINITY mean unlimited."),
+    action("nice", &[arg("value", Int(-20, 19))], |c, v| Ok(c.nice(v.int()?)))
+        .flagged("N", "Set the nice value", ", from -20 to 19")
+        .doc("Sets the nice value, -20 to 19."),
+    action("scheduler", &[arg("policy", Policy), or("priority", Int(0, 99), "0")], |c, v| {
+        Ok(c.scheduler(v.int()?, v.int()?))
+    })
+    .flagged(
+        "POLICY[:PRIO]",
+        "Set the scheduling policy and priority",
+        ": other, batch, idle, fifo:PRIO or rr:PRIO",
+    )
+    .doc("Sets the scheduling policy (`os.SCHED_*`) and priority (FIFO and RR: 1 to 99, others: 0)."),
+    action("affinity", &[arg("cpus", Cpus)], |c, v| Ok(c.affinity(v.ints::<usize>()?)))
+        .flagged("LIST", "Restrict the program to these processors", ", such as 0,2-3")
+        .doc("Restricts the program to the processors `cpus`."),
+    action("uid", &[arg("uid", Id)], |c, v| Ok(c.uid(v.int()?)))
+        .flagged(
+            "UID",
+            "Set the real, effective and saved user id",
+            ". Clears root's supplementary groups unless --groups is given",
+        )
+        .doc(
+            "Sets the real, effective and saved user id.\n\nIf the list has no Groups action, root's supplementary \
+             groups are cleared first. Put Gid and Groups before Uid: after a change from root to another user, the \
+             child may not change its groups.",
+        ),
+    action("gid", &[arg("gid", Id)], |c, v| Ok(c.gid(v.int()?)))
+        .flagged("GID", "Set the real, effective and saved group id", "; must precede --uid")
+        .doc("Sets the real, effective and saved group id. Put it before Uid."),
+    action("user_ids", IDS, |c, v| Ok(c.user_ids(v.id()?, v.id()?, v.id()?)))
+        .flagged(
+            "REAL:EFFECTIVE:SAVED",
+            "Set each user id separately",
+            "; 'keep' leaves an id unchanged. Clears groups like --uid",
+        )
+        .doc("Sets the user ids individually; None leaves an id unchanged. See Uid."),
+    action("group_ids", IDS, |c, v| Ok(c.group_ids(v.id()?, v.id()?, v.id()?)))
+        .flagged(
+            "REAL:EFFECTIVE:SAVED",
+            "Set each group id separately",
+            "; 'keep' leaves an id unchanged; must precede --uid",
+        )
+        .doc("Sets the group ids individually; None leaves an id unchanged."),
+    action("groups", &[arg("groups", Ids)], |c, v| Ok(c.groups(v.ints::<u32>()?)))
+        .flagged("LIST", "Set the supplementary groups", ", such as 4,27, or 'none'; must precede --uid")
+        .doc("Sets the supplementary groups. Put it before Uid."),
+    action(
+        "capabilities",
+        &[
+            or("effective", Capabilities, "0"),
+            or("permitted", Capabilities, "0"),
+            or("inheritable", Capabilities, "0"),
+            or("bounding", Capabilities, "0"),
+            or("ambient", Capabilities, "0"),
+        ],
+        |c, v| {
+            let mut sets = CapabilitySets::new();
+            (sets.effective, sets.permitted, sets.inheritable) = (v.int()?, v.int()?, v.int()?);
+            (sets.bounding, sets.ambient) = (v.int()?, v.int()?);
+            Ok(c.capabilities(sets))
+        },
+    )
+    .flagged(
+        "LIST|SET=LIST[:...]",
+        "Set the capability sets",
+        ": all to LIST, such as net_bind_service,chown or 'none'; or each named set (effective, permitted, inheritable, \
+         bounding, ambient) to its own list, as in bounding=chown:ambient=none",
+    )
+    .parsed(text::capabilities)
+    .doc("Sets the capability sets, as masks in which bit n is capability number n."),
+    action("no_new_privs", &[], |c, _| Ok(c.no_new_privs()))
+        .flagged("", "Prevent exec from adding privileges", ": set-user-ID bits and file capabilities have no effect")
+        .doc("Prevents exec from adding privileges: set-uid and file capabilities have no effect."),
+    action("cgroup", &[arg("dir", Cgroup)], |c, v| Ok(c.cgroup(v.cgroup()?)))
+        .flagged("DIR", "Start the program in a cgroup", ": a cgroup v2 directory")
+        .doc(
+            "Starts the program in the cgroup v2 whose directory is open as `dir`.\n\nThe child does not share memory \
+             with the caller before exec. Otherwise the kernel's out-of-memory killer, if it selected the child in \
+             that cgroup, would kill the caller, too.",
+        ),
+    action("join_namespace", &[arg("namespace", Namespace), or("kinds", Namespaces, "0")], |c, v| {
+        Ok(c.join_namespace(v.descriptor()?, v.int()?))
+    })
+    .flagged(
+        "SOURCE",
+        "Enter existing namespaces",
+        ". SOURCE is a namespace file, such as /proc/PID/ns/net; a process and kinds, as in pid=PID:net,uts; or this \
+         command's descriptor FD of a namespace file or pidfd, as in fd=FD or fd=FD:net,uts. Kinds: mount, uts, ipc, pid \
+         (applies to the program's children), net, cgroup, user, time",
+    )
+    .parsed(text::namespace)
+    .doc(
+        "Enters an existing namespace, or several namespaces of a process given by its pidfd.\n\n`kinds` has the \
+         CLONE_NEW* flags of the namespaces; 0 accepts a namespace of any kind.",
+    ),
+    action("oom_score_adj", &[arg("value", Int(-1000, 1000))], |c, v| Ok(c.oom_score_adj(v.int()?)))
+        .flagged(
+            "N",
+            "Set the out-of-memory killer's score adjustment",
+            ", from -1000 (never kill) to 1000 (kill first)",
+        )
+        .doc("Sets oom_score_adj, the out-of-memory killer's preference, -1000 to 1000."),
+    action("landlock", &[arg("ruleset", Source)], |c, v| Ok(c.landlock(v.descriptor()?)))
+        .flagged("FD", "Confine the program by a Landlock ruleset", ": this command's descriptor FD")
+        .doc("Confines the program by a Landlock ruleset; requires NoNewPrivs or CAP_SYS_ADMIN."),
+];
+
+/// The attributes, which take effect regardless of their place among the actions.
+pub static ATTRIBUTES: &[Action] = &[
+    action("inherit_descriptors", &[], |c, _| Ok(c.inherit_descriptors(true)))
+        .flagged(
+            "",
+            "Pass all inheritable descriptors of the caller to the program",
+            ": those that this command inherited",
+        )
+        .doc("Passes all inheritable descriptors of the caller to the program."),
+    action("inherit_signals", &[], |c, _| Ok(c.inherit_signals()))
+        .flagged(
+            "",
+            "Let the program inherit blocked and ignored signals",
+            ", except as --signal-mask and --default-signals say",
+        )
+        .doc(
+            "Keeps the calling thread's signal mask and ignored signals, as posix_spawn does.\n\nIt overrides \
+             SignalMask and DefaultSignals before it in the list, not those after it.",
+        ),
+    action("signal_mask", &[arg("blocked", Signals)], |c, v| Ok(c.signal_mask(v.signals()?)))
+        .flagged(
+            "LIST",
+            "Block these signals in the program",
+            ": a list such as TERM,INT, 'all' or 'none' [default: none]",
+        )
+        .doc("Sets the signals that are blocked when the program starts; none by default."),
+    action("default_signals", &[arg("signals", Signals)], |c, v| Ok(c.default_signals(v.signals()?)))
+        .flagged("LIST", "Reset these signals to their default action if they are ignored", " [default: PIPE,XFSZ]")
+        .doc("Sets which ignored signals are reset to default; without this, SIGPIPE and SIGXFSZ."),
+    action("parent_death_signal", &[arg("signal", Signal)], |c, v| Ok(c.parent_death_signal(v.signal()?)))
+        .flagged(
+            "SIGNAL",
+            "Send the program a signal when the thread that started it ends",
+            ", which is this command's",
+        )
+        .doc("Sends the program a signal when the *thread* that started it ends (PR_SET_PDEATHSIG)."),
+    action("namespaces", &[arg("kinds", Namespaces)], |c, v| Ok(c.namespaces(v.namespaces()?)))
+        .flagged(
+            "LIST",
+            "Start the program in new namespaces, as their first process",
+            ": mount, uts, ipc, pid, net, cgroup",
+        )
+        .doc("Makes the program the first process of new namespaces (CLONE_NEW* flags)."),
+    action("user_namespace", &[arg("uid", Id), arg("gid", Id)], |c, v| Ok(c.user_namespace(v.int()?, v.int()?)))
+        .flagged("UID:GID", "Start the program in a new user namespace, where it has these ids", "")
+        .doc("Starts the program in a new user namespace that maps the caller to `uid` and `gid`."),
+    action("seccomp", &[arg("filter", Filter)], |c, v| Ok(c.seccomp(v.filter()?)))
+        .flagged(
+            "FILE",
+            "Install a seccomp filter",
+            ": a file of raw BPF instructions. Requires --no-new-privs unless privileged",
+        )
+        .doc(
+            "Installs a seccomp filter as the child's last step before exec.\n\n`filter` has the bytes of an array of \
+             struct sock_filter, 8 bytes each. It must allow execve and exit_group. Requires NoNewPrivs or \
+             CAP_SYS_ADMIN.",
+        ),
+];
+
+/// The actions and the attributes of a command, each as strace would print its system call, for the tests of the fronts.
+pub fn printed(command: &Command<'_>) -> Vec<String> {
+    let mut lines: Vec<String> = command
+        .actions
+        .iter()
+        .map(|action| action.as_ref().map_or_else(String::clone, |op| command.print(op)))
+        .collect();
+    let mut attribute = |text: Option<String>| lines.extend(text);
+    attribute(command.inherit_descriptors.then(|| "inherit_descriptors".to_owned()));
+    attribute(command.signal_mask.map(|set| format!("sigprocmask({:#x})", set.bits())));
+    attribute(command.default_signals.map(|set| format!("default_signals({:#x})", set.bits())));
+    attribute(command.parent_death_signal.map(|signal| format!("prctl(PR_SET_PDEATHSIG, {signal})")));
+    attribute((command.namespaces.0 != 0).then(|| format!("clone({:#x})", command.namespaces.0)));
+    if let Some(map) = &command.user_map {
+        attribute(Some(format!("uid_map {:?}, gid_map {:?}", map.users, map.groups)));
+    }
+    attribute(command.filter.as_ref().map(|filter| format!("seccomp({} instructions)", filter.len())));
+    lines.extend(command.refused.as_ref().map(|error| error.call().to_owned()));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_method_of_the_builder_has_a_row() {
+        let source = include_str!("attributes.rs");
+        // `impl Command<'_>`, which has the attributes, comes after the block with the actions.
+        let (_, methods) = source.split_once("impl<'fd> Command<'fd> {").expect("the block of the actions");
+        let names = methods.split("    pub fn ").skip(1).map(|rest| rest.split(['(', '<']).next().expect("a name"));
+        let others = ["action_count", "uncounted", "wait_for_exec"];
+        let names: Vec<&str> = names.filter(|name| !others.contains(name)).collect();
+        let rows: Vec<&str> = ACTIONS.iter().chain(ATTRIBUTES).map(|action| action.name).collect();
+        assert_eq!(names.len(), rows.len());
+        assert!(names.iter().all(|name| rows.contains(name)), "{names:?}");
+    }
+
+    #[test]
+    fn classes_are_found_by_their_names() {
+        for action in ACTIONS.iter().chain(ATTRIBUTES).filter(|action| action.name != "open_at") {
+            assert_eq!(Action::of_class(&action.class()).map(|found| found.name), Some(action.name));
+        }
+        for other in ["", "Dup", "Dup22", "dup2", "OpenAt", "Action", "Closerange"] {
+            assert!(Action::of_class(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn wrong_texts_are_refused() {
+        for (name, texts) in [
+            ("open", &["r:7", "q:/x:7", "r::7", "r:/x:seven", "r:/x:-1", "r,:/x:7", "r,600:/x:7", ":/x:7"][..]),
+            ("open", &["w,8:/x:7", "w,10000:/x:7", "w,beneth:/x:7", "w,existing,600:/x:7", "0600:/x:7"]),
+            (
+                "join_namespace",
+                &["", "pid=7", "pid=0:net", "pid=:net", "pid=7:", "pid=7:nett", "fd=", "fd=-1", "fd=7:"],
+            ),
+            ("close_range", &["4-3", "-3", ""]),
+            ("limit", &["nofile", "nofile=2:1", "nofile=unlimited:1", "nofile=99999999999T", "files=1"]),
+            ("affinity", &["3-2", "", "0-99999999"]),
+            ("uid", &["root", "4294967295", "-1"]),
+            ("user_ids", &["1:2", "1:2:root", "1:2:3:4", "1:2:4294967295"]),
+            ("umask", &["8", "1000"]),
+            ("dup2", &["5", "5:6:7", "-1:5"]),
+            ("scheduler", &["fast", "fifo:100", "fifo:1:2"]),
+        ] {
+            let action = Action::find(name).expect("a row");
+            for text in texts {
+                assert!(action.parse(text.as_ref()).is_err(), "{name} {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_values_name_their_argument() {
+        for (name, values, expected) in [
+            ("dup2", [Value::Int(1), Value::Int(1 << 40)], "x.to: 1099511627776 is out of range"),
+            ("close_range", [Value::Int(-1), Value::None], "x.first must be >= 0, got -1"),
+            ("groups", [Value::Ints(vec![1, -2]), Value::None], "x.groups must be >= 0, got -2"),
+            ("signal_mask", [Value::Ints(vec![65]), Value::None], "x.blocked: 65 is not a signal number"),
+            ("chdir", [Value::Int(1), Value::None], "x.path: expected a path"),
+        ] {
+            let action = Action::find(name).expect("a row");
+            let wrong = action.add(&mut Command::new("true"), &values).expect_err("refused");
+            assert_eq!(wrong.text("x"), expected);
+        }
+    }
+}
