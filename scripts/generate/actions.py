@@ -31,10 +31,12 @@ def field(argument: dict[str, Any]) -> str:
 
 def docstring(doc: str) -> str:
     """Returns a docstring of one line, or of several paragraphs."""
-    first, *others = doc.split("\n\n")
+    first, *others = [" ".join(paragraph.split()) for paragraph in doc.split("\n\n")]
     if not others:
         return f'    """{first}"""\n'
-    lines = [line for other in others for line in ("", *textwrap.wrap(other, 96, break_on_hyphens=False))]
+    lines = [
+        line for other in others for line in ("", *textwrap.wrap(other, 96, break_on_hyphens=False))
+    ]
     text = "".join(f"    {line}".rstrip() + "\n" for line in lines)
     return f'    """{first}\n{text}    """\n'
 

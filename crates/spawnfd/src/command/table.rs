@@ -10,11 +10,7 @@ use std::fmt;
 use spawnfd_child::CapabilitySets;
 
 use super::Command;
-use super::arguments::Kind::{
-    Amount, Capabilities, Cgroup, Cpus, Filter, Id, IdOrKeep, Ids, Int, Namespace, Namespaces, Number, Octal, Path,
-    Policy, Resource, Signal, Signals, Source,
-};
-use super::arguments::{self as text, Kind, Parsed, Value, Values};
+use super::arguments::{self, Kind, Parsed, Value, Values};
 
 /// An action or an attribute.
 #[derive(Debug)]
@@ -30,7 +26,7 @@ pub struct Action {
     parse: Option<fn(&OsStr) -> Parsed>,
     /// The effect, in the imperative.
     pub effect: &'static str,
-    /// What a command line's help says besides the effect.
+    /// The text of a command line's help after the effect.
     pub note: &'static str,
     /// The documentation, in paragraphs; empty if another row's class has this action.
     pub doc: &'static str,
@@ -68,7 +64,7 @@ impl WrongValue {
 impl Argument {
     /// Whether the Python class accepts None.
     pub fn accepts_none(&self) -> bool {
-        self.kind == Amount || self.default == Some("None")
+        self.kind == Kind::Amount || self.default == Some("None")
     }
 }
 
@@ -117,7 +113,7 @@ impl Action {
             (None, []) => Ok(Vec::new()),
             (None, [argument]) => Ok(vec![argument.kind.parse(value)?]),
             (None, arguments) => {
-                let mut parts = text::text(value)?.split(':');
+                let mut parts = arguments::text(value)?.split(':');
                 let part = |argument: &Argument| {
                     let given = parts.next().or(argument.default.filter(|_| self.syntax.contains('[')));
                     argument.kind.parse(given.ok_or_else(|| format!("must be {}", self.syntax))?.as_ref())
@@ -140,316 +136,234 @@ impl Action {
             WrongValue { argument, reason }
         })
     }
-
-    const fn flagged(self, syntax: &'static str, effect: &'static str, note: &'static str) -> Action {
-        Action { syntax, effect, note, ..self }
-    }
-
-    const fn parsed(self, parse: fn(&OsStr) -> Parsed) -> Action {
-        Action { parse: Some(parse), ..self }
-    }
-
-    const fn doc(self, doc: &'static str) -> Action {
-        Action { doc, ..self }
-    }
 }
 
-const fn action(name: &'static str, arguments: &'static [Argument], add: Add) -> Action {
-    Action { name, arguments, add, syntax: "", parse: None, effect: "", note: "", doc: "" }
+/// Defines rows. Each has the documentation, the name, the arguments with their defaults, the text's form and its parser,
+/// the effect and the note, and the call of the builder's method.
+macro_rules! rows {
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident($($argument:ident: $kind:ident $(($($range:tt)*))? $(= $default:literal)?),*)
+        $syntax:literal $([$parse:ident])?, $effect:literal, $note:literal, |$command:ident, $values:ident| $call:expr;
+    )*) => {
+        &[$(Action {
+            name: stringify!($name),
+            arguments: &[$(Argument {
+                name: stringify!($argument),
+                kind: Kind::$kind $(($($range)*))?,
+                default: rows!(@option $($default)?),
+            }),*],
+            add: |$command, $values| Ok($call),
+            syntax: $syntax,
+            parse: rows!(@option $(arguments::$parse)?),
+            effect: $effect,
+            note: $note,
+            doc: concat!($($doc, "\n"),*),
+        }),*]
+    };
+    (@option) => { None };
+    (@option $some:expr) => { Some($some) };
 }
-
-const fn arg(name: &'static str, kind: Kind) -> Argument {
-    Argument { name, kind, default: None }
-}
-
-const fn or(name: &'static str, kind: Kind, default: &'static str) -> Argument {
-    Argument { name, kind, default: Some(default) }
-}
-
-/// The arguments of `open` and `open_at`.
-const OPEN: &[Argument] = &[
-    arg("path", Path),
-    arg("to", Number),
-    or("flags", Int(0, i64::MAX), "0"),
-    or("mode", Octal(0o7777), "0o666"),
-    or("dir", Source, "None"),
-    or("resolve", Int(0, i64::MAX), "0"),
-];
-const OPENED: Add = |command, values| {
-    let (path, to, how) = (values.path()?, values.int::<i32>()?, values.how()?);
-    let (dir, how) = (values.optional_descriptor()?, how.resolve(values.int()?));
-    Ok(match dir {
-        Some(dir) => command.open_at(dir, path, how, to),
-        None => command.open(path, how, to),
-    })
-};
-
-/// The three ids of a process.
-const IDS: &[Argument] =
-    &[or("real", IdOrKeep, "None"), or("effective", IdOrKeep, "None"), or("saved", IdOrKeep, "None")];
 
 /// The actions, which the child performs in the caller's order.
-pub static ACTIONS: &[Action] = &[
-    action("descriptor", &[arg("source", Source), or("to", Number, "None")], |c, v| {
-        let (source, to) = v.placed()?;
-        Ok(c.descriptor(source, to))
-    })
-    .flagged(
-        "SRC:TO",
-        "Give the program a descriptor of the caller",
+pub static ACTIONS: &[Action] = rows! {
+    /// Passes the caller's descriptor `source` to the program as `to`; None: the same number.
+    descriptor(source: Source, to: Number = "None")
+        "SRC:TO", "Give the program a descriptor of the caller",
         ": this command's descriptor SRC becomes the program's descriptor TO",
+        |c, v| {
+            let (source, to) = v.placed()?;
+            c.descriptor(source, to)
+        };
+    /// Duplicates the child's descriptor `number` to `to`; `number` must be open at that point.
+    dup2(number: Number, to: Number)
+        "FROM:TO", "Copy a descriptor of the program", ": FROM to TO, as dup2(2) does",
+        |c, v| c.dup2(v.int::<i32>()?, v.int::<i32>()?);
+    /// Closes a descriptor of the program; it need not be open.
+    close(number: Number)
+        "FD", "Close a descriptor of the program", "; it need not be open", |c, v| c.close(v.int::<i32>()?);
+    /// Closes the program's descriptors from `first` to `last`.
+    close_range(first: Number, last: Number = "0xFFFFFFFF")
+        "FIRST-LAST" [range], "Close a range of descriptors of the program",
+        ", from FIRST to LAST; FIRST- closes all from FIRST on", |c, v| c.close_range(v.int()?, v.int()?);
+    /// Opens a file in the child as the program's descriptor `to`.
+    ///
+    /// `flags` and `mode` are those of os.open(), `resolve` has the RESOLVE_* flags of openat2(2). A relative path starts
+    /// at the caller's open directory `dir`, else at the child's working directory.
+    open(
+        path: Path, to: Number, flags: Int(0, i64::MAX) = "0", mode: Octal(0o7777) = "0o666", dir: Source = "None",
+        resolve: Int(0, i64::MAX) = "0"
     )
-    .doc("Passes the caller's descriptor `source` to the program as `to`; None: the same number."),
-    action("dup2", &[arg("number", Number), arg("to", Number)], |c, v| Ok(c.dup2(v.int::<i32>()?, v.int::<i32>()?)))
-        .flagged("FROM:TO", "Copy a descriptor of the program", ": FROM to TO, as dup2(2) does")
-        .doc("Duplicates the child's descriptor `number` to `to`; `number` must be open at that point."),
-    action("close", &[arg("number", Number)], |c, v| Ok(c.close(v.int::<i32>()?)))
-        .flagged("FD", "Close a descriptor of the program", "; it need not be open")
-        .doc("Closes a descriptor of the program; it need not be open."),
-    action("close_range", &[arg("first", Number), or("last", Number, "0xFFFFFFFF")], |c, v| {
-        Ok(c.close_range(v.int()?, v.int()?))
-    })
-    .flagged(
-        "FIRST-LAST",
-        "Close a range of descriptors of the program",
-        ", from FIRST to LAST; FIRST- closes all from FIRST on",
+        "MODE:PATH:FD" [open], "Open a file",
+        " as the program's descriptor FD. MODE is r, w (create or truncate), a (create or append), rw (create) or wx \
+         (create, fail if the file exists). Options follow after commas, as in w,600,beneath; see 'Open modes' below",
+        |c, v| opened(c, v)?;
+    open_at(
+        path: Path, to: Number, flags: Int(0, i64::MAX), mode: Octal(0o7777), dir: Source, resolve: Int(0, i64::MAX)
     )
-    .parsed(text::range)
-    .doc("Closes the program's descriptors from `first` to `last`."),
-    action("open", OPEN, OPENED)
-        .flagged(
-            "MODE:PATH:FD",
-            "Open a file",
-            " as the program's descriptor FD. MODE is r, w (create or truncate), a (create or append), rw (create) or wx (create, fail if the file \
-             exists). Options follow after commas, as in w,600,beneath; see 'Open modes' below",
-        )
-        .parsed(text::open)
-        .doc(
-            "Opens a file in the child as the program's descriptor `to`.\n\n`flags` and `mode` are those of os.open(), \
-             `resolve` has the RESOLVE_* flags of openat2(2). A relative path starts at the caller's open directory \
-             `dir`, else at the child's working directory.",
-        ),
-    action("open_at", OPEN, OPENED)
-        .flagged(
-            "DIRFD:MODE:PATH:FD",
-            "Open a file below an open directory",
-            ": like --open, but a relative PATH starts at the directory that this command has open as DIRFD",
-        )
-        .parsed(text::open_at),
-    action("chdir", &[arg("path", Path)], |c, v| Ok(c.chdir(v.path()?)))
-        .flagged("DIR", "Change the working directory", ", for the later actions and the program")
-        .doc("Changes the working directory."),
-    action("fchdir", &[arg("dir", Source)], |c, v| Ok(c.fchdir(v.descriptor()?)))
-        .flagged("FD", "Change the working directory to an open one", ": this command's descriptor FD")
-        .doc("Changes the working directory to a directory that the caller has open."),
-    action("chroot", &[arg("path", Path)], |c, v| Ok(c.chroot(v.path()?)))
-        .flagged(
-            "DIR",
-            "Change the root directory",
-            ". The program's path must name the same file under the new root",
-        )
-        .doc("Changes the root directory; the program's path must name the same file there."),
-    action("umask", &[arg("mask", Octal(0o777))], |c, v| Ok(c.umask(v.int()?)))
-        .flagged("MODE", "Set the file mode creation mask", ", in octal")
-        .doc("Sets the file mode creation mask, up to 0o777."),
-    action("setsid", &[], |c, _| Ok(c.setsid()))
-        .flagged("", "Make the program the leader of a new session", "")
-        .doc("Makes the program the leader of a new session."),
-    action("process_group", &[or("group", Int(0, i32::MAX as i64), "0")], |c, v| Ok(c.process_group(v.int()?)))
-        .flagged("PGID", "Put the program into a process group", "; 0 creates a new group")
-        .doc(
-            "Moves the program to process group `group` of this session; 0 creates a new group.\n\nA supervised run \
-             stays in this process's session with this action. Without it, the run gets a session of its own.",
-        ),
-    action("foreground", &[arg("number", Number)], |c, v| Ok(c.foreground(v.int::<i32>()?)))
-        .flagged(
-            "FD",
-            "Make the program's process group the foreground group of a terminal",
-            ": the one on the program's descriptor FD",
-        )
-        .doc("Makes the child's process group the foreground group of the terminal on `number`."),
-    action("controlling_terminal", &[arg("number", Number)], |c, v| Ok(c.controlling_terminal(v.int::<i32>()?)))
-        .flagged(
-            "FD",
-            "Make a terminal the controlling terminal",
-            ": the one on the program's descriptor FD; requires --setsid before it",
-        )
-        .doc("Makes the terminal on `number` the controlling one; the child must be a session leader."),
-    action("limit", &[arg("resource", Resource), arg("soft", Amount), arg("hard", Amount)], |c, v| {
-        Ok(c.limit(v.int()?, v.amount()?, v.amount()?))
-    })
-    .flagged(
-        "NAME=SOFT[:HARD]",
-        "Set a resource limit",
+        "DIRFD:MODE:PATH:FD" [open_at], "Open a file below an open directory",
+        ": like --open, but a relative PATH starts at the directory that this command has open as DIRFD",
+        |c, v| opened(c, v)?;
+    /// Changes the working directory.
+    chdir(path: Path)
+        "DIR", "Change the working directory", ", for the later actions and the program", |c, v| c.chdir(v.path()?);
+    /// Changes the working directory to a directory that the caller has open.
+    fchdir(dir: Source)
+        "FD", "Change the working directory to an open one", ": this command's descriptor FD",
+        |c, v| c.fchdir(v.descriptor()?);
+    /// Changes the root directory; the program's path must name the same file there.
+    chroot(path: Path)
+        "DIR", "Change the root directory", ". The program's path must name the same file under the new root",
+        |c, v| c.chroot(v.path()?);
+    /// Sets the file mode creation mask, up to 0o777.
+    umask(mask: Octal(0o777))
+        "MODE", "Set the file mode creation mask", ", in octal", |c, v| c.umask(v.int()?);
+    /// Makes the program the leader of a new session.
+    setsid()
+        "", "Make the program the leader of a new session", "", |c, _v| c.setsid();
+    /// Moves the program to process group `group` of this session; 0 creates a new group.
+    ///
+    /// A supervised run stays in this process's session with this action. Without it, the run gets a session of its own.
+    process_group(group: Int(0, i32::MAX as i64) = "0")
+        "PGID", "Put the program into a process group", "; 0 creates a new group", |c, v| c.process_group(v.int()?);
+    /// Makes the child's process group the foreground group of the terminal on `number`.
+    foreground(number: Number)
+        "FD", "Make the program's process group the foreground group of a terminal",
+        ": the one on the program's descriptor FD", |c, v| c.foreground(v.int::<i32>()?);
+    /// Makes the terminal on `number` the controlling one; the child must be a session leader.
+    controlling_terminal(number: Number)
+        "FD", "Make a terminal the controlling terminal",
+        ": the one on the program's descriptor FD; requires --setsid before it",
+        |c, v| c.controlling_terminal(v.int::<i32>()?);
+    /// Sets a resource limit (`resource.RLIMIT_*`); None and RLIM_INFINITY mean unlimited.
+    limit(resource: Resource, soft: Amount, hard: Amount)
+        "NAME=SOFT[:HARD]" [limit], "Set a resource limit",
         ": nofile, nproc, as, cpu, core, data, fsize, stack, …. Values may have a suffix K, M, G or T, or be 'unlimited'",
+        |c, v| c.limit(v.int()?, v.amount()?, v.amount()?);
+    /// Sets the nice value, -20 to 19.
+    nice(value: Int(-20, 19))
+        "N", "Set the nice value", ", from -20 to 19", |c, v| c.nice(v.int()?);
+    /// Sets the scheduling policy (`os.SCHED_*`) and priority (FIFO and RR: 1 to 99, others: 0).
+    scheduler(policy: Policy, priority: Int(0, 99) = "0")
+        "POLICY[:PRIO]", "Set the scheduling policy and priority", ": other, batch, idle, fifo:PRIO or rr:PRIO",
+        |c, v| c.scheduler(v.int()?, v.int()?);
+    /// Restricts the program to the processors `cpus`.
+    affinity(cpus: Cpus)
+        "LIST", "Restrict the program to these processors", ", such as 0,2-3", |c, v| c.affinity(v.ints::<usize>()?);
+    /// Sets the real, effective and saved user id.
+    ///
+    /// If the list has no Groups action, root's supplementary groups are cleared first. Put Gid and Groups before Uid:
+    /// after a change from root to another user, the child may not change its groups.
+    uid(uid: Id)
+        "UID", "Set the real, effective and saved user id",
+        ". Clears root's supplementary groups unless --groups is given", |c, v| c.uid(v.int()?);
+    /// Sets the real, effective and saved group id. Put it before Uid.
+    gid(gid: Id)
+        "GID", "Set the real, effective and saved group id", "; must precede --uid", |c, v| c.gid(v.int()?);
+    /// Sets the user ids individually; None leaves an id unchanged. See Uid.
+    user_ids(real: IdOrKeep = "None", effective: IdOrKeep = "None", saved: IdOrKeep = "None")
+        "REAL:EFFECTIVE:SAVED", "Set each user id separately",
+        "; 'keep' leaves an id unchanged. Clears groups like --uid", |c, v| c.user_ids(v.id()?, v.id()?, v.id()?);
+    /// Sets the group ids individually; None leaves an id unchanged.
+    group_ids(real: IdOrKeep = "None", effective: IdOrKeep = "None", saved: IdOrKeep = "None")
+        "REAL:EFFECTIVE:SAVED", "Set each group id separately",
+        "; 'keep' leaves an id unchanged; must precede --uid", |c, v| c.group_ids(v.id()?, v.id()?, v.id()?);
+    /// Sets the supplementary groups. Put it before Uid.
+    groups(groups: Ids)
+        "LIST", "Set the supplementary groups", ", such as 4,27, or 'none'; must precede --uid",
+        |c, v| c.groups(v.ints::<u32>()?);
+    /// Sets the capability sets, as masks in which bit n is capability number n.
+    capabilities(
+        effective: Capabilities = "0", permitted: Capabilities = "0", inheritable: Capabilities = "0",
+        bounding: Capabilities = "0", ambient: Capabilities = "0"
     )
-    .parsed(text::limit)
-    .doc("Sets a resource limit (`resource.RLIMIT_*`); None and RLIM_INFINITY mean unlimited."),
-    action("nice", &[arg("value", Int(-20, 19))], |c, v| Ok(c.nice(v.int()?)))
-        .flagged("N", "Set the nice value", ", from -20 to 19")
-        .doc("Sets the nice value, -20 to 19."),
-    action("scheduler", &[arg("policy", Policy), or("priority", Int(0, 99), "0")], |c, v| {
-        Ok(c.scheduler(v.int()?, v.int()?))
-    })
-    .flagged(
-        "POLICY[:PRIO]",
-        "Set the scheduling policy and priority",
-        ": other, batch, idle, fifo:PRIO or rr:PRIO",
-    )
-    .doc("Sets the scheduling policy (`os.SCHED_*`) and priority (FIFO and RR: 1 to 99, others: 0)."),
-    action("affinity", &[arg("cpus", Cpus)], |c, v| Ok(c.affinity(v.ints::<usize>()?)))
-        .flagged("LIST", "Restrict the program to these processors", ", such as 0,2-3")
-        .doc("Restricts the program to the processors `cpus`."),
-    action("uid", &[arg("uid", Id)], |c, v| Ok(c.uid(v.int()?)))
-        .flagged(
-            "UID",
-            "Set the real, effective and saved user id",
-            ". Clears root's supplementary groups unless --groups is given",
-        )
-        .doc(
-            "Sets the real, effective and saved user id.\n\nIf the list has no Groups action, root's supplementary \
-             groups are cleared first. Put Gid and Groups before Uid: after a change from root to another user, the \
-             child may not change its groups.",
-        ),
-    action("gid", &[arg("gid", Id)], |c, v| Ok(c.gid(v.int()?)))
-        .flagged("GID", "Set the real, effective and saved group id", "; must precede --uid")
-        .doc("Sets the real, effective and saved group id. Put it before Uid."),
-    action("user_ids", IDS, |c, v| Ok(c.user_ids(v.id()?, v.id()?, v.id()?)))
-        .flagged(
-            "REAL:EFFECTIVE:SAVED",
-            "Set each user id separately",
-            "; 'keep' leaves an id unchanged. Clears groups like --uid",
-        )
-        .doc("Sets the user ids individually; None leaves an id unchanged. See Uid."),
-    action("group_ids", IDS, |c, v| Ok(c.group_ids(v.id()?, v.id()?, v.id()?)))
-        .flagged(
-            "REAL:EFFECTIVE:SAVED",
-            "Set each group id separately",
-            "; 'keep' leaves an id unchanged; must precede --uid",
-        )
-        .doc("Sets the group ids individually; None leaves an id unchanged."),
-    action("groups", &[arg("groups", Ids)], |c, v| Ok(c.groups(v.ints::<u32>()?)))
-        .flagged("LIST", "Set the supplementary groups", ", such as 4,27, or 'none'; must precede --uid")
-        .doc("Sets the supplementary groups. Put it before Uid."),
-    action(
-        "capabilities",
-        &[
-            or("effective", Capabilities, "0"),
-            or("permitted", Capabilities, "0"),
-            or("inheritable", Capabilities, "0"),
-            or("bounding", Capabilities, "0"),
-            or("ambient", Capabilities, "0"),
-        ],
+        "LIST|SET=LIST[:...]" [capabilities], "Set the capability sets",
+        ": all to LIST, such as net_bind_service,chown or 'none'; or each named set (effective, permitted, inheritable, \
+         bounding, ambient) to its own list, as in bounding=chown:ambient=none",
         |c, v| {
             let mut sets = CapabilitySets::new();
             (sets.effective, sets.permitted, sets.inheritable) = (v.int()?, v.int()?, v.int()?);
             (sets.bounding, sets.ambient) = (v.int()?, v.int()?);
-            Ok(c.capabilities(sets))
-        },
-    )
-    .flagged(
-        "LIST|SET=LIST[:...]",
-        "Set the capability sets",
-        ": all to LIST, such as net_bind_service,chown or 'none'; or each named set (effective, permitted, inheritable, \
-         bounding, ambient) to its own list, as in bounding=chown:ambient=none",
-    )
-    .parsed(text::capabilities)
-    .doc("Sets the capability sets, as masks in which bit n is capability number n."),
-    action("no_new_privs", &[], |c, _| Ok(c.no_new_privs()))
-        .flagged("", "Prevent exec from adding privileges", ": set-user-ID bits and file capabilities have no effect")
-        .doc("Prevents exec from adding privileges: set-uid and file capabilities have no effect."),
-    action("cgroup", &[arg("dir", Cgroup)], |c, v| Ok(c.cgroup(v.cgroup()?)))
-        .flagged("DIR", "Start the program in a cgroup", ": a cgroup v2 directory")
-        .doc(
-            "Starts the program in the cgroup v2 whose directory is open as `dir`.\n\nThe child does not share memory \
-             with the caller before exec. Otherwise the kernel's out-of-memory killer, if it selected the child in \
-             that cgroup, would kill the caller, too.",
-        ),
-    action("join_namespace", &[arg("namespace", Namespace), or("kinds", Namespaces, "0")], |c, v| {
-        Ok(c.join_namespace(v.descriptor()?, v.int()?))
-    })
-    .flagged(
-        "SOURCE",
-        "Enter existing namespaces",
+            c.capabilities(sets)
+        };
+    /// Prevents exec from adding privileges: set-uid and file capabilities have no effect.
+    no_new_privs()
+        "", "Prevent exec from adding privileges", ": set-user-ID bits and file capabilities have no effect",
+        |c, _v| c.no_new_privs();
+    /// Starts the program in the cgroup v2 whose directory is open as `dir`.
+    ///
+    /// The child does not share memory with the caller before exec. Otherwise the kernel's out-of-memory killer, if it
+    /// selected the child in that cgroup, would kill the caller, too.
+    cgroup(dir: Cgroup)
+        "DIR", "Start the program in a cgroup", ": a cgroup v2 directory", |c, v| c.cgroup(v.cgroup()?);
+    /// Enters an existing namespace, or several namespaces of a process given by its pidfd.
+    ///
+    /// `kinds` has the CLONE_NEW* flags of the namespaces; 0 accepts a namespace of any kind.
+    join_namespace(namespace: Namespace, kinds: Namespaces = "0")
+        "SOURCE" [namespace], "Enter existing namespaces",
         ". SOURCE is a namespace file, such as /proc/PID/ns/net; a process and kinds, as in pid=PID:net,uts; or this \
          command's descriptor FD of a namespace file or pidfd, as in fd=FD or fd=FD:net,uts. Kinds: mount, uts, ipc, pid \
          (applies to the program's children), net, cgroup, user, time",
-    )
-    .parsed(text::namespace)
-    .doc(
-        "Enters an existing namespace, or several namespaces of a process given by its pidfd.\n\n`kinds` has the \
-         CLONE_NEW* flags of the namespaces; 0 accepts a namespace of any kind.",
-    ),
-    action("oom_score_adj", &[arg("value", Int(-1000, 1000))], |c, v| Ok(c.oom_score_adj(v.int()?)))
-        .flagged(
-            "N",
-            "Set the out-of-memory killer's score adjustment",
-            ", from -1000 (never kill) to 1000 (kill first)",
-        )
-        .doc("Sets oom_score_adj, the out-of-memory killer's preference, -1000 to 1000."),
-    action("landlock", &[arg("ruleset", Source)], |c, v| Ok(c.landlock(v.descriptor()?)))
-        .flagged("FD", "Confine the program by a Landlock ruleset", ": this command's descriptor FD")
-        .doc("Confines the program by a Landlock ruleset; requires NoNewPrivs or CAP_SYS_ADMIN."),
-];
+        |c, v| c.join_namespace(v.descriptor()?, v.int()?);
+    /// Sets oom_score_adj, the out-of-memory killer's preference, -1000 to 1000.
+    oom_score_adj(value: Int(-1000, 1000))
+        "N", "Set the out-of-memory killer's score adjustment", ", from -1000 (never kill) to 1000 (kill first)",
+        |c, v| c.oom_score_adj(v.int()?);
+    /// Confines the program by a Landlock ruleset; requires NoNewPrivs or CAP_SYS_ADMIN.
+    landlock(ruleset: Source)
+        "FD", "Confine the program by a Landlock ruleset", ": this command's descriptor FD",
+        |c, v| c.landlock(v.descriptor()?);
+};
 
 /// The attributes, which take effect regardless of their place among the actions.
-pub static ATTRIBUTES: &[Action] = &[
-    action("inherit_descriptors", &[], |c, _| Ok(c.inherit_descriptors(true)))
-        .flagged(
-            "",
-            "Pass all inheritable descriptors of the caller to the program",
-            ": those that this command inherited",
-        )
-        .doc("Passes all inheritable descriptors of the caller to the program."),
-    action("inherit_signals", &[], |c, _| Ok(c.inherit_signals()))
-        .flagged(
-            "",
-            "Let the program inherit blocked and ignored signals",
-            ", except as --signal-mask and --default-signals say",
-        )
-        .doc(
-            "Keeps the calling thread's signal mask and ignored signals, as posix_spawn does.\n\nIt overrides \
-             SignalMask and DefaultSignals before it in the list, not those after it.",
-        ),
-    action("signal_mask", &[arg("blocked", Signals)], |c, v| Ok(c.signal_mask(v.signals()?)))
-        .flagged(
-            "LIST",
-            "Block these signals in the program",
-            ": a list such as TERM,INT, 'all' or 'none' [default: none]",
-        )
-        .doc("Sets the signals that are blocked when the program starts; none by default."),
-    action("default_signals", &[arg("signals", Signals)], |c, v| Ok(c.default_signals(v.signals()?)))
-        .flagged("LIST", "Reset these signals to their default action if they are ignored", " [default: PIPE,XFSZ]")
-        .doc("Sets which ignored signals are reset to default; without this, SIGPIPE and SIGXFSZ."),
-    action("parent_death_signal", &[arg("signal", Signal)], |c, v| Ok(c.parent_death_signal(v.signal()?)))
-        .flagged(
-            "SIGNAL",
-            "Send the program a signal when the thread that started it ends",
-            ", which is this command's",
-        )
-        .doc("Sends the program a signal when the *thread* that started it ends (PR_SET_PDEATHSIG)."),
-    action("namespaces", &[arg("kinds", Namespaces)], |c, v| Ok(c.namespaces(v.namespaces()?)))
-        .flagged(
-            "LIST",
-            "Start the program in new namespaces, as their first process",
-            ": mount, uts, ipc, pid, net, cgroup",
-        )
-        .doc("Makes the program the first process of new namespaces (CLONE_NEW* flags)."),
-    action("user_namespace", &[arg("uid", Id), arg("gid", Id)], |c, v| Ok(c.user_namespace(v.int()?, v.int()?)))
-        .flagged("UID:GID", "Start the program in a new user namespace, where it has these ids", "")
-        .doc("Starts the program in a new user namespace that maps the caller to `uid` and `gid`."),
-    action("seccomp", &[arg("filter", Filter)], |c, v| Ok(c.seccomp(v.filter()?)))
-        .flagged(
-            "FILE",
-            "Install a seccomp filter",
-            ": a file of raw BPF instructions. Requires --no-new-privs unless privileged",
-        )
-        .doc(
-            "Installs a seccomp filter as the child's last step before exec.\n\n`filter` has the bytes of an array of \
-             struct sock_filter, 8 bytes each. It must allow execve and exit_group. Requires NoNewPrivs or \
-             CAP_SYS_ADMIN.",
-        ),
-];
+pub static ATTRIBUTES: &[Action] = rows! {
+    /// Passes all inheritable descriptors of the caller to the program.
+    inherit_descriptors()
+        "", "Pass the caller's inheritable descriptors", " to the program", |c, _v| c.inherit_descriptors(true);
+    /// Keeps the calling thread's signal mask and ignored signals, as posix_spawn does.
+    ///
+    /// It overrides SignalMask and DefaultSignals before it in the list, not those after it.
+    inherit_signals()
+        "", "Inherit blocked and ignored signals", ", except as --signal-mask and --default-signals say",
+        |c, _v| c.inherit_signals();
+    /// Sets the signals that are blocked when the program starts; none by default.
+    signal_mask(blocked: Signals)
+        "LIST", "Block these signals in the program", ": a list such as TERM,INT, 'all' or 'none' [default: none]",
+        |c, v| c.signal_mask(v.signals()?);
+    /// Sets which ignored signals are reset to default; without this, SIGPIPE and SIGXFSZ.
+    default_signals(signals: Signals)
+        "LIST", "Reset these signals to their default action", " if they are ignored [default: PIPE,XFSZ]",
+        |c, v| c.default_signals(v.signals()?);
+    /// Sends the program a signal when the *thread* that started it ends (PR_SET_PDEATHSIG).
+    parent_death_signal(signal: Signal)
+        "SIGNAL", "Send a signal when the starting thread ends", ": this command's thread",
+        |c, v| c.parent_death_signal(v.signal()?);
+    /// Makes the program the first process of new namespaces (CLONE_NEW* flags).
+    namespaces(kinds: Namespaces)
+        "LIST", "Start the program in new namespaces", ", as their first process: mount, uts, ipc, pid, net, cgroup",
+        |c, v| c.namespaces(v.namespaces()?);
+    /// Starts the program in a new user namespace that maps the caller to `uid` and `gid`.
+    user_namespace(uid: Id, gid: Id)
+        "UID:GID", "Start the program in a new user namespace", ", where it has these ids",
+        |c, v| c.user_namespace(v.int()?, v.int()?);
+    /// Installs a seccomp filter as the child's last step before exec.
+    ///
+    /// `filter` has the bytes of an array of struct sock_filter, 8 bytes each. It must allow execve and exit_group.
+    /// Requires NoNewPrivs or CAP_SYS_ADMIN.
+    seccomp(filter: Filter)
+        "FILE", "Install a seccomp filter", ": a file of raw BPF instructions. Requires --no-new-privs unless privileged",
+        |c, v| c.seccomp(v.filter()?);
+};
+
+/// Performs `open` and `open_at`.
+fn opened<'c, 'fd>(command: &'c mut Command<'fd>, v: &mut Values<'_, 'fd>) -> Result<&'c mut Command<'fd>, String> {
+    let (path, to, how) = (v.path()?, v.int::<i32>()?, v.how()?);
+    let (dir, how) = (v.optional_descriptor()?, how.resolve(v.int()?));
+    Ok(match dir {
+        Some(dir) => command.open_at(dir, path, how, to),
+        None => command.open(path, how, to),
+    })
+}
 
 /// The actions and the attributes of a command, each as strace would print its system call, for the tests of the fronts.
 pub fn printed(command: &Command<'_>) -> Vec<String> {
