@@ -5,11 +5,8 @@
 //! Most actions are one system call with at most three arguments. [`Op::call`] describes that call; the child and
 //! parked processes make it from the description.
 //!
-//! A new action that is one system call touches this file, `command/attributes.rs` (the method), `launch/kernel.rs`
-//! (its kind in the kernel series), the flag in `spawnfd-cli/src/run/actions.rs`, and the class in `actions.py` and
-//! `src/actions.rs` of the Python package. An action of several calls also has an arm in `perform`, in
-//! `warm/wire.rs`, and in the parked object (`protocol.h` and `steps.c`). The reference of actions lists every
-//! action.
+//! CONTRIBUTING.md lists the other places of an action. `command/table.rs` of the crate spawnfd has the names,
+//! arguments and descriptions.
 
 use alloc::format;
 use alloc::string::String;

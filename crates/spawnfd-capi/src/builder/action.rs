@@ -2,6 +2,7 @@
 //! Checks actions, and copies them with the data to which they point.
 
 use core::mem::offset_of;
+use core::ops::RangeInclusive;
 use std::ffi::CStr;
 
 use rustix::io::Errno;
@@ -117,28 +118,34 @@ pub(super) unsafe fn copy_all(address: u64, count: u32, size: u32) -> Result<Vec
     (0..count as usize).map(copy).collect()
 }
 
-/// The members that an action uses beside `type`.
-struct Uses {
-    fd: bool,
-    newfd: bool,
-    arg: bool,
-    flags: bool,
+/// The values that the members of an action may have.
+struct Members {
+    fd: RangeInclusive<i32>,
+    newfd: RangeInclusive<i32>,
+    has_arg: bool,
+    flags: u32,
 }
 
-/// The members that an action of this type uses; `None` for an unknown type.
-fn uses(kind: u32) -> Option<Uses> {
-    let (fd, newfd, arg, flags) = match kind {
+/// The values of the members of an action of this type; `None` for an unknown type.
+fn members(kind: u32) -> Option<Members> {
+    const UNUSED: RangeInclusive<i32> = 0..=0;
+    const NUMBER: RangeInclusive<i32> = 0..=i32::MAX;
+    const ANY: RangeInclusive<i32> = i32::MIN..=i32::MAX;
+    const FILTER_FLAGS: u32 = (libc::SECCOMP_FILTER_FLAG_LOG | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW) as u32;
+    let (fd, newfd, has_arg, flags) = match kind {
         SPAWN_ACTION_CLOSE
         | SPAWN_ACTION_FCHDIR
         | SPAWN_ACTION_SETPGID
-        | SPAWN_ACTION_UMASK
-        | SPAWN_ACTION_PDEATHSIG
         | SPAWN_ACTION_TCSETPGRP
-        | SPAWN_ACTION_NICE
-        | SPAWN_ACTION_OOM_SCORE_ADJ
-        | SPAWN_ACTION_LANDLOCK => (true, false, false, false),
-        SPAWN_ACTION_DUP2 | SPAWN_ACTION_CLOSE_RANGE => (true, true, false, true),
-        SPAWN_ACTION_OPEN | SPAWN_ACTION_SETRESGID | SPAWN_ACTION_SETRESUID => (true, true, true, false),
+        | SPAWN_ACTION_LANDLOCK => (NUMBER, UNUSED, false, 0),
+        SPAWN_ACTION_UMASK => (0..=0o777, UNUSED, false, 0),
+        SPAWN_ACTION_PDEATHSIG => (0..=64, UNUSED, false, 0),
+        SPAWN_ACTION_NICE => (ANY, UNUSED, false, 0),
+        SPAWN_ACTION_OOM_SCORE_ADJ => (-1000..=1000, UNUSED, false, 0),
+        SPAWN_ACTION_DUP2 => (NUMBER, NUMBER, false, abi::O_CLOEXEC),
+        SPAWN_ACTION_CLOSE_RANGE => (NUMBER, -1..=i32::MAX, false, CLOSE_RANGE_CLOEXEC),
+        SPAWN_ACTION_OPEN => (ANY, NUMBER, true, 0),
+        SPAWN_ACTION_SETRESGID | SPAWN_ACTION_SETRESUID => (ANY, ANY, true, 0),
         SPAWN_ACTION_SIGMASK
         | SPAWN_ACTION_SIGDEFAULT
         | SPAWN_ACTION_SIGIGNORE
@@ -147,17 +154,19 @@ fn uses(kind: u32) -> Option<Uses> {
         | SPAWN_ACTION_SCHED_ATTR
         | SPAWN_ACTION_CAPABILITIES
         | SPAWN_ACTION_UID_MAP
-        | SPAWN_ACTION_GID_MAP => (false, false, true, false),
-        SPAWN_ACTION_RLIMIT | SPAWN_ACTION_SETGROUPS | SPAWN_ACTION_AFFINITY => (true, false, true, false),
-        SPAWN_ACTION_CTTY | SPAWN_ACTION_SETNS => (true, false, false, true),
-        SPAWN_ACTION_SCHEDULER => (true, true, false, false),
-        SPAWN_ACTION_SECCOMP => (true, false, true, true),
+        | SPAWN_ACTION_GID_MAP => (UNUSED, UNUSED, true, 0),
+        SPAWN_ACTION_RLIMIT => (0..=abi::RLIM_NLIMITS as i32 - 1, UNUSED, true, 0),
+        SPAWN_ACTION_SETGROUPS | SPAWN_ACTION_AFFINITY => (ANY, UNUSED, true, 0),
+        SPAWN_ACTION_CTTY => (NUMBER, UNUSED, false, 1),
+        SPAWN_ACTION_SETNS => (NUMBER, UNUSED, false, NAMESPACES),
+        SPAWN_ACTION_SCHEDULER => (-1..=i32::MAX, ANY, false, 0),
+        SPAWN_ACTION_SECCOMP => (NUMBER, UNUSED, true, FILTER_FLAGS),
         SPAWN_ACTION_SETSID | SPAWN_ACTION_NO_NEW_PRIVS | SPAWN_ACTION_KEEP_CAPS | SPAWN_ACTION_DENY_SETGROUPS => {
-            (false, false, false, false)
+            (UNUSED, UNUSED, false, 0)
         }
         _ => return None,
     };
-    Some(Uses { fd, newfd, arg, flags })
+    Some(Members { fd, newfd, has_arg, flags })
 }
 
 /// Checks the members of an action, but not the data at its `arg`.
@@ -166,42 +175,21 @@ fn uses(kind: u32) -> Option<Uses> {
 /// EINVAL.
 fn check(raw: &SpawnAction) -> Result<(), Errno> {
     let SpawnAction { flags, fd, newfd, arg, .. } = *raw;
-    let Some(uses) = uses(raw.r#type) else { return Err(Errno::INVAL) };
-    let are_unused_zero = (uses.fd || fd == 0)
-        && (uses.newfd || newfd == 0)
-        && (uses.arg || arg == 0)
-        && (uses.flags || flags == 0)
+    let Some(members) = members(raw.r#type) else { return Err(Errno::INVAL) };
+    let are_in_range = members.fd.contains(&fd)
+        && members.newfd.contains(&newfd)
+        && (members.has_arg || arg == 0)
+        && flags & !members.flags == 0
         && raw.reserved == 0;
     let is_valid = match raw.r#type {
-        SPAWN_ACTION_CLOSE
-        | SPAWN_ACTION_FCHDIR
-        | SPAWN_ACTION_SETPGID
-        | SPAWN_ACTION_TCSETPGRP
-        | SPAWN_ACTION_LANDLOCK => fd >= 0,
-        SPAWN_ACTION_DUP2 => {
-            let is_known = flags & !abi::O_CLOEXEC == 0;
-            fd >= 0 && newfd >= 0 && is_known && (fd != newfd || flags == 0)
-        }
-        SPAWN_ACTION_OPEN => (fd >= 0 || fd == libc::AT_FDCWD) && newfd >= 0,
-        SPAWN_ACTION_CLOSE_RANGE => {
-            fd >= 0 && newfd >= -1 && fd as u32 <= newfd as u32 && flags & !CLOSE_RANGE_CLOEXEC == 0
-        }
-        SPAWN_ACTION_UMASK => fd & !0o777 == 0,
-        SPAWN_ACTION_RLIMIT => (0..abi::RLIM_NLIMITS as i32).contains(&fd),
+        SPAWN_ACTION_DUP2 => fd != newfd || flags == 0,
+        SPAWN_ACTION_OPEN => fd >= 0 || fd == libc::AT_FDCWD,
+        SPAWN_ACTION_CLOSE_RANGE => fd as u32 <= newfd as u32,
         // -1 has 32 or 64 bits.
         SPAWN_ACTION_SETRESGID | SPAWN_ACTION_SETRESUID => arg >> 32 == 0 || arg == u64::MAX,
-        SPAWN_ACTION_PDEATHSIG => (0..=64).contains(&fd),
-        SPAWN_ACTION_CTTY => fd >= 0 && flags <= 1,
-        SPAWN_ACTION_SCHEDULER => fd >= -1,
-        SPAWN_ACTION_OOM_SCORE_ADJ => (-1000..=1000).contains(&fd),
-        SPAWN_ACTION_SETNS => fd >= 0 && flags & !NAMESPACES == 0,
-        SPAWN_ACTION_SECCOMP => {
-            let known = libc::SECCOMP_FILTER_FLAG_LOG | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
-            fd >= 0 && u64::from(flags) & !known == 0
-        }
         _ => true,
     };
-    if are_unused_zero && is_valid { Ok(()) } else { Err(Errno::INVAL) }
+    if are_in_range && is_valid { Ok(()) } else { Err(Errno::INVAL) }
 }
 
 /// Copies the data at the `arg` of an action.
