@@ -25,6 +25,22 @@ fn header_is_current() {
 }
 
 #[test]
+fn the_kernel_launcher_has_the_codes_of_the_header() {
+    let header = std::fs::read_to_string(header()).expect("the header exists");
+    let launcher = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spawnfd/src/launch/kernel.rs");
+    let launcher = std::fs::read_to_string(launcher).expect("the source exists");
+    let codes: Vec<_> = launcher
+        .lines()
+        .filter_map(|line| line.strip_prefix("const ")?.strip_suffix(';')?.split_once(": u32 = "))
+        .collect();
+    assert!(codes.len() > 25, "{codes:?}");
+    for (name, code) in codes {
+        let line = format!("#define SPAWN_ACTION_{name} {code}");
+        assert!(header.lines().any(|found| found == line), "{line}");
+    }
+}
+
+#[test]
 fn compilers_accept_the_header() {
     for language in ["c", "c++"] {
         let mut compiler = Command::new("cc");

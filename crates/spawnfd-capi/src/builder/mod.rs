@@ -178,6 +178,16 @@ pub unsafe extern "C" fn spawnfd_builder_run(fd: c_int, args: *mut SpawnArgs, si
 }
 
 /// Returns what a C function returns, and sets errno after a failure.
+/// The plan of a run with these actions after the configured ones, for tests: each line is a system call of the child.
+///
+/// # Safety
+/// The addresses in `args` are 0 or valid.
+#[doc(hidden)]
+pub unsafe fn printed_plan(fd: c_int, args: &SpawnArgs) -> Option<Vec<String>> {
+    // SAFETY: the caller guarantees the addresses.
+    unsafe { run::printed(fd, args) }.ok()
+}
+
 fn answer(result: Result<c_int, Errno>) -> c_int {
     result.unwrap_or_else(|errno| {
         // SAFETY: the function returns the address of the calling thread's errno.

@@ -163,6 +163,16 @@ fn spawn(run: &Run) -> Result<Child, Failure> {
     }
 }
 
+/// The plan of a run, for tests.
+///
+/// # Safety
+/// The addresses in `args` are 0 or valid.
+pub(super) unsafe fn printed(fd: i32, args: &SpawnArgs) -> Result<Vec<String>, Failure> {
+    // SAFETY: the caller guarantees the addresses.
+    let run = unsafe { collect(read_config(fd)?, args) }?;
+    Ok(spawnfd::internal::printed(&translate(&run, None)?.command))
+}
+
 /// Makes a pidfd non-blocking if the builder is. Without the flag, the pidfd still serves, so an error has no effect.
 fn apply_nonblock(pidfd: &OwnedFd, builder: i32) {
     // SAFETY: F_GETFL and F_SETFL have no requirements.

@@ -143,6 +143,13 @@ impl Builder {
         Ok(output)
     }
 
+    /// The lines by which the plan of a run with these actions differs from the plan without actions.
+    pub fn plan(&self, actions: &[SpawnAction]) -> Vec<String> {
+        // SAFETY: the tests pass valid arguments.
+        let [plain, all] = [&[], actions].map(|actions| unsafe { printed_plan(self.0, &args_of(actions)) }.unwrap());
+        all.into_iter().filter(|line| !plain.contains(line)).collect()
+    }
+
     pub fn output(&self, actions: &[SpawnAction]) -> Result<String, (i32, i32)> {
         self.output_with(actions, 0)
     }
