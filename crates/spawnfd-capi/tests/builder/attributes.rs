@@ -4,39 +4,25 @@
 use super::support::*;
 
 #[test]
-fn signals_are_set() {
-    // Not by the shell, which may unblock signals.
-    let builder = Builder::open();
-    builder.path(c"/bin/grep");
-    builder.argv(&[c"grep", c"-E", c"Sig(Blk|Ign)", c"/proc/self/status"]);
+fn the_last_action_on_a_signal_counts() {
+    let builder = Builder::shell(c"");
     let bit = |signal: i32| 1u64 << (signal - 1);
     let (user, pipe, all, none) = (bit(libc::SIGUSR1), bit(libc::SIGPIPE), u64::MAX, 0);
     let (user, pipe, all, none) = (set_of(&user), set_of(&pipe), set_of(&all), set_of(&none));
     let set = |kind, set: &SpawnSigset| with_arg(kind, address(set));
-    let states = |actions: &[SpawnAction]| {
-        let output = builder.output(actions).unwrap();
-        let mut words = output.lines().map(|line| u64::from_str_radix(line.split('\t').nth(1).unwrap(), 16).unwrap());
-        (words.next().unwrap(), words.next().unwrap())
-    };
-    // The program inherits ignored signals. Rust's runtime ignores SIGPIPE.
-    let own = std::fs::read_to_string("/proc/self/status").unwrap();
-    let own = own.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
-    let own = u64::from_str_radix(own, 16).unwrap();
-    assert!(own & bit(libc::SIGPIPE) != 0 && own & bit(libc::SIGUSR1) == 0);
-    assert_eq!(states(&[]), (0, own));
-    assert_eq!(states(&[set(SPAWN_ACTION_SIGMASK, &user)]), (bit(libc::SIGUSR1), own));
-    assert_eq!(states(&[set(SPAWN_ACTION_SIGMASK, &user), set(SPAWN_ACTION_SIGMASK, &none)]).0, 0);
-    let unblockable = bit(libc::SIGKILL) | bit(libc::SIGSTOP);
-    assert_eq!(states(&[set(SPAWN_ACTION_SIGMASK, &all)]).0, !unblockable);
-    assert_eq!(states(&[set(SPAWN_ACTION_SIGDEFAULT, &all)]).1, 0);
-    assert_eq!(states(&[set(SPAWN_ACTION_SIGDEFAULT, &user)]).1, own);
-    // The last of two actions counts.
-    let (default, ignore) = (set(SPAWN_ACTION_SIGDEFAULT, &pipe), set(SPAWN_ACTION_SIGIGNORE, &pipe));
-    assert_eq!(states(&[default, ignore]).1, own);
-    assert_eq!(states(&[ignore, default]).1, own & !bit(libc::SIGPIPE));
-    assert_eq!(states(&[set(SPAWN_ACTION_SIGIGNORE, &user), set(SPAWN_ACTION_SIGDEFAULT, &all)]).1, 0);
-    let unsupported = Err((EOPNOTSUPP, SPAWN_FAILED_SETUP));
-    assert_eq!(builder.code(&[set(SPAWN_ACTION_SIGIGNORE, &user)]), unsupported);
+    let (mask, default, ignore) = (SPAWN_ACTION_SIGMASK, SPAWN_ACTION_SIGDEFAULT, SPAWN_ACTION_SIGIGNORE);
+    // SIGKILL and SIGSTOP are left out. The program inherits ignored signals, and Rust's runtime ignores SIGPIPE.
+    for (actions, expected) in [
+        (&[set(mask, &user), set(mask, &none)][..], &["sigprocmask(0x0)"][..]),
+        (&[set(mask, &all)], &["sigprocmask(0xfffffffffffbfeff)"]),
+        (&[set(default, &all)], &["default_signals(0xfffffffffffbfeff)"]),
+        (&[set(default, &pipe), set(ignore, &pipe)], &[]),
+        (&[set(ignore, &pipe), set(default, &pipe)], &["default_signals(0x1000)"]),
+        (&[set(ignore, &user), set(default, &user)], &["default_signals(0x200)"]),
+    ] {
+        assert_eq!(builder.plan(actions), expected);
+    }
+    assert_eq!(builder.code(&[set(ignore, &user)]), Err((EOPNOTSUPP, SPAWN_FAILED_SETUP)));
 }
 
 #[test]
@@ -230,31 +216,19 @@ fn the_child_starts_in_a_cgroup() {
 }
 
 #[test]
-fn a_terminal_becomes_the_controlling_terminal() {
-    // SAFETY: the calls get a valid descriptor, and a buffer of the given size.
-    let (terminal, _master) = unsafe {
-        let master = owned(libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC));
-        assert_eq!((libc::grantpt(master.as_raw_fd()), libc::unlockpt(master.as_raw_fd())), (0, 0));
-        let mut name = [0; 64];
-        assert_eq!(libc::ptsname_r(master.as_raw_fd(), name.as_mut_ptr(), name.len()), 0);
-        (owned(libc::open(name.as_ptr(), libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC)), master)
-    };
-    let number = terminal.as_raw_fd();
-    let script = c"read -r pid name state parent group session tty foreground rest < /proc/$$/stat
-        [ $tty -ne 0 ] && [ $foreground = $group ] && echo yes
-        [ -e /proc/$$/fd/$0 ] && echo open
-        :";
-    let builder = Builder::shell(script);
-    let text = CString::new(number.to_string()).unwrap();
-    builder.argv(&[c"sh", c"-c", script, &text]);
-    let (session, control) = (action(SPAWN_ACTION_SETSID), with_fd(SPAWN_ACTION_CTTY, number));
-    let foreground = with_fd(SPAWN_ACTION_TCSETPGRP, number);
-    assert_eq!(builder.output(&[session, control, foreground]), Ok("yes\n".into()));
-    assert_eq!(builder.output(&[session, dup2(number, 0), with_fd(SPAWN_ACTION_CTTY, 0)]), Ok("yes\n".into()));
-    assert!(builder.code(&[umask(), foreground]).is_err_and(|(errno, failed)| errno == libc::ENOTTY && failed == 1));
+fn an_action_finds_the_terminal_at_its_number() {
     let null = file("/dev/null");
-    let wrong = with_fd(SPAWN_ACTION_CTTY, null.as_raw_fd());
-    assert_eq!(builder.code(&[session, wrong]), Err((libc::ENOTTY, 1)));
+    let number = null.as_raw_fd();
+    let builder = Builder::shell(c"exit 0");
+    let (session, control) = (action(SPAWN_ACTION_SETSID), with_fd(SPAWN_ACTION_CTTY, number));
+    // The child has the descriptor at the caller's number until exec.
+    let close = format!("close_range({number}, {number})");
+    let placed = [format!("dup2({number}, {number})"), format!("ioctl({number}, TIOCSCTTY)"), close];
+    assert_eq!(builder.plan(&[control]), placed);
+    let copied = [format!("dup2({number}, 0)"), "ioctl(0, TIOCSCTTY)".to_owned()];
+    assert_eq!(builder.plan(&[dup2(number, 0), with_fd(SPAWN_ACTION_CTTY, 0)]), copied);
+    assert_eq!(builder.code(&[session, control]), Err((libc::ENOTTY, 1)));
+    assert_eq!(builder.code(&[umask(), with_fd(SPAWN_ACTION_TCSETPGRP, number)]), Err((libc::ENOTTY, 1)));
     let steal = SpawnAction { flags: 1, ..control };
     assert_eq!(builder.code(&[session, steal]), Err((EOPNOTSUPP, SPAWN_FAILED_SETUP)));
 }

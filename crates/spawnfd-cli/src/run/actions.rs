@@ -23,18 +23,19 @@ const ATTRIBUTE_HEADING: &str = "Attributes";
 #[derive(Clone, Debug)]
 pub enum Step {
     Add(&'static Action, Vec<Argument<'static>>),
-    LandlockRead(PathBuf),
-    LandlockWrite(PathBuf),
+    /// A path of the ruleset, and whether the program may write below it.
+    Landlock(PathBuf, bool),
 }
 
 /// Creates the flags of some rows of the library's table.
 fn flags(rows: &'static [Action]) -> Vec<Flag<Step>> {
+    // Clap needs static texts. Each row leaks its texts once.
     let flag = |row: &'static Action| Flag {
         name: row.flag().leak(),
         value: match row.syntax {
             "" => Value::Plain(Step::Add(row, Vec::new())),
             syntax => Value::Parsed(syntax, |name, value| {
-                let row = Action::find(&name.replace('-', "_")).or(Action::find("descriptor")).ok_or("unknown")?;
+                let row = Action::of_flag(name).ok_or("not an action")?;
                 Ok(Step::Add(row, row.parse(value)?))
             }),
         },
@@ -47,14 +48,14 @@ static ACTION_FLAGS: LazyLock<Vec<Flag<Step>>> = LazyLock::new(|| {
     let mut all = flags(ACTIONS);
     all.push(Flag {
         name: "landlock-ro",
-        value: Value::Parsed("PATH", |_, value| Ok(Step::LandlockRead(path(value)?))),
+        value: Value::Parsed("PATH", |_, value| Ok(Step::Landlock(path(value)?, false))),
         help: "Confine the program with Landlock, and allow reading and executing below PATH; may be repeated. All \
                --landlock-ro and --landlock-rw form one ruleset, applied at the last of them. Requires --no-new-privs \
                before it unless privileged",
     });
     all.push(Flag {
         name: "landlock-rw",
-        value: Value::Parsed("PATH", |_, value| Ok(Step::LandlockWrite(path(value)?))),
+        value: Value::Parsed("PATH", |_, value| Ok(Step::Landlock(path(value)?, true))),
         help: "Like --landlock-ro, and also allow writing below PATH",
     });
     all
@@ -137,7 +138,7 @@ impl Actions {
     /// order.
     pub fn apply(&self, command: &mut spawnfd::Command<'_>) -> Result<Vec<String>, Failure> {
         let mut ruleset = Ruleset::default();
-        let is_path = |given: &Given<Step>| matches!(given.meaning, Step::LandlockRead(_) | Step::LandlockWrite(_));
+        let is_path = |given: &Given<Step>| matches!(given.meaning, Step::Landlock(..));
         let last_path = self.steps.iter().rposition(is_path);
         let own = |flag| confine::own_capabilities().map_err(|e| Failure::flag(flag, reason(&e)));
         let mut capabilities = self.flag("capabilities").map(own).transpose()?;
@@ -145,26 +146,21 @@ impl Actions {
         for (place, given) in self.steps.iter().enumerate() {
             match &given.meaning {
                 Step::Add(action, values) => {
-                    let limited = match (action.name, &mut capabilities) {
-                        ("uid", Some(sets)) => {
-                            after_user_ids(sets, &values[0]);
-                            None
+                    let mut limited = None;
+                    if let Some(sets) = &mut capabilities {
+                        match (action.name, &values[..]) {
+                            ("uid", [effective]) | ("user_ids", [_, effective, _]) => after_user_ids(sets, effective),
+                            ("capabilities", named) => {
+                                *sets = confine::capability_sets(*sets, named);
+                                limited = Some(sets.words().map(|set| Argument::Int(set.into())));
+                            }
+                            _ => {}
                         }
-                        ("user_ids", Some(sets)) => {
-                            after_user_ids(sets, &values[1]);
-                            None
-                        }
-                        ("capabilities", Some(sets)) => {
-                            *sets = confine::capability_sets(*sets, values);
-                            Some(sets.words().map(|set| Argument::Int(set.into())))
-                        }
-                        _ => None,
-                    };
+                    }
                     let values = limited.as_ref().map_or(&values[..], |sets| sets);
                     perform(command, action, values).map_err(|why| Failure::flag(&given.text, why))?;
                 }
-                Step::LandlockRead(path) => ruleset.read(path, &given.text),
-                Step::LandlockWrite(path) => ruleset.write(path, &given.text),
+                Step::Landlock(path, writes) => ruleset.allow(path, *writes, &given.text),
             }
             if last_path == Some(place) {
                 command.landlock(std::mem::take(&mut ruleset).build()?);

@@ -24,12 +24,10 @@ pub struct Ruleset {
 const NEWEST: ABI = ABI::V5;
 
 impl Ruleset {
-    pub fn read(&mut self, path: &Path, flag: &str) {
-        self.paths.push((path.to_owned(), AccessFs::from_read(NEWEST), flag.to_owned()));
-    }
-
-    pub fn write(&mut self, path: &Path, flag: &str) {
-        self.paths.push((path.to_owned(), AccessFs::from_all(NEWEST), flag.to_owned()));
+    /// Allows reading below a path, and writing if `writes`. `flag` is the flag that says so.
+    pub fn allow(&mut self, path: &Path, writes: bool, flag: &str) {
+        let access = if writes { AccessFs::from_all(NEWEST) } else { AccessFs::from_read(NEWEST) };
+        self.paths.push((path.to_owned(), access, flag.to_owned()));
     }
 
     /// Creates the ruleset. Fails on a kernel without Landlock, because the program would run unconfined.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::common::{complaint, run};
-use spawnfd::internal::{ACTIONS, ATTRIBUTES, Action};
+use spawnfd::internal::Action;
 use spawnfd_tests::isolated;
 
 /// Returns the plan that the flags result in, without the attributes that every plan has.
@@ -42,7 +42,7 @@ fn each_flag_results_in_its_plan() {
             assert_eq!(plan(&flags), expected, "{flags:?}");
             seen.insert(action.name);
         }
-        assert_eq!(seen, ACTIONS.iter().chain(ATTRIBUTES).map(|action| action.name).collect());
+        assert_eq!(seen, Action::all().map(|action| action.name).collect());
     });
 }
 

@@ -71,14 +71,24 @@ impl Argument {
 type Add = for<'c, 'fd> fn(&'c mut Command<'fd>, &mut Values<'_, 'fd>) -> Result<&'c mut Command<'fd>, String>;
 
 impl Action {
+    /// The actions and the attributes.
+    pub fn all() -> impl Iterator<Item = &'static Action> {
+        ACTIONS.iter().chain(ATTRIBUTES)
+    }
+
     /// The action with this name.
     pub fn find(name: &str) -> Option<&'static Action> {
-        ACTIONS.iter().chain(ATTRIBUTES).find(|action| action.name == name)
+        Action::all().find(|action| action.name == name)
+    }
+
+    /// The action with this flag.
+    pub fn of_flag(flag: &str) -> Option<&'static Action> {
+        Action::all().find(|action| action.flag() == flag)
     }
 
     /// The action with this Python class.
     pub fn of_class(class: &str) -> Option<&'static Action> {
-        ACTIONS.iter().chain(ATTRIBUTES).find(|action| action.has_class(class))
+        Action::all().find(|action| action.has_class(class))
     }
 
     /// The Python class.
@@ -398,14 +408,14 @@ mod tests {
         let names = methods.split("    pub fn ").skip(1).map(|rest| rest.split(['(', '<']).next().expect("a name"));
         let others = ["action_count", "uncounted", "wait_for_exec"];
         let names: Vec<&str> = names.filter(|name| !others.contains(name)).collect();
-        let rows: Vec<&str> = ACTIONS.iter().chain(ATTRIBUTES).map(|action| action.name).collect();
+        let rows: Vec<&str> = Action::all().map(|action| action.name).collect();
         assert_eq!(names.len(), rows.len());
         assert!(names.iter().all(|name| rows.contains(name)), "{names:?}");
     }
 
     #[test]
     fn classes_are_found_by_their_names() {
-        for action in ACTIONS.iter().chain(ATTRIBUTES).filter(|action| action.name != "open_at") {
+        for action in Action::all().filter(|action| action.name != "open_at") {
             assert_eq!(Action::of_class(&action.class()).map(|found| found.name), Some(action.name));
         }
         for other in ["", "Dup", "Dup22", "dup2", "OpenAt", "Action", "Closerange"] {
