@@ -63,8 +63,9 @@ pub fn add(command: &mut Command<'static>, list: &Bound<'_, PyAny>, origins: &mu
         }
         // Do not use Display here: it runs signal handlers and cannot return their exceptions.
         let class = action.get_type().name()?;
-        let row = Action::of_class(class.to_str()?).ok_or_else(unknown)?;
-        let path = add_one(command, row, action, &format_args!("actions[{index}]: {}", row.class()))?;
+        let class = class.to_str()?;
+        let row = Action::of_class(class).ok_or_else(unknown)?;
+        let path = add_one(command, row, action, &format_args!("actions[{index}]: {class}"))?;
         origins.resize(command.action_count(), Origin::Action(index, path));
     }
     Ok(())

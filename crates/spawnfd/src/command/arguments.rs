@@ -311,36 +311,28 @@ pub fn filter(bytes: &[u8]) -> Result<Vec<FilterInstruction>, String> {
     }
 }
 
-const O_WRONLY: u64 = abi::O_WRONLY as u64;
-const O_RDWR: u64 = abi::O_RDWR as u64;
-const O_APPEND: u64 = abi::O_APPEND as u64;
-const O_CREAT: u64 = abi::O_CREAT as u64;
-const O_EXCL: u64 = abi::O_EXCL as u64;
-const O_TRUNC: u64 = abi::O_TRUNC as u64;
-const O_TMPFILE: u64 = abi::O_TMPFILE as u64;
-
 /// Whether flags of open(2) create a file.
 fn creates(flags: u64) -> bool {
-    flags & (O_CREAT | O_TMPFILE & !u64::from(abi::O_DIRECTORY)) != 0
+    flags & u64::from(abi::O_CREAT | abi::O_TMPFILE & !abi::O_DIRECTORY) != 0
 }
 
 /// The words that may follow the mode of an open: name, open(2) flags to clear, open(2) flags to set.
-const FLAGS: [(&str, u64, u64); 15] = [
-    ("existing", O_CREAT | O_EXCL | O_TRUNC, 0),
-    ("create", 0, O_CREAT),
-    ("excl", 0, O_EXCL),
-    ("trunc", 0, O_TRUNC),
-    ("append", 0, O_APPEND),
-    ("tmpfile", O_CREAT | O_TRUNC, O_TMPFILE),
-    ("directory", 0, abi::O_DIRECTORY as u64),
-    ("path", 0, abi::O_PATH as u64),
-    ("nofollow", 0, abi::O_NOFOLLOW as u64),
-    ("nonblock", 0, abi::O_NONBLOCK as u64),
-    ("noctty", 0, abi::O_NOCTTY as u64),
-    ("noatime", 0, abi::O_NOATIME as u64),
-    ("sync", 0, abi::O_SYNC as u64),
-    ("dsync", 0, abi::O_DSYNC as u64),
-    ("direct", 0, abi::O_DIRECT as u64),
+const FLAGS: [(&str, u32, u32); 15] = [
+    ("existing", abi::O_CREAT | abi::O_EXCL | abi::O_TRUNC, 0),
+    ("create", 0, abi::O_CREAT),
+    ("excl", 0, abi::O_EXCL),
+    ("trunc", 0, abi::O_TRUNC),
+    ("append", 0, abi::O_APPEND),
+    ("tmpfile", abi::O_CREAT | abi::O_TRUNC, abi::O_TMPFILE),
+    ("directory", 0, abi::O_DIRECTORY),
+    ("path", 0, abi::O_PATH),
+    ("nofollow", 0, abi::O_NOFOLLOW),
+    ("nonblock", 0, abi::O_NONBLOCK),
+    ("noctty", 0, abi::O_NOCTTY),
+    ("noatime", 0, abi::O_NOATIME),
+    ("sync", 0, abi::O_SYNC),
+    ("dsync", 0, abi::O_DSYNC),
+    ("direct", 0, abi::O_DIRECT),
 ];
 
 /// The words that restrict path resolution: name, RESOLVE_* flag of openat2(2).
@@ -354,23 +346,23 @@ const RESOLVE: [(&str, u32); 6] = [
 ];
 
 /// Parses how to open a file: `MODE[,WORD...]`. Returns flags, mode and resolution.
-fn how(text: &str) -> Result<[u64; 3], String> {
-    let (mode, words) = text.split_once(',').map_or((text, None), |(mode, words)| (mode, Some(words)));
-    let mut flags = match mode {
-        "r" => 0,
-        "w" => O_WRONLY | O_CREAT | O_TRUNC,
-        "a" => O_WRONLY | O_CREAT | O_APPEND,
-        "rw" => O_RDWR | O_CREAT,
-        "wx" => O_WRONLY | O_CREAT | O_EXCL,
+fn how(text: &str) -> Result<[Value<'static>; 3], String> {
+    let mut words = text.split(',');
+    let mut flags = match words.next() {
+        Some("r") => 0,
+        Some("w") => abi::O_WRONLY | abi::O_CREAT | abi::O_TRUNC,
+        Some("a") => abi::O_WRONLY | abi::O_CREAT | abi::O_APPEND,
+        Some("rw") => abi::O_RDWR | abi::O_CREAT,
+        Some("wx") => abi::O_WRONLY | abi::O_CREAT | abi::O_EXCL,
         _ => return Err("the mode must be r, w, a, rw or wx".to_owned()),
     };
     let (mut permissions, mut resolve) = (None, 0);
-    for word in words.into_iter().flat_map(|words| words.split(',')) {
+    for word in words {
         if let Some((_, without, with)) = FLAGS.iter().find(|(known, ..)| *known == word) {
             flags = flags & !without | with;
         } else if let Some((_, with)) = RESOLVE.iter().find(|(known, _)| *known == word) {
-            resolve |= u64::from(*with);
-        } else if let Some(bits) = u64::from_str_radix(word, 8).ok().filter(|&bits| bits <= 0o7777) {
+            resolve |= with;
+        } else if let Ok(bits) = Kind::Octal(0o7777).parse_text(word) {
             permissions = Some(bits);
         } else {
             let known = FLAGS.iter().map(|(known, ..)| *known).chain(RESOLVE.iter().map(|(known, _)| *known));
@@ -378,10 +370,10 @@ fn how(text: &str) -> Result<[u64; 3], String> {
             return Err(format!("'{word}' must be octal permissions up to 7777, or one of {known}"));
         }
     }
-    if permissions.is_some() && !creates(flags) {
+    if permissions.is_some() && !creates(flags.into()) {
         return Err("permissions require a mode that creates a file".to_owned());
     }
-    Ok([flags, permissions.unwrap_or(0o666), resolve])
+    Ok([int(flags), permissions.unwrap_or(int(0o666)), int(resolve)])
 }
 
 /// Parses `MODE[,WORD...]:PATH:FD`. The path may contain colons.
@@ -393,7 +385,7 @@ pub(super) fn open(value: &OsStr) -> Parsed {
     let [flags, mode, resolve] = how(text(OsStr::from_bytes(&bytes[..first]))?)?;
     let to = fd(text(OsStr::from_bytes(&bytes[last + 1..]))?)?;
     let path = Kind::Path.parse(OsStr::from_bytes(&bytes[first + 1..last]))?;
-    Ok(vec![path, int(to), int(flags), int(mode), Value::None, int(resolve)])
+    Ok(vec![path, int(to), flags, mode, Value::None, resolve])
 }
 
 /// Parses `DIRFD:MODE[,WORD...]:PATH:FD`.

@@ -80,43 +80,20 @@ pub(super) fn capability_sets(text: &str) -> Result<[Option<u64>; 5], String> {
 }
 
 /// The names of resource limits, by RLIMIT_* number.
-const LIMITS: [&str; 16] = [
-    "cpu",
-    "fsize",
-    "data",
-    "stack",
-    "core",
-    "rss",
-    "nproc",
-    "nofile",
-    "memlock",
-    "as",
-    "locks",
-    "sigpending",
-    "msgqueue",
-    "nice",
-    "rtprio",
-    "rttime",
-];
+const LIMITS: &str =
+    "cpu, fsize, data, stack, core, rss, nproc, nofile, memlock, as, locks, sigpending, msgqueue, nice, rtprio, rttime";
 
 /// Returns the RLIMIT_* number of a resource limit's name.
 pub(super) fn resource(text: &str) -> Result<u32, String> {
-    let place = LIMITS.iter().position(|known| *known == text);
-    place
-        .map(|place| place as u32)
-        .ok_or_else(|| format!("unknown resource '{text}'; the resources are {}", LIMITS.join(", ")))
+    let place = LIMITS.split(", ").position(|known| known == text);
+    place.map(|place| place as u32).ok_or_else(|| format!("unknown resource '{text}'; the resources are {LIMITS}"))
 }
 
 /// Returns the SCHED_* number of a scheduling policy's name.
 pub(super) fn policy(text: &str) -> Result<u32, String> {
-    match text {
-        "other" => Ok(0),
-        "fifo" => Ok(1),
-        "rr" => Ok(2),
-        "batch" => Ok(3),
-        "idle" => Ok(5),
-        _ => Err(format!("unknown policy '{text}'; the policies are other, fifo, rr, batch, idle")),
-    }
+    let known = [("other", 0), ("fifo", 1), ("rr", 2), ("batch", 3), ("idle", 5)];
+    let policy = known.iter().find(|(name, _)| *name == text).map(|(_, policy)| *policy);
+    policy.ok_or_else(|| format!("unknown policy '{text}'; the policies are other, fifo, rr, batch, idle"))
 }
 
 const KINDS: [(&str, u32); 8] = [
