@@ -40,7 +40,7 @@ CASES: list[dict[str, Any]] = json.loads(
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["python"])
 def test_each_class_results_in_its_plan(case: dict[str, Any]) -> None:
     # tests/suite/spawn tests the effect of a plan.
-    action: act.Action = eval(case["python"], vars(act))
+    action: act.Action = eval(case["python"], act.__dict__)
     ids = {"EUID": str(os.geteuid()), "EGID": str(os.getegid())}
     expected = [
         re.sub("EUID|EGID", lambda name: ids[name[0]], line)
