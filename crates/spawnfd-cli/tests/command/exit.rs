@@ -239,19 +239,10 @@ fn failures_name_the_flag() {
             assert!(complaint(&called, 125).starts_with(flag), "{args:?}: {}", called.stderr);
         }
         // The message contains the system call with its arguments.
-        for (flag, value, call) in [
-            ("--open", "r,beneath:/no/file:7", "open(\"/no/file\", 0o0, 0o0, 0x8) as 7"),
-            ("--open-at", "0:r:no/file:7", "open(0, \"no/file\", 0o0, 0o0) as 7"),
-            (
-                "--capabilities",
-                "effective=kill:permitted=none:inheritable=none:bounding=setgid:ambient=chown",
-                "capset(0x20, 0x0, 0x0), bounding 0x40, ambient 0x1",
-            ),
-        ] {
-            let called = run([flag, value, "true"]);
-            let message = complaint(&called, 125);
-            assert!(message.starts_with(&format!("{flag} {value}: ")) && message.contains(call), "{message}");
-        }
+        let called = run(["--open", "r,beneath:/no/file:7", "true"]);
+        let message = complaint(&called, 125);
+        assert!(message.starts_with("--open r,beneath:/no/file:7: "), "{message}");
+        assert!(message.contains("open(\"/no/file\", 0o0, 0o0, 0x8) as 7"), "{message}");
     });
 }
 

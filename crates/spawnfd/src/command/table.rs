@@ -88,24 +88,20 @@ impl Action {
 
     /// The action with this Python class.
     pub fn of_class(class: &str) -> Option<&'static Action> {
-        Action::all().find(|action| action.has_class(class))
+        let mut name = String::with_capacity(2 * class.len());
+        for letter in class.chars() {
+            if letter.is_ascii_uppercase() {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_lowercase());
+        }
+        Action::find(name.strip_prefix('_')?).filter(|action| !action.doc.is_empty())
     }
 
     /// The Python class.
     pub fn class(&self) -> String {
         let words = self.name.split('_').map(|word| word[..1].to_ascii_uppercase() + &word[1..]);
         words.collect()
-    }
-
-    /// Whether this is the Python class. It does not allocate.
-    fn has_class(&self, class: &str) -> bool {
-        let mut letters = class.bytes();
-        let mut words = self.name.split('_').map(str::as_bytes);
-        words.all(|word| {
-            let first = letters.next() == word.first().map(u8::to_ascii_uppercase);
-            first && word[1..].iter().all(|letter| letters.next() == Some(*letter))
-        }) && letters.next().is_none()
-            && !self.doc.is_empty()
     }
 
     /// The flag of a command line, without hyphens before it.
@@ -142,7 +138,7 @@ impl Action {
         let mut taken = Values::new(values);
         let added = (self.add)(command, &mut taken).map(drop);
         added.map_err(|reason| {
-            let argument = self.arguments.get(taken.count() - 1).map_or("", |argument| argument.name);
+            let argument = self.arguments.get(taken.count().saturating_sub(1)).map_or("", |argument| argument.name);
             WrongValue { argument, reason }
         })
     }
