@@ -14,7 +14,6 @@ mod pickled;
 mod placeholders;
 mod popen;
 mod queue;
-mod reported;
 mod request;
 mod result;
 mod run;

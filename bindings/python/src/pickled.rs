@@ -17,7 +17,7 @@ use spawnfd::tree::Tier;
 
 use crate::arguments::wrong_value;
 use crate::classes::restored_by;
-use crate::reported::ReportedArguments;
+use crate::request::ReportedArguments;
 
 /// Returns the error for a pickled word that this version does not have.
 fn unknown(word: &str) -> PyErr {
@@ -90,9 +90,6 @@ pub fn reduce<'py>(py: Python<'py>, output: &Output, reported: &ReportedArgument
     state.set_item("shell_exited", output.shell_exited)?;
     state.set_item("shell_status", output.shell_status.map(ExitStatusExt::into_raw))?;
     state.set_item("args", &reported.argv)?;
-    state.set_item("timeout_ns", reported.timeout.map(nanoseconds))?;
-    state.set_item("idle_timeout_ns", reported.idle_timeout.map(nanoseconds))?;
-    state.set_item("output_limit", reported.output_limit)?;
     state.set_item("stderr_merged", reported.stderr_merged)?;
     restored_by(py, "restore", (state,))
 }
@@ -129,9 +126,6 @@ pub struct ResultState {
     shell_exited: bool,
     shell_status: Option<i32>,
     args: Vec<OsString>,
-    timeout_ns: Option<u64>,
-    idle_timeout_ns: Option<u64>,
-    output_limit: Option<u64>,
     stderr_merged: bool,
 }
 
@@ -177,12 +171,6 @@ pub fn output(state: ResultState) -> PyResult<(Output, ReportedArguments)> {
     output.cwd = state.cwd.map(Into::into);
     output.shell_exited = state.shell_exited;
     output.shell_status = state.shell_status.map(ExitStatus::from_raw);
-    let reported = ReportedArguments {
-        argv: state.args,
-        timeout: state.timeout_ns.map(Duration::from_nanos),
-        idle_timeout: state.idle_timeout_ns.map(Duration::from_nanos),
-        output_limit: state.output_limit,
-        stderr_merged: state.stderr_merged,
-    };
+    let reported = ReportedArguments { argv: state.args, stderr_merged: state.stderr_merged };
     Ok((output, reported))
 }

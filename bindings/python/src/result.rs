@@ -12,10 +12,11 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use serde::Serialize;
 use spawnfd::Output;
 use spawnfd::job::{Drain, SpillEnd, Stream};
+use spawnfd::options::Value;
 
 use crate::classes::PythonClass;
 use crate::pickled;
-use crate::reported::ReportedArguments;
+use crate::request::ReportedArguments;
 
 /// The outcome of a run: exit status, captured output and resource usage.
 ///
@@ -392,12 +393,15 @@ impl RunResult {
         false
     }
 
-    /// For ExitError: timeout and idle_timeout in seconds, output_limit in bytes, whether stderr was merged.
+    /// For ExitError: the seconds or bytes of the option that ended the run, and whether stderr was merged.
     #[getter]
-    fn _reported(&self) -> (Option<f64>, Option<f64>, Option<u64>, bool) {
-        let ReportedArguments { timeout, idle_timeout, output_limit, stderr_merged, .. } = self.reported;
-        let [timeout, idle_timeout] = [timeout, idle_timeout].map(|time| time.map(|time| time.as_secs_f64()));
-        (timeout, idle_timeout, output_limit, stderr_merged)
+    fn _reported(&self) -> (Option<f64>, bool) {
+        let bound = match self.output.bound {
+            Value::Duration(time) => Some(time.as_secs_f64()),
+            Value::Integer(bytes) => Some(bytes as f64),
+            _ => None,
+        };
+        (bound, self.reported.stderr_merged)
     }
 
     /// Returns this result if it is ok.

@@ -108,6 +108,7 @@ mod idle;
 pub mod job;
 mod launch;
 mod limiter;
+pub mod options;
 mod reaper;
 pub mod sandbox;
 pub mod session;
@@ -144,7 +145,6 @@ pub mod internal {
     pub use crate::host::per_process::PerProcess;
     pub use crate::host::thread::SleepLengths;
     pub use crate::idle::end_idle_threads;
-    pub use crate::job::options::RunValues;
     pub use crate::session::side::{SavedState, SideState};
     pub use spawnfd_sys::{Call, Calls};
 

@@ -370,9 +370,9 @@ class Result:
         Type checkers know which of the two it is after `isinstance(job, spawnfd.Job)`.
         """
     @property
-    def _reported(self) -> tuple[float | None, float | None, int | None, bool]:
-        """For ExitError: timeout and idle_timeout in seconds, output_limit in bytes, whether
-        stderr was merged."""
+    def _reported(self) -> tuple[float | None, bool]:
+        """For ExitError: the seconds or bytes of the option that ended the run, and whether stderr
+        was merged."""
     def check(self) -> Result:
         """Returns this result if it is ok.
 

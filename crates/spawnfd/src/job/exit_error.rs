@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::{Fate, Leftover, Limit, Output, Stop, Stream};
 use crate::child::Started;
 use crate::error::{Error, RunError, shown};
+use crate::options::Value;
 
 /// A run that was not [`ok`](Output::ok).
 ///
@@ -56,20 +57,23 @@ impl ExitError {
 impl RunError for ExitError {
     /// The program's name and how the program ended, in one sentence.
     fn message(&self) -> String {
-        let Output { program, stop, wall, status, limit, .. } = &*self.output;
+        let Output { program, stop, bound, status, limit, .. } = &*self.output;
         let program = shown(program);
+        let bound = match bound {
+            Value::Duration(time) => format!("{} s", time.as_secs_f64()),
+            bound => bound.to_string(),
+        };
         match (self.output.unkilled_program(), stop, self.output.code(), status) {
             (Some(Leftover { pid, fate, .. }), ..) => {
                 let why = if *fate == Fate::NotPermitted { "not permitted" } else { "SIGKILL had no effect" };
                 format!("{program} could not be killed ({why}) and still runs as process {pid}")
             }
-            (_, Stop::Timeout, ..) => format!("{program} timed out after {:.3} s", wall.as_secs_f64()),
-            (_, Stop::IdleTimeout, ..) => {
-                format!("{program} wrote no output for its idle timeout; ended after {:.3} s", wall.as_secs_f64())
-            }
+            (_, Stop::Timeout, ..) => format!("{program} timed out after {bound}"),
+            (_, Stop::IdleTimeout, ..) => format!("{program} wrote no output for {bound}"),
             (_, Stop::Cancelled, ..) => format!("{program} was cancelled"),
             (_, Stop::OutputLimit, ..) => {
-                format!("{program} exceeded its output limit: it wrote {} bytes", self.output.seen_bytes)
+                let seen = self.output.seen_bytes;
+                format!("{program} exceeded its output limit of {bound} bytes: it wrote {seen}")
             }
             (_, Stop::Limit, ..) => match limit {
                 Some(Limit { resource, by }) => format!("{program} reached its {resource} limit ({by})"),
@@ -177,13 +181,17 @@ mod tests {
         let status = |raw| Some(ExitStatus::from_raw(raw));
         assert_eq!(shows(|output| output.status = status(3 << 8)), "rg exited with code 3");
         assert_eq!(shows(|output| output.status = status(9)), "rg was killed by signal 9 (SIGKILL)");
-        let timeout = shows(|output| (output.stop, output.wall) = (Stop::Timeout, Duration::from_millis(203)));
-        assert_eq!(timeout, "rg timed out after 0.203 s");
+        let timeout = shows(|output| {
+            (output.stop, output.bound) = (Stop::Timeout, Value::Duration(Duration::from_millis(200)));
+        });
+        assert_eq!(timeout, "rg timed out after 0.2 s");
         let limit = Limit { resource: Resource::Memory, by: Enforcer::Cgroup };
         let reached = shows(|output| (output.stop, output.limit) = (Stop::Limit, Some(limit)));
         assert_eq!(reached, "rg reached its memory limit (cgroup)");
-        let exceeded = shows(|output| (output.stop, output.seen_bytes) = (Stop::OutputLimit, 1000));
-        assert_eq!(exceeded, "rg exceeded its output limit: it wrote 1000 bytes");
+        let exceeded = shows(|output| {
+            (output.stop, output.bound, output.seen_bytes) = (Stop::OutputLimit, Value::Integer(900), 1000);
+        });
+        assert_eq!(exceeded, "rg exceeded its output limit of 900 bytes: it wrote 1000");
         let lost = shows(|output| output.status_lost = true);
         assert_eq!(lost, "rg ended, and the status is lost: other code of this process has taken it");
     }

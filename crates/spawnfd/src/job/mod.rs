@@ -41,7 +41,7 @@ mod run_state;
 #[cfg(feature = "serde")]
 mod serialize;
 pub(crate) mod shell;
-mod spill;
+pub(crate) mod spill;
 mod sweep;
 mod text;
 #[cfg(feature = "tokio")]

@@ -13,6 +13,7 @@ use super::kept::{Cut, LONGEST_CONTINUATION, continuation_len};
 use super::order::ArrivalOrder;
 use super::{Decoder, ExitError, Limit, Spilled, Stream};
 use crate::child::{Started, Usage};
+use crate::options::Value;
 use crate::tree::Tier;
 
 /// Why a run ended.
@@ -229,6 +230,9 @@ pub struct Output {
     pub status_lost: bool,
     /// Why the run ended.
     pub stop: Stop,
+    /// The value of the option that ended the run: its timeout, its idle timeout or its output limit. [`Value::None`] after
+    /// any other stop.
+    pub bound: Value,
     /// Captured standard output: its head, a line with the run's [marker](super::Run::marker) if bytes are omitted,
     /// and its tail.
     pub stdout: Vec<u8>,

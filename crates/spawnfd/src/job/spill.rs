@@ -26,6 +26,7 @@ use super::order::ArrivalOrder;
 use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::CheckedFd;
+use crate::options::Kind;
 
 /// An option of a run: also write all output to a file, once the output exceeds what is kept in memory.
 ///
@@ -56,19 +57,23 @@ impl Spill {
     pub fn new(max_bytes: u64) -> Spill {
         Spill { max_bytes, dir: None, persist: false }
     }
+}
 
-    /// Creates the file in this directory.
-    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Spill {
-        self.dir = Some(dir.into());
-        self
-    }
-
-    /// Keeps the file when the result is dropped, as after a call of [`persist`](SpillFile::persist).
-    pub fn persist(mut self) -> Spill {
-        self.persist = true;
-        self
+impl Default for Spill {
+    /// A file of at most 100 MiB.
+    fn default() -> Spill {
+        Spill::new(100 << 20)
     }
 }
+
+options!(Spill "spill." {
+    /// The largest size of the file. The file does not get later output.
+    max_bytes(bytes: u64) => bytes; Kind::Bytes, Output, [Run, Start, Command];
+    /// The directory of the file: by default $TMPDIR, or else `/tmp`.
+    dir(dir: impl Into<PathBuf>) => Some(dir.into()); Kind::Path, Output, [Run, Start, Command];
+    /// Whether the file stays when the result is dropped.
+    persist(persist: bool) => persist; Kind::Flag, Output, [Run, Start, Command];
+});
 
 /// How writing the file ended.
 ///
