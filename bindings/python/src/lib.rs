@@ -10,7 +10,6 @@ mod errors;
 mod job;
 mod limiter;
 mod options;
-mod pickled;
 mod placeholders;
 mod popen;
 mod queue;

@@ -12,6 +12,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyInt};
+use serde::{Deserialize, Serialize};
 use spawnfd::options::Call;
 use spawnfd::signal::SignalSet;
 use spawnfd::{Command, Stdio};
@@ -26,7 +27,7 @@ use crate::template::{Template, TemplateCache};
 use crate::warm::Warm;
 
 /// The arguments of a run that its Result and ExitError report.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReportedArguments {
     /// The program's argv.
     pub argv: Vec<OsString>,

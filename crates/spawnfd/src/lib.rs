@@ -145,6 +145,8 @@ pub mod internal {
     pub use crate::host::per_process::PerProcess;
     pub use crate::host::thread::SleepLengths;
     pub use crate::idle::end_idle_threads;
+    #[cfg(feature = "serde")]
+    pub use crate::job::stored::Stored;
     pub use crate::session::side::{SavedState, SideState};
     pub use spawnfd_sys::{Call, Calls};
 

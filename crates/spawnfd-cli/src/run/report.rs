@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use spawnfd::child::Usage;
 use spawnfd::job::{Drain, Fate, SpillEnd, Stop, Stream};
+use spawnfd::options::Value;
 use spawnfd::{Child, Output};
 
 use super::captured::{Capture, Ended};
@@ -237,21 +238,21 @@ fn notes(err: &mut Vec<u8>, flags: &Capture, run: &Ended) {
                 .to_owned(),
         );
     }
+    let bound = match &output.bound {
+        Value::Duration(time) => format!("{} s", time.as_secs_f64()),
+        bound => bound.to_string(),
+    };
     match output.stop {
-        Stop::IdleTimeout => {
-            note(format!("ended the program: no output for {} s (--idle-timeout)", flags.idle_timeout().as_secs_f64()));
-        }
-        Stop::Timeout => note(format!("timed out after {} s (--timeout)", flags.timeout().as_secs_f64())),
+        Stop::IdleTimeout => note(format!("ended the program: no output for {bound} (--idle-timeout)")),
+        Stop::Timeout => note(format!("timed out after {bound} (--timeout)")),
         Stop::Cancelled => {
             let signal = run.ended_by.map(signal_name).unwrap_or_default();
             note(format!("ended the program because this command received signal {signal}"));
         }
-        Stop::OutputLimit => {
-            note(format!("ended the program: it wrote more than {} bytes (--output-limit)", flags.output_limit()));
-        }
+        Stop::OutputLimit => note(format!("ended the program: it wrote more than {bound} bytes (--output-limit)")),
         Stop::Limit => {
             if let Some(limit) = output.limit {
-                let flag = Capture::flag_of(&limit.resource.to_string());
+                let flag = Capture::flag_of(limit.resource);
                 note(format!("the program reached {flag} (enforced by {})", limit.by));
             }
         }

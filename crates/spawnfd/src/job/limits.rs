@@ -110,6 +110,7 @@ words! {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Resource {
     /// Memory: [`Limits::memory`].
@@ -136,6 +137,7 @@ pub enum Resource {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Enforcer {
     /// A cgroup, which limits the whole tree. Processes cannot escape by leaving the session.
@@ -165,19 +167,13 @@ names!(Enforcer { Cgroup = "cgroup", Rlimit = "rlimit", Watch = "watch", Unenfor
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Limit {
     /// The limited resource.
     pub resource: Resource,
     /// The mechanism that enforced the limit.
     pub by: Enforcer,
-}
-
-impl Limit {
-    #[doc(hidden)]
-    pub fn new(resource: Resource, by: Enforcer) -> Limit {
-        Limit { resource, by }
-    }
 }
 
 impl fmt::Display for Limit {

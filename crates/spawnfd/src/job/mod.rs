@@ -42,6 +42,8 @@ mod run_state;
 mod serialize;
 pub(crate) mod shell;
 pub(crate) mod spill;
+#[cfg(feature = "serde")]
+pub(crate) mod stored;
 mod sweep;
 mod text;
 #[cfg(feature = "tokio")]

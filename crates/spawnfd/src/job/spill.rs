@@ -89,6 +89,7 @@ options!(Spill "spill." {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum SpillEnd {
     /// The file has all output.
@@ -97,7 +98,7 @@ pub enum SpillEnd {
     Capped,
     /// There is no file: it could not be created, or another process has removed it (ENOENT). Or the file is
     /// incomplete: the disk is full, a limit is reached, or permission is missing.
-    Failed(Errno),
+    Failed(#[cfg_attr(feature = "serde", serde(with = "super::stored::errno"))] Errno),
 }
 
 /// The outcome of a [`Spill`].
@@ -113,21 +114,16 @@ pub enum SpillEnd {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Spilled {
     /// The file, with both streams' bytes in order of arrival, from the first byte on; `None` if there is no file.
+    #[cfg_attr(feature = "serde", serde(with = "super::stored::spill_file"))]
     pub file: Option<SpillFile>,
     /// The length of the file.
     pub bytes: u64,
     /// Why the library stopped writing.
     pub end: SpillEnd,
-}
-
-impl Spilled {
-    #[doc(hidden)]
-    pub fn new(file: Option<SpillFile>, bytes: u64, end: SpillEnd) -> Spilled {
-        Spilled { file, bytes, end }
-    }
 }
 
 /// A handle of a spill file. The process that created the file removes it when the last handle is dropped. The
@@ -194,8 +190,8 @@ impl SpillFile {
     }
 
     /// Creates the handle of a file that another process has created and will remove.
-    #[doc(hidden)]
-    pub fn of_other_process(path: PathBuf) -> SpillFile {
+    #[cfg(feature = "serde")]
+    pub(super) fn of_other_process(path: PathBuf) -> SpillFile {
         SpillFile(Arc::new(NamedFile { path, file: None, owner: 0, persisted: AtomicBool::new(true) }))
     }
 

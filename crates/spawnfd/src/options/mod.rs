@@ -12,7 +12,7 @@
 //! let mut run = Run::new();
 //! for (name, text) in [("timeout", "10s"), ("keep", "1000:1000")] {
 //!     let option = spawnfd::options::find(Call::Run, name).expect("an option of runs");
-//!     run.set(name, option.kind.parse(text.as_ref()).unwrap())?;
+//!     run.set(name, option.parse(text.as_ref()).unwrap())?;
 //! }
 //! assert!(Command::new("true").run_with(&run)?.ok());
 //! let error = run.set("leftovers", "stop".into()).unwrap_err();
@@ -23,7 +23,11 @@
 mod command;
 mod value;
 
+use std::ffi::OsStr;
+
 use crate::error::{Error, Result};
+use crate::job::Run;
+use crate::session::SessionOptions;
 
 pub use value::{Kind, Value, Word};
 pub(crate) use value::{OptionValue, is_optional, word};
@@ -83,6 +87,22 @@ pub struct OptionSpec {
     pub default: fn() -> Value,
     /// The documentation, in Markdown with links of rustdoc.
     pub doc: &'static str,
+}
+
+impl OptionSpec {
+    /// Parses text as [`Kind::parse`] does, and checks the value.
+    ///
+    /// # Errors
+    /// The reason, which continues the option's name: `must be > 0`.
+    pub fn parse(&self, text: &OsStr) -> std::result::Result<Value, String> {
+        let value = self.kind.parse(text)?;
+        let checked = match self.calls {
+            _ if self.group == Group::Program || self.kind == Kind::Object => Ok(true),
+            [Call::Session] => SessionOptions::new().try_set(self.name, &value),
+            _ => Run::new().try_set(self.name, &value),
+        };
+        checked.map(|_| value)
+    }
 }
 
 /// Returns the options that a call accepts.

@@ -48,6 +48,7 @@ pub enum Kind {
 
 /// The value of an option.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Value {
     /// No value: no timeout, no limit.
@@ -64,6 +65,7 @@ pub enum Value {
     /// Text, a word or a path.
     Text(OsString),
     /// Bytes.
+    #[cfg_attr(feature = "serde", serde(skip))]
     Bytes(SharedBytes),
     /// Two numbers. Of a terminal: rows and columns.
     Pair(u64, u64),
@@ -109,6 +111,22 @@ impl fmt::Display for Value {
 }
 
 impl Kind {
+    /// The placeholder of the value in a usage text.
+    pub fn placeholder(self) -> &'static str {
+        match self {
+            Kind::Flag => "BOOL",
+            Kind::Count | Kind::Number => "NUMBER",
+            Kind::Bytes => "BYTES",
+            Kind::Duration => "TIME",
+            Kind::Text | Kind::Data => "TEXT",
+            Kind::Path => "DIR",
+            Kind::HeadTail => "HEAD[:TAIL]",
+            Kind::TerminalSize => "COLSxROWS",
+            Kind::Word(_) | Kind::Stream(_) => "WORD",
+            Kind::Object => "OBJECT",
+        }
+    }
+
     /// Parses text, as a command line or a C program has it.
     ///
     /// - A duration: seconds, or a number with `ms`, `s`, `m` or `h`.

@@ -129,18 +129,23 @@ impl SessionOptions {
     /// # Errors
     /// EINVAL: there is no such option of a session, or it does not accept the value.
     pub fn set(&mut self, name: &str, value: Value) -> Result<()> {
-        let known = match name.split_once('.') {
-            Some(("limits", field)) => self.limits.set_valid(field, &value),
+        let known = self.try_set(name, &value);
+        options::check_set(name, &value, known)
+    }
+
+    /// Sets the option of this name. Returns false if there is none. The error is the reason why the value is wrong.
+    pub(crate) fn try_set(&mut self, name: &str, value: &Value) -> std::result::Result<bool, String> {
+        match name.split_once('.') {
+            Some(("limits", field)) => self.limits.set_valid(field, value),
             _ if name == "stderr" => {
                 let words = [("separate", false), ("merge", true)];
-                options::word(&value, words.into_iter()).map(|merge| {
+                options::word(value, words.into_iter()).map(|merge| {
                     self.merge = merge;
                     true
                 })
             }
-            _ => self.set_field(name, &value),
-        };
-        options::check_set(name, &value, known)
+            _ => self.set_field(name, value),
+        }
     }
 
     /// Returns the value of the option of this name. [`Value::None`] if the option is not set or has no value, or if there

@@ -14,6 +14,7 @@
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Tier {
     /// A cgroup for the tree: reaches every process that does not move itself to another cgroup. The tree ends with
