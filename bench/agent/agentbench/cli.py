@@ -2,37 +2,34 @@
 """The command line: measures, prints the tables, writes the JSON and the report."""
 
 import argparse
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from common import document, flags, machine, presets, reference, workspace
 from common.errors import BenchError
-from common.session import Setting, announce, make_setting, run_program
+from common.floor import FLOOR
+from common.methods import import_spawnfd
+from common.session import Row, Setting, announce, finish_facts, make_setting, run_program
 
 from . import plan, results, tables
-from .backends import BACKENDS, DEFAULT_BACKENDS, FLOOR, import_spawnfd, kind_of
-from .harness import HARNESSES
+from .backends import BACKENDS, DEFAULT_BACKENDS, check_known, kind_of
 from .measure import measure
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the arguments. QUICK=1 in the environment means --quick."""
-    parser = argparse.ArgumentParser(
-        prog="bench-agent",
-        description="Real tools, thousands of times, through AutoGen Core and asyncio: spawnfd "
-        "against the better of the platform's ways. Writes agent.json and agent.html.",
+    parser = flags.new_parser(
+        "bench-agent",
+        "Real tools, thousands of times, through AutoGen Core and asyncio: spawnfd against the "
+        "better of the platform's ways. Writes agent.json and agent.html.",
+        quick="far fewer calls",
     )
     parser.add_argument("--calls", type=int, metavar="N", help="calls per cell and backend (6144)")
     parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds per cell (12)")
-    parser.add_argument(
-        "--quick", action="store_true", help="far fewer calls; QUICK=1 does the same"
-    )
     parser.add_argument("--demo", action="store_true", help="a short run of 1x16, well under 90 s")
     parser.add_argument(
         "--backends",
@@ -47,14 +44,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="NAME",
         help="leave out a backend, or floor",
     )
-    parser.add_argument("--harness", action="append", choices=HARNESSES, help="only this one")
+    parser.add_argument("--harness", action="append", choices=plan.HARNESSES, help="only this one")
     parser.add_argument("--split", action="append", choices=list(plan.SPLITS), help="only this one")
     parser.add_argument("--set", action="append", metavar="SET", help="only this set of presets")
     parser.add_argument("--no-tools", action="store_true", help="leave out the per-tool figures")
-    parser.add_argument(
-        "--tool", action="append", default=[], metavar="NAME=/PATH", help="use this program"
-    )
-    parser.add_argument("--out", type=Path, default=flags.OUT, help="folder (build/bench)")
+    flags.add_tool(parser)
     parser.add_argument("--report-only", action="store_true", help="render the JSON that is there")
     parser.add_argument(
         "--print-pins", action="store_true", help="show what presets.toml should pin"
@@ -65,9 +59,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def chosen_backends(options: argparse.Namespace) -> tuple[str, ...]:
     """Returns the chosen backends in a fixed order. The floor is included unless it is left out."""
     wanted = [*options.backends.split(","), FLOOR]
-    for name in [*wanted, *options.without]:
-        if name != FLOOR and name not in BACKENDS:
-            raise BenchError(f"no backend {name!r}; there are {', '.join(BACKENDS)}")
+    check_known([*wanted, *options.without])
     chosen = tuple(name for name in dict.fromkeys(wanted) if name not in options.without)
     if not any(kind_of(name) == "platform" for name in chosen):
         raise BenchError("at least one platform backend must be measured")
@@ -99,7 +91,7 @@ def make_plan(
         plan.DEMO_CELLS if options.demo else plan.FULL_CELLS,
         definitions.members("all"),
         backends,
-        harnesses=options.harness or HARNESSES,
+        harnesses=options.harness or plan.HARNESSES,
         splits=options.split or tuple(plan.SPLITS),
         sets=options.set,
         per_tool=not options.no_tools and not options.set,
@@ -120,13 +112,12 @@ def print_pins(definitions: presets.Definitions, setting: Setting, git: str) -> 
         )
 
 
-def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
+def run(options: argparse.Namespace, console: Console) -> Row | None:
     """Measures, and writes agent.json. Returns None if only the pins were requested."""
     backends = chosen_backends(options)
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as scratch:
         definitions = presets.load()
-        overrides = dict(item.partition("=")[::2] for item in options.tool)
-        tools = presets.resolve_tools(definitions, overrides)
+        tools = presets.resolve_tools(definitions, flags.tools(options))
         setting = make_setting(
             Path(scratch),
             definitions,
@@ -142,8 +133,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
         calls = [cell.calls * len(cell.backends) for cell in cells]
         with announce(console, facts, calls) as progress:
             measured = measure(cells, definitions, setting, progress)
-    facts["load_after"] = round(os.getloadavg()[0], 2)
-    facts["scale"] = "demo" if options.demo else "quick" if options.quick else "full"
+    facts = finish_facts(facts, scale="demo" if options.demo else flags.scale(options))
     found = results.suite(measured, facts)
     document.write(found, options.out / "agent.json")
     return found

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from .backends import FLOOR
+from common.floor import FLOOR
 
 Row = Mapping[str, Any]
 RFC_DELTA = {"1x16": 2.26, "2x8": 3.49, "4x4": 4.99, "8x2": 2.00}

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The tables for the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Column, Table
 
 from common import bars
+from common.definitions import UNFILTERED
 from common.tables import Row, bar_table, by_call, show_left_out
-
-from .definitions import UNFILTERED, Cell
 
 # The end of the ids of ratios that the table shows next to a ratio with a bar.
 BESIDE = ".pidfd_watcher"
@@ -44,21 +43,18 @@ def tool_table(ratios: Sequence[Row]) -> Table:
     return table
 
 
-def show(console: Console, document: Row, cells: Sequence[Cell]) -> None:
-    """Prints the tables."""
+def show(titles: Mapping[str, str], console: Console, document: Row) -> None:
+    """Prints the tables, those of cells below their titles."""
     for filter_name in dict.fromkeys(row["filter"] for row in document["rows"]):
-        for cell in cells:
-            rows = [
-                row
-                for row in document["rows"]
-                if (row["cell"], row["filter"]) == (cell.name, filter_name)
-            ]
+        suffix = "" if filter_name == UNFILTERED else f", under {filter_name}'s profile"
+        for name, title in titles.items():
+            of_cell = (name, filter_name)
+            rows = [row for row in document["rows"] if (row["cell"], row["filter"]) == of_cell]
             if rows:
-                suffix = "" if filter_name == UNFILTERED else f", under {filter_name}'s profile"
-                console.print(f"us per captured call, {cell.title}{suffix}", highlight=False)
+                console.print(f"us per captured call, {title}{suffix}", highlight=False)
                 console.print(time_table(rows))
     ratios = document["ratios"]
-    verdicts = {verdict.id: verdict for verdict in bars.judge(bars.load(), ratios)}
+    verdicts = bars.verdicts(ratios)
     by_tool = [ratio for ratio in ratios if "{call}" in ratio["rule"]]
     if by_tool:
         console.print(tool_table(by_tool))

@@ -35,7 +35,7 @@ def cell_table(rows: Sequence[Row], title: str) -> Table:
     return table
 
 
-def show(console: Console, document: Row, titles: Mapping[str, str]) -> None:
+def show(titles: Mapping[str, str], console: Console, document: Row) -> None:
     """Prints the tables."""
     for name, title in titles.items():
         rows = [row for row in document["rows"] if row["cell"] == name]
@@ -43,6 +43,5 @@ def show(console: Console, document: Row, titles: Mapping[str, str]) -> None:
             unit = "calls per second" if "calls_per_s" in rows[0] else "us a call, p50 / p99"
             console.print(cell_table(rows, f"{unit}: {title}"))
     ratios = document["ratios"]
-    verdicts = {verdict.id: verdict for verdict in bars.judge(bars.load(), ratios)}
-    console.print(bar_table(ratios, verdicts))
+    console.print(bar_table(ratios, bars.verdicts(ratios)))
     show_left_out(console, document)

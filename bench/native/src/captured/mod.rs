@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Captured calls from Rust, for the job benchmark. bench/job/jobbench/worker.py documents the orders on stdin.
+//! Captured calls from Rust, for the job benchmark. bench/common/worker.py documents the orders on stdin.
 
 mod run;
 mod session;
