@@ -28,9 +28,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.fixture
 def run_bench(tmp_path: Path) -> Callable[..., tuple[dict[str, Any], str]]:
-    """Runs a benchmark as a user does. Returns its result file and its output."""
+    """Runs a benchmark as a user does. Returns its result file and its output.
 
-    def run(suite: str, *arguments: str, **variables: str) -> tuple[dict[str, Any], str]:
+    `name` is that of the result file, if it is not the suite's.
+    """
+
+    def run(
+        suite: str, *arguments: str, name: str = "", **variables: str
+    ) -> tuple[dict[str, Any], str]:
         scratch = tmp_path / "scratch"
         scratch.mkdir()
         done = subprocess.run(
@@ -42,10 +47,21 @@ def run_bench(tmp_path: Path) -> Callable[..., tuple[dict[str, Any], str]]:
         )
         assert done.returncode == 0, done.stderr
         assert list(scratch.iterdir()) == []
-        document = json.loads((tmp_path / f"{suite}.json").read_text())
-        assert document["suite"] == suite
+        document = json.loads((tmp_path / f"{name or suite}.json").read_text())
+        assert document["suite"] == (name or suite)
         for ratio in document["ratios"]:
             assert {"value", "low", "high", "meaning"} <= ratio.keys()
         return document, done.stdout
 
     return run
+
+
+@pytest.fixture
+def bench_launch() -> Path:
+    """The path of bench-launch, which cargo builds. Skips the test without the program."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", BENCH.parent / "target"))
+    programs = [target / profile / "bench-launch" for profile in ("release", "debug")]
+    built = [program for program in programs if program.exists()]
+    if not built:
+        pytest.skip("bench-launch is not built")
+    return max(built, key=lambda program: program.stat().st_mtime)

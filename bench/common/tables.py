@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from .bars import Verdict
+from .bars import Verdict, verdicts
 
 Row = Mapping[str, Any]
 
@@ -36,7 +36,12 @@ def bar_table(ratios: Sequence[Row], verdicts: Mapping[str, Verdict]) -> Table:
     return table
 
 
-def show_left_out(console: Console, document: Row) -> None:
-    """Prints the parts that a suite left out, and the reasons."""
-    for what, why in document["left_out"].items():
+def show_ratios(console: Console, document: Row, shown: Sequence[Row] | None = None) -> None:
+    """Prints the ratios (by default all) with their bars, and the parts that a suite left out."""
+    found = verdicts(document["ratios"])
+    console.print(bar_table(document["ratios"] if shown is None else shown, found))
+    for id_, verdict in found.items():
+        if verdict.ratio is None and id_.startswith(f"{document['suite']}."):
+            console.print(f"not measured: {id_}", style="yellow", highlight=False)
+    for what, why in document.get("left_out", {}).items():
         console.print(f"left out: {what}: {why}", style="yellow", highlight=False)

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from statistics import median_low
 
 import pytest
 
@@ -21,7 +22,14 @@ from common.heartbeat import Heartbeat
 from common.measure import fleets, random_order
 from common.pipe import Worker
 from common.session import Setting, make_setting
-from common.stats import estimate, quantile, round_order, round_ratios, tail_ratio
+from common.stats import (
+    estimate,
+    pooled_ratio,
+    quantile,
+    round_order,
+    round_ratios,
+    tail_ratio,
+)
 from common.worker import check_leftovers
 
 pytestmark = pytest.mark.timeout(300)
@@ -168,6 +176,13 @@ def test_tail_ratio_uses_all_samples() -> None:
     assert found.low <= found.value <= found.high
     with pytest.raises(ValueError, match="blocks"):
         tail_ratio(over, under[1:], 0.999)
+
+
+def test_drift_of_both_series_does_not_widen_the_interval() -> None:
+    under = [[float(number)] * 5 for number in range(1, 21)]
+    over = [[2 * sample for sample in block] for block in under]
+    found = pooled_ratio(over, under, median_low)
+    assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
 
 
 # ---- bars ----

@@ -203,21 +203,18 @@ def test_changed_stream_ends_the_run(way: str, kind: str, tmp_path: Path) -> Non
         asyncio.run(made[kind]())
 
 
-def _with_native(setting: Setting) -> Setting:
-    """The setting with bench-launch, which cargo builds. Skips the test without the program."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
-    programs = [target / profile / "bench-launch" for profile in ("release", "debug")]
-    built = [program for program in programs if program.exists()]
-    if not built:
-        pytest.skip("bench-launch is not built")
-    newest = max(built, key=lambda program: program.stat().st_mtime)
-    return replace(setting, native=newest)
+@pytest.fixture
+def native_setting(setting: Setting, bench_launch: Path) -> Setting:
+    """The setting with bench-launch."""
+    return replace(setting, native=bench_launch)
 
 
 @pytest.mark.parametrize("cell", ["session", "tree"])
-def test_commands_and_tiers_have_the_right_answers_and_times(setting: Setting, cell: str) -> None:
+def test_commands_and_tiers_have_the_right_answers_and_times(
+    native_setting: Setting, cell: str
+) -> None:
     task = _task(cell)
-    with _workers(_with_native(setting), task) as workers:
+    with _workers(native_setting, task) as workers:
         for method, worker in workers.items():
             for name in task.cell.calls:
                 block = worker.run([name] * 5)
@@ -229,9 +226,9 @@ def test_commands_and_tiers_have_the_right_answers_and_times(setting: Setting, c
 
 
 @pytest.mark.parametrize("name", SESSIONS)
-def test_wrong_output_of_a_command_ends_the_run(setting: Setting, name: str) -> None:
-    wrong = replace(setting.references["git-status"], stdout=b"something else")
-    broken = replace(_with_native(setting), references={"git-status": wrong})
+def test_wrong_output_of_a_command_ends_the_run(native_setting: Setting, name: str) -> None:
+    wrong = replace(native_setting.references["git-status"], stdout=b"something else")
+    broken = replace(native_setting, references={"git-status": wrong})
     with (
         pytest.raises(BenchError, match=r"preset git-status.*stdout differs"),
         _workers(broken, _task("session", name)) as workers,
@@ -240,9 +237,9 @@ def test_wrong_output_of_a_command_ends_the_run(setting: Setting, name: str) -> 
 
 
 @pytest.mark.parametrize("name", SESSIONS)
-def test_wrong_status_of_a_command_ends_the_run(setting: Setting, name: str) -> None:
-    failing = replace(setting.references["true"], text="false")
-    broken = replace(_with_native(setting), references={"true": failing})
+def test_wrong_status_of_a_command_ends_the_run(native_setting: Setting, name: str) -> None:
+    failing = replace(native_setting.references["true"], text="false")
+    broken = replace(native_setting, references={"true": failing})
     with (
         pytest.raises(BenchError, match=r"preset true.*exit code (Some\()?1"),
         _workers(broken, _task("session", name)) as workers,
@@ -251,9 +248,9 @@ def test_wrong_status_of_a_command_ends_the_run(setting: Setting, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["session", "session_floor", "session_pipe_floor"])
-def test_shell_in_another_directory_ends_the_run(setting: Setting, name: str) -> None:
-    leaving = replace(setting.references["true"], text="cd /")
-    broken = replace(_with_native(setting), references={"true": leaving})
+def test_shell_in_another_directory_ends_the_run(native_setting: Setting, name: str) -> None:
+    leaving = replace(native_setting.references["true"], text="cd /")
+    broken = replace(native_setting, references={"true": leaving})
     with (
         pytest.raises(BenchError, match="the shell is in"),
         _workers(broken, _task("session", name)) as workers,

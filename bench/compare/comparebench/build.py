@@ -163,7 +163,8 @@ def build(commit: Commit, cache: Path, stage: Path) -> Sides:
 def server(side: Path, scratch: Path, suites: list[str]) -> tuple[list[str], dict[str, str]]:
     """Returns the command and the environment of a build's server."""
     bench = side / "bench"
-    paths = [bench, bench / "compare", bench / "job", bench / "warm", side / "site"]
+    suites_of_bench = (bench / name for name in ("compare", "job", "warm", "native"))
+    paths = [bench, *suites_of_bench, side / "site"]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),

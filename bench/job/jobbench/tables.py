@@ -8,7 +8,7 @@ from rich.table import Column, Table
 
 from common import bars
 from common.definitions import UNFILTERED
-from common.tables import Row, bar_table, by_call, show_left_out
+from common.tables import Row, by_call, show_ratios
 
 # The end of the ids of ratios that the table shows next to a ratio with a bar.
 BESIDE = ".pidfd_watcher"
@@ -64,5 +64,4 @@ def show(titles: Mapping[str, str], console: Console, document: Row) -> None:
         if "{call}" not in ratio["rule"]
         or ratio["rule"].format(call=ratio["call"]).removesuffix(BESIDE) in verdicts
     ]
-    console.print(bar_table(barred, verdicts))
-    show_left_out(console, document)
+    show_ratios(console, document, barred)

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Column, Table
 
-from common import bars
-from common.tables import Row, bar_table, by_call, show_left_out
+from common.tables import Row, by_call, show_ratios
 
 
 def figures(row: Row) -> str:
@@ -42,6 +41,4 @@ def show(titles: Mapping[str, str], console: Console, document: Row) -> None:
         if rows:
             unit = "calls per second" if "calls_per_s" in rows[0] else "us a call, p50 / p99"
             console.print(cell_table(rows, f"{unit}: {title}"))
-    ratios = document["ratios"]
-    console.print(bar_table(ratios, bars.verdicts(ratios)))
-    show_left_out(console, document)
+    show_ratios(console, document)
