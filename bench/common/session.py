@@ -96,15 +96,14 @@ def make_setting(
     tools: Mapping[str, str],
     *,
     floors: Sequence[str] = (floor.FLOOR,),
-    check_pins: bool = True,
 ) -> Setting:
     """Creates a workspace in `scratch`, the references of the presets there, and the floors.
 
     Raises BenchError if workspace or answers differ from the pins, or a floor cannot be built.
     """
-    root, env = workspace.prepare(scratch, definitions, tools["git"], check_pins=check_pins)
+    root, env = workspace.prepare(scratch, definitions, tools["git"])
     return Setting(
-        references=make_references(definitions, tools, root, env, check_pins=check_pins),
+        references=make_references(definitions, tools, root, env),
         env=env,
         cwd=root,
         scratch=scratch,
@@ -145,13 +144,14 @@ def suite(
     machine: Mapping[str, object],
     ratios: Iterable[Row],
     rows: Iterable[Row],
+    interval: str = INTERVAL,
     **more: object,
 ) -> Row:
     """Returns the content of a result file."""
     return {
         "suite": name,
         "machine": dict(machine),
-        "interval": INTERVAL,
+        "interval": interval,
         **more,
         "ratios": list(ratios),
         "rows": list(rows),

@@ -140,8 +140,8 @@ def serve(make: Make, job: Job, out: TextIO) -> None:
             return
 
 
-def run_worker(serve: Callable[[Job, TextIO], None]) -> int:
-    """The main function of a worker. Only the driver starts it, with the path of a job file.
+def report_errors(serve: Callable[[], None]) -> int:
+    """Runs a process that serves a driver, and returns its exit status.
 
     Any failure is reported as one line {"error": "..."}, with exit status 1.
     """
@@ -149,12 +149,18 @@ def run_worker(serve: Callable[[Job, TextIO], None]) -> int:
     # this handler, the tools would inherit SIG_IGN.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
-        serve(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), sys.stdout)
+        serve()
     except Exception as error:  # the driver must learn of every failure
         kind = "" if isinstance(error, BenchError) else f"{type(error).__name__}: "
         send(sys.stdout, error=f"{kind}{error}")
         return 1
     return 0
+
+
+def run_worker(serve: Callable[[Job, TextIO], None]) -> int:
+    """The main function of a worker. Only the driver starts it, with the path of a job file."""
+    path = Path(sys.argv[1])
+    return report_errors(lambda: serve(json.loads(path.read_text(encoding="utf-8")), sys.stdout))
 
 
 def main(make: Make = methods.make) -> int:

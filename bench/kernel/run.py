@@ -267,16 +267,16 @@ def run(options: argparse.Namespace, console: Console) -> Row:
         "memory_mib": 2560,
         "scale": flags.scale(options),
     }
-    found = session.suite(
+    return session.suite(
         "kernel",
         facts,
         ratio_rows(samples),
         cell_rows(samples),
+        INTERVAL,
         unit=UNIT,
         not_measured=NOT_MEASURED,
         missing=missing,
     )
-    return {**found, "interval": INTERVAL}
 
 
 def main() -> int:

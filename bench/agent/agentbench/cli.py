@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from common import document, flags, machine, presets, reference, workspace
+from common import document, flags, machine, presets
 from common.errors import BenchError
 from common.floor import FLOOR
 from common.methods import import_spawnfd
-from common.session import Row, Setting, announce, finish_facts, make_setting, run_program
+from common.session import Row, announce, finish_facts, make_setting, run_program
 
 from . import plan, results, tables
 from .backends import BACKENDS, DEFAULT_BACKENDS, check_known, kind_of
@@ -50,9 +50,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-tools", action="store_true", help="leave out the per-tool figures")
     flags.add_tool(parser)
     parser.add_argument("--report-only", action="store_true", help="render the JSON that is there")
-    parser.add_argument(
-        "--print-pins", action="store_true", help="show what presets.toml should pin"
-    )
     return flags.parse(parser, arguments, "calls", "rounds")
 
 
@@ -101,33 +98,14 @@ def make_plan(
     return cells
 
 
-def print_pins(definitions: presets.Definitions, setting: Setting, git: str) -> None:
-    """Prints the pins that the current presets and generator would need."""
-    print(workspace.describe(setting.cwd, git))
-    for preset in definitions.presets.values():
-        answer = setting.references[preset.name]
-        size, digest = reference.pins_of(preset, answer.stdout)
-        print(
-            f"{preset.name}: code {answer.code} size = {size} sha256 = {digest!r} {answer.stderr!r}"
-        )
-
-
-def run(options: argparse.Namespace, console: Console) -> Row | None:
-    """Measures, and writes agent.json. Returns None if only the pins were requested."""
+def run(options: argparse.Namespace, console: Console) -> Row:
+    """Measures, and writes agent.json."""
     backends = chosen_backends(options)
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as scratch:
         definitions = presets.load()
         tools = presets.resolve_tools(definitions, flags.tools(options))
-        setting = make_setting(
-            Path(scratch),
-            definitions,
-            tools,
-            floors=[FLOOR] if FLOOR in backends else [],
-            check_pins=not options.print_pins,
-        )
-        if options.print_pins:
-            print_pins(definitions, setting, tools["git"])
-            return None
+        floors = [FLOOR] if FLOOR in backends else []
+        setting = make_setting(Path(scratch), definitions, tools, floors=floors)
         cells = make_plan(options, definitions, backends)
         facts = machine.describe(tools, setting.cwd, ("spawnfd", "autogen-core"))
         calls = [cell.calls * len(cell.backends) for cell in cells]
@@ -146,10 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def program(console: Console) -> None:
         if not options.report_only:
-            found = run(options, console)
-            if found is None:
-                return
-            tables.show(console, found)
+            tables.show(console, run(options, console))
         path = report.write(options.out)
         console.print(f"report: {path}", highlight=False, soft_wrap=True)
 

@@ -71,8 +71,7 @@ def suite(name: str, definitions: Definitions, samples: Samples, machine: Row, q
     """Returns the content of a suite's file."""
     ratios, missing = ratios_of(name, definitions, samples)
     rows = rows_of(definitions, samples)
-    found = session.suite(name, machine, ratios, rows, quick=quick, missing=missing)
-    return {**found, "interval": INTERVAL}
+    return session.suite(name, machine, ratios, rows, INTERVAL, quick=quick, missing=missing)
 
 
 def _rows_table(title: str, rows: Sequence[Row]) -> Table:
