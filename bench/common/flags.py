@@ -46,17 +46,13 @@ def tools(options: argparse.Namespace) -> dict[str, str]:
     return dict(item.partition("=")[::2] for item in options.tool)
 
 
-def is_quick() -> bool:
-    """Returns whether the environment has QUICK=1."""
-    return os.environ.get("QUICK", "0") not in ("", "0")
-
-
 def parse(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *counts: str
 ) -> argparse.Namespace:
     """Parses the arguments. QUICK=1 in the environment means --quick. Counts must be at least 1."""
     options = parser.parse_args(arguments)
-    options.quick = is_quick() or getattr(options, "quick", False)
+    requested = os.environ.get("QUICK", "0") not in ("", "0")
+    options.quick = requested or getattr(options, "quick", False)
     for name in counts:
         value = getattr(options, name)
         if value is not None and value < 1:

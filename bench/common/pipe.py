@@ -15,6 +15,7 @@ from .errors import BenchError
 
 BENCH = Path(__file__).resolve().parents[1]
 REPLY_DEADLINE_S = 600.0
+END_S = 60
 
 
 def environment(suite: str) -> dict[str, str]:
@@ -95,7 +96,7 @@ class Worker:
         self.send(do="finish")
         self.receive("finished")
         self._stdin.close()
-        code = self._process.wait(timeout=60)
+        code = self._process.wait(timeout=END_S)
         if code != 0:
             raise BenchError(f"{self.what}: exit code {code}")
 
@@ -107,3 +108,13 @@ class Worker:
         for pipe in (self._stdin, self._stdout):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
+
+
+class EofWorker(Worker):
+    """A worker that exits at the end of its stdin."""
+
+    def finish(self) -> None:
+        """Closes the worker's stdin, and reaps the worker."""
+        self._stdin.close()
+        if code := self._process.wait(timeout=END_S):
+            raise BenchError(f"{self.what}: exit code {code}")

@@ -47,6 +47,18 @@ def calls_of(blocks: Iterable[Block]) -> int:
     return sum(block.calls for block in blocks)
 
 
+def row_of(task: Task, call: str, method: str, blocks: Sequence[Block]) -> Row:
+    """Returns the fields of a row that all suites have."""
+    return {
+        "cell": task.cell.name,
+        "call": call,
+        "method": method,
+        "title": next(one.title for one in task.methods if one.name == method),
+        "in_flight": task.cell.in_flight,
+        "calls": calls_of(blocks),
+    }
+
+
 def started(blocks: Iterable[Block]) -> Counter[str]:
     """Returns the kinds of start of the blocks' calls, with their counts."""
     return sum((block.started for block in blocks), Counter[str]())

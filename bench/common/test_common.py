@@ -98,12 +98,6 @@ def test_argv_placeholders_become_tool_paths() -> None:
     assert presets.resolve_argv(("{venv}",), {"venv": "/v/python"}) == ("/v/python",)
 
 
-def test_presets_read_files_that_exist(setting: Setting) -> None:
-    for preset in CALLS.presets.values():
-        for name in preset.reads:
-            assert (setting.cwd / name).exists(), (preset.name, name)
-
-
 def test_workspace_matches_its_pins_under_any_umask(tmp_path: Path, tools: dict[str, str]) -> None:
     found = []
     before = os.umask(0o022)

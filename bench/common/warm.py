@@ -20,8 +20,6 @@ def make(spawnfd: Any, mode: str, *, trusted: bool = False) -> Any:
 
     With `trusted`, a Warm in mode auto may fork.
     """
-    if not hasattr(spawnfd, "Warm"):
-        raise BenchError("this spawnfd has no Warm")
     options = {"trusted": True} if trusted else {}
     return spawnfd.Warm(mode=mode, memory=MEMORY_BYTES, processes=PROCESSES, idle=IDLE_S, **options)
 
@@ -37,14 +35,11 @@ def park(warm: Any, call: Call, depth: int, env: Mapping[str, str], cwd: str) ->
         from spawnfd import Sandbox
 
         options = {"sandbox": Sandbox(call.prefix), "cwd": cwd}
-    # Node.js must get -e or -p when it starts, which is before it parks.
-    args = [word for word in call.argv[1:2] if word in CODE and is_node(call.argv[0])]
+    # Node.js must get -e or -p when it starts, which is before it parks. spawnfd knows Node.js by
+    # the same names.
+    is_node = PurePath(call.argv[0]).name in ("node", "nodejs")
+    args = [word for word in call.argv[1:2] if is_node and word in CODE]
     warm.add(call.argv[0], depth=depth, env=env, args=args, **options)
-
-
-def is_node(program: str) -> bool:
-    """Returns whether the program is Node.js, by its name. spawnfd applies the same rule."""
-    return PurePath(program).name in ("node", "nodejs")
 
 
 def settle(warm: Any) -> None:

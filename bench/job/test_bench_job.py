@@ -225,37 +225,33 @@ def test_commands_and_tiers_have_the_right_answers_and_times(
                 assert 0 < sum(block.ns) <= block.seconds * 1e9, method
 
 
-@pytest.mark.parametrize("name", SESSIONS)
-def test_wrong_output_of_a_command_ends_the_run(native_setting: Setting, name: str) -> None:
-    wrong = replace(native_setting.references["git-status"], stdout=b"something else")
-    broken = replace(native_setting, references={"git-status": wrong})
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("git-status", {"stdout": b"something else"}, r"preset git-status.*stdout differs"),
+    ("true", {"text": "false"}, r"preset true.*exit code (Some\()?1"),
+    ("true", {"text": "cd /"}, "the shell is in"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "change", "error"),
+    [
+        (name, *one)
+        for name in SESSIONS
+        for one in WRONG
+        # Only a session has a directory.
+        if name.startswith("session") or "cd /" not in one[1].values()
+    ],
+)
+def test_wrong_command_ends_the_run(
+    native_setting: Setting, name: str, preset: str, change: dict[str, Any], error: str
+) -> None:
+    wrong = replace(native_setting.references[preset], **change)
+    broken = replace(native_setting, references={preset: wrong})
     with (
-        pytest.raises(BenchError, match=r"preset git-status.*stdout differs"),
+        pytest.raises(BenchError, match=error),
         _workers(broken, _task("session", name)) as workers,
     ):
-        workers[name].run(["git-status"] * 2)
-
-
-@pytest.mark.parametrize("name", SESSIONS)
-def test_wrong_status_of_a_command_ends_the_run(native_setting: Setting, name: str) -> None:
-    failing = replace(native_setting.references["true"], text="false")
-    broken = replace(native_setting, references={"true": failing})
-    with (
-        pytest.raises(BenchError, match=r"preset true.*exit code (Some\()?1"),
-        _workers(broken, _task("session", name)) as workers,
-    ):
-        workers[name].run(["true"] * 2)
-
-
-@pytest.mark.parametrize("name", ["session", "session_floor", "session_pipe_floor"])
-def test_shell_in_another_directory_ends_the_run(native_setting: Setting, name: str) -> None:
-    leaving = replace(native_setting.references["true"], text="cd /")
-    broken = replace(native_setting, references={"true": leaving})
-    with (
-        pytest.raises(BenchError, match="the shell is in"),
-        _workers(broken, _task("session", name)) as workers,
-    ):
-        workers[name].run(["true"] * 1)
+        workers[name].run([preset] * 2)
 
 
 def test_ticks_are_counted_while_calls_run(setting: Setting) -> None:

@@ -66,17 +66,17 @@ def test_worker_measures_each_scenario(tmp_path: Path) -> None:
     output("cc", "-static", "-nostdlib", "-o", program, cli.FIRST_INSTRUCTION)
     output("cc", "-O2", "-Wall", "-Werror", "-pthread", "-o", plain, cli.HERE / "worker.c")
     state = ("touch=1", "fds=20", "threads=1")
-    worker = cli.Worker([plain, program], cli.Parent("test", (), state), None)
-    try:
+    with cli.PosixWorker([plain, program], cli.Parent("test", (), state), None) as worker:
         for scenario in ("dup2", "closefrom", "above"):
             samples = worker.sample(scenario, 2)
             assert [len(sample) for sample in samples] == [2, 2]
             assert all(0 < first < whole for first, whole in samples)
         assert len(worker.sample("parallel", 1)) == 1
-        with pytest.raises(BenchError, match="status 1"):
-            worker.sample("unknown", 1)
-    finally:
-        worker.close()
+    with (
+        pytest.raises(BenchError, match="exit code 1"),
+        cli.PosixWorker([plain, program], cli.Parent("test", (), state), None) as worker,
+    ):
+        worker.sample("unknown", 1)
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")

@@ -6,7 +6,6 @@ spawnfd runs with a timeout of 30 s, as an agent would.
 """
 
 from common.definitions import Method
-from common.errors import BenchError
 from common.floor import FLOOR
 
 EXEC, RUN_ASYNC = "create_subprocess_exec", "spawnfd.run_async"
@@ -47,10 +46,3 @@ def kind_of(name: str) -> str:
 def mode_of(name: str) -> str:
     """Returns the last part of the ids of a backend's ratios."""
     return BACKENDS[name].mode or "cold"
-
-
-def check_known(names: list[str]) -> None:
-    """Raises BenchError for an unknown backend."""
-    for name in names:
-        if name not in BACKENDS:
-            raise BenchError(f"no backend {name!r}; there are {', '.join(BACKENDS)}")

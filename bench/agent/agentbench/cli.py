@@ -5,18 +5,19 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from common import document, flags, machine, presets
+from common import flags, machine, presets
 from common.errors import BenchError
 from common.floor import FLOOR
 from common.methods import import_spawnfd
-from common.session import Row, announce, finish_facts, make_setting, run_program
+from common.session import Row, announce, finish_facts, make_setting, run_program, run_suite
 
 from . import plan, results, tables
-from .backends import BACKENDS, DEFAULT_BACKENDS, check_known, kind_of
+from .backends import BACKENDS, DEFAULT_BACKENDS, kind_of
 from .measure import measure
 
 
@@ -56,7 +57,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def chosen_backends(options: argparse.Namespace) -> tuple[str, ...]:
     """Returns the chosen backends in a fixed order. The floor is included unless it is left out."""
     wanted = [*options.backends.split(","), FLOOR]
-    check_known([*wanted, *options.without])
+    flags.check_known_names([*wanted, *options.without], BACKENDS)
     chosen = tuple(name for name in dict.fromkeys(wanted) if name not in options.without)
     if not any(kind_of(name) == "platform" for name in chosen):
         raise BenchError("at least one platform backend must be measured")
@@ -80,9 +81,7 @@ def make_plan(
         )
     if options.rounds:
         scale = replace(scale, rounds=options.rounds, tool_rounds=options.rounds)
-    unknown = set(options.set or ()) - set(definitions.sets)
-    if unknown:
-        raise BenchError(f"no set {', '.join(sorted(unknown))}")
+    flags.check_known_names(options.set, definitions.sets)
     cells = plan.make_plan(
         scale,
         plan.DEMO_CELLS if options.demo else plan.FULL_CELLS,
@@ -99,7 +98,7 @@ def make_plan(
 
 
 def run(options: argparse.Namespace, console: Console) -> Row:
-    """Measures, and writes agent.json."""
+    """Measures, and returns the content of agent.json."""
     backends = chosen_backends(options)
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as scratch:
         definitions = presets.load()
@@ -112,9 +111,7 @@ def run(options: argparse.Namespace, console: Console) -> Row:
         with announce(console, facts, calls) as progress:
             measured = measure(cells, definitions, setting, progress)
     facts = finish_facts(facts, scale="demo" if options.demo else flags.scale(options))
-    found = results.suite(measured, facts)
-    document.write(found, options.out / "agent.json")
-    return found
+    return results.suite(measured, facts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,10 +119,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     from . import report  # imports matplotlib, which is slow, so not before --help
 
-    def program(console: Console) -> None:
-        if not options.report_only:
-            tables.show(console, run(options, console))
+    def render(console: Console) -> None:
         path = report.write(options.out)
         console.print(f"report: {path}", highlight=False, soft_wrap=True)
 
-    return run_program("bench-agent", program)
+    def show(console: Console, document: Row) -> None:
+        tables.show(console, document)
+        render(console)
+
+    if options.report_only:
+        return run_program("bench-agent", render)
+    return run_suite("agent", options.out, partial(run, options), show)

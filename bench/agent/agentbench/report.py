@@ -83,40 +83,27 @@ def _headlines(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
 
-def _split_figures(agent: Document) -> str:
-    groups = tables.cells(agent["rows"], "cell")
-    pairs = dict.fromkeys((harness, set_name) for harness, _, set_name in groups)
+def _bar_figures(agent: Document) -> str:
+    """The cells of each harness and set by split, and of each harness in one worker by set."""
+    found: dict[tuple[str, str], dict[str, Mapping[str, Row]]] = {}
+    single: dict[str, dict[str, Mapping[str, Row]]] = {}
+    for (harness, split, set_name), group in tables.cells(agent["rows"], "cell").items():
+        without_floor = {name: row for name, row in group.items() if row["role"] != "floor"}
+        found.setdefault((harness, set_name), {})[split] = without_floor
+        if split == "1x16":
+            single.setdefault(harness, {})[set_name] = group
     figures: list[str] = []
-    for harness, set_name in pairs:
-        chosen = {
-            split: {name: row for name, row in group.items() if row["role"] != "floor"}
-            for (of, split, which), group in groups.items()
-            if (of, which) == (harness, set_name)
-        }
-        if len(chosen) < 2:
-            continue
-        caption = (
-            f"{harness}, {tables.SET_NAMES.get(set_name, set_name)}: worker processes × calls in "
-            "flight each; median of rounds, whiskers its 95 % interval."
-        )
-        figures.append(
-            page.figure(plots.split_bars(chosen, f"split-{harness}-{set_name}"), caption)
-        )
-    return "".join(figures)
-
-
-def _single_cells(agent: Document) -> str:
-    figures: list[str] = []
-    cells = tables.cells(agent["rows"], "cell")
-    for harness in dict.fromkeys(key[0] for key in cells):
-        groups = {
-            set_name: group
-            for (of, split, set_name), group in cells.items()
-            if (of, split) == (harness, "1x16")
-        }
-        if groups:
-            caption = f"{harness}, one worker process, 16 in flight, by set of tools."
-            figures.append(page.figure(plots.split_bars(groups, f"single-{harness}"), caption))
+    for (harness, set_name), by_split in found.items():
+        if len(by_split) > 1:
+            caption = (
+                f"{harness}, {tables.SET_NAMES.get(set_name, set_name)}: worker processes × calls "
+                "in flight each; median of rounds, whiskers its 95 % interval."
+            )
+            name = f"split-{harness}-{set_name}"
+            figures.append(page.figure(plots.split_bars(by_split, name), caption))
+    for harness, by_set in single.items():
+        caption = f"{harness}, one worker process, 16 in flight, by set of tools."
+        figures.append(page.figure(plots.split_bars(by_set, f"single-{harness}"), caption))
     return "".join(figures)
 
 
@@ -248,8 +235,7 @@ def _agent_parts(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> list[
         "launcher can reach. The last column is the figure that the kernel RFC reported for its "
         "own system call, on another machine.</p>",
         page.grid(tables.workload_grid(agent), tight=True),
-        _split_figures(agent),
-        _single_cells(agent),
+        _bar_figures(agent),
         "<h2>Ratios with intervals</h2>" if agent["ratios"] else "",
         _ratio_figure(agent, verdicts),
         _tools(agent),

@@ -7,7 +7,7 @@ from statistics import median
 from common import results, session
 from common.definitions import Rule
 from common.measure import Measured
-from common.results import P99, P999, Row, calls_of, cpu_us
+from common.results import P99, P999, Row, cpu_us, row_of
 from common.stats import estimate, quantile
 
 
@@ -19,19 +19,13 @@ def ratios_of(measured: Measured, rules: Sequence[Rule]) -> list[Row]:
 def rows_of(measured: Measured) -> list[Row]:
     """Returns one row for each tool and method of a cell, with its blocks."""
     task = measured.task
-    methods = {method.name: method for method in task.methods}
     rows: list[Row] = []
     for (name, method), blocks in measured.blocks.items():
         time = estimate([1e6 * block.seconds / block.calls for block in blocks])
         row = {
-            "cell": task.cell.name,
+            **row_of(task, name, method, blocks),
             "filter": task.filter,
             "parent": task.cell.parent,
-            "in_flight": task.cell.in_flight,
-            "call": name,
-            "method": method,
-            "title": methods[method].title,
-            "calls": calls_of(blocks),
             **time.figures("us_per_call", 2),
             "calls_per_s": round(1e6 / time.value, 2),
             "cpu_us_per_call": round(cpu_us(blocks), 2),

@@ -54,10 +54,15 @@ class Launch:
 
     def run(self) -> Samples:
         """Measures everything, and returns the rounds of each series."""
+        run = {
+            "first_insn": self._first_insn,
+            "lifecycle": self._lifecycle,
+            "parallel": self._parallel,
+        }
         for filter_name in self._chosen("filter", self.definitions["filters"]["names"]):
             for suite in self._chosen("suite", SUITES):
                 self.progress.begin(f"{suite}, filter {filter_name}")
-                getattr(self, f"_{suite}")(filter_name)
+                run[suite](filter_name)
                 self.progress.end("done")
         return self.samples
 

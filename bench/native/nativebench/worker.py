@@ -11,10 +11,9 @@ from typing import Any
 
 from common.definitions import UNFILTERED
 from common.errors import BenchError
-from common.pipe import Worker
+from common.pipe import EofWorker
 
 DEFINITIONS_FILE = Path(__file__).resolve().parents[1] / "definitions.toml"
-END_S = 60
 Definitions = Mapping[str, Any]
 
 
@@ -62,7 +61,7 @@ def program_path(definitions: Definitions, name: str, programs: Path) -> str:
     return str(programs / "first-instruction") if path == "@static" else path
 
 
-class Native(Worker):
+class Native(EofWorker):
     """A parent process in the state that definitions.toml describes. It measures on request."""
 
     def __init__(
@@ -119,9 +118,3 @@ class Native(Worker):
         terms = {"program": program, "method": method, "threads": threads, "calls": calls}
         self.send(Parallel=terms)
         return float(self.receive("Rate")["Rate"])
-
-    def finish(self) -> None:
-        """Closes the worker's stdin, and reaps the worker."""
-        self._stdin.close()
-        if code := self._process.wait(timeout=END_S):
-            raise BenchError(f"{self.what}: exit code {code}")

@@ -6,7 +6,6 @@ import hashlib
 import lzma
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from rich.console import Console
 from common import flags, machine, session, tables
 from common.command import output
 from common.errors import BenchError
+from common.pipe import EofWorker
 from common.samples import Ratio, Samples, ratio_rows
 from common.session import Row
 from common.stats import estimate, round_order, round_ratios
@@ -79,7 +79,7 @@ RATIOS = tuple(_ratios())
 MAKE = "posix.make.preload"
 
 
-class Worker:
+class PosixWorker(EofWorker):
     """A process that measures one implementation of posix_spawn."""
 
     def __init__(self, command: Sequence[str | Path], parent: Parent, preload: Path | None) -> None:
@@ -87,31 +87,13 @@ class Worker:
         environment = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
         if preload:
             environment["LD_PRELOAD"] = str(preload)
-        self._process = subprocess.Popen(
-            [*command, *parent.state],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+        super().__init__(parent.name, [*map(str, command), *parent.state], environment)
 
     def sample(self, scenario: str, count: int) -> list[list[float]]:
         """Returns the samples: the time to the first instruction, if measured, and the whole."""
-        if not self._process.stdin or not self._process.stdout:
-            raise BenchError("the worker has no pipes")
-        self._process.stdin.write(f"{scenario} {count}\n")
-        self._process.stdin.flush()
-        found: list[list[float]] = []
-        for line in self._process.stdout:
-            if line == "done\n":
-                return found
-            found.append([float(word) for word in line.split()])
-        raise BenchError(f"the worker ended with status {self._process.wait()}")
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.communicate()
+        self.send(scenario=scenario, count=count)
+        samples: list[list[float]] = self.receive("samples")["samples"]
+        return samples
 
 
 def build(scratch: Path, libraries: Path) -> tuple[Path, Path, Path]:
@@ -157,8 +139,8 @@ def measure(commands: dict[str, tuple[Sequence[str | Path], Path | None]], scale
         with ExitStack() as stack:
             workers = {}
             for name, (command, preload) in commands.items():
-                workers[name] = Worker(command, parent, preload)
-                stack.callback(workers[name].close)
+                worker = PosixWorker(command, parent, preload)
+                workers[name] = stack.enter_context(worker)
             rounds = max(5, round(parent.rounds * scale))
             for number in range(rounds):
                 print(f"\r{parent.name}: round {number + 1} of {rounds} ", end="", file=sys.stderr)

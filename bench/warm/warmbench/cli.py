@@ -18,7 +18,7 @@ from common import flags, machine, presets, workspace
 from common.definitions import Call, Definitions, Terms, load
 from common.errors import BenchError
 from common.measure import Task, measure
-from common.reference import Reference, answer
+from common.reference import Reference, take
 from common.session import Row, Setting, announce, finish_facts, run_suite
 
 from . import memory, results, tables
@@ -70,11 +70,9 @@ def make_reference(call: Call, cwd: Path, env: Mapping[str, str]) -> Reference:
 
     Two runs must agree, succeed, and write nothing to stderr.
     """
-    argv = [*call.prefix, *call.argv]
-    found = Reference(call.name, tuple(argv), *answer(argv, cwd, env))
-    wrong = found.difference(*answer(argv, cwd, env))
-    if wrong or found.code != 0 or found.stderr:
-        raise BenchError(f"call {call.name} cannot be a reference: {wrong or found}")
+    found = take(call.name, (*call.prefix, *call.argv), cwd, env)
+    if found.code != 0 or found.stderr:
+        raise BenchError(f"call {call.name} cannot be a reference: {found}")
     return found
 
 

@@ -7,7 +7,7 @@ from statistics import median
 from common import results, session
 from common.definitions import Parent, Rule
 from common.measure import Measured
-from common.results import P99, P999, Pair, Row, cpu_us, started, warm_share
+from common.results import P99, P999, Pair, Row, cpu_us, row_of, started, warm_share
 from common.stats import estimate, quantile
 
 from .memory import MemoryUse
@@ -66,16 +66,11 @@ def rows_of(measured: Measured, parents: Mapping[str, Parent]) -> list[Row]:
         every = [ns / 1e3 for block in blocks for ns in block.ns]
         middles = [median(block.ns) / 1e3 for block in blocks]
         row = {
-            "cell": cell.name,
-            "call": call,
-            "method": name,
-            "title": methods[name].title,
+            **row_of(measured.task, call, name, blocks),
             "mode": methods[name].mode or "cold",
-            "in_flight": cell.in_flight,
             "gap_ms": cell.gap_ms,
             "load": cell.load,
             "touched_mib": parents[cell.parent].touch_mib,
-            "calls": len(every),
             **estimate(middles).figures("us_p50", 1),
             "us_p99": round(quantile(every, P99), 1),
             "us_p999": round(quantile(every, P999), 1),
