@@ -77,7 +77,7 @@ macro_rules! launchers {
 }
 pub(crate) use launchers;
 
-/// What the helpers of the tests must know of a launcher.
+/// The facts about a launcher that the helpers of the tests need.
 struct Properties {
     sets: &'static [&'static str],
     /// The system calls that a filter refuses so that the library uses this launcher, with the errno.
