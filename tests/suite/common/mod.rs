@@ -10,7 +10,9 @@ use std::ffi::CString;
 use std::io::{PipeReader, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use spawnfd::command::CapabilitySets;
@@ -184,7 +186,7 @@ pub fn in_single_threaded_fork(body: impl FnOnce()) {
     // SAFETY: the child has only the calling thread, and ends by _exit.
     let copy = unsafe { libc::fork() };
     if copy == 0 {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        let outcome = catch_unwind(AssertUnwindSafe(body));
         // SAFETY: _exit ends the child without running this process's destructors.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
@@ -192,6 +194,30 @@ pub fn in_single_threaded_fork(body: impl FnOnce()) {
     // SAFETY: waitpid stores an int, and the child belongs to this test.
     assert_eq!(unsafe { libc::waitpid(copy, &raw mut status, 0) }, copy);
     assert_eq!(status, 0, "the forked child failed");
+}
+
+/// Runs `body` while another thread calls `other` again and again, also if `body` panics.
+pub fn while_repeating(mut other: impl FnMut() + Send, body: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                other();
+            }
+        });
+        let done = catch_unwind(AssertUnwindSafe(body));
+        over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| resume_unwind(panic));
+    });
+}
+
+/// Reaps a child of this process that has ended, if there is one, as a host does that reaps all children. Returns the
+/// child's wait status.
+pub fn reap_any() -> Option<i32> {
+    let mut status = 0;
+    // SAFETY: waitpid stores an int. The tests want it to reap any child of this process.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    (pid > 0).then_some(status)
 }
 
 /// Pins the calling thread to one processor.
