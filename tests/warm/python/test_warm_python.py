@@ -272,6 +272,9 @@ def test_warnings(same, flag):
         ["-c", "import package; print(package.__file__, package.__path__)"],
         ["-c", "import late"],
         ["-c", "", "x"],
+        # The parked process executes the interpreter again, which reports the missing argument.
+        ["-c"],
+        ["-m"],
     ],
     ids=" ".join,
 )
