@@ -5,8 +5,7 @@
  * number is in the byte order of the machine.
  *
  * This file is the only definition of the messages. A script of the repository, protocol.py, reads
- * it and writes the same numbers and layouts for Rust and Python. The script accepts these
- * declarations only:
+ * it and writes the same numbers and layouts for Rust. The script accepts these declarations only:
  *
  *     #define SPAWNFD_NAME value     a number, INTn_C(n), UINTn_C(n), 'c', "text", or operators
  *     enum spawnfd_tag               members with a common prefix; NAME_COUNT ends a list

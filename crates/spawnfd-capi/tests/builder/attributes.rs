@@ -294,7 +294,7 @@ fn a_ruleset_restricts_the_program() {
     }
     let ruleset = owned(ruleset as i32);
     let builder = Builder::shell(c": < file && : > new");
-    let path = scratch.path("");
+    let path = scratch.c_path("");
     let actions =
         [action(SPAWN_ACTION_NO_NEW_PRIVS), chdir(&path), with_fd(SPAWN_ACTION_LANDLOCK, ruleset.as_raw_fd())];
     assert_eq!(builder.code(&actions), Ok(2));
