@@ -32,10 +32,10 @@ from protocol import (
     FLAG_FORK,
     MAX_MESSAGE,
     NO_SOURCE,
-    NO_STEP,
     PAGE_SIZE,
     PARK_VARIABLE,
     PRELOAD_VARIABLE,
+    REPORT_STAGE_SHIFT,
     VERSION,
     Argument,
     Claim,
@@ -48,6 +48,7 @@ from protocol import (
     Reply,
     ReplyKind,
     Request,
+    Stage,
     Step,
 )
 
@@ -295,10 +296,11 @@ class Parked:
         self.is_used = not self.forks and state in (Claim.BECAME, Claim.FAILED)
         if state is Claim.FAILED:
             os.waitpid(pid, 0)
-        refused_late = (state, found.index, found.error) == (Claim.FAILED, NO_STEP, errno.EINVAL)
+        stage, error = found.report >> REPORT_STAGE_SHIFT, found.report & 0xFFFF
+        refused_late = (state, stage, error) == (Claim.FAILED, Stage.DESCRIPTORS, errno.EINVAL)
         if state is Claim.REFUSED or refused_late:
             raise Refused
-        assert state is Claim.BECAME, (state, found.index, os.strerror(found.error))
+        assert state is Claim.BECAME, (state, hex(found.report), os.strerror(error))
         return pid
 
     def close(self) -> None:

@@ -169,8 +169,8 @@ class Request:
     path: int = 0
     # Number of checks in the message.
     checks: int = 0
-    # Aligns the steps, which follow this struct, to 8 bytes.
-    unused: int = 0
+    # Bit n: a seccomp filter kills the process for member n of Call.
+    killed: int = 0
 
     def pack(self) -> bytes:
         return struct.pack(self.FORMAT, *vars(self).values())
@@ -178,6 +178,21 @@ class Request:
     @classmethod
     def unpack(cls, data: bytes) -> Request:
         return cls(*struct.unpack_from(cls.FORMAT, data))
+
+
+class Call(enum.IntEnum):
+    """The system calls of a request that a filter may kill or refuse."""
+
+    # Replaced by close().
+    CLOSE_RANGE = 0
+    # Replaced by openat(), unless `resolve` is set.
+    OPENAT2 = 1
+    # Replaced by newfstatat().
+    STATX = 2
+    # Replaced by faccessat(), which checks the real ids.
+    FACCESSAT2 = 3
+    # Not replaced: exec fails with EPERM.
+    EXECVEAT = 4
 
 
 # The program gets the environment of the parked process.
@@ -388,18 +403,16 @@ class Page:
     comparison into the page and sets the claim to CLAIM_GO.
     """
 
-    FORMAT: ClassVar[str] = "=QiiQQQQQQ"
-    SIZE: ClassVar[int] = 64
+    FORMAT: ClassVar[str] = "=QiiQQQQQ"
+    SIZE: ClassVar[int] = 56
     # The array of steps follows.
 
     # Serial number and Claim.
     claim: int = 0
     # Pid of a forked child; the kernel writes it before the child runs.
     child: int = 0
-    # Errno of the failed step.
-    error: int = 0
-    # Index of the failed step, or NO_STEP.
-    index: int = 0
+    # Keeps the struct free of padding.
+    unused: int = 0
     # Number of steps in the page; they run before those of the request.
     first: int = 0
     # Signals to reset to the default action; bit n-1 for signal n.
@@ -408,7 +421,7 @@ class Page:
     make_ignored: int = 0
     # Signals to block.
     mask: int = 0
-    # Progress of a zygote: REPORT_*.
+    # Progress and failure: REPORT_*.
     report: int = 0
 
     def pack(self) -> bytes:
@@ -419,11 +432,10 @@ class Page:
         return cls(*struct.unpack_from(cls.FORMAT, data))
 
 
-# The index of the failed step if the request failed before its first step.
-NO_STEP = 0xFFFFFFFF
-# The values of `report` in Page. The owner writes PENDING. The zygote writes EXEC before exec.
-# After a failure the zygote writes the stage, the index and the errno, shifted. A child of a cold
-# start reports in the same way: report.rs of spawnfd-child.
+# The parts of `report` in Page. The owner writes PENDING. Before each stage, the parked process
+# writes PENDING with the stage and the index, both shifted. After a failure it writes the same with
+# an errno instead of PENDING. A zygote writes EXEC before exec. A child of a cold start reports in
+# the same way: report.rs of spawnfd-child.
 REPORT_PENDING = 0x8000000000000000
 REPORT_EXEC = 0
 REPORT_STAGE_SHIFT = 48
@@ -432,6 +444,8 @@ REPORT_INDEX_SHIFT = 32
 
 class Stage(enum.IntEnum):
     DESCRIPTORS = 1
+    # The index is that of the step.
     ACTION = 2
+    # The index is that of the check.
     CHECK = 4
     EXEC = 6
