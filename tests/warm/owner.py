@@ -56,7 +56,10 @@ ROOT = Path(__file__).resolve().parents[2]
 # Seconds until a program, or a parked process that does not answer, is treated as hanging.
 TIMEOUT = 240.0
 # System call numbers.
-CHDIR, UMASK, PRLIMIT64 = {"x86_64": (80, 95, 302), "aarch64": (49, 166, 261)}[os.uname().machine]
+CHDIR, UMASK, DUP3, PRLIMIT64 = {
+    "x86_64": (80, 95, 292, 302),
+    "aarch64": (49, 166, 24, 261),
+}[os.uname().machine]
 # The lowest number for the owner's descriptors in the parked process. Node.js opens descriptors
 # before it parks, and these must get the same numbers as in a cold start.
 FIRST_NUMBER = {Kind.MAIN: 3, Kind.PYTHON: 3, Kind.NODE: 40}
@@ -238,9 +241,10 @@ class Parked:
         )
         for number, fd in by_number.items():
             if fd is None:
-                steps.append(Step(op=Op.CLOSE, a=number))
+                steps.append(Step(op=Op.CLOSE_RANGE, x=number, y=number))
             else:
-                steps.append(Step(op=Op.PLACE, a=len(sources), b=number))
+                kind = Argument.SOURCE
+                steps.append(Step(op=Op.CALL, a=DUP3, b=kind, x=len(sources), y=number))
                 sources.append(fd)
         at = len(arguments) + len(variables)
         kind = Argument.TEXT

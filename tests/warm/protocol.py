@@ -220,32 +220,24 @@ class Op(enum.IntEnum):
     an index of the message's descriptors. `text` is an offset into the strings.
     """
 
-    # Duplicates source `a` to descriptor `b`.
-    PLACE = 0
-    # Duplicates descriptor `a` to `b`, without close-on-exec.
-    DUP2 = 1
-    # Closes descriptor `a`.
-    CLOSE = 2
     # Closes descriptors `x` to `y`.
-    CLOSE_RANGE = 3
+    CLOSE_RANGE = 0
     # Opens the path at `text` as descriptor `b`. `a` is the source of the directory, or NO_SOURCE.
     # `x`, `y` and `z` are flags, mode and resolve of struct open_how.
-    OPEN = 4
-    # Opens /dev/null as descriptor `b`.
-    OPEN_NULL = 5
+    OPEN = 1
     # Puts the process group in the foreground of terminal `a`.
-    TCSETPGRP = 6
+    TCSETPGRP = 2
     # Writes `a` to /proc/self/oom_score_adj.
-    OOM_SCORE_ADJ = 7
+    OOM_SCORE_ADJ = 3
     # Enters the cgroup whose directory is source `a`.
-    CGROUP = 8
+    CGROUP = 4
     # Duplicates source `a` to `b` if `b` is open on the same file.
-    REPLACE = 9
+    REPLACE = 5
     # Limits the sets to the Capabilities at `text`.
-    CAPABILITIES = 10
+    CAPABILITIES = 6
     # Makes system call `a` with the arguments `x`, `y`, `z`, 0, 0 and 0. `b` has the kind of each
     # argument. `text` is the size of the data of a ARGUMENT_TEXT, in bytes.
-    CALL = 11
+    CALL = 7
 
 
 class Argument(enum.IntEnum):

@@ -149,6 +149,10 @@ impl Op<'_> {
         const UNUSED: Arg<'_> = Number(0);
         let ids = |ids: [u32; 3]| ids.map(|id| Number(id as usize));
         let (number, args) = match self {
+            Op::Dup2 { from, to } if from == to => {
+                (abi::__NR_fcntl, [Number(*to as usize), Number(abi::F_SETFD as usize), UNUSED])
+            }
+            Op::Dup2 { from, to } => (abi::__NR_dup3, [Number(*from as usize), Number(*to as usize), UNUSED]),
             Op::Chdir { path } => (abi::__NR_chdir, [Text(path), UNUSED, UNUSED]),
             Op::Fchdir { dir } => (abi::__NR_fchdir, [Source(*dir), UNUSED, UNUSED]),
             Op::Chroot { path } => (abi::__NR_chroot, [Text(path), UNUSED, UNUSED]),
@@ -384,8 +388,6 @@ pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Resu
             Err(Errno::EBADF) if callers.get(source) == Some(&to) => place_beyond_limit(sources.get(source), to),
             placed => placed.map(drop),
         },
-        Op::Dup2 { from, to } if from == to => call::set_descriptor_flags(to, 0).map(drop),
-        Op::Dup2 { from, to } => call::dup3(from, to).map(drop),
         Op::Close { fd } => {
             let _ = call::close(fd);
             Ok(())

@@ -161,14 +161,10 @@ enum spawnfd_fork_source { SPAWNFD_FORK_SOCKET, SPAWNFD_FORK_PAGE, SPAWNFD_FORK_
 /* The operation of one step. `a`, `b`, `text` and `x` to `z` are fields of struct spawnfd_step. A
  * source is an index of the message's descriptors. `text` is an offset into the strings. */
 enum spawnfd_op {
-	SPAWNFD_OP_PLACE,	/* duplicates source `a` to descriptor `b` */
-	SPAWNFD_OP_DUP2,	/* duplicates descriptor `a` to `b`, without close-on-exec */
-	SPAWNFD_OP_CLOSE,	/* closes descriptor `a` */
 	SPAWNFD_OP_CLOSE_RANGE, /* closes descriptors `x` to `y` */
 	/* Opens the path at `text` as descriptor `b`. `a` is the source of the directory, or
 	 * SPAWNFD_NO_SOURCE. `x`, `y` and `z` are flags, mode and resolve of struct open_how. */
 	SPAWNFD_OP_OPEN,
-	SPAWNFD_OP_OPEN_NULL,	  /* opens /dev/null as descriptor `b` */
 	SPAWNFD_OP_TCSETPGRP,	  /* puts the process group in the foreground of terminal `a` */
 	SPAWNFD_OP_OOM_SCORE_ADJ, /* writes `a` to /proc/self/oom_score_adj */
 	SPAWNFD_OP_CGROUP,	  /* enters the cgroup whose directory is source `a` */

@@ -177,15 +177,6 @@ static int perform_step(const struct spawnfd_step *step, struct request *request
 	const int *source = request->sources;
 
 	switch ((enum spawnfd_op)step->op) {
-	case SPAWNFD_OP_PLACE:
-		return error_of(dup3(source[step->a], step->b, 0));
-	case SPAWNFD_OP_DUP2:
-		if (step->a == step->b)
-			return error_of(fcntl(step->a, F_SETFD, 0));
-		return error_of(dup3(step->a, step->b, 0));
-	case SPAWNFD_OP_CLOSE:
-		close(step->a);
-		return 0;
 	case SPAWNFD_OP_CLOSE_RANGE:
 		/* Sources have numbers from `above` on. They are closed later, with all other
 		 * descriptors that the request does not keep. */
@@ -201,11 +192,6 @@ static int perform_step(const struct spawnfd_step *step, struct request *request
 
 		return open_as(request, step->b, step->a < 0 ? AT_FDCWD : source[step->a], text,
 			       &how);
-	}
-	case SPAWNFD_OP_OPEN_NULL: {
-		struct open_how how = {.flags = step->b == 0 ? O_RDONLY : O_WRONLY};
-
-		return open_as(request, step->b, AT_FDCWD, "/dev/null", &how);
 	}
 	case SPAWNFD_OP_TCSETPGRP:
 		return error_of(tcsetpgrp(step->a, getpgrp()));

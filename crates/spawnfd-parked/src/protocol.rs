@@ -226,36 +226,28 @@ pub const FORK_COUNT: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Op {
-    /// Duplicates source `a` to descriptor `b`.
-    Place = 0,
-    /// Duplicates descriptor `a` to `b`, without close-on-exec.
-    Dup2 = 1,
-    /// Closes descriptor `a`.
-    Close = 2,
     /// Closes descriptors `x` to `y`.
-    CloseRange = 3,
+    CloseRange = 0,
     /// Opens the path at `text` as descriptor `b`. `a` is the source of the directory, or
     /// `NO_SOURCE`. `x`, `y` and `z` are flags, mode and resolve of struct open_how.
-    Open = 4,
-    /// Opens /dev/null as descriptor `b`.
-    OpenNull = 5,
+    Open = 1,
     /// Puts the process group in the foreground of terminal `a`.
-    Tcsetpgrp = 6,
+    Tcsetpgrp = 2,
     /// Writes `a` to /proc/self/oom_score_adj.
-    OomScoreAdj = 7,
+    OomScoreAdj = 3,
     /// Enters the cgroup whose directory is source `a`.
-    Cgroup = 8,
+    Cgroup = 4,
     /// Duplicates source `a` to `b` if `b` is open on the same file.
-    Replace = 9,
+    Replace = 5,
     /// Limits the sets to the `Capabilities` at `text`.
-    Capabilities = 10,
+    Capabilities = 6,
     /// Makes system call `a` with the arguments `x`, `y`, `z`, 0, 0 and 0. `b` has the kind of each
     /// argument. `text` is the size of the data of a `ARGUMENT_TEXT`, in bytes.
-    Call = 11,
+    Call = 7,
 }
 
 /// The number of values of [`Op`].
-pub const OP_COUNT: usize = 12;
+pub const OP_COUNT: usize = 8;
 
 /// The kind of one argument of a system call: two bits of the step's `b`. The lowest two bits are
 /// for the first argument.

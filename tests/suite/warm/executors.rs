@@ -47,7 +47,7 @@ impl Executor {
     }
 }
 
-/// What one start leaves behind.
+/// The outcome of one start.
 struct Outcome {
     program: Result<Program, (Stage, Errno, String)>,
     /// Name, mode and contents of the files that the actions have written.
@@ -196,7 +196,7 @@ fn creating(flags: i32) -> OpenHow {
 /// Each action with valid arguments, with arguments that the library refuses, and with arguments that the kernel
 /// refuses.
 const ACTIONS: &[Case] = cases! {
-    nothing NEVER, |_c, f| ();
+    arguments NEVER, |c, f| c.args(["a b", ""]);
     descriptor NEVER, |c, f| c.descriptor(&f.null, 9);
     descriptor_negative NEVER, |c, f| c.descriptor(&f.null, -1);
     descriptor_at_its_own_number_beyond_the_limit always("inherited descriptors", "inherited descriptors"), |c, f| c.descriptor(&f.beyond_limit, 900);

@@ -10,7 +10,7 @@ use spawnfd_child::{Arg, Check, Failure, Identity, Op, Outcome, PENDING, Parked,
 use spawnfd_parked::protocol::{
     self, Argument, CheckKind, Claim as State, Op as Code, Page as Layout, ParkField, ReplyKind,
 };
-use spawnfd_sys::{Call, Errno, RawFd, SharedWords};
+use spawnfd_sys::{Call, Errno, RawFd, SharedWords, abi};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::host::authority::Reported;
@@ -302,16 +302,22 @@ fn encode_step(
     let mut text = |bytes: &[u8]| append(bytes, strings);
     let step = |op: Code, a: i32, b: i32| Step { op: op as u16, index, a, b, ..Step::default() };
     let source = |source: usize| source as i32;
+    let close_range = |first, last| Step { x: first, y: last, ..step(Code::CloseRange, 0, 0) };
     Ok(Some(match *op {
-        Op::Place { source: from, to } => step(Code::Place, source(from), to),
-        Op::Dup2 { from, to } => step(Code::Dup2, from, to),
-        Op::Close { fd } => step(Code::Close, fd, 0),
-        Op::CloseRange { first, last } => Step { x: first.into(), y: last.into(), ..step(Code::CloseRange, 0, 0) },
+        Op::Place { source, to } => {
+            let args = [Arg::Source(source), Arg::Number(to as usize), Arg::Number(0)];
+            encode_call(index, &SystemCall { number: abi::__NR_dup3, args }, strings)
+        }
+        Op::Close { fd } => close_range(fd as u64, fd as u64),
+        Op::CloseRange { first, last } => close_range(first.into(), last.into()),
         Op::Open { dir, ref path, ref how, to } => {
             let (dir, path) = (dir.map_or(protocol::NO_SOURCE, source), text(path.to_bytes_with_nul()));
             Step { text: path, x: how.flags, y: how.mode, z: how.resolve, ..step(Code::Open, dir, to) }
         }
-        Op::OpenNull { to } => step(Code::OpenNull, 0, to),
+        Op::OpenNull { to } => {
+            let flags = if to == 0 { abi::O_RDONLY } else { abi::O_WRONLY };
+            Step { text: text(b"/dev/null\0"), x: flags.into(), ..step(Code::Open, protocol::NO_SOURCE, to) }
+        }
         Op::Tcsetpgrp { fd } => step(Code::Tcsetpgrp, fd, 0),
         Op::OomScoreAdj { value, .. } => step(Code::OomScoreAdj, value, 0),
         Op::Cgroup { dir } => step(Code::Cgroup, source(dir), 0),

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use super::*;
 use spawnfd_child::{CapabilitySets, Data, Pinned, Program};
-use spawnfd_sys::{ArgBlock, Calls, abi};
+use spawnfd_sys::{ArgBlock, Calls};
 
 #[test]
 fn a_fork_request_has_a_header_and_an_empty_string() {
@@ -100,12 +100,11 @@ fn each_operation_of_a_plan_has_its_own_step() {
     let how = abi::open_how { flags: 0, mode: 0, resolve: 0 };
     let sets = CapabilitySets::new();
     let all = [
-        (Code::Place, Op::Place { source: 0, to: 0 }),
-        (Code::Dup2, Op::Dup2 { from: 0, to: 0 }),
-        (Code::Close, Op::Close { fd: 0 }),
+        (Code::Call, Op::Place { source: 0, to: 0 }),
+        (Code::CloseRange, Op::Close { fd: 0 }),
         (Code::CloseRange, Op::CloseRange { first: 0, last: 0 }),
         (Code::Open, Op::Open { dir: None, path: Data::Borrowed(c"/"), how, to: 0 }),
-        (Code::OpenNull, Op::OpenNull { to: 0 }),
+        (Code::Open, Op::OpenNull { to: 0 }),
         (Code::Tcsetpgrp, Op::Tcsetpgrp { fd: 0 }),
         (Code::OomScoreAdj, Op::OomScoreAdj { value: 0, text: Data::Borrowed(&[0]) }),
         (Code::Cgroup, Op::Cgroup { dir: 0 }),
@@ -132,7 +131,10 @@ fn a_system_call_step_has_the_kind_of_each_argument() {
     let many: Arc<[u64]> = Arc::new([1, 2, 3]);
     let bytes: Vec<u8> = many.iter().flat_map(|word| word.to_ne_bytes()).collect();
     for (op, number, kinds, [x, y, z, w], text) in [
-        (Op::Setpgid { group: 9 }, abi::__NR_setpgid, [NUMBER; 3], [0, 9, 0, 0], &b""[..]),
+        (Op::Place { source: 2, to: 9 }, abi::__NR_dup3, [SOURCE, NUMBER, NUMBER], [2, 9, 0, 0], &b""[..]),
+        (Op::Dup2 { from: 8, to: 9 }, abi::__NR_dup3, [NUMBER; 3], [8, 9, 0, 0], b""),
+        (Op::Dup2 { from: 9, to: 9 }, abi::__NR_fcntl, [NUMBER; 3], [9, abi::F_SETFD.into(), 0, 0], b""),
+        (Op::Setpgid { group: 9 }, abi::__NR_setpgid, [NUMBER; 3], [0, 9, 0, 0], b""),
         (Op::Fchdir { dir: 2 }, abi::__NR_fchdir, [SOURCE, NUMBER, NUMBER], [2, 0, 0, 0], b""),
         (Op::Chdir { path: Data::Borrowed(c"/tmp") }, abi::__NR_chdir, [TEXT, NUMBER, NUMBER], [1, 0, 0, 0], b"/tmp\0"),
         (Op::Limit { resource: 7, limit }, abi::__NR_prlimit64, [NUMBER, NUMBER, DATA], [0, 7, 1, u64::MAX], b""),
