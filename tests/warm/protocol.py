@@ -181,7 +181,7 @@ class Request:
 
 
 class Call(enum.IntEnum):
-    """The system calls of a request that a filter may kill or refuse."""
+    """The calls of a parked process for which a seccomp filter may kill the process."""
 
     # Replaced by close().
     CLOSE_RANGE = 0

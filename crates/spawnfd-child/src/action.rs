@@ -431,17 +431,7 @@ const WRITE: abi::open_how = abi::open_how { flags: abi::O_WRONLY as u64, mode: 
 /// Opens a file as `to`. Closes `to` first, so that open usually returns that number and no dup3 is needed.
 fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
     let _ = call::close(to);
-    let fd = match call::openat2(killed, dir, path, how) {
-        Err(Errno::ENOSYS | Errno::EPERM) if how.resolve == 0 => {
-            call::openat(dir, path, how.flags as u32, how.mode as u32)?
-        }
-        fd => fd?,
-    };
-    if fd != to {
-        call::dup3(fd, to)?;
-        call::close(fd)?;
-    }
-    Ok(())
+    descriptors::move_to(descriptors::open(killed, dir, path, how)?, to)
 }
 
 fn write_file(dir: RawFd, path: &CStr, bytes: &[u8]) -> Result<(), Errno> {

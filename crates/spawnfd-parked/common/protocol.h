@@ -134,7 +134,7 @@ struct spawnfd_request {
 	uint32_t killed;
 };
 
-/* The system calls of a request that a filter may kill or refuse. */
+/* The calls of a parked process for which a seccomp filter may kill the process. */
 enum spawnfd_call {
 	SPAWNFD_CALL_CLOSE_RANGE, /* replaced by close() */
 	SPAWNFD_CALL_OPENAT2,	  /* replaced by openat(), unless `resolve` is set */

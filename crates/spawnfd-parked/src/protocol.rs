@@ -180,7 +180,7 @@ pub struct Request {
     pub killed: u32,
 }
 
-/// The system calls of a request that a filter may kill or refuse.
+/// The calls of a parked process for which a seccomp filter may kill the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Call {
