@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is generated from the table of options: signatures and docstrings of the Python package, and a page."""
+"""What is generated from the table of options: Python signatures and docstrings, and a page."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ NOTES = {
         "run": '"null", "inherit", a descriptor or a file. subprocess.DEVNULL is "null".',
     },
     "stdout": {
-        "run": '"capture", "null", "inherit", a descriptor or a file. subprocess.PIPE is "capture".',
+        "run": '"capture", "null", "inherit", a descriptor or a file. subprocess.PIPE is '
+        '"capture".',
     },
     "stderr": {
         "run": '"separate" (captured), "merge" (into stdout), "null", "inherit", a descriptor or a '
@@ -90,7 +91,8 @@ NOTES = {
     "sandbox": {"": "A Sandbox."},
     "warm": {"": "A Warm."},
     "queue": {
-        "": "None (default): False in a Session; in a SyncSession, True for commands of other threads.",
+        "": "None (default): False in a Session; in a SyncSession, True for commands of other "
+        "threads.",
     },
 }
 
@@ -237,7 +239,8 @@ def signatures(options: list[Option]) -> str:
     for name, what, call, without in TYPED_DICTS:
         of_call = [each for each in of(options, call) if each["name"] not in without]
         fields = "".join(f"    {each['name']}: {python_type(each, call)}\n" for each in of_call)
-        text += f'\n\nclass {name}(TypedDict, total=False):\n    """The keyword arguments of {what}."""\n\n{fields}'
+        text += f"\n\nclass {name}(TypedDict, total=False):\n"
+        text += f'    """The keyword arguments of {what}."""\n\n{fields}'
     for name, first, call, more in FUNCTIONS:
         listed = parameters(options, call)
         text += f"\n\ndef {name}(\n    {first},\n    *,\n{more}{listed}) -> None: ...\n"
@@ -292,17 +295,21 @@ def page_default(option: Option) -> str:
     return f"`{value}`"
 
 
-def page(options: list[Option]) -> str:
-    text = """# Options
+PAGE_HEAD = """# Options
 
-Reference, for callers of any front: every option of a run, a job, a session and a command of a session. An option has
-the same name in Python and in `spawnfd shell`; its flag of `spawnfd run` has dashes. `scripts/generate` writes this
-page from the table in the library.
+Reference, for callers of any front: every option of a run, a job, a session and a command of a
+session. An option has the same name in Python and in `spawnfd shell`; its flag of `spawnfd run` has
+dashes. `scripts/generate` writes this page from the table in the library.
 
-The calls: `spawn` starts a program, `run` runs a program to its end, `start` starts a job, `session` opens a session,
-and `command` runs or starts a command in a session. On the command line a duration is a number of seconds, or a number
-with `ms`, `s`, `m` or `h`, and a number of bytes may have `K`, `M`, `G` or `T` (powers of 1024).
+The calls: `spawn` starts a program, `run` runs a program to its end, `start` starts a job,
+`session` opens a session, and `command` runs or starts a command in a session. On the command line
+a duration is a number of seconds, or a number with `ms`, `s`, `m` or `h`, and a number of bytes may
+have `K`, `M`, `G` or `T` (powers of 1024).
 """
+
+
+def page(options: list[Option]) -> str:
+    text = PAGE_HEAD
     for group, title in GROUPS.items():
         text += f"\n## {title}\n"
         for option in options:
@@ -314,7 +321,8 @@ with `ms`, `s`, `m` or `h`, and a number of bytes may have `K`, `M`, `G` or `T` 
             calls = ", ".join(f"`{each}`" for each in option["calls"])
             shared = [each for each in options if each["name"] == option["name"] and each["calls"]]
             where = f" of {' and '.join(option['calls'])}" if shared[1:] else ""
-            text += f"\n### `{option['name']}`{where}\n\nCalls: {calls}. Type: {kind}. Default: {page_default(option)}.\n\n"
+            text += f"\n### `{option['name']}`{where}\n\n"
+            text += f"Calls: {calls}. Type: {kind}. Default: {page_default(option)}.\n\n"
             text += fill(without_links(first_paragraph(option["doc"])), 120) + "\n"
             if option["words"]:
                 text += "\n"
@@ -331,3 +339,5 @@ def parts(tables: dict[str, Any]) -> Iterator[Part]:
         path = f"{PACKAGE}/{file}"
         yield Part(path, None, documented((ROOT / path).read_text(), function, options, call))
     yield Part(PAGE, None, page(options))
+    stops = "".join(f'        "{stop}",\n' for stop in tables["stops"])
+    yield Part(f"{PACKAGE}/_spawnfd.pyi", "stops", stops)

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use spawnfd::Output;
 use spawnfd::internal::Stored;
 use spawnfd::job::{Drain, SpillEnd, Stream};
-use spawnfd::options::Value;
 
 use crate::arguments::wrong_value;
 use crate::classes::{PythonClass, restored_by};
@@ -395,15 +394,10 @@ impl RunResult {
         false
     }
 
-    /// For ExitError: the seconds or bytes of the option that ended the run, and whether stderr was merged.
+    /// For ExitError: why the library ended the run, and whether stderr was merged.
     #[getter]
-    fn _reported(&self) -> (Option<f64>, bool) {
-        let bound = match self.output.bound {
-            Value::Duration(time) => Some(time.as_secs_f64()),
-            Value::Integer(bytes) => Some(bytes as f64),
-            _ => None,
-        };
-        (bound, self.reported.stderr_merged)
+    fn _reported(&self) -> (Option<String>, bool) {
+        (self.output.reason(), self.reported.stderr_merged)
     }
 
     /// Returns this result if it is ok.

@@ -2,10 +2,12 @@
 //! Prints the library's tables as JSON. `scripts/generate` writes signatures, stubs and pages from them.
 
 use serde_json::{Value as Json, json};
+use spawnfd::job::Stop;
 use spawnfd::options::{self, Kind, OptionSpec, Value, Word};
 
 fn main() {
-    println!("{}", json!({ "options": options::all().map(option).collect::<Vec<_>>() }));
+    let stops: Vec<_> = Stop::ALL.iter().map(|stop| stop.name()).collect();
+    println!("{}", json!({ "options": options::all().map(option).collect::<Vec<_>>(), "stops": stops }));
 }
 
 fn option(option: &OptionSpec) -> Json {

@@ -113,19 +113,7 @@ def _argv(result: Result) -> str:
 
 def _end(result: Result) -> str:
     """Returns a phrase that says how an unsuccessful run ended."""
-    bound, _ = result._reported
-    reason = ""
-    if result.stop == "timeout":
-        reason = "timed out" if bound is None else f"timed out after {bound:.10g} s"
-    elif result.stop == "idle_timeout":
-        reason = f"wrote no output for {bound:.10g} s"
-    elif result.stop == "cancelled":
-        reason = "was cancelled"
-    elif result.stop == "output_limit":
-        reason = f"exceeded its output limit of {bound:.0f} bytes"
-    elif result.stop == "limit":
-        limit, _, enforcer = (result.limit or "").partition(" ")
-        reason = f"reached its {limit} limit {enforcer}"
+    reason, _ = result._reported
     if result.code is not None:
         status = f"exited with status {result.code}"
     elif result.signal is not None:

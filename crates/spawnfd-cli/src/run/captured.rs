@@ -199,7 +199,7 @@ impl Capture {
         printed?;
         let output = Arc::unwrap_or_clone(outcome);
         let code = match (output.stop, ended_by) {
-            (Stop::Timeout | Stop::IdleTimeout, _) => TIMEOUT,
+            _ if output.bound.as_duration().is_some() => TIMEOUT,
             (Stop::Cancelled, Some(signal)) => 128 + signal as u8,
             _ => output.status.map_or(FAILED, report::code),
         };

@@ -10,12 +10,12 @@ use std::time::Duration;
 use serde::Serialize;
 use spawnfd::child::Usage;
 use spawnfd::job::{Drain, Fate, SpillEnd, Stop, Stream};
-use spawnfd::options::Value;
 use spawnfd::{Child, Output};
 
 use super::captured::{Capture, Ended};
 use super::names::signal_name;
 use crate::failure::{Failure, eprint, print};
+use crate::options::flag_name;
 use crate::table;
 
 /// The parts of the report, and its destination.
@@ -238,25 +238,15 @@ fn notes(err: &mut Vec<u8>, flags: &Capture, run: &Ended) {
                 .to_owned(),
         );
     }
-    let bound = match &output.bound {
-        Value::Duration(time) => format!("{} s", time.as_secs_f64()),
-        bound => bound.to_string(),
-    };
-    match output.stop {
-        Stop::IdleTimeout => note(format!("ended the program: no output for {bound} (--idle-timeout)")),
-        Stop::Timeout => note(format!("timed out after {bound} (--timeout)")),
-        Stop::Cancelled => {
-            let signal = run.ended_by.map(signal_name).unwrap_or_default();
-            note(format!("ended the program because this command received signal {signal}"));
-        }
-        Stop::OutputLimit => note(format!("ended the program: it wrote more than {bound} bytes (--output-limit)")),
-        Stop::Limit => {
-            if let Some(limit) = output.limit {
-                let flag = Capture::flag_of(limit.resource);
-                note(format!("the program reached {flag} (enforced by {})", limit.by));
-            }
-        }
-        _ => {}
+    if let (Stop::Cancelled, Some(signal)) = (output.stop, run.ended_by) {
+        let signal = signal_name(signal);
+        note(format!("ended the program because this command received signal {signal}"));
+    } else if let Some(reason) = output.reason() {
+        let flag = match output.limit {
+            Some(limit) => Capture::flag_of(limit.resource),
+            None => format!("--{}", flag_name(output.stop.name())),
+        };
+        note(format!("the program {reason} ({flag})"));
     }
 }
 

@@ -5,10 +5,9 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Fate, Leftover, Limit, Output, Stop, Stream};
+use super::{Fate, Leftover, Output, Stream};
 use crate::child::Started;
 use crate::error::{Error, RunError, shown};
-use crate::options::Value;
 
 /// A run that was not [`ok`](Output::ok).
 ///
@@ -57,28 +56,14 @@ impl ExitError {
 impl RunError for ExitError {
     /// The program's name and how the program ended, in one sentence.
     fn message(&self) -> String {
-        let Output { program, stop, bound, status, limit, .. } = &*self.output;
+        let Output { program, status, .. } = &*self.output;
         let program = shown(program);
-        let bound = match bound {
-            Value::Duration(time) => format!("{} s", time.as_secs_f64()),
-            bound => bound.to_string(),
-        };
-        match (self.output.unkilled_program(), stop, self.output.code(), status) {
+        match (self.output.unkilled_program(), self.output.reason(), self.output.code(), status) {
             (Some(Leftover { pid, fate, .. }), ..) => {
                 let why = if *fate == Fate::NotPermitted { "not permitted" } else { "SIGKILL had no effect" };
                 format!("{program} could not be killed ({why}) and still runs as process {pid}")
             }
-            (_, Stop::Timeout, ..) => format!("{program} timed out after {bound}"),
-            (_, Stop::IdleTimeout, ..) => format!("{program} wrote no output for {bound}"),
-            (_, Stop::Cancelled, ..) => format!("{program} was cancelled"),
-            (_, Stop::OutputLimit, ..) => {
-                let seen = self.output.seen_bytes;
-                format!("{program} exceeded its output limit of {bound} bytes: it wrote {seen}")
-            }
-            (_, Stop::Limit, ..) => match limit {
-                Some(Limit { resource, by }) => format!("{program} reached its {resource} limit ({by})"),
-                None => format!("{program} reached a limit"),
-            },
+            (_, Some(reason), ..) => format!("{program} {reason}"),
             (.., Some(code), _) => format!("{program} exited with code {code}"),
             (.., None, Some(status)) => {
                 // std formats the status as "signal: 9 (SIGKILL)".
@@ -166,9 +151,11 @@ mod tests {
     use std::time::Duration;
 
     use super::super::output::tests::{MARKER, combined};
+    use super::super::{Limit, Stop};
     use super::*;
     use crate::error::{Errno, ErrorKind, Stage};
     use crate::job::limits::{Enforcer, Resource};
+    use crate::options::Value;
 
     fn shows(change: impl FnOnce(&mut Output)) -> String {
         let mut output = Output { program: "rg".into(), ..Output::default() };
@@ -189,9 +176,9 @@ mod tests {
         let reached = shows(|output| (output.stop, output.limit) = (Stop::Limit, Some(limit)));
         assert_eq!(reached, "rg reached its memory limit (cgroup)");
         let exceeded = shows(|output| {
-            (output.stop, output.bound, output.seen_bytes) = (Stop::OutputLimit, Value::Integer(900), 1000);
+            (output.stop, output.bound) = (Stop::OutputLimit, Value::Integer(900));
         });
-        assert_eq!(exceeded, "rg exceeded its output limit of 900 bytes: it wrote 1000");
+        assert_eq!(exceeded, "rg exceeded its output limit of 900 bytes");
         let lost = shows(|output| output.status_lost = true);
         assert_eq!(lost, "rg ended, and the status is lost: other code of this process has taken it");
     }

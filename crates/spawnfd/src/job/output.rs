@@ -298,6 +298,24 @@ pub struct Output {
 }
 
 impl Output {
+    /// Why the library ended the run, as a phrase that continues the program's name: `timed out after 0.2 s`. `None` if the
+    /// run ended by itself.
+    pub fn reason(&self) -> Option<String> {
+        let bound = match &self.bound {
+            Value::Duration(time) => format!("{} s", time.as_secs_f64()),
+            bound => bound.to_string(),
+        };
+        match (self.stop, &self.limit) {
+            (Stop::Exited | Stop::Lost, _) => None,
+            (Stop::Timeout, _) => Some(format!("timed out after {bound}")),
+            (Stop::IdleTimeout, _) => Some(format!("wrote no output for {bound}")),
+            (Stop::Cancelled, _) => Some("was cancelled".to_owned()),
+            (Stop::OutputLimit, _) => Some(format!("exceeded its output limit of {bound} bytes")),
+            (Stop::Limit, Some(Limit { resource, by })) => Some(format!("reached its {resource} limit ({by})")),
+            (Stop::Limit, None) => Some("reached a limit".to_owned()),
+        }
+    }
+
     /// Whether the program exited by itself with code 0.
     pub fn ok(&self) -> bool {
         self.stop == Stop::Exited && self.status.is_some_and(|status| status.success())
