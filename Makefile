@@ -122,17 +122,19 @@ format: setup ## Format all sources.
 	git ls-files '*.c' '*.h' ':!include' | xargs -r $(VENV)/bin/clang-format -i
 
 bench-launch: setup ## First instruction and whole life, by method and parent; build/bench/launch.json.
-	cargo run --release -p spawnfd-bench --bin bench-launch -- --out build/bench/launch.json $(if $(QUICK),--quick)
+	cargo build --quiet --release -p spawnfd-bench
+	$(PY) bench/native/run.py launch --program $(CARGO_TARGET_DIR)/release/bench-launch
 
 bench-snapshot: setup ## Snapshots of a library, cold and cached; build/bench/snapshot.json.
-	cargo run --release -p spawnfd-bench --bin bench-snapshot -- --out build/bench/snapshot.json $(if $(QUICK),--quick)
+	cargo build --quiet --release -p spawnfd-bench
+	$(PY) bench/native/run.py snapshot --program $(CARGO_TARGET_DIR)/release/bench-launch
 
 bench-agent: python ## The RFC's agent-tools preset, 6,144 calls (QUICK=1 for less); build/bench/agent.json and agent.html.
 	$(PY) bench/agent/run.py
 
 bench-job: python ## Captured runs, one and 16 in flight, against subprocess, asyncio and uvloop; build/bench/job.json.
 	cargo build --quiet --release -p spawnfd-tests --bin spawnfd-confine
-	cargo build --quiet --release -p spawnfd-bench --bin bench-launch
+	cargo build --quiet --release -p spawnfd-bench
 	$(PY) bench/job/run.py --confine $(CARGO_TARGET_DIR)/release/spawnfd-confine \
 	    --native $(CARGO_TARGET_DIR)/release/bench-launch
 

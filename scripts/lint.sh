@@ -78,10 +78,11 @@ step "$bin/ruff" check --config bench/ruff.toml scripts/generate
 step "$bin/ruff" format --check --config bench/ruff.toml scripts/generate
 (cd scripts/generate && step "$bin/mypy" --strict ./*.py)
 (cd bench/agent && MYPYPATH=.. step "$bin/mypy" --strict agentbench run.py)
-(cd bench/compare && MYPYPATH=..:../job:../warm step "$bin/mypy" --strict comparebench run.py)
+(cd bench/compare && MYPYPATH=..:../job:../native:../warm step "$bin/mypy" --strict comparebench run.py)
 (cd bench/job && MYPYPATH=.. step "$bin/mypy" --strict jobbench run.py)
 (cd bench/warm && MYPYPATH=.. step "$bin/mypy" --strict warmbench run.py)
 (cd bench/kernel && MYPYPATH=.. step "$bin/mypy" --strict run.py)
+(cd bench/native && MYPYPATH=.. step "$bin/mypy" --strict nativebench run.py)
 (cd bench/package && MYPYPATH=.. step "$bin/mypy" --strict run.py)
 (cd bench/posix && MYPYPATH=.. step "$bin/mypy" --strict posixbench run.py)
 # cbindgen writes include/spawnfd.h.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Generates the warm protocol for Rust and Python from the C header that defines it.
+"""Generates the warm protocol for Rust from the C header that defines it.
 
-    scripts/protocol.py            writes the generated files
-    scripts/protocol.py --check    fails if a generated file differs from the header
+    scripts/protocol.py            writes the generated file
+    scripts/protocol.py --check    fails if the generated file differs from the header
 
 In both cases the C compiler checks every value, size and offset that this script has read.
 """
@@ -23,19 +23,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = "crates/spawnfd-parked/common/protocol.h"
 RUST = "crates/spawnfd-parked/src/protocol.rs"
-PYTHON = "tests/warm/protocol.py"
 
 PREFIX = "spawnfd_"
 # Enums whose members Rust lists.
 LISTED = {"park_field"}
-# C type: bytes, Rust type, format character of Python's struct module.
+# C type: bytes, Rust type.
 TYPES = {
-    f"{sign}int{bits}_t": (
-        bits // 8,
-        f"{'u' if sign else 'i'}{bits}",
-        letter.upper() if sign else letter,
-    )
-    for bits, letter in ((8, "b"), (16, "h"), (32, "i"), (64, "q"))
+    f"{sign}int{bits}_t": (bits // 8, f"{sign or 'i'}{bits}")
+    for bits in (8, 16, 32, 64)
     for sign in ("u", "")
 }
 COMMENT = r"/\*.*?\*/"
@@ -332,23 +327,21 @@ def sentence(doc: str) -> str:
     )
 
 
-def comment(doc: str, mark: str, indent: str = "", width: int = 100) -> list[str]:
-    start = f"{indent}{mark} "
-    return textwrap.wrap(
-        sentence(doc), width, initial_indent=start, subsequent_indent=start, break_on_hyphens=False
-    )
-
-
-def translated(doc: str, quote: str) -> str:
+def translated(doc: str) -> str:
     """Replaces C names in a comment by the names in the generated file."""
-    doc = re.sub(
-        r"\b(?:enum|struct) spawnfd_(\w+)", lambda found: quote + camel(found[1]) + quote, doc
-    )
-    return re.sub(r"\bSPAWNFD_(\w+\*?)", lambda found: quote + found[1] + quote, doc)
+    doc = re.sub(r"\b(?:enum|struct) spawnfd_(\w+)", lambda found: f"`{camel(found[1])}`", doc)
+    return re.sub(r"\bSPAWNFD_(\w+\*?)", r"`\1`", doc)
 
 
 def rust_doc(doc: str, indent: str = "") -> list[str]:
-    return comment(translated(doc, "`"), "///", indent)
+    start = f"{indent}/// "
+    return textwrap.wrap(
+        sentence(translated(doc)),
+        100,
+        initial_indent=start,
+        subsequent_indent=start,
+        break_on_hyphens=False,
+    )
 
 
 def literal(constant: Constant) -> str:
@@ -446,78 +439,6 @@ def rust_struct(item: Struct) -> list[str]:
     return [*lines, "}"]
 
 
-def python_doc(doc: str, indent: str = "") -> list[str]:
-    return comment(translated(doc, ""), "#", indent)
-
-
-def docstring(doc: str) -> list[str]:
-    lines = textwrap.wrap(sentence(translated(doc, "")), 90, break_on_hyphens=False)
-    if not lines:
-        return []
-    return (
-        [f'    """{lines[0]}"""', ""]
-        if len(lines) == 1
-        else ['    """', *(f"    {line}" for line in lines), '    """', ""]
-    )
-
-
-def python(header: Header) -> str:
-    lines = [
-        "# SPDX-License-Identifier: MIT OR Apache-2.0",
-        '"""The protocol between an owner and a parked process.',
-        "",
-        f"Generated from {HEADER}: edit that file and run scripts/protocol.py.",
-        '"""',
-        "",
-        "from __future__ import annotations",
-        "",
-        "import enum",
-        "import struct",
-        "from dataclasses import dataclass",
-        "from typing import ClassVar",
-        "",
-    ]
-    for item in header.items:
-        if isinstance(item, Constant):
-            lines += [*python_doc(item.doc), f"{plain(item.name)} = {literal(item)}"]
-        elif isinstance(item, Enum):
-            lines += ["", "", f"class {camel(item.tag)}(enum.IntEnum):", *docstring(item.doc)]
-            for member in item.real:
-                lines += [
-                    *python_doc(member.doc, "    "),
-                    f"    {item.short(member)} = {member.value}",
-                ]
-            lines += ["", ""]
-        else:
-            lines += ["", "", *python_struct(item), "", ""]
-    # Leave at most two consecutive empty lines, and none at the end.
-    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip("\n") + "\n"
-
-
-def python_struct(item: Struct) -> list[str]:
-    name, letters = camel(item.tag), "".join(TYPES[field.type][2] for field in item.fields)
-    lines = ["@dataclass", f"class {name}:", *docstring(item.doc)]
-    lines += [
-        f'    FORMAT: ClassVar[str] = "={letters}"',
-        f"    SIZE: ClassVar[int] = {sum(f.size for f in item.fields)}",
-    ]
-    if item.tail:
-        lines += [f"    # The array of {item.tail.name} follows."]
-    lines.append("")
-    for field in item.fields:
-        lines += [*python_doc(field.doc, "    "), f"    {field.name}: int = 0"]
-    lines += [
-        "",
-        "    def pack(self) -> bytes:",
-        "        return struct.pack(self.FORMAT, *vars(self).values())",
-        "",
-        "    @classmethod",
-        f"    def unpack(cls, data: bytes) -> {name}:",
-        "        return cls(*struct.unpack_from(cls.FORMAT, data))",
-    ]
-    return lines
-
-
 def assertions(header: Header) -> str:
     """C code that compiles only if the compiler agrees with this script about the header."""
     checks: list[str] = []
@@ -560,7 +481,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; fail if a generated file is out of date",
+        help="write nothing; fail if the generated file is out of date",
     )
     parser.add_argument(
         "--root", type=Path, default=ROOT, help="the source tree (default: the tree of this script)"
@@ -575,17 +496,14 @@ def main(arguments: list[str]) -> int:
     if refused := compile_assertions(text, header):
         print(f"{HEADER}: the C compiler reads it differently:\n{refused}", file=sys.stderr)
         return 1
-    outdated = 0
-    for path, written in ((RUST, rust(header)), (PYTHON, python(header))):
-        file = options.root / path
-        if file.exists() and file.read_text() == written:
-            continue
-        if options.check:
-            print(f"{path}: out of date; run scripts/protocol.py", file=sys.stderr)
-            outdated = 1
-        else:
-            file.write_text(written)
-    return outdated
+    written, file = rust(header), options.root / RUST
+    if file.exists() and file.read_text() == written:
+        return 0
+    if options.check:
+        print(f"{RUST}: out of date; run scripts/protocol.py", file=sys.stderr)
+        return 1
+    file.write_text(written)
+    return 0
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ SUITES = {
     ),
     "benches": Suite(
         "The tests' and benchmarks' own tests",
-        f"{PYTEST} bench/agent bench/compare bench/job bench/kernel bench/package bench/posix"
-        f" bench/warm {OWN_TESTS}",
+        f"{PYTEST} bench/agent bench/common bench/compare bench/job bench/kernel bench/native"
+        f" bench/package bench/posix bench/warm {OWN_TESTS}",
         5 * MINUTE,
     ),
     "examples": Suite("Examples", f"{PYTEST} tests/examples", 5 * MINUTE),

@@ -2,9 +2,8 @@
 """Tests of the benchmark's own code: `python -m pytest bench/agent`."""
 
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,33 +11,22 @@ from typing import Any
 
 import pytest
 
-from agentbench import calls, cli, plan, report, results
-from agentbench.backends import BACKENDS, import_spawnfd
-from agentbench.fleet import Fleet, Timing
-from agentbench.measure import CellResult, Series
-from common import bars, document, presets, reference, workspace
+from agentbench import cli, plan, report, results
+from agentbench.backends import BACKENDS
+from agentbench.measure import CellResult, command
+from common import bars, document, presets
 from common.errors import BenchError
-from common.session import Setting, make_setting
-from common.stats import estimate, round_order, round_ratios
+from common.measure import Block, fleets
+from common.session import make_setting
 
 pytestmark = pytest.mark.timeout(300)
-HERE = Path(__file__).resolve().parent
 WITHOUT_OURS = [f"--without={name}" for name in ("spawnfd", "reserve", "fork", "auto")]
+RunBench = Callable[..., tuple[dict[str, Any], str]]
 
 
 @pytest.fixture(scope="module")
 def definitions() -> presets.Definitions:
     return presets.load()
-
-
-@pytest.fixture(scope="module")
-def tools(definitions: presets.Definitions) -> dict[str, str]:
-    return presets.resolve_tools(definitions, {})
-
-
-@pytest.fixture
-def setting(tmp_path: Path, definitions: presets.Definitions, tools: dict[str, str]) -> Setting:
-    return make_setting(tmp_path, definitions, tools)
 
 
 # ---- data ----
@@ -52,84 +40,16 @@ def test_sets_have_the_sixteen_presets(definitions: presets.Definitions) -> None
     assert definitions.members("printf") == ("printf",)
 
 
-def test_tools_are_elf_programs(tools: dict[str, str], tmp_path: Path) -> None:
-    assert all(presets.is_elf(Path(path)) for path in tools.values())
-    shim = tmp_path / "python3"
-    shim.write_text("#!/bin/sh\nexec python3\n")
-    shim.chmod(0o755)
-    found = presets.find_tool(["python3"], [str(tmp_path), "/usr/bin:/usr/local/bin"])
-    assert found is not None
-    assert found != shim
-
-
-def test_presets_read_files_that_exist(setting: Setting, definitions: presets.Definitions) -> None:
-    for preset in definitions.presets.values():
-        for name in preset.reads:
-            assert (setting.cwd / name).exists(), (preset.name, name)
-
-
-# ---- workspace ----
-
-
-def test_workspace_matches_its_pins_under_any_umask(
-    tmp_path: Path, definitions: presets.Definitions, tools: dict[str, str]
-) -> None:
-    found = []
-    before = os.umask(0o022)
-    try:
-        for number, mask in enumerate((0o022, 0o077)):
-            os.umask(mask)
-            root = tmp_path / f"w{number}"
-            found.append(workspace.generate(root, definitions.workspace, tools["git"]))
-    finally:
-        os.umask(before)
-    assert found[0] == found[1]
-    workspace.check(found[0], definitions.workspace)
-
-
-def test_changed_workspace_is_refused(
-    tmp_path: Path, definitions: presets.Definitions, tools: dict[str, str]
-) -> None:
-    root = tmp_path / "w"
-    workspace.generate(root, definitions.workspace, tools["git"])
-    (root / "samples" / "notes.md").write_text("other\n")
-    with pytest.raises(BenchError, match="differs"):
-        workspace.check(workspace.describe(root, tools["git"]), definitions.workspace)
-
-
 # ---- arithmetic ----
-
-
-def test_estimate_is_a_median_with_an_interval_around_it() -> None:
-    found = estimate([1.0, 2.0, 3.0, 4.0, 100.0])
-    assert found.value == 3.0
-    assert 1.0 <= found.low <= 3.0 <= found.high <= 100.0
-    assert found == estimate([1.0, 2.0, 3.0, 4.0, 100.0])
-    assert estimate([2.0]).low == estimate([2.0]).high == 2.0
-
-
-def test_round_ratios_compare_the_same_slice() -> None:
-    assert round_ratios([1.0, 2.0], [2.0, 3.0]) == [2.0, 1.5]
-    with pytest.raises(ValueError, match="rounds"):
-        round_ratios([1.0], [1.0, 2.0])
-
-
-def test_every_backend_runs_in_every_position() -> None:
-    names = ["a", "b", "c"]
-    orders = [round_order(names, number) for number in range(6)]
-    for place in range(3):
-        assert sorted(order[place] for order in orders) == ["a", "a", "b", "b", "c", "c"]
 
 
 def test_rounds_distribute_calls_evenly(definitions: presets.Definitions) -> None:
     members = definitions.members("nointerp")
-    rounds = calls.make_rounds(members, 6144, 12)
+    rounds = plan.make_rounds(members, 6144, 12)
     assert [len(part) for part in rounds] == [512] * 12
     dealt = [sum(part.count(name) for part in rounds) for name in members]
     assert max(dealt) - min(dealt) <= 1
-    assert rounds == calls.make_rounds(members, 6144, 12)
-    shares = [calls.share(rounds[0], worker, 8) for worker in range(8)]
-    assert sorted(name for part in shares for name in part) == sorted(rounds[0])
+    assert rounds == plan.make_rounds(members, 6144, 12)
 
 
 def _cell_result() -> CellResult:
@@ -140,7 +60,7 @@ def _cell_result() -> CellResult:
     return CellResult(
         cell,
         {
-            name: Series([Timing(10, value * (1 + number / 100), 0.1) for number in range(4)])
+            name: [Block(10, value * (1 + number / 100), 0.1) for number in range(4)]
             for name, value in seconds.items()
         },
     )
@@ -160,10 +80,7 @@ def test_auto_is_compared_with_fork() -> None:
         plain,
         series={
             **plain.series,
-            **{
-                name: Series([Timing(10, value, 0.1) for _ in range(4)])
-                for name, value in seconds.items()
-            },
+            **{name: [Block(10, value, 0.1) for _ in range(4)] for name, value in seconds.items()},
         },
     )
     ratios = {ratio["id"]: ratio["value"] for ratio in results.ratios_of(result)}
@@ -186,35 +103,29 @@ def test_full_plan_has_the_promised_ids(definitions: presets.Definitions) -> Non
     assert all(workers * each == plan.IN_FLIGHT for workers, each in plan.SPLITS.values())
 
 
-# ---- wrong answers ----
+# ---- workers ----
 
 
-def test_difference_names_the_stream_and_the_place() -> None:
-    right = reference.Reference("cat", ("/bin/cat",), 0, b"abcdef", b"")
-    assert right.difference(0, b"abcdef", b"") is None
-    assert "exit code 1" in str(right.difference(1, b"abcdef", b""))
-    assert "byte 3" in str(right.difference(0, b"abcXef", b""))
-    assert "stderr" in str(right.difference(0, b"abcdef", b"!"))
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "threads", "floor"])
-def test_wrong_answer_ends_the_run(setting: Setting, backend: str) -> None:
+@pytest.mark.parametrize("harness", plan.HARNESSES)
+def test_wrong_answer_under_a_harness_ends_the_run(
+    tmp_path: Path, definitions: presets.Definitions, harness: str
+) -> None:
+    tools = presets.resolve_tools(definitions, {})
+    setting = make_setting(tmp_path, definitions, tools, floors=())
     wrong = replace(setting.references["cat"], stdout=b"something else")
-    broken = replace(setting, references={"cat": wrong})
-    fleet = Fleet(broken, "asyncio", backend, 1, 2)
-    try:
-        fleet.wait_ready()
-        with pytest.raises(BenchError, match=rf"preset cat, backend {backend}.*stdout differs"):
-            fleet.run(["cat"] * 4)
-    finally:
-        fleet.abandon()
+    broken = replace(setting, references={**setting.references, "cat": wrong})
+    cell = plan.Cell(harness, "8x2", "all", 4, 1, ("threads",))
+    commands = {"threads": command(broken, cell, "threads")}
+    with (
+        pytest.raises(BenchError, match=rf"cat, method threads \({harness}\).*stdout differs"),
+        fleets("agent", "test", commands) as running,
+    ):
+        running["threads"].run(["cat"] * 4)
 
 
 def test_missing_spawnfd_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spawnfd", None)
-    with pytest.raises(BenchError, match="--without spawnfd"):
-        import_spawnfd()
-    with pytest.raises(BenchError, match="--without spawnfd"):
+    with pytest.raises(BenchError, match="by --without"):
         cli.chosen_backends(cli.parse([]))
     assert cli.chosen_backends(cli.parse(WITHOUT_OURS)) == (
         "asyncio",
@@ -295,17 +206,6 @@ def test_report_without_results_is_an_error(tmp_path: Path) -> None:
         report.write(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("low", "value", "high", "status"),
-    [(1.2, 1.3, 1.4, "met"), (1.1, 1.2, 1.4, "met narrowly"), (1.0, 1.1, 1.2, "missed")],
-)
-def test_bar_status(low: float, value: float, high: float, status: str) -> None:
-    bar = {"id": "x", "op": ">=", "bar": 1.15, "text": ""}
-    ratio = {"id": "x", "value": value, "low": low, "high": high}
-    assert bars.judge([bar], [ratio])[0].status == status
-    assert bars.judge([bar], [])[0].status == "not measured"
-
-
 def test_bars_file_has_the_agent_bars() -> None:
     found = {bar["id"]: bar["bar"] for bar in bars.load()}
     assert found["agent.asyncio.1x16.nointerp.cold"] == 1.25
@@ -317,24 +217,9 @@ def test_bars_file_has_the_agent_bars() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_small_run_end_to_end(tmp_path: Path) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(HERE / "run.py"),
-            *("--calls", "32", "--rounds", "2", "--no-tools", *WITHOUT_OURS),
-            *("--split", "1x16", "--split", "8x2", "--out", str(tmp_path)),
-        ],
-        env={**os.environ, "QUICK": "1", "TMPDIR": str(scratch)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads((tmp_path / "agent.json").read_text())
-    assert document["suite"] == "agent"
+def test_small_run_end_to_end(tmp_path: Path, run_bench: RunBench) -> None:
+    small = ("--calls=32", "--rounds=2", "--no-tools", *WITHOUT_OURS)
+    document, _ = run_bench("agent", *small, "--split=1x16", "--split=8x2", QUICK="1")
     assert all(ratio["id"].startswith("agent.headroom.") for ratio in document["ratios"])
     rows = {
         (row["harness"], row["split"], row["set"], row["backend"]): row for row in document["rows"]
@@ -343,7 +228,6 @@ def test_small_run_end_to_end(tmp_path: Path) -> None:
     assert rows["asyncio", "1x16", "nointerp", "floor"]["calls"] == 32
     assert all(row["calls_per_s"] > 0 for row in document["rows"])
     assert (tmp_path / "agent.html").stat().st_size > 10_000
-    assert list(scratch.iterdir()) == []
 
 
 FAKE_SPAWNFD = """
@@ -353,7 +237,7 @@ class Env:
     def __init__(self, names):
         self.names = names
     @classmethod
-    def only(cls, names):
+    def empty(cls):
         return cls({})
     def set(self, name, value):
         return Env({**self.names, name: value})
@@ -384,22 +268,10 @@ class Warm:
 
 
 @pytest.mark.timeout(600)
-def test_our_backends_have_ratios_with_a_fake_spawnfd(tmp_path: Path) -> None:
+def test_our_backends_have_ratios_with_a_fake_spawnfd(tmp_path: Path, run_bench: RunBench) -> None:
     (tmp_path / "spawnfd.py").write_text(FAKE_SPAWNFD)
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(HERE / "run.py"),
-            *("--calls", "32", "--rounds", "2", "--set", "nointerp", "--harness", "asyncio"),
-            *("--split", "1x16", "--out", str(tmp_path)),
-        ],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads((tmp_path / "agent.json").read_text())
+    small = ("--calls=32", "--rounds=2", "--set=nointerp", "--harness=asyncio", "--split=1x16")
+    document, _ = run_bench("agent", *small, PYTHONPATH=str(tmp_path))
     ids = [ratio["id"] for ratio in document["ratios"]]
     assert ids == [
         "agent.headroom.asyncio.1x16.nointerp",

@@ -54,3 +54,8 @@ def judge(bars: Iterable[Row], ratios: Iterable[Row]) -> list[Verdict]:
     """Returns a verdict for each bar."""
     found = {ratio["id"]: ratio for ratio in ratios}
     return [Verdict(ratio=found.get(bar["id"]), **bar) for bar in bars]
+
+
+def verdicts(ratios: Iterable[Row]) -> dict[str, Verdict]:
+    """Returns the verdict of each bar in bars.toml by its id."""
+    return {verdict.id: verdict for verdict in judge(load(), ratios)}

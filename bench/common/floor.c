@@ -98,7 +98,7 @@ static bool progress(struct running *running, int stream)
 		if (errno != EINTR)
 			fail("waitpid: %s", strerror(errno));
 	if (!WIFEXITED(status))
-		fail("preset %s, backend floor: wait status %d", running->preset->name, status);
+		fail("preset %s, method floor: wait status %d", running->preset->name, status);
 	check(running->preset, WEXITSTATUS(status), running->seen);
 	running->preset = NULL;
 	return true;

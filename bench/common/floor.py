@@ -15,6 +15,7 @@ SOURCES = Path(__file__).resolve().parent
 # helper process.
 FLOOR, SESSION_FLOOR, SUBREAPER_FLOOR = "floor", "session_floor", "subreaper_floor"
 SESSION_PIPE_FLOOR = "session_pipe_floor"
+NAMES = (FLOOR, SESSION_FLOOR, SESSION_PIPE_FLOOR, SUBREAPER_FLOOR)
 FLAGS = ("-std=c17", "-O2", "-Wall", "-Wextra")
 # Floors with a source of another name, or with further flags.
 VARIANTS = {

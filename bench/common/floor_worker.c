@@ -115,13 +115,13 @@ void read_calls(const char *path)
 void check(const struct preset *preset, int code, const struct output seen[2])
 {
 	if (code != preset->code)
-		fail("preset %s, backend floor: exit code %d, expected %d", preset->name, code,
+		fail("preset %s, method floor: exit code %d, expected %d", preset->name, code,
 		     preset->code);
 	for (int stream = 0; stream < 2; stream++) {
 		const struct output *expected = &preset->expected[stream];
 
 		if (seen[stream].length != expected->length || seen[stream].hash != expected->hash)
-			fail("preset %s, backend floor: %s differs: %ju bytes, expected %ju",
+			fail("preset %s, method floor: %s differs: %ju bytes, expected %ju",
 			     preset->name, stream ? "stderr" : "stdout",
 			     (uintmax_t)seen[stream].length, (uintmax_t)expected->length);
 	}

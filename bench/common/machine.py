@@ -15,13 +15,7 @@ from pathlib import Path
 VULNERABILITIES = Path("/sys/devices/system/cpu/vulnerabilities")
 BUSY_SHARE = 0.2
 BUSY_SAMPLE_S = 0.5
-VERSION_FLAG = {
-    "rg": "--version",
-    "git": "--version",
-    "node": "--version",
-    "python": "--version",
-    "bash": "--version",
-}
+VERSIONED = ("rg", "git", "node", "python", "bash")
 
 
 def _field(path: str, key: str) -> str:
@@ -43,14 +37,11 @@ def _mitigations() -> dict[str, str]:
     return {name: text for name, text in sorted(entries.items()) if text != "Not affected"}
 
 
-def _first_line(program: str, flag: str) -> str:
+def _version(program: str) -> str:
+    command = [program, "--version"]
     try:
         done = subprocess.run(
-            [program, flag],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=20,
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"unknown ({error})"
@@ -119,13 +110,12 @@ def describe(
     tools: Mapping[str, str], workspace: Path, packages: Iterable[str]
 ) -> dict[str, object]:
     """Returns the facts that a reader needs to judge or repeat the run."""
-    versions = {tool: _first_line(tools[tool], flag) for tool, flag in VERSION_FLAG.items()}
     return {
         **host(),
         "workspace_fs": filesystem_of(workspace),
         "python": f"{platform.python_version()} ({sys.executable})",
         "packages": {name: _package(name) for name in packages},
         "spawnfd_module": getattr(sys.modules.get("spawnfd"), "__file__", None) or "not loaded",
-        **versions,
+        **{tool: _version(tools[tool]) for tool in VERSIONED},
         "tools": dict(tools),
     }

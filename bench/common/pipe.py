@@ -9,12 +9,13 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from .errors import BenchError
 
 BENCH = Path(__file__).resolve().parents[1]
 REPLY_DEADLINE_S = 600.0
+END_S = 60
 
 
 def environment(suite: str) -> dict[str, str]:
@@ -40,7 +41,7 @@ class Worker:
         self._stdout = self._process.stdout
         self._pending = b""
 
-    def __enter__(self) -> "Worker":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -64,8 +65,8 @@ class Worker:
             self.receive("anything")  # raises the error in the worker's last line, if there is one
             raise
 
-    def receive(self, key: str) -> dict[str, Any]:
-        """Reads the next line, which must have `key`. If the line reports an error, raises it."""
+    def receive_line(self) -> Any:
+        """Reads the next line, and returns its JSON."""
         deadline = time.monotonic() + REPLY_DEADLINE_S
         while b"\n" not in self._pending:
             left = deadline - time.monotonic()
@@ -77,9 +78,13 @@ class Worker:
             self._pending += chunk
         line, self._pending = self._pending.split(b"\n", 1)
         try:
-            reply: dict[str, Any] = json.loads(line)
+            return json.loads(line)
         except ValueError:
             raise BenchError(f"{self.what}: no JSON: {line[:200]!r}") from None
+
+    def receive(self, key: str) -> dict[str, Any]:
+        """Reads the next line, which must have `key`. If the line reports an error, raises it."""
+        reply: dict[str, Any] = self.receive_line()
         if "error" in reply:
             raise BenchError(f"{self.what}: {reply['error']}")
         if key not in reply:
@@ -91,7 +96,7 @@ class Worker:
         self.send(do="finish")
         self.receive("finished")
         self._stdin.close()
-        code = self._process.wait(timeout=60)
+        code = self._process.wait(timeout=END_S)
         if code != 0:
             raise BenchError(f"{self.what}: exit code {code}")
 
@@ -103,3 +108,13 @@ class Worker:
         for pipe in (self._stdin, self._stdout):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
+
+
+class EofWorker(Worker):
+    """A worker that exits at the end of its stdin."""
+
+    def finish(self) -> None:
+        """Closes the worker's stdin, and reaps the worker."""
+        self._stdin.close()
+        if code := self._process.wait(timeout=END_S):
+            raise BenchError(f"{self.what}: exit code {code}")

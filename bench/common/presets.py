@@ -20,7 +20,6 @@ class Preset:
 
     name: str
     argv: tuple[str, ...]
-    reads: tuple[str, ...]
     pin: str
     code: int
     size: int | None
@@ -68,7 +67,6 @@ def load(path: Path = PRESETS_FILE) -> Definitions:
         presets[entry["name"]] = Preset(
             name=entry["name"],
             argv=tuple(entry["argv"]),
-            reads=tuple(entry["reads"]),
             pin=entry["stdout"],
             code=entry.get("code", 0),
             size=entry.get("size"),

@@ -17,9 +17,9 @@ REFRESH_PER_S = 2  # more refreshes would use CPU time of the measured cores
 
 
 class Progress:
-    """Counts calls over all cells of a run."""
+    """Counts calls over all cells of a run. The total of the calls may be unknown."""
 
-    def __init__(self, console: Console, total_calls: int, total_cells: int) -> None:
+    def __init__(self, console: Console, total_calls: int | None, total_cells: int) -> None:
         self._console = console
         self._cells = total_cells
         self._cell = 0

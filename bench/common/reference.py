@@ -102,25 +102,29 @@ def answer(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> tuple[int,
     return done.returncode, done.stdout, done.stderr
 
 
+def take(
+    name: str, argv: tuple[str, ...], cwd: Path, env: Mapping[str, str], text: str = ""
+) -> Reference:
+    """Returns a call with its answer by subprocess. Raises BenchError if two runs differ."""
+    found = Reference(name, argv, *answer(argv, cwd, env), text)
+    if again := found.difference(*answer(argv, cwd, env)):
+        raise BenchError(f"{name}: two runs have different answers: {again}")
+    return found
+
+
 def make_references(
     definitions: Definitions,
     tools: Mapping[str, str],
     cwd: Path,
     env: Mapping[str, str],
-    *,
-    check_pins: bool = True,
 ) -> dict[str, Reference]:
     """Runs every preset twice. The answers must equal each other and match the pins."""
     references: dict[str, Reference] = {}
     for preset in definitions.presets.values():
         argv = resolve_argv(preset.argv, tools)
         text = shlex.join([preset.argv[0], *argv[1:]])
-        reference = Reference(preset.name, argv, *answer(argv, cwd, env), text)
-        again = reference.difference(*answer(argv, cwd, env))
-        if again:
-            raise BenchError(f"preset {preset.name}: two runs have different answers: {again}")
-        if check_pins:
-            _check_pin(preset, reference)
+        reference = take(preset.name, argv, cwd, env, text)
+        _check_pin(preset, reference)
         references[preset.name] = reference
     return references
 

@@ -2,21 +2,27 @@
 """Shared by the Python benchmarks' command lines: the setting of a run, and error handling."""
 
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from . import floor, machine, workspace
+from . import document, floor, machine, workspace
+from .definitions import UNFILTERED, Terms
 from .errors import BenchError
 from .presets import Definitions
 from .progress import Progress
 from .reference import Reference, make_references
+from .stats import INTERVAL
 
 NO_TERMINAL_WIDTH = 132
+# Methods with these ways run in a worker of bench-launch.
+NATIVE = "native."
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,28 +50,38 @@ class Setting:
         references = {name: one.in_shell(self.shell) for name, one in self.references.items()}
         return replace(self, references=references)
 
-    def worker_command(self, suite: str, name: str, **terms: Any) -> list[str]:
-        """Returns the command of a suite's Python worker. Writes its parameters to a job file."""
-        return [sys.executable, "-m", f"{suite}bench.worker", str(self._job_file(name, terms))]
+    def command(
+        self, suite: str, name: str, terms: Terms, filter_name: str = UNFILTERED
+    ) -> list[str]:
+        """Returns the command of a method's worker: a C floor, a program in Rust, or Python.
 
-    def native_command(self, name: str, **terms: Any) -> list[str]:
-        """Returns the command of a worker in Rust. Writes its parameters to a job file."""
+        Raises BenchError if the floor or the program does not exist.
+        """
+        confined = []
+        if filter_name != UNFILTERED:
+            confined = [str(self.confine), f"--{filter_name}", "--"]
+        way = terms.method.way
+        if way in floor.NAMES:
+            return [*confined, *self.floor_command(terms.in_flight, way)]
+        job = self.job_file(f"{filter_name}-{name}-{terms.method.name}", **asdict(terms))
+        if not way.startswith(NATIVE):
+            return [*confined, sys.executable, "-m", f"{suite}.worker", str(job)]
         if self.native is None:
             raise BenchError("no --native program")
-        return [str(self.native), "--captured", str(self._job_file(name, terms))]
+        return [*confined, str(self.native), "--captured", str(job)]
 
-    def _job_file(self, name: str, terms: Mapping[str, Any]) -> Path:
-        job = self.scratch / f"job-{name}.json"
-        description = {
-            **terms,
+    def job_file(self, name: str, **job: Any) -> Path:
+        """Writes the parameters of a worker to a file, with the calls and their answers."""
+        path = self.scratch / f"job-{name}.json"
+        job |= {
             "cwd": str(self.cwd),
             "env": dict(self.env),
             "references": [reference.plain() for reference in self.references.values()],
         }
-        job.write_text(json.dumps(description), encoding="utf-8")
-        return job
+        path.write_text(json.dumps(job), encoding="utf-8")
+        return path
 
-    def floor_command(self, in_flight: int, name: str = floor.FLOOR) -> list[str]:
+    def floor_command(self, in_flight: int, name: str) -> list[str]:
         """Returns the command of a C floor as a worker. Raises BenchError if it was not built."""
         if name not in self.floors:
             raise BenchError(f"the C floor {name} was not built")
@@ -80,15 +96,14 @@ def make_setting(
     tools: Mapping[str, str],
     *,
     floors: Sequence[str] = (floor.FLOOR,),
-    check_pins: bool = True,
 ) -> Setting:
     """Creates a workspace in `scratch`, the references of the presets there, and the floors.
 
     Raises BenchError if workspace or answers differ from the pins, or a floor cannot be built.
     """
-    root, env = workspace.prepare(scratch, definitions, tools["git"], check_pins=check_pins)
+    root, env = workspace.prepare(scratch, definitions, tools["git"])
     return Setting(
-        references=make_references(definitions, tools, root, env, check_pins=check_pins),
+        references=make_references(definitions, tools, root, env),
         env=env,
         cwd=root,
         scratch=scratch,
@@ -114,12 +129,39 @@ def announce(console: Console, facts: Mapping[str, object], calls: Sequence[int]
     return Progress(console, sum(calls), len(calls))
 
 
+def new_console() -> Console:
+    """Returns a console for stdout. Without a terminal, the width of the output is unknown."""
+    return Console(width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
+
+
+def finish_facts(facts: dict[str, object], **more: object) -> dict[str, object]:
+    """Returns the facts after a run: the load at its end, and those of the benchmark."""
+    return {**facts, "load_after": round(os.getloadavg()[0], 2), **more}
+
+
+def suite(
+    name: str,
+    machine: Mapping[str, object],
+    ratios: Iterable[Row],
+    rows: Iterable[Row],
+    interval: str = INTERVAL,
+    **more: object,
+) -> Row:
+    """Returns the content of a result file."""
+    return {
+        "suite": name,
+        "machine": dict(machine),
+        "interval": interval,
+        **more,
+        "ratios": list(ratios),
+        "rows": list(rows),
+    }
+
+
 def run_program(name: str, program: Callable[[Console], None]) -> int:
     """Runs the program. The exit status is 0 if everything ran and every answer was right."""
-    # Without a terminal, the width of the output is unknown.
-    console = Console(width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
     try:
-        program(console)
+        program(new_console())
     except BenchError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
@@ -127,3 +169,18 @@ def run_program(name: str, program: Callable[[Console], None]) -> int:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def run_suite(
+    name: str, out: Path, measure: Callable[[Console], Row], show: Callable[[Console, Row], None]
+) -> int:
+    """Measures a suite, writes its result file into `out`, and shows it. See run_program."""
+
+    def program(console: Console) -> None:
+        found = measure(console)
+        path = out / f"{name}.json"
+        document.write(found, path)
+        show(console, found)
+        console.print(f"figures: {path}", highlight=False, soft_wrap=True)
+
+    return run_program(f"bench-{name}", program)

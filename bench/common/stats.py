@@ -3,11 +3,12 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 RESAMPLES = 4_000
+POOLED_RESAMPLES = 1_000  # of ratios of many samples
 CONFIDENCE = 0.95
 INTERVAL = "95 % bootstrap interval of the median over rounds"
 
@@ -64,10 +65,13 @@ def quantile(samples: Sequence[float], share: float) -> float:
     return sorted(samples)[max(math.ceil(len(samples) * share) - 1, 0)]
 
 
-def tail_ratio(
-    over: Sequence[Sequence[float]], under: Sequence[Sequence[float]], share: float
+def _bootstrap(
+    over: Sequence[Sequence[float]],
+    under: Sequence[Sequence[float]],
+    ratio: Callable[[Sequence[int]], float],
+    resamples: int,
 ) -> Estimate:
-    """Returns the ratio of a quantile over all samples of all blocks.
+    """Returns the ratio of all blocks, whose numbers are the argument of `ratio`.
 
     The bootstrap draws whole blocks. Blocks with the same index were measured one after the other,
     and are drawn together.
@@ -75,15 +79,35 @@ def tail_ratio(
     if len(over) != len(under):
         raise ValueError(f"{len(over)} blocks against {len(under)}")
     chooser = random.Random(len(over))
+    every = range(len(over))
+    ratios = sorted(ratio(chooser.choices(every, k=len(over))) for _ in range(resamples))
+    tail = int(resamples * (1 - CONFIDENCE) / 2)
+    return Estimate(ratio(every), ratios[tail], ratios[-1 - tail])
+
+
+def tail_ratio(
+    over: Sequence[Sequence[float]], under: Sequence[Sequence[float]], share: float
+) -> Estimate:
+    """Returns the ratio of a quantile over all samples of all blocks."""
     sides = _Tails(over, share), _Tails(under, share)
-    ratios = sorted(
-        sides[0].quantile(drawn) / sides[1].quantile(drawn)
-        for drawn in (chooser.choices(range(len(over)), k=len(over)) for _ in range(RESAMPLES))
+    return _bootstrap(
+        over, under, lambda drawn: sides[0].quantile(drawn) / sides[1].quantile(drawn), RESAMPLES
     )
-    everything = range(len(over))
-    tail = int(RESAMPLES * (1 - CONFIDENCE) / 2)
-    value = sides[0].quantile(everything) / sides[1].quantile(everything)
-    return Estimate(value, ratios[tail], ratios[-1 - tail])
+
+
+def pooled_ratio(
+    over: Sequence[Sequence[float]],
+    under: Sequence[Sequence[float]],
+    statistic: Callable[[Sequence[float]], float],
+) -> Estimate:
+    """Returns the ratio of a statistic, such as the mean, over all samples of all blocks."""
+
+    def of(blocks: Sequence[Sequence[float]], drawn: Sequence[int]) -> float:
+        return statistic([sample for block in drawn for sample in blocks[block]])
+
+    return _bootstrap(
+        over, under, lambda drawn: of(over, drawn) / of(under, drawn), POOLED_RESAMPLES
+    )
 
 
 class _Tails:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A Warm for a benchmark's worker, with limits that no benchmark reaches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from .definitions import Call
 from .errors import BenchError
 
 MEMORY_BYTES = 4 << 30
@@ -19,41 +20,26 @@ def make(spawnfd: Any, mode: str, *, trusted: bool = False) -> Any:
 
     With `trusted`, a Warm in mode auto may fork.
     """
-    if not hasattr(spawnfd, "Warm"):
-        raise BenchError("this spawnfd has no Warm")
     options = {"trusted": True} if trusted else {}
     return spawnfd.Warm(mode=mode, memory=MEMORY_BYTES, processes=PROCESSES, idle=IDLE_S, **options)
 
 
-def park(
-    warm: Any,
-    argv: Sequence[str],
-    depth: int,
-    env: Mapping[str, str],
-    prefix: Sequence[str] = (),
-    cwd: str = "/",
-    entry: str = "",
-    in_directory: bool = False,
-    preimport: Sequence[str] = (),
-) -> None:
+def park(warm: Any, call: Call, depth: int, env: Mapping[str, str], cwd: str) -> None:
     """Adds a call's program to the Warm, in its sandbox, with its entry point or its imports."""
-    options: dict[str, Any] = {"entry": entry} if entry else {}
-    if preimport:
-        options["preimport"] = list(preimport)
-    if in_directory:
+    options: dict[str, Any] = {"entry": call.entry} if call.entry else {}
+    if call.preimport:
+        options["preimport"] = list(call.preimport)
+    if call.in_directory:
         options["cwd"] = cwd
-    if prefix:
+    if call.prefix:
         from spawnfd import Sandbox
 
-        options = {"sandbox": Sandbox(prefix), "cwd": cwd}
-    # Node.js must get -e or -p when it starts, which is before it parks.
-    args = [word for word in argv[1:2] if word in CODE and is_node(argv[0])]
-    warm.add(argv[0], depth=depth, env=env, args=args, **options)
-
-
-def is_node(program: str) -> bool:
-    """Returns whether the program is Node.js, by its name. spawnfd applies the same rule."""
-    return PurePath(program).name in ("node", "nodejs")
+        options = {"sandbox": Sandbox(call.prefix), "cwd": cwd}
+    # Node.js must get -e or -p when it starts, which is before it parks. spawnfd knows Node.js by
+    # the same names.
+    is_node = PurePath(call.argv[0]).name in ("node", "nodejs")
+    args = [word for word in call.argv[1:2] if is_node and word in CODE]
+    warm.add(call.argv[0], depth=depth, env=env, args=args, **options)
 
 
 def settle(warm: Any) -> None:

@@ -201,9 +201,7 @@ def check(found: Manifest, pins: WorkspacePins) -> None:
         raise BenchError(f"the generated workspace differs: expected {expected}, found {found}")
 
 
-def prepare(
-    scratch: Path, definitions: Definitions, git: str, *, check_pins: bool = True
-) -> tuple[Path, dict[str, str]]:
+def prepare(scratch: Path, definitions: Definitions, git: str) -> tuple[Path, dict[str, str]]:
     """Creates a workspace in `scratch`. Returns its path, and the calls' environment with a HOME.
 
     Raises BenchError if the workspace differs from its pins.
@@ -212,6 +210,5 @@ def prepare(
     home.mkdir()
     root = scratch / "workspace"
     found = generate(root, definitions.workspace, git)
-    if check_pins:
-        check(found, definitions.workspace)
+    check(found, definitions.workspace)
     return root, {**definitions.environment, "HOME": str(home)}

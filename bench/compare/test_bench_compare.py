@@ -17,6 +17,7 @@ from rich.console import Console
 from common import bars
 from common.errors import BenchError
 from common.pipe import Worker
+from common.session import Row
 from comparebench import build, cli, judge, measure, results
 from comparebench.judge import Verdict
 from comparebench.measure import Plan, Subject
@@ -154,7 +155,7 @@ def _servers(
 
 def _compare(
     base: dict[str, float | None], new: dict[str, float | None], patterns: tuple[str, ...] = ()
-) -> results.Row:
+) -> Row:
     barred = {name: {} for name in ("same", "worse", "worse2", "lost", "gone")}
     with _servers(base, new) as servers:
         end = time.monotonic() + FAST.deadline_s

@@ -6,22 +6,26 @@ python bench/kernel/run.py --cache DIR
 
 import argparse
 import hashlib
-import os
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+from rich.console import Console
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from common import bars, document
+import common.samples
+from common import flags, session, tables
+from common.command import output
 from common.errors import BenchError
+from common.samples import Ratio, Samples
+from common.session import Row
 from common.stats import estimate
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -48,32 +52,6 @@ DYNAMIC = {
     "git": ["/usr/bin/git", "--version"],
 }
 PARTS = ("first", "whole", "faults")
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """The ratio `over` / `under` for one parent and child. `part` is "first" or "whole".
-
-    `base` is the parent of `under`, if it is another.
-    """
-
-    id: str
-    parent: str
-    child: str
-    over: str
-    under: str
-    meaning: str
-    part: str = "first"
-    base: str = ""
-
-    @property
-    def cells(self) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
-        """The names of the two cells."""
-        return (
-            (self.parent, self.child, self.over),
-            (self.base or self.parent, self.child, self.under),
-        )
 
 
 RATIOS = (
@@ -114,14 +92,6 @@ RATIOS = (
 )  # fmt: skip
 
 
-def call(*command: str | Path) -> str:
-    """Runs a command and returns its output. Exits this program if the command fails."""
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"bench-kernel: {command[0]}: exit status {done.returncode}\n{done.stdout}")
-    return done.stdout
-
-
 def with_entry(program: Path, code: bytes, copy: Path) -> None:
     """Copies a program, and replaces the code at its entry point.
 
@@ -141,7 +111,7 @@ def with_entry(program: Path, code: bytes, copy: Path) -> None:
             copy.write_bytes(image)
             copy.chmod(0o755)
             return
-    sys.exit(f"bench-kernel: {program}: no segment contains its entry point")
+    raise BenchError(f"{program}: no segment contains its entry point")
 
 
 def prepare(kernel: Path, root: Path, scratch: Path) -> list[str]:
@@ -149,15 +119,15 @@ def prepare(kernel: Path, root: Path, scratch: Path) -> list[str]:
     bench = root / "bench"
     bench.mkdir(parents=True)
     source = PROJECT / "bench" / "native" / "programs" / "first_instruction.S"
-    call("cc", "-static", "-nostdlib", "-o", bench / "tiny", source)
-    call("cc", "-c", "-o", scratch / "tiny.o", source)
-    call("objcopy", "-O", "binary", "-j", ".text", scratch / "tiny.o", scratch / "code")
+    output("cc", "-static", "-nostdlib", "-o", bench / "tiny", source)
+    output("cc", "-c", "-o", scratch / "tiny.o", source)
+    output("objcopy", "-O", "binary", "-j", ".text", scratch / "tiny.o", scratch / "code")
     include = kernel / "include"
-    call("cc", "-O2", "-static", "-isystem", include, "-o", bench / "measure", HERE / "measure.c")
+    output("cc", "-O2", "-static", "-isystem", include, "-o", bench / "measure", HERE / "measure.c")
     code = (scratch / "code").read_bytes()
     programs = {name: Path(shutil.which(words[0]) or "") for name, words in DYNAMIC.items()}
     found = {name: path for name, path in programs.items() if path.is_file()}
-    call(QEMU / "stage.sh", root, "/bin/sh", *found.values())
+    output(QEMU / "stage.sh", root, "/bin/sh", *found.values())
     children = ["tiny=/bench/tiny"]
     for name, path in found.items():
         with_entry(path, code, bench / name)
@@ -197,21 +167,19 @@ def boot(kernel: Path, root: Path, script: Sequence[str], log: Path) -> list[str
     script = ["#!/bin/sh", "set -e", *script]
     (root / "bench" / "all.sh").write_text("\n".join(script) + "\n")
     (root / "bench" / "all.sh").chmod(0o755)
-    out = call(
+    out = output(
         QEMU / "boot.sh", "--count", "--time", "1200", "--memory", "2560", "--log", log,
         kernel / "bzImage", root, "/bench/all.sh",
     )  # fmt: skip
     return out.splitlines()
 
 
-def collect(
-    lines: Iterable[str], scale: float
-) -> dict[tuple[str, str, str], dict[str, list[float]]]:
+def collect(lines: Iterable[str], scale: float) -> Samples:
     """Returns the samples by parent, child and method, in the order of rounds.
 
     Raises BenchError if a line is malformed, or a round has no sample.
     """
-    found: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    found: Samples = {}
     for line in lines:
         if not line.startswith("sample "):
             continue
@@ -229,71 +197,50 @@ def collect(
     return found
 
 
-def ratio_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> list[Row]:
+def ratio_rows(samples: Samples) -> list[Row]:
     """Returns the ratios of RATIOS for which both methods were measured."""
-    rows = []
-    for ratio in RATIOS:
-        over, under = (samples.get(cell) for cell in ratio.cells)
-        if not over or not under:
-            continue
-        pairs = zip(over[ratio.part], under[ratio.part], strict=True)
-        found = estimate([above / below for above, below in pairs])
-        rows.append(
-            {
-                "id": ratio.id,
-                **found.ratio(),
-                "meaning": f"{ratio.meaning}; instruction counts",
-                "samples": len(over["first"]),
-            }
-        )
-    return rows
+    ratios = (replace(one, meaning=f"{one.meaning}; instruction counts") for one in RATIOS)
+    return common.samples.ratio_rows(ratios, samples)
 
 
-def cell_rows(samples: dict[tuple[str, str, str], dict[str, list[float]]]) -> list[Row]:
+def cell_rows(samples: Samples) -> list[Row]:
     """Returns the medians of instructions (in thousands) and of the child's minor faults."""
     rows = []
     for (parent, child, method), cell in samples.items():
         row: Row = {"parent": parent, "child": child, "method": method}
         for part in PARTS[:2]:
             if any(cell[part]):
-                found = estimate(cell[part])
-                row[f"{part}_kinsn"] = round(found.value / 1000, 2)
-                row[f"{part}_kinsn_low"] = round(found.low / 1000, 2)
-                row[f"{part}_kinsn_high"] = round(found.high / 1000, 2)
+                thousands = estimate([value / 1000 for value in cell[part]])
+                row |= thousands.figures(f"{part}_kinsn", 2)
         row["faults"] = round(estimate(cell["faults"]).value)
         rows.append(row | {"samples": len(cell["first"])})
     return rows
 
 
-def show(rows: Iterable[Row], ratios: Iterable[Row]) -> None:
-    """Prints the medians, the ratios, and whether each ratio meets its bar."""
-    print("\nThousands of instructions (QEMU -icount, not time), medians: first / whole life;")
-    print("and minor faults in that life")
-    for row in rows:
+def show(console: Console, document: Row) -> None:
+    """Prints the medians, and the ratios with their bars."""
+    console.print(
+        "Thousands of instructions (QEMU -icount, not time), medians: first / whole life; "
+        "and minor faults in that life"
+    )
+    for row in document["rows"]:
         cells = f"{row.get('first_kinsn', '-')} / {row.get('whole_kinsn', '-')}"
         name = f"{row['parent']:10} {row['child']:10} {row['method']:14}"
-        print(f"  {name} {cells:20} {row['faults']:4}")
-    print("\nRatios of instruction counts (median, 95 % interval within the boot)")
-    for ratio in ratios:
-        print(f"  {ratio['id']:42} {ratio['value']:9.4f}  {ratio['low']:.4f} - {ratio['high']:.4f}")
-    wanted = [bar for bar in bars.load() if bar["id"].startswith("kernel.")]
-    for verdict in bars.judge(wanted, ratios):
-        print(f"  {verdict.status:14} {verdict.id} {verdict.op} {verdict.bar}")
-    print("\nNot measured: " + "; ".join(NOT_MEASURED))
+        console.print(f"  {name} {cells:20} {row['faults']:4}", highlight=False)
+    tables.show_ratios(console, document)
+    for missing in document["missing"]:
+        console.print(missing, style="yellow", highlight=False)
+    console.print("Not measured: " + "; ".join(NOT_MEASURED), highlight=False)
 
 
-def main() -> int:
-    """Runs the benchmark. Exits with an error if samples are missing or malformed."""
-    parser = argparse.ArgumentParser(prog="bench-kernel", description=__doc__)
-    parser.add_argument("--cache", type=Path, required=True, help="of kernel/qemu/build.sh")
-    parser.add_argument("--patches", type=Path, default=PROJECT / "kernel" / "patches")
-    parser.add_argument("--out", type=Path, default=PROJECT / "build" / "bench")
-    options = parser.parse_args()
-    quick = os.environ.get("QUICK", "0") not in ("", "0")
-    scale = 0.2 if quick else 1.0
-    kernel = Path(
-        call(QEMU / "build.sh", "--patches", options.patches, options.cache, "base").strip()
-    )
+def run(options: argparse.Namespace, console: Console) -> Row:
+    """Measures, and returns the content of kernel.json."""
+    scale = 0.2 if options.quick else 1.0
+
+    def build(patches: Path) -> Path:
+        return Path(output(QEMU / "build.sh", "--patches", patches, options.cache, "base").strip())
+
+    kernel = build(options.patches)
     log = PROJECT / "build" / "kernel" / "bench.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as folder:
@@ -301,45 +248,44 @@ def main() -> int:
         children = prepare(kernel, scratch / "root", scratch)
         lines = measure(kernel, scratch / "root", children, scale, log)
         (scratch / "none").mkdir()
-        base = Path(
-            call(
-                QEMU / "build.sh", "--patches", scratch / "none", options.cache, "base"
-            ).strip()
-        )  # fmt: skip
+        base = build(scratch / "none")
         lines += measure_plain(kernel, base, scratch / "root", children[0], scale, log)
     missing = [line for line in lines if line.startswith("missing ")]
     try:
         samples = collect(lines, scale)
     except BenchError as error:
-        sys.exit(f"bench-kernel: {error}; see {log}")
-    rows, ratios = cell_rows(samples), ratio_rows(samples)
+        raise BenchError(f"{error}; see {log}") from None
     banner = next(
         (x for x in log.read_text(errors="replace").splitlines() if "Linux version" in x), ""
     )
-    qemu = call("qemu-system-x86_64", "--version").splitlines()[0]
-    found: Row = {
-        "suite": "kernel",
-        "unit": UNIT,
-        "machine": {
-            "kernel": banner.partition("Linux version ")[2],
-            "image": kernel.name,
-            "image_sha256": hashlib.sha256((kernel / "bzImage").read_bytes()).hexdigest(),
-            "qemu": qemu,
-            "cpus": 1,
-            "memory_mib": 2560,
-            "scale": "quick" if quick else "full",
-        },
-        "interval": INTERVAL,
-        "not_measured": NOT_MEASURED,
-        "missing": missing,
-        "ratios": ratios,
-        "rows": rows,
+    facts = {
+        "kernel": banner.partition("Linux version ")[2],
+        "image": kernel.name,
+        "image_sha256": hashlib.sha256((kernel / "bzImage").read_bytes()).hexdigest(),
+        "qemu": output("qemu-system-x86_64", "--version").splitlines()[0],
+        "cpus": 1,
+        "memory_mib": 2560,
+        "scale": flags.scale(options),
     }
-    document.write(found, options.out / "kernel.json")
-    show(rows, ratios)
-    print("\n".join(missing))
-    print(f"figures: {options.out / 'kernel.json'}")
-    return 0
+    return session.suite(
+        "kernel",
+        facts,
+        ratio_rows(samples),
+        cell_rows(samples),
+        INTERVAL,
+        unit=UNIT,
+        not_measured=NOT_MEASURED,
+        missing=missing,
+    )
+
+
+def main() -> int:
+    """Runs the benchmark. Exits with an error if samples are missing or malformed."""
+    parser = flags.new_parser("bench-kernel", __doc__)
+    parser.add_argument("--cache", type=Path, required=True, help="of kernel/qemu/build.sh")
+    parser.add_argument("--patches", type=Path, default=PROJECT / "kernel" / "patches")
+    options = flags.parse(parser, None)
+    return session.run_suite("kernel", options.out, partial(run, options), show)
 
 
 if __name__ == "__main__":

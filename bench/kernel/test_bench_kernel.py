@@ -45,7 +45,7 @@ def test_ratios_name_existing_parents_and_methods() -> None:
     source = (run.HERE / "measure.c").read_text()
     for ratio in run.RATIOS:
         assert {name for name, _, _ in ratio.cells} <= set(run.PARENTS)
-        assert ratio.child in {"tiny", *run.DYNAMIC}
+        assert ratio.scenario in {"tiny", *run.DYNAMIC}
         assert ratio.part in run.PARTS
         assert f'{{"{ratio.over}", ' in source
         assert f'{{"{ratio.under}", ' in source
@@ -142,5 +142,5 @@ def test_only_the_entry_point_is_overwritten(tmp_path: Path) -> None:
     assert copy.replace(b"code", bytes(4)) == bytes(image)
     struct.pack_into("<Q", image, 24, 0x500000)
     program.write_bytes(image)
-    with pytest.raises(SystemExit, match="no segment contains its entry point"):
+    with pytest.raises(BenchError, match="no segment contains its entry point"):
         run.with_entry(program, b"code", tmp_path / "copy")

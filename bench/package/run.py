@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Measures the time of `import spawnfd`, and the wheel's size; writes build/bench/package.json."""
 
-import argparse
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+from rich.console import Console
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from common import bars, document, machine
+from common import flags, machine, session, tables
 from common.errors import BenchError
-from common.stats import INTERVAL, estimate, round_order, round_ratios
+from common.session import Row
+from common.stats import estimate, round_order, round_ratios
 
-PROJECT = Path(__file__).resolve().parents[2]
 # A program that imports nothing, the base of comparison, and the package.
 PROGRAMS = {
     "nothing": "pass",
@@ -25,7 +26,6 @@ PROGRAMS = {
     "spawnfd": "import spawnfd",
 }
 ROUNDS = 101
-Row = dict[str, Any]
 
 
 def run(program: str, environment: Mapping[str, str]) -> float:
@@ -75,39 +75,33 @@ def wheel_size(directory: Path) -> Row:
     return {"id": "package.wheel_mib", "meaning": meaning, "value": size, "low": size, "high": size}
 
 
-def main() -> int:
-    """Runs the benchmark."""
-    parser = argparse.ArgumentParser(prog="bench-package", description=__doc__)
-    parser.add_argument("--out", type=Path, default=PROJECT / "build/bench")
-    parser.add_argument("--wheels", type=Path, required=True, help="the folder with the wheel")
-    rounds = ROUNDS // 4 if os.environ.get("QUICK") else ROUNDS
-    options = parser.parse_args()
+def measure_suite(wheels: Path, rounds: int, console: Console) -> Row:
+    """Measures, and returns the content of package.json."""
     facts = {**machine.host(), "python": sys.version}
     times = measure(rounds)
-    ratios = [*ratios_of(times), wheel_size(options.wheels)]
     rows = [
         {"program": PROGRAMS[name], **estimate(samples).figures("ms", 2)}
         for name, samples in times.items()
     ]
-    found: Row = {
-        "suite": "package",
-        "unit": "ms",
-        "machine": facts,
-        "rounds": rounds,
-        "interval": INTERVAL,
-        "rows": rows,
-        "ratios": ratios,
-    }
-    document.write(found, options.out / "package.json")
-    for row in rows:
-        print(f"{row['ms']:8.2f} ms  {row['program']}")
-    for ratio in ratios:
-        print(f"{ratio['value']} ({ratio['low']} .. {ratio['high']})  {ratio['id']}")
-    wanted = [bar for bar in bars.load() if bar["id"].startswith("package.")]
-    for verdict in bars.judge(wanted, ratios):
-        value = verdict.ratio["value"] if verdict.ratio else "none"
-        print(f"{value}  {verdict.id}: {verdict.status} ({verdict.op} {verdict.bar})")
-    return 0
+    ratios = [*ratios_of(times), wheel_size(wheels)]
+    return session.suite("package", facts, ratios, rows, unit="ms", rounds=rounds)
+
+
+def show(console: Console, document: Row) -> None:
+    """Prints the times and the ratios."""
+    for row in document["rows"]:
+        console.print(f"{row['ms']:8.2f} ms  {row['program']}", highlight=False)
+    tables.show_ratios(console, document)
+
+
+def main() -> int:
+    """Runs the benchmark."""
+    parser = flags.new_parser("bench-package", __doc__)
+    parser.add_argument("--wheels", type=Path, required=True, help="the folder with the wheel")
+    options = flags.parse(parser, None)
+    rounds = ROUNDS // 4 if options.quick else ROUNDS
+    measured = partial(measure_suite, options.wheels, rounds)
+    return session.run_suite("package", options.out, measured, show)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@
  *
  *   worker PROGRAM touch=MIB fds=COUNT threads=COUNT
  *
- * The arguments describe the process. Each line of stdin asks for samples, "SCENARIO COUNT". The
- * process prints a line for each sample, "FIRST WHOLE" in nanoseconds: from before the file actions
- * are built to the first instruction of PROGRAM, and until the child is reaped. The scenario
- * "parallel" prints one line, the nanoseconds that 8 threads need for COUNT children each. A line
- * "done" follows. PROGRAM writes its time to descriptor 1.
+ * The arguments describe the process. Each line of stdin asks for samples, as
+ * {"scenario":"NAME","count":COUNT}. The process answers {"samples": [[FIRST, WHOLE], ...]} in
+ * nanoseconds: from before the file actions are built to the first instruction of PROGRAM, and
+ * until the child is reaped. The scenario "parallel" has one sample with one figure, the
+ * nanoseconds that 8 threads need for COUNT children each. PROGRAM writes its time to descriptor 1.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -96,7 +96,7 @@ static void sample(enum scenario scenario)
 	after = now();
 	first = nanoseconds(time);
 	check(before < first && first < after, "the program's clock");
-	printf("%lld %lld\n", (long long)(first - before), (long long)(after - before));
+	printf("[%lld, %lld]", (long long)(first - before), (long long)(after - before));
 }
 
 /* Starts and reaps children one after the other. */
@@ -126,7 +126,7 @@ static void sample_parallel(long count)
 		check(!pthread_create(&threads[i], NULL, start_many, (void *)count), "thread");
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	printf("%lld\n", (long long)(now() - before));
+	printf("[%lld]", (long long)(now() - before));
 }
 
 /* Computes, with a short sleep now and then. A launch preempts these threads. */
@@ -179,7 +179,8 @@ int main(int argc, char **argv)
 
 		check(!pthread_create(&thread, NULL, be_busy, NULL), "thread");
 	}
-	while (scanf("%15s %ld", scenario, &count) == 2) {
+	while (scanf(" {\"scenario\":\"%15[^\"]\",\"count\":%ld}", scenario, &count) == 2) {
+		printf("{\"samples\": [");
 		if (!strcmp(scenario, "parallel")) {
 			sample_parallel(count);
 		} else {
@@ -188,10 +189,13 @@ int main(int argc, char **argv)
 			while (which < ABOVE && strcmp(scenario, names[which]))
 				which++;
 			check(!strcmp(scenario, names[which]), "the scenario");
-			while (count-- > 0)
+			for (long done = 0; done < count; done++) {
+				if (done)
+					printf(", ");
 				sample(which);
+			}
 		}
-		puts("done");
+		puts("]}");
 		fflush(stdout);
 	}
 	return 0;

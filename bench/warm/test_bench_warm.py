@@ -1,45 +1,40 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Tests of the benchmark's own code: `python -m pytest bench/warm`."""
 
-import json
 import subprocess
 import sys
-import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from common import bars, presets, worker
+from common import bars
+from common.definitions import Call, load
 from common.errors import BenchError
-from common.pipe import Worker
+from common.flags import make_tasks
+from common.measure import Block, Measured, Task, fleets
 from common.session import Setting
-from common.worker import check_leftovers
-from warmbench import cli, definitions, measure, results
-from warmbench.definitions import Call
-from warmbench.measure import Block, Measured, MemoryUse, Task
+from warmbench import cli, results
+from warmbench.memory import MemoryUse
 
 pytestmark = pytest.mark.timeout(300)
 HERE = Path(__file__).resolve().parent
-FOUND = definitions.load()
+FOUND = load(cli.DEFINITIONS_FILE)
 
 
-def _task(cell_name: str, calls: tuple[str, ...] = ("true",)) -> Task:
+def _task(cell_name: str) -> Task:
     cell = next(cell for cell in FOUND.cells if cell.name == cell_name)
-    return Task(
-        cell=cell,
-        calls=tuple(FOUND.calls[name] for name in calls),
-        methods=tuple(FOUND.methods[name] for name in cell.methods),
-        blocks=2,
-        per_block=3,
-    )
+    methods = tuple(FOUND.methods[name] for name in cell.methods)
+    return Task(cell=cell, calls=("true",), methods=methods, blocks=2, per_block=3)
 
 
 def _blocks(us: float, started: str | None) -> list[Block]:
     counted: Counter[str] = Counter({started: 3} if started else {})
     ns = [int(us * 1e3)] * 3
-    return [Block(ns, 3 * us / 1e6, us / 1e6, counted) for _ in range(4)]
+    return [Block(3, 3 * us / 1e6, us / 1e6, ns, started=counted) for _ in range(4)]
 
 
 def _measured(cell: str, us: dict[str, float], started: dict[str, str]) -> Measured:
@@ -90,20 +85,10 @@ def test_no_meaning_of_a_bar_says_no_bar() -> None:
         assert rule.meaning.endswith("; no bar") == (not of_bars), rule.id
 
 
-def test_unknown_names_are_refused(tmp_path: Path) -> None:
+def test_unknown_options_are_refused() -> None:
     with pytest.raises(BenchError, match="nonsense"):
-        cli.make_tasks(cli.parse(["--cell", "nonsense"]), FOUND, FOUND.calls)
-    broken = tmp_path / "definitions.toml"
-    text = definitions.DEFINITIONS_FILE.read_text()
-    broken.write_text(text.replace('under = "reserve"', 'under = "theirs"'))
-    with pytest.raises(BenchError, match="no cell measures both"):
-        definitions.load(broken)
-
-
-def test_argv_placeholders_become_tool_paths() -> None:
-    found = presets.resolve_argv(("bash", "-c", "{rg} x"), {"bash": "/bin/bash", "rg": "/bin/rg"})
-    assert found == ("/bin/bash", "-c", "/bin/rg x")
-    assert presets.resolve_argv(("{venv}",), {"venv": "/v/python"}) == ("/v/python",)
+        make_tasks(cli.parse(["--cell", "nonsense"]), FOUND)
+    assert make_tasks(cli.parse(["--cell", "memory"]), FOUND, others=("memory",)) == []
 
 
 # ---- arithmetic ----
@@ -168,28 +153,15 @@ def test_memory_counts_private_pages() -> None:
 # ---- runs ----
 
 
-@pytest.fixture
-def setting(tmp_path: Path) -> Setting:
+def test_sandboxed_call_is_parked_and_checked(tmp_path: Path) -> None:
+    call = Call("x", ("/bin/echo", "right"), prefix=("/usr/bin/env", "A=1"))
     env = {"PATH": "/usr/bin:/bin"}
-    call = replace(FOUND.calls["true"], argv=("/bin/echo", "right"))
-    return Setting(
-        references={"true": cli.make_reference(call, tmp_path, env)},
-        env=env,
-        cwd=tmp_path,
-        scratch=tmp_path,
-    )
-
-
-@pytest.mark.parametrize("method", ["subprocess", "cold", "reserve", "asyncio", "fork_async"])
-def test_wrong_answer_ends_the_run(method: str, setting: Setting) -> None:
-    wrong = replace(FOUND.calls["true"], argv=("/bin/echo", "wrong"))
-    cell = next(cell for cell in FOUND.cells if cell.name == "latency")
-    task = Task(cell, (wrong,), (FOUND.methods[method],), 1, 1)
-    with (
-        pytest.raises(BenchError, match=rf"call true, method {method}: stdout differs"),
-        measure.workers(setting, task) as running,
-    ):
-        measure.run_block(running[method], "true", 1)
+    references = {"x": cli.make_reference(call, tmp_path, env)}
+    assert references["x"].argv == ("/usr/bin/env", "A=1", "/bin/echo", "right")
+    setting = Setting(references=references, env=env, cwd=tmp_path, scratch=tmp_path)
+    task = replace(_task("latency"), calls=("x",), methods=(FOUND.methods["reserve"],))
+    with fleets("warm", "test", cli.commands(setting, FOUND, {"x": call}, task)) as running:
+        assert running["reserve"].run(["x"] * 2).started == {"reserve": 2}
 
 
 def test_call_that_writes_to_stderr_is_no_reference(tmp_path: Path) -> None:
@@ -198,38 +170,12 @@ def test_call_that_writes_to_stderr_is_no_reference(tmp_path: Path) -> None:
         cli.make_reference(call, tmp_path, {})
 
 
-def test_leftover_children_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children that end soon, such as a guard process, are no error."""
-    with subprocess.Popen(["sleep", "0.2"]) as ending:
-        reaper = threading.Thread(target=ending.wait)
-        reaper.start()
-        check_leftovers("here")
-        reaper.join()
-    monkeypatch.setattr(worker, "LINGER", 0.1)
-    with subprocess.Popen(["sleep", "1000"]) as staying:
-        try:
-            with pytest.raises(BenchError, match=f"leftover children: .*{staying.pid}"):
-                check_leftovers("here")
-        finally:
-            staying.kill()
-
-
-def test_worker_that_dies_is_an_error() -> None:
-    worker = Worker("w", [sys.executable, "-c", "pass"], {})
-    with pytest.raises(BenchError, match="ended early"):
-        worker.receive("hello")
-    worker.abandon()
-
-
 @pytest.mark.timeout(600)
-def test_small_run_end_to_end(tmp_path: Path) -> None:
-    command = [sys.executable, str(HERE / "run.py"), "--out", str(tmp_path)]
-    command += [f"--call={name}" for name in ("true", "sed", "ansible")]
-    command += ["--blocks", "1", "--per-block", "2"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "warm.json").read_text())
-    assert found["suite"] == "warm"
+def test_small_run_end_to_end(
+    run_bench: Callable[..., tuple[dict[str, Any], str]], tmp_path: Path
+) -> None:
+    only = [f"--call={name}" for name in ("true", "sed", "ansible")]
+    found, _ = run_bench("warm", *only, "--blocks=1", "--per-block=2")
     ids = {ratio["id"] for ratio in found["ratios"]}
     wanted = {"warm.latency.true", "warm.latency.sed", "warm.throughput.true"}
     wanted |= {"warm.entry.ansible", "warm.p99.load30.true"}

@@ -69,14 +69,15 @@ pub(crate) fn is_isolated() -> bool {
 /// dispositions, an empty signal mask, and a new directory as TMPDIR. It has two threads: libtest's main thread, and
 /// the thread that runs the body.
 ///
-/// There are three forms: `isolated!(|| …)`; `isolated!(limit: Duration, || …)` sets a time limit; and
-/// `isolated!(under: Confined, || …)` confines the process.
+/// There are four forms: `isolated!(|| …)`; `isolated!(root: || …)` skips the test without root;
+/// `isolated!(limit: Duration, || …)` sets a time limit; and `isolated!(under: Confined, || …)` confines the process.
 ///
 /// # Panics
 /// With the test's output, if the test fails, exceeds its limit (120 s by default), or leaves a process behind.
 #[macro_export]
 macro_rules! isolated {
     (limit: $limit:expr, $body:expr) => { $crate::isolated!(@ .limit($limit), $body) };
+    (root: $body:expr) => { $crate::isolated!(|| if $crate::require_root() { ($body)() }) };
     (under: $confined:expr, $body:expr) => { $crate::isolated!(@ .under($confined), $body) };
     (@ $(.$option:ident($value:expr))*, $body:expr) => {{
         fn here() {}

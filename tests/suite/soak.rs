@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::job::{future, started};
+use common::job::{future, sh, started};
 use common::{Launcher, eventually};
 use spawnfd::error::Errno;
 use spawnfd::internal;
@@ -69,12 +69,6 @@ struct Worker<'a> {
     template: &'a Template,
     /// Jobs that the test may end from any thread.
     victims: &'a Mutex<Vec<Arc<Job>>>,
-}
-
-fn sh(line: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", line]);
-    command
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from owner import Parked, Result, collect
-from protocol import Kind, Mode
+from calls import Call, Parked
 
 # This library counts the runs of its fork handlers, in this process and its ancestors.
 COUNTS = """
@@ -50,20 +48,8 @@ def compile_c(made: Path, text: str, *flags: str) -> Path:
     return made
 
 
-def run(parked: Parked, program: Path) -> Result:
-    reading, writing = os.pipe()
-    with open(os.devnull, "r+b") as null:
-        pid = parked.become([str(program)], {}, "/", [null.fileno(), writing, writing])
-    os.close(writing)
-    result = collect(pid, {1: reading})
-    os.close(reading)
-    return result
-
-
 @pytest.mark.parametrize("keeps", ["a library loaded before", "a library loaded after"])
-def test_forks_run_the_handlers_of_loaded_libraries_only(
-    shim_without_threads: Path, tmp_path: Path, keeps: str
-) -> None:
+def test_forks_run_the_handlers_of_loaded_libraries_only(tmp_path: Path, keeps: str) -> None:
     """A library may get the addresses of another library that the program has closed before."""
     counts = compile_c(tmp_path / "counts.so", COUNTS, "-shared", "-fPIC")
     closed = compile_c(tmp_path / "closed.so", COUNTS, "-shared", "-fPIC")
@@ -77,11 +63,9 @@ def test_forks_run_the_handlers_of_loaded_libraries_only(
         f"-DKEEPS={int(keeps.endswith('before'))}",
     )
     program = compile_c(tmp_path / "program", PROGRAM, str(ahead))
-    with Parked(
-        Kind.MAIN, shim_without_threads, str(program), [str(program)], {}, mode=Mode.FORK
-    ) as parked:
+    with Parked([str(program)], {}, fork=True) as parked:
         # Each fork runs one handler in the parked process before the fork, and one after it. A
         # handler adds 1 to a counter, which the child inherits. One handler runs in the child.
-        found = [run(parked, program) for _ in range(4)]
+        found = [parked.run(Call([str(program)])) for _ in range(4)]
     assert [result.code for result in found] == [0] * 4
     assert [int(result.stdout) for result in found] == [2, 4, 6, 8]

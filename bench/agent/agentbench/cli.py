@@ -2,37 +2,35 @@
 """The command line: measures, prints the tables, writes the JSON and the report."""
 
 import argparse
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from common import document, flags, machine, presets, reference, workspace
+from common import flags, machine, presets
 from common.errors import BenchError
-from common.session import Setting, announce, make_setting, run_program
+from common.floor import FLOOR
+from common.methods import import_spawnfd
+from common.session import Row, announce, finish_facts, make_setting, run_program, run_suite
 
 from . import plan, results, tables
-from .backends import BACKENDS, DEFAULT_BACKENDS, FLOOR, import_spawnfd, kind_of
-from .harness import HARNESSES
+from .backends import BACKENDS, DEFAULT_BACKENDS, kind_of
 from .measure import measure
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the arguments. QUICK=1 in the environment means --quick."""
-    parser = argparse.ArgumentParser(
-        prog="bench-agent",
-        description="Real tools, thousands of times, through AutoGen Core and asyncio: spawnfd "
-        "against the better of the platform's ways. Writes agent.json and agent.html.",
+    parser = flags.new_parser(
+        "bench-agent",
+        "Real tools, thousands of times, through AutoGen Core and asyncio: spawnfd against the "
+        "better of the platform's ways. Writes agent.json and agent.html.",
+        quick="far fewer calls",
     )
     parser.add_argument("--calls", type=int, metavar="N", help="calls per cell and backend (6144)")
     parser.add_argument("--rounds", type=int, metavar="N", help="interleaved rounds per cell (12)")
-    parser.add_argument(
-        "--quick", action="store_true", help="far fewer calls; QUICK=1 does the same"
-    )
     parser.add_argument("--demo", action="store_true", help="a short run of 1x16, well under 90 s")
     parser.add_argument(
         "--backends",
@@ -47,27 +45,19 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="NAME",
         help="leave out a backend, or floor",
     )
-    parser.add_argument("--harness", action="append", choices=HARNESSES, help="only this one")
+    parser.add_argument("--harness", action="append", choices=plan.HARNESSES, help="only this one")
     parser.add_argument("--split", action="append", choices=list(plan.SPLITS), help="only this one")
     parser.add_argument("--set", action="append", metavar="SET", help="only this set of presets")
     parser.add_argument("--no-tools", action="store_true", help="leave out the per-tool figures")
-    parser.add_argument(
-        "--tool", action="append", default=[], metavar="NAME=/PATH", help="use this program"
-    )
-    parser.add_argument("--out", type=Path, default=flags.OUT, help="folder (build/bench)")
+    flags.add_tool(parser)
     parser.add_argument("--report-only", action="store_true", help="render the JSON that is there")
-    parser.add_argument(
-        "--print-pins", action="store_true", help="show what presets.toml should pin"
-    )
     return flags.parse(parser, arguments, "calls", "rounds")
 
 
 def chosen_backends(options: argparse.Namespace) -> tuple[str, ...]:
     """Returns the chosen backends in a fixed order. The floor is included unless it is left out."""
     wanted = [*options.backends.split(","), FLOOR]
-    for name in [*wanted, *options.without]:
-        if name != FLOOR and name not in BACKENDS:
-            raise BenchError(f"no backend {name!r}; there are {', '.join(BACKENDS)}")
+    flags.check_known_names([*wanted, *options.without], BACKENDS)
     chosen = tuple(name for name in dict.fromkeys(wanted) if name not in options.without)
     if not any(kind_of(name) == "platform" for name in chosen):
         raise BenchError("at least one platform backend must be measured")
@@ -91,15 +81,13 @@ def make_plan(
         )
     if options.rounds:
         scale = replace(scale, rounds=options.rounds, tool_rounds=options.rounds)
-    unknown = set(options.set or ()) - set(definitions.sets)
-    if unknown:
-        raise BenchError(f"no set {', '.join(sorted(unknown))}")
+    flags.check_known_names(options.set, definitions.sets)
     cells = plan.make_plan(
         scale,
         plan.DEMO_CELLS if options.demo else plan.FULL_CELLS,
         definitions.members("all"),
         backends,
-        harnesses=options.harness or HARNESSES,
+        harnesses=options.harness or plan.HARNESSES,
         splits=options.split or tuple(plan.SPLITS),
         sets=options.set,
         per_tool=not options.no_tools and not options.set,
@@ -109,44 +97,21 @@ def make_plan(
     return cells
 
 
-def print_pins(definitions: presets.Definitions, setting: Setting, git: str) -> None:
-    """Prints the pins that the current presets and generator would need."""
-    print(workspace.describe(setting.cwd, git))
-    for preset in definitions.presets.values():
-        answer = setting.references[preset.name]
-        size, digest = reference.pins_of(preset, answer.stdout)
-        print(
-            f"{preset.name}: code {answer.code} size = {size} sha256 = {digest!r} {answer.stderr!r}"
-        )
-
-
-def run(options: argparse.Namespace, console: Console) -> dict[str, Any] | None:
-    """Measures, and writes agent.json. Returns None if only the pins were requested."""
+def run(options: argparse.Namespace, console: Console) -> Row:
+    """Measures, and returns the content of agent.json."""
     backends = chosen_backends(options)
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as scratch:
         definitions = presets.load()
-        overrides = dict(item.partition("=")[::2] for item in options.tool)
-        tools = presets.resolve_tools(definitions, overrides)
-        setting = make_setting(
-            Path(scratch),
-            definitions,
-            tools,
-            floors=[FLOOR] if FLOOR in backends else [],
-            check_pins=not options.print_pins,
-        )
-        if options.print_pins:
-            print_pins(definitions, setting, tools["git"])
-            return None
+        tools = presets.resolve_tools(definitions, flags.tools(options))
+        floors = [FLOOR] if FLOOR in backends else []
+        setting = make_setting(Path(scratch), definitions, tools, floors=floors)
         cells = make_plan(options, definitions, backends)
         facts = machine.describe(tools, setting.cwd, ("spawnfd", "autogen-core"))
         calls = [cell.calls * len(cell.backends) for cell in cells]
         with announce(console, facts, calls) as progress:
             measured = measure(cells, definitions, setting, progress)
-    facts["load_after"] = round(os.getloadavg()[0], 2)
-    facts["scale"] = "demo" if options.demo else "quick" if options.quick else "full"
-    found = results.suite(measured, facts)
-    document.write(found, options.out / "agent.json")
-    return found
+    facts = finish_facts(facts, scale="demo" if options.demo else flags.scale(options))
+    return results.suite(measured, facts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -154,13 +119,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     from . import report  # imports matplotlib, which is slow, so not before --help
 
-    def program(console: Console) -> None:
-        if not options.report_only:
-            found = run(options, console)
-            if found is None:
-                return
-            tables.show(console, found)
+    def render(console: Console) -> None:
         path = report.write(options.out)
         console.print(f"report: {path}", highlight=False, soft_wrap=True)
 
-    return run_program("bench-agent", program)
+    def show(console: Console, document: Row) -> None:
+        tables.show(console, document)
+        render(console)
+
+    if options.report_only:
+        return run_program("bench-agent", render)
+    return run_suite("agent", options.out, partial(run, options), show)

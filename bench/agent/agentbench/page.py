@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from common.tables import Grid
+
 CSS_FILE = Path(__file__).resolve().parent.parent / "report.css"
 
 
@@ -30,6 +32,16 @@ def table(
         f'<div class="scroll"><table{" class=tight" * tight}>'
         f"<thead>{head}</thead><tbody>\n{body}\n</tbody></table></div>"
     )
+
+
+def grid(grid: Grid, *, tight: bool = False) -> str:
+    """A table of figures, with the smaller text below."""
+
+    def cell(big: str, small: str) -> str:
+        return escape(big) + (f"<small>{escape(small)}</small>" if small else "")
+
+    rows = [[cell(*one) for one in row] for row in grid.rows]
+    return table(grid.headings, rows, numbers=range(1, len(grid.headings)), tight=tight)
 
 
 def figure(svg: str, caption: str) -> str:

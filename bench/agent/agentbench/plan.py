@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The measured cells, and their numbers of calls."""
 
+import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
-from .backends import FLOOR, kind_of
-from .harness import HARNESSES
+from common.floor import FLOOR
+
+HARNESSES = ("autogen", "asyncio")
+SHUFFLE_SEED = 6144
 
 IN_FLIGHT = 16
 SPLITS = {"1x16": (1, 16), "2x8": (2, 8), "4x4": (4, 4), "8x2": (8, 2)}
@@ -95,11 +99,9 @@ def make_plan(
 
     They are grouped by harness and split, so that workers are reused.
     """
-    timed = tuple(name for name in backends if kind_of(name) != FLOOR)
-    floor = tuple(name for name in backends if kind_of(name) == FLOOR)
 
     def cell(harness: str, split: str, set_name: str, calls: int, rounds: int, alone: bool) -> Cell:
-        chosen = timed + (floor if _has_floor(split) else ())
+        chosen = tuple(name for name in backends if name != FLOOR or _has_floor(split))
         return Cell(harness, split, set_name, calls, rounds, chosen, alone)
 
     plan = [
@@ -121,3 +123,22 @@ def make_plan(
         ]
     order = [(harness, split) for harness in HARNESSES for split in SPLITS]
     return sorted(plan, key=lambda one: order.index((one.harness, one.split)))
+
+
+def make_rounds(members: Sequence[str], calls: int, rounds: int) -> list[list[str]]:
+    """Returns `calls` presets in `rounds` shuffled slices, each member equally often.
+
+    The same arguments give the same result.
+    """
+    if not members or calls < 1 or rounds < 1:
+        raise ValueError("a cell needs members, calls and rounds")
+    rounds = min(rounds, calls)
+    dealer = cycle(members)
+    shuffler = random.Random(SHUFFLE_SEED)
+    slices: list[list[str]] = []
+    for number in range(rounds):
+        size = calls * (number + 1) // rounds - calls * number // rounds
+        part = list(islice(dealer, size))
+        shuffler.shuffle(part)
+        slices.append(part)
+    return slices

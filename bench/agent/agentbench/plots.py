@@ -76,6 +76,11 @@ def _colours(groups: Sequence[Mapping[str, Row]]) -> dict[str, str]:
     return colours
 
 
+def _places(groups: Mapping[str, Mapping[str, Row]], backend: str) -> list[tuple[int, Row]]:
+    """Returns the rows of a backend, with the numbers of their groups."""
+    return [(at, group[backend]) for at, group in enumerate(groups.values()) if backend in group]
+
+
 def to_svg(figure: Figure, name: str) -> str:
     """The figure as an <svg> that scales with the page. `name` makes its ids unique."""
     buffer = io.StringIO()
@@ -118,9 +123,7 @@ def split_bars(groups: Mapping[str, Mapping[str, Row]], name: str) -> str:
         width = 0.8 / len(colours)
         handles, labels = [], []
         for place, (backend, colour) in enumerate(colours.items()):
-            rows = [
-                (at, group[backend]) for at, group in enumerate(groups.values()) if backend in group
-            ]
+            rows = _places(groups, backend)
             at = [x - 0.4 + width * (place + 0.5) for x, _ in rows]
             middle = [row["calls_per_s_median"] for _, row in rows]
             below = [row["calls_per_s_median"] - row["calls_per_s_low"] for _, row in rows]
@@ -158,9 +161,7 @@ def tool_dots(groups: Mapping[str, Mapping[str, Row]], name: str) -> str:
         handles: list[Line2D] = []
         labels: list[str] = []
         for backend, colour in colours.items():
-            rows = [
-                (at, group[backend]) for at, group in enumerate(groups.values()) if backend in group
-            ]
+            rows = _places(groups, backend)
             role = rows[0][1]["role"]
             marker = {"ours": "o", "floor": "|"}.get(role, "s")
             size = {"ours": 6.0, "floor": 10.0}.get(role, 4.5)

@@ -10,12 +10,12 @@ from typing import Any
 from common import bars
 from common.errors import BenchError
 from common.machine import machine_is_busy
+from common.tables import Row, ratio_figure
 
 from . import page, plots, tables, warm_part
 from .results import AUTO_VS_FORK
 
-Document = Mapping[str, Any]
-Row = Mapping[str, Any]
+Document = Row
 
 HEADLINES = {
     "agent.autogen.1x16.all.cold": "AutoGen Core, all 16 tools",
@@ -65,10 +65,6 @@ def read_suites(folder: Path) -> list[Document]:
     return sorted(suites, key=lambda suite: suite["suite"] != "agent")
 
 
-def _interval(ratio: Row) -> str:
-    return f"{ratio['low']:.3f} – {ratio['high']:.3f}"
-
-
 def _headlines(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
     cards: list[str] = []
     ratios = {ratio["id"]: ratio for ratio in agent["ratios"]}
@@ -80,126 +76,49 @@ def _headlines(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> str:
                 page.card(
                     title,
                     f"{ratio['value']:.3f}×",
-                    f"{ratio['meaning']}. 95 %: {_interval(ratio)}{bar}",
+                    f"{ratio['meaning']}. 95 %: {ratio_figure(ratio)[1]}{bar}",
                     verdict.status.replace(" ", "-") if verdict else "",
                 )
             )
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
 
-def _rfc_said(harness: str, split: str, set_name: str) -> str:
-    if set_name == "printf":
-        return f"~+{tables.RFC_PRINTF_DELTA:.0f}%"
-    return f"+{tables.RFC_DELTA[split]:.2f}%" if (harness, set_name) == ("autogen", "all") else ""
-
-
-def _workload_table(agent: Document) -> str:
-    ratios = {ratio["id"]: ratio for ratio in agent["ratios"]}
-    lines: list[list[str]] = []
+def _bar_figures(agent: Document) -> str:
+    """The cells of each harness and set by split, and of each harness in one worker by set."""
+    found: dict[tuple[str, str], dict[str, Mapping[str, Row]]] = {}
+    single: dict[str, dict[str, Mapping[str, Row]]] = {}
     for (harness, split, set_name), group in tables.cells(agent["rows"], "cell").items():
-        platform = tables.better(group)
-        if platform is None:
-            continue
-        candidates: list[Row | None] = [*tables.ours(group)] or [None]
-        for own in candidates:
-            ratio = ratios.get(tables.ratio_id(own)) if own else None
-            delta = "–"
-            if ratio:
-                low, high = tables.percent(ratio["low"]), tables.percent(ratio["high"])
-                delta = f"{tables.percent(ratio['value'])}<small>{low} … {high}</small>"
-            tools = escape(tables.SET_NAMES.get(set_name, set_name))
-            lines.append(
-                [
-                    f"{escape(harness)} {split}<small>{tools}</small>",
-                    f"{platform['calls']:,}",
-                    f"{platform['calls_per_s']:,.1f}<small>{escape(platform['backend'])}</small>",
-                    f"{own['calls_per_s']:,.1f}<small>{escape(own['mode'])}</small>"
-                    if own
-                    else "–",
-                    f"{platform['seconds']:.2f} / " + (f"{own['seconds']:.2f}" if own else "–"),
-                    delta,
-                    tables.headroom(ratios, harness, split, set_name),
-                    _rfc_said(harness, split, set_name),
-                ]
+        without_floor = {name: row for name, row in group.items() if row["role"] != "floor"}
+        found.setdefault((harness, set_name), {})[split] = without_floor
+        if split == "1x16":
+            single.setdefault(harness, {})[set_name] = group
+    figures: list[str] = []
+    for (harness, set_name), by_split in found.items():
+        if len(by_split) > 1:
+            caption = (
+                f"{harness}, {tables.SET_NAMES.get(set_name, set_name)}: worker processes × calls "
+                "in flight each; median of rounds, whiskers its 95 % interval."
             )
-    headings = (
-        *("Workload", "Calls", "platform /s", "spawnfd /s", "time_s a/b", "Delta"),
-        *("C floor", "RFC"),
-    )
-    return page.table(headings, lines, numbers=range(1, len(headings)), tight=True)
-
-
-def _split_figures(agent: Document) -> str:
-    groups = tables.cells(agent["rows"], "cell")
-    pairs = dict.fromkeys((harness, set_name) for harness, _, set_name in groups)
-    figures: list[str] = []
-    for harness, set_name in pairs:
-        chosen = {
-            split: {name: row for name, row in group.items() if row["role"] != "floor"}
-            for (of, split, which), group in groups.items()
-            if (of, which) == (harness, set_name)
-        }
-        if len(chosen) < 2:
-            continue
-        caption = (
-            f"{harness}, {tables.SET_NAMES.get(set_name, set_name)}: worker processes × calls in "
-            "flight each; median of rounds, whiskers its 95 % interval."
-        )
-        figures.append(
-            page.figure(plots.split_bars(chosen, f"split-{harness}-{set_name}"), caption)
-        )
-    return "".join(figures)
-
-
-def _single_cells(agent: Document) -> str:
-    figures: list[str] = []
-    cells = tables.cells(agent["rows"], "cell")
-    for harness in dict.fromkeys(key[0] for key in cells):
-        groups = {
-            set_name: group
-            for (of, split, set_name), group in cells.items()
-            if (of, split) == (harness, "1x16")
-        }
-        if groups:
-            caption = f"{harness}, one worker process, 16 in flight, by set of tools."
-            figures.append(page.figure(plots.split_bars(groups, f"single-{harness}"), caption))
+            name = f"split-{harness}-{set_name}"
+            figures.append(page.figure(plots.split_bars(by_split, name), caption))
+    for harness, by_set in single.items():
+        caption = f"{harness}, one worker process, 16 in flight, by set of tools."
+        figures.append(page.figure(plots.split_bars(by_set, f"single-{harness}"), caption))
     return "".join(figures)
 
 
 def _tools(agent: Document) -> str:
-    groups = {key[2]: group for key, group in tables.cells(agent["rows"], "tool").items()}
-    if not groups:
+    grid = tables.tool_grid(agent)
+    if grid is None:
         return ""
-    ratios = {ratio["id"]: ratio for ratio in agent["ratios"]}
-    backends = list(dict.fromkeys(name for group in groups.values() for name in group))
-    modes = list(
-        dict.fromkeys(own["mode"] for group in groups.values() for own in tables.ours(group))
-    )
-    lines: list[list[str]] = []
-    for tool, group in groups.items():
-        taken = [ratios.get(f"agent.tool.{tool}.{mode}") for mode in modes]
-        lines.append(
-            [
-                escape(tool),
-                *(
-                    f"{group[name]['ms_per_call']:.3f}" if name in group else ""
-                    for name in backends
-                ),
-                *(
-                    f"{ratio['value']:.3f}<small>{_interval(ratio)}</small>" if ratio else "–"
-                    for ratio in taken
-                ),
-            ]
-        )
-    headings = ("Tool", *(f"{name} ms" for name in backends), *(f"ratio {mode}" for mode in modes))
+    groups = {key[2]: group for key, group in tables.cells(agent["rows"], "tool").items()}
+    dots = plots.tool_dots(groups, "tools")
     return (
         "<h2>Tool by tool</h2>"
         '<p class="note">Each tool alone, 16 in flight under plain asyncio: wall time divided by '
         "calls.</p>"
-        + page.figure(
-            plots.tool_dots(groups, "tools"), "Lower is better; lines are 95 % intervals."
-        )
-        + page.table(headings, lines, numbers=range(1, len(headings)))
+        + page.figure(dots, "Lower is better; lines are 95 % intervals.")
+        + page.grid(grid)
     )
 
 
@@ -236,8 +155,7 @@ def _ratio_table(suite: Document) -> str:
     lines = [
         [
             f"<code>{escape(ratio['id'])}</code>",
-            f"{ratio['value']:.3f}",
-            _interval(ratio),
+            *ratio_figure(ratio),
             escape(ratio.get("meaning", "")),
         ]
         for ratio in suite["ratios"]
@@ -258,8 +176,7 @@ def _bars_table(verdicts: Sequence[bars.Verdict]) -> str:
             [
                 f"<code>{escape(verdict.id)}</code><br>{escape(verdict.text)}",
                 f"{sign} {verdict.bar:g}",
-                f"{ratio['value']:.3f}",
-                _interval(ratio),
+                *ratio_figure(ratio),
                 f'<span class="{state.replace(" ", "-")}">{state}</span>',
             ]
         )
@@ -317,9 +234,8 @@ def _agent_parts(agent: Document, verdicts: Mapping[str, bars.Verdict]) -> list[
         "the advantage of a C loop without a harness over the platform, about the most that a cold "
         "launcher can reach. The last column is the figure that the kernel RFC reported for its "
         "own system call, on another machine.</p>",
-        _workload_table(agent),
-        _split_figures(agent),
-        _single_cells(agent),
+        page.grid(tables.workload_grid(agent), tight=True),
+        _bar_figures(agent),
         "<h2>Ratios with intervals</h2>" if agent["ratios"] else "",
         _ratio_figure(agent, verdicts),
         _tools(agent),

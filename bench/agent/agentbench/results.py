@@ -1,34 +1,43 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Computes the ratios and rows of agent.json from measured cells."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from common.stats import INTERVAL, estimate, round_ratios
+from common import session
+from common.floor import FLOOR
+from common.measure import Block
+from common.results import Row, calls_of, cpu_us, estimate_of, started
+from common.stats import estimate
 
-from .backends import BACKENDS, FLOOR, kind_of, label_of
-from .measure import CellResult, Series
+from .backends import kind_of, label_of, mode_of
+from .measure import CellResult
 
-SUITE = "agent"
 AUTO, FORK = "auto", "fork"
 AUTO_VS_FORK = "auto_vs_fork"
-Row = dict[str, Any]
+Series = Sequence[Block]
+
+
+def _seconds(series: Series) -> float:
+    return sum(block.seconds for block in series)
+
+
+def _rate(series: Series) -> float:
+    return calls_of(series) / _seconds(series)
 
 
 def better_platform(series: Mapping[str, Series]) -> str | None:
     """Returns the platform backend with the most calls per second over the whole cell."""
     platform = [name for name in series if kind_of(name) == "platform"]
-    return max(platform, key=lambda name: series[name].calls_per_s, default=None)
+    return max(platform, key=lambda name: _rate(series[name]), default=None)
 
 
 def _ratio(identifier: str, ours: Series, theirs: Series, meaning: str) -> Row:
-    found = estimate(round_ratios(ours.seconds, theirs.seconds))
     return {
         "id": identifier,
-        **found.ratio(),
+        **estimate_of("time", theirs, ours).ratio(),
         "meaning": meaning,
-        "rounds": len(ours.timings),
-        "calls": ours.calls,
+        "rounds": len(ours),
+        "calls": calls_of(ours),
     }
 
 
@@ -52,7 +61,7 @@ def ratios_of(result: CellResult) -> list[Row]:
     for name, own in series.items():
         if kind_of(name) != "ours":
             continue
-        mode = BACKENDS[name].mode
+        mode = mode_of(name)
         if platform:
             meaning = (
                 f"{label_of(name)} ({mode}) / {label_of(platform)}, the better platform backend; "
@@ -81,8 +90,7 @@ def rows_of(result: CellResult) -> list[Row]:
     platform = better_platform(result.series)
     rows: list[Row] = []
     for name, series in result.series.items():
-        rates = [timing.calls / timing.seconds for timing in series.timings]
-        rate = estimate(rates)
+        rate = estimate([block.calls / block.seconds for block in series])
         rows.append(
             {
                 "kind": "tool" if cell.per_tool else "cell",
@@ -92,32 +100,27 @@ def rows_of(result: CellResult) -> list[Row]:
                 "backend": name,
                 "label": label_of(name),
                 "role": kind_of(name),
-                "mode": "cold" if name == FLOOR else BACKENDS[name].mode,
+                "mode": mode_of(name),
                 "better_platform": name == platform,
-                "calls": series.calls,
-                "seconds": round(sum(series.seconds), 4),
-                "calls_per_s": round(series.calls_per_s, 2),
+                "calls": calls_of(series),
+                "seconds": round(_seconds(series), 4),
+                "calls_per_s": round(_rate(series), 2),
                 "calls_per_s_median": round(rate.value, 2),
                 "calls_per_s_low": round(rate.low, 2),
                 "calls_per_s_high": round(rate.high, 2),
                 "ms_per_call": round(1e3 / rate.value, 4),
                 "ms_per_call_low": round(1e3 / rate.high, 4),
                 "ms_per_call_high": round(1e3 / rate.low, 4),
-                "cpu_ms_per_call": round(series.cpu_ms_per_call, 4),
-                "started": dict(series.started),
-                "round_seconds": [round(seconds, 5) for seconds in series.seconds],
+                "cpu_ms_per_call": round(cpu_us(series) / 1e3, 4),
+                "started": dict(started(series)),
+                "round_seconds": [round(block.seconds, 5) for block in series],
             }
         )
     return rows
 
 
-def suite(results: Iterable[CellResult], machine: Mapping[str, object]) -> dict[str, Any]:
+def suite(results: Sequence[CellResult], machine: Mapping[str, object]) -> Row:
     """Returns the content of agent.json."""
-    results = list(results)
-    return {
-        "suite": SUITE,
-        "machine": dict(machine),
-        "interval": INTERVAL,
-        "ratios": [ratio for result in results for ratio in ratios_of(result)],
-        "rows": [row for result in results for row in rows_of(result)],
-    }
+    ratios = (ratio for result in results for ratio in ratios_of(result))
+    rows = (row for result in results for row in rows_of(result))
+    return session.suite("agent", machine, ratios, rows)

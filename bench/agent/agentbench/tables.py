@@ -2,14 +2,11 @@
 """The RFC's table, the printf case and the per-tool table, for the terminal."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from .backends import FLOOR
+from common.tables import Figure, Grid, Row, ratio_figure
 
-Row = Mapping[str, Any]
 RFC_DELTA = {"1x16": 2.26, "2x8": 3.49, "4x4": 4.99, "8x2": 2.00}
 RFC_PRINTF_DELTA = 14.0
 SET_NAMES = {
@@ -58,87 +55,75 @@ def percent(ratio: float) -> str:
     return f"{(ratio - 1) * 100:+.1f}%"
 
 
-def _delta(ratios: Mapping[str, Row], row: Row) -> str:
-    ratio = ratios.get(ratio_id(row))
+def _delta(ratio: Row | None) -> Figure:
     if ratio is None:
-        return "-"
-    return f"{percent(ratio['value'])} ({percent(ratio['low'])} .. {percent(ratio['high'])})"
+        return "-", ""
+    low, high = percent(ratio["low"]), percent(ratio["high"])
+    return percent(ratio["value"]), f"{low} .. {high}"
 
 
-def workload_table(document: Mapping[str, Any]) -> Table:
-    """One line for each cell and backend of ours, in the RFC's columns."""
+def _rfc_delta(harness: str, split: str, set_name: str) -> str:
+    """Returns the difference that the RFC reported for a cell."""
+    if set_name == "printf":
+        return f"~+{RFC_PRINTF_DELTA:.0f}%"
+    return f"+{RFC_DELTA[split]:.2f}%" if (harness, set_name) == ("autogen", "all") else ""
+
+
+def workload_grid(document: Row) -> Grid:
+    """Returns one line for each cell and backend of ours, in the RFC's columns."""
     ratios = {ratio["id"]: ratio for ratio in document["ratios"]}
-    table = Table(title="Agent tools: calls per second, 16 in flight", title_justify="left")
-    for name in ("Harness", "Workload"):
-        table.add_column(name)
-    for name in ("Calls", "platform", "spawnfd", "time_s a/b", "Delta (95 %)", "C floor", "RFC"):
-        table.add_column(name, justify="right")
-    last = ""
+    lines: list[list[Figure]] = []
     for (harness, split, set_name), group in cells(document["rows"], "cell").items():
         platform = better(group)
         if platform is None:
             continue
-        if last and harness != last:
-            table.add_section()
-        last = harness
-        way = platform["backend"]
-        rfc = f"+{RFC_DELTA[split]:.2f}%" if (harness, set_name) == ("autogen", "all") else ""
-        if set_name == "printf":
-            rfc = f"~+{RFC_PRINTF_DELTA:.0f}%"
-        floor = headroom(ratios, harness, split, set_name)
-        name = f"{split} {SET_NAMES.get(set_name, set_name)}"
-        rate = f"{platform['calls_per_s']:,.1f} {way}"
-        if not ours(group):
-            calls, seconds = f"{platform['calls']:,}", f"{platform['seconds']:.2f}/-"
-            table.add_row(harness, name, calls, rate, "-", seconds, "-", floor, rfc)
-        for row in ours(group):
-            table.add_row(
-                harness,
-                name,
-                f"{row['calls']:,}",
-                rate,
-                f"{row['calls_per_s']:,.1f}",
-                f"{platform['seconds']:.2f}/{row['seconds']:.2f}",
-                _delta(ratios, row),
-                floor,
-                rfc,
+        candidates: list[Row | None] = [*ours(group)] or [None]
+        for own in candidates:
+            time = f"{own['seconds']:.2f}" if own else "-"
+            lines.append(
+                [
+                    (f"{harness} {split}", SET_NAMES.get(set_name, set_name)),
+                    (f"{platform['calls']:,}", ""),
+                    (f"{platform['calls_per_s']:,.1f}", platform["backend"]),
+                    (f"{own['calls_per_s']:,.1f}", own["mode"]) if own else ("-", ""),
+                    (f"{platform['seconds']:.2f}/{time}", ""),
+                    _delta(ratios.get(ratio_id(own)) if own else None),
+                    (headroom(ratios, harness, split, set_name), ""),
+                    (_rfc_delta(harness, split, set_name), ""),
+                ]
             )
-    return table
+    headings = ["Workload", "Calls", "platform /s", "spawnfd /s", "time_s a/b", "Delta (95 %)"]
+    title = "Agent tools: calls per second, 16 in flight"
+    return Grid(title, [*headings, "C floor", "RFC"], lines)
 
 
-def tool_table(document: Mapping[str, Any]) -> Table | None:
-    """Returns a table of milliseconds per call, tool by tool, 16 in flight under plain asyncio."""
+def tool_grid(document: Row) -> Grid | None:
+    """Returns milliseconds per call and ratios, tool by tool, 16 in flight under plain asyncio."""
     groups = cells(document["rows"], "tool")
     if not groups:
         return None
     ratios = {ratio["id"]: ratio for ratio in document["ratios"]}
     backends = list(dict.fromkeys(name for group in groups.values() for name in group))
-    table = Table(
-        title="Each tool alone: wall milliseconds per call, asyncio 1x16", title_justify="left"
-    )
-    table.add_column("Tool")
-    for name in backends:
-        table.add_column("C floor" if name == FLOOR else name, justify="right")
-    table.add_column("Delta (95 %)", justify="right")
+    modes = list(dict.fromkeys(own["mode"] for group in groups.values() for own in ours(group)))
+    lines: list[list[Figure]] = []
     for (_, _, tool), group in groups.items():
-        delta = " ".join(_delta(ratios, row) for row in ours(group))
-        values = [f"{group[name]['ms_per_call']:.3f}" if name in group else "" for name in backends]
-        table.add_row(tool, *values, delta or "-")
-    return table
+        times = (f"{group[name]['ms_per_call']:.3f}" if name in group else "" for name in backends)
+        of_tool = (ratios.get(f"agent.tool.{tool}.{mode}") for mode in modes)
+        lines.append([(tool, ""), *((time, "") for time in times), *map(ratio_figure, of_tool)])
+    headings = [*(f"{name} ms" for name in backends), *(f"ratio {mode}" for mode in modes)]
+    title = "Each tool alone: wall milliseconds per call, asyncio 1x16"
+    return Grid(title, ["Tool", *headings], lines)
 
 
-def show(console: Console, document: Mapping[str, Any]) -> None:
+def show(console: Console, document: Row) -> None:
     """Prints the tables."""
-    console.print(workload_table(document))
-    tools = tool_table(document)
+    console.print(workload_grid(document).for_terminal())
+    tools = tool_grid(document)
     if tools is not None:
-        console.print(tools)
+        console.print(tools.for_terminal(small=False))
     floors = [ratio for ratio in document["ratios"] if ratio["id"].startswith("agent.floor.")]
     for ratio in floors:
-        console.print(
-            f"{ratio['id']}: {ratio['value']:.3f} ({ratio['low']:.3f} .. {ratio['high']:.3f})",
-            highlight=False,
-        )
+        console.print(f"{ratio['id']}: {' '.join(ratio_figure(ratio))}", highlight=False)
     console.print(
         "platform is the better platform backend in that cell; Delta is the median over "
         "interleaved rounds with its 95 % bootstrap interval; C floor is the advantage of a C "

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from common.bars import Verdict
-from common.tables import Row, by_call
+from common.tables import Row, call_grid, warm_figure
 
 from . import page, plots
 
@@ -28,29 +28,6 @@ NOT_MEASURED = (
     "Programs that load much after main(): a Python program that imports for a second still does, "
     "unless its modules are preimported.",
 )
-
-
-def _cell(row: Row) -> str:
-    share = row["warm_share"]
-    small = []
-    if "calls_per_s" in row:
-        big = f"{row['calls_per_s']:,.0f}"
-    else:
-        big = f"{row['us_p50']:,.0f}"
-        small.append(f"p99 {row['us_p99']:,.0f}")
-    if row.get("load"):
-        small.append(f"p99.9 {row['us_p999']:,.0f}")
-    small.append(f"CPU {row['cpu_us_per_call']:,.0f} us")
-    if row["mode"] != "cold" and share is not None and share < 1:
-        small.append(f"{1 - share:.0%} cold")
-    return f"{big}<small>{escape(', '.join(small))}</small>"
-
-
-def _times(rows: Sequence[Row]) -> str:
-    titles, calls = by_call(rows)
-    lines = [[escape(call), *map(_cell, by_method)] for call, by_method in calls.items()]
-    headings = ("", *titles)
-    return page.table(headings, lines, numbers=range(1, len(headings)), tight=True)
 
 
 def _memory(rows: Sequence[Row]) -> str:
@@ -95,7 +72,8 @@ def render(suite: Row, verdicts: Mapping[str, Verdict], ratio_table: str) -> str
     for cell, title in TITLES.items():
         rows = [row for row in suite["rows"] if row["cell"] == cell]
         if rows:
-            parts += [f"<h3>{escape(title)}</h3>", _times(rows)]
+            times = call_grid(title, rows, warm_figure)
+            parts += [f"<h3>{escape(title)}</h3>", page.grid(times, tight=True)]
     memory = [row for row in suite["rows"] if row["cell"] == "memory"]
     if memory:
         parts += ["<h3>Memory of a parked process, the largest seen</h3>", _memory(memory)]

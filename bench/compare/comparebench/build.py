@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.command import output
 from common.errors import BenchError
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVER = Path("bench/compare/comparebench/serve.py")
 PROGRAM = "bench-launch"
-TAIL = 2_000
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,7 @@ class Commit:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise BenchError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
-    return done.stdout.strip()
+    return output("git", *arguments, cwd=ROOT, stderr=subprocess.STDOUT).strip()
 
 
 def find(name: str) -> Commit:
@@ -55,18 +52,11 @@ def _run(what: str, command: list[str], source: Path, target: Path | None) -> No
     environment = dict(os.environ)
     if target is not None:
         environment["CARGO_TARGET_DIR"] = str(target)
-    done = subprocess.run(
-        command,
-        cwd=source,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    if done.returncode:
-        raise BenchError(f"{what} does not build ({command[0]}):\n{done.stdout[-TAIL:]}")
+    null, both = subprocess.DEVNULL, subprocess.STDOUT
+    try:
+        output(*command, cwd=source, env=environment, stdin=null, stderr=both)
+    except BenchError as error:
+        raise BenchError(f"{what} does not build: {error}") from None
 
 
 def _build(what: str, source: Path, target: Path | None, into: Path) -> None:
@@ -163,7 +153,8 @@ def build(commit: Commit, cache: Path, stage: Path) -> Sides:
 def server(side: Path, scratch: Path, suites: list[str]) -> tuple[list[str], dict[str, str]]:
     """Returns the command and the environment of a build's server."""
     bench = side / "bench"
-    paths = [bench, bench / "compare", bench / "job", bench / "warm", side / "site"]
+    suites_of_bench = (bench / name for name in ("compare", "job", "warm", "native"))
+    paths = [bench, *suites_of_bench, side / "site"]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),

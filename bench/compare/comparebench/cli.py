@@ -2,7 +2,6 @@
 """The command line: builds, measures, judges, and writes compare.json."""
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from rich.console import Console
 from common import bars, document, flags, machine, presets
 from common.errors import BenchError
 from common.pipe import Worker
-from common.session import NO_TERMINAL_WIDTH
+from common.session import Row, finish_facts, new_console
 
 from . import build, results
 from .measure import FULL, QUICK, compare
@@ -28,19 +27,17 @@ NO_REGRESSION, REGRESSION, ERROR, INTERRUPTED = 0, 1, 2, 130
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the arguments. QUICK=1 in the environment means --quick."""
-    parser = argparse.ArgumentParser(
-        prog="bench-compare",
-        description="Compares the working tree with another commit: measures our own times, "
-        "alternating, in one run. Exit status: 0 no regression, 1 regression, 2 usage error or "
-        "failed build.",
+    parser = flags.new_parser(
+        "bench-compare",
+        "Compares the working tree with another commit: measures our own times, alternating, in "
+        "one run. Exit status: 0 no regression, 1 regression, 2 usage error or failed build.",
+        quick="10 minutes",
     )
     parser.add_argument("--base", required=True, metavar="COMMIT", help="what to compare with")
     parser.add_argument("--suites", default=" ".join(SUITES), help=f"of: {' '.join(SUITES)}")
     parser.add_argument("--ids", default="", help="patterns; without any: the ids that have a bar")
-    parser.add_argument("--quick", action="store_true", help="10 minutes; QUICK=1 does the same")
     parser.add_argument("--cache", type=Path, required=True, help="where builds of bases are kept")
     parser.add_argument("--seed", type=int, default=time.time_ns() & 0xFFFF_FFFF)
-    parser.add_argument("--out", type=Path, default=flags.OUT, help="folder")
     options = flags.parse(parser, arguments)
     options.suites = options.suites.split()
     if not options.suites or not set(options.suites) <= set(SUITES):
@@ -48,7 +45,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def run(options: argparse.Namespace, console: Console) -> results.Row:
+def run(options: argparse.Namespace, console: Console) -> Row:
     """Builds and measures. Returns the content of compare.json."""
     begin = time.monotonic()
     plan = QUICK if options.quick else FULL
@@ -83,14 +80,14 @@ def run(options: argparse.Namespace, console: Console) -> results.Row:
             begin + plan.deadline_s,
             say,
         )
-    facts |= {
-        "load_after": round(os.getloadavg()[0], 2),
-        "scale": "quick" if options.quick else "full",
-        "seed": options.seed,
-        "base": commit.commit,
-        "new": build.work_name(),
-        "seconds": round(time.monotonic() - begin),
-    }
+    facts = finish_facts(
+        facts,
+        scale=flags.scale(options),
+        seed=options.seed,
+        base=commit.commit,
+        new=build.work_name(),
+        seconds=round(time.monotonic() - begin),
+    )
     return results.suite(subjects, alone, barred, facts)
 
 
@@ -102,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     # After SIGTERM, the command still ends its servers and removes its directories.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console(width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
+    console = new_console()
     try:
         found = run(options, console)
     except BenchError as error:

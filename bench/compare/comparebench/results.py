@@ -9,11 +9,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from common import session
+from common.session import Row
+from common.tables import ratio_figure, show_left_out
+
 from .judge import CONFIDENCE, Interval, Judged, Verdict
 from .measure import Subject
 
-SUITE = "compare"
-Row = dict[str, Any]
+INTERVAL = f"{100 * CONFIDENCE:.0f} % interval of the trimmed mean over sessions"
 STYLES = {Verdict.SLOWER: "red", Verdict.FASTER: "green", Verdict.NOISY: "yellow"}
 
 
@@ -78,28 +81,27 @@ def suite(
     }
     lost = {id_ for s in subjects if s.missing.keys() == {"new"} for id_ in s.ids}
     measured = [subject for subject in subjects if not subject.missing]
-    return {
-        "suite": SUITE,
-        "machine": dict(machine),
-        "interval": f"{CONFIDENCE:.0%} interval of the trimmed mean over sessions".replace(
-            "%", " %"
-        ),
-        "judged": count,
-        "left_out": {**alone, **missing},
-        "lost": sorted(lost & barred.keys()),
-        "ratios": [ratio for s in measured for ratio in ratios_of(s, barred, count)],
-        "rows": [
-            {
-                "ids": s.ids,
-                "quantities": list(s.quantities),
-                "unit": s.unit,
-                "calls": s.calls,
-                "changes": [round(change, 5) for change in s.changes()],
-                "sessions": s.sessions,
-            }
-            for s in measured
-        ],
-    }
+    rows = [
+        {
+            "ids": s.ids,
+            "quantities": list(s.quantities),
+            "unit": s.unit,
+            "calls": s.calls,
+            "changes": [round(change, 5) for change in s.changes()],
+            "sessions": s.sessions,
+        }
+        for s in measured
+    ]
+    return session.suite(
+        "compare",
+        machine,
+        [ratio for s in measured for ratio in ratios_of(s, barred, count)],
+        rows,
+        interval=INTERVAL,
+        judged=count,
+        left_out={**alone, **missing},
+        lost=sorted(lost & barred.keys()),
+    )
 
 
 def regressions(document: Row) -> list[str]:
@@ -119,14 +121,12 @@ def show(console: Console, document: Row) -> None:
             f"{ratio['base']:,.1f}",
             f"{ratio['new']:,.1f}",
             ratio["unit"],
-            f"{ratio['value']:.3f}",
-            f"{ratio['low']:.3f} .. {ratio['high']:.3f}",
+            *ratio_figure(ratio),
             ratio["verdict"] + bar,
             style=style,
         )
     console.print(table)
-    for what, why in document["left_out"].items():
-        console.print(f"left out: {what}: {why}", style="yellow", highlight=False)
+    show_left_out(console, document)
     noisy = [ratio["id"] for ratio in document["ratios"] if ratio["verdict"] == Verdict.NOISY]
     if noisy:
         console.print(f"not judged, too noisy: {', '.join(noisy)}", highlight=False)

@@ -15,7 +15,6 @@ checks every answer. Any failure is reported as one line {"error": "..."}, with 
 
 import argparse
 import json
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from common.worker import send
+from common.worker import report_errors, send
 
 from .captured import Job, Warm
 from .native import Launch
@@ -92,15 +91,12 @@ def main() -> int:
     parser.add_argument("--scratch", type=Path, required=True, help="an empty directory")
     parser.add_argument("suites", nargs="+", choices=SUITES)
     options = parser.parse_args()
-    # The driver ends its servers itself, so SIGINT has no effect here.
-    signal.signal(signal.SIGINT, lambda number, frame: None)
-    try:
+
+    def serve() -> None:
         suites = [make(name, options.program, options.scratch) for name in options.suites]
         Server(suites, sys.stdout).run()
-    except Exception as error:  # the driver must learn of every failure
-        send(sys.stdout, error=f"{type(error).__name__}: {error}")
-        return 1
-    return 0
+
+    return report_errors(serve)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ A call starts the program, moves the data, checks every byte of it, and waits fo
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from common.errors import BenchError
+from common.methods import Answer, AsyncCall
 
 LINE = 80
 ROUND_TRIPS = 2_000
@@ -46,7 +47,7 @@ class Data:
         return self.blocks[begin : begin + len(chunk)] == chunk
 
 
-def asyncio_streams(data: Data, cwd: str, env: dict[str, str]) -> dict[str, Stream]:
+def asyncio_streams(data: Data, cwd: str, env: Mapping[str, str]) -> dict[str, Stream]:
     """asyncio.create_subprocess_exec and its StreamReader and StreamWriter, with default limits."""
 
     async def start(*argv: str, stdin: int = DEVNULL) -> Any:
@@ -85,7 +86,7 @@ def asyncio_streams(data: Data, cwd: str, env: dict[str, str]) -> dict[str, Stre
     return {"rtt": rtt, "bulk": bulk, "lines": lines}
 
 
-def spawnfd_streams(data: Data, cwd: str, env: dict[str, str]) -> dict[str, Stream]:
+def spawnfd_streams(data: Data, cwd: str, env: Mapping[str, str]) -> dict[str, Stream]:
     """spawnfd.start with events() and write()."""
     import spawnfd
 
@@ -126,24 +127,15 @@ def spawnfd_streams(data: Data, cwd: str, env: dict[str, str]) -> dict[str, Stre
 WAYS = {"asyncio.streams": asyncio_streams, "spawnfd.streams": spawnfd_streams}
 
 
-class Streams:
-    """Calls of one kind on one event loop, one after another."""
+def make_call(way: str, cwd: str, env: Mapping[str, str]) -> AsyncCall:
+    """Returns a call whose argv is the kind of a stream. It checks the data itself."""
+    made: dict[str, Stream] = {}
 
-    def __init__(self, way: str, kind: str, cwd: str, env: dict[str, str]) -> None:
-        self.data = Data(kind)
-        self._streams = WAYS[way](self.data, cwd, env)
-        self._runner = asyncio.Runner()
+    async def call(argv: list[str]) -> Answer:
+        (kind,) = argv
+        if kind not in made:
+            made[kind] = WAYS[way](Data(kind), cwd, env)[kind]
+        await made[kind]()
+        return 0, b"", b""
 
-    def run(self, kinds: Sequence[str]) -> int:
-        """Makes the calls, and returns their number."""
-        for kind in kinds:
-            self._runner.run(self._one(kind))
-        return len(kinds)
-
-    async def _one(self, kind: str) -> None:
-        await self._streams[kind]()
-
-    def close(self) -> None:
-        """Closes the loop, and removes the file."""
-        self._runner.close()
-        self.data.file.close()
+    return call

@@ -1,72 +1,59 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The tables for the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
-from rich.table import Column, Table
 
 from common import bars
-from common.tables import Row, bar_table, by_call, show_left_out
-
-from .definitions import UNFILTERED, Cell
+from common.definitions import UNFILTERED
+from common.tables import Figure, Grid, Row, call_grid, ratio_figure, show_ratios
 
 # The end of the ids of ratios that the table shows next to a ratio with a bar.
 BESIDE = ".pidfd_watcher"
 
 
-def time_table(rows: Sequence[Row]) -> Table:
-    """Wall microseconds per call by tool and method; also p50 and stall where measured."""
-    titles, calls = by_call(rows)
-    table = Table("", *(Column(title, justify="right") for title in titles))
-    for call, by_method in calls.items():
-        labels = {"us_per_call": call, "us_p50": "p50", "late_us_p99.9": "late by, p99.9"}
-        for figure, label in labels.items():
-            values = [row.get(figure) for row in by_method]
-            if any(value is not None for value in values):
-                table.add_row(label, *("" if v is None else f"{v:,.0f}" for v in values))
-    return table
+def _figure(row: Row) -> Figure:
+    """Returns the us of a call; beside it the p50 and the stall, where they were measured."""
+    small = []
+    if "us_p50" in row:
+        small.append(f"p50 {row['us_p50']:,.0f}")
+    if "late_us_p99.9" in row:
+        small.append(f"late by {row['late_us_p99.9']:,.0f}, p99.9")
+    return f"{row['us_per_call']:,.0f}", ", ".join(small)
 
 
-def tool_table(ratios: Sequence[Row]) -> Table:
-    """The ratios that exist for every tool."""
+def tool_grid(ratios: Sequence[Row]) -> Grid:
+    """Returns the ratios that exist for every tool."""
     found = {(ratio["rule"], ratio["filter"], ratio["call"]): ratio for ratio in ratios}
     calls = list(dict.fromkeys(ratio["call"] for ratio in ratios))
-    title = "Ratios by tool, with 95 % intervals"
-    table = Table("Ratio", *calls, title=title, title_justify="left")
+    lines: list[list[Figure]] = []
     for rule, filter_name in dict.fromkeys((rule, name) for rule, name, _ in found):
-        cells = (found.get((rule, filter_name, call)) for call in calls)
         suffix = "" if filter_name == UNFILTERED else f".{filter_name}"
-        table.add_row(
-            rule + suffix,
-            *(f"{c['value']:.2f} ({c['low']:.2f}-{c['high']:.2f})" if c else "" for c in cells),
-        )
-    return table
+        cells = (found.get((rule, filter_name, call)) for call in calls)
+        lines.append([(rule + suffix, ""), *map(ratio_figure, cells)])
+    return Grid("Ratios by tool, with 95 % intervals", ["Ratio", *calls], lines)
 
 
-def show(console: Console, document: Row, cells: Sequence[Cell]) -> None:
-    """Prints the tables."""
+def show(titles: Mapping[str, str], console: Console, document: Row) -> None:
+    """Prints the tables, those of cells below their titles."""
     for filter_name in dict.fromkeys(row["filter"] for row in document["rows"]):
-        for cell in cells:
-            rows = [
-                row
-                for row in document["rows"]
-                if (row["cell"], row["filter"]) == (cell.name, filter_name)
-            ]
+        suffix = "" if filter_name == UNFILTERED else f", under {filter_name}'s profile"
+        for name, title in titles.items():
+            of_cell = (name, filter_name)
+            rows = [row for row in document["rows"] if (row["cell"], row["filter"]) == of_cell]
             if rows:
-                suffix = "" if filter_name == UNFILTERED else f", under {filter_name}'s profile"
-                console.print(f"us per captured call, {cell.title}{suffix}", highlight=False)
-                console.print(time_table(rows))
+                what = f"us per captured call, {title}{suffix}"
+                console.print(call_grid(what, rows, _figure).for_terminal())
     ratios = document["ratios"]
-    verdicts = {verdict.id: verdict for verdict in bars.judge(bars.load(), ratios)}
+    verdicts = bars.verdicts(ratios)
     by_tool = [ratio for ratio in ratios if "{call}" in ratio["rule"]]
     if by_tool:
-        console.print(tool_table(by_tool))
+        console.print(tool_grid(by_tool).for_terminal())
     barred = [
         ratio
         for ratio in ratios
         if "{call}" not in ratio["rule"]
         or ratio["rule"].format(call=ratio["call"]).removesuffix(BESIDE) in verdicts
     ]
-    console.print(bar_table(barred, verdicts))
-    show_left_out(console, document)
+    show_ratios(console, document, barred)

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The harness of `bench-launch` and `bench-snapshot`, and a worker of bench-job. bench/native/README.md describes the
+//! The workers of bench-launch and bench-snapshot, and a worker of bench-job. bench/native/README.md describes the
 //! measurements.
 
 pub mod captured;
 pub mod clock;
-pub mod definitions;
 pub mod docker;
-pub mod launch;
-pub mod machine;
 pub mod methods;
 pub mod programs;
-pub mod report;
-pub mod samples;
+pub mod random;
 pub mod snapshot;
 pub mod worker;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The small programs that build.rs created, installed two directories deep, as in /usr/bin.
+//! The small programs that build.rs created. The driver installs them two directories deep, as in /usr/bin.
 //!
 //! In the build directory they are ten directories deep. A method that checks the file before exec would resolve each
 //! of these directories twice, which no user's program requires.
@@ -19,33 +19,6 @@ const PROGRAMS: [(&str, &[u8]); 2] = [
     (FIRST_INSTRUCTION, include_bytes!(env!("SPAWNFD_BENCH_FIRST_INSTRUCTION"))),
     (LIST_FDS, include_bytes!(env!("SPAWNFD_BENCH_LIST_FDS"))),
 ];
-
-/// A directory with the programs, removed on drop.
-#[derive(Debug)]
-pub struct Programs(tempfile::TempDir);
-
-impl Programs {
-    /// Writes the programs to a new temporary directory.
-    ///
-    /// # Errors
-    ///
-    /// The directory or a file cannot be created.
-    pub fn install() -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix("spawnfd-").tempdir_in("/tmp")?;
-        install_into(directory.path())?;
-        Ok(Self(directory))
-    }
-
-    /// The directory of the programs.
-    pub fn directory(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// The path of the child without libc.
-    pub fn first_instruction(&self) -> PathBuf {
-        first_instruction(self.directory())
-    }
-}
 
 /// Writes the programs to `directory`.
 ///

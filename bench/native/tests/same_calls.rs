@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use spawnfd_bench::definitions::{Definitions, ParentDef};
 use spawnfd_bench::methods::same_calls;
-use spawnfd_bench::worker::protocol::{MethodSamples, WorkerRequest, WorkerSpec};
+use spawnfd_bench::worker::protocol::{MethodSamples, ParentDef, WorkerRequest, WorkerSpec};
 use spawnfd_tests::{deadline, skip};
 
 /// The program to start. The library compares the contents of a file that has just changed, so the test does not install
@@ -46,9 +45,7 @@ fn compare(request: impl Fn(String) -> WorkerRequest) {
         if !traced.is_ok_and(|status| status.success()) {
             return skip("needs strace and the permission to trace");
         }
-        let definitions = Definitions::load(None).unwrap();
-        let parent = definitions.parent("small").unwrap();
-        let spawn_by = |method: &str| spawn_in(&trace(parent, &request(method.to_owned())));
+        let spawn_by = |method: &str| spawn_in(&trace(&request(method.to_owned())));
         let (ours, floor) = (spawn_by("ours"), spawn_by("same_calls"));
         assert!(ours.parent.len() > 5 && ours.child.len() > 5, "{ours:#?}");
         assert_eq!(ours, floor, "left: spawnfd, right: same_calls.c\n{ours:#?}\n{floor:#?}");
@@ -56,9 +53,9 @@ fn compare(request: impl Fn(String) -> WorkerRequest) {
 }
 
 /// Returns strace's output for a worker that performs one request.
-fn trace(parent: &ParentDef, request: &WorkerRequest) -> String {
-    let spec =
-        WorkerSpec { parent: parent.clone(), filter: "none".to_owned(), methods: Vec::new(), programs: "/".into() };
+fn trace(request: &WorkerRequest) -> String {
+    let parent = ParentDef::default();
+    let spec = WorkerSpec { parent, filter: "none".to_owned(), methods: Vec::new(), programs: "/".into() };
     let out = tempfile::NamedTempFile::new().unwrap();
     let mut strace = Command::new("strace")
         // The values of the raw calls differ from run to run, or are long.

@@ -6,7 +6,6 @@ import hashlib
 import lzma
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,13 +13,19 @@ import urllib.request
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from common import bars, document, machine
+from rich.console import Console
+
+from common import flags, machine, session, tables
+from common.command import output
 from common.errors import BenchError
-from common.stats import INTERVAL, estimate, round_order
+from common.pipe import EofWorker
+from common.samples import Ratio, Samples, ratio_rows
+from common.session import Row
+from common.stats import estimate, round_order, round_ratios
 
 HERE = Path(__file__).resolve().parents[1]
 PROJECT = HERE.parents[1]
@@ -28,7 +33,6 @@ FIRST_INSTRUCTION = PROJECT / "bench" / "native" / "programs" / "first_instructi
 DEBIAN = "http://deb.debian.org/debian"
 # The time within which a worker answers one request.
 TIMEOUT_S = 300
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -48,19 +52,6 @@ PARENTS = (
     Parent("fds10000", ("closefrom", "above"), ("touch=0", "fds=10000", "threads=0"), 21, 20),
     Parent("threads64", ("dup2",), ("touch=0", "fds=0", "threads=64"), 21, 20),
 )
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """The ratio of two methods' times for one parent and scenario."""
-
-    id: str
-    parent: str
-    scenario: str
-    over: str
-    under: str
-    meaning: str
-    part: str = "first"
 
 
 def _ratios() -> Iterable[Ratio]:
@@ -88,7 +79,7 @@ RATIOS = tuple(_ratios())
 MAKE = "posix.make.preload"
 
 
-class Worker:
+class PosixWorker(EofWorker):
     """A process that measures one implementation of posix_spawn."""
 
     def __init__(self, command: Sequence[str | Path], parent: Parent, preload: Path | None) -> None:
@@ -96,52 +87,24 @@ class Worker:
         environment = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
         if preload:
             environment["LD_PRELOAD"] = str(preload)
-        self._process = subprocess.Popen(
-            [*command, *parent.state],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+        super().__init__(parent.name, [*map(str, command), *parent.state], environment)
 
     def sample(self, scenario: str, count: int) -> list[list[float]]:
         """Returns the samples: the time to the first instruction, if measured, and the whole."""
-        if not self._process.stdin or not self._process.stdout:
-            raise BenchError("the worker has no pipes")
-        self._process.stdin.write(f"{scenario} {count}\n")
-        self._process.stdin.flush()
-        found: list[list[float]] = []
-        for line in self._process.stdout:
-            if line == "done\n":
-                return found
-            found.append([float(word) for word in line.split()])
-        raise BenchError(f"the worker ended with status {self._process.wait()}")
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.communicate()
+        self.send(scenario=scenario, count=count)
+        samples: list[list[float]] = self.receive("samples")["samples"]
+        return samples
 
 
 def build(scratch: Path, libraries: Path) -> tuple[Path, Path, Path]:
     """Compiles the program without libc, the worker, and the worker linked to our library."""
     program, plain, linked = scratch / "program", scratch / "worker", scratch / "linked"
-    run("cc", "-static", "-nostdlib", "-o", program, FIRST_INSTRUCTION)
-    run("cc", "-O2", "-pthread", "-o", plain, HERE / "worker.c")
-    run(
-        "cc", "-O2", "-pthread", "-o", linked, HERE / "worker.c",
+    output("cc", "-static", "-nostdlib", "-o", program, FIRST_INSTRUCTION)
+    output("cc", "-O2", "-pthread", "-o", plain, HERE / "worker.c")
+    output("cc", "-O2", "-pthread", "-o", linked, HERE / "worker.c",
         f"-L{libraries}", "-lspawnfd", f"-Wl,-rpath,{libraries}",
     )  # fmt: skip
     return program, plain, linked
-
-
-def run(*command: str | Path, **options: Any) -> str:
-    """Runs a command and returns its output. Raises BenchError if the command fails."""
-    words = [str(word) for word in command]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, **options)
-    if done.returncode:
-        raise BenchError(f"{words[0]}: exit status {done.returncode}")
-    return str(done.stdout)
 
 
 def fetch_glibc(cache: Path) -> Path:
@@ -164,22 +127,20 @@ def fetch_glibc(cache: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             package = Path(folder, "libc6.deb")
             package.write_bytes(content)
-            run("dpkg-deb", "--extract", package, Path(folder, "root"))
+            output("dpkg-deb", "--extract", package, Path(folder, "root"))
             Path(folder, "root").rename(root)
     return root / "usr" / "lib" / "x86_64-linux-gnu"
 
 
-def measure(
-    commands: dict[str, tuple[Sequence[str | Path], Path | None]], scale: float
-) -> dict[tuple[str, str, str], dict[str, list[float]]]:
+def measure(commands: dict[str, tuple[Sequence[str | Path], Path | None]], scale: float) -> Samples:
     """Returns the median of each round by parent, scenario and method."""
-    found: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    found: Samples = {}
     for parent in PARENTS:
         with ExitStack() as stack:
             workers = {}
             for name, (command, preload) in commands.items():
-                workers[name] = Worker(command, parent, preload)
-                stack.callback(workers[name].close)
+                worker = PosixWorker(command, parent, preload)
+                workers[name] = stack.enter_context(worker)
             rounds = max(5, round(parent.rounds * scale))
             for number in range(rounds):
                 print(f"\r{parent.name}: round {number + 1} of {rounds} ", end="", file=sys.stderr)
@@ -210,7 +171,7 @@ def make_seconds(folder: Path, preload: Path | None) -> float:
     if preload:
         environment["LD_PRELOAD"] = str(preload)
     begun = time.perf_counter()
-    run("make", "-j2", "-s", cwd=folder, env=environment, timeout=TIMEOUT_S)
+    output("make", "-j2", "-s", cwd=folder, env=environment, timeout=TIMEOUT_S)
     taken = time.perf_counter() - begun
     steps = [(folder / "out" / f"{number}.txt").read_text() for number in range(1, 1001)]
     copies = {path.read_text() for path in (folder / "copy").iterdir()}
@@ -234,27 +195,14 @@ def measure_make(scratch: Path, preload: Path, rounds: int) -> dict[str, list[fl
     return found
 
 
-def ratio_rows(
-    samples: dict[tuple[str, str, str], dict[str, list[float]]], made: dict[str, list[float]]
-) -> list[Row]:
-    """Returns the ratios for which both methods were measured."""
-    rows = []
-    for ratio in RATIOS:
-        over = samples.get((ratio.parent, ratio.scenario, ratio.over))
-        under = samples.get((ratio.parent, ratio.scenario, ratio.under))
-        if over and under:
-            pairs = zip(over[ratio.part], under[ratio.part], strict=True)
-            found = estimate([above / below for above, below in pairs])
-            rows.append({"id": ratio.id, **found.ratio(), "meaning": ratio.meaning})
-    pairs = zip(made["plain"], made["preload"], strict=True)
-    found = estimate([plain / preload for plain, preload in pairs])
+def make_ratio(made: dict[str, list[float]]) -> Row:
+    """Returns the ratio of the times of make."""
+    found = estimate(round_ratios(made["preload"], made["plain"]))
     meaning = "make -j2 of 2,000 steps: time without / with the preloaded library"
-    return [*rows, {"id": MAKE, **found.ratio(), "meaning": meaning}]
+    return {"id": MAKE, **found.ratio(), "meaning": meaning}
 
 
-def cell_rows(
-    samples: dict[tuple[str, str, str], dict[str, list[float]]], made: dict[str, list[float]]
-) -> list[Row]:
+def cell_rows(samples: Samples, made: dict[str, list[float]]) -> list[Row]:
     """Returns the medians in microseconds, and the seconds of make."""
     rows: list[Row] = []
     for (parent, scenario, method), cell in samples.items():
@@ -268,62 +216,49 @@ def cell_rows(
     return rows
 
 
-def show(rows: Iterable[Row], ratios: Iterable[Row]) -> None:
-    """Prints the medians, the ratios, and whether each ratio meets its bar."""
-    print("\nMedians in us: to the first instruction / until reaped")
-    for row in rows:
+def show(console: Console, document: Row) -> None:
+    """Prints the medians, and the ratios with their bars."""
+    console.print("Medians in us: to the first instruction / until reaped")
+    for row in document["rows"]:
         name = f"{row['parent']:10} {row['scenario']:11} {row['method']:9}"
-        print(f"  {name} {row.get('first_us', '-'):>9} / {row.get('whole_us', row.get('whole_s'))}")
-    print(f"\nRatios ({INTERVAL})")
-    for ratio in ratios:
-        print(f"  {ratio['id']:40} {ratio['value']:8.3f}  {ratio['low']:.3f} - {ratio['high']:.3f}")
-    wanted = [bar for bar in bars.load() if bar["id"].startswith("posix.")]
-    for verdict in bars.judge(wanted, ratios):
-        print(f"  {verdict.status:14} {verdict.id} {verdict.op} {verdict.bar}")
+        whole = row.get("whole_us", row.get("whole_s"))
+        console.print(f"  {name} {row.get('first_us', '-'):>9} / {whole}", highlight=False)
+    tables.show_ratios(console, document)
+    for missing in document["missing"]:
+        console.print(f"missing: {missing}", style="yellow", highlight=False)
 
 
-def main() -> int:
-    """Runs the benchmark."""
-    parser = argparse.ArgumentParser(prog="bench-posix", description=__doc__)
-    parser.add_argument("--libraries", type=Path, required=True, help="of scripts/build-capi.sh")
-    parser.add_argument("--cache", type=Path, required=True, help="for libc6 of Debian 13")
-    parser.add_argument("--out", type=Path, default=PROJECT / "build" / "bench")
-    options = parser.parse_args()
-    quick = os.environ.get("QUICK", "0") not in ("", "0")
+def run(options: argparse.Namespace, console: Console) -> Row:
+    """Measures, and returns the content of posix.json."""
     libraries = options.libraries.resolve()
     preload = libraries / "libspawnfd-spawn.so"
     missing = []
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as folder:
         scratch = Path(folder)
+        program, plain, linked = build(scratch, libraries)
+        commands: dict[str, tuple[Sequence[str | Path], Path | None]] = {
+            "glibc": ([plain, program], None),
+            "linked": ([linked, program], None),
+            "preload": ([plain, program], preload),
+        }
         try:
-            program, plain, linked = build(scratch, libraries)
-            commands: dict[str, tuple[Sequence[str | Path], Path | None]] = {
-                "glibc": ([plain, program], None),
-                "linked": ([linked, program], None),
-                "preload": ([plain, program], preload),
-            }
-            try:
-                newer = fetch_glibc(options.cache)
-                loader = newer / "ld-linux-x86-64.so.2"
-                commands["glibc241"] = ([loader, "--library-path", newer, plain, program], None)
-            except OSError as error:
-                missing.append(f"glibc 2.41: {error}")
-            samples = measure(commands, 0.25 if quick else 1.0)
-            made = measure_make(scratch, preload, 5 if quick else 15)
-        except BenchError as error:
-            sys.exit(f"bench-posix: {error}")
-    rows, ratios = cell_rows(samples, made), ratio_rows(samples, made)
-    found: Row = {
-        "suite": "posix",
-        "unit": "us",
-        "machine": {**machine.host(), "glibc": os.confstr("CS_GNU_LIBC_VERSION")},
-        "interval": INTERVAL,
-        "missing": missing,
-        "ratios": ratios,
-        "rows": rows,
-    }
-    document.write(found, options.out / "posix.json")
-    show(rows, ratios)
-    print("\n".join(missing))
-    print(f"figures: {options.out / 'posix.json'}")
-    return 0
+            newer = fetch_glibc(options.cache)
+            loader = newer / "ld-linux-x86-64.so.2"
+            commands["glibc241"] = ([loader, "--library-path", newer, plain, program], None)
+        except OSError as error:
+            missing.append(f"glibc 2.41: {error}")
+        samples = measure(commands, 0.25 if options.quick else 1.0)
+        made = measure_make(scratch, preload, 5 if options.quick else 15)
+    facts = {**machine.host(), "glibc": os.confstr("CS_GNU_LIBC_VERSION")}
+    ratios = [*ratio_rows(RATIOS, samples), make_ratio(made)]
+    rows = cell_rows(samples, made)
+    return session.suite("posix", facts, ratios, rows, unit="us", missing=missing)
+
+
+def main() -> int:
+    """Runs the benchmark."""
+    parser = flags.new_parser("bench-posix", __doc__)
+    parser.add_argument("--libraries", type=Path, required=True, help="of scripts/build-capi.sh")
+    parser.add_argument("--cache", type=Path, required=True, help="for libc6 of Debian 13")
+    options = flags.parse(parser, None)
+    return session.run_suite("posix", options.out, partial(run, options), show)

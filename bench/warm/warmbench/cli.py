@@ -9,20 +9,22 @@ import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from common import document, flags, machine, presets, workspace
-from common.cells import Scale
+from common import flags, machine, presets, workspace
+from common.definitions import Call, Definitions, Terms, load
 from common.errors import BenchError
-from common.reference import Reference, answer
-from common.session import Setting, announce, run_program
+from common.measure import Task, measure
+from common.reference import Reference, take
+from common.session import Row, Setting, announce, finish_facts, run_suite
 
-from . import results, tables
-from .definitions import Call, Definitions, load
-from .measure import Task, measure, measure_memory
+from . import memory, results, tables
 
+SUITE = "warm"
+DEFINITIONS_FILE = Path(__file__).resolve().parents[1] / "definitions.toml"
 VENV = "venv"
 # The interpreter that runs the benchmark, and console scripts beside it.
 OWN_PYTHON = "own-python"
@@ -33,19 +35,15 @@ BASE_PYTHON = "/usr/bin/python3"
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the arguments. QUICK=1 in the environment means --quick."""
-    parser = argparse.ArgumentParser(
-        prog="bench-warm",
-        description="Short tools started cold, from a reserve, by fork and by the platform: time "
-        "of one call with 50 ms between, calls per second, memory, CPU. Writes warm.json.",
+    parser = flags.new_parser(
+        "bench-warm",
+        "Short tools started cold, from a reserve, by fork and by the platform: time of one call "
+        "with 50 ms between, calls per second, memory, CPU. Writes warm.json.",
+        quick="fewer calls",
     )
-    parser.add_argument("--quick", action="store_true", help="fewer calls; QUICK=1 does the same")
-    parser.add_argument("--cell", action="append", metavar="CELL", help="only this one, or memory")
+    flags.add_cells(parser, "only this one, or memory")
     parser.add_argument("--call", action="append", metavar="CALL", help="only this one")
-    flags.add_blocks(parser)
-    parser.add_argument(
-        "--tool", action="append", default=[], metavar="NAME=/PATH", help="use this program"
-    )
-    parser.add_argument("--out", type=Path, default=flags.OUT, help="folder")
+    flags.add_tool(parser)
     return flags.parse(parser, arguments, "blocks", "per_block")
 
 
@@ -72,37 +70,34 @@ def make_reference(call: Call, cwd: Path, env: Mapping[str, str]) -> Reference:
 
     Two runs must agree, succeed, and write nothing to stderr.
     """
-    argv = [*call.prefix, *call.argv]
-    found = Reference(call.name, call.argv, *answer(argv, cwd, env))
-    wrong = found.difference(*answer(argv, cwd, env))
-    if wrong or found.code != 0 or found.stderr:
-        raise BenchError(f"call {call.name} cannot be a reference: {wrong or found}")
+    found = take(call.name, (*call.prefix, *call.argv), cwd, env)
+    if found.code != 0 or found.stderr:
+        raise BenchError(f"call {call.name} cannot be a reference: {found}")
     return found
 
 
-def make_tasks(
-    options: argparse.Namespace, definitions: Definitions, calls: Mapping[str, Call]
-) -> list[Task]:
-    """Returns the chosen tasks."""
-    flags.check_known_names(options.cell, {cell.name for cell in definitions.cells} | {"memory"})
-    flags.check_known_names(options.call, definitions.calls)
-    flags.check_known_names(options.without, definitions.methods)
-    scale: Scale = "quick" if options.quick else "full"
-    return [
-        Task(
-            cell=cell,
-            calls=tuple(calls[name] for name in cell.calls if name in calls),
-            methods=tuple(
-                definitions.methods[name] for name in cell.methods if name not in options.without
-            ),
-            blocks=options.blocks or cell.blocks[scale],
-            per_block=options.per_block or cell.per_block[scale],
+def commands(
+    setting: Setting, definitions: Definitions, calls: Mapping[str, Call], task: Task
+) -> dict[str, list[str]]:
+    """Returns the command of each method's worker."""
+    cell = task.cell
+    found: dict[str, list[str]] = {}
+    for method in task.methods:
+        # In mode fork, one process is forked in advance for each call in flight.
+        ahead = cell.in_flight if method.mode == "fork" else 1
+        chosen = [calls[name] for name in task.calls]
+        terms = Terms(
+            method,
+            cell.in_flight,
+            definitions.parents[cell.parent],
+            gap_ms=cell.gap_ms,
+            # Without pauses between the calls, these calls use up what is parked.
+            untimed=0 if cell.gap_ms or cell.load else 2 * cell.in_flight,
+            uid=cell.uid,
+            parks=tuple(replace(call, depth=max(call.depth, ahead)) for call in chosen),
         )
-        for cell in definitions.cells
-        if not options.cell or cell.name in options.cell
-        # Only root may start programs as another user, so other users skip these cells.
-        if cell.uid < 0 or os.geteuid() == 0
-    ]
+        found[method.name] = setting.command("common", cell.name, terms)
+    return found
 
 
 @dataclass(frozen=True)
@@ -146,41 +141,37 @@ def prepare(
     return Prepared(named, calls, reasons, setting)
 
 
-def run(options: argparse.Namespace, definitions: Definitions, console: Console) -> results.Row:
+def run(options: argparse.Namespace, definitions: Definitions, console: Console) -> Row:
     """Measures, and returns the content of warm.json."""
-    overrides = dict(item.partition("=")[::2] for item in options.tool)
+    flags.check_known_names(options.call, definitions.calls)
     with tempfile.TemporaryDirectory(prefix="spawnfd-bench-") as folder:
-        ready = prepare(Path(folder), definitions, overrides, options.call)
+        ready = prepare(Path(folder), definitions, flags.tools(options), options.call)
         calls, setting = ready.calls, ready.setting
-        tasks = [task for task in make_tasks(options, definitions, calls) if task.calls]
+        every = flags.make_tasks(options, definitions, calls, ("memory",))
+        tasks = [task for task in every if task.calls]
         facts = machine.describe(ready.named, setting.cwd, ("spawnfd",))
+        make = partial(commands, setting, definitions, calls)
         with announce(console, facts, [task.timed for task in tasks]) as progress:
-            measured = measure(tasks, setting, options.seed, progress)
-        memory_uses = []
+            measured = measure(SUITE, tasks, make, options.seed, progress)
+        uses = []
         if not options.cell or "memory" in options.cell:
-            memory_uses = measure_memory(definitions.memory, calls, setting, definitions.methods)
-    facts["load_after"] = round(os.getloadavg()[0], 2)
-    facts["scale"] = "quick" if options.quick else "full"
-    facts["seed"] = options.seed
+            uses = memory.measure(definitions, calls, setting)
+    facts = finish_facts(facts, scale=flags.scale(options), seed=options.seed)
     left_out = {name: why for name, why in ready.reasons.items() if why}
     for measured_cell in measured:
         left_out |= results.cold_ones(measured_cell, definitions.rules)
-    for one in memory_uses:
-        if not one.kib:
-            left_out[f"memory, {one.call}, {one.mode}"] = "no parked process can be inspected"
-    return results.suite(measured, memory_uses, definitions.rules, facts, left_out)
+    for use in uses:
+        if not use.kib:
+            left_out[f"memory, {use.call}, {use.mode}"] = "no parked process can be inspected"
+    rules, parents = definitions.rules, definitions.parents
+    return results.suite(measured, uses, rules, parents, facts, left_out)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark. The exit status is 0 if everything ran and every answer was right."""
     options = parse(arguments)
-
-    def program(console: Console) -> None:
-        definitions = load()
-        found = run(options, definitions, console)
-        path = options.out / "warm.json"
-        document.write(found, path)
-        tables.show(console, found, {cell.name: cell.title for cell in definitions.cells})
-        console.print(f"figures: {path}", highlight=False, soft_wrap=True)
-
-    return run_program("bench-warm", program)
+    definitions = load(DEFINITIONS_FILE)
+    titles = {cell.name: cell.title for cell in definitions.cells}
+    return run_suite(
+        SUITE, options.out, partial(run, options, definitions), partial(tables.show, titles)
+    )

@@ -1,50 +1,18 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Computes the ratios and rows of warm.json from measured cells."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any
 
-from common.stats import INTERVAL, Estimate, estimate, quantile, round_ratios, tail_ratio
+from common import results, session
+from common.definitions import Parent, Rule
+from common.measure import Measured
+from common.results import P99, P999, Pair, Row, cpu_us, row_of, started, warm_share
+from common.stats import estimate, quantile
 
-from .definitions import Rule
-from .measure import Block, Measured, MemoryUse
+from .memory import MemoryUse
 
-SUITE = "warm"
-P99 = 0.99
 KIB_IN_MIB = 1024
-Row = dict[str, Any]
-
-P999 = 0.999
-WARM = ("reserve", "fork", "pool", "zygote")
-
-
-def _estimate(rule: Rule, over: Sequence[Block], under: Sequence[Block]) -> Estimate:
-    if rule.of == "p99":
-        return tail_ratio([block.ns for block in over], [block.ns for block in under], P99)
-
-    def figure(block: Block) -> float:
-        if rule.of == "p50":
-            return median(block.ns)
-        if rule.of == "p99_block":
-            return quantile(block.ns, P99)
-        return block.seconds if rule.of == "time" else block.cpu_seconds
-
-    return estimate(round_ratios([figure(b) for b in under], [figure(b) for b in over]))
-
-
-def started(blocks: Iterable[Block]) -> Counter[str]:
-    """Returns the kinds of start of the blocks' calls, with their counts."""
-    return sum((block.started for block in blocks), Counter[str]())
-
-
-def warm_share(blocks: Iterable[Block]) -> float | None:
-    """Returns the share of calls that were started warm, or None for methods that are not ours."""
-    counted = started(blocks)
-    if not counted:
-        return None
-    return round(sum(counted[way] for way in WARM) / counted.total(), 4)
 
 
 def cold_ones(measured: Measured, rules: Iterable[Rule]) -> dict[str, str]:
@@ -60,39 +28,16 @@ def cold_ones(measured: Measured, rules: Iterable[Rule]) -> dict[str, str]:
     }
 
 
-def ratios_of(measured: Measured, rules: Iterable[Rule]) -> list[Row]:
+def _share(pair: Pair) -> Row:
+    return {"warm_share": warm_share(pair.under if pair.rule.of != "cpu" else pair.over)}
+
+
+def ratios_of(measured: Measured, rules: Sequence[Rule]) -> list[Row]:
     """Returns the ratios of a cell.
 
     Leaves a ratio out if one of its methods was left out, or if a warm method was never warm.
     """
-    ratios: list[Row] = []
-    warm = {method.name for method in measured.task.methods if method.mode}
-    for rule in rules:
-        if rule.cell != measured.task.cell.name:
-            continue
-        for call in measured.task.calls:
-            over = measured.blocks.get((call.name, rule.over))
-            under = measured.blocks.get((call.name, rule.under))
-            if not over or not under:
-                continue
-            sides = {rule.over: over, rule.under: under}
-            never_warm = any(warm_share(sides[name]) == 0 for name in warm & sides.keys())
-            if never_warm and not rule.even_if_cold:
-                continue
-            found = _estimate(rule, over, under)
-            ratios.append(
-                {
-                    "id": rule.id.format(call=call.name),
-                    **found.ratio(),
-                    "meaning": f"{rule.meaning}; {call.name}",
-                    "rule": rule.id,
-                    "call": call.name,
-                    "warm_share": warm_share(under if rule.of != "cpu" else over),
-                    "blocks": len(under),
-                    "calls": sum(len(block.ns) for block in under),
-                }
-            )
-    return ratios
+    return results.ratios_of(measured, rules, _share)
 
 
 def memory_of(use: MemoryUse) -> Row:
@@ -112,38 +57,31 @@ def memory_of(use: MemoryUse) -> Row:
     }
 
 
-def rows_of(measured: Measured) -> list[Row]:
+def rows_of(measured: Measured, parents: Mapping[str, Parent]) -> list[Row]:
     """Returns one row for each call and method of a cell, with its blocks."""
     cell = measured.task.cell
     methods = {method.name: method for method in measured.task.methods}
     rows: list[Row] = []
     for (call, name), blocks in measured.blocks.items():
         every = [ns / 1e3 for block in blocks for ns in block.ns]
-        middle = estimate([median(block.ns) / 1e3 for block in blocks])
+        middles = [median(block.ns) / 1e3 for block in blocks]
         row = {
-            "cell": cell.name,
-            "call": call,
-            "method": name,
-            "title": methods[name].title,
+            **row_of(measured.task, call, name, blocks),
             "mode": methods[name].mode or "cold",
-            "in_flight": cell.in_flight,
             "gap_ms": cell.gap_ms,
             "load": cell.load,
-            "touched_mib": cell.touched_mib,
-            "calls": len(every),
-            **middle.figures("us_p50", 1),
+            "touched_mib": parents[cell.parent].touch_mib,
+            **estimate(middles).figures("us_p50", 1),
             "us_p99": round(quantile(every, P99), 1),
             "us_p999": round(quantile(every, P999), 1),
-            "cpu_us_per_call": round(
-                1e6 * sum(block.cpu_seconds for block in blocks) / len(every), 1
-            ),
+            "cpu_us_per_call": round(cpu_us(blocks), 1),
             "warm_share": warm_share(blocks),
             "started": dict(started(blocks)),
         }
         if not cell.gap_ms and not cell.load:
             rate = estimate([len(block.ns) / block.seconds for block in blocks])
             row |= rate.figures("calls_per_s", 1)
-        rows.append(row | {"block_p50_us": [round(median(b.ns) / 1e3, 1) for b in blocks]})
+        rows.append(row | {"block_p50_us": [round(us, 1) for us in middles]})
     return rows
 
 
@@ -156,21 +94,17 @@ def suite(
     measured: Sequence[Measured],
     memory_uses: Sequence[MemoryUse],
     rules: Sequence[Rule],
+    parents: Mapping[str, Parent],
     machine: Mapping[str, object],
     left_out: Mapping[str, str],
 ) -> Row:
     """Returns the content of warm.json."""
-    return {
-        "suite": SUITE,
-        "machine": dict(machine),
-        "interval": INTERVAL,
-        "left_out": dict(left_out),
-        "ratios": [
-            *(ratio for one in measured for ratio in ratios_of(one, rules)),
-            *(memory_of(one) for one in memory_uses if one.kib),
-        ],
-        "rows": [
-            *(row for one in measured for row in rows_of(one)),
-            *(memory_row(one) for one in memory_uses),
-        ],
-    }
+    ratios = [ratio for one in measured for ratio in ratios_of(one, rules)]
+    rows = [row for one in measured for row in rows_of(one, parents)]
+    return session.suite(
+        "warm",
+        machine,
+        [*ratios, *(memory_of(one) for one in memory_uses if one.kib)],
+        [*rows, *(memory_row(one) for one in memory_uses)],
+        left_out=dict(left_out),
+    )

@@ -1,48 +1,18 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The tables for the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.console import Console
-from rich.table import Column, Table
 
-from common import bars
-from common.tables import Row, bar_table, by_call, show_left_out
+from common.tables import Row, call_grid, show_ratios, warm_figure
 
 
-def figures(row: Row) -> str:
-    """Returns the text of a table's cell for a call by a method."""
-    share = row["warm_share"]
-    cold = (
-        f" ({1 - share:.0%} cold)"
-        if share is not None and row["mode"] != "cold" and share < 1
-        else ""
-    )
-    if "calls_per_s" in row:
-        return f"{row['calls_per_s']:,.0f}{cold}"
-    return f"{row['us_p50']:,.0f} / {row['us_p99']:,.0f}{cold}"
-
-
-def cell_table(rows: Sequence[Row], title: str) -> Table:
-    """Returns a table of p50 and p99 in us, or calls per second, and CPU time."""
-    titles, calls = by_call(rows)
-    columns = (Column(method, justify="right") for method in titles)
-    table = Table("", *columns, title=title, title_justify="left")
-    for call, by_method in calls.items():
-        table.add_row(call, *map(figures, by_method))
-        cpu = (f"{row['cpu_us_per_call']:,.0f}" for row in by_method)
-        table.add_row("  CPU us", *cpu, style="dim")
-    return table
-
-
-def show(console: Console, document: Row, titles: Mapping[str, str]) -> None:
+def show(titles: Mapping[str, str], console: Console, document: Row) -> None:
     """Prints the tables."""
     for name, title in titles.items():
         rows = [row for row in document["rows"] if row["cell"] == name]
         if rows:
-            unit = "calls per second" if "calls_per_s" in rows[0] else "us a call, p50 / p99"
-            console.print(cell_table(rows, f"{unit}: {title}"))
-    ratios = document["ratios"]
-    verdicts = {verdict.id: verdict for verdict in bars.judge(bars.load(), ratios)}
-    console.print(bar_table(ratios, verdicts))
-    show_left_out(console, document)
+            unit = "calls per second" if "calls_per_s" in rows[0] else "us a call, p50"
+            console.print(call_grid(f"{unit}: {title}", rows, warm_figure).for_terminal())
+    show_ratios(console, document)

@@ -242,6 +242,19 @@ pub fn boolean(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
     value.cast::<PyBool>().map(|value| value.is_true()).map_err(|_| wrong_type(&name, "bool", value))
 }
 
+/// Converts a keyword, such as "result", to its value.
+pub fn keyword<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
+    let all = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
+    let Ok(given) = value.cast::<PyString>() else {
+        return Err(wrong_type(&name, &format!("one of {}", all()), value));
+    };
+    let given = given.to_string_lossy();
+    let found = words.iter().find(|(word, _)| *word == given);
+    found
+        .map(|(_, value)| *value)
+        .ok_or_else(|| PyValueError::new_err(format!("{name} must be one of {}, got {given:?}", all())))
+}
+
 /// Converts a mapping of environment variables.
 pub fn variables(mapping: &Bound<'_, PyMapping>, name: &str) -> PyResult<Vec<(OsString, OsString)>> {
     let mut variables = Vec::new();

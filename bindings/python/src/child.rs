@@ -11,13 +11,13 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
+use spawnfd::options::Call;
 
 use crate::arguments::{borrow, integer, seconds};
 use crate::errors;
 use crate::options::Options;
 use crate::queue::{CHECK_INTERVAL, wait_readable};
 use crate::request::Request;
-use crate::stdio::CallKind;
 
 /// A started program and its pidfd.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
@@ -51,8 +51,8 @@ impl Child {
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Child> {
-        let options = Options::new(options, CallKind::Spawn)?;
-        let mut request = Request::new(program, args, options, CallKind::Spawn, false)?;
+        let options = Options::new(options, Call::Spawn)?;
+        let mut request = Request::new(program, args, options, Call::Spawn, false)?;
         match py.detach(|| request.command.spawn()) {
             Ok(child) => Ok(Child {
                 pid: child.id(),

@@ -18,17 +18,17 @@ use spawnfd::error::Errno;
 use spawnfd::job::{
     Decoder, EventOptions, Events, LineEnd, OutputReader, ReadStatus, Stream, TerminalSize, Until, WhenFull, text_of,
 };
+use spawnfd::options::Call;
 
-use crate::arguments::{bytes, integer, seconds, wrong_value};
+use crate::arguments::{bytes, integer, keyword, seconds, wrong_value};
 use crate::classes::restored_by;
 use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
-use crate::options::{Options, keyword};
+use crate::options::Options;
 use crate::queue::Wakeup;
-use crate::reported::ReportedArguments;
+use crate::request::ReportedArguments;
 use crate::result::RunResult;
-use crate::run::prepare;
-use crate::stdio::CallKind;
+use crate::run::{grace, prepare};
 
 /// The minimum buffer, in bytes, for output that is pending for events().
 const MIN_PENDING: usize = 64 << 10;
@@ -136,7 +136,8 @@ impl PendingOutput {
 /// The options of the events of a job.
 pub fn waiting_events(run: &Run, watched: bool) -> EventOptions {
     let when_full = if watched { WhenFull::Wait } else { WhenFull::DropOldest };
-    EventOptions::new().max_bytes(run.values().window.max(MIN_PENDING)).when_full(when_full)
+    let window = run.get("window").as_integer().and_then(|window| usize::try_from(window).ok()).unwrap_or_default();
+    EventOptions::new().max_bytes(window.max(MIN_PENDING)).when_full(when_full)
 }
 
 impl Job {
@@ -170,8 +171,8 @@ impl Job {
             detached: false.into(),
             is_command: false,
             is_read_by_loop: false.into(),
-            grace: run.values().grace,
-            has_terminal: run.values().terminal.is_some(),
+            grace: grace(run),
+            has_terminal: !run.get("terminal").is_none(),
             done,
             writable,
             readable,
@@ -206,9 +207,9 @@ impl Job {
         // Take the permit out of the request first, so that an error returns it to the limiter at
         // once.
         let permit = permit.and_then(|request| request.get().take());
-        let options = Options::new(options, CallKind::Start)?;
-        let watched = watched || options.hold.as_ref().map_or(Ok(false), |hold| hold.is_truthy())?;
-        let (mut request, run) = prepare(program, args, options, CallKind::Start, false)?;
+        let options = Options::new(options, Call::Start)?;
+        let watched = watched || options.hold;
+        let (mut request, run) = prepare(program, args, options, Call::Start, false)?;
         if let Some(permit) = permit {
             request.command.permit(permit);
         }

@@ -1,222 +1,231 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The keyword arguments of `spawn`, `run` and `start`, as the Python part passes them. An argument that is None, or
-//! the default keyword of a stream, counts as absent. For `marker`, None is a value.
+//! The keyword arguments of `spawn`, `run`, `start` and sessions: the options of the core's table, as Python values. An
+//! argument that is None, or the default keyword of a stream, counts as absent, except if None is a value of the option.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use spawnfd::Run;
-use spawnfd::job::{Leftovers, Spill, TerminalSize};
-use spawnfd::limits::{Enforce, Limits};
-use spawnfd::tree::TreeControl;
+use spawnfd::job::Spill;
+use spawnfd::limits::Limits;
+use spawnfd::options::{self, Call, Kind, OptionSpec, Value};
+use spawnfd::session::SessionOptions;
+use spawnfd::{Error, Run};
 
 use crate::arguments::{boolean, bytes, integer, number, os_string, seconds, text, wrong_type, wrong_value};
 use crate::classes::PythonClass;
 use crate::limiter::Limiter;
-use crate::stdio::{self, CallKind};
+use crate::stdio;
 
 /// The size in bytes of the input buffer of a job with stdin="stream".
 const WRITABLE: usize = 64 << 10;
 
-/// The default `window`: how many bytes of the latest output a job keeps for read().
-const WINDOW: usize = 1 << 20;
-
-macro_rules! options {
-    ($($kinds:expr => $($name:ident),+;)+) => {
-        /// The arguments that were passed.
-        pub struct Options<'py> {
-            $($(pub $name: Option<Bound<'py, PyAny>>,)+)+
-        }
-
-        impl<'py> Options<'py> {
-            fn of_locals(locals: &Bound<'py, PyDict>) -> PyResult<Options<'py>> {
-                let given = |name| Ok::<_, PyErr>(locals.get_item(name)?.filter(|value| !value.is_none()));
-                Ok(Options { $($($name: given(intern!(locals.py(), stringify!($name)))?,)+)+ })
-            }
-        }
-
-        /// Whether this kind of call accepts the option.
-        fn accepts(kind: CallKind, name: &str) -> bool {
-            use CallKind::{Command, Run, Session, Spawn, Start};
-            match name {
-                $($(stringify!($name) => $kinds.contains(&kind),)+)+
-                _ => false,
-            }
-        }
-    };
-}
-
-options! {
-    [Spawn, Run, Start, Session, Command] => cwd, env;
-    [Spawn, Run, Start, Session] => stderr, sandbox, warm;
-    [Spawn, Run, Start, Command] => stdin;
-    [Spawn, Run, Start] => stdout, actions, arg0;
-    [Run, Start, Session, Command] => grace, limiter;
-    [Run, Start, Session] => tree, limits;
-    [Run, Start, Command] => timeout, idle_timeout, input, keep, marker, combined, spill, output_limit, drain;
-    [Run, Start] => leftovers;
-    [Run, Start, Session] => terminal;
-    [Start, Command] => window;
-    [Start] => hold;
-    [Session] => login, restart, startup_timeout, echo, queue;
+/// The options of a call.
+#[derive(Default)]
+pub struct Options<'py> {
+    /// The options of the run, or of the session's command.
+    pub run: Run,
+    /// The options of a session.
+    pub session: SessionOptions,
+    pub cwd: Option<Bound<'py, PyAny>>,
+    pub env: Option<Bound<'py, PyAny>>,
+    pub stdin: Option<Bound<'py, PyAny>>,
+    pub stdout: Option<Bound<'py, PyAny>>,
+    pub stderr: Option<Bound<'py, PyAny>>,
+    pub actions: Option<Bound<'py, PyAny>>,
+    pub arg0: Option<Bound<'py, PyAny>>,
+    pub sandbox: Option<Bound<'py, PyAny>>,
+    pub warm: Option<Bound<'py, PyAny>>,
+    pub hold: bool,
+    /// None: the session decides for each command.
+    pub queue: Option<bool>,
 }
 
 impl<'py> Options<'py> {
-    /// Takes the options from the local variables of the Python function that was called. Its variable `unknown` is a
-    /// dict of the keyword arguments that it does not have.
-    pub fn new(locals: &Bound<'py, PyDict>, kind: CallKind) -> PyResult<Options<'py>> {
-        if let Some(unknown) = locals.get_item(intern!(locals.py(), "unknown"))?
-            && let Some((name, _)) = unknown.cast::<PyDict>()?.iter().next()
+    /// Takes the options from the keyword arguments of a call.
+    pub fn new(given: &Bound<'py, PyDict>, call: Call) -> PyResult<Options<'py>> {
+        let mut options = Options::default();
+        if matches!(call, Call::Start | Call::Command)
+            && let Some(window) = options::find(call, "window")
         {
-            return Err(unexpected_option(name.cast::<PyString>()?.to_str()?, kind));
+            options.set("window", (window.default)(), call)?;
         }
-        let mut options = Options::of_locals(locals)?;
-        options.marker = locals.get_item(intern!(locals.py(), "marker"))?;
-        for (number, stream) in [&mut options.stdin, &mut options.stdout, &mut options.stderr].into_iter().enumerate() {
-            if stream.as_ref().is_some_and(|stream| stdio::is_default(number, kind, stream)) {
-                *stream = None;
+        for (name, value) in given.iter() {
+            let name = name.cast::<PyString>()?.to_str()?;
+            let Some(option) = options::find(call, name) else { return Err(unexpected_option(name, call)) };
+            if !value.is_none() {
+                options.add(option, value, call)?;
+            } else if option.optional && !matches!(option.kind, Kind::Object | Kind::Stream(_) | Kind::Path) {
+                options.set(name, Value::None, call)?;
             }
         }
+        options.check_combinations(call)?;
         Ok(options)
     }
 
-    /// Takes the options of a session's command from the local variables of the Python function that was called.
-    pub fn of_command(locals: &Bound<'py, PyDict>) -> PyResult<Options<'py>> {
-        let mut options = Options::new(locals, CallKind::Command)?;
-        if let Some(stdin) = &options.stdin
-            && !stdio::is_command_stream(stdin)?
-        {
-            options.stdin = None;
+    fn add(&mut self, option: &OptionSpec, value: Bound<'py, PyAny>, call: Call) -> PyResult<()> {
+        let name = option.name;
+        let streams = [("stdin", &mut self.stdin), ("stdout", &mut self.stdout), ("stderr", &mut self.stderr)];
+        for (number, (stream, field)) in streams.into_iter().enumerate() {
+            if name == stream {
+                if call == Call::Session && stdio::is_session_merge(&value)? {
+                    self.session = self.session.clone().merge(true);
+                } else if call == Call::Command && stdio::is_command_stream(&value)?
+                    || !matches!(call, Call::Session | Call::Command) && !stdio::is_default(number, call, &value)
+                {
+                    *field = Some(value);
+                }
+                return Ok(());
+            }
         }
-        Ok(options)
+        match name {
+            "cwd" => self.cwd = Some(value),
+            "env" => self.env = Some(value),
+            "actions" => self.actions = Some(value),
+            "arg0" => self.arg0 = Some(value),
+            "sandbox" => self.sandbox = Some(value),
+            "warm" => self.warm = Some(value),
+            "hold" => self.hold = boolean(&value, name)?,
+            "queue" => self.queue = Some(boolean(&value, name)?),
+            "limiter" => {
+                let Ok(limiter) = value.cast::<Limiter>() else {
+                    return Err(wrong_type(&name, "spawnfd.Limiter or None", &value));
+                };
+                let limiter = &limiter.get().0;
+                match call {
+                    Call::Session => self.session = self.session.clone().limiter(limiter),
+                    _ => self.run = self.run.clone().limiter(limiter),
+                }
+            }
+            "limits" | "spill" => self.add_fields(name, &value, call)?,
+            _ => {
+                let value = native(option, name, &value)?;
+                self.set(name, value, call)?;
+            }
+        }
+        Ok(())
     }
 
-    /// Returns the settings of a job: those of a run, an output buffer for read(), and an input buffer for write().
-    pub fn job(&self) -> PyResult<Run> {
-        let window = self.window.as_ref().map_or(Ok(WINDOW), |window| integer(window, &"window"))?;
-        let run = self.run()?.window(window);
-        let values = run.values();
-        let streams =
-            self.stdin.as_ref().is_some_and(stdio::is_stream) || values.terminal.is_some() && !values.has_input;
-        Ok(if streams { run.writable(WRITABLE) } else { run })
+    /// Sets the options whose values are the fields of a Limits or a Spill.
+    fn add_fields(&mut self, name: &str, value: &Bound<'py, PyAny>, call: Call) -> PyResult<()> {
+        static LIMITS: PythonClass = PythonClass::of("spawnfd._types", "Limits");
+        static SPILL: PythonClass = PythonClass::of("spawnfd._types", "Spill");
+        let (class, expected) = match name {
+            "limits" => (&LIMITS, "spawnfd.Limits or None"),
+            _ => (&SPILL, "spawnfd.Spill or None"),
+        };
+        if !value.is_instance(&class.get(value.py())?)? {
+            return Err(wrong_type(&name, expected, value));
+        }
+        match name {
+            "spill" => self.run = std::mem::take(&mut self.run).spill(Spill::default()),
+            _ if call != Call::Session => self.run = std::mem::take(&mut self.run).limits(Limits::new()),
+            _ => {}
+        }
+        for option in options::of(call) {
+            let Some(("limits" | "spill", field)) = option.name.split_once('.').filter(|(of, _)| *of == name) else {
+                continue;
+            };
+            let value = value.getattr(field)?;
+            if !value.is_none() || !option.optional {
+                self.set(option.name, native(option, option.name, &value)?, call)?;
+            }
+        }
+        Ok(())
     }
 
-    /// Returns the settings of a run.
-    pub fn run(&self) -> PyResult<Run> {
-        let mut run = Run::new()
-            .timeout(seconds(self.timeout.as_ref(), "timeout")?)
-            .idle_timeout(seconds(self.idle_timeout.as_ref(), "idle_timeout")?);
-        if let Some(grace) = &self.grace {
-            run = run.grace(seconds(Some(grace), "grace")?.unwrap_or(std::time::Duration::MAX));
+    fn set(&mut self, name: &str, value: Value, call: Call) -> PyResult<()> {
+        let set = if call == Call::Session { self.session.set(name, value) } else { self.run.set(name, value) };
+        set.map_err(|error: Error| PyValueError::new_err(error.message().into_owned()))
+    }
+
+    fn check_combinations(&mut self, call: Call) -> PyResult<()> {
+        let has_input = !self.run.get("input").is_none();
+        if has_input && self.stdin.is_some() {
+            return Err(wrong_value(&"input", "cannot be combined with stdin"));
         }
-        if let Some(drain) = &self.drain {
-            run = run.drain(seconds(Some(drain), "drain")?.unwrap_or(std::time::Duration::MAX));
+        let has_terminal = !self.run.get("terminal").is_none();
+        let others = [(&self.stdin, "stdin"), (&self.stdout, "stdout"), (&self.stderr, "stderr")];
+        let is_other = |given: &Option<Bound<'_, PyAny>>| given.as_ref().is_some_and(|given| !stdio::is_stream(given));
+        if has_terminal && let Some((_, name)) = others.iter().find(|(given, _)| is_other(given)) {
+            return Err(wrong_value(
+                &"terminal",
+                format_args!("cannot be combined with {name}: the terminal is all three streams"),
+            ));
         }
-        if let Some(keep) = &self.keep {
-            run = if keep.cast::<PyString>().is_ok() {
-                keyword(keep, "keep", &[("all", ())])?;
-                run.keep_all()
-            } else {
-                let (head, tail) = pair(keep, "keep", "a tuple of two int (bytes of head and of tail), or \"all\"")?;
-                run.keep(head, tail)
-            };
+        let writes = self.stdin.as_ref().is_some_and(stdio::is_stream) || has_terminal && !has_input;
+        if writes && matches!(call, Call::Start | Call::Command) {
+            self.run = std::mem::take(&mut self.run).writable(WRITABLE);
         }
-        if let Some(marker) = &self.marker {
-            let marker = if marker.is_none() { None } else { Some(text(marker, "marker", "str or None")?) };
-            run = run.marker(marker.as_deref());
-        }
-        if let Some(combined) = &self.combined {
-            run = run.combined(boolean(combined, "combined")?);
-        }
-        run = run.spill(self.spill.as_ref().map(spill).transpose()?);
-        let output_limit =
-            self.output_limit.as_ref().map(|limit| integer::<u64>(limit, &"output_limit")).transpose()?;
-        run = run.output_limit(output_limit);
-        if let Some(tree) = &self.tree {
-            let words = [
-                ("group", TreeControl::Group),
-                ("guard", TreeControl::Guard),
-                ("cgroup", TreeControl::Cgroup),
-                ("pidns", TreeControl::Pidns),
-                ("subreaper", TreeControl::Subreaper),
-                ("auto", TreeControl::Auto),
-            ];
-            run = run.tree(keyword(tree, "tree", &words)?);
-        }
-        if let Some(leftovers) = &self.leftovers {
-            let words: Vec<_> = Leftovers::ALL.iter().map(|&leftovers| (leftovers.name(), leftovers)).collect();
-            run = run.leftovers(keyword(leftovers, "leftovers", &words)?);
-        }
-        if let Some(given) = &self.limits {
-            run = run.limits(limits(given)?);
-        }
-        if let Some(limiter) = &self.limiter {
-            let Ok(limiter) = limiter.cast::<Limiter>() else {
-                return Err(wrong_type(&"limiter", "spawnfd.Limiter or None", limiter));
-            };
-            run = run.limiter(&limiter.get().0);
-        }
-        if let Some(input) = &self.input {
-            if self.stdin.is_some() {
-                return Err(wrong_value(&"input", "cannot be combined with stdin"));
-            }
-            run = run.input(bytes(input, "input")?);
-        }
-        if let Some(terminal) = &self.terminal {
-            // The first item of os.terminal_size is the number of columns.
-            static TERMINAL_SIZE: PythonClass = PythonClass::of("os", "terminal_size");
-            let (mut rows, mut columns) = pair(terminal, "terminal", "a tuple of two int: rows and columns")?;
-            if terminal.is_instance(&TERMINAL_SIZE.get(terminal.py())?)? {
-                (rows, columns) = (columns, rows);
-            }
-            run = run.terminal(TerminalSize::new(rows, columns));
-            let others = [(&self.stdin, "stdin"), (&self.stdout, "stdout"), (&self.stderr, "stderr")];
-            if let Some((_, name)) =
-                others.iter().find(|(given, _)| given.as_ref().is_some_and(|given| !stdio::is_stream(given)))
-            {
-                return Err(wrong_value(
-                    &"terminal",
-                    format_args!("cannot be combined with {name}: the terminal is all three streams"),
-                ));
-            }
-        }
-        Ok(run)
+        Ok(())
     }
 }
 
-/// Returns the error for an unknown option. For an option of subprocess the message names the equivalent.
-fn unexpected_option(name: &str, kind: CallKind) -> PyErr {
-    let instead = match (name, kind) {
-        ("stdout", CallKind::Command) => "; both streams are captured, and the command can redirect them",
-        ("stderr", CallKind::Command) => "; pass stderr=\"merge\" to the session, or append 2>&1 to the command",
-        ("leftovers", CallKind::Command) => "; background jobs of a command run on in the session",
-        ("yield_after", CallKind::Command) => "; run() accepts it",
-        ("shell" | "actions" | "arg0", CallKind::Command) => "; the session's shell runs the command",
-        ("shell" | "executable", CallKind::Session) => "; the first argument is the shell",
-        ("stdin" | "stdout", CallKind::Session) => "; each command has streams of its own",
-        (_, CallKind::Command) if accepts(CallKind::Session, name) => "; it is an option of the session",
-        (_, CallKind::Command) if accepts(CallKind::Start, name) => "; start() accepts it",
-        (_, CallKind::Session) if accepts(CallKind::Command, name) => "; run() and start() of the session accept it",
-        ("capture_output", CallKind::Run | CallKind::Start | CallKind::Command) => {
-            "; both streams are captured by default"
+/// Converts a Python value to one that the core's table accepts.
+fn native(option: &OptionSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    Ok(match option.kind {
+        Kind::Flag => Value::Bool(boolean(value, name)?),
+        Kind::Count | Kind::Bytes => Value::Integer(integer(value, &name)?),
+        Kind::Number => Value::Number(number(value, &name, "float or None")?),
+        // More seconds than a Duration can have mean no end.
+        Kind::Duration => Value::Duration(seconds(Some(value), name)?.unwrap_or(std::time::Duration::MAX)),
+        Kind::Text => Value::Text(text(value, name, "str or None")?.into()),
+        Kind::Path => Value::Text(os_string(value, &name)?),
+        Kind::Data => Value::Bytes(bytes(value, name)?.into()),
+        Kind::HeadTail => match value.cast::<PyString>() {
+            Ok(word) => Value::Text((*word.to_string_lossy()).into()),
+            Err(_) => {
+                let (head, tail) = pair(value, name, "a tuple of two int (bytes of head and of tail), or \"all\"")?;
+                Value::Pair(head, tail)
+            }
+        },
+        Kind::TerminalSize => {
+            // The first item of os.terminal_size is the number of columns.
+            static TERMINAL_SIZE: PythonClass = PythonClass::of("os", "terminal_size");
+            let (first, second) = pair(value, name, "a tuple of two int: rows and columns")?;
+            let is_reversed = value.is_instance(&TERMINAL_SIZE.get(value.py())?)?;
+            if is_reversed { Value::Pair(second, first) } else { Value::Pair(first, second) }
         }
-        (
-            "text" | "encoding" | "errors" | "universal_newlines",
-            CallKind::Run | CallKind::Start | CallKind::Command,
-        ) => "; Result.text is decoded as UTF-8",
-        ("check", CallKind::Run | CallKind::Start | CallKind::Command) => "; call check() of the Result",
-        (_, CallKind::Session | CallKind::Command) => "",
+        Kind::Word(words) => match value.cast::<PyString>() {
+            Ok(word) => Value::Text((*word.to_string_lossy()).into()),
+            Err(_) => {
+                let all: Vec<_> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+                return Err(wrong_type(&name, &format!("one of {}", all.join(", ")), value));
+            }
+        },
+        _ => return Err(wrong_type(&name, "a value of another type", value)),
+    })
+}
+
+/// Returns the error for an unknown option. For an option of subprocess the message names the equivalent.
+fn unexpected_option(name: &str, kind: Call) -> PyErr {
+    let accepts = |call| options::find(call, name).is_some();
+    let instead = match (name, kind) {
+        ("stdout", Call::Command) => "; both streams are captured, and the command can redirect them",
+        ("stderr", Call::Command) => "; pass stderr=\"merge\" to the session, or append 2>&1 to the command",
+        ("leftovers", Call::Command) => "; background jobs of a command run on in the session",
+        ("yield_after", Call::Command) => "; run() accepts it",
+        ("shell" | "actions" | "arg0", Call::Command) => "; the session's shell runs the command",
+        ("shell" | "executable", Call::Session) => "; the first argument is the shell",
+        ("stdin" | "stdout", Call::Session) => "; each command has streams of its own",
+        (_, Call::Command) if accepts(Call::Session) => "; it is an option of the session",
+        (_, Call::Command) if accepts(Call::Start) => "; start() accepts it",
+        (_, Call::Session) if accepts(Call::Command) => "; run() and start() of the session accept it",
+        ("capture_output", Call::Run | Call::Start | Call::Command) => "; both streams are captured by default",
+        ("text" | "encoding" | "errors" | "universal_newlines", Call::Run | Call::Start | Call::Command) => {
+            "; Result.text is decoded as UTF-8"
+        }
+        ("check", Call::Run | Call::Start | Call::Command) => "; call check() of the Result",
+        (_, Call::Session | Call::Command) => "",
         ("shell", _) => "; for a shell command line pass spawnfd.sh(command) as argv",
         ("preexec_fn" | "umask" | "user" | "group" | "extra_groups" | "process_group", _) => "; see spawnfd.actions",
         ("pass_fds", _) => "; use actions=[spawnfd.actions.Descriptor(fd)]",
         ("close_fds", _) => "; the program gets only the standard streams and the descriptors that actions pass",
-        ("start_new_session", CallKind::Spawn) => "; use actions=[spawnfd.actions.Setsid()]",
+        ("start_new_session", Call::Spawn) => "; use actions=[spawnfd.actions.Setsid()]",
         ("start_new_session", _) => "; a supervised run always starts a new session",
         ("executable", _) => "; argv[0] is the program to start, and arg0= sets the argv[0] that it sees",
-        ("timeout", CallKind::Spawn) => "; pass it to Child.wait(), or use run()",
-        (_, CallKind::Spawn) if accepts(CallKind::Run, name) => "; run() and start() accept it",
-        (_, CallKind::Spawn | CallKind::Run) if accepts(CallKind::Start, name) => "; start() accepts it",
+        ("timeout", Call::Spawn) => "; pass it to Child.wait(), or use run()",
+        (_, Call::Spawn) if accepts(Call::Run) => "; run() and start() accept it",
+        (_, Call::Spawn | Call::Run) if accepts(Call::Start) => "; start() accepts it",
         _ => "",
     };
     PyTypeError::new_err(format!("unexpected keyword argument {name:?}{instead}"))
@@ -231,67 +240,4 @@ where
     let Some(pair) = pair else { return Err(wrong_type(&name, expected, value)) };
     let item = |index| integer(&pair.get_item(index)?, &format_args!("{name}[{index}]"));
     Ok((item(0)?, item(1)?))
-}
-
-/// Converts a keyword, such as "guard", to its value.
-pub fn keyword<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
-    let all = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
-    let Ok(given) = value.cast::<PyString>() else {
-        return Err(wrong_type(&name, &format!("one of {}", all()), value));
-    };
-    let given = given.to_string_lossy();
-    let found = words.iter().find(|(word, _)| *word == given);
-    found
-        .map(|(_, value)| *value)
-        .ok_or_else(|| wrong_value(&name, format_args!("expected one of {}, got {given:?}", all())))
-}
-
-fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
-    static LIMITS: PythonClass = PythonClass::of("spawnfd._types", "Limits");
-    if !value.is_instance(&LIMITS.get(value.py())?)? {
-        return Err(wrong_type(&"limits", "spawnfd.Limits or None", value));
-    }
-    let given = |name: &str| value.getattr(name).map(|value| Some(value).filter(|value| !value.is_none()));
-    let at_least = |name: &str, least: &str, valid: bool| {
-        let wrong = || {
-            let value = value.getattr(name)?;
-            Ok(PyValueError::new_err(format!("limits.{name} must be {least}, got {value}")))
-        };
-        if valid { Ok(()) } else { Err(wrong().unwrap_or_else(|error: PyErr| error)) }
-    };
-    let memory = given("memory")?.map(|bytes| integer::<u64>(&bytes, &"limits.memory")).transpose()?;
-    at_least("memory", "> 0", memory != Some(0))?;
-    let pids = given("pids")?.map(|number| integer::<u64>(&number, &"limits.pids")).transpose()?;
-    at_least("pids", "> 0", pids != Some(0))?;
-    let cpu_time = seconds(given("cpu_time")?.as_ref(), "limits.cpu_time")?;
-    at_least("cpu_time", "> 0", cpu_time != Some(std::time::Duration::ZERO))?;
-    let mut limits = Limits::new().memory(memory).pids(pids).cpu_time(cpu_time);
-    if let Some(cpus) = given("cpus")? {
-        let number = number(&cpus, &"limits.cpus", "float or None")?;
-        at_least("cpus", ">= 0.01", number >= 0.01)?;
-        if number > 1e6 {
-            return Err(wrong_value(&"limits.cpus", format_args!("{number} is out of range")));
-        }
-        limits = limits.cpus(number);
-    }
-    let words = [
-        ("auto", Enforce::Auto),
-        ("cgroup", Enforce::Cgroup),
-        ("watch", Enforce::Watch),
-        ("best-effort", Enforce::BestEffort),
-    ];
-    Ok(limits.enforce(keyword(&value.getattr("enforce")?, "limits.enforce", &words)?))
-}
-
-fn spill(value: &Bound<'_, PyAny>) -> PyResult<Spill> {
-    static SPILL: PythonClass = PythonClass::of("spawnfd._types", "Spill");
-    if !value.is_instance(&SPILL.get(value.py())?)? {
-        return Err(wrong_type(&"spill", "spawnfd.Spill or None", value));
-    }
-    let mut spill = Spill::new(integer(&value.getattr("max_bytes")?, &"spill.max_bytes")?);
-    let dir = value.getattr("dir")?;
-    if !dir.is_none() {
-        spill = spill.dir(os_string(&dir, &"spill.dir")?);
-    }
-    Ok(if value.getattr("persist")?.is_truthy()? { spill.persist() } else { spill })
 }

@@ -12,6 +12,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyInt};
+use serde::{Deserialize, Serialize};
+use spawnfd::options::Call;
 use spawnfd::signal::SignalSet;
 use spawnfd::{Command, Stdio};
 
@@ -20,10 +22,18 @@ use crate::arguments::{descriptor, os_string, os_strings, wrong_type, wrong_valu
 use crate::env::environment;
 use crate::errors::{ErrorContext, Origin};
 use crate::options::Options;
-use crate::reported::ReportedArguments;
-use crate::stdio::{self, CallKind};
+use crate::stdio;
 use crate::template::{Template, TemplateCache};
 use crate::warm::Warm;
+
+/// The arguments of a run that its Result and ExitError report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReportedArguments {
+    /// The program's argv.
+    pub argv: Vec<OsString>,
+    /// True if the program's standard error is part of the captured standard output.
+    pub stderr_merged: bool,
+}
 
 /// A command, and those arguments of the call that its results and errors report.
 pub struct Request {
@@ -41,7 +51,7 @@ impl Request {
         program: Option<&Bound<'_, PyAny>>,
         args: &Bound<'_, PyAny>,
         options: Options<'_>,
-        kind: CallKind,
+        kind: Call,
         repeated: bool,
     ) -> PyResult<Request> {
         let Options { cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm, .. } = options;
@@ -93,7 +103,7 @@ impl Request {
         // Set the mask and the handlers before the actions are added, because an action may override them.
         command.signal_mask(SignalSet::EMPTY);
         // A session chooses the signals of its shell.
-        if kind != CallKind::Session {
+        if kind != Call::Session {
             command.default_signals(ignored_by_python());
         }
         command.args(&argv[1..]);
@@ -141,7 +151,7 @@ impl Request {
         if let Some(list) = actions {
             actions::add(&mut command, &list, &mut origins)?;
         }
-        let reported = ReportedArguments { argv, timeout: None, idle_timeout: None, output_limit: None, stderr_merged };
+        let reported = ReportedArguments { argv, stderr_merged };
         let request = Request { command, reported, context: ErrorContext { program, cwd: directory, origins } };
         request.command.check_descriptors().map_err(|error| request.context.exception(py, &error))?;
         if !repeated {

@@ -9,13 +9,15 @@ use std::sync::{Arc, OnceLock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use serde::Serialize;
+use pythonize::{depythonize, pythonize};
+use serde::{Deserialize, Serialize};
 use spawnfd::Output;
+use spawnfd::internal::Stored;
 use spawnfd::job::{Drain, SpillEnd, Stream};
 
-use crate::classes::PythonClass;
-use crate::pickled;
-use crate::reported::ReportedArguments;
+use crate::arguments::wrong_value;
+use crate::classes::{PythonClass, restored_by};
+use crate::request::ReportedArguments;
 
 /// The outcome of a run: exit status, captured output and resource usage.
 ///
@@ -392,12 +394,10 @@ impl RunResult {
         false
     }
 
-    /// For ExitError: timeout and idle_timeout in seconds, output_limit in bytes, whether stderr was merged.
+    /// For ExitError: why the library ended the run, and whether stderr was merged.
     #[getter]
-    fn _reported(&self) -> (Option<f64>, Option<f64>, Option<u64>, bool) {
-        let ReportedArguments { timeout, idle_timeout, output_limit, stderr_merged, .. } = self.reported;
-        let [timeout, idle_timeout] = [timeout, idle_timeout].map(|time| time.map(|time| time.as_secs_f64()));
-        (timeout, idle_timeout, output_limit, stderr_merged)
+    fn _reported(&self) -> (Option<String>, bool) {
+        (self.output.reason(), self.reported.stderr_merged)
     }
 
     /// Returns this result if it is ok.
@@ -435,7 +435,8 @@ impl RunResult {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        pickled::reduce(py, &self.output, &self.reported)
+        let state = pythonize(py, &State { output: Stored(&*self.output), reported: &self.reported })?;
+        restored_by(py, "restore", (state,))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -473,9 +474,21 @@ fn shortened(list: String, max: usize) -> String {
     }
 }
 
-/// Recreates a Result from its pickled fields.
+/// The state of a pickled Result.
+#[derive(Serialize, Deserialize)]
+struct State<O, R> {
+    #[serde(flatten)]
+    output: O,
+    #[serde(flatten)]
+    reported: R,
+}
+
+/// Recreates a Result from its pickled state.
 #[pyfunction]
-pub fn restore(state: pickled::ResultState) -> PyResult<RunResult> {
-    let (output, reported) = pickled::output(state)?;
-    Ok(RunResult::new(output.into(), reported))
+pub fn restore(state: &Bound<'_, PyAny>) -> PyResult<RunResult> {
+    let state: State<Stored<Output>, ReportedArguments> = depythonize(state).map_err(|error| {
+        let reason = format!("another version of spawnfd has pickled it ({error})");
+        wrong_value(&"Result", reason)
+    })?;
+    Ok(RunResult::new(state.output.0.into(), state.reported))
 }

@@ -3,17 +3,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use spawnfd::Run;
+use spawnfd::options::Call;
 
 use crate::limiter::PermitRequest;
 use crate::options::Options;
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::result::RunResult;
-use crate::stdio::CallKind;
 use crate::warm::Warm;
 
 /// Converts the arguments of a run or job. [`Request::new`] explains `repeated`.
@@ -21,17 +22,18 @@ pub fn prepare(
     program: Option<&Bound<'_, PyAny>>,
     args: &Bound<'_, PyAny>,
     options: Options<'_>,
-    kind: CallKind,
+    kind: Call,
     repeated: bool,
 ) -> PyResult<(Request, Run)> {
-    let run = if kind == CallKind::Start { options.job()? } else { options.run()? };
+    let run = options.run.clone();
     let mut request = Request::new(program, args, options, kind, repeated)?;
-    let values = run.values();
-    request.reported.timeout = values.timeout;
-    request.reported.idle_timeout = values.idle_timeout;
-    request.reported.output_limit = values.output_limit;
-    request.reported.stderr_merged |= values.terminal.is_some();
+    request.reported.stderr_merged |= !run.get("terminal").is_none();
     Ok((request, run))
+}
+
+/// The time between SIGTERM and SIGKILL.
+pub fn grace(run: &Run) -> Duration {
+    run.get("grace").as_duration().unwrap_or_default()
 }
 
 /// Runs a program to its end in the calling thread.
@@ -44,8 +46,8 @@ pub fn run(
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<RunResult> {
-    let options = Options::new(options, CallKind::Run)?;
-    let (mut request, run) = prepare(program, args, options, CallKind::Run, false)?;
+    let options = Options::new(options, Call::Run)?;
+    let (mut request, run) = prepare(program, args, options, Call::Run, false)?;
     let mut raised = None;
     let outcome = py.detach(|| {
         // While the interpreter is being finalized, attaching fails, and no handlers run.
@@ -94,8 +96,8 @@ pub fn begin(
 ) -> PyResult<()> {
     // Take the permit out of the request first, so that an error returns it to the limiter at once.
     let permit = permit.and_then(|request| request.get().take());
-    let options = Options::new(options, CallKind::Run)?;
-    let (mut request, run) = prepare(program, args, options, CallKind::Run, repeated)?;
+    let options = Options::new(options, Call::Run)?;
+    let (mut request, run) = prepare(program, args, options, Call::Run, repeated)?;
     if let Some(permit) = permit {
         request.command.permit(permit);
     }
@@ -112,7 +114,7 @@ pub fn begin(
         send(outcome);
     };
     match py.detach(|| request.command.run_then(&run, done)) {
-        Ok(handle) => started.append(ActiveRun { handle, ended, grace: run.values().grace.as_secs_f64() }),
+        Ok(handle) => started.append(ActiveRun { handle, ended, grace: grace(&run).as_secs_f64() }),
         Err(error) => Err(context.exception(py, &error)),
     }
 }
@@ -125,9 +127,9 @@ type Explanation = (String, f64, Option<&'static str>, Option<&'static str>, Str
 pub fn explain(warm: &Bound<'_, Warm>, argv: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Explanation> {
     let py = warm.py();
     let warm = warm.get().open()?;
-    let options = Options::new(options, CallKind::Run)?;
+    let options = Options::new(options, Call::Run)?;
     // Nothing starts, so no audit hook is called.
-    let mut request = Request::new(None, argv, options, CallKind::Run, true)?;
+    let mut request = Request::new(None, argv, options, Call::Run, true)?;
     match py.detach(|| warm.explain(&mut request.command)) {
         Ok(found) => {
             let name = found.started.name().into_owned();

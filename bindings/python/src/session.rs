@@ -12,21 +12,18 @@ use std::time::Duration;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping};
-use spawnfd::Run;
-use spawnfd::internal::{PerProcess, RunValues, SavedState};
+use spawnfd::internal::{PerProcess, SavedState};
 use spawnfd::job::TerminalSize;
-use spawnfd::session::SessionOptions;
+use spawnfd::options::{Call, Value};
 
-use crate::arguments::{boolean, integer, os_string, os_strings, seconds, variables, wrong_type, wrong_value};
+use crate::arguments::{integer, os_string, os_strings, variables, wrong_type, wrong_value};
 use crate::env::Env;
 use crate::errors::ErrorContext;
 use crate::job::{Job, waiting_events};
 use crate::limiter::{Limiter, PermitRequest};
 use crate::options::Options;
 use crate::queue::Wakeup;
-use crate::reported::ReportedArguments;
-use crate::request::{Request, audit};
-use crate::stdio::{self, CallKind};
+use crate::request::{ReportedArguments, Request, audit};
 use crate::template::Template;
 
 /// A shell that keeps its state from command to command. Dropping it ends the shell.
@@ -118,7 +115,7 @@ impl CommandText {
     #[new]
     fn new(command: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<CommandText> {
         let text = os_string(command, &"command")?;
-        let options = Options::of_command(options)?;
+        let options = Options::new(options, Call::Command)?;
         let mut core = spawnfd::session::CommandText::new(&text);
         if let Some(cwd) = &options.cwd {
             core = core.cwd(os_string(cwd, &"cwd")?);
@@ -148,25 +145,14 @@ impl Session {
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Session> {
-        let mut options = Options::new(options, CallKind::Session)?;
-        let run = options.run()?;
-        let RunValues { terminal, grace, .. } = run.values();
-        // The terminal is the session's, not that of the run which is the shell.
-        let run = run.terminal(None::<TerminalSize>);
-        let given = |option: &Option<Bound<'_, PyAny>>, name| option.as_ref().map_or(Ok(false), |it| boolean(it, name));
-        let (login, restart) = (given(&options.login, "login")?, given(&options.restart, "restart")?);
-        let queue = options.queue.as_ref().map(|queue| boolean(queue, "queue")).transpose()?;
-        let merge = options.stderr.take().map_or(Ok(false), |stderr| stdio::is_session_merge(&stderr))?;
-        let echo = given(&options.echo, "echo")?;
-        if echo && terminal.is_none() {
+        let mut options = Options::new(options, Call::Session)?;
+        let (mut settings, queue) = (std::mem::take(&mut options.session), options.queue);
+        let has_terminal = !settings.get("terminal").is_none();
+        if matches!(settings.get("echo"), Value::Bool(true)) && !has_terminal {
             return Err(wrong_value(&"echo", "only a session with a terminal can echo its input"));
         }
-        let mut settings = SessionOptions::new().run(&run).login(login).restart(restart).merge(merge);
-        settings = settings.terminal(terminal).echo(echo);
-        let merge = merge || terminal.is_some();
-        if let Some(timeout) = &options.startup_timeout {
-            settings = settings.startup_timeout(seconds(Some(timeout), "startup_timeout")?.unwrap_or(Duration::MAX));
-        }
+        let grace = settings.get("grace").as_duration().unwrap_or_default();
+        let merge = matches!(settings.get("merge"), Value::Bool(true)) || has_terminal;
         if let Some(cwd) = &options.cwd {
             // A restart may happen after this process has changed its own directory.
             let directory = os_string(cwd, &"cwd").map_err(|error| {
@@ -184,14 +170,14 @@ impl Session {
             if sandbox.is_some() {
                 return Err(wrong_value(&"sandbox", "cannot be combined with a Template; pass the path of the shell"));
             }
-            Request::new(Some(program), args, options, CallKind::Session, true)?
+            Request::new(Some(program), args, options, Call::Session, true)?
         } else {
             let mut argv = vec![os_string(program, &"program").map_err(|error| {
                 let expected = "str, bytes, os.PathLike or spawnfd.Template";
                 if error.is_instance_of::<PyTypeError>(py) { wrong_type(&"program", expected, program) } else { error }
             })?];
             argv.append(&mut os_strings(args, "args")?);
-            Request::new(None, PyList::new(py, argv)?.as_any(), options, CallKind::Session, true)?
+            Request::new(None, PyList::new(py, argv)?.as_any(), options, Call::Session, true)?
         };
         let Request { command, reported, mut context } = request;
         let mut argv = reported.argv;
@@ -210,7 +196,7 @@ impl Session {
             merge,
             queue,
             turns: Py::new(py, Limiter(spawnfd::limits::Limiter::new(1)))?,
-            has_terminal: terminal.is_some(),
+            has_terminal,
             start: PerProcess::new(None),
             closed: false.into(),
             ended: Wakeup::default(),
@@ -276,12 +262,11 @@ impl Session {
     ) -> PyResult<()> {
         let (turn, permit) = permits;
         let permits = [turn, permit].iter().flatten().filter_map(|request| request.get().take()).collect();
-        let run = Options::of_command(options)?.job()?;
+        let run = Options::new(options, Call::Command)?.run;
         let events = waiting_events(&run, watched);
         let started = py.detach(|| self.core.start_events_with(&command.core, &run, permits, events));
         let started = started.map_err(|error| self.context.exception(py, &error))?;
-        let mut job =
-            Job::of(started, &run, watched, self.reported(command.text.clone(), &run), self.command_context());
+        let mut job = Job::of(started, &run, watched, self.reported(command.text.clone()), self.command_context());
         (job.is_command, job.has_terminal) = (true, self.has_terminal);
         jobs.append(job)
     }
@@ -351,10 +336,8 @@ impl Session {
 }
 
 impl Session {
-    fn reported(&self, command: OsString, run: &Run) -> ReportedArguments {
-        let RunValues { timeout, idle_timeout, output_limit, .. } = run.values();
-        let (argv, stderr_merged) = (vec![command], self.merge);
-        ReportedArguments { argv, timeout, idle_timeout, output_limit, stderr_merged }
+    fn reported(&self, command: OsString) -> ReportedArguments {
+        ReportedArguments { argv: vec![command], stderr_merged: self.merge }
     }
 
     fn command_context(&self) -> ErrorContext {

@@ -9,21 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 use spawnfd::Stdio;
 use spawnfd::command::Descriptor;
+use spawnfd::options::Call;
 
 use crate::arguments::{borrow, descriptor_number, wrong_type, wrong_value};
-
-/// The Python function that was called. spawn() has other keywords and defaults for the standard streams than run() and
-/// start().
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum CallKind {
-    Spawn,
-    Run,
-    Start,
-    /// The constructor of a session.
-    Session,
-    /// run() or start() of a session.
-    Command,
-}
 
 const NAMES: [&str; 3] = ["stdin", "stdout", "stderr"];
 
@@ -39,26 +27,26 @@ fn constant(value: &Bound<'_, PyAny>) -> Option<&'static str> {
 
 /// Returns the keyword that a value is or stands for; `None` for a descriptor, a file, or a constant that has no
 /// meaning for this stream.
-fn keyword<'a>(number: usize, kind: CallKind, value: &'a Bound<'_, PyAny>) -> Option<Cow<'a, str>> {
+fn keyword<'a>(number: usize, kind: Call, value: &'a Bound<'_, PyAny>) -> Option<Cow<'a, str>> {
     if let Ok(word) = value.cast::<PyString>() {
         return Some(word.to_string_lossy());
     }
     let word = match (constant(value)?, kind, number) {
         ("subprocess.DEVNULL", _, _) => "null",
         ("subprocess.STDOUT", _, 2) => "merge",
-        ("subprocess.PIPE", CallKind::Spawn, _) => "pipe",
-        ("subprocess.PIPE", CallKind::Start | CallKind::Command, 0) => "stream",
-        ("subprocess.PIPE", CallKind::Run | CallKind::Start, 1) => "capture",
-        ("subprocess.PIPE", CallKind::Run | CallKind::Start, 2) => "separate",
+        ("subprocess.PIPE", Call::Spawn, _) => "pipe",
+        ("subprocess.PIPE", Call::Start | Call::Command, 0) => "stream",
+        ("subprocess.PIPE", Call::Run | Call::Start, 1) => "capture",
+        ("subprocess.PIPE", Call::Run | Call::Start, 2) => "separate",
         _ => return None,
     };
     Some(Cow::Borrowed(word))
 }
 
 /// Whether a value stands for the stream's default.
-pub fn is_default(number: usize, kind: CallKind, value: &Bound<'_, PyAny>) -> bool {
+pub fn is_default(number: usize, kind: Call, value: &Bound<'_, PyAny>) -> bool {
     let default = match (kind, number) {
-        (CallKind::Spawn, _) => "inherit",
+        (Call::Spawn, _) => "inherit",
         (_, 0) => "null",
         (_, 1) => "capture",
         _ => "separate",
@@ -68,12 +56,12 @@ pub fn is_default(number: usize, kind: CallKind, value: &Bound<'_, PyAny>) -> bo
 
 /// Whether the argument for a job's standard input makes write() possible.
 pub fn is_stream(stdin: &Bound<'_, PyAny>) -> bool {
-    keyword(0, CallKind::Start, stdin).is_some_and(|word| word == "stream")
+    keyword(0, Call::Start, stdin).is_some_and(|word| word == "stream")
 }
 
 /// Converts the argument `stdin` of a session's command. Returns whether write() is possible.
 pub fn is_command_stream(stdin: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Some(word) = keyword(0, CallKind::Command, stdin) else {
+    let Some(word) = keyword(0, Call::Command, stdin) else {
         return Err(wrong_type(&"stdin", r#"one of "null", "stream""#, stdin));
     };
     match &*word {
@@ -85,7 +73,7 @@ pub fn is_command_stream(stdin: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// Converts the argument `stderr` of a session. Returns whether commands write standard error to standard output.
 pub fn is_session_merge(stderr: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Some(word) = keyword(2, CallKind::Session, stderr) else {
+    let Some(word) = keyword(2, Call::Session, stderr) else {
         return Err(wrong_type(&"stderr", r#"one of "separate", "merge""#, stderr));
     };
     match &*word {
@@ -97,16 +85,16 @@ pub fn is_session_merge(stderr: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// Converts the argument for one stream. Returns `None` for the core's default: a child inherits the stream, and a run
 /// captures output and provides the input.
-pub fn stream(number: usize, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Stdio<'static>>> {
+pub fn stream(number: usize, kind: Call, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Stdio<'static>>> {
     let name = NAMES[number];
     let Some(value) = value else { return Ok(None) };
     let refused = |given: &dyn Display, instead: &str| {
         Err(wrong_value(&name, format_args!("expected one of {}, got {given}{instead}", keywords(number, kind))))
     };
     let instead_of_pipe = match (kind, number) {
-        (CallKind::Run, 0) => r#"; to pass data use input=, or start(stdin="stream")"#,
-        (CallKind::Start, 0) => r#"; to write to the program use "stream""#,
-        (CallKind::Run | CallKind::Start, _) => "; the stream is captured by default",
+        (Call::Run, 0) => r#"; to pass data use input=, or start(stdin="stream")"#,
+        (Call::Start, 0) => r#"; to write to the program use "stream""#,
+        (Call::Run | Call::Start, _) => "; the stream is captured by default",
         _ => "",
     };
     let Some(word) = keyword(number, kind, value) else {
@@ -130,12 +118,12 @@ pub fn stream(number: usize, kind: CallKind, value: Option<&Bound<'_, PyAny>>) -
     };
     match (&*word, kind) {
         ("null", _) => Ok(Some(Stdio::Null)),
-        ("inherit", CallKind::Run | CallKind::Start) => Ok(Some(borrowed(number as i32))),
-        ("inherit", CallKind::Spawn) => Ok(Some(Stdio::Inherit)),
-        ("pipe", CallKind::Spawn) => Ok(Some(Stdio::Piped)),
-        ("stream", CallKind::Start) if number == 0 => Ok(None),
-        ("capture", CallKind::Run | CallKind::Start) if number == 1 => Ok(None),
-        ("separate", CallKind::Run | CallKind::Start) if number == 2 => Ok(None),
+        ("inherit", Call::Run | Call::Start) => Ok(Some(borrowed(number as i32))),
+        ("inherit", Call::Spawn) => Ok(Some(Stdio::Inherit)),
+        ("pipe", Call::Spawn) => Ok(Some(Stdio::Piped)),
+        ("stream", Call::Start) if number == 0 => Ok(None),
+        ("capture", Call::Run | Call::Start) if number == 1 => Ok(None),
+        ("separate", Call::Run | Call::Start) if number == 2 => Ok(None),
         ("merge", _) if number == 2 => Ok(Some(Stdio::SameAsStdout)),
         ("pipe", _) => refused(&r#""pipe""#, instead_of_pipe),
         ("stdout", _) if number == 2 => refused(&r#""stdout""#, r#"; to send it to stdout use "merge""#),
@@ -147,12 +135,12 @@ fn borrowed(fd: i32) -> Stdio<'static> {
     Stdio::Descriptor(Descriptor::Borrowed(borrow(fd)))
 }
 
-fn keywords(number: usize, kind: CallKind) -> &'static str {
+fn keywords(number: usize, kind: Call) -> &'static str {
     match (kind, number) {
-        (CallKind::Run, 0) => r#""null", "inherit""#,
-        (CallKind::Start, 0) => r#""null", "inherit", "stream""#,
-        (CallKind::Run | CallKind::Start, 1) => r#""capture", "null", "inherit""#,
-        (CallKind::Run | CallKind::Start, _) => r#""separate", "merge", "null", "inherit""#,
+        (Call::Run, 0) => r#""null", "inherit""#,
+        (Call::Start, 0) => r#""null", "inherit", "stream""#,
+        (Call::Run | Call::Start, 1) => r#""capture", "null", "inherit""#,
+        (Call::Run | Call::Start, _) => r#""separate", "merge", "null", "inherit""#,
         (_, 2) => r#""inherit", "null", "pipe", "merge""#,
         _ => r#""inherit", "null", "pipe""#,
     }

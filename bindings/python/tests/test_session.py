@@ -585,7 +585,7 @@ def test_wrong_arguments_are_named(drive: Drive) -> None:
             ({"queue": 1}, TypeError, "queue: expected bool, not int"),
             ({"startup_timeout": -1}, ValueError, "startup_timeout must be >= 0"),
             ({"grace": "x"}, TypeError, "grace: expected seconds"),
-            ({"tree": "x"}, ValueError, "tree: expected one of"),
+            ({"tree": "x"}, ValueError, "tree must be one of"),
             ({"timeout": 3}, TypeError, r"run\(\) and start\(\) of the session accept it"),
             ({"stdout": "null"}, TypeError, "each command has streams of its own"),
             ({"terminal": (3,)}, TypeError, "terminal: expected a tuple of two int"),

@@ -146,6 +146,10 @@ impl Op<'_> {
         const UNUSED: Arg<'_> = Number(0);
         let ids = |ids: [u32; 3]| ids.map(|id| Number(id as usize));
         let (number, args) = match self {
+            Op::Dup2 { from, to } if from == to => {
+                (abi::__NR_fcntl, [Number(*to as usize), Number(abi::F_SETFD as usize), UNUSED])
+            }
+            Op::Dup2 { from, to } => (abi::__NR_dup3, [Number(*from as usize), Number(*to as usize), UNUSED]),
             Op::Chdir { path } => (abi::__NR_chdir, [Text(path), UNUSED, UNUSED]),
             Op::Fchdir { dir } => (abi::__NR_fchdir, [Source(*dir), UNUSED, UNUSED]),
             Op::Chroot { path } => (abi::__NR_chroot, [Text(path), UNUSED, UNUSED]),
@@ -381,8 +385,6 @@ pub(crate) fn perform(op: &Op<'_>, sources: &Sources, callers: &[RawFd]) -> Resu
             Err(Errno::EBADF) if callers.get(source) == Some(&to) => place_beyond_limit(sources.get(source), to),
             placed => placed.map(drop),
         },
-        Op::Dup2 { from, to } if from == to => call::set_descriptor_flags(to, 0).map(drop),
-        Op::Dup2 { from, to } => call::dup3(from, to).map(drop),
         Op::Close { fd } => {
             let _ = call::close(fd);
             Ok(())
@@ -426,17 +428,7 @@ const WRITE: abi::open_how = abi::open_how { flags: abi::O_WRONLY as u64, mode: 
 /// Opens a file as `to`. Closes `to` first, so that open usually returns that number and no dup3 is needed.
 fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how, to: RawFd) -> Result<(), Errno> {
     let _ = call::close(to);
-    let fd = match call::openat2(killed, dir, path, how) {
-        Err(Errno::ENOSYS | Errno::EPERM) if how.resolve == 0 => {
-            call::openat(dir, path, how.flags as u32, how.mode as u32)?
-        }
-        fd => fd?,
-    };
-    if fd != to {
-        call::dup3(fd, to)?;
-        call::close(fd)?;
-    }
-    Ok(())
+    descriptors::move_to(descriptors::open(killed, dir, path, how)?, to)
 }
 
 fn write_file(dir: RawFd, path: &CStr, bytes: &[u8]) -> Result<(), Errno> {

@@ -2,6 +2,8 @@
 //! Tracks the sources in the child's descriptor table, and closes all descriptors that the program
 //! does not get.
 
+use core::ffi::CStr;
+
 use spawnfd_sys::call;
 use spawnfd_sys::{Calls, Errno, RawFd, abi};
 
@@ -29,6 +31,25 @@ impl Sources {
     pub(crate) fn last(&self) -> u32 {
         if self.highest == RawFd::MAX { u32::MAX } else { self.highest as u32 }
     }
+}
+
+/// Opens a file, by openat2 or, on Linux before 5.6 and under a filter, by openat.
+pub(crate) fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how) -> Result<RawFd, Errno> {
+    match call::openat2(killed, dir, path, how) {
+        Err(Errno::ENOSYS | Errno::EPERM) if how.resolve == 0 => {
+            call::openat(dir, path, how.flags as u32, how.mode as u32)
+        }
+        opened => opened,
+    }
+}
+
+/// Moves a descriptor to the number `to`.
+pub(crate) fn move_to(fd: RawFd, to: RawFd) -> Result<(), Errno> {
+    if fd != to {
+        call::dup3(fd, to)?;
+        call::close(fd)?;
+    }
+    Ok(())
 }
 
 /// Closes a range of descriptors. The child closes the descriptors below the sources now. Exec

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE, SignalSet};
 use spawnfd_sys::{Calls, CloneOptions, Errno, RawFd, SharedWords, Stack, abi, clone_child_by_pid, wait_pid};
 
-use crate::descriptors::close_from;
+use crate::descriptors::{close_from, move_to};
 
 /// A file action, with borrowed strings.
 #[derive(Clone, Copy, Debug)]
@@ -306,11 +306,7 @@ unsafe fn perform(action: &PosixAction, group: Option<i32>) -> Result<(), Errno>
             let _ = call::close(fd);
             // SAFETY: the caller guarantees the path.
             let path = unsafe { CStr::from_ptr(path) };
-            let opened = call::openat(abi::AT_FDCWD, path, flags as u32, mode)?;
-            if opened != fd {
-                call::dup3(opened, fd)?;
-                call::close(opened)?;
-            }
+            move_to(call::openat(abi::AT_FDCWD, path, flags as u32, mode)?, fd)?;
         }
         PosixAction::Chdir { path } => simple(abi::__NR_chdir, [path as usize, 0, 0])?,
         PosixAction::Fchdir { fd } => simple(abi::__NR_fchdir, [fd as usize, 0, 0])?,

@@ -14,7 +14,7 @@ use spawnfd_sys::call::{self, CLOSE_RANGE_UNSHARE, SignalSet};
 use spawnfd_sys::{Call, Calls, CloneOptions, Errno, RawFd, Stack, abi, clone_child_by_pid};
 
 use crate::Identity;
-use crate::descriptors::{CLOSE_RANGE_CLOEXEC, close_at_exec, close_now, keep_only};
+use crate::descriptors::{CLOSE_RANGE_CLOEXEC, close_at_exec, close_now, keep_only, open};
 
 /// SIGKILL and SIGSTOP, which a process can neither block nor set.
 const FIXED_SIGNALS: SignalSet = 1 << (abi::SIGKILL - 1) | 1 << (abi::SIGSTOP - 1);
@@ -203,16 +203,6 @@ fn duplicate(from: RawFd, to: RawFd, flags: u32) -> Result<(), Errno> {
 fn simple(number: u32, args: [usize; 3]) -> Result<(), Errno> {
     // SAFETY: the callers pass only numbers, and the calls access no memory.
     unsafe { call::make(number, args) }.map(drop)
-}
-
-/// Opens a file, by openat2 or, on Linux before 5.6 and under a filter, by openat.
-fn open(killed: Calls, dir: RawFd, path: &CStr, how: &abi::open_how) -> Result<RawFd, Errno> {
-    match call::openat2(killed, dir, path, how) {
-        Err(Errno::ENOSYS | Errno::EPERM) if how.resolve == 0 => {
-            call::openat(dir, path, how.flags as u32, how.mode as u32)
-        }
-        opened => opened,
-    }
 }
 
 /// Performs close_range(2), except on the executable's descriptor.

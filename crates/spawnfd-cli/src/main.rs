@@ -6,6 +6,7 @@ mod cli;
 mod doctor;
 mod failure;
 mod manual;
+mod options;
 mod ordered;
 mod os;
 mod run;

@@ -10,18 +10,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Arg, Args};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use spawnfd::job::{Chunk, Stream, TerminalSize};
-use spawnfd::session::{CommandText, Session, SessionOptions};
-use spawnfd::tree::TreeControl;
+use spawnfd::options::{self, Call, Group, Kind, OptionSpec};
+use spawnfd::session::{CommandText, SessionOptions};
 use spawnfd::{Command, Error, Job, Output, Run};
 
 use crate::failure::{Failure, print_to};
-use crate::run::{Control, Environment, terminal_size};
+use crate::options::{Flags, Subcommand};
+use crate::run::Environment;
 
 /// Keep a shell open that runs commands, as lines of JSON
 ///
@@ -37,54 +38,46 @@ pub struct Shell {
     /// Start the shell in this directory
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Start a login shell
-    #[arg(long)]
-    login: bool,
-    /// After the shell has exited, start another one with the same directory, exported variables and umask
-    #[arg(long)]
-    restart: bool,
-    /// Let a run request wait for the end of the running command, instead of refusing it
-    #[arg(long)]
-    queue: bool,
-    /// Write the standard error of each command to its standard output
-    #[arg(long)]
-    merge: bool,
-    /// Give the session a terminal of this size (default 80x24), which all commands share. All output is standard output
-    #[arg(
-        long,
-        value_name = "COLSxROWS",
-        value_parser = terminal_size,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "80x24"
-    )]
-    terminal: Option<TerminalSize>,
-    /// Let the terminal write its input back to the output
-    #[arg(long, requires = "terminal")]
-    echo: bool,
-    /// How to control the process tree [default: auto]
-    #[arg(long, value_name = "TIER")]
-    tree: Option<Control>,
-
+    #[command(flatten)]
+    options: Flags<Session>,
     #[command(flatten)]
     environment: Environment,
+}
+
+/// The flags of a session's options.
+enum Session {}
+
+impl Subcommand for Session {
+    const CALL: Call = Call::Session;
+
+    fn has(option: &OptionSpec) -> bool {
+        !["cwd"].contains(&option.name)
+    }
+
+    fn place(arg: Arg, option: &OptionSpec) -> Arg {
+        match option.name {
+            "echo" => arg.requires("terminal"),
+            _ if option.group == Group::Limits => arg.help_heading("Limits of the process tree"),
+            _ => arg,
+        }
+    }
 }
 
 const NOTES: &str = "\
 Each request is a JSON object with one of these members, and may have an id, which the response repeats:
   run: the text of a command; with these options (times are in seconds):
-    timeout, idle_timeout, grace: as for spawnfd run
-    cwd: the directory of this command alone; env: an object of variables that this command alone has
     yield_after: respond after this time even if the command still runs
-    input: text for standard input
     stream: true to write standard input by later requests
+    env: an object of variables that this command alone has
+    and the options of a command on the page of options: timeout, idle_timeout, grace, drain, input (text), keep ([head, tail] or
+    \"all\"), marker, combined, output_limit, window, cwd, and spill (an object of max_bytes, dir and persist)
   wait: a time in seconds; wait for the running command, or get the result of the last one
   read: a position; the output since then
   write: text for the standard input of the running command; close_input: true ends that input
   interrupt: true; send SIGINT to the running command
   stop: a time in seconds; end the running command: SIGINT, SIGTERM, and SIGKILL after that time
   side: a program and its arguments, as a list; run it beside the running command, in the directory and with the exported
-    variables of the last completed command; with timeout, grace and input as for run. Needs --restart
+    variables of the last completed command; with the options of a run. Needs --restart
   processes: true; list the processes of the session
   resize: [rows, columns]; change the size of the terminal
 
@@ -108,18 +101,13 @@ Example:
   printf '%s\\n' '{\"run\": \"cd /tmp; X=1\"}' '{\"run\": \"echo $X $PWD\"}' | spawnfd shell";
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Request {
     #[serde(default)]
     id: Value,
     run: Option<Text>,
     cwd: Option<Text>,
     env: Option<BTreeMap<String, Text>>,
-    timeout: Option<f64>,
-    idle_timeout: Option<f64>,
-    grace: Option<f64>,
     yield_after: Option<f64>,
-    input: Option<String>,
     #[serde(default)]
     stream: bool,
     wait: Option<f64>,
@@ -135,6 +123,9 @@ struct Request {
     side: Option<Vec<String>>,
     /// Rows and columns.
     resize: Option<(u16, u16)>,
+    /// The options of the library's table.
+    #[serde(flatten)]
+    options: Map<String, Value>,
 }
 
 /// A string that may have bytes that are not UTF-8.
@@ -202,18 +193,43 @@ impl Request {
     }
 
     /// The options of a run or a side command.
-    fn options(&self) -> Result<Run, Refused> {
-        let time = |name, value: Option<f64>| value.map(|value| seconds(name, value)).transpose();
-        let mut run = Run::new().timeout(time("timeout", self.timeout)?);
-        run = run.idle_timeout(time("idle_timeout", self.idle_timeout)?);
-        if let Some(grace) = time("grace", self.grace)? {
-            run = run.grace(grace);
+    fn options(&self, call: Call) -> Result<Run, Refused> {
+        let mut run = Run::new().window(WINDOW);
+        for (name, value) in &self.options {
+            let fields = if name == "spill" { value.as_object() } else { None };
+            let given: Vec<(String, &Value)> = match fields {
+                Some(fields) => fields.iter().map(|(field, value)| (format!("{name}.{field}"), value)).collect(),
+                None => vec![(name.clone(), value)],
+            };
+            for (name, value) in given {
+                let option = options::find(call, &name).filter(|option| option.kind != Kind::Object);
+                let option = option.ok_or_else(|| format!("{name} is not an option of a {call}"))?;
+                run.set(&name, native(option, value)?).map_err(refused)?;
+            }
         }
-        Ok(match &self.input {
-            Some(input) => run.input(input.clone()),
-            None => run,
-        })
+        Ok(run)
     }
+}
+
+/// Converts a value of JSON to one that the library's table accepts.
+fn native(option: &OptionSpec, value: &Value) -> Result<options::Value, Refused> {
+    let pair = || Some((value.get(0)?.as_u64()?, value.get(1)?.as_u64()?));
+    let converted = match option.kind {
+        _ if value.is_null() => Some(options::Value::None),
+        Kind::Flag => value.as_bool().map(options::Value::Bool),
+        Kind::Count | Kind::Bytes => value.as_u64().map(options::Value::Integer),
+        Kind::Number => value.as_f64().map(options::Value::Number),
+        Kind::Duration => {
+            let Some(number) = value.as_f64() else { return Err(format!("{} must be a time in seconds", option.name)) };
+            Some(options::Value::Duration(seconds(option.name, number)?))
+        }
+        Kind::Data => value.as_str().map(|text| options::Value::Bytes(text.to_owned().into())),
+        Kind::HeadTail | Kind::TerminalSize if value.is_array() => {
+            pair().map(|(first, second)| options::Value::Pair(first, second))
+        }
+        _ => value.as_str().map(options::Value::from),
+    };
+    converted.ok_or_else(|| format!("{} cannot be {value}", option.name))
 }
 
 #[derive(Serialize)]
@@ -238,7 +254,7 @@ struct Pending {
 }
 
 struct Server {
-    session: Session,
+    session: spawnfd::Session,
     events: Sender<Event>,
     job: Option<Job>,
     pending: Option<Pending>,
@@ -269,10 +285,12 @@ impl Shell {
         if let Some(cwd) = &self.cwd {
             command.current_dir(cwd);
         }
-        let options = SessionOptions::new().login(self.login).restart(self.restart).merge(self.merge);
-        let options =
-            options.terminal(self.terminal).echo(self.echo).run(&Run::new().tree(self.tree.map(TreeControl::from)));
-        let session = Session::open(command, options).map_err(|error| Failure::program(&self.program[0], error))?;
+        let mut options = SessionOptions::new();
+        self.options.apply(|name, value| options.set(name, value))?;
+        let queue = matches!(options.get("queue"), options::Value::Bool(true));
+        // Requests wait in a queue of this command.
+        let session = spawnfd::Session::open(command, options.queue(false))
+            .map_err(|error| Failure::program(&self.program[0], error))?;
         let (events, received) = channel();
         let lines = events.clone();
         std::thread::spawn(move || {
@@ -291,7 +309,7 @@ impl Shell {
             pending: None,
             sides: Vec::new(),
             queue: VecDeque::new(),
-            has_queue: self.queue,
+            has_queue: queue,
         }
         .serve(&received)?;
         Ok(0)
@@ -368,6 +386,15 @@ impl Server {
                         resize"
                 .to_owned());
         }
+        if request.run.is_none()
+            && request.side.is_none()
+            && let Some((name, _)) = request.options.iter().next()
+        {
+            return Err(match options::find(Call::Command, name) {
+                Some(_) => format!("{name} is an option of run"),
+                None => format!("unknown member {name:?}"),
+            });
+        }
         if request.run.is_none() && (request.cwd.is_some() || request.env.is_some()) {
             return Err("cwd and env are options of run".to_owned());
         }
@@ -415,7 +442,7 @@ impl Server {
     }
 
     fn start(&mut self, text: CommandText, request: &Request) -> Result<(), Refused> {
-        let mut run = request.options()?.window(WINDOW);
+        let mut run = request.options(Call::Command)?;
         if request.stream {
             run = run.writable(WINDOW);
         }
@@ -434,7 +461,7 @@ impl Server {
     /// Starts a command beside the shell. The response follows its end.
     fn start_side(&mut self, argv: &[String], request: &Request) -> Result<(), Refused> {
         let mut command = self.session.side_command(argv).map_err(refused)?;
-        let job = command.start(&request.options()?).map_err(refused)?;
+        let job = command.start(&request.options(Call::Run)?).map_err(refused)?;
         let events = self.events.clone();
         job.when_done(move || _ = events.send(Event::Done));
         self.sides.push((request.id.clone(), job));

@@ -126,10 +126,15 @@ void spawnfd_report_became(const struct spawnfd_connection *connection)
 	spawnfd_wake_owner(connection);
 }
 
-_Noreturn void spawnfd_fail(const struct spawnfd_connection *connection, uint32_t index, int error)
+void spawnfd_begin(struct spawnfd_page *page, enum spawnfd_stage stage, uint32_t index)
 {
-	connection->page->index = index;
-	connection->page->error = error;
+	page->report = SPAWNFD_REPORT_PENDING | (uint64_t)stage << SPAWNFD_REPORT_STAGE_SHIFT |
+		       (uint64_t)index << SPAWNFD_REPORT_INDEX_SHIFT;
+}
+
+_Noreturn void spawnfd_fail(const struct spawnfd_connection *connection, int error)
+{
+	connection->page->report ^= SPAWNFD_REPORT_PENDING | (uint32_t)error;
 	change_state(connection, current_state(connection), SPAWNFD_CLAIM_FAILED);
 	spawnfd_wake_owner(connection);
 	_exit(127);
@@ -139,8 +144,10 @@ void spawnfd_refuse(const struct spawnfd_connection *connection)
 {
 	if (change_state(connection, SPAWNFD_CLAIM_OFFERED, SPAWNFD_CLAIM_REFUSED))
 		spawnfd_wake_owner(connection);
-	else if (current_state(connection) == SPAWNFD_CLAIM_GO)
-		spawnfd_fail(connection, SPAWNFD_NO_STEP, EINVAL);
+	else if (current_state(connection) == SPAWNFD_CLAIM_GO) {
+		spawnfd_begin(connection->page, SPAWNFD_STAGE_DESCRIPTORS, 0);
+		spawnfd_fail(connection, EINVAL);
+	}
 }
 
 struct spawnfd_page *spawnfd_map_page(int file)

@@ -37,10 +37,11 @@ void spawnfd_wake_owner(const struct spawnfd_connection *connection);
 /* Sets the claim to SPAWNFD_CLAIM_BECAME and wakes the owner. */
 void spawnfd_report_became(const struct spawnfd_connection *connection);
 
-/*
- * Reports a failed step to the owner, and exits. `index` is the step's index, or SPAWNFD_NO_STEP.
- */
-_Noreturn void spawnfd_fail(const struct spawnfd_connection *connection, uint32_t index, int error);
+/* Records in the page which stage begins. The owner reads it if a signal kills this process. */
+void spawnfd_begin(struct spawnfd_page *page, enum spawnfd_stage stage, uint32_t index);
+
+/* Reports to the owner that the stage of the last spawnfd_begin() failed, and exits. */
+_Noreturn void spawnfd_fail(const struct spawnfd_connection *connection, int error);
 
 /*
  * Refuses a request of which no step has run. The process then waits for the next request. If the

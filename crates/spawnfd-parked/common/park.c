@@ -111,7 +111,6 @@ static bool become_program(struct request *request, struct program *program)
 	size_t env_length = head->env_length;
 	char **old_environ = environ;
 	uint64_t mask;
-	uint32_t index;
 	int error;
 
 	if (head->flags & SPAWNFD_FLAG_OWN_ENVIRONMENT)
@@ -129,9 +128,9 @@ static bool become_program(struct request *request, struct program *program)
 	}
 	prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0);
 	close(parking.connection.owner_pidfd);
-	error = spawnfd_perform_steps(request, &parking.connection.socket, &index);
+	error = spawnfd_perform_steps(request, &parking.connection.socket);
 	if (error)
-		spawnfd_fail(&parking.connection, index, error);
+		spawnfd_fail(&parking.connection, error);
 	spawnfd_set_dispositions(request);
 	if (parking.kind == SPAWNFD_KIND_NODE)
 		/* Node's own descriptors have numbers above 2 and must stay open. So

@@ -115,9 +115,14 @@ bool spawnfd_read_page(const struct request *request);
 
 /*
  * Validates the page and performs the steps of a request. First moves `socket` above all numbers
- * that the request names. Returns 0, or the errno of the failed step and its index.
+ * that the request names. Returns 0, or the errno of the failed step, which spawnfd_begin() has
+ * recorded.
  */
-int spawnfd_perform_steps(struct request *request, int *socket, uint32_t *index);
+int spawnfd_perform_steps(struct request *request, int *socket);
+
+/* Makes a system call as syscall(2) does. EPERM: a filter would kill the process for the call. */
+long spawnfd_syscall(const struct request *request, enum spawnfd_call call, long first, long second,
+		     long third, long fourth, long fifth);
 
 /* Closes the `count` descriptors of a list. */
 void spawnfd_close_all(const int *list, size_t count);

@@ -5,8 +5,7 @@
  * number is in the byte order of the machine.
  *
  * This file is the only definition of the messages. A script of the repository, protocol.py, reads
- * it and writes the same numbers and layouts for Rust and Python. The script accepts these
- * declarations only:
+ * it and writes the same numbers and layouts for Rust. The script accepts these declarations only:
  *
  *     #define SPAWNFD_NAME value     a number, INTn_C(n), UINTn_C(n), 'c', "text", or operators
  *     enum spawnfd_tag               members with a common prefix; NAME_COUNT ends a list
@@ -130,7 +129,17 @@ struct spawnfd_request {
 	int32_t program;      /* the source to execute, or SPAWNFD_NO_SOURCE */
 	uint32_t path;	      /* path of the program to execute: an offset into the strings */
 	uint32_t checks;      /* number of checks in the message */
-	uint32_t unused;      /* aligns the steps, which follow this struct, to 8 bytes */
+	/* Bit n: a seccomp filter kills the process for member n of enum spawnfd_call. */
+	uint32_t killed;
+};
+
+/* The calls of a parked process for which a seccomp filter may kill the process. */
+enum spawnfd_call {
+	SPAWNFD_CALL_CLOSE_RANGE, /* replaced by close() */
+	SPAWNFD_CALL_OPENAT2,	  /* replaced by openat(), unless `resolve` is set */
+	SPAWNFD_CALL_STATX,	  /* replaced by newfstatat() */
+	SPAWNFD_CALL_FACCESSAT2,  /* replaced by faccessat(), which checks the real ids */
+	SPAWNFD_CALL_EXECVEAT	  /* not replaced: exec fails with EPERM */
 };
 
 /* The program gets the environment of the parked process. */
@@ -151,14 +160,10 @@ enum spawnfd_fork_source { SPAWNFD_FORK_SOCKET, SPAWNFD_FORK_PAGE, SPAWNFD_FORK_
 /* The operation of one step. `a`, `b`, `text` and `x` to `z` are fields of struct spawnfd_step. A
  * source is an index of the message's descriptors. `text` is an offset into the strings. */
 enum spawnfd_op {
-	SPAWNFD_OP_PLACE,	/* duplicates source `a` to descriptor `b` */
-	SPAWNFD_OP_DUP2,	/* duplicates descriptor `a` to `b`, without close-on-exec */
-	SPAWNFD_OP_CLOSE,	/* closes descriptor `a` */
 	SPAWNFD_OP_CLOSE_RANGE, /* closes descriptors `x` to `y` */
 	/* Opens the path at `text` as descriptor `b`. `a` is the source of the directory, or
 	 * SPAWNFD_NO_SOURCE. `x`, `y` and `z` are flags, mode and resolve of struct open_how. */
 	SPAWNFD_OP_OPEN,
-	SPAWNFD_OP_OPEN_NULL,	  /* opens /dev/null as descriptor `b` */
 	SPAWNFD_OP_TCSETPGRP,	  /* puts the process group in the foreground of terminal `a` */
 	SPAWNFD_OP_OOM_SCORE_ADJ, /* writes `a` to /proc/self/oom_score_adj */
 	SPAWNFD_OP_CGROUP,	  /* enters the cgroup whose directory is source `a` */
@@ -265,22 +270,19 @@ enum spawnfd_claim {
 struct spawnfd_page {
 	uint64_t claim; /* serial number and enum spawnfd_claim */
 	int32_t child;	/* pid of a forked child; the kernel writes it before the child runs */
-	int32_t error;	/* errno of the failed step */
-	uint64_t index; /* index of the failed step, or SPAWNFD_NO_STEP */
+	int32_t unused; /* keeps the struct free of padding */
 	uint64_t first; /* number of steps in the page; they run before those of the request */
 	uint64_t make_default; /* signals to reset to the default action; bit n-1 for signal n */
 	uint64_t make_ignored; /* signals to ignore */
 	uint64_t mask;	       /* signals to block */
-	uint64_t report;       /* progress of a zygote: SPAWNFD_REPORT_* */
+	uint64_t report;       /* progress and failure: SPAWNFD_REPORT_* */
 	struct spawnfd_step steps[SPAWNFD_MAX_FIRST];
 };
 
-/* The index of the failed step if the request failed before its first step. */
-#define SPAWNFD_NO_STEP UINT32_C(0xffffffff)
-
-/* The values of `report` in struct spawnfd_page. The owner writes PENDING. The zygote writes EXEC
- * before exec. After a failure the zygote writes the stage, the index and the errno, shifted. A
- * child of a cold start reports in the same way: report.rs of spawnfd-child. */
+/* The parts of `report` in struct spawnfd_page. The owner writes PENDING. Before each stage, the
+ * parked process writes PENDING with the stage and the index, both shifted. After a failure it
+ * writes the same with an errno instead of PENDING. A zygote writes EXEC before exec. A child of a
+ * cold start reports in the same way: report.rs of spawnfd-child. */
 #define SPAWNFD_REPORT_PENDING (UINT64_C(1) << 63)
 #define SPAWNFD_REPORT_EXEC UINT64_C(0)
 #define SPAWNFD_REPORT_STAGE_SHIFT 48
@@ -288,8 +290,8 @@ struct spawnfd_page {
 
 enum spawnfd_stage {
 	SPAWNFD_STAGE_DESCRIPTORS = 1,
-	SPAWNFD_STAGE_ACTION = 2,
-	SPAWNFD_STAGE_CHECK = 4,
+	SPAWNFD_STAGE_ACTION = 2, /* the index is that of the step */
+	SPAWNFD_STAGE_CHECK = 4,  /* the index is that of the check */
 	SPAWNFD_STAGE_EXEC = 6
 };
 

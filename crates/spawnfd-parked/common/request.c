@@ -54,7 +54,6 @@ static bool is_valid_step(const struct spawnfd_step *step, const struct spawnfd_
 		if (step->a == SPAWNFD_NO_SOURCE)
 			break;
 		/* fall through */
-	case SPAWNFD_OP_PLACE:
 	case SPAWNFD_OP_CGROUP:
 	case SPAWNFD_OP_REPLACE:
 		if (step->a < 0 || (uint32_t)step->a >= head->sources)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Performs the steps of a request, in the process that becomes the program. */
 #define _GNU_SOURCE
+#include "connection.h"
 #include "park.h"
 
 #include <errno.h>
@@ -20,23 +21,44 @@ static int error_of(long result)
 	return result < 0 ? errno : 0;
 }
 
-static void close_range_now(unsigned first, unsigned last)
+long spawnfd_syscall(const struct request *request, enum spawnfd_call call, long first, long second,
+		     long third, long fourth, long fifth)
 {
-	if (first > last || syscall(SYS_close_range, first, last, 0) == 0)
+	static const int numbers[] = {
+		[SPAWNFD_CALL_CLOSE_RANGE] = SYS_close_range,
+		[SPAWNFD_CALL_OPENAT2] = SYS_openat2,
+		[SPAWNFD_CALL_STATX] = SYS_statx,
+		[SPAWNFD_CALL_FACCESSAT2] = SYS_faccessat2,
+		[SPAWNFD_CALL_EXECVEAT] = SYS_execveat,
+	};
+
+	if (request->head->killed >> call & 1) {
+		errno = EPERM;
+		return -1;
+	}
+	return syscall(numbers[call], first, second, third, fourth, fifth, 0L);
+}
+
+static void close_range_now(const struct request *request, unsigned first, unsigned last)
+{
+	if (first > last ||
+	    !spawnfd_syscall(request, SPAWNFD_CALL_CLOSE_RANGE, first, last, 0, 0, 0))
 		return;
-	/* Close each descriptor alone if Linux is older than 5.9, or a filter refuses
+	/* Close each descriptor alone if Linux is older than 5.9, or a filter refuses or kills
 	 * close_range(). */
 	for (unsigned fd = first; fd <= last && fd < 1 << 16; fd++)
 		close((int)fd);
 }
 
 /* Opens a file as descriptor `to`. After close(to) the kernel usually returns that number. */
-static int open_as(int to, int dir, const char *path, const struct open_how *how)
+static int open_as(const struct request *request, int to, int dir, const char *path,
+		   const struct open_how *how)
 {
 	int fd, error;
 
 	close(to);
-	fd = (int)syscall(SYS_openat2, dir, path, how, sizeof(*how));
+	fd = (int)spawnfd_syscall(request, SPAWNFD_CALL_OPENAT2, dir, (long)path, (long)how,
+				  sizeof(*how), 0);
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM) && !how->resolve)
 		fd = openat(dir, path, (int)how->flags, (mode_t)how->mode);
 	if (fd < 0)
@@ -155,34 +177,21 @@ static int perform_step(const struct spawnfd_step *step, struct request *request
 	const int *source = request->sources;
 
 	switch ((enum spawnfd_op)step->op) {
-	case SPAWNFD_OP_PLACE:
-		return error_of(dup3(source[step->a], step->b, 0));
-	case SPAWNFD_OP_DUP2:
-		if (step->a == step->b)
-			return error_of(fcntl(step->a, F_SETFD, 0));
-		return error_of(dup3(step->a, step->b, 0));
-	case SPAWNFD_OP_CLOSE:
-		close(step->a);
-		return 0;
 	case SPAWNFD_OP_CLOSE_RANGE:
 		/* Sources have numbers from `above` on. They are closed later, with all other
 		 * descriptors that the request does not keep. */
 		if (step->x < (uint64_t)request->head->above) {
 			uint64_t last = (uint64_t)request->head->above - 1;
 
-			close_range_now((unsigned)step->x,
+			close_range_now(request, (unsigned)step->x,
 					(unsigned)(step->y < last ? step->y : last));
 		}
 		return 0;
 	case SPAWNFD_OP_OPEN: {
 		struct open_how how = {.flags = step->x, .mode = step->y, .resolve = step->z};
 
-		return open_as(step->b, step->a < 0 ? AT_FDCWD : source[step->a], text, &how);
-	}
-	case SPAWNFD_OP_OPEN_NULL: {
-		struct open_how how = {.flags = step->b == 0 ? O_RDONLY : O_WRONLY};
-
-		return open_as(step->b, AT_FDCWD, "/dev/null", &how);
+		return open_as(request, step->b, step->a < 0 ? AT_FDCWD : source[step->a], text,
+			       &how);
 	}
 	case SPAWNFD_OP_TCSETPGRP:
 		return error_of(tcsetpgrp(step->a, getpgrp()));
@@ -219,21 +228,22 @@ static int move_above(int *fd, int above)
 	return 0;
 }
 
-int spawnfd_perform_steps(struct request *request, int *socket, uint32_t *index)
+int spawnfd_perform_steps(struct request *request, int *socket)
 {
 	const struct spawnfd_request *head = request->head;
-	int error = spawnfd_read_page(request) ? move_above(socket, head->above) : EINVAL;
+	const struct spawnfd_page *page = request->page;
+	int error;
 
-	*index = SPAWNFD_NO_STEP;
+	spawnfd_begin(request->page, SPAWNFD_STAGE_DESCRIPTORS, 0);
+	error = spawnfd_read_page(request) ? move_above(socket, head->above) : EINVAL;
 	for (uint32_t i = 0; i < head->sources && !error; i++)
 		error = move_above(&request->sources[i], head->above);
-	for (uint32_t i = 0; i < request->page->first && !error; i++) {
-		*index = request->page->steps[i].index;
-		error = perform_step(&request->page->steps[i], request);
-	}
-	for (uint32_t i = 0; i < head->steps && !error; i++) {
-		*index = request->steps[i].index;
-		error = perform_step(&request->steps[i], request);
+	for (uint64_t i = 0; i < page->first + head->steps && !error; i++) {
+		const struct spawnfd_step *step =
+			i < page->first ? &page->steps[i] : &request->steps[i - page->first];
+
+		spawnfd_begin(request->page, SPAWNFD_STAGE_ACTION, step->index);
+		error = perform_step(step, request);
 	}
 	return error;
 }
@@ -252,11 +262,11 @@ void spawnfd_close_others(const struct request *request, int except)
 	/* Close the descriptors between the kept numbers. Then close all higher descriptors except
 	 * `except`, which is higher than the kept numbers. */
 	for (uint32_t i = 0; i < head->keep; i++) {
-		close_range_now(first, (unsigned)request->keep[i] - 1);
+		close_range_now(request, first, (unsigned)request->keep[i] - 1);
 		first = (unsigned)request->keep[i] + 1;
 	}
-	close_range_now(first, (unsigned)except - 1);
-	close_range_now((unsigned)except + 1, ~0u);
+	close_range_now(request, first, (unsigned)except - 1);
+	close_range_now(request, (unsigned)except + 1, ~0u);
 }
 
 long spawnfd_set_disposition(int number, const struct spawnfd_disposition *now,

@@ -176,8 +176,24 @@ pub struct Request {
     pub path: u32,
     /// Number of checks in the message.
     pub checks: u32,
-    /// Aligns the steps, which follow this struct, to 8 bytes.
-    pub unused: u32,
+    /// Bit n: a seccomp filter kills the process for member n of `Call`.
+    pub killed: u32,
+}
+
+/// The calls of a parked process for which a seccomp filter may kill the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Call {
+    /// Replaced by close().
+    CloseRange = 0,
+    /// Replaced by openat(), unless `resolve` is set.
+    Openat2 = 1,
+    /// Replaced by newfstatat().
+    Statx = 2,
+    /// Replaced by faccessat(), which checks the real ids.
+    Faccessat2 = 3,
+    /// Not replaced: exec fails with EPERM.
+    Execveat = 4,
 }
 
 /// The program gets the environment of the parked process.
@@ -210,36 +226,28 @@ pub const FORK_COUNT: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Op {
-    /// Duplicates source `a` to descriptor `b`.
-    Place = 0,
-    /// Duplicates descriptor `a` to `b`, without close-on-exec.
-    Dup2 = 1,
-    /// Closes descriptor `a`.
-    Close = 2,
     /// Closes descriptors `x` to `y`.
-    CloseRange = 3,
+    CloseRange = 0,
     /// Opens the path at `text` as descriptor `b`. `a` is the source of the directory, or
     /// `NO_SOURCE`. `x`, `y` and `z` are flags, mode and resolve of struct open_how.
-    Open = 4,
-    /// Opens /dev/null as descriptor `b`.
-    OpenNull = 5,
+    Open = 1,
     /// Puts the process group in the foreground of terminal `a`.
-    Tcsetpgrp = 6,
+    Tcsetpgrp = 2,
     /// Writes `a` to /proc/self/oom_score_adj.
-    OomScoreAdj = 7,
+    OomScoreAdj = 3,
     /// Enters the cgroup whose directory is source `a`.
-    Cgroup = 8,
+    Cgroup = 4,
     /// Duplicates source `a` to `b` if `b` is open on the same file.
-    Replace = 9,
+    Replace = 5,
     /// Limits the sets to the `Capabilities` at `text`.
-    Capabilities = 10,
+    Capabilities = 6,
     /// Makes system call `a` with the arguments `x`, `y`, `z`, 0, 0 and 0. `b` has the kind of each
     /// argument. `text` is the size of the data of a `ARGUMENT_TEXT`, in bytes.
-    Call = 11,
+    Call = 7,
 }
 
 /// The number of values of [`Op`].
-pub const OP_COUNT: usize = 12;
+pub const OP_COUNT: usize = 8;
 
 /// The kind of one argument of a system call: two bits of the step's `b`. The lowest two bits are
 /// for the first argument.
@@ -366,36 +374,32 @@ pub struct Page;
 
 impl Page {
     /// Bytes of the struct.
-    pub const SIZE: usize = 1216;
+    pub const SIZE: usize = 1208;
 
     // Offsets of the fields, in bytes.
     /// Serial number and `Claim`.
     pub const CLAIM: usize = 0;
     /// Pid of a forked child; the kernel writes it before the child runs.
     pub const CHILD: usize = 8;
-    /// Errno of the failed step.
-    pub const ERROR: usize = 12;
-    /// Index of the failed step, or `NO_STEP`.
-    pub const INDEX: usize = 16;
+    /// Keeps the struct free of padding.
+    pub const UNUSED: usize = 12;
     /// Number of steps in the page; they run before those of the request.
-    pub const FIRST: usize = 24;
+    pub const FIRST: usize = 16;
     /// Signals to reset to the default action; bit n-1 for signal n.
-    pub const MAKE_DEFAULT: usize = 32;
+    pub const MAKE_DEFAULT: usize = 24;
     /// Signals to ignore.
-    pub const MAKE_IGNORED: usize = 40;
+    pub const MAKE_IGNORED: usize = 32;
     /// Signals to block.
-    pub const MASK: usize = 48;
-    /// Progress of a zygote: `REPORT_*`.
-    pub const REPORT: usize = 56;
-    pub const STEPS: usize = 64;
+    pub const MASK: usize = 40;
+    /// Progress and failure: `REPORT_*`.
+    pub const REPORT: usize = 48;
+    pub const STEPS: usize = 56;
 }
 
-/// The index of the failed step if the request failed before its first step.
-pub const NO_STEP: u32 = 0xFFFFFFFF;
-
-/// The values of `report` in `Page`. The owner writes PENDING. The zygote writes EXEC before exec.
-/// After a failure the zygote writes the stage, the index and the errno, shifted. A child of a cold
-/// start reports in the same way: report.rs of spawnfd-child.
+/// The parts of `report` in `Page`. The owner writes PENDING. Before each stage, the parked process
+/// writes PENDING with the stage and the index, both shifted. After a failure it writes the same
+/// with an errno instead of PENDING. A zygote writes EXEC before exec. A child of a cold start
+/// reports in the same way: report.rs of spawnfd-child.
 pub const REPORT_PENDING: u64 = 0x8000000000000000;
 pub const REPORT_EXEC: u64 = 0;
 pub const REPORT_STAGE_SHIFT: usize = 48;
@@ -405,7 +409,9 @@ pub const REPORT_INDEX_SHIFT: usize = 32;
 #[repr(u32)]
 pub enum Stage {
     Descriptors = 1,
+    /// The index is that of the step.
     Action = 2,
+    /// The index is that of the check.
     Check = 4,
     Exec = 6,
 }

@@ -170,3 +170,11 @@ void *memchr(const void *address, int byte, size_t length)
 			return (char *)address + i;
 	return NULL;
 }
+
+int memcmp(const void *one, const void *other, size_t length)
+{
+	for (size_t i = 0; i < length; i++)
+		if (((const unsigned char *)one)[i] != ((const unsigned char *)other)[i])
+			return ((const unsigned char *)one)[i] - ((const unsigned char *)other)[i];
+	return 0;
+}

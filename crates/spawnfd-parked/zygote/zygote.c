@@ -22,6 +22,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -37,51 +38,80 @@ static struct spawnfd_connection connection = {.socket = SPAWNFD_ZYGOTE_SOCKET,
 static struct request request;
 static struct program program;
 
-static _Noreturn void fail(enum spawnfd_stage stage, uint32_t index, int error)
-{
-	connection.page->report = (uint64_t)stage << SPAWNFD_REPORT_STAGE_SHIFT |
-				  (uint64_t)index << SPAWNFD_REPORT_INDEX_SHIFT | (uint32_t)error;
-	_exit(127);
-}
-
 /* Whether a PATH search would accept the file. Must behave like is_candidate of
  * the crate spawnfd-child. */
-static bool is_candidate(const char *path, const struct statx *file)
+static bool is_candidate(const char *path, const struct spawnfd_check *file)
 {
-	long error = syscall(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS);
+	long error = spawnfd_syscall(&request, SPAWNFD_CALL_FACCESSAT2, AT_FDCWD, (long)path, X_OK,
+				     AT_EACCESS, 0);
 
-	/* Use faccessat() if Linux is older than 5.8, or a filter refuses faccessat2(). It checks
-	 * the real ids. */
 	if (error && (errno == ENOSYS || errno == EPERM))
 		error = syscall(SYS_faccessat, AT_FDCWD, path, X_OK);
-	return !error && S_ISREG(file->stx_mode);
+	return !error && S_ISREG(file->mode);
 }
 
-/* Returns 0 if the condition holds, ESTALE if it does not, or the errno of a failed statx(). Must
- * behave like verify_one of the crate spawnfd-child. */
+/* Identifies the file that `path` names below `dir`; an errno on failure. Must behave like
+ * Identity::of of the crate spawnfd-child. */
+static int identify(int dir, const char *path, struct spawnfd_check *file)
+{
+	const long flags = *path ? 0 : AT_EMPTY_PATH;
+	struct statx found;
+	struct stat old;
+
+	if (!spawnfd_syscall(&request, SPAWNFD_CALL_STATX, dir, (long)path, flags,
+			     STATX_BASIC_STATS, (long)&found)) {
+		*file = (struct spawnfd_check){
+			.device_major = found.stx_dev_major,
+			.device_minor = found.stx_dev_minor,
+			.mode = found.stx_mode,
+			.owner = found.stx_uid,
+			.group = found.stx_gid,
+			.ctime_nanoseconds = found.stx_ctime.tv_nsec,
+			.mtime_nanoseconds = found.stx_mtime.tv_nsec,
+			.inode = found.stx_ino,
+			.size = found.stx_size,
+			.ctime = found.stx_ctime.tv_sec,
+			.mtime = found.stx_mtime.tv_sec,
+		};
+		return 0;
+	}
+	if ((errno != ENOSYS && errno != EPERM) || syscall(SYS_newfstatat, dir, path, &old, flags))
+		return errno;
+	*file = (struct spawnfd_check){
+		/* The inverse of new_encode_dev() in include/linux/kdev_t.h. */
+		.device_major = old.st_dev >> 8 & 0xfff,
+		.device_minor = (old.st_dev & 0xff) | (old.st_dev >> 12 & 0xfff00),
+		.mode = old.st_mode,
+		.owner = old.st_uid,
+		.group = old.st_gid,
+		.ctime_nanoseconds = (uint32_t)old.st_ctim.tv_nsec,
+		.mtime_nanoseconds = (uint32_t)old.st_mtim.tv_nsec,
+		.inode = old.st_ino,
+		.size = (uint64_t)old.st_size,
+		.ctime = old.st_ctim.tv_sec,
+		.mtime = old.st_mtim.tv_sec,
+	};
+	return 0;
+}
+
+/* Returns 0 if the condition holds, ESTALE if it does not, or the errno of a failed call. Must
+ * behave like verify_one of the crate spawnfd-child. The owner sends no request whose process sees
+ * other owners of files. */
 static int verify(const struct spawnfd_check *check)
 {
-	const struct spawnfd_request *head = request.head;
 	const char *path = request.strings + check->path;
 	bool source = check->kind == SPAWNFD_CHECK_SAME_SOURCE;
-	struct statx now;
-	long error =
-		syscall(SYS_statx, source ? request.sources[head->program] : AT_FDCWD,
-			source ? "" : path, source ? AT_EMPTY_PATH : 0, STATX_BASIC_STATS, &now);
+	struct spawnfd_check now;
+	int error = source ? identify(request.sources[request.head->program], "", &now)
+			   : identify(AT_FDCWD, path, &now);
 
 	if (check->kind == SPAWNFD_CHECK_ABSENT)
 		return !error && is_candidate(path, &now) ? ESTALE : 0;
 	if (error)
-		return errno == ENOENT || errno == ENOTDIR ? ESTALE : errno;
-	if (now.stx_dev_major == check->device_major && now.stx_dev_minor == check->device_minor &&
-	    now.stx_ino == check->inode && now.stx_size == check->size &&
-	    now.stx_mode == check->mode && now.stx_uid == check->owner &&
-	    now.stx_gid == check->group && now.stx_ctime.tv_sec == check->ctime &&
-	    now.stx_ctime.tv_nsec == check->ctime_nanoseconds &&
-	    now.stx_mtime.tv_sec == check->mtime &&
-	    now.stx_mtime.tv_nsec == check->mtime_nanoseconds)
-		return 0;
-	return ESTALE;
+		return error == ENOENT || error == ENOTDIR ? ESTALE : error;
+	now.kind = check->kind;
+	now.path = check->path;
+	return memcmp(&now, check, sizeof(now)) ? ESTALE : 0;
 }
 
 /* Executes the program of the request. Returns only if the owner withdraws the request. */
@@ -89,7 +119,6 @@ static void execute(void)
 {
 	const struct spawnfd_request *head = request.head;
 	int socket = SPAWNFD_ZYGOTE_SOCKET, error;
-	uint32_t index;
 
 	/* These calls have the same order as in become_program() of common/park.c. */
 	spawnfd_discard_signals();
@@ -99,15 +128,15 @@ static void execute(void)
 	 * which exec or exit closes. */
 	spawnfd_wake_owner(&connection);
 	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
-	error = spawnfd_perform_steps(&request, &socket, &index);
+	error = spawnfd_perform_steps(&request, &socket);
 	if (error)
-		fail(index == SPAWNFD_NO_STEP ? SPAWNFD_STAGE_DESCRIPTORS : SPAWNFD_STAGE_ACTION,
-		     (uint16_t)index, error);
+		spawnfd_fail(&connection, error);
 	spawnfd_set_dispositions(&request);
 	for (uint32_t i = 0; i < head->checks; i++) {
+		spawnfd_begin(connection.page, SPAWNFD_STAGE_CHECK, i);
 		error = verify(&request.checks[i]);
 		if (error)
-			fail(SPAWNFD_STAGE_CHECK, i, error);
+			spawnfd_fail(&connection, error);
 	}
 	connection.page->report = SPAWNFD_REPORT_EXEC;
 	spawnfd_set_mask(connection.page->mask);
@@ -115,9 +144,11 @@ static void execute(void)
 	if (head->program < 0)
 		syscall(SYS_execve, request.strings + head->path, program.argv, program.envp);
 	else
-		syscall(SYS_execveat, request.sources[head->program], "", program.argv,
-			program.envp, AT_EMPTY_PATH);
-	fail(SPAWNFD_STAGE_EXEC, 0, errno);
+		spawnfd_syscall(&request, SPAWNFD_CALL_EXECVEAT, request.sources[head->program],
+				(long)"", (long)program.argv, (long)program.envp, AT_EMPTY_PATH);
+	error = errno;
+	spawnfd_begin(connection.page, SPAWNFD_STAGE_EXEC, 0);
+	spawnfd_fail(&connection, error);
 }
 
 /* Forks a child of this process's parent. The child waits on the socket and the page of the

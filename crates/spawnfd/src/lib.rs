@@ -108,6 +108,7 @@ mod idle;
 pub mod job;
 mod launch;
 mod limiter;
+pub mod options;
 mod reaper;
 pub mod sandbox;
 pub mod session;
@@ -139,7 +140,7 @@ pub mod limits {
 /// Items for the bindings and the command of this project. They may change in any release.
 #[doc(hidden)]
 pub mod internal {
-    pub use crate::command::arguments::{Kind, Value, filter, size, text};
+    pub use crate::command::arguments::{Kind, Value, filter, text};
     pub use crate::command::names::{signal, signal_name};
     pub use crate::command::table::{ACTIONS, ATTRIBUTES, Action, Argument, WrongValue, printed};
     pub use crate::host::descriptors::CheckedFd;
@@ -147,7 +148,8 @@ pub mod internal {
     pub use crate::host::per_process::PerProcess;
     pub use crate::host::thread::SleepLengths;
     pub use crate::idle::end_idle_threads;
-    pub use crate::job::options::RunValues;
+    #[cfg(feature = "serde")]
+    pub use crate::job::stored::Stored;
     pub use crate::session::side::{SavedState, SideState};
     pub use spawnfd_sys::{Call, Calls};
 

@@ -28,18 +28,97 @@ macro_rules! names {
     };
 }
 
+/// Defines an enum with a name for each value: `names!`, and `WORDS`, the names with their documentation.
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $type:ident { $($(#[doc = $doc:literal])+ $(@ #[$attribute:ident])? $value:ident = $name:literal,)+ }) => {
+        $(#[$meta])*
+        pub enum $type {
+            $($(#[doc = $doc])+ $(#[$attribute])? $value,)+
+        }
+
+        names!($type { $($value = $name,)+ });
+
+        impl $type {
+            /// The names of all values, and their documentation.
+            #[doc(hidden)]
+            pub const WORDS: &'static [$crate::options::Word] = &[$(($name, concat!($($doc, "\n"),+)),)+];
+        }
+
+        impl $crate::options::OptionValue for $type {
+            fn from_value(value: &$crate::options::Value) -> std::result::Result<$type, String> {
+                $crate::options::word(value, $type::ALL.iter().map(|&each| (each.name(), each)))
+            }
+
+            fn to_value(&self) -> $crate::options::Value {
+                self.name().into()
+            }
+        }
+    };
+}
+
 /// Implements a setter for each listed field of an options type. The setter takes and returns the options by value.
-/// Each entry has the field, the type of the setter's argument, and the field's new value.
+/// Each entry has the field, the setter's arguments, and the field's new value.
 macro_rules! setters {
-    ($type:ident { $($(#[$doc:meta])+ $field:ident: $argument:ty => $value:expr;)+ }) => {
+    ($type:ident { $($(#[$doc:meta])+ $field:ident($($argument:ident: $of:ty),+) => $value:expr;)+ }) => {
         impl $type {
             $(
                 $(#[$doc])+
-                pub fn $field(mut self, $field: $argument) -> $type {
+                pub fn $field(mut self, $($argument: $of),+) -> $type {
                     self.$field = $value;
                     self
                 }
             )+
+        }
+    };
+}
+
+/// Implements the setters of an options type, and lists its options for [`options`](crate::options): the constant
+/// `OPTIONS`, and the methods `field` and `set_field`.
+///
+/// An entry of the table has the documentation, an entry of [`setters!`], and the option's kind, group and calls.
+/// `prefix` begins the names. `@` separates an example from the documentation.
+macro_rules! options {
+    ($type:ident $prefix:literal { $(
+        $(#[doc = $doc:literal])+
+        $(@ $(#[$example:meta])+)?
+        $field:ident($($argument:ident: $of:ty),+) => $value:expr; $kind:expr, $group:ident, [$($call:ident),*];
+    )+ }) => {
+        setters!($type { $(
+            $(#[doc = $doc])+
+            $($(#[$example])+)?
+            $field($($argument: $of),+) => $value;
+        )+ });
+
+        pub(crate) const OPTIONS: &[$crate::options::OptionSpec] = &[$(
+            $crate::options::OptionSpec {
+                name: concat!($prefix, stringify!($field)),
+                kind: $kind,
+                group: $crate::options::Group::$group,
+                calls: &[$($crate::options::Call::$call),*],
+                optional: $crate::options::is_optional(|options: $type| options.$field),
+                default: || $crate::options::OptionValue::to_value(&$type::default().$field),
+                doc: concat!($($doc, "\n"),+),
+            },
+        )+];
+
+        #[allow(dead_code)]
+        impl $type {
+            /// Returns the value of the field of this name.
+            pub(crate) fn field(&self, name: &str) -> $crate::options::Value {
+                match name {
+                    $(stringify!($field) => $crate::options::OptionValue::to_value(&self.$field),)+
+                    _ => $crate::options::Value::None,
+                }
+            }
+
+            /// Sets the field of this name. Returns false if there is none.
+            pub(crate) fn set_field(&mut self, name: &str, value: &$crate::options::Value) -> std::result::Result<bool, String> {
+                match name {
+                    $(stringify!($field) => self.$field = $crate::options::OptionValue::from_value(value)?,)+
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
         }
     };
 }

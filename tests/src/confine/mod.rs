@@ -62,7 +62,7 @@ pub fn deny(calls: &[(&str, i32)]) -> Result<(), Error> {
 /// [`Error::UnknownSyscall`], or the kernel refuses the filter.
 pub fn refuse_in_all_threads(name: &str, errno: Option<i32>) -> Result<(), Error> {
     let refusals = Confinement::default().refuse(name, errno.map(Errno::new))?.refusals;
-    filter::install_in_all_threads(&filter::program(&refusals, false)?)
+    filter::install_in_all_threads(&filter::program(&refusals, filter::allow_all()?))
 }
 
 /// Makes each of these system calls kill the process with SIGSYS, for the calling thread.
@@ -189,8 +189,12 @@ impl Confinement {
     /// If the kernel refuses a step. The thread is then partly confined.
     pub fn apply(&self) -> Result<(), Error> {
         // The filters are compiled first, so that a compile error leaves the thread unchanged.
-        let filtered = self.docker || !self.refusals.is_empty();
-        let program = if filtered { Some(filter::program(&self.refusals, self.docker)?) } else { None };
+        let rest = match self.docker {
+            true => Some(Profile::Docker.program(Answer::Errno)?),
+            false if self.refusals.is_empty() => None,
+            false => Some(filter::allow_all()?),
+        };
+        let program = rest.map(|rest| filter::program(&self.refusals, rest));
         let profile = self.profile.map(|(profile, answer)| profile.program(answer)).transpose()?;
         if let Some(limit) = self.nofile {
             limit_nofile(limit)?;

@@ -171,7 +171,7 @@ fn user_namespace(launcher: Launcher) {
 }
 
 macro_rules! rows {
-    ([$($name:ident $launcher:ident),*] [$($other:ident $further:ident),*]) => {
+    ($($(#[$doc:meta])* $name:ident $launcher:ident $sets:tt $properties:tt)*) => {
         mod alternating_order {
             use super::*;
             $(#[test]
@@ -203,4 +203,4 @@ macro_rules! rows {
         }
     };
 }
-common::launchers!(every, rows!());
+common::launchers! { rows! {} }

@@ -3,11 +3,31 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 
 use spawnfd::{Command, Job, Output, Result, Run};
 
 use super::eventually;
+
+/// Runs a command to its end in the caller's thread.
+pub fn in_caller(mut command: Command<'static>, run: &Run) -> Output {
+    command.run_with(run).expect("runs")
+}
+
+/// Runs a command to its end in the library's engine thread.
+pub fn in_engine(mut command: Command<'static>, run: &Run) -> Output {
+    let (sender, receiver) = channel();
+    let done = move |output| sender.send(output).expect("the receiver is alive");
+    let _handle = command.run_then(run, done).expect("starts");
+    receiver.recv().expect("a message").expect("runs")
+}
+
+/// Runs a command twice, in the caller's thread and in the engine thread, and checks both outputs.
+pub fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
+    check(in_caller(command(), run));
+    check(in_engine(command(), run));
+}
 
 /// A command that runs a line of shell.
 pub fn sh(line: &str) -> Command<'static> {

@@ -15,48 +15,126 @@ use spawnfd_tests::{confine, has_builders, program};
 
 use super::wait_success;
 
-/// A way to start a child. A program must not be able to tell by which launcher it was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Launcher {
-    /// The library's own choice: pidfd_spawn_run on a kernel with kernel/patches, else clone3 with `PidfdGetfd` (the
-    /// child copies its descriptors from the sleeping caller).
-    Clone3,
-    /// clone3 with `ScmRights`: the child receives its descriptors through a socket.
-    ScmRights,
-    /// clone with `ScmRights`, as under Docker's seccomp profile, which refuses clone3.
-    Clone,
-    /// clone3 with `CopyTable`, a copy of the caller's descriptor table: close_range is refused.
-    CopyTable,
-    /// clone with `CopyTable`.
-    CopyTableClone,
-    /// clone3 without CLONE_VM. The library uses it because the command sets group ids, to their
-    /// present values.
-    OwnMemory,
-    /// clone without CLONE_VM.
-    OwnMemoryClone,
-    /// The child executes the template's open descriptor by execveat.
-    ByDescriptor,
-    /// A detached spawn by clone3 with `ScmRights`: the caller does not wait for the child's exec.
-    Detached,
-    /// A detached spawn by clone.
-    DetachedClone,
-    /// A process that was parked for this program.
-    Reserve,
-    /// A process that was parked for this program by clone.
-    ReserveClone,
-    /// A fork of a process that was parked for this program.
-    Fork,
-    /// A child of a zygote, a parked process that forks to start any program.
-    Zygote,
-    /// A child of a zygote that was started by clone and itself forks by clone.
-    ZygoteClone,
-    /// A parked process of the pool for any program.
-    Pool,
-    /// A child of a new subreaper, by clone3.
-    Subreaper,
-    /// A child of a new subreaper, by clone.
-    SubreaperClone,
+/// Passes the table of launchers to another macro. This table is the only list of launchers in the tests. Each row has:
+///
+/// - the launcher's description, its name in the names of tests, and its variant of [`Launcher`]
+/// - the sets of launchers to which it belongs: `[tables steps authority exec]`, with `-` in place of other sets
+/// - the fields of [`Properties`] in which it differs from `PLAIN`
+///
+/// A test body names a set for the subject of the test, and the launchers of the set differ in that subject. `make
+/// test` runs the body through the launchers of the set, `make test-all` through all launchers.
+///
+/// - `tables`: how the child gets its descriptors.
+/// - `steps`: the process that performs the actions. It is a child that shares the caller's memory, a child with its
+///   own memory, or a parked process.
+/// - `authority`: with most of these launchers, a process that the calling thread did not create executes the program,
+///   and must have the calling thread's authority.
+/// - `exec`: how the child executes the program, and how the caller learns of it.
+macro_rules! launchers {
+    ($then:ident! { $($words:tt)* }) => { $then! { $($words)*
+        /// The library's own choice: pidfd_spawn_run on a kernel with kernel/patches, else clone3 with `PidfdGetfd`
+        /// (the child copies its descriptors from the sleeping caller).
+        clone3 Clone3 [tables steps - -] { kernel: true }
+        /// clone3 with `ScmRights`: the child receives its descriptors through a socket.
+        scm_rights ScmRights [tables - - -] { refused: &[("pidfd_getfd", libc::EPERM)] }
+        /// clone with `ScmRights`, as under Docker's seccomp profile, which refuses clone3.
+        clone Clone [- - authority -] { refused: &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)] }
+        /// clone3 with `CopyTable`, a copy of the caller's descriptor table: close_range is refused.
+        copy_table CopyTable [tables - - -] { refused: &[("close_range", libc::ENOSYS)] }
+        /// clone with `CopyTable`.
+        copy_table_clone CopyTableClone [tables - - -] {
+            refused: &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)]
+        }
+        /// clone3 without CLONE_VM. The library uses it because the command sets group ids, to their present values.
+        own_memory OwnMemory [- steps - -] { own_memory: true }
+        /// clone without CLONE_VM.
+        own_memory_clone OwnMemoryClone [- steps - -] {
+            own_memory: true, refused: &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)]
+        }
+        /// The child executes the template's open descriptor by execveat.
+        by_descriptor ByDescriptor [- - - exec] { by_descriptor: true }
+        /// A detached spawn by clone3 with `ScmRights`: the caller does not wait for the child's exec.
+        detached Detached [- steps - -] { detached: true }
+        /// A detached spawn by clone.
+        detached_clone DetachedClone [- - - exec] { detached: true, refused: NO_CLONE3 }
+        /// A process that was parked for this program.
+        reserve Reserve [- steps authority -] { parks: Some(Parks::Program(Mode::Reserve)) }
+        /// A process that was parked for this program by clone.
+        reserve_clone ReserveClone [- - - exec] { parks: Some(Parks::Program(Mode::Reserve)), refused: NO_CLONE3 }
+        /// A fork of a process that was parked for this program.
+        fork Fork [- - authority -] { parks: Some(Parks::Program(Mode::Fork)) }
+        /// A child of a zygote, a parked process that forks to start any program.
+        zygote Zygote [tables - - -] { parks: Some(Parks::Any(Mode::Fork)) }
+        /// A child of a zygote that was started by clone and itself forks by clone.
+        zygote_clone ZygoteClone [- - - exec] { parks: Some(Parks::Any(Mode::Fork)), refused: NO_CLONE3 }
+        /// A parked process of the pool for any program.
+        pool Pool [- - authority -] { parks: Some(Parks::Any(Mode::Reserve)) }
+        /// A child of a new subreaper, by clone3.
+        subreaper Subreaper [- - authority -] { subreaper: true }
+        /// A child of a new subreaper, by clone.
+        subreaper_clone SubreaperClone [- - authority -] { subreaper: true, refused: NO_CLONE3 }
+    } };
 }
+pub(crate) use launchers;
+
+/// The facts about a launcher that the helpers of the tests need.
+struct Properties {
+    sets: &'static [&'static str],
+    /// The system calls that a filter refuses so that the library uses this launcher, with the errno.
+    refused: &'static [(&'static str, i32)],
+    /// Whether the library may use pidfd_spawn_run of the patched kernel.
+    kernel: bool,
+    /// The parked processes from which this launcher starts programs.
+    parks: Option<Parks>,
+    /// Whether the command has an action that needs a child with memory of its own.
+    own_memory: bool,
+    by_descriptor: bool,
+    detached: bool,
+    subreaper: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Parks {
+    /// Processes of the program itself.
+    Program(Mode),
+    /// Processes that can execute any program.
+    Any(Mode),
+}
+
+const PLAIN: Properties = Properties {
+    sets: &[],
+    refused: &[],
+    kernel: false,
+    parks: None,
+    own_memory: false,
+    by_descriptor: false,
+    detached: false,
+    subreaper: false,
+};
+const NO_CLONE3: &[(&str, i32)] = &[("clone3", libc::ENOSYS)];
+
+macro_rules! define_launchers {
+    ($($(#[$doc:meta])* $test:ident $launcher:ident [$($set:tt)*] { $($property:ident: $value:expr),* })*) => {
+        /// A way to start a child. A program must not be able to tell by which launcher it was started.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Launcher {
+            $($(#[$doc])* $launcher,)*
+        }
+
+        impl Launcher {
+            pub const ALL: &[Launcher] = &[$(Launcher::$launcher),*];
+
+            const fn properties(self) -> Properties {
+                match self {
+                    $(Launcher::$launcher => {
+                        Properties { sets: &[$(stringify!($set)),*], $($property: $value,)* ..PLAIN }
+                    })*
+                }
+            }
+        }
+    };
+}
+launchers! { define_launchers! {} }
 
 /// The trees of the launchers with a subreaper, until `drop_parked`.
 static TREES: Mutex<Vec<Tree>> = Mutex::new(Vec::new());
@@ -65,44 +143,17 @@ static TREES: Mutex<Vec<Tree>> = Mutex::new(Vec::new());
 static WARM: Mutex<Option<(Warm, Vec<PathBuf>)>> = Mutex::new(None);
 
 impl Launcher {
-    pub const ALL: [Launcher; 18] = [
-        Launcher::Clone3,
-        Launcher::ScmRights,
-        Launcher::Clone,
-        Launcher::CopyTable,
-        Launcher::CopyTableClone,
-        Launcher::OwnMemory,
-        Launcher::OwnMemoryClone,
-        Launcher::ByDescriptor,
-        Launcher::Detached,
-        Launcher::DetachedClone,
-        Launcher::Reserve,
-        Launcher::ReserveClone,
-        Launcher::Fork,
-        Launcher::Zygote,
-        Launcher::ZygoteClone,
-        Launcher::Pool,
-        Launcher::Subreaper,
-        Launcher::SubreaperClone,
-    ];
+    /// Whether the launcher belongs to a set of launchers. All launchers belong to the set `every`.
+    pub fn is_in(self, set: &str) -> bool {
+        set == "every" || self.properties().sets.contains(&set)
+    }
 
     /// Makes the calling thread use this launcher. The thread must not have spawned before.
     pub fn enter(self) {
-        let refused: &[(&str, i32)] = match self {
-            Launcher::ScmRights => &[("pidfd_getfd", libc::EPERM)],
-            Launcher::Clone | Launcher::OwnMemoryClone => &[("clone3", libc::ENOSYS), ("pidfd_getfd", libc::EPERM)],
-            Launcher::CopyTable => &[("close_range", libc::ENOSYS)],
-            Launcher::DetachedClone | Launcher::ReserveClone | Launcher::ZygoteClone | Launcher::SubreaperClone => {
-                &[("clone3", libc::ENOSYS)]
-            }
-            Launcher::CopyTableClone => &[("clone3", libc::ENOSYS), ("close_range", libc::EPERM)],
-            _ => &[],
-        };
         // The test itself probes for the patched kernel. If it asked the library, the library would remember that
         // pidfd_spawn_run works, before the filter refuses that call.
-        let by_kernel = self != Launcher::Clone3 && has_builders();
-        let refused: Vec<_> =
-            refused.iter().copied().chain(by_kernel.then_some(("pidfd_spawn_run", libc::ENOSYS))).collect();
+        let by_kernel = (!self.may_use_kernel() && has_builders()).then_some(("pidfd_spawn_run", libc::ENOSYS));
+        let refused: Vec<_> = self.properties().refused.iter().copied().chain(by_kernel).collect();
         if !refused.is_empty() {
             confine::deny(&refused).expect("confined");
         }
@@ -113,19 +164,24 @@ impl Launcher {
         }
     }
 
+    /// Whether the library may use pidfd_spawn_run of the patched kernel.
+    pub fn may_use_kernel(self) -> bool {
+        self.properties().kernel
+    }
+
     /// Returns whether this launcher starts programs from parked processes.
     pub fn is_warm(self) -> bool {
-        matches!(self, Launcher::Reserve | Launcher::ReserveClone | Launcher::Fork) || self.runs_any_program()
+        self.properties().parks.is_some()
     }
 
     /// Returns whether the parked processes of this launcher can execute any program.
     pub fn runs_any_program(self) -> bool {
-        matches!(self, Launcher::Zygote | Launcher::ZygoteClone | Launcher::Pool)
+        matches!(self.properties().parks, Some(Parks::Any(_)))
     }
 
     /// Whether the program's parent is a subreaper and not this process.
     pub fn has_subreaper(self) -> bool {
-        matches!(self, Launcher::Subreaper | Launcher::SubreaperClone)
+        self.properties().subreaper
     }
 
     /// Ends the parked processes and the trees with a subreaper. The next start parks new processes from the calling
@@ -149,8 +205,9 @@ impl Launcher {
 
     fn warm<T>(self, look: impl FnOnce(&mut (Warm, Vec<PathBuf>)) -> T) -> T {
         let new = || {
-            let forks = matches!(self, Launcher::Fork | Launcher::Zygote | Launcher::ZygoteClone);
-            let mode = if forks { Mode::Fork } else { Mode::Reserve };
+            let Some(Parks::Program(mode) | Parks::Any(mode)) = self.properties().parks else {
+                panic!("{self:?} parks nothing")
+            };
             let warm = Warm::new(WarmOptions::new().mode(mode)).expect("a Warm");
             if self.runs_any_program() {
                 warm.add_any(1, None).expect("a keeper");
@@ -194,12 +251,12 @@ impl Launcher {
 
     /// Returns whether `wait`, and not `spawn`, reports a failure in the child.
     pub fn is_detached(self) -> bool {
-        matches!(self, Launcher::Detached | Launcher::DetachedClone)
+        self.properties().detached
     }
 
     pub fn template(self, path: impl AsRef<Path>) -> Template {
         let template = Template::open(path).expect("a template");
-        if self == Launcher::ByDescriptor { template.by_descriptor().expect("no script") } else { template }
+        if self.properties().by_descriptor { template.by_descriptor().expect("no script") } else { template }
     }
 
     pub fn command<'fd>(self, path: impl AsRef<Path>) -> Command<'fd> {
@@ -217,7 +274,7 @@ impl Launcher {
 
     /// Makes a command use this launcher. For some launchers this adds an action to the command.
     pub fn prepare(self, command: &mut Command<'_>) {
-        if matches!(self, Launcher::OwnMemory | Launcher::OwnMemoryClone) {
+        if self.properties().own_memory {
             command.group_ids(u32::MAX, u32::MAX, u32::MAX);
         }
         if self.has_subreaper() {

@@ -10,7 +10,9 @@ use std::ffi::CString;
 use std::io::{PipeReader, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use spawnfd::command::CapabilitySets;
@@ -21,6 +23,7 @@ use spawnfd_tests::{State, confine, has_builders, skip};
 mod launcher;
 pub mod zygote;
 
+pub(crate) use launcher::launchers;
 pub use launcher::{Launcher, cold_except_slow, retry_while_slow};
 pub use spawnfd_tests::Confined;
 
@@ -31,76 +34,35 @@ pub fn capability_sets(all: [u64; 5]) -> CapabilitySets {
     sets
 }
 
-/// Passes the launchers to another macro as `[chosen] [others]`. The chosen launchers belong to the named set.
-///
-/// A test body names a set for the subject of the test, and the launchers of the set differ in that subject. `make
-/// test` runs the body through the chosen launchers, `make test-all` through all launchers.
-macro_rules! launchers {
-    // The set `tables`: the launchers differ in how the child gets its descriptors.
-    (tables, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [clone3 Clone3, scm_rights ScmRights, copy_table CopyTable, copy_table_clone CopyTableClone, zygote Zygote]
-            [clone Clone, own_memory OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor,
-            detached Detached, detached_clone DetachedClone, reserve Reserve,
-            reserve_clone ReserveClone, fork Fork, zygote_clone ZygoteClone, pool Pool, subreaper Subreaper, subreaper_clone SubreaperClone]}
-    };
-    // The set `steps`: the launchers differ in the process that performs the actions. It is a child that shares the
-    // caller's memory, a child with its own memory, or a parked process.
-    (steps, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [clone3 Clone3, own_memory OwnMemory, own_memory_clone OwnMemoryClone, detached Detached, reserve Reserve]
-            [scm_rights ScmRights, clone Clone, copy_table CopyTable, copy_table_clone CopyTableClone, by_descriptor ByDescriptor,
-            detached_clone DetachedClone, reserve_clone ReserveClone, fork
-            Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool, subreaper Subreaper, subreaper_clone SubreaperClone]}
-    };
-    // The set `authority`: with most of these launchers, a process that the calling thread did not create executes
-    // the program, and must have the calling thread's authority.
-    (authority, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [clone Clone, reserve Reserve, fork Fork, pool Pool, subreaper Subreaper, subreaper_clone SubreaperClone]
-            [clone3 Clone3, scm_rights ScmRights, copy_table CopyTable, copy_table_clone CopyTableClone, own_memory OwnMemory,
-            own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, detached Detached, detached_clone
-            DetachedClone, reserve_clone ReserveClone, zygote Zygote, zygote_clone ZygoteClone]}
-    };
-    // The set `exec`: the launchers differ in how the child executes the program, and how the caller learns of it.
-    (exec, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [by_descriptor ByDescriptor, detached_clone DetachedClone, reserve_clone ReserveClone,
-            zygote_clone ZygoteClone]
-            [clone3 Clone3, scm_rights ScmRights, clone Clone, copy_table CopyTable, copy_table_clone CopyTableClone, own_memory
-            OwnMemory, own_memory_clone OwnMemoryClone, detached Detached, reserve
-            Reserve, fork Fork, zygote Zygote, pool Pool, subreaper Subreaper, subreaper_clone SubreaperClone]}
-    };
-    (every, $then:ident!($($words:tt)*)) => {
-        $then! { $($words)* [clone3 Clone3, scm_rights ScmRights, clone Clone, copy_table CopyTable, copy_table_clone CopyTableClone, own_memory
-            OwnMemory, own_memory_clone OwnMemoryClone, by_descriptor ByDescriptor, detached Detached, detached_clone
-            DetachedClone, reserve Reserve, reserve_clone ReserveClone,
-            fork Fork, zygote Zygote, zygote_clone ZygoteClone, pool Pool, subreaper Subreaper, subreaper_clone SubreaperClone] []}
-    };
-}
-pub(crate) use launchers;
-
 /// Makes one test body a test for each launcher, each in a process of its own: `name [set under Confined]: body;`.
 ///
-/// `MATRIX` lists the pairs of confinement and launchers that `make test` runs.
+/// `MATRIX` lists the pairs of confinement and set of launchers that `make test` runs.
 macro_rules! every_launcher {
     ($($name:ident [$set:ident under $confined:ident]: $body:expr;)*) => {
         #[allow(dead_code)]
-        pub(crate) const MATRIX: &[(crate::common::Confined, &[crate::common::Launcher])] = &[$(
-            (crate::common::Confined::$confined, crate::common::launchers!($set, every_launcher!(@ list))),
-        )*];
+        pub(crate) const MATRIX: &[(crate::common::Confined, &str)] =
+            &[$((crate::common::Confined::$confined, stringify!($set)),)*];
         $(mod $name {
             #[allow(unused_imports)]
             use super::*;
-            crate::common::launchers!($set, every_launcher!(@ tests $confined $body,));
+            crate::common::launchers! { every_launcher! { @ tests $set $confined $body; } }
         })*
     };
-    (@ list [$($test:ident $launcher:ident),*] [$($other:ident $further:ident),*]) => {
-        &[$(crate::common::Launcher::$launcher),*]
+    (@ tests $set:ident $confined:ident $body:expr;
+        $($(#[$doc:meta])* $test:ident $launcher:ident $sets:tt $properties:tt)*) => {
+        $(every_launcher!(@ row $set $sets $confined $body, $test $launcher);)*
     };
-    (@ tests $confined:ident $body:expr, [$($test:ident $launcher:ident),*] [$($other:ident $further:ident),*]) => {
-        $(every_launcher!(@ test $confined $body, $test $launcher, );)*
-        $(every_launcher!(@ test $confined $body, $other $further, #[ignore = "make test-all runs every launcher"]);)*
-    };
-    (@ test $confined:ident $body:expr, $test:ident $launcher:ident, $(#[$ignored:meta])?) => {
+    // Selects the set's column: the name of the set, or `-`.
+    (@ row every $sets:tt $($test:tt)*) => { every_launcher!(@ test every $($test)*); };
+    (@ row tables [$in:tt $steps:tt $authority:tt $exec:tt] $($test:tt)*) => { every_launcher!(@ test $in $($test)*); };
+    (@ row steps [$tables:tt $in:tt $authority:tt $exec:tt] $($test:tt)*) => { every_launcher!(@ test $in $($test)*); };
+    (@ row authority [$tables:tt $steps:tt $in:tt $exec:tt] $($test:tt)*) => { every_launcher!(@ test $in $($test)*); };
+    (@ row exec [$tables:tt $steps:tt $authority:tt $in:tt] $($test:tt)*) => { every_launcher!(@ test $in $($test)*); };
+    (@ test - $($test:tt)*) => { every_launcher!(@ emit [#[ignore = "make test-all runs every launcher"]] $($test)*); };
+    (@ test $set:ident $($test:tt)*) => { every_launcher!(@ emit [] $($test)*); };
+    (@ emit [$($ignored:tt)*] $confined:ident $body:expr, $test:ident $launcher:ident) => {
         #[test]
-        $(#[$ignored])?
+        $($ignored)*
         fn $test() {
             spawnfd_tests::isolated!(under: crate::common::Confined::$confined, || {
                 let launcher = crate::common::Launcher::$launcher;
@@ -159,7 +121,7 @@ pub fn warm_up(launcher: Launcher) {
         // The command passes a descriptor, so that the library learns how it can pass one.
         wait_success(launcher.command("/bin/true").stdin(Stdio::Piped).spawn().expect("starts"));
     }
-    if launcher == Launcher::Clone3 && has_builders() {
+    if launcher.may_use_kernel() && has_builders() {
         // pidfd_spawn_run of the patched kernel cannot set a nice value, so the library uses clone3 here.
         wait_success(launcher.command("/bin/true").stdin(Stdio::Piped).nice(0).spawn().expect("starts"));
     }
@@ -224,7 +186,7 @@ pub fn in_single_threaded_fork(body: impl FnOnce()) {
     // SAFETY: the child has only the calling thread, and ends by _exit.
     let copy = unsafe { libc::fork() };
     if copy == 0 {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        let outcome = catch_unwind(AssertUnwindSafe(body));
         // SAFETY: _exit ends the child without running this process's destructors.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
@@ -232,6 +194,30 @@ pub fn in_single_threaded_fork(body: impl FnOnce()) {
     // SAFETY: waitpid stores an int, and the child belongs to this test.
     assert_eq!(unsafe { libc::waitpid(copy, &raw mut status, 0) }, copy);
     assert_eq!(status, 0, "the forked child failed");
+}
+
+/// Runs `body` while another thread calls `other` again and again, also if `body` panics.
+pub fn while_repeating(mut other: impl FnMut() + Send, body: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                other();
+            }
+        });
+        let done = catch_unwind(AssertUnwindSafe(body));
+        over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| resume_unwind(panic));
+    });
+}
+
+/// Reaps a child of this process that has ended, if there is one, as a host does that reaps all children. Returns the
+/// child's wait status.
+pub fn reap_any() -> Option<i32> {
+    let mut status = 0;
+    // SAFETY: waitpid stores an int. The tests want it to reap any child of this process.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    (pid > 0).then_some(status)
 }
 
 /// Pins the calling thread to one processor.

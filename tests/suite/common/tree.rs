@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs in trees, and helpers to find and kill their processes.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -142,12 +143,13 @@ pub fn start_command(want: TreeControl, configure: impl FnOnce(&mut Command<'sta
 }
 
 /// The state letter of a process from /proc/PID/stat. It is Z for a zombie, and also for a process that is gone.
-pub fn state(pid: i32) -> char {
+pub fn state(pid: impl Display) -> char {
+    let pid: i32 = pid.to_string().trim().parse().expect("a pid");
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next()).unwrap_or('Z')
 }
 
-pub fn is_alive(pid: i32) -> bool {
+pub fn is_alive(pid: impl Display) -> bool {
     !matches!(state(pid), 'Z' | 'X')
 }
 

@@ -8,13 +8,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::futures::{Count, tokio_block_on};
 use crate::common::job::block_on;
-use crate::common::{self, Launcher, eventually, fifo, rounds};
+use crate::common::{self, Launcher, eventually, fifo, reap_any, rounds, while_repeating};
 use spawnfd::command::OpenHow;
 use spawnfd::error::{Errno, Stage};
 use spawnfd::{Child, Command, Run, Stdio, signal};
@@ -180,18 +180,7 @@ fn await_children_with_lost_statuses() {
 #[test]
 fn a_future_ends_while_another_thread_reaps() {
     isolated!(|| {
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    // SAFETY: waitpid stores nothing. The test wants it to reap any child of this process.
-                    unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
-                }
-            });
-            let done = std::panic::catch_unwind(await_children_with_lost_statuses);
-            over.store(true, Ordering::Relaxed);
-            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        });
+        while_repeating(|| _ = reap_any(), await_children_with_lost_statuses);
     });
 }
 

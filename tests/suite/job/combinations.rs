@@ -11,7 +11,8 @@ use spawnfd::{Command, Output};
 use spawnfd_tests::isolated;
 
 use crate::common;
-use crate::limits::{LONG, assert_reached, sh, within, without_cgroup};
+use crate::common::job::sh;
+use crate::limits::{LONG, assert_reached, within, without_cgroup};
 
 /// The maximum memory in the test of all combinations, and what its program allocates.
 const MAX_MEMORY: u64 = 128 << 20;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::eventually;
 use crate::common::job::{read_until, sh, start, text};
+use crate::common::tree::is_alive;
 use spawnfd::error::Errno;
 use spawnfd::job::{Drain, Event, EventOptions, Fate, Leftovers, LineEnd, Spill, SpillEnd, Stop, Stream, WhenFull};
 use spawnfd::tree::{Tier, TreeControl};
@@ -363,11 +364,6 @@ fn jobs_leave_nothing() {
 const LEAVES_A_PROCESS: &str =
     "sleep 1000 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.01; done; echo $!";
 
-fn is_alive(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
-}
-
 #[test]
 fn leftovers_are_killed_and_named() {
     isolated!(|| {
@@ -432,9 +428,9 @@ fn adopted_leftovers_are_read_and_end_with_the_job() {
         drop(ours);
         read_until(&job, 6, "late");
         let pids: Vec<String> = output.leftovers.iter().map(|left| left.pid.to_string()).collect();
-        assert!(pids.iter().any(|pid| is_alive(pid)));
+        assert!(pids.iter().any(is_alive));
         job.stop(Duration::ZERO);
-        eventually("the adopted processes are killed", || !pids.iter().any(|pid| is_alive(pid)));
+        eventually("the adopted processes are killed", || !pids.iter().any(is_alive));
     });
 }
 

@@ -6,6 +6,7 @@ use crate::common;
 use std::time::Duration;
 
 use crate::common::eventually;
+use crate::common::job::sh;
 use spawnfd::command::MAX_ACTIONS;
 use spawnfd::error::{Errno, Stage};
 use spawnfd::job::{Stop, TerminalSize};
@@ -18,12 +19,6 @@ use spawnfd_tests::{isolated, skip};
 pub(crate) const LONG: Duration = Duration::from_secs(200);
 
 const BURN: &str = "while :; do :; done";
-
-pub(crate) fn sh(line: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", line]);
-    command
-}
 
 pub(crate) fn within(limits: Limits) -> Run {
     Run::new().limits(limits).timeout(LONG).grace(Duration::from_secs(60))

@@ -112,7 +112,7 @@ fn idle_timeout_ends_a_silent_program() {
         assert_eq!((output.stop, output.signal(), text(&output)), (Stop::IdleTimeout, Some(15), "begun\n".to_owned()));
         assert!(output.wall >= Duration::from_millis(200));
         let error = output.check().expect_err("not ok").to_string();
-        assert!(error.starts_with("/bin/sh wrote no output for its idle timeout; ended after 0."), "{error}");
+        assert!(error.starts_with("/bin/sh wrote no output for "), "{error}");
         let job = start("exec sleep 1000", &run);
         assert_eq!(job.wait().expect("a result").stop, Stop::IdleTimeout);
     });

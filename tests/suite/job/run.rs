@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use crate::common::job::{both, in_caller, in_engine, sh};
+use crate::common::tree::is_alive;
 use crate::common::{Launcher, eventually, every_launcher, rounds};
 use spawnfd::error::{Errno, ErrorKind, Stage};
 use spawnfd::job::{Drain, Fate, SharedBytes, Stop, Stream, TerminalSize};
@@ -19,33 +21,6 @@ use spawnfd_tests::{confine, enough_time, isolated, scratch};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
-
-fn sh(script: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", script]);
-    command
-}
-fn is_alive(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
-}
-
-fn in_caller(mut command: Command<'static>, run: &Run) -> Output {
-    command.run_with(run).expect("runs")
-}
-
-fn in_engine(mut command: Command<'static>, run: &Run) -> Output {
-    let (sender, receiver) = channel();
-    let done = move |output| sender.send(output).expect("the receiver is alive");
-    let _handle = command.run_then(run, done).expect("starts");
-    receiver.recv().expect("a message").expect("runs")
-}
-
-/// Runs a command twice, in the caller's thread and in the library's engine thread, and checks both outputs.
-fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
-    check(in_caller(command(), run));
-    check(in_engine(command(), run));
-}
 
 /// Runs a command in the caller's thread and in the engine thread, with a timeout, and checks both outputs. The
 /// timeout is long enough for the program to create its file first, and shorter than the grace and drain times.
@@ -343,7 +318,7 @@ fn a_grandchild_that_holds_the_output_is_named() {
                     output.leftovers.iter().map(|left| (left.pid, left.fate)).collect::<Vec<_>>(),
                     [(pid, Fate::Killed)]
                 );
-                eventually("the process is gone", || !is_alive(&pid.to_string()));
+                eventually("the process is gone", || !is_alive(pid));
             },
         );
         // No process holds the streams of a leftover process that has closed them.

@@ -109,7 +109,7 @@ fn a_host_that_ignores_or_blocks_signals_interrupts_commands(shell: Shell) {
 
 /// A daemon has a session of its own and no parent among the session's processes.
 fn daemons_are_part_of_the_session(shell: Shell) {
-    let session = shell.open(SessionOptions::new().run(&Run::new().tree(TreeControl::Subreaper)));
+    let session = shell.open(SessionOptions::new().tree(TreeControl::Subreaper));
     change(&session, "setsid -f sleep 600");
     let daemon = || session.processes().into_iter().find(|process| process.name == "sleep");
     eventually("the daemon is listed", || daemon().is_some());
@@ -130,7 +130,7 @@ fn no_end_frees_a_process_that_has_left_the_session(shell: Shell) {
     let in_command = format!("sh -c '{started}; wait'");
     for tree in [TreeControl::Guard, TreeControl::Subreaper] {
         for (text, closes) in [(started, true), (started, false), (&in_command, true), (&in_command, false)] {
-            let session = shell.open(SessionOptions::new().run(&Run::new().tree(tree)));
+            let session = shell.open(SessionOptions::new().tree(tree));
             let ends = Run::new().timeout(Duration::from_millis(500)).grace(LONG).drain(Duration::ZERO);
             let output = session.run(text, &ends).expect("a result");
             let process: i32 = output.stdout_text().trim().parse().expect("a pid");
@@ -244,7 +244,7 @@ fn a_shell_that_does_not_return_is_killed(shell: Shell) {
 
 fn a_background_job_outlives_each_shell_of_the_session(shell: Shell) {
     for tree in [TreeControl::Group, TreeControl::Guard, TreeControl::Subreaper, TreeControl::Auto] {
-        let session = shell.open(SessionOptions::new().restart(true).run(&Run::new().tree(tree)));
+        let session = shell.open(SessionOptions::new().restart(true).tree(tree));
         let job: u32 = stdout(&session, "sleep 600 >/dev/null 2>&1 & echo $!").trim().parse().expect("a pid");
         // It has executed its program.
         eventually("the job runs", || session.processes().iter().any(|process| process.name == "sleep"));
@@ -355,7 +355,7 @@ fn a_forked_copy_of_the_host_delays_no_end(shell: Shell) {
             }
         })
     };
-    let options = || SessionOptions::new().run(&Run::new().grace(LONG));
+    let options = || SessionOptions::new().grace(LONG);
     let writable = Run::new().writable(10).window(100);
     let begun = Instant::now();
     let mut copies = Vec::new();
@@ -397,8 +397,8 @@ fn a_forked_copy_of_the_host_delays_no_end(shell: Shell) {
 fn a_shell_that_a_kill_does_not_end_has_not_exited(shell: Shell) {
     // Signals of this process have no effect.
     spawnfd_tests::confine::deny(&[("pidfd_send_signal", 0), ("kill", 0)]).expect("confined");
-    let options = Run::new().tree(TreeControl::Group).grace(Duration::ZERO);
-    let session = shell.open(SessionOptions::new().run(&options));
+    let options = SessionOptions::new().tree(TreeControl::Group).grace(Duration::ZERO);
+    let session = shell.open(options);
     let job = session.start("echo on; exec sleep 3", &Run::new().window(100)).expect("a job");
     read_until(&job, 0, "on\n");
     drop(session);
@@ -444,7 +444,7 @@ fn processes_of_an_earlier_background_job_survive_a_timeout(shell: Shell) {
 
 fn nothing_survives_the_session(shell: Shell) {
     for text in ["sleep 600 &", "sleep 600", "trap '' TERM INT HUP; sleep 600", "while :; do :; done"] {
-        let session = shell.open(SessionOptions::new().run(&Run::new().grace(Duration::from_millis(100))));
+        let session = shell.open(SessionOptions::new().grace(Duration::from_millis(100)));
         let shell_pid = session.id().expect("a shell");
         let job = session.start(text, &Run::new()).expect("a job");
         std::thread::sleep(Duration::from_millis(10));

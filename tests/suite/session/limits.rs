@@ -20,7 +20,7 @@ each_shell! {
 
 /// Options of a session in the guard tier, which has no cgroup.
 fn within(limits: Limits) -> SessionOptions {
-    SessionOptions::new().run(&Run::new().limits(limits).tree(TreeControl::Guard).grace(Duration::from_millis(100)))
+    SessionOptions::new().limits(limits).tree(TreeControl::Guard).grace(Duration::from_millis(100))
 }
 
 fn reached(output: &Output) -> (Stop, Option<(Resource, Enforcer)>, bool, bool) {
@@ -82,7 +82,7 @@ fn a_limit_that_ends_the_shell_ends_the_command(shell: Shell) {
     }
     // Every cgroup counts CPU time. The program gets SIGTERM, which the shell ignores.
     let limits = Limits::new().cpu_time(Duration::from_millis(300));
-    let options = SessionOptions::new().run(&Run::new().limits(limits).grace(LONG));
+    let options = SessionOptions::new().limits(limits).grace(LONG);
     let session = shell.open(options.clone());
     let output = run(&session, &format!("sh -c '{BURN}'"));
     assert_eq!((output.stop, output.limit.map(|limit| limit.resource)), (Stop::Limit, Some(Resource::CpuTime)));

@@ -246,7 +246,7 @@ fn nothing_survives_a_session_in_a_sandbox(shell: Shell) {
             let mark = format!("SPAWNFD_MARK={}-{index}-{number}", std::process::id());
             let mut command = Command::new(shell.name());
             command.env("SPAWNFD_MARK", mark.split_once('=').expect("a value").1);
-            let options = in_sandbox(&sandbox).run(&Run::new().grace(Duration::from_millis(100)));
+            let options = in_sandbox(&sandbox).grace(Duration::from_millis(100));
             let session = Session::open(command, options).expect("a session");
             let job = session.start(text, &Run::new()).expect("a job");
             eventually("the program has started", || with_mark(&mark).iter().any(|stat| stat.contains("(sleep)")));
@@ -349,7 +349,7 @@ fn a_session_in_a_sandbox_works_in_each_tier(shell: Shell) {
         [TreeControl::Group, TreeControl::Guard, TreeControl::Subreaper, TreeControl::Cgroup, TreeControl::Pidns];
     for (name, sandbox) in sandboxes() {
         for control in tiers {
-            let options = in_sandbox(&sandbox).run(&Run::new().tree(control));
+            let options = in_sandbox(&sandbox).tree(control);
             let session = match Session::open(Command::new(shell.name()), options) {
                 Ok(session) => session,
                 Err(error) if matches!(control, TreeControl::Cgroup | TreeControl::Pidns) => {
@@ -423,7 +423,7 @@ fn a_sandbox_may_change_the_user(shell: Shell) {
 fn a_shell_in_a_sandbox_ends_with_its_owner(shell: Shell) {
     for (_, sandbox) in sandboxes() {
         // No guard ends this tree. The shell does not read its input.
-        let options = in_sandbox(&sandbox).run(&Run::new().tree(TreeControl::Group));
+        let options = in_sandbox(&sandbox).tree(TreeControl::Group);
         let (owner, mut report) = fork_owner(|tell| {
             let session = shell.open(options);
             let job = session.start("echo on; while :; do :; done", &Run::new().window(100)).expect("a job");

@@ -40,7 +40,7 @@ fn own_sessions(seed: u64) {
                 let mut random = Random(seed * 3 + index + 1);
                 let shell = ["bash", "dash"][random.below(2) as usize];
                 let tree = [TreeControl::Subreaper, TreeControl::Guard][random.below(2) as usize];
-                let options = SessionOptions::new().restart(true).run(&Run::new().tree(tree));
+                let options = SessionOptions::new().restart(true).tree(tree);
                 let mut session = None;
                 for number in 0.. {
                     let own = format!("{index}.{number}");

@@ -115,9 +115,8 @@ fn a_parked_shell_becomes_the_sessions_shell(shell: Shell) {
 }
 
 fn limits_apply_to_the_session(shell: Shell) {
-    let run_options = Run::new().limits(Limits::new().memory(256 << 20));
-    let session =
-        Session::open(Command::new(shell.name()), SessionOptions::new().run(&run_options)).expect("a session");
+    let limits = Limits::new().memory(256 << 20);
+    let session = Session::open(Command::new(shell.name()), SessionOptions::new().limits(limits)).expect("a session");
     let allocate = "perl -e '$x = \"x\" x (512 << 20); print length $x'";
     let output = run(&session, allocate);
     // With a cgroup, the kernel kills the session; with an rlimit, it refuses the memory.
@@ -130,7 +129,7 @@ fn limits_apply_to_the_session(shell: Shell) {
 
 fn a_limiter_counts_the_shell_once(shell: Shell) {
     let limiter = Limiter::new(1);
-    let options = || SessionOptions::new().restart(true).run(&Run::new().limiter(&limiter));
+    let options = || SessionOptions::new().restart(true).limiter(&limiter);
     let session = shell.open(options());
     change(&session, "exit");
     // Two commands find no shell, and one of them starts a shell.

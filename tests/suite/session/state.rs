@@ -210,7 +210,7 @@ fn a_session_works_in_each_tier(shell: Shell) {
         TreeControl::Pidns,
         TreeControl::Auto,
     ] {
-        let options = SessionOptions::new().run(&Run::new().tree(control));
+        let options = SessionOptions::new().tree(control);
         let session = match Session::open(Command::new(shell.name()), options) {
             Ok(session) => session,
             // No cgroup, or no namespace. Without privileges, the pid namespace needs a user namespace, and a shell in

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::common::job::sh;
 use crate::common::{executable, exits_with, rounds};
 use spawnfd::error::ErrorKind;
 use spawnfd::job::{Drain, Stop, TerminalSize};
@@ -35,12 +36,6 @@ fn handle(signal: i32) {
         action.sa_flags = libc::SA_RESTART;
         assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
     }
-}
-
-fn sh(script: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", script]);
-    command
 }
 
 /// The options of a run that starts no guard.

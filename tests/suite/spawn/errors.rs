@@ -8,7 +8,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{Launcher, Refused, assert_leaves_nothing, code, executable, exits_with, rounds, set_soft_limit};
+use crate::common::{
+    Launcher, Refused, assert_leaves_nothing, code, executable, exits_with, reap_any, rounds, set_soft_limit,
+    while_repeating,
+};
 use spawnfd::child::Started;
 use spawnfd::command::OpenHow;
 use spawnfd::error::{Errno, ErrorKind, Stage};
@@ -328,10 +331,7 @@ fn a_script_without_proc_is_not_taken_for_a_binary() {
 
 #[test]
 fn running_out_of_processes_is_an_error() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         common::warm_up(Launcher::Clone3);
         let outcome = std::thread::spawn(|| {
             // The limit counts all processes of a user, so the test uses a user id that has no
@@ -480,24 +480,13 @@ fn assert_errors_with_lost_statuses(launcher: Launcher) {
 #[test]
 fn errors_are_right_while_another_thread_reaps() {
     isolated!(|| {
-        let over = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut strange = 0;
-                while !over.load(Ordering::Relaxed) {
-                    let mut status = 0;
-                    // SAFETY: waitpid stores an int. The test wants it to reap any child of this
-                    // process.
-                    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
-                    // A child that fails before exec exits with 127. The program here exits with 0.
-                    strange += i32::from(pid > 0 && status != 0);
-                }
-                assert_eq!(strange, 0, "another waiter got the status of a child without a program");
-            });
-            let done = std::panic::catch_unwind(|| assert_errors_with_lost_statuses(Launcher::Clone3));
-            over.store(true, Ordering::Relaxed);
-            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        });
+        let strange = AtomicUsize::new(0);
+        let reap = || {
+            // A child that fails before exec exits with 127. The program here exits with 0.
+            strange.fetch_add(usize::from(reap_any().is_some_and(|status| status != 0)), Ordering::Relaxed);
+        };
+        while_repeating(reap, || assert_errors_with_lost_statuses(Launcher::Clone3));
+        assert_eq!(strange.into_inner(), 0, "another waiter got the status of a child without a program");
     });
 }
 

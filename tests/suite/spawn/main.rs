@@ -38,9 +38,9 @@ use common::{Confined, Launcher};
 fn each_launcher_meets_each_confinement() {
     let suites = [actions::MATRIX, attributes::MATRIX, authority::MATRIX, sandbox::MATRIX, state::MATRIX];
     let bodies = suites.concat();
-    for launcher in Launcher::ALL {
+    for &launcher in Launcher::ALL {
         for confined in [Confined::No, Confined::Docker, Confined::User] {
-            let meets = bodies.iter().any(|(under, launchers)| *under == confined && launchers.contains(&launcher));
+            let meets = bodies.iter().any(|&(under, set)| under == confined && launcher.is_in(set));
             assert!(meets, "{launcher:?} runs nothing under {confined:?}");
         }
     }

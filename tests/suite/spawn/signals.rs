@@ -6,10 +6,10 @@ use crate::common;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Launcher, Refused, code, eventually, fifo, next_child, rounds, state};
+use crate::common::{Launcher, Refused, code, eventually, fifo, next_child, rounds, state, while_repeating};
 use spawnfd::command::OpenHow;
 use spawnfd::error::{Errno, Stage};
 use spawnfd::{Command, Stdio, Template};
@@ -48,41 +48,30 @@ fn storm(signals: &[i32], toggled: bool, body: impl FnOnce()) {
     for (place, &signal) in signals.iter().enumerate() {
         handle(signal, place % 2 == 0);
     }
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut round = 0_usize;
-            while !over.load(Ordering::Relaxed) {
-                // SAFETY: kill takes integers. The process group belongs to this isolated test and
-                // does not contain the test runner.
-                unsafe { libc::kill(0, signals[round % signals.len()]) };
-                round += 1;
-                // While another thread sets and resets the handlers, signals at random intervals
-                // hit more gaps than a stream of signals.
-                let pause = if toggled { round.wrapping_mul(0x9e37_79b9) % 2_000 } else { 0 };
-                (0..pause).for_each(|_| std::hint::spin_loop());
-            }
-        });
-        if toggled {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    for &signal in signals {
-                        // SAFETY: SIG_DFL installs no handler, and the signal's default action does
-                        // nothing.
-                        unsafe { libc::signal(signal, libc::SIG_DFL) };
-                        handle(signal, true);
-                    }
-                }
-            });
+    let mut round = 0_usize;
+    let send = || {
+        // SAFETY: kill takes integers. The process group belongs to this isolated test and does not contain the test
+        // runner.
+        unsafe { libc::kill(0, signals[round % signals.len()]) };
+        round += 1;
+        // While another thread sets and resets the handlers, signals at random intervals hit more gaps than a stream
+        // of signals.
+        let pause = if toggled { round.wrapping_mul(0x9e37_79b9) % 2_000 } else { 0 };
+        (0..pause).for_each(|_| std::hint::spin_loop());
+    };
+    let toggle = || {
+        for &signal in signals {
+            // SAFETY: SIG_DFL installs no handler, and the signal's default action does nothing.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            handle(signal, true);
         }
+    };
+    let body = || {
         let before = IN_PARENT.load(Ordering::Relaxed);
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eventually("the handler runs", || IN_PARENT.load(Ordering::Relaxed) > before);
-            body();
-        }));
-        over.store(true, Ordering::Relaxed);
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
+        eventually("the handler runs", || IN_PARENT.load(Ordering::Relaxed) > before);
+        body();
+    };
+    while_repeating(send, || if toggled { while_repeating(toggle, body) } else { body() });
     // Without clone3, a handler that the caller has set less than 10 ms ago may run in the child,
     // during two system calls: docs/adr/0003-handlers-without-clone3.md.
     let allowed = u64::from(toggled && !spawnfd_tests::has_syscall("clone3"));
@@ -352,10 +341,7 @@ fn library_threads_block_all_signals() {
 
 #[test]
 fn seteuid_works_with_library_threads() {
-    isolated!(|| {
-        if !spawnfd_tests::require_root() {
-            return;
-        }
+    isolated!(root: || {
         let (reader, writer) = common::pipe();
         drop(Command::new("/bin/cat").stdin(&reader).stdout(Stdio::Null).spawn().expect("starts"));
         let mut command = Command::new("/bin/cat");

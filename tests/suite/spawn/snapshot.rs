@@ -15,7 +15,7 @@ use spawnfd::Template;
 use spawnfd::error::{Errno, Stage};
 use spawnfd::snapshot::{self, Kind, Snapshot, SnapshotCache, take};
 use spawnfd_tests::leaks::{self, Snapshot as Leaks};
-use spawnfd_tests::{isolated, require_root, scratch, skip};
+use spawnfd_tests::{isolated, scratch, skip};
 
 fn contents(snapshot: &Snapshot) -> Vec<u8> {
     let mut file = File::open(format!("/proc/self/fd/{}", snapshot.as_fd().as_raw_fd())).expect("own descriptor");
@@ -354,10 +354,7 @@ fn a_changing_file_with_coarse_timestamps_gives_no_mixed_snapshot() {
 
 #[test]
 fn snapshots_share_extents_if_the_file_system_can() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         let directory = scratch();
         let (image, mount) = (directory.path().join("image"), directory.path().join("mount"));
         fs::create_dir(&mount).expect("own directory");

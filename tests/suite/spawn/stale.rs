@@ -9,16 +9,15 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::SystemTime;
 
 use crate::common::job::block_on;
-use crate::common::{Launcher, Refused, c_path, code, executable, exits_with, rounds};
+use crate::common::{Launcher, Refused, c_path, code, executable, exits_with, rounds, while_repeating};
 use spawnfd::error::{Errno, ErrorKind, Stage};
 use spawnfd::template::TemplateCache;
 use spawnfd::{Command, Output, Run, Template};
-use spawnfd_tests::{isolated, require_root, scratch};
+use spawnfd_tests::{isolated, scratch};
 
 /// Overwrites a file in place. The file keeps its inode and its size.
 fn rewrite(path: &Path, contents: &[u8]) {
@@ -156,10 +155,7 @@ fn a_reused_template_number_is_left_alone_without_free_descriptors() {
 
 #[test]
 fn a_changed_owner_makes_a_template_stale() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         for (user, group) in [(Some(65534), None), (None, Some(65534))] {
             let directory = scratch();
             check_change(directory.path(), &directory.path().join("program"), Some(1), |path| {
@@ -312,17 +308,6 @@ fn writes_within_a_coarse_timestamp_granularity_are_noticed() {
     });
 }
 
-/// Repeatedly changes the target of a symbolic link until `stop` is set. Counts the changes.
-fn swap_until(stop: &AtomicBool, directory: &Path, swaps: &AtomicU64) {
-    let mut number = 0;
-    while !stop.load(Ordering::Relaxed) {
-        number = 3 - number.max(1);
-        symlink(format!("v{number}"), directory.join("next")).expect("own directory");
-        fs::rename(directory.join("next"), directory.join("link")).expect("own directory");
-        swaps.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn a_constantly_changing_symlink_is_stale_or_runs_the_recorded_file() {
     isolated!(limit: std::time::Duration::from_secs(600), || {
@@ -334,37 +319,36 @@ fn a_constantly_changing_symlink_is_stale_or_runs_the_recorded_file() {
         let by_descriptor = by_path.by_descriptor().expect("no script");
         let pinned = Template::from_descriptor(File::open(&link).expect("it exists")).expect("a template");
         let cache = TemplateCache::default();
-        let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
+        let mut swaps = 0_u64;
+        let swap = || {
+            symlink(format!("v{}", swaps % 2 + 1), directory.path().join("next")).expect("own directory");
+            fs::rename(directory.path().join("next"), &link).expect("own directory");
+            swaps += 1;
+        };
         let (mut ran, mut stale, mut wrong) = (0, 0, 0);
-        std::thread::scope(|scope| {
-            scope.spawn(|| swap_until(&stop, directory.path(), &swaps));
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                for round in 0.. {
-                    if round >= rounds(4000) && ran > 0 && stale > 0 {
-                        break;
-                    }
-                    match code(by_descriptor.command().spawn()) {
-                        Ok(1) => ran += 1,
-                        Err(error) if error.kind() == ErrorKind::Stale => stale += 1,
-                        other => panic!("round {round}, by descriptor: {other:?}"),
-                    }
-                    match code(by_path.command().spawn()) {
-                        Ok(1) => ran += 1,
-                        // The link has changed between the library's last check and exec. The
-                        // documentation describes this gap of one system call.
-                        Ok(2) => wrong += 1,
-                        Err(error) if error.kind() == ErrorKind::Stale => stale += 1,
-                        other => panic!("round {round}, by path: {other:?}"),
-                    }
-                    assert_eq!(code(pinned.command().spawn()), Ok(1), "round {round}");
-                    let cached = code(cache.command(&link).spawn());
-                    assert!(matches!(cached, Ok(1 | 2)), "round {round}, cached: {cached:?}");
+        while_repeating(swap, || {
+            for round in 0.. {
+                if round >= rounds(4000) && ran > 0 && stale > 0 {
+                    break;
                 }
-            }));
-            stop.store(true, Ordering::Relaxed);
-            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                match code(by_descriptor.command().spawn()) {
+                    Ok(1) => ran += 1,
+                    Err(error) if error.kind() == ErrorKind::Stale => stale += 1,
+                    other => panic!("round {round}, by descriptor: {other:?}"),
+                }
+                match code(by_path.command().spawn()) {
+                    Ok(1) => ran += 1,
+                    // The link has changed between the library's last check and exec. The
+                    // documentation describes this gap of one system call.
+                    Ok(2) => wrong += 1,
+                    Err(error) if error.kind() == ErrorKind::Stale => stale += 1,
+                    other => panic!("round {round}, by path: {other:?}"),
+                }
+                assert_eq!(code(pinned.command().spawn()), Ok(1), "round {round}");
+                let cached = code(cache.command(&link).spawn());
+                assert!(matches!(cached, Ok(1 | 2)), "round {round}, cached: {cached:?}");
+            }
         });
-        let swaps = swaps.load(Ordering::Relaxed);
         println!("{swaps} changes; {ran} ran, {stale} stale, {wrong} the other file by path in the documented window");
     });
 }
@@ -377,37 +361,30 @@ fn a_constantly_renamed_file_is_stale_or_runs_the_recorded_file() {
         (1..=2).for_each(|number| executable(&path(&format!("v{number}")), exits_with(number)));
         let inodes = ["v1", "v2"].map(|name| path(name).metadata().expect("own file").ino());
         let [one, two] = ["v1", "v2"].map(|name| c_path(&path(name)));
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    // SAFETY: renameat2 reads two C strings and takes integers.
-                    let answer = unsafe {
-                        libc::renameat2(
-                            libc::AT_FDCWD,
-                            one.as_ptr(),
-                            libc::AT_FDCWD,
-                            two.as_ptr(),
-                            libc::RENAME_EXCHANGE,
-                        )
-                    };
-                    assert_eq!(answer, 0);
+        let exchange = || {
+            // SAFETY: renameat2 reads two C strings and takes integers.
+            let answer = unsafe {
+                libc::renameat2(
+                    libc::AT_FDCWD,
+                    one.as_ptr(),
+                    libc::AT_FDCWD,
+                    two.as_ptr(),
+                    libc::RENAME_EXCHANGE,
+                )
+            };
+            assert_eq!(answer, 0);
+        };
+        while_repeating(exchange, || {
+            for round in 0..rounds(4000) {
+                // Each rename changes ctime, so a template is valid only for a moment.
+                let Ok(template) = Template::open(path("v1")) else { continue };
+                let recorded = inodes.iter().position(|inode| *inode == template.identity().inode);
+                let recorded = recorded.expect("one of the two") as i32 + 1;
+                match code(template.by_descriptor().expect("no script").command().spawn()) {
+                    Ok(found) => assert_eq!(found, recorded, "round {round}"),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Stale, "round {round}: {error}"),
                 }
-            });
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                for round in 0..rounds(4000) {
-                    // Each rename changes ctime, so a template is valid only for a moment.
-                    let Ok(template) = Template::open(path("v1")) else { continue };
-                    let recorded = inodes.iter().position(|inode| *inode == template.identity().inode);
-                    let recorded = recorded.expect("one of the two") as i32 + 1;
-                    match code(template.by_descriptor().expect("no script").command().spawn()) {
-                        Ok(found) => assert_eq!(found, recorded, "round {round}"),
-                        Err(error) => assert_eq!(error.kind(), ErrorKind::Stale, "round {round}: {error}"),
-                    }
-                }
-            }));
-            stop.store(true, Ordering::Relaxed);
-            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
         });
     });
 }

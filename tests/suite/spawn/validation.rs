@@ -15,8 +15,8 @@ use spawnfd::error::{Errno, ErrorKind, Stage};
 use spawnfd::signal::SignalSet;
 use spawnfd::template::TemplateCache;
 use spawnfd::{Command, Env, Error, Stdio, Template, snapshot};
+use spawnfd_tests::isolated;
 use spawnfd_tests::leaks::{self, Snapshot};
-use spawnfd_tests::{isolated, require_root};
 
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
 
@@ -392,10 +392,7 @@ fn target_at_or_above_the_hard_descriptor_limit_is_invalid() {
 
 #[test]
 fn groups_after_a_change_from_root_are_invalid() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         let none = CapabilitySets::new();
         let max = u32::MAX;
         let cases: Vec<(usize, Change)> = vec![
@@ -421,10 +418,7 @@ fn groups_after_a_change_from_root_are_invalid() {
 
 #[test]
 fn changes_of_ids_that_the_kernel_permits_are_valid() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         let setgid = 1 << 6;
         let sets = capability_sets([setgid, setgid, 0, u64::MAX, 0]);
         let max = u32::MAX;

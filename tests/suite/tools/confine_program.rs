@@ -148,10 +148,7 @@ fn the_program_runs_under_the_profile() {
 
 #[test]
 fn another_user_runs_the_program() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         let directory = scratch();
         let copy = copy_of_program("spawnfd-oracle", directory.path());
         let here = State::of_self();
@@ -181,10 +178,7 @@ fn another_user_runs_the_program() {
 
 #[test]
 fn an_unprivileged_user_can_confine() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         let directory = scratch();
         let copies = ["spawnfd-confine", "spawnfd-oracle"].map(|name| copy_of_program(name, directory.path()));
         let mut command = confined(&["--user", "65534", "--"]);

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
-use spawnfd_tests::{Answer, State, copy_of_program, isolated, program, require_root, scratch};
+use spawnfd_tests::{Answer, State, copy_of_program, isolated, program, scratch};
 
 /// Fields that differ between any two runs, because each run has its own pipes.
 const PIPES: &[&str] = &["pid", "mappings", "fds.1.inode", "fds.1.target", "fds.2.inode", "fds.2.target"];
@@ -276,10 +276,7 @@ fn scheduling_is_seen() {
 
 #[test]
 fn ids_and_capabilities_are_seen() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         let directory = scratch();
         let copy = copy_of_program("spawnfd-oracle", directory.path());
         let mut command = Command::new(copy);

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
+use crate::common::job::sh;
 use crate::common::tree::*;
 use spawnfd::command::Namespaces;
 use spawnfd::error::{Errno, Stage};
@@ -40,12 +41,6 @@ fn inits() -> Vec<i32> {
     .collect()
 }
 
-fn shell(script: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", script]);
-    command
-}
-
 fn run() -> Run {
     Run::new().tree(TreeControl::Pidns)
 }
@@ -54,15 +49,15 @@ fn run() -> Run {
 fn the_programs_own_status_is_reported() {
     in_pid_namespace!(|| {
         for code in [0, 1, 7, 127, 255] {
-            let output = shell(&format!("exit {code}")).run_with(&run()).expect("runs");
+            let output = sh(&format!("exit {code}")).run_with(&run()).expect("runs");
             assert_eq!((output.code(), output.tree), (Some(code), Tier::Pidns));
         }
         for signal in [1, 9, 11, 15] {
             // Pid 2 is not an init, so a signal's default action ends it.
-            let output = shell(&format!("kill -{signal} $$; sleep 1000")).run_with(&run()).expect("runs");
+            let output = sh(&format!("kill -{signal} $$; sleep 1000")).run_with(&run()).expect("runs");
             assert_eq!(output.signal(), Some(signal));
         }
-        let output = shell("echo $$ $PPID").run_with(&run()).expect("runs");
+        let output = sh("echo $$ $PPID").run_with(&run()).expect("runs");
         assert_eq!(output.stdout, b"2 0\n");
         let error = Command::new("/bin/sh").current_dir("/nonexistent").run_with(&run()).expect_err("no directory");
         assert_eq!((error.stage(), error.errno()), (Stage::CurrentDir, Errno::ENOENT));
@@ -73,15 +68,15 @@ fn the_programs_own_status_is_reported() {
 #[test]
 fn a_second_pid_namespace_is_refused_by_name() {
     in_pid_namespace!(|| {
-        let error = shell("exit 0").namespaces(Namespaces::PID).run_with(&run()).expect_err("two of them");
+        let error = sh("exit 0").namespaces(Namespaces::PID).run_with(&run()).expect_err("two of them");
         assert_eq!((error.stage(), error.errno()), (Stage::Tree, Errno::EINVAL), "{error}");
         assert!(error.to_string().contains("beside a tree's"), "{error}");
         // Besides the tree's pid namespace, a command may have other namespaces. The test covers a user namespace
         // only if this system permits one.
-        let mut others = vec![shell("echo $$")];
+        let mut others = vec![sh("echo $$")];
         others[0].namespaces(Namespaces::UTS);
-        if shell("exit 0").user_namespace(0, 0).run().is_ok() {
-            others.push(shell("echo $$"));
+        if sh("exit 0").user_namespace(0, 0).run().is_ok() {
+            others.push(sh("echo $$"));
             others[1].user_namespace(0, 0);
         }
         for command in &mut others {
@@ -98,7 +93,7 @@ fn a_second_pid_namespace_is_refused_by_name() {
 #[test]
 fn an_unseen_daemon_ends_with_the_tree() {
     in_pid_namespace!(|| {
-        let output = shell("setsid -f sleep 1000").run_with(&run()).expect("runs");
+        let output = sh("setsid -f sleep 1000").run_with(&run()).expect("runs");
         assert_eq!(output.leftovers.len(), 1, "{output:?}");
         let daemon = output.leftovers[0].pid as i32;
         wait_until_gone(&[daemon]);
@@ -157,7 +152,7 @@ fn killing_an_owner_at_any_moment_leaves_no_process() {
             let (owner, mut report) = fork_owner(|tell| {
                 tell(0);
                 (0..20)
-                    .map(|_| shell("setsid -f sleep 1000; sleep 1000").start(&run()).expect("starts"))
+                    .map(|_| sh("setsid -f sleep 1000; sleep 1000").start(&run()).expect("starts"))
                     .collect::<Vec<_>>()
             });
             assert_eq!(next_pid(&mut report), 0);
@@ -185,7 +180,7 @@ fn stopping_init_frees_no_program_of_an_owner_that_dies() {
     in_pid_namespace!(|| {
         for ends_thread in [false, true] {
             let (owner, mut report) = fork_owner(|tell| {
-                let start = || shell("setsid -f sleep 1000; sleep 1000").start(&run()).expect("starts");
+                let start = || sh("setsid -f sleep 1000; sleep 1000").start(&run()).expect("starts");
                 let job = if ends_thread { std::thread::scope(|scope| scope.spawn(start).join()) } else { Ok(start()) };
                 let job = job.expect("no panic");
                 tell(wait_for_some(inits)[0]);
@@ -210,13 +205,13 @@ fn a_program_stays_in_the_group_of_its_caller() {
     in_pid_namespace!(|| {
         // SAFETY: the call has no arguments.
         let own = unsafe { libc::getpgrp() };
-        let job = shell("sleep 1000").process_group(own).start(&run()).expect("starts");
+        let job = sh("sleep 1000").process_group(own).start(&run()).expect("starts");
         // SAFETY: the call takes an integer.
         assert_eq!(unsafe { libc::getpgid(job.id() as i32) }, own);
         drop(job);
-        let error = shell(":").setsid().process_group(own).run_with(&run()).expect_err("a session leader");
+        let error = sh(":").setsid().process_group(own).run_with(&run()).expect_err("a session leader");
         assert_eq!((error.stage(), error.errno()), (Stage::Action(1), Errno::EPERM));
-        let error = shell(":").process_group(0).process_group(own).run_with(&run()).expect_err("no such group");
+        let error = sh(":").process_group(0).process_group(own).run_with(&run()).expect_err("no such group");
         assert_eq!(error.stage(), Stage::Action(1), "{error}");
     });
 }
@@ -224,7 +219,7 @@ fn a_program_stays_in_the_group_of_its_caller() {
 #[test]
 fn killing_init_ends_the_program() {
     in_pid_namespace!(|| {
-        let job = shell("sleep 1000").start(&run()).expect("starts");
+        let job = sh("sleep 1000").start(&run()).expect("starts");
         let init = wait_for_some(inits)[0];
         kill(init, libc::SIGKILL);
         let output = job.wait().expect("a result");
@@ -240,8 +235,8 @@ fn an_unprivileged_program_has_no_capability() {
             return;
         }
         let script = "grep -E '^(Cap(Inh|Prm|Eff|Amb|Bnd)|Uid|Gid)' /proc/self/status";
-        let own = shell(script).run().expect("runs").stdout;
-        assert_eq!(shell(script).run_with(&run()).expect("runs").stdout, own, "root needs no user namespace");
+        let own = sh(script).run().expect("runs").stdout;
+        assert_eq!(sh(script).run_with(&run()).expect("runs").stdout, own, "root needs no user namespace");
         // SAFETY: the calls take integers and a null pointer, and change only this process, which belongs to the
         // test.
         unsafe {
@@ -254,7 +249,7 @@ fn an_unprivileged_program_has_no_capability() {
             Ok(tree) => drop(tree),
             Err(error) => return skip(&format!("cannot create a user namespace: {error}")),
         }
-        let output = shell(&format!("{script}; echo $$ $PPID; exit 3")).run_with(&run()).expect("runs");
+        let output = sh(&format!("{script}; echo $$ $PPID; exit 3")).run_with(&run()).expect("runs");
         let text = output.stdout_text();
         assert_eq!(text.matches("\t0000000000000000\n").count(), 5, "{text}");
         assert!(text.contains("Uid:\t12345\t12345") && text.ends_with("2 0\n"), "{text}");
@@ -269,7 +264,7 @@ fn a_refused_namespace_is_an_error() {
         let error = Tree::prepare(TreeControl::Pidns).expect_err("refused");
         assert_eq!((error.stage(), error.errno()), (Stage::Tree, Errno::EPERM));
         assert_eq!(error.call(), "clone(CLONE_NEWUSER | CLONE_NEWPID)");
-        assert_eq!(shell("true").run_with(&run()).expect_err("refused"), error);
+        assert_eq!(sh("true").run_with(&run()).expect_err("refused"), error);
     });
 }
 
@@ -277,10 +272,10 @@ fn a_refused_namespace_is_an_error() {
 fn no_init_and_no_descriptor_is_left() {
     in_pid_namespace!(|| {
         let count = || fs::read_dir("/proc/self/fd").expect("/proc").count();
-        let _ = shell("true").run_with(&run()).expect("runs");
+        let _ = sh("true").run_with(&run()).expect("runs");
         let before = count();
         for _ in 0..common::rounds(20) {
-            let _ = shell("sleep 1000 & true").run_with(&run()).expect("runs");
+            let _ = sh("sleep 1000 & true").run_with(&run()).expect("runs");
             Command::new("/nonexistent/program").run_with(&run()).expect_err("no such program");
         }
         wait_until("no init is left", || inits().is_empty());
@@ -293,7 +288,7 @@ fn a_detached_daemon_lives_on() {
     in_pid_namespace!(|| {
         let (owner, mut report) = fork_owner(|tell| {
             let run = run().leftovers(spawnfd::job::Leftovers::Detach);
-            let output = shell("setsid -f sleep 1000").run_with(&run).expect("runs");
+            let output = sh("setsid -f sleep 1000").run_with(&run).expect("runs");
             tell(output.leftovers[0].pid as i32);
         });
         let daemon = next_pid(&mut report);

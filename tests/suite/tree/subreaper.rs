@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::common::job::sh;
 use crate::common::tree::*;
 use crate::common::{self, fifo};
 use spawnfd::command::{FilterInstruction, OpenHow};
@@ -14,13 +15,7 @@ use spawnfd::error::{Errno, Stage};
 use spawnfd::job::{Fate, Leftovers, Stop};
 use spawnfd::tree::{Tier, Tree, TreeControl};
 use spawnfd::{Command, Output, Run, Stdio};
-use spawnfd_tests::{Confined, isolated, require_root, scratch};
-
-fn shell(script: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", script]);
-    command
-}
+use spawnfd_tests::{Confined, isolated, scratch};
 
 fn run() -> Run {
     Run::new().tree(TreeControl::Subreaper)
@@ -29,7 +24,7 @@ fn run() -> Run {
 /// Runs a shell script in a tree with a subreaper, at most for a minute.
 #[track_caller]
 fn output_of(script: &str) -> Output {
-    shell(script).run_with(&run().timeout(PATIENCE)).unwrap_or_else(|error| panic!("{error}"))
+    sh(script).run_with(&run().timeout(PATIENCE)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The pids of this process's children named spawnfd-reaper.
@@ -64,7 +59,7 @@ fn status_and_usage_are_those_of_the_program() {
 #[test]
 fn a_job_waits_reads_and_writes() {
     isolated!(|| {
-        let job = shell("read line; echo got $line; exit 4").start(&run().writable(4096)).expect("starts");
+        let job = sh("read line; echo got $line; exit 4").start(&run().writable(4096)).expect("starts");
         assert!(job.wait_timeout(Duration::from_millis(30)).expect("watched").is_none());
         job.write(b"x\n").expect("a reader");
         let output = job.wait().expect("watched");
@@ -113,7 +108,7 @@ fn daemons_are_found_and_killed() {
 fn a_timeout_ends_daemons_too() {
     isolated!(|| {
         let run = run().timeout(Duration::from_millis(300)).grace(Duration::from_secs(30));
-        let output = shell(&format!("{DAEMON} sleep 1000; sleep 1000")).run_with(&run).expect("runs");
+        let output = sh(&format!("{DAEMON} sleep 1000; sleep 1000")).run_with(&run).expect("runs");
         assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(TERM)));
         wait_until_gone(&[output.stdout_text().trim().parse().expect("a pid")]);
     });
@@ -122,7 +117,7 @@ fn a_timeout_ends_daemons_too() {
 #[test]
 fn an_adopted_daemon_ends_with_its_job() {
     isolated!(|| {
-        let job = shell(&format!("{DAEMON} sleep 1000")).start(&run().leftovers(Leftovers::Adopt)).expect("starts");
+        let job = sh(&format!("{DAEMON} sleep 1000")).start(&run().leftovers(Leftovers::Adopt)).expect("starts");
         let output = job.wait().expect("watched");
         let fates: Vec<Fate> = output.leftovers.iter().map(|left| left.fate).collect();
         assert_eq!(fates, [Fate::Adopted], "{output:?}");
@@ -137,8 +132,7 @@ fn an_adopted_daemon_ends_with_its_job() {
 fn a_detached_daemon_lives_on_below_its_helper() {
     isolated!(|| {
         become_subreaper();
-        let output =
-            shell(&format!("{DAEMON} sleep 1000")).run_with(&run().leftovers(Leftovers::Detach)).expect("runs");
+        let output = sh(&format!("{DAEMON} sleep 1000")).run_with(&run().leftovers(Leftovers::Detach)).expect("runs");
         let daemon = output.leftovers[0].pid as i32;
         assert!(is_alive(daemon));
         assert_eq!(subreapers().len(), 1, "the helper reaps the daemon later");
@@ -189,15 +183,15 @@ fn failed_starts_leave_nothing() {
         let broken = directory.path().join("broken");
         common::executable(&broken, "#!/nonexistent/interpreter\n");
         let fail = || {
-            let error = shell("exit").current_dir("/nonexistent").run_with(&run()).expect_err("no directory");
+            let error = sh("exit").current_dir("/nonexistent").run_with(&run()).expect_err("no directory");
             assert_eq!((error.stage(), error.errno()), (Stage::CurrentDir, Errno::ENOENT));
             let error = Command::new(&broken).run_with(&run()).expect_err("no interpreter");
             assert_eq!(error.errno(), Errno::ENOENT, "{error}");
-            let missing = shell("exit").open("/nonexistent/file", OpenHow::READ, 5).run_with(&run());
+            let missing = sh("exit").open("/nonexistent/file", OpenHow::READ, 5).run_with(&run());
             let error = missing.expect_err("no file");
             assert_eq!((error.stage(), error.errno()), (Stage::Action(0), Errno::ENOENT));
             let bad = [FilterInstruction { code: 0xffff, jt: 0, jf: 0, k: 0 }];
-            let error = shell("exit").no_new_privs().seccomp(bad).run_with(&run()).expect_err("no filter");
+            let error = sh("exit").no_new_privs().seccomp(bad).run_with(&run()).expect_err("no filter");
             assert_eq!((error.stage(), error.errno()), (Stage::Filter, Errno::EINVAL));
         };
         // The second round uses a socket for the child's descriptors, the third a copy of the table.
@@ -222,7 +216,7 @@ fn an_open_that_blocks_does_not_delay_the_timeout() {
         let pipe = fifo(directory.path(), "pipe");
         let begun = Instant::now();
         let run = run().timeout(Duration::from_millis(200)).grace(Duration::ZERO);
-        let error = shell("exit").open(&pipe, OpenHow::READ, 5).run_with(&run);
+        let error = sh("exit").open(&pipe, OpenHow::READ, 5).run_with(&run);
         assert!(begun.elapsed() < PATIENCE, "{error:?}");
         let output = error.expect("the timeout is a result");
         assert_eq!((output.stop, output.signal()), (Stop::Timeout, Some(9)));
@@ -233,7 +227,7 @@ fn an_open_that_blocks_does_not_delay_the_timeout() {
 #[test]
 fn a_tree_has_one_program() {
     isolated!(|| {
-        let mut command = shell("sleep 1000");
+        let mut command = sh("sleep 1000");
         let mut tree = Tree::prepare(TreeControl::Subreaper).expect("prepared");
         command.tree(&tree).stdout(Stdio::Null);
         let mut child = command.spawn().expect("starts");
@@ -392,12 +386,9 @@ fn hostile_trees_that_kill_their_helper_and_their_siblings_end() {
 
 #[test]
 fn capabilities_survive_only_where_exec_keeps_them() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         // A program that gives up root's ids is killed by a helper that has them.
-        let mut command = shell("setsid -f sleep 1000; exit 3");
+        let mut command = sh("setsid -f sleep 1000; exit 3");
         command.gid(65534).uid(65534);
         let output = command.run_with(&run()).expect("runs");
         assert_eq!((output.code(), output.leftovers.len()), (Some(3), 1), "{output:?}");
@@ -475,7 +466,7 @@ fn a_killed_helper_is_noticed_while_a_copy_of_the_host_runs() {
         become_subreaper();
         let mut tree = Tree::prepare(TreeControl::Subreaper).expect("prepared");
         let copy = fork(|| std::thread::sleep(PATIENCE * 2));
-        let mut command = shell("kill -KILL $PPID; exit 5");
+        let mut command = sh("kill -KILL $PPID; exit 5");
         let mut child = command.tree(&tree).stdout(Stdio::Null).spawn().expect("starts");
         tree.program_started(child.id(), child.as_fd());
         let status = child.wait_timeout(PATIENCE).expect("this process has adopted the program");

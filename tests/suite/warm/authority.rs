@@ -11,7 +11,7 @@ use crate::common::{code, state};
 use spawnfd::warm::{Mode, Park, WarmOptions};
 use spawnfd::{Command, Stdio, Template, Warm};
 use spawnfd_tests::confine::Confinement;
-use spawnfd_tests::{isolated, program, require_root, scratch};
+use spawnfd_tests::{isolated, program, scratch};
 
 /// Every kind of warm start: the mode, and whether the parked processes can execute any program (`add_any`).
 const KINDS: [(Mode, bool); 4] =
@@ -66,10 +66,7 @@ fn in_confined_thread(programs: &[&Path], confine: fn(), compare: impl Fn(&Warm)
 
 #[test]
 fn exec_does_not_restore_dropped_capabilities() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         let directory = scratch();
         let secret = directory.path().join("secret");
         fs::write(&secret, "secret").expect("own directory");
@@ -101,10 +98,7 @@ fn exec_does_not_restore_dropped_capabilities() {
 
 #[test]
 fn actions_have_the_callers_capabilities() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         let nice = |warm: Option<&Warm>| {
             let mut command = Template::open("/bin/true").expect("a template").command();
             command.nice(-5);
@@ -130,10 +124,7 @@ fn actions_have_the_callers_capabilities() {
 
 #[test]
 fn a_process_with_changed_capabilities_is_not_parked() {
-    isolated!(|| {
-        if !require_root() {
-            return;
-        }
+    isolated!(root: || {
         std::thread::spawn(|| {
             keep_only_kill();
             for (mode, any) in KINDS {

@@ -12,7 +12,6 @@ use spawnfd::child::Started;
 use spawnfd::command::FilterInstruction;
 use spawnfd::error::{Errno, Stage};
 use spawnfd::sandbox::Sandbox;
-use spawnfd::template::TemplateCache;
 use spawnfd::warm::{Mode, Park, WarmOptions};
 use spawnfd::{Command, Stdio, Template, Warm};
 use spawnfd_tests::confine::{self, Confinement};
@@ -252,33 +251,6 @@ fn behind_a_sandbox_program_a_confined_thread_starts_cold() {
                 });
                 assert_eq!(started(), before, "{name}: {:?}", warm.stats());
             }
-        }
-    });
-}
-
-#[test]
-fn an_upgrade_costs_a_cache_one_cold_start() {
-    isolated!(|| {
-        let directory = spawnfd_tests::scratch();
-        let tool = directory.path().join("tool");
-        let replace = |by: &str| {
-            let new = directory.path().join("new");
-            std::fs::copy(by, &new).expect("own directory");
-            std::fs::rename(&new, &tool).expect("own directory");
-        };
-        replace("/bin/true");
-        let warm = Warm::new(WarmOptions::default()).expect("a Warm");
-        let (cache, warm) = (TemplateCache::new(4), warm.keeping(4));
-        let code = || {
-            let mut child = cache.command(&tool).warm(&warm).spawn().expect("starts");
-            (child.started(), child.wait().expect("own child").success())
-        };
-        for (by, success) in [("/bin/true", true), ("/bin/false", false)] {
-            replace(by);
-            let (started, first) = code();
-            assert!(matches!(started, Started::Cold(_)), "{started:?}");
-            assert_eq!((first, retry_while_slow(&warm, code)), (success, (Started::Reserve, success)));
-            assert!(warm.fill(Duration::from_secs(60)), "{:?}", warm.stats());
         }
     });
 }

@@ -8,6 +8,7 @@ mod common;
 mod authority;
 mod confined;
 mod entry;
+mod executors;
 mod request;
 mod resources;
 mod zygote;

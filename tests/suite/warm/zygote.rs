@@ -11,8 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{
-    Refused, capability_sets, code, cold_except_slow, eventually, executable, exits_with, output, retry_while_slow,
-    rounds,
+    Refused, code, cold_except_slow, eventually, executable, exits_with, output, retry_while_slow, rounds,
 };
 use spawnfd::child::Started;
 use spawnfd::command::{FilterInstruction, Namespaces, OpenHow};
@@ -45,11 +44,6 @@ fn run(warm: &Warm, command: &mut Command<'_>) -> (Started, i32) {
     })
 }
 
-fn root() -> bool {
-    // SAFETY: geteuid takes no arguments and changes nothing.
-    unsafe { libc::geteuid() == 0 }
-}
-
 #[test]
 fn any_executable_file_is_started_warm() {
     isolated!(|| {
@@ -70,43 +64,6 @@ fn any_executable_file_is_started_warm() {
             assert_eq!(run(&warm, by_descriptor.command().args(["-c", "exit 3"])), (started, 3));
             let stats = warm.stats();
             assert_eq!((stats.zygote + stats.pool, cold_except_slow(&stats).len()), (5, 0), "{stats:?}");
-        }
-    });
-}
-
-#[test]
-fn attributes_that_take_effect_before_exec_start_warm() {
-    isolated!(|| {
-        let directory = scratch();
-        let null = File::open("/dev/null").expect("it exists");
-        let commands = || {
-            let mut all: Vec<Command<'_>> = (0..12).map(|_| Command::new("/bin/true")).collect();
-            all[1].nice(19);
-            all[2].umask(0o7);
-            all[3].limit(libc::RLIMIT_STACK, Some(4 << 20), None);
-            all[4].affinity([0]);
-            all[5].oom_score_adj(500);
-            all[6].setsid();
-            all[7].no_new_privs();
-            // Only root may perform the actions of the commands below.
-            all[8].chroot("/");
-            all[9].gid(65534).uid(65534);
-            all[10].groups([1, 2, 3]);
-            all[11].uid(65534).capabilities(capability_sets([1; 5]));
-            all.truncate(if root() { 12 } else { 8 });
-            all
-        };
-        for (mode, started) in BOTH {
-            let warm = any(mode, 1);
-            for (place, mut command) in commands().into_iter().enumerate() {
-                assert_eq!(run(&warm, command.descriptor(&null, 9)), (started, 0), "{place}");
-            }
-            let file = directory.path().join(format!("{mode:?}"));
-            let mut command = Command::new("/bin/true");
-            let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
-            command.open(&file, OpenHow::new(flags as u64).mode(0o666), 9);
-            assert_eq!(run(&warm, &mut command), (started, 0));
-            assert!(file.exists());
         }
     });
 }
@@ -215,31 +172,6 @@ fn failures_report_the_errors_of_exec() {
             let stats = warm.stats();
             assert!(cold_except_slow(&stats).is_empty() && stats.zygote + stats.pool == 0, "{stats:?}");
         }
-    });
-}
-
-/// The test replaces the program's file after the owner has checked the file, while an action of the child blocks.
-/// The child must not execute the new file.
-#[test]
-fn a_file_replaced_after_the_check_is_not_executed() {
-    isolated!(|| {
-        let directory = scratch();
-        let path = |name: &str| directory.path().join(name);
-        let template = zero_exit(&path("program"));
-        let pipe = common::fifo(directory.path(), "fifo");
-        let warm = any(Mode::Reserve, 1);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                wait_for_opener();
-                executable(&path("new"), exits_with(1));
-                fs::rename(path("new"), path("program")).expect("own directory");
-                drop(File::options().write(true).open(&pipe));
-            });
-            let mut command = template.command();
-            let error = command.open(&pipe, OpenHow::READ, 5).warm(&warm).refused("another program");
-            assert_eq!((error.kind(), error.stage()), (ErrorKind::Stale, Stage::Revalidate), "{error}");
-        });
-        assert!(cold_except_slow(&warm.stats()).is_empty(), "{:?}", warm.stats());
     });
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The tested versions of Node.js, and the preloaded object that parks them."""
+"""The tested versions of Node.js."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from owner import ROOT, build
 
+ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / "build" / "nodes"
 VERSIONS = ("20", "22", "24", "26")
 
@@ -73,9 +73,3 @@ def node(request: pytest.FixtureRequest) -> str:
     version, shared = said.split() if said else ("v0", "false")
     unfit = int(version.lstrip("v").partition(".")[0]) < int(VERSIONS[0]) or shared == "true"
     return fetch(VERSIONS[0]) if unfit else os.path.realpath(found)
-
-
-@pytest.fixture(scope="session")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("shim") / "threads.so"
-    return build(made, "common", "python", "node", "node-threads")

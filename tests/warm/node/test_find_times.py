@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from owner import ROOT, TIMEOUT
+from calls import TIMEOUT
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 PARKED = ROOT / "crates" / "spawnfd-parked"
 # Times since boot in ns.
 UPTIMES = {"an hour": 3600 * 10**9, "104 days": 2**53 + 1, "a year": 365 * 86400 * 10**9 + 1}

@@ -3,26 +3,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
 import re
 import resource
+import shutil
 import signal
-import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import spawnfd as sf
+from calls import Call, CannotPark, Parked, Result, Running, cold, refusal
 from cases import ABOUT, CASES, STATE, Case
-from owner import CannotPark, Refused, Result
-from protocol import PRELOAD_VARIABLE
-from runs import Parked, finish, pipes, run_cold, run_from, run_warm
+from spawnfd.actions import Descriptor, Limit, SignalMask
 
 ENVIRONMENT = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8", "X": "value"}
+each_mode = pytest.mark.parametrize("fork", [False, True], ids=["reserve", "fork"])
+
+
+def park(
+    node: str, flags: Sequence[str], env: Mapping[str, str] = ENVIRONMENT, fork: bool = False
+) -> Parked:
+    return Parked([node, *flags], env, fork=fork)
+
+
+def run_once(node: str, call: Call, fork: bool = False, flag: str = "-e") -> Result:
+    """Runs a program from a process that is parked for it."""
+    with park(node, [flag], call.env, fork) as parked:
+        return parked.run(call)
+
+
+def of_code(node: str, code: str, flag: str = "-e", **options: object) -> Call:
+    return Call([node, flag, code], ENVIRONMENT, **options)  # type: ignore[arg-type]
 
 
 def write(case: Case, directory: Path) -> None:
@@ -52,37 +69,19 @@ def assert_same(cold: Result, warm: Result, in_order: bool = True) -> None:
 
 
 @pytest.fixture(scope="session")
-def forking(node: str, shim: Path) -> Iterator[Callable[..., Parked]]:
-    """Returns a parked Node.js that forks, for these flags, environment and name.
-
-    All tests share them.
-    """
+def forking(node: str) -> Iterator[Callable[..., Parked]]:
+    """Returns a parked Node.js that forks, for these flags and environment. All tests share them."""
     kept: dict[tuple[object, ...], Parked] = {}
 
-    def get(
-        flags: Sequence[str], env: Mapping[str, str] = ENVIRONMENT, name: str = "node"
-    ) -> Parked:
-        key = (*flags, *env.items(), name)
+    def get(flags: Sequence[str], env: Mapping[str, str] = ENVIRONMENT) -> Parked:
+        key = (*flags, *env.items())
         if key not in kept:
-            kept[key] = Parked(node, shim, flags, env, "f", name)
+            kept[key] = park(node, flags, env, fork=True)
         return kept[key]
 
     yield get
     for parked in kept.values():
-        parked.discard()
-
-
-def reads_stdin(case: Case) -> bool:
-    """Returns whether the case reads its program from stdin: it has neither code nor a script."""
-    is_code = case.flags and case.flags[-1] in ("-e", "--eval", "-p", "--print", "-pe")
-    return not is_code and case.argv[len(case.flags) + 1 :][:1] in ([], ["-"])
-
-
-def as_script(case: Case) -> Case:
-    """Returns the case with the code from stdin put in a script."""
-    first = len(case.flags) + 1
-    argv = [*case.argv[:first], "stdin.js", *case.argv[first + 1 :]]
-    return replace(case, argv=argv, files={**case.files, "stdin.js": case.data.decode()})
+        parked.close()
 
 
 def without_known_differences(ran: Result) -> list[str]:
@@ -110,44 +109,26 @@ def parks_early(case: Case) -> bool:
 
 
 def compare(
-    park: Callable[..., Parked], case: Case, node: str, directory: Path
+    parking: Callable[..., Parked], case: Case, node: str, directory: Path
 ) -> tuple[Result, Result]:
-    """Returns the results of a case, cold and warm.
-
-    If the parked process refuses the case, the function uses the most similar case that the process
-    accepts.
-    """
-    env = {**ENVIRONMENT, **case.env}
-    parked = park(case.flags)
-    if set(case.env) & set(parked.variables):
-        # The library starts a program with such variables cold.
-        if not parked.forks:
-            parked.discard()
-        parked = park(case.flags, env)
-    if not parks_early(case) and case.argv[0] != parked.name:
-        with pytest.raises(Refused):
-            parked.become(case.argv, env, str(directory), [], refuses=True)
-        if not parked.forks:
-            parked.discard()
-        parked = park(case.flags, name=case.argv[0])
-    if not parks_early(case) and reads_stdin(case):
-        with pytest.raises(Refused):
-            parked.become(case.argv, env, str(directory), [], refuses=True)
-        # The parked process has refused, and waits for another request.
-        case = as_script(case)
+    """Returns the results of a case, cold and warm."""
     write(case, directory)
-    cold = run_cold(node, case.argv, env, str(directory), case.data)
-    return cold, run_from(parked, case.argv, env, str(directory), case.data)
+    env = {**ENVIRONMENT, **case.env}
+    call = Call([node, *case.argv[1:]], env, cwd=str(directory), stdin=case.data)
+    parked = parking(case.flags)
+    if parked.explain(call) == "cold: variable":
+        parked = parking(case.flags, env)
+    return cold(call), parked.run(call)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_case_has_the_same_outcome_warm(case: Case, node: str, shim: Path, tmp_path: Path) -> None:
-    def park(
-        flags: Sequence[str], env: Mapping[str, str] = ENVIRONMENT, name: str = "node"
-    ) -> Parked:
-        return Parked(node, shim, flags, env, name=name)
+def test_case_has_the_same_outcome_warm(case: Case, node: str, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
 
-    cold, warm = compare(park, case, node, tmp_path)
+        def parking(flags: Sequence[str], env: Mapping[str, str] = ENVIRONMENT) -> Parked:
+            return stack.enter_context(park(node, flags, env))
+
+        cold, warm = compare(parking, case, node, tmp_path)
     if parks_early(case):
         assert_same(cold, warm, in_order=not has_races(case))
     else:
@@ -156,42 +137,27 @@ def test_case_has_the_same_outcome_warm(case: Case, node: str, shim: Path, tmp_p
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case_has_the_same_outcome_forked(
-    case: Case, node: str, forking: Callable[..., Parked], shim: Path, tmp_path: Path
+    case: Case, node: str, forking: Callable[..., Parked], tmp_path: Path
 ) -> None:
     if parks_early(case):
         with pytest.raises(CannotPark, match="module"):
-            Parked(node, shim, case.flags, {**ENVIRONMENT, **case.env}, "f")
+            park(node, case.flags, {**ENVIRONMENT, **case.env}, fork=True)
         return
-    cold, warm = compare(forking, case, node, tmp_path)
-    assert_same_but_known(case, cold, warm)
+    assert_same_but_known(case, *compare(forking, case, node, tmp_path))
 
 
-def fork_once(node: str, shim: Path, code: str, env: Mapping[str, str] = ENVIRONMENT) -> Result:
-    return run_warm(
-        node, shim, ["-e"], ["node", "-e", code], env, "/", mode="f", parked_env=ENVIRONMENT
-    )
-
-
-def test_forks_have_different_random_numbers(
-    forking: Callable[..., Parked],
-) -> None:
-    code = "[Math.random(), crypto.randomUUID(), process.pid].join()"
-    runs = [
-        run_from(forking(["-p"]), ["node", "-p", code], ENVIRONMENT, "/") for _ in range(20)
-    ]
-    drawn = [number for ran in runs for number in ran.stdout.split(b",")]
+def test_forks_have_different_random_numbers(node: str, forking: Callable[..., Parked]) -> None:
+    call = of_code(node, "[Math.random(), crypto.randomUUID(), process.pid].join()", "-p")
+    drawn = [number for _ in range(20) for number in forking(["-p"]).run(call).stdout.split(b",")]
     assert len(drawn) == 60
     assert len(set(drawn)) == 60
 
 
-def test_fork_has_its_own_pid(forking: Callable[..., Parked]) -> None:
-    parked = forking(["-p"])
+def test_fork_has_its_own_pid(node: str, forking: Callable[..., Parked]) -> None:
     code = "[process.pid, require('fs').readlinkSync('/proc/self'), process.ppid].join()"
-    stdio, writer, readers = pipes()
-    pid = parked.become(["node", "-p", code], ENVIRONMENT, "/", stdio)
-    for fd in stdio:
-        os.close(fd)
-    assert finish(pid, writer, readers, b"").stdout == f"{pid},{pid},{os.getpid()}\n".encode()
+    running = forking(["-p"]).start(of_code(node, code, "-p"))
+    pid = running.child.pid
+    assert running.finish().stdout == f"{pid},{pid},{os.getpid()}\n".encode()
 
 
 # This program uses V8's threads for garbage collection and compilation, and libuv's thread pool.
@@ -212,43 +178,43 @@ WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))
 """
 
 
-def test_fork_with_a_large_heap(node: str, shim: Path) -> None:
-    ran = fork_once(node, shim, BUSY)
+def test_fork_with_a_large_heap(node: str) -> None:
+    ran = run_once(node, of_code(node, BUSY), fork=True)
     assert ran.stderr == b""
     assert sorted(ran.stdout.split(b"\n")) == [b"", b"done true 3000000", b"true"]
     assert ran.code == 0
 
 
-@pytest.mark.parametrize("mode", ["r", "f"])
-def test_threads_are_created_on_demand(node: str, shim: Path, mode: str) -> None:
+@each_mode
+def test_threads_are_created_on_demand(node: str, fork: bool) -> None:
     code = (
         "const count = () => require('fs').readdirSync('/proc/self/task').length;"
         "const before = count(); WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))"
         ".then((module) => console.log(before, module instanceof WebAssembly.Module, count()))"
     )
-    cold = run_cold(node, ["node", "-e", code], ENVIRONMENT, "/")
-    warm = run_warm(node, shim, ["-e"], ["node", "-e", code], ENVIRONMENT, "/", mode=mode)
+    call = of_code(node, code)
+    warm = run_once(node, call, fork)
     assert warm.stderr == b""
     before, compiled, after = warm.stdout.split()
     assert compiled == b"true"
-    assert after == cold.stdout.split()[2]
+    assert after == cold(call).stdout.split()[2]
     # V8 may have needed its threads already.
     assert before in (b"1", after)
 
 
-@pytest.mark.parametrize("mode", ["r", "f"])
-def test_standard_streams_are_created_by_the_program(node: str, shim: Path, mode: str) -> None:
+@each_mode
+def test_standard_streams_are_created_by_the_program(node: str, fork: bool) -> None:
     """While Node.js prepares to park, it writes to the console with other descriptors open."""
     code = (
         "console.log([process.stdin, process.stdout, process.stderr]"
         ".map((stream) => [stream.constructor.name, stream._type, stream.fd]))"
     )
-    cold = run_cold(node, ["node", "-e", code], ENVIRONMENT, "/")
-    assert_same(cold, run_warm(node, shim, ["-e"], ["node", "-e", code], ENVIRONMENT, "/", mode=mode))
+    call = of_code(node, code)
+    assert_same(cold(call), run_once(node, call, fork))
 
 
-@pytest.mark.parametrize("mode", ["r", "f"])
-def test_sigusr1_opens_the_inspector(node: str, shim: Path, mode: str) -> None:
+@each_mode
+def test_sigusr1_opens_the_inspector(node: str, fork: bool) -> None:
     """A thread of Node.js handles SIGUSR1, and opens the inspector."""
     code = (
         "const { url } = require('inspector'); process.debugPort = 0;"
@@ -256,84 +222,60 @@ def test_sigusr1_opens_the_inspector(node: str, shim: Path, mode: str) -> None:
         "const timer = setInterval(() => { if (url()) { clearInterval(timer);"
         " console.log('open'); process.exit(); } }, 5)"
     )
-    warm = run_warm(node, shim, ["-e"], ["node", "-e", code], ENVIRONMENT, "/", mode=mode)
+    warm = run_once(node, of_code(node, code), fork)
     assert (warm.stdout, warm.code) == (b"open\n", 0)
 
 
-@pytest.mark.parametrize("mode", ["r", "f"])
-def test_exit_waits_for_pending_work(node: str, shim: Path, mode: str) -> None:
+@each_mode
+def test_exit_waits_for_pending_work(node: str, fork: bool) -> None:
     """A process that has used the thread pool still runs its pending callbacks at exit."""
     code = (
         "const { readFile } = require('fs');"
         "process.on('exit', (code) => console.log('exit', code));"
         "readFile('/proc/self/stat', () => { process.exitCode = 3; console.log('read'); })"
     )
-    warm = run_warm(node, shim, ["-e"], ["node", "-e", code], ENVIRONMENT, "/", mode=mode)
+    warm = run_once(node, of_code(node, code), fork)
     assert (warm.stdout, warm.stderr, warm.code) == (b"read\nexit 3\n", b"", 3)
 
 
-def test_concurrent_forks(node: str, shim: Path) -> None:
-    parked = Parked(node, shim, ["-e"], ENVIRONMENT, "f")
+def test_concurrent_forks(node: str) -> None:
     code = (
         "const { readFile } = require('fs');"
         "setTimeout(() => readFile('/proc/self/stat', (e, d) => console.log(d + '')), 20)"
     )
-    running = []
-    for _ in range(24):
-        stdio, writer, readers = pipes()
-        running.append(
-            (parked.become(["node", "-e", code], ENVIRONMENT, "/", stdio), writer, readers)
-        )
-        for fd in stdio:
-            os.close(fd)
-    # The process that forked the programs ends first.
-    parked.discard()
-    for pid, writer, readers in running:
-        ran = finish(pid, writer, readers, b"")
+    with park(node, ["-e"], fork=True) as parked:
+        running = [parked.start(of_code(node, code)) for _ in range(24)]
+        # The process that forked the programs ends first.
+    for each in running:
+        pid = each.child.pid
+        ran = each.finish()
         assert ran.stdout.split()[0] == str(pid).encode()
         assert (ran.stderr, ran.code) == (b"", 0)
 
 
-def test_signals_reach_one_fork_only(forking: Callable[..., Parked]) -> None:
+def test_signals_reach_one_fork_only(node: str, forking: Callable[..., Parked]) -> None:
     """Each fork has its own pipe for libuv's signal handling."""
-    parked = forking(["-e"])
     code = (
         "process.on('SIGUSR2', () => { console.log('got'); setTimeout(process.exit, 30); });"
         "console.log('ready'); setInterval(() => {}, 1000)"
     )
-    running = []
-    for _ in range(2):
-        stdio, writer, readers = pipes()
-        running.append(
-            (parked.become(["node", "-e", code], ENVIRONMENT, "/", stdio), writer, readers)
-        )
-        for fd in stdio:
-            os.close(fd)
-    for _, _, readers in running:
-        assert os.read(readers[0], 100) == b"ready\n"
-    for pid, writer, readers in running:
-        os.kill(pid, signal.SIGUSR2)
-        assert finish(pid, writer, readers, b"").stdout == b"got\n"
+    running = [forking(["-e"]).start(of_code(node, code)) for _ in range(2)]
+    for each in running:
+        assert os.read(each.ends[1], 100) == b"ready\n"
+    for each in running:
+        each.child.send_signal(signal.SIGUSR2)
+        assert each.finish().stdout == b"got\n"
 
 
-def test_time_before_a_fork_does_not_count(node: str, shim: Path) -> None:
+def test_time_before_a_fork_does_not_count(node: str) -> None:
     begun = time.monotonic()
-    parked = Parked(node, shim, ["-p"], ENVIRONMENT, "f")
-    # This wait is longer than the preparation of Node.js took.
-    waited = 1 + time.monotonic() - begun
-    time.sleep(waited)
-    before = time.time()
-    ran = run_from(
-        parked,
-        [
-            "node",
-            "-p",
-            "performance.timeOrigin / 1000 + ' ' + performance.now() + ' ' + process.uptime()",
-        ],
-        ENVIRONMENT,
-        "/",
-    )
-    parked.discard()
+    code = "performance.timeOrigin / 1000 + ' ' + performance.now() + ' ' + process.uptime()"
+    with park(node, ["-p"], fork=True) as parked:
+        # This wait is longer than the preparation of Node.js took.
+        waited = 1 + time.monotonic() - begun
+        time.sleep(waited)
+        before = time.time()
+        ran = parked.run(of_code(node, code, "-p"))
     origin, now, uptime = map(float, ran.stdout.split())
     # For the program, Node.js seems to have started at the time of the fork, minus the time of
     # preparation.
@@ -342,150 +284,134 @@ def test_time_before_a_fork_does_not_count(node: str, shim: Path) -> None:
     assert uptime < waited - 0.1 + time.time() - before
 
 
-def become(parked: Parked, argv: list[str], **options: object) -> Result:
-    stdio, writer, readers = pipes()
-    try:
-        pid = parked.become(argv, ENVIRONMENT, "/", stdio, **options)  # type: ignore[arg-type]
-    finally:
-        for fd in stdio:
-            os.close(fd)
-        parked.close()
-    return finish(pid, writer, readers, b"")
-
-
-def test_time_spent_parked_does_not_count(node: str, shim: Path) -> None:
+def test_time_spent_parked_does_not_count(node: str) -> None:
     before = time.time()
-    parked = Parked(node, shim, ["-p"], ENVIRONMENT)
-    time.sleep(0.5)
-    ran = become(parked, ["node", "-p", "performance.timeOrigin / 1000"])
+    with park(node, ["-p"]) as parked:
+        time.sleep(0.5)
+        ran = parked.run(of_code(node, "performance.timeOrigin / 1000", "-p"))
     assert float(ran.stdout) >= before + 0.5
     begun = time.monotonic()
-    parked = Parked(node, shim, ["-p"], ENVIRONMENT)
-    began = time.monotonic()
-    # This wait is longer than the preparation took. The apparent start of Node.js is the first use,
-    # minus the time of preparation.
-    time.sleep(1 + began - begun)
-    code = "[performance.now() / 1000, process.uptime(), performance.nodeTiming.nodeStart / 1000]"
-    now = "Number(process.hrtime.bigint()) / 1e9"
-    ran = become(parked, ["node", "-p", f"{code}.map((n) => {now} - n).join(' ')"])
+    with park(node, ["-p"]) as parked:
+        began = time.monotonic()
+        # This wait is longer than the preparation took. The apparent start of Node.js is the first
+        # use, minus the time of preparation.
+        time.sleep(1 + began - begun)
+        code = "[performance.now() / 1000, process.uptime(), performance.nodeTiming.nodeStart / 1000]"
+        now = "Number(process.hrtime.bigint()) / 1e9"
+        ran = parked.run(of_code(node, f"{code}.map((n) => {now} - n).join(' ')", "-p"))
     # Each number is the apparent start of Node.js by one clock, converted to CLOCK_MONOTONIC.
     for start in ran.stdout.split():
         assert float(start) >= began + 0.9
 
 
-def test_timers_do_not_fire_early(node: str, shim: Path) -> None:
-    parked = Parked(node, shim, ["-e"], ENVIRONMENT)
-    time.sleep(1)
+def test_timers_do_not_fire_early(node: str) -> None:
     code = (
         "const now = process.hrtime.bigint, b = now();"
         "setTimeout(() => console.log(now() - b >= 499000000n), 500)"
     )
-    assert become(parked, ["node", "-e", code]).stdout == b"true\n"
+    with park(node, ["-e"]) as parked:
+        time.sleep(1)
+        assert parked.run(of_code(node, code)).stdout == b"true\n"
+
+
+def test_other_name_starts_cold(node: str) -> None:
+    call = of_code(node, "1 + 1", "-p")
+    with park(node, ["-p"]) as parked:
+        other = Call(["other", *call.argv[1:]], call.env, executable=node)
+        assert parked.run_cold(other, "arguments").stdout == b"2\n"
+
+
+def test_descriptor_beyond_the_standard_streams_starts_cold(node: str) -> None:
+    """Node's event loops use these numbers. The parked process refuses the request."""
+    with park(node, ["-e"]) as parked, open("/dev/null") as null:
+        code = "console.log(require('fs').readlinkSync('/proc/self/fd/3'))"
+        call = of_code(node, code, actions=[Descriptor(null.fileno(), 3)])
+        result = Running(call, parked.warm).finish()
+        assert result.stdout == b"/dev/null\n"
+        # If the process refuses only after it was told to go, the reason is "context".
+        assert result.started in ("cold: refused", "cold: context")
+        assert parked.run(of_code(node, "console.log(1)")).stdout == b"1\n"
 
 
 @pytest.mark.parametrize(
-    ("flags", "argv"),
+    ("why", "flags", "env"),
     [
-        ([], ["node", "-e", "0"]),
-        ([], ["node", "--no-warnings", "s.js"]),
-        ([], ["node", "--", "s.js"]),
-        (["-e"], ["node", "s.js"]),
-        (["-e"], ["node", "-e"]),
-        (["-e"], ["node", "-p", "0"]),
-        (["-e"], ["node", "-e", "-x"]),
-        (["-e"], ["node", "-e", "0", "--no-warnings"]),
-        (["--no-warnings"], ["node", "s.js"]),
+        *(
+            ("unsupported Node.js flag", [flag], {})
+            for flag in ("--inspect", "--env-file=x", "--title=x", "s.js", "--", "--test", "--permission")
+        ),
+        ("too many flags", ["--no-warnings"] * 70, {}),
+        ("NODE_OPTIONS", [], {"NODE_OPTIONS": "--inspect=0"}),
+        ("NODE_OPTIONS", [], {"NODE_OPTIONS": "--no-warnings --title=x"}),
+        ("a relative path", [], {"NODE_COMPILE_CACHE": "spawnfd-nowhere"}),
     ],
+    ids=lambda one: str(one)[:40],
 )
-def test_refuses_other_flags(node: str, shim: Path, flags: list[str], argv: list[str]) -> None:
-    parked = Parked(node, shim, flags, ENVIRONMENT)
-    with pytest.raises(Refused):
-        become(parked, argv, refuses=True)
-    os.waitpid(parked.pid, 0)
+def test_node_reports_why_it_does_not_park(
+    node: str, why: str, flags: list[str], env: dict[str, str]
+) -> None:
+    assert refusal([node, *flags], {**ENVIRONMENT, **env}) == why
+    assert not Path("/spawnfd-nowhere").exists()
 
 
-def test_refuses_descriptors_beyond_stdio(node: str, shim: Path) -> None:
-    parked = Parked(node, shim, ["-e"], ENVIRONMENT)
-    with pytest.raises(Refused):
-        become(parked, ["node", "-e", "0"], keep=[3], refuses=True)
-    os.waitpid(parked.pid, 0)
+def test_node_that_cannot_load_a_module_ahead_does_not_park(node: str) -> None:
+    env = {**ENVIRONMENT, "NODE_V8_COVERAGE": "/dev/null/nowhere"}
+    assert refusal([node], env, preimport=["fs"]) == "NODE_V8_COVERAGE"
+    why = "no module can be loaded before parking"
+    assert refusal([node, "-r", "fs"], ENVIRONMENT, preimport=["fs"]) == why
 
 
-def test_process_accepts_a_request_after_a_refusal(node: str, shim: Path) -> None:
-    parked = Parked(node, shim, ["-p"], ENVIRONMENT)
-    with pytest.raises(Refused):
-        parked.become(["node", "x"], ENVIRONMENT, "/", [], refuses=True)
-    assert become(parked, ["node", "-p", "1 + 1"]).stdout == b"2\n"
+def test_variables_read_before_parking_must_be_equal(node: str) -> None:
+    read = ("NODE_OPTIONS", "NODE_EXTRA_CA_CERTS", "LANG", "OPENSSL_CONF", "NODE_PATH")
+    read += ("NODE_V8_COVERAGE", "NODE_CHANNEL_FD", "HOME")
+    call = of_code(node, "")
+    with park(node, ["-e"]) as parked:
+        for name in read:
+            assert parked.explain(call, **{name: "/other"}) == "cold: variable", name
+        for name in ("TZ", "PATH", "TERM", "X"):
+            assert parked.explain(call, **{name: "/other"}) == "reserve", name
 
 
-@pytest.mark.parametrize(
-    "flag", ["--inspect", "--env-file=x", "--title=x", "s.js", "--", "--test", "--permission"]
-)
-def test_unsupported_flags_prevent_parking(node: str, shim: Path, flag: str) -> None:
-    with pytest.raises(CannotPark, match="flag"):
-        Parked(node, shim, [flag], ENVIRONMENT)
+def test_changed_file_makes_the_next_start_cold(node: str, tmp_path: Path) -> None:
+    file = tmp_path / "openssl.cnf"
+    file.touch()
+    call = Call([node, "-e", ""], {**ENVIRONMENT, "OPENSSL_CONF": str(file)})
+    with Parked([node, "-e"], call.env, delay=600) as parked:
+        file.touch()
+        parked.run_cold(call, "stale")
 
 
-def test_variables_read_before_parking_are_reported(node: str, shim: Path) -> None:
-    parked = Parked(node, shim, ["-e"], ENVIRONMENT)
-    assert {"NODE_OPTIONS", "NODE_EXTRA_CA_CERTS", "LANG", "OPENSSL_CONF"} <= set(parked.variables)
-    assert {"NODE_PATH", "NODE_V8_COVERAGE", "NODE_CHANNEL_FD", "HOME"} <= set(parked.variables)
-    assert not {"TZ", "PATH", "TERM", "X"} & set(parked.variables)
-    assert (
-        node in [os.path.realpath(f) for f in parked.files]
-        or os.path.realpath(node) in parked.files
-    )
-    assert any(f.endswith("/openssl.cnf") for f in parked.files)
-    parked.discard()
-
-
-@pytest.mark.parametrize("options", ["--inspect=0", "--no-warnings --title=x"])
-def test_unsupported_node_options_prevent_parking(node: str, shim: Path, options: str) -> None:
-    with pytest.raises(CannotPark, match="NODE_OPTIONS"):
-        Parked(node, shim, [], {**ENVIRONMENT, "NODE_OPTIONS": options})
-
-
-def test_node_options_are_applied(node: str, shim: Path, tmp_path: Path) -> None:
+def test_node_options_are_applied(node: str) -> None:
     env = {**ENVIRONMENT, "NODE_OPTIONS": "--no-deprecation --stack-trace-limit=3"}
-    argv = ["node", "-p", "[process.execArgv, process.noDeprecation, Error.stackTraceLimit]"]
-    cold = run_cold(node, argv, env, str(tmp_path))
-    assert_same(cold, run_warm(node, shim, ["-p"], argv, env, str(tmp_path)))
+    code = "[process.execArgv, process.noDeprecation, Error.stackTraceLimit]"
+    call = Call([node, "-p", code], env)
+    assert_same(cold(call), run_once(node, call, flag="-p"))
 
 
-@pytest.mark.parametrize("mode", ["r", "f"])
-def test_object_without_thread_support_cannot_park_node(node: str, shim_without_threads: Path, mode: str) -> None:
-    with pytest.raises(CannotPark, match="not recognised as Node.js"):
-        Parked(node, shim_without_threads, [], ENVIRONMENT, mode=mode)
-
-
-def test_preloaded_modules(node: str, shim: Path) -> None:
-    env = {**ENVIRONMENT, PRELOAD_VARIABLE: "http,node:zlib"}
-    parked = Parked(node, shim, ["-e"], env)
+def test_preloaded_modules(node: str) -> None:
     code = (
         "console.log(process.moduleLoadList.includes('NativeModule zlib'), Math.max(...[1, 2]),"
         "process.env.SPAWNFD_PRELOAD, require('zlib').gzipSync('a').length,"
         "process.argv, process.cwd())"
     )
-    ran = become(parked, ["node", "-e", code, "x"])
+    with Parked([node, "-e"], ENVIRONMENT, preimport=["http", "node:zlib"]) as parked:
+        ran = parked.run(Call([node, "-e", code, "x"], ENVIRONMENT))
     assert ran.stderr == b""
     assert ran.stdout.startswith(b"true 2 undefined 21 ")
     assert ran.stdout.endswith(b"'x' ] /\n")
-    assert PRELOAD_VARIABLE not in parked.variables
-    with pytest.raises(Refused):
-        become(Parked(node, shim, ["-e"], env), ["other", "-e", code], refuses=True)
 
 
-def test_only_builtin_modules_can_be_preloaded(node: str, shim: Path) -> None:
+def test_only_builtin_modules_can_be_preloaded(node: str) -> None:
     with pytest.raises(CannotPark):
-        Parked(node, shim, ["-e"], {**ENVIRONMENT, PRELOAD_VARIABLE: "lodash"})
+        Parked([node, "-e"], ENVIRONMENT, preimport=["lodash"])
 
 
-def test_other_program_is_not_parked_as_node(shim: Path) -> None:
-    with pytest.raises(CannotPark, match="died"):
-        Parked(os.path.realpath("/bin/cat"), shim, [], ENVIRONMENT)
+def test_other_program_is_not_parked_as_node(tmp_path: Path) -> None:
+    with pytest.raises(CannotPark, match="not parked"):
+        park(shutil.copy("/bin/cat", tmp_path / "node"), [])
 
 
-def test_signals_and_limits_of_the_request(node: str, shim: Path, tmp_path: Path) -> None:
+def test_signals_and_limits_of_the_start(node: str) -> None:
     """Node.js resets the dispositions of signals below 32, and raises RLIMIT_NOFILE.
 
     A parked one must do both for the program.
@@ -495,62 +421,44 @@ def test_signals_and_limits_of_the_request(node: str, shim: Path, tmp_path: Path
         "console.log(read('status').match(/^Sig[^Q].*/mg), read('limits'))"
     )
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    ignored = [signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, 40]
-    bits = sum(1 << (int(n) - 1) for n in ignored)
-
-    def prepare() -> None:
-        for n in ignored:
-            signal.signal(n, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2, 41])
-        resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
-
-    cold = subprocess.run(
-        ["node", "-e", code],
-        executable=node,
-        env=ENVIRONMENT,
-        cwd="/",
-        stdin=subprocess.PIPE,
-        capture_output=True,
-        preexec_fn=prepare,
-        restore_signals=False,
+    call = of_code(
+        node,
+        code,
+        ignored=[signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM, 40],
+        actions=[SignalMask([signal.SIGUSR2, 41]), Limit(resource.RLIMIT_NOFILE, 512, hard)],
     )
-    parked = Parked(node, shim, ["-e"], ENVIRONMENT)
-    warm = become(
-        parked,
-        ["node", "-e", code],
-        make_ignored=bits,
-        mask=1 << 40 | 1 << 11,
-        limits={resource.RLIMIT_NOFILE: (512, hard)},
-    )
-    assert (warm.stdout, warm.stderr, warm.code) == (cold.stdout, cold.stderr, cold.returncode)
+    assert_same(cold(call), run_once(node, call))
+
+
+@contextlib.contextmanager
+def spawned(node: str, how: str, code: str, **streams: object) -> Iterator[sf.Child]:
+    """Starts Node.js with these streams, cold or warm."""
+    with park(node, ["-e"]) as parked:
+        warm = parked.warm if how == "warm" else None
+        argv = [node, "-e", code]
+        with sf.spawn(argv, env=ENVIRONMENT, warm=warm, **streams) as child:  # type: ignore[call-overload]
+            assert warm is None or child.started == "reserve"
+            yield child
 
 
 @pytest.mark.parametrize("how", ["cold", "warm"])
 @pytest.mark.parametrize(
     "end", ["", "process.exit(0)", "process.kill(process.pid, 'SIGTERM'); for (;;);"]
 )
-def test_pipes_are_restored_to_blocking_mode(node: str, shim: Path, how: str, end: str) -> None:
-    stdio, writer, readers = pipes()
+def test_pipes_are_restored_to_blocking_mode(node: str, how: str, end: str) -> None:
+    reading, writing = os.pipe()
     code = f"process.stdin.on('data', () => {{ process.stdin.unref(); {end} }})"
-    argv = ["node", "-e", code]
-    if how == "warm":
-        parked = Parked(node, shim, ["-e"], ENVIRONMENT)
-        pid = parked.become(argv, ENVIRONMENT, "/", stdio)
-        parked.close()
-    else:
-        pid = subprocess.Popen(
-            argv, executable=node, env=ENVIRONMENT, stdin=stdio[0], stdout=stdio[1], stderr=stdio[2]
-        ).pid
-    for fd in stdio[1:]:
-        os.close(fd)
-    finish(pid, writer, readers, b"x")
-    flags = fcntl.fcntl(stdio[0], fcntl.F_GETFL)
-    os.close(stdio[0])
+    with spawned(node, how, code, stdin=reading) as child:
+        os.write(writing, b"x")
+        child.wait()
+    flags = fcntl.fcntl(reading, fcntl.F_GETFL)
+    os.close(reading)
+    os.close(writing)
     assert not flags & os.O_NONBLOCK
 
 
 @pytest.mark.parametrize("how", ["cold", "warm"])
-def test_terminal_modes_are_restored(node: str, shim: Path, how: str) -> None:
+def test_terminal_modes_are_restored(node: str, how: str) -> None:
     ours, theirs = pty.openpty()
     before = termios.tcgetattr(theirs)
     code = (
@@ -559,51 +467,37 @@ def test_terminal_modes_are_restored(node: str, shim: Path, how: str) -> None:
         "stdout.columns); stdin.setRawMode(true); stdin.once('data', (d) => {"
         "console.log(d); process.exit(3); })"
     )
-    argv = ["node", "-e", code]
-    if how == "warm":
-        parked = Parked(node, shim, ["-e"], ENVIRONMENT)
-        pid = parked.become(argv, ENVIRONMENT, "/", [theirs] * 3)
-        parked.close()
-    else:
-        pid = subprocess.Popen(
-            argv, executable=node, env=ENVIRONMENT, stdin=theirs, stdout=theirs, stderr=theirs
-        ).pid
-    got = b""
-    while b"[" not in got or got.count(b"\n") < 1 or b"0" not in got:
-        got += os.read(ours, 4096)
-    while termios.tcgetattr(theirs)[3] & termios.ICANON:
-        time.sleep(0.01)
-    os.write(ours, b"\x03")
-    _, status = os.waitpid(pid, 0)
+    with spawned(node, how, code, stdin=theirs, stdout=theirs, stderr=theirs) as child:
+        got = b""
+        while b"[" not in got or got.count(b"\n") < 1 or b"0" not in got:
+            got += os.read(ours, 4096)
+        while termios.tcgetattr(theirs)[3] & termios.ICANON:
+            time.sleep(0.01)
+        os.write(ours, b"\x03")
+        assert child.wait() == 3
     got += os.read(ours, 4096)
     after = termios.tcgetattr(theirs)
     os.close(ours)
     os.close(theirs)
-    assert os.waitstatus_to_exitcode(status) == 3
     assert got.count(b"true") == 3
     assert b"<Buffer 03>" in got
     assert after == before
 
 
-@pytest.mark.parametrize("closed", [0, 1, 2])
-def test_closed_standard_descriptors(node: str, shim: Path, closed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_closed_standard_descriptors(node: str, number: int, tmp_path: Path) -> None:
     """Node.js opens /dev/null in place of a closed stream. A parked Node.js already has it open."""
     code = (
-        f"require('fs').writeFileSync('out', require('fs').readlinkSync('/proc/self/fd/{closed}'))"
+        f"require('fs').writeFileSync('out', require('fs').readlinkSync('/proc/self/fd/{number}'))"
     )
-    parked = Parked(node, shim, ["-e"], ENVIRONMENT)
-    with open("/dev/null", "r+b") as null:
-        stdio = [null.fileno()] * closed
-        pid = parked.become(["node", "-e", code], ENVIRONMENT, str(tmp_path), stdio)
-    parked.close()
-    _, status = os.waitpid(pid, 0)
-    assert status == 0
+    stream = {("stdin", "stdout", "stderr")[number]: None}
+    assert run_once(node, of_code(node, code, cwd=str(tmp_path), **stream)).code == 0
     assert (tmp_path / "out").read_text() == "/dev/null"
 
 
-def test_state_detects_a_difference(node: str, tmp_path: Path) -> None:
-    one = run_cold(node, ["node", "-e", STATE], ENVIRONMENT, str(tmp_path))
-    two = run_cold(node, ["node", "-e", STATE], {**ENVIRONMENT, "X": "other"}, str(tmp_path))
+def test_state_detects_a_difference(node: str) -> None:
+    one = cold(of_code(node, STATE))
+    two = cold(Call([node, "-e", STATE], {**ENVIRONMENT, "X": "other"}))
     assert one.code == 0, one.stderr
     assert one.stdout != two.stdout
     assert ABOUT

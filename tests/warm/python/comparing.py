@@ -10,7 +10,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from owner import Result
+from calls import Result
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "LANG": "C.UTF-8", "A": "1"}
 VERSIONS = [f"3.{minor}" for minor in range(8, 15)]
@@ -38,7 +38,7 @@ def without_addresses(data: bytes) -> list[bytes]:
 
 
 def differences(expected: Result, got: Result) -> list:
-    found: list = [] if got.status == expected.status else [("status", expected.status, got.status)]
+    found: list = [] if got.code == expected.code else [("code", expected.code, got.code)]
     for name in ("stdout", "stderr"):
         before, after = (without_addresses(getattr(one, name)) for one in (expected, got))
         found += [

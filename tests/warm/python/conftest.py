@@ -5,15 +5,8 @@ import subprocess
 import zlib
 
 import pytest
-from calls import Call, Parked, cold
+from calls import Call, CannotPark, Parked, cold
 from comparing import ENV, FULL, differences, interpreters
-from owner import CannotPark
-
-
-@pytest.fixture(scope="session")
-def shim(shim_without_threads):
-    return shim_without_threads
-
 
 # The system's interpreter is the first.
 INTERPRETERS = sorted(sum(interpreters().values(), []), key=lambda path: path[:4] != "/usr")
@@ -50,31 +43,24 @@ def python(request, tmp_path_factory):
 
 
 @pytest.fixture(params=MODES)
-def same(request, shim, python):
+def same(request, python):
     """Runs a program cold and warm, asserts equal outcomes, and returns the warm result."""
 
-    def check(*words, flags=(), env=None, parked_env=None, preimport="", entry="", **options):
+    def check(*words, flags=(), env=None, parked_env=None, preimport=(), entry=None, **options):
         env = ENV if env is None else env
         call = Call([python, *flags, *words], env=env, **options)
+        fork = request.param == "fork"
         try:
-            parked = Parked(
-                shim,
-                python,
-                [python, *flags],
-                parked_env or env,
-                fork=request.param == "fork",
-                preimport=preimport,
-                entry=entry,
-            )
+            parked = Parked([python, *flags], parked_env or env, fork=fork, preimport=preimport, entry=entry)
         except CannotPark as error:
             if "of 3.8" not in str(error):
                 raise
             pytest.skip(str(error))
         with parked:
             warm = parked.run(call)
-            if parked.forks:
+            if fork:
                 assert differences(warm, parked.run(call)) == []
-        expected = cold(python, call)
+        expected = cold(call)
         found = differences(expected, warm)
         assert not found, "\n" + "\n".join(map(str, found))
         return warm

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import textwrap
@@ -344,7 +343,7 @@ def test_visible_finalization_is_done(same, tmp_path, program):
     same("-c", text(program, tmp_path), "x")
 
 
-def test_buffered_files_are_flushed(shim, python, tmp_path):
+def test_buffered_files_are_flushed(python, tmp_path):
     file = tmp_path / "file"
     program = f"""
         import sys
@@ -352,7 +351,7 @@ def test_buffered_files_are_flushed(shim, python, tmp_path):
         kept = [open({str(file)!r}, mode, size) for mode, size in (("ab", -1), ("ab", 0), ("ab", 99))]
         for one in kept: one.write(b"text")
     """
-    with Parked(shim, python, [python], ENV, fork=True) as parked:
+    with Parked([python], ENV, fork=True) as parked:
         parked.run(Call([python, "-c", textwrap.dedent(program)], env=ENV))
     assert file.read_bytes() == b"text" * 3
 
@@ -374,7 +373,7 @@ def test_flags_that_report_at_exit(same, flags):
 def test_objects_of_preimported_modules_are_finalized(same, tmp_path):
     (tmp_path / "ahead.py").write_text(textwrap.dedent(SEEN) + "kept = Seen('ahead')\n")
     env = {**ENV, "PYTHONPATH": str(tmp_path)}
-    assert b"gone" in same("-c", "import ahead", env=env, preimport="ahead").stdout
+    assert b"gone" in same("-c", "import ahead", env=env, preimport=["ahead"]).stdout
 
 
 # A C module that writes when the interpreter frees it. It declares the fields of PyModuleDef up to
@@ -413,18 +412,16 @@ def test_c_module_of_an_unknown_name_is_freed(same, tmp_path, name):
     assert same("-c", textwrap.dedent(program)).stdout == b"freed\n"
 
 
-def test_skipped_finalization_touches_fewer_pages(shim, python):
+def test_skipped_finalization_touches_fewer_pages(python):
     """Finalization makes a fork copy most of its pages, so skipping it is measurable."""
 
     def faults(parked: Parked, program: str) -> int:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
-        assert os.waitstatus_to_exitcode(
-            parked.run(Call([python, "-c", program], env=ENV)).status
-        ) in (0, 3)
+        assert parked.run(Call([python, "-c", program], env=ENV)).code in (0, 3)
         return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before
 
     going = "; steps = (i for i in [1]); next(steps)"
-    with Parked(shim, python, [python], ENV, fork=True) as parked:
+    with Parked([python], ENV, fork=True) as parked:
         for program in (
             "pass",
             "import sys; sys.exit(3)",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Captured calls from Rust, for the job benchmark. bench/job/jobbench/worker.py documents the orders on stdin.
+//! Captured calls from Rust, for the job benchmark. bench/common/worker.py documents the orders on stdin.
 
 mod run;
 mod session;
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use spawnfd::Env;
 
 use crate::Result;
 use crate::clock::now_ns;
@@ -27,6 +28,13 @@ struct JobFile {
     cwd: PathBuf,
     env: BTreeMap<String, String>,
     references: Vec<Reference>,
+}
+
+impl JobFile {
+    /// The environment of each call.
+    fn environment(&self) -> Env {
+        self.env.iter().fold(Env::empty(), |env, (name, value)| env.set(name, value))
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use anyhow::{Context, bail, ensure};
 use spawnfd::tree::{Tier, TreeControl};
-use spawnfd::{Command, Env, Run};
+use spawnfd::{Command, Run};
 
 use super::{Answer, CapturedCalls, JobFile};
 use crate::Result;
@@ -28,7 +28,7 @@ fn tier(name: &str) -> Result<(TreeControl, Tier)> {
 
 pub(super) fn open(job: &JobFile) -> Result<Box<dyn CapturedCalls>> {
     let (control, tier) = tier(job.method.tree.as_deref().context("the method names no tier")?)?;
-    let env = job.env.iter().fold(Env::empty(), |env, (name, value)| env.set(name, value));
+    let env = job.environment();
     let commands = job.references.iter().map(|reference| {
         let (program, arguments) = reference.argv.split_first().context("a call without a program")?;
         let mut command = Command::new(program);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use spawnfd::session::{Session, SessionOptions};
-use spawnfd::{Command, Env, Run};
+use spawnfd::{Command, Run};
 
 use super::{Answer, CapturedCalls, JobFile};
 use crate::Result;
@@ -27,7 +27,7 @@ pub(super) fn open(job: &JobFile) -> Result<Box<dyn CapturedCalls>> {
         shell = Some(program);
         texts.insert(reference.name.clone(), text.clone());
     }
-    let env = job.env.iter().fold(Env::empty(), |env, (name, value)| env.set(name, value));
+    let env = job.environment();
     let mut command = Command::new(shell.context("no calls")?);
     command.environment(&env).current_dir(&job.cwd);
     let session = Session::open(command, SessionOptions::new())?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::Result;
-use crate::samples::Random;
+use crate::random::Random;
 
 /// The library file, deleted on drop.
 #[derive(Debug)]

@@ -5,15 +5,16 @@ mod library;
 mod mapping;
 mod ours;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open, sendfile};
+use serde::Deserialize;
 
 use crate::Result;
-use crate::definitions::Definitions;
-use crate::samples::{Key, Random, Samples};
+use crate::random::Random;
 use library::Library;
 use mapping::{Mapping, timed};
 
@@ -64,47 +65,47 @@ fn open_library(path: &Path) -> rustix::io::Result<OwnedFd> {
     open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Measures every method, in random order for each sample. Creates the library's file in `directory`.
+/// The size of a run, and where it creates the library's file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SnapshotSpec {
+    directory: PathBuf,
+    bytes: usize,
+    rounds: usize,
+    per_round: usize,
+}
+
+/// Measures every method, in random order for each sample. Prints the ns of each method and round as JSON.
 ///
 /// # Errors
 ///
 /// A method fails, or maps other bytes than the library's.
-pub fn run(definitions: &Definitions, directory: &Path, quick: bool) -> Result<Samples> {
-    let def = &definitions.snapshot;
-    let library = Library::create(directory, def.bytes)?;
+pub fn run(spec: &str) -> Result<()> {
+    let spec: SnapshotSpec = serde_json::from_str(spec)?;
+    let library = Library::create(&spec.directory, spec.bytes)?;
     let mut sources: Vec<Box<dyn Source>> = vec![Box::new(Plain), Box::new(Sendfile)];
     sources.extend(ours::sources());
-    let mut samples = Samples::default();
+    let mut samples: BTreeMap<&str, Vec<Vec<u64>>> = BTreeMap::new();
     let mut random = Random::new(0x51ab);
     for source in &mut sources {
         // This first call fills the page cache and the snapshot cache. It is not counted.
         source.map(&library)?;
     }
-    for _ in 0..def.rounds.get(quick) {
+    for _ in 0..spec.rounds {
         let mut taken = vec![Vec::new(); sources.len()];
-        for _ in 0..def.per_round.get(quick) {
+        for _ in 0..spec.per_round {
             let mut order: Vec<usize> = (0..sources.len()).collect();
             random.shuffle(&mut order);
             for i in order {
                 let (ns, mapping) = sources[i].map(&library)?;
                 ensure!(mapping.bytes() == library.content(), "{}: other bytes than the library's", sources[i].name());
-                taken[i].push(ns as f64 / 1000.0);
+                taken[i].push(ns);
             }
         }
         for (source, round) in sources.iter().zip(taken) {
-            samples.push(key(source.name()), round);
+            samples.entry(source.name()).or_default().push(round);
         }
     }
-    Ok(samples)
-}
-
-fn key(method: &str) -> Key {
-    Key {
-        suite: "snapshot".to_owned(),
-        filter: "none".to_owned(),
-        parent: "none".to_owned(),
-        program: "library".to_owned(),
-        search: false,
-        method: method.to_owned(),
-    }
+    println!("{}", serde_json::to_string(&samples)?);
+    Ok(())
 }

@@ -19,7 +19,7 @@ use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Result;
-use crate::definitions::BusyPolicy;
+use crate::worker::protocol::BusyPolicy;
 
 /// Orders to the threads.
 const PARK: u32 = 0;

@@ -16,7 +16,7 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 
 use crate::methods::{self, Method, Target};
-use crate::samples::Random;
+use crate::random::Random;
 use crate::{Result, docker, programs};
 use parent::ParentState;
 use pinned::Pinned;

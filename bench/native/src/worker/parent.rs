@@ -7,8 +7,8 @@ use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::busy::Busy;
+use super::protocol::ParentDef;
 use crate::Result;
-use crate::definitions::ParentDef;
 
 const PAGE: usize = 4096;
 /// Descriptors left for the worker itself.

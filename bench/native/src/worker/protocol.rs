@@ -1,15 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The messages between the driver and a worker.
-//!
-//! bench-compare sends the same messages, even to workers of older commits. So their JSON names
-//! stay the same.
+//! The messages between the driver (bench/native/nativebench) and a worker.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::definitions::ParentDef;
+/// A parent process: the state that a worker sets up before it spawns.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ParentDef {
+    pub name: String,
+    pub allocate_mib: usize,
+    pub touch_mib: usize,
+    pub descriptors: usize,
+    pub library_first: bool,
+    pub busy_threads: usize,
+    pub busy_elsewhere: bool,
+    pub busy_policy: BusyPolicy,
+}
+
+/// How the busy threads compete for the CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BusyPolicy {
+    /// SCHED_OTHER: a launch competes with the threads for the CPUs.
+    #[default]
+    Other,
+    /// SCHED_IDLE: the threads run only on an otherwise idle CPU, so a launch preempts them.
+    Idle,
+}
 
 /// A worker's specification, passed on its command line as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]

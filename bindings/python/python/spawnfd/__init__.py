@@ -53,17 +53,17 @@ except ImportError as _error:
 from spawnfd._child import Child, spawn
 from spawnfd._errors import ExitError, SpawnError, StaleTemplate
 from spawnfd._job import Job, SyncJob
-from spawnfd._options import (
+from spawnfd._options import Environment
+from spawnfd._run import run, run_async
+from spawnfd._search import OutputMatch
+from spawnfd._session import Session, SyncSession
+from spawnfd._signatures import (
     CommandOptions,
-    Environment,
     RunOptions,
     SideOptions,
     SpawnOptions,
     StartOptions,
 )
-from spawnfd._run import run, run_async
-from spawnfd._search import OutputMatch
-from spawnfd._session import Session, SyncSession
 from spawnfd._snapshot import SnapshotCache, SnapshotStats, snapshot
 from spawnfd._start import start, start_sync
 from spawnfd._template import CacheStats, Template, TemplateCache

@@ -8,25 +8,14 @@ import os
 import signal as signals
 import time
 from io import FileIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from spawnfd import _spawnfd
-from spawnfd._options import (
-    Actions,
-    Environment,
-    Locals,
-    NoOptions,
-    Program,
-    SpawnStderr,
-    SpawnStdio,
-    Warm,
-    hide_unknown,
-)
-from spawnfd._spawnfd import Sandbox
-from spawnfd._types import Arg, Args, Cwd, NotPickled, deadline
+from spawnfd import _signatures, _spawnfd
+from spawnfd._options import Given, Program, like
+from spawnfd._types import Args, NotPickled, deadline
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    pass
 
 
 class Child(NotPickled):
@@ -56,7 +45,7 @@ class Child(NotPickled):
         raise TypeError("a Child cannot be created directly; use spawnfd.spawn()")
 
     @classmethod
-    def _spawn(cls, program: Program, args: Args, options: Locals) -> Child:
+    def _spawn(cls, program: Program, args: Args, options: Given) -> Child:
         child = object.__new__(cls)
         child._core = core = _spawnfd.Child(program, args, options)
         child.pid = core.pid
@@ -206,20 +195,8 @@ class Child(NotPickled):
         return f"<spawnfd.Child {self.pid} {'running' if code is None else f'ended: {code}'}>"
 
 
-def spawn(
-    argv: Args,
-    *,
-    cwd: Cwd | None = None,
-    env: Environment | None = None,
-    stdin: SpawnStdio | None = "inherit",
-    stdout: SpawnStdio | None = "inherit",
-    stderr: SpawnStderr | None = "inherit",
-    actions: Actions | None = None,
-    arg0: Arg | None = None,
-    sandbox: Sandbox | None = None,
-    warm: Warm | None = None,
-    **unknown: Unpack[NoOptions],
-) -> Child:
+@like(_signatures.spawn)
+def spawn(argv: Args, **options: Any) -> Child:
     """Starts a program, and returns once the child has executed it.
 
     The program gets the three standard descriptors. Actions can give it others. The call raises an
@@ -245,7 +222,4 @@ def spawn(
         SpawnError: In the same cases as run().
         TypeError, ValueError: An argument is invalid; the message names it.
     """
-    return Child._spawn(None, argv, locals())
-
-
-hide_unknown(spawn)
+    return Child._spawn(None, argv, options)

@@ -84,7 +84,7 @@ class ExitError(Exception):
 
     def __str__(self) -> str:
         result = self.result
-        merged = result._reported[3]
+        _, merged = result._reported
         name = "output" if merged else "stderr"
         lines, is_cut = _last_lines(result, "stdout" if merged else "stderr")
         text = f"{_argv(result)} {_end(result)}"
@@ -113,19 +113,7 @@ def _argv(result: Result) -> str:
 
 def _end(result: Result) -> str:
     """Returns a phrase that says how an unsuccessful run ended."""
-    timeout, idle_timeout, output_limit, _ = result._reported
-    reason = ""
-    if result.stop == "timeout":
-        reason = "timed out" if timeout is None else f"timed out after {timeout:.10g} s"
-    elif result.stop == "idle_timeout":
-        reason = f"wrote no output for {idle_timeout:.10g} s"
-    elif result.stop == "cancelled":
-        reason = "was cancelled"
-    elif result.stop == "output_limit":
-        reason = f"exceeded its output limit of {output_limit} bytes"
-    elif result.stop == "limit":
-        limit, _, enforcer = (result.limit or "").partition(" ")
-        reason = f"reached its {limit} limit {enforcer}"
+    reason, _ = result._reported
     if result.code is not None:
         status = f"exited with status {result.code}"
     elif result.signal is not None:

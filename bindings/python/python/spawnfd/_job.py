@@ -22,7 +22,7 @@ from spawnfd._loop import (
     wait_shielded,
     wait_until,
 )
-from spawnfd._options import Locals, Program
+from spawnfd._options import Given, Program
 from spawnfd._search import OutputMatch, Pattern, Search
 from spawnfd._spawnfd import Chunk, Event, Result
 from spawnfd._types import Args, Deadline, Input, NotPickled, as_bytes, deadline, remaining
@@ -177,12 +177,12 @@ class Job(_JobBase):
     __slots__ = ()
 
     @classmethod
-    async def _start(cls, program: Program, args: Args, options: Locals) -> Job:
+    async def _start(cls, program: Program, args: Args, options: Given) -> Job:
         adapter, request = await enter(options)
         started: list[_spawnfd.Job] = []
         _spawnfd.Job.start(program, args, options, True, request, started)
         job = cls._of(started[0])
-        if not options["hold"]:
+        if not options.get("hold", False):
             adapter.call_soon(job._core.release_hold)
         return job
 
@@ -463,7 +463,7 @@ class SyncJob(_JobBase):
     __slots__ = ()
 
     @classmethod
-    def _start(cls, program: Program, args: Args, options: Locals) -> SyncJob:
+    def _start(cls, program: Program, args: Args, options: Given) -> SyncJob:
         limiter = limiter_of(options)
         started: list[_spawnfd.Job] = []
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from spawnfd import _spawnfd
 from spawnfd._adapter import LoopAdapter, OutputReading
-from spawnfd._options import Locals, Program
+from spawnfd._options import Given, Program
 from spawnfd._spawnfd import Result
 from spawnfd._types import Args, deadline, remaining
 
@@ -413,12 +413,12 @@ async def enter(options: Mapping[str, object]) -> tuple[LoopAdapter, _spawnfd.Pe
 
 
 async def complete(
-    program: Program, args: Args, options: Locals, *, repeated: bool = False
+    program: Program, args: Args, options: Given, *, repeated: bool = False
 ) -> Result:
     """Starts a program in this thread and awaits its end; if cancelled, ends the program first."""
     # Fast path: most calls have no limiter, and the gate admits them at once.
     adapter, request = current_adapter(), None
-    if options["limiter"] is not None or not adapter.gate.try_enter(adapter):
+    if options.get("limiter") is not None or not adapter.gate.try_enter(adapter):
         adapter, request = await enter(options)
     key, future = adapter.register()
     started: list[_spawnfd.ActiveRun] = []

@@ -5,15 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict, TypeVar, cast
+from typing import (
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    cast,
+)
 
 from spawnfd import _spawnfd
-from spawnfd._spawnfd import Env, Limiter, Sandbox
-from spawnfd._types import Action, Arg, Cwd, Fd, Input, Keep, Limits, Spill
+from spawnfd._spawnfd import Env
+from spawnfd._types import Action, Arg, Fd
 
 _Native = TypeVar("_Native", covariant=True)
-# inspect.CO_VARKEYWORDS: the function has a parameter of the form `**name`.
-_CO_VARKEYWORDS = 8
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class Wraps(Protocol[_Native]):
@@ -30,8 +40,8 @@ Actions: TypeAlias = Iterable[Action]
 Warm: TypeAlias = Wraps[_spawnfd.Warm]
 # The native object that has or finds a call's program. None: the process-wide cache finds it.
 Program: TypeAlias = _spawnfd.Template | _spawnfd.TemplateCache | _spawnfd.Warm | None
-# The local variables of a function that starts a program: among them its options, by name.
-Locals: TypeAlias = dict[str, Any]
+# The options that a caller has passed, by name.
+Given: TypeAlias = dict[str, Any]
 
 RunStdin: TypeAlias = Literal["null", "inherit"] | Fd
 StartStdin: TypeAlias = Literal["null", "inherit", "stream"] | Fd
@@ -43,98 +53,47 @@ SpawnStdio: TypeAlias = Literal["inherit", "null", "pipe"] | Fd
 SpawnStderr: TypeAlias = Literal["inherit", "null", "pipe", "merge"] | Fd
 
 
-class NoOptions(TypedDict):
-    """The type of `**unknown`: the keyword arguments that a function does not have.
+def like(shown: Callable[_P, object]) -> Callable[[Callable[..., _R]], Callable[_P, _R]]:
+    """Gives a function the signature of another one, for type checkers, help() and other tools.
 
-    The native code refuses them and says what to write instead. Type checkers do not accept them.
+    The function gets only the options that its caller has passed. The native code refuses unknown
+    ones, and says what to write instead.
     """
+    return cast("Callable[[Callable[..., _R]], Callable[_P, _R]]", _decorator(shown, ()))
 
 
-def hide_unknown(*functions: Callable[..., object]) -> None:
-    """Removes `**unknown` from the signatures and annotations that help() and other tools show.
+def method_like(
+    shown: Callable[_P, object],
+) -> Callable[[Callable[..., _R]], Callable[Concatenate[Any, _P], _R]]:
+    """Gives a method the signature of a function, with `self` before it."""
+    return cast(Any, _decorator(shown, ("self",)))  # type: ignore[no-any-return]
 
-    These tools take the signature from `__wrapped__`, if a function has this attribute. Here it is
-    a copy of the function without `**unknown`, which no code calls. To set `__signature__`, this
-    module would have to import inspect, which takes longer than all else that it imports.
+
+def _decorator(shown: object, before: tuple[str, ...]) -> Callable[[FunctionType], FunctionType]:
+    """Returns a decorator that shows a signature, with other parameters before it.
+
+    Tools take the signature from `__wrapped__`: a function that no code calls. Its globals have the
+    names in the annotations. To set `__signature__`, this module would have to import inspect,
+    which takes longer than all else that it imports.
     """
-    for function in cast(tuple[FunctionType, ...], functions):
-        del function.__annotations__["unknown"]
-        code = function.__code__
-        shown = FunctionType(
-            code.replace(co_flags=code.co_flags & ~_CO_VARKEYWORDS),
-            function.__globals__,
-            function.__name__,
-            function.__defaults__,
-            function.__closure__,
-        )
-        shown.__kwdefaults__ = function.__kwdefaults__
-        shown.__annotations__ = function.__annotations__
-        cast(Any, function).__wrapped__ = shown
+    signature = cast(FunctionType, shown)
+    code = signature.__code__.replace(
+        co_argcount=signature.__code__.co_argcount + len(before),
+        co_nlocals=signature.__code__.co_nlocals + len(before),
+        co_varnames=(*before, *signature.__code__.co_varnames),
+    )
 
+    def decorate(function: FunctionType) -> FunctionType:
+        names = {**signature.__globals__, **function.__globals__}
+        wrapped = FunctionType(code, names, function.__name__, signature.__defaults__)
+        wrapped.__kwdefaults__ = signature.__kwdefaults__
+        returned = function.__annotations__["return"]
+        wrapped.__annotations__ = {**signature.__annotations__, "return": returned}
+        function.__annotations__ = wrapped.__annotations__
+        cast(Any, function).__wrapped__ = wrapped
+        return function
 
-class _Options(TypedDict, total=False):
-    cwd: Cwd | None
-    env: Environment | None
-    actions: Actions | None
-    arg0: Arg | None
-    sandbox: Sandbox | None
-    warm: Warm | None
-
-
-class SpawnOptions(_Options, total=False):
-    """The keyword arguments of spawn()."""
-
-    stdin: SpawnStdio | None
-    stdout: SpawnStdio | None
-    stderr: SpawnStderr | None
-
-
-class _Capture(TypedDict, total=False):
-    timeout: float | None
-    idle_timeout: float | None
-    grace: float
-    input: Input | None
-    keep: Keep
-    marker: str | None
-    combined: bool
-    spill: Spill | None
-    output_limit: int | None
-    drain: float
-    limiter: Limiter | None
-
-
-class CommandOptions(_Capture, total=False):
-    """The keyword arguments of run() and start() of a session."""
-
-    cwd: Arg | None
-    env: Variables | None
-    stdin: CommandStdin | None
-    window: int
-
-
-class _Tree(_Capture, total=False):
-    stdout: RunStdout | None
-    stderr: RunStderr | None
-    leftovers: Literal["kill", "adopt", "detach"]
-    limits: Limits | None
-    terminal: tuple[int, int] | None
-    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None
-
-
-class SideOptions(_Tree, total=False):
-    """The keyword arguments of side_command() of a session."""
-
-    stdin: RunStdin | None
-
-
-class _Supervision(_Options, _Tree, total=False):
-    pass
-
-
-class RunOptions(_Supervision, total=False):
-    """The keyword arguments of run(), for wrappers: `**options: Unpack[RunOptions]`."""
-
-    stdin: RunStdin | None
+    return decorate
 
 
 class ParkOptions(TypedDict, total=False):
@@ -150,11 +109,3 @@ class ParkOptions(TypedDict, total=False):
     no_new_privs: bool
     landlock: Fd | None
     seccomp: bytes | None
-
-
-class StartOptions(_Supervision, total=False):
-    """The keyword arguments of start()."""
-
-    stdin: StartStdin | None
-    window: int
-    hold: bool

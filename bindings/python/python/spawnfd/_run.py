@@ -4,59 +4,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import Any
 
-from spawnfd import _spawnfd
+from spawnfd import _signatures, _spawnfd
 from spawnfd._loop import complete
-from spawnfd._options import (
-    Actions,
-    Environment,
-    NoOptions,
-    RunStderr,
-    RunStdin,
-    RunStdout,
-    Warm,
-    hide_unknown,
-)
-from spawnfd._spawnfd import Limiter, Result, Sandbox
-from spawnfd._types import Arg, Args, Cwd, Input, Keep, Limits, Spill
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
+from spawnfd._options import like
+from spawnfd._spawnfd import Result
+from spawnfd._types import Args
 
 os.register_at_fork(before=_spawnfd.end_idle_threads)
 
 
-def run(
-    argv: Args,
-    *,
-    cwd: Cwd | None = None,
-    env: Environment | None = None,
-    timeout: float | None = None,
-    idle_timeout: float | None = None,
-    grace: float = 2.0,
-    input: Input | None = None,
-    stdin: RunStdin | None = "null",
-    stdout: RunStdout | None = "capture",
-    stderr: RunStderr | None = "separate",
-    keep: Keep = (64_000, 64_000),
-    marker: str | None = "[… {omitted} omitted …]",
-    combined: bool = False,
-    spill: Spill | None = None,
-    output_limit: int | None = None,
-    drain: float = 0.1,
-    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
-    leftovers: Literal["kill", "adopt", "detach"] = "kill",
-    limits: Limits | None = None,
-    limiter: Limiter | None = None,
-    terminal: tuple[int, int] | None = None,
-    actions: Actions | None = None,
-    arg0: Arg | None = None,
-    sandbox: Sandbox | None = None,
-    warm: Warm | None = None,
-    **unknown: Unpack[NoOptions],
-) -> Result:
+@like(_signatures.run)
+def run(argv: Args, **options: Any) -> Result:
     """Runs a program to its end and captures its output: run() at once, run_async() when awaited.
 
     `run` blocks; `run_async` is awaitable (on asyncio, uvloop, trio and anyio), and does nothing
@@ -72,70 +32,88 @@ def run(
             process's. A relative path such as "./configure" starts at `cwd`, or at this process's
             directory, and so do relative and empty parts of PATH. "~" is not expanded. For a shell
             command line see sh().
-        cwd: The program's working directory: a path, or the descriptor of an open directory. Do
-            not pass /proc/self/fd/N: the child resolves paths, with its own descriptor numbers.
-        env: The program's environment: an Env, a mapping, or None for a copy of this process's
-            current one.
-        timeout: Seconds after which the program's process tree gets SIGTERM. `stop` of the Result
-            is then "timeout", and the Result has the output so far. None: no timeout.
-        idle_timeout: Seconds without output, in either stream, after which the tree is ended as by
-            `timeout`. `stop` is then "idle_timeout". None: no such timeout.
-        grace: Seconds between SIGTERM and SIGKILL; 2.0 by default, 0: SIGKILL at once. If the
-            program still runs one second after SIGKILL, the run ends without it. The program is
-            then in `leftovers` with the fate "not_permitted" (a set-uid program that has become
-            root, say) or "uninterruptible" (in a read from a dead network file system, say).
-        input: Data for the program's standard input: bytes-like, or a str encoded as UTF-8.
-        stdin: Instead of `input`: "null" (default), "inherit", a descriptor or a file.
-            subprocess.DEVNULL is "null".
-        stdout: "capture" (default), "null", "inherit", a descriptor or a file. subprocess.PIPE is
-            "capture".
-        stderr: "separate" (default: captured), "merge" (into stdout), "null", "inherit", a
-            descriptor or a file. subprocess.PIPE is "separate", and subprocess.STDOUT is "merge".
-        keep: How many bytes of each stream's beginning and end are kept, (64_000, 64_000) by
-            default. The rest is read and dropped; `omitted` of the Result counts it. A cut moves to
-            a line end that is near: within a fifth of the head's or tail's size. "all" keeps all
-            bytes: combine it with `output_limit`, which bounds the memory.
-        marker: The text of the line that replaces omitted bytes in the Result, by default
-            "[… {omitted} omitted …]". "{omitted}" in it becomes their number: "12,345 bytes". None
-            or "": no line.
-        combined: If True, `output` of the Result has both streams in order of arrival.
-        spill: A Spill: once a stream exceeds `keep`, all output also goes to a file; see
-            `spill_path` and `spilled` of the Result.
-        output_limit: Total bytes of both streams after which the program is ended as by a timeout.
-            `stop` is then "output_limit".
-        drain: Seconds that other processes of the tree have after the program's end, 0.1 by
-            default, with and without captured output. Meanwhile the pipes that they keep open are
-            read, and `leftovers` does not act on them. `drain` of the Result names the processes
-            that kept a pipe open to the end.
-        tree: How the program's process tree is controlled.
-            None (default): "guard", or "group" if no guard can be started, or if the limit on
-            processes leaves no room for one.
-            "guard": its session, process group and known descendants. A helper process (the guard)
-            ends the tree if this process ends, however that happens.
-            "group": as "guard", but without the helper: the tree outlives this process.
-            "subreaper": every process, by a helper that becomes the program's parent. An error if
+        cwd: The program's working directory. A relative program such as `./configure` starts here,
+            and so do relative and empty parts of PATH. Do not pass `/proc/self/fd/N`: the child
+            resolves paths, with its own descriptor numbers. A path, or the descriptor of an open
+            directory.
+        env: The program's environment. By default it is a copy of the environment of this process.
+            An Env, or a mapping.
+        stdin: The program's standard input, in place of `input`. "null", "inherit", a descriptor or
+            a file. subprocess.DEVNULL is "null".
+        stdout: The program's standard output. "capture", "null", "inherit", a descriptor or a file.
+            subprocess.PIPE is "capture".
+        stderr: The program's standard error. "separate" (captured), "merge" (into stdout), "null",
+            "inherit", a descriptor or a file. subprocess.PIPE is "separate", and subprocess.STDOUT
+            is "merge".
+        actions: Further steps of the child before exec, in this order. The page on actions lists
+            them. See spawnfd.actions.
+        arg0: The program's `argv[0]`. By default it is the name of the program in the call.
+        sandbox: A command that finds and starts the program in confinement. The directory,
+            environment, actions and `arg0` apply to that command, which passes them on. Each call
+            opens the sandbox's files again (EACCES if access is no longer permitted). A Sandbox.
+        warm: If it has a suitable parked process, the program starts from that process. A Warm.
+        timeout: The time after which the library ends the program: SIGTERM to the process tree, and
+            SIGKILL after the `grace`. The result has the output so far, and its `stop` is
+            `timeout`. By default there is no timeout. In seconds.
+        grace: The time between SIGTERM and SIGKILL. Zero: SIGKILL at once. If the program still
+            runs one second after SIGKILL, the run ends without it. The program is then among the
+            result's `leftovers`, with the fate `not_permitted` (a set-uid program that has become
+            root, say) or `uninterruptible` (in a read from a dead network file system, say). In
+            seconds.
+        drain: The time that other processes of the tree have after the program's end, with and
+            without captured output. Until then the library reads the pipes that such processes hold
+            open, and does not apply `leftovers`. The run ends earlier if no such process is left.
+            The result's `drain` names the processes that kept a pipe open to the end. In seconds.
+        tree: How the library controls the process tree. The result's `tree` has the tier that was
+            used. Except with `group`, the tree ends with this process, however this process ends.
+            By default the tier is `guard`, or `group` if no guard can be started, or if the limit
+            on processes leaves no room for one.
+            "group": The session, the process group and known descendants, without a helper process:
+            the tree outlives this process.
+            "guard": The same processes. A helper process (the guard) ends the tree if this process
+            ends, however that happens. An error if no guard can be started.
+            "subreaper": Every process, by a helper that becomes the program's parent. An error if
             no helper can be started.
-            "cgroup": every process that does not leave the cgroup; an error if none can be created.
-            "pidns": every process, by a pid namespace; an error if none can be created.
-            "auto": the most complete tier available, but never "pidns".
-            `tree` of the Result has the tier that was used.
-        leftovers: The treatment of processes that outlive the program: "kill" (default), "adopt"
-            (a job lets them run, reads their output and ends them with itself; a run kills them)
-            or "detach" (they run on, uncontrolled).
-        limits: A Limits: resource limits for the program and its process tree.
-        limiter: A Limiter: the run waits for a permit before it starts the program. `timeout` and
-            `wall` begin at the start of the program.
-        terminal: A pair (rows, columns), or an os.terminal_size: the program gets a terminal of
-            that size as its three streams. All its output is "stdout", as the terminal transmits
-            it ("\\n" becomes "\\r\\n"). `input` is typed into the terminal, followed by
-            end-of-file (Ctrl-D). A program waits for more input if it continues to read after that,
-            reads single keys, or discards early input (at a password prompt).
-        actions: Further steps of the child before exec, in this order: see spawnfd.actions.
-        arg0: The program's argv[0]; by default the name in `argv`.
-        sandbox: A Sandbox: its command finds and starts the program. `cwd`, `env`, `actions` and
-            `arg0` apply to the command, which passes them on. Each call opens the sandbox's files
-            again (PermissionError if access is no longer permitted).
-        warm: A Warm. If it has a suitable parked process, the program starts from that process.
+            "cgroup": Every process that does not leave the cgroup. An error if no cgroup can be
+            created.
+            "pidns": Every process, by a pid namespace. An error if no pid namespace can be created.
+            "auto": The most complete tier available of `cgroup`, `subreaper`, `guard` and `group`.
+        leftovers: What the library does with processes that outlive the program.
+            "kill": The library kills the processes.
+            "adopt": The processes run on, the library still reads their output, and the end of the
+            job ends them. A run without a job kills them.
+            "detach": The library leaves the processes alone.
+        limiter: Limits how many runs execute at once. A run waits for a permit before its program
+            starts. The `timeout` and the measured time begin after that wait. A Limiter.
+        idle_timeout: The time without output in either stream after which the library ends the
+            program, in the same way as after a `timeout`. The result's `stop` is then
+            `idle_timeout`. By default there is no such timeout. In seconds.
+        input: The program's input. By default the program has the standard input that the call
+            gives it, or else an empty one. An input cannot be combined with another standard input.
+            Input of a program with a `terminal` is typed, followed by end-of-file (Ctrl-D). Such a
+            program waits for more input if it continues to read after that, reads single keys, or
+            discards early input (at a password prompt). Bytes-like, or a str encoded as UTF-8.
+        keep: The number of bytes of each stream's beginning and end that the result has. The
+            library reads and drops the rest, and the result's `omitted` counts it. A cut moves to a
+            line end that is near: within a fifth of the size of the head or tail. `all` keeps all
+            bytes; then only `output_limit` bounds the memory. A pair (head, tail), or "all".
+        marker: The text of the line that replaces omitted bytes in the result. `{omitted}` in it
+            stands for their number: `12,345 bytes`. No text, or an empty one: no line. None or "":
+            no line.
+        combined: Whether the result also has both streams in order of arrival.
+        spill: Also writes all output to a file, once a stream exceeds `keep`. A Spill; see
+            `spill_path` and `spilled` of the Result.
+        output_limit: The number of bytes, of both streams together, after which the library ends
+            the program as after a `timeout`. The result's `stop` is then `output_limit`. By default
+            there is no such limit.
+        terminal: Gives the program a terminal of this size as its three streams, and as the
+            controlling terminal of its session. All its output is standard output, as the terminal
+            transmits it (`\\n` becomes `\\r\\n`). A program with a terminal can have no other
+            standard stream, and no process group of its own. A pair (rows, columns), or an
+            os.terminal_size.
+        limits: Limits of the resources of the program and its process tree. With limits, the tree
+            gets a cgroup wherever one can be made, unless the run asks for a guard or a pid
+            namespace. A Limits.
 
     Cancelling run_async, or a signal handler that raises during run (as on Ctrl-C), ends the
     program's process tree as a timeout does. The call waits for the end of the tree before the
@@ -159,41 +137,13 @@ def run(
             entered.
         TypeError, ValueError: An argument is invalid; the message names it.
     """
-    return _spawnfd.run(None, argv, locals())
+    return _spawnfd.run(None, argv, options)
 
 
-async def run_async(
-    argv: Args,
-    *,
-    cwd: Cwd | None = None,
-    env: Environment | None = None,
-    timeout: float | None = None,
-    idle_timeout: float | None = None,
-    grace: float = 2.0,
-    input: Input | None = None,
-    stdin: RunStdin | None = "null",
-    stdout: RunStdout | None = "capture",
-    stderr: RunStderr | None = "separate",
-    keep: Keep = (64_000, 64_000),
-    marker: str | None = "[… {omitted} omitted …]",
-    combined: bool = False,
-    spill: Spill | None = None,
-    output_limit: int | None = None,
-    drain: float = 0.1,
-    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
-    leftovers: Literal["kill", "adopt", "detach"] = "kill",
-    limits: Limits | None = None,
-    limiter: Limiter | None = None,
-    terminal: tuple[int, int] | None = None,
-    actions: Actions | None = None,
-    arg0: Arg | None = None,
-    sandbox: Sandbox | None = None,
-    warm: Warm | None = None,
-    **unknown: Unpack[NoOptions],
-) -> Result:
+@like(_signatures.run)
+async def run_async(argv: Args, **options: Any) -> Result:
     """The awaitable form of run(); it does nothing until it is awaited."""
-    return await complete(None, argv, locals())
+    return await complete(None, argv, options)
 
 
 run_async.__doc__ = run.__doc__
-hide_unknown(run, run_async)

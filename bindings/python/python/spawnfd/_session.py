@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from spawnfd import _spawnfd
+from spawnfd import _signatures, _spawnfd
 from spawnfd._job import Job, SyncJob, _acquire_permit, _end_started, _wait_until
 from spawnfd._loop import (
     END_TIMEOUT,
@@ -26,28 +26,20 @@ from spawnfd._loop import (
 from spawnfd._options import (
     CommandStdin,
     Environment,
-    Locals,
-    NoOptions,
-    RunOptions,
-    SideOptions,
-    Variables,
-    Warm,
+    Given,
     Wraps,
-    hide_unknown,
+    method_like,
 )
 from spawnfd._run import run, run_async
-from spawnfd._spawnfd import Limiter, Result, Sandbox
+from spawnfd._signatures import CommonCommandOptions, RunOptions, SideOptions
+from spawnfd._spawnfd import Limiter, Result
 from spawnfd._start import Starting
 from spawnfd._types import (
     Action,
     Arg,
     Args,
-    Input,
-    Keep,
-    Limits,
     NotPickled,
     SessionProcess,
-    Spill,
     deadline,
 )
 
@@ -73,27 +65,12 @@ class _SessionBase(NotPickled):
     # The threads that wait for a turn in a SyncSession.
     _waiting: set[int]
 
+    @method_like(_signatures.session)
     def __init__(
         self,
         program: Arg | Wraps[_spawnfd.Template] = "bash",
         args: Args = (),
-        *,
-        cwd: Arg | None = None,
-        env: Environment | None = None,
-        login: bool = False,
-        restart: bool = False,
-        queue: bool | None = None,
-        stderr: Literal["separate", "merge"] | int | None = "separate",
-        terminal: tuple[int, int] | None = None,
-        echo: bool = False,
-        startup_timeout: float | None = 30.0,
-        grace: float = 2.0,
-        tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
-        limits: Limits | None = None,
-        limiter: Limiter | None = None,
-        sandbox: Sandbox | None = None,
-        warm: Warm | None = None,
-        **unknown: Unpack[NoOptions],
+        **options: Any,
     ) -> None:
         """Prepares a session; its block, or its first command, starts the shell.
 
@@ -103,38 +80,55 @@ class _SessionBase(NotPickled):
             args: The shell's arguments. Without arguments, bash reads no startup files, unless it
                 is a login shell. With "-i" it reads ~/.bashrc. dash reads the file that the
                 variable ENV names.
-            cwd: The directory in which the shell starts: a path.
-            env: The shell's environment, as for run().
-            login: Whether the shell is a login shell, which reads /etc/profile and the user's
+            warm: If it has a suitable parked process, the program starts from that process. A Warm.
+            cwd: The directory in which the shell starts. A path.
+            env: The shell's environment. By default it is a copy of the environment of this
+                process. An Env, or a mapping.
+            stderr: Whether each command writes standard error to its standard output: `separate` or
+                `merge`.
+            login: Whether the shell is a login shell, which reads `/etc/profile` and the user's
                 profile.
             restart: Whether the next command starts a new shell after the shell has exited. The new
                 shell gets the working directory, the exported variables and the umask of the last
-                completed command. Otherwise the next command raises ProcessLookupError.
-            queue: True: a command waits for the end of the commands that were called before it, and
-                they run in that order. The waiting time does not count for `timeout` and
-                `yield_after`. A task that waits for a job of its own waits for ever. False: a
-                command raises SpawnError (EBUSY) while another one runs. None (default): False in
-                a Session; in a SyncSession, True for commands of other threads.
-            stderr: "separate" (default), or "merge": each command writes standard error to its
-                standard output.
-            terminal: A pair (rows, columns), or an os.terminal_size: the session has a terminal of
-                that size, which all commands share. It is their "stdout" and "stderr", /dev/tty,
-                and "stdin" of a command with input. All output is "stdout", as the terminal
-                transmits it ("\\n" becomes "\\r\\n").
+                completed command. By default the next command fails with ESRCH.
+            queue: Whether a command waits for the end of the commands that were started before it.
+                Commands then run in the order of their calls. The waiting time does not count for
+                the command's `timeout`. A thread or task must not start a command while it has the
+                job of a running one, because it would wait for itself. By default the second
+                command fails with EBUSY. None (default): False in a Session; in a SyncSession, True
+                for commands of other threads.
+            terminal: Gives the session a terminal of this size, which all commands share. It is the
+                standard output and error of each command, the standard input of a command that has
+                input, and the controlling terminal of the shell (`/dev/tty`). The output is all
+                standard output, as the terminal transmits it (`\\n` becomes `\\r\\n`). By default
+                there is no terminal. A pair (rows, columns), or an os.terminal_size.
             echo: Whether the terminal writes input back to the output.
-            startup_timeout: Seconds that the shell has for its startup files, 30.0 by default.
-            grace: Seconds that the shell has to exit when the session is closed, 2.0 by default.
-                Each command has a `grace` of its own.
-            tree: How the process tree of the shell is controlled, as for run(). None (default):
-                "auto", so daemons end with the session where the machine allows it.
-            limits: A Limits for the shell and its process tree: all commands together. `limits`,
-                `stop` and `limit` of a command's Result name them, and one that ended the command
-                or the shell.
-            limiter: A Limiter that counts shells: the session waits for a permit before it starts a
-                shell, which keeps the permit until it ends. Use another Limiter for the commands.
-            sandbox: A Sandbox that the shell runs in. It must have /proc, and must pass inherited
-                descriptors on.
-            warm: A Warm. If it has a suitable parked process, the shell starts from that process.
+            startup_timeout: The time that the shell has for its startup files. In seconds.
+            sandbox: A sandbox that the shell runs in: a command that confines it, such as `bwrap …
+                --unshare-pid --proc /proc`. It must have `/proc`, and must pass inherited
+                descriptors on. A Sandbox.
+            grace: The time that the shell has to exit when the session is closed. Each command has
+                a grace period of its own. In seconds.
+            tree: How the library controls the process tree of the shell. By default the tier is
+                `auto`, so daemons end with the session where the machine allows it.
+                "group": The session, the process group and known descendants, without a helper
+                process: the tree outlives this process.
+                "guard": The same processes. A helper process (the guard) ends the tree if this
+                process ends, however that happens. An error if no guard can be started.
+                "subreaper": Every process, by a helper that becomes the program's parent. An error
+                if no helper can be started.
+                "cgroup": Every process that does not leave the cgroup. An error if no cgroup can be
+                created.
+                "pidns": Every process, by a pid namespace. An error if no pid namespace can be
+                created.
+                "auto": The most complete tier available of `cgroup`, `subreaper`, `guard` and
+                `group`.
+            limits: Limits of the resources of the shell and its process tree: all commands
+                together. The result of a command names the limits, and the one that ended the
+                command or the shell. A Limits.
+            limiter: Limits how many shells run at once: the session waits for a permit before it
+                starts a shell, which keeps the permit until it ends. The commands need another
+                limiter. A Limiter.
 
         Each start of a shell raises the auditing event "subprocess.Popen", as run() does.
 
@@ -142,11 +136,9 @@ class _SessionBase(NotPickled):
             TypeError, ValueError: An argument is invalid; the message names it.
         """
         core: Any = getattr(program, "_core", program)
-        self._core = _spawnfd.Session(core, args, locals())
-        self._limiter, self._starts = limiter, Limiter(1)
+        self._core = _spawnfd.Session(core, args, options)
+        self._limiter, self._starts = options.get("limiter"), Limiter(1)
         self._latest, self._waiting = (0, _no_job), set()
-
-    hide_unknown(__init__)
 
     @property
     def pid(self) -> int | None:
@@ -235,7 +227,7 @@ class Session(_SessionBase):
     async def _start(
         self,
         command: Arg,
-        options: Locals,
+        options: Given,
         started: list[_spawnfd.Job],
         *,
         watched: bool,
@@ -263,21 +255,8 @@ class Session(_SessionBase):
         command: Arg,
         *,
         yield_after: None = None,
-        cwd: Arg | None = None,
-        env: Variables | None = None,
-        timeout: float | None = None,
-        idle_timeout: float | None = None,
-        grace: float = 2.0,
-        input: Input | None = None,
         stdin: Literal["null"] | None = "null",
-        keep: Keep = (64_000, 64_000),
-        marker: str | None = "[… {omitted} omitted …]",
-        combined: bool = False,
-        spill: Spill | None = None,
-        output_limit: int | None = None,
-        drain: float = 0.1,
-        limiter: Limiter | None = None,
-        window: int = 1 << 20,
+        **options: Unpack[CommonCommandOptions],
     ) -> Result: ...
     @overload
     async def run(
@@ -285,43 +264,11 @@ class Session(_SessionBase):
         command: Arg,
         *,
         yield_after: float | None,
-        cwd: Arg | None = None,
-        env: Variables | None = None,
-        timeout: float | None = None,
-        idle_timeout: float | None = None,
-        grace: float = 2.0,
-        input: Input | None = None,
         stdin: CommandStdin | None = "null",
-        keep: Keep = (64_000, 64_000),
-        marker: str | None = "[… {omitted} omitted …]",
-        combined: bool = False,
-        spill: Spill | None = None,
-        output_limit: int | None = None,
-        drain: float = 0.1,
-        limiter: Limiter | None = None,
-        window: int = 1 << 20,
+        **options: Unpack[CommonCommandOptions],
     ) -> Result | Job: ...
     async def run(
-        self,
-        command: Arg,
-        *,
-        yield_after: float | None = None,
-        cwd: Arg | None = None,
-        env: Variables | None = None,
-        timeout: float | None = None,
-        idle_timeout: float | None = None,
-        grace: float = 2.0,
-        input: Input | None = None,
-        stdin: CommandStdin | None = "null",
-        keep: Keep = (64_000, 64_000),
-        marker: str | None = "[… {omitted} omitted …]",
-        combined: bool = False,
-        spill: Spill | None = None,
-        output_limit: int | None = None,
-        drain: float = 0.1,
-        limiter: Limiter | None = None,
-        window: int = 1 << 20,
-        **unknown: Unpack[NoOptions],
+        self, command: Arg, *, yield_after: float | None = None, **options: Any
     ) -> Result | Job:
         """Runs a command in the shell, and returns its Result.
 
@@ -375,8 +322,7 @@ class Session(_SessionBase):
             TypeError, ValueError: An argument is invalid, or belongs to the session, and the
                 message names it; or the session is closed.
         """
-        options = locals()
-        _check_stream(yield_after, stdin)
+        _check_stream(yield_after, options.get("stdin"))
         started: list[_spawnfd.Job] = []
         try:
             job = await self._start(command, options, started, watched=False)
@@ -398,28 +344,8 @@ class Session(_SessionBase):
             raise
         return job if result is None else result
 
-    def start(
-        self,
-        command: Arg,
-        *,
-        cwd: Arg | None = None,
-        env: Variables | None = None,
-        timeout: float | None = None,
-        idle_timeout: float | None = None,
-        grace: float = 2.0,
-        input: Input | None = None,
-        stdin: CommandStdin | None = "null",
-        keep: Keep = (64_000, 64_000),
-        marker: str | None = "[… {omitted} omitted …]",
-        combined: bool = False,
-        spill: Spill | None = None,
-        output_limit: int | None = None,
-        drain: float = 0.1,
-        limiter: Limiter | None = None,
-        window: int = 1 << 20,
-        hold: bool = False,
-        **unknown: Unpack[NoOptions],
-    ) -> Starting:
+    @method_like(_signatures.command_start)
+    def start(self, command: Arg, *, hold: bool = False, **options: Any) -> Starting:
         """Starts a command in the shell as a job, to stream its output or to write to it.
 
             async with session.start("npm test", timeout=600) as job:
@@ -441,7 +367,7 @@ class Session(_SessionBase):
         Raises:
             SpawnError, TypeError, ValueError: In the same cases as run().
         """
-        return Starting(self._start(command, locals(), [], watched=True, hold=hold))
+        return Starting(self._start(command, options, [], watched=True, hold=hold))
 
     async def side_command(self, argv: Args, **options: Unpack[SideOptions]) -> Result:
         """Runs a program beside the shell, also while the shell runs a command.
@@ -560,7 +486,7 @@ class SyncSession(_SessionBase):
     def _start(
         self,
         command: Arg,
-        options: Locals,
+        options: Given,
         started: list[_spawnfd.Job],
         *,
         hold: bool = False,
@@ -605,21 +531,8 @@ class SyncSession(_SessionBase):
         command: Arg,
         *,
         yield_after: None = None,
-        cwd: Arg | None = None,
-        env: Variables | None = None,
-        timeout: float | None = None,
-        idle_timeout: float | None = None,
-        grace: float = 2.0,
-        input: Input | None = None,
         stdin: Literal["null"] | None = "null",
-        keep: Keep = (64_000, 64_000),
-        marker: str | None = "[… {omitted} omitted …]",
-        combined: bool = False,
-        spill: Spill | None = None,
-        output_limit: int | None = None,
-        drain: float = 0.1,
-        limiter: Limiter | None = None,
-        window: int = 1 << 20,
+        **options: Unpack[CommonCommandOptions],
     ) -> Result: ...
     @overload
     def run(
@@ -627,47 +540,14 @@ class SyncSession(_SessionBase):
         command: Arg,
         *,
         yield_after: float | None,
-        cwd: Arg | None = None,
-        env: Variables | None = None,
-        timeout: float | None = None,
-        idle_timeout: float | None = None,
-        grace: float = 2.0,
-        input: Input | None = None,
         stdin: CommandStdin | None = "null",
-        keep: Keep = (64_000, 64_000),
-        marker: str | None = "[… {omitted} omitted …]",
-        combined: bool = False,
-        spill: Spill | None = None,
-        output_limit: int | None = None,
-        drain: float = 0.1,
-        limiter: Limiter | None = None,
-        window: int = 1 << 20,
+        **options: Unpack[CommonCommandOptions],
     ) -> Result | SyncJob: ...
     def run(
-        self,
-        command: Arg,
-        *,
-        yield_after: float | None = None,
-        cwd: Arg | None = None,
-        env: Variables | None = None,
-        timeout: float | None = None,
-        idle_timeout: float | None = None,
-        grace: float = 2.0,
-        input: Input | None = None,
-        stdin: CommandStdin | None = "null",
-        keep: Keep = (64_000, 64_000),
-        marker: str | None = "[… {omitted} omitted …]",
-        combined: bool = False,
-        spill: Spill | None = None,
-        output_limit: int | None = None,
-        drain: float = 0.1,
-        limiter: Limiter | None = None,
-        window: int = 1 << 20,
-        **unknown: Unpack[NoOptions],
+        self, command: Arg, *, yield_after: float | None = None, **options: Any
     ) -> Result | SyncJob:
         """The blocking form of Session.run()."""
-        options = locals()
-        _check_stream(yield_after, stdin)
+        _check_stream(yield_after, options.get("stdin"))
         started: list[_spawnfd.Job] = []
         try:
             job = self._start(command, options, started)
@@ -677,30 +557,9 @@ class SyncSession(_SessionBase):
             raise
         return job if result is None else result
 
-    def start(
-        self,
-        command: Arg,
-        *,
-        cwd: Arg | None = None,
-        env: Variables | None = None,
-        timeout: float | None = None,
-        idle_timeout: float | None = None,
-        grace: float = 2.0,
-        input: Input | None = None,
-        stdin: CommandStdin | None = "null",
-        keep: Keep = (64_000, 64_000),
-        marker: str | None = "[… {omitted} omitted …]",
-        combined: bool = False,
-        spill: Spill | None = None,
-        output_limit: int | None = None,
-        drain: float = 0.1,
-        limiter: Limiter | None = None,
-        window: int = 1 << 20,
-        hold: bool = False,
-        **unknown: Unpack[NoOptions],
-    ) -> SyncJob:
+    @method_like(_signatures.command_start)
+    def start(self, command: Arg, *, hold: bool = False, **options: Any) -> SyncJob:
         """The blocking form of Session.start()."""
-        options = locals()
         started: list[_spawnfd.Job] = []
         try:
             return self._start(command, options, started, hold=hold)
@@ -787,4 +646,6 @@ def _attach_result_of(error: BaseException, core: _spawnfd.Job) -> None:
         attach_result(error, core.result())
 
 
-hide_unknown(Session.run, Session.start, SyncSession.run, SyncSession.start)
+# A decorator would hide the overloads from type checkers.
+for _run in (Session.run, SyncSession.run):
+    method_like(_signatures.command_run)(_run)

@@ -180,7 +180,17 @@ class Result:
     @property
     def stop(
         self,
-    ) -> Literal["exited", "timeout", "idle_timeout", "cancelled", "output_limit", "limit", "lost"]:
+    ) -> Literal[
+        # generated: stops
+        "exited",
+        "timeout",
+        "idle_timeout",
+        "cancelled",
+        "output_limit",
+        "limit",
+        "lost",
+        # end of stops
+    ]:
         """Why the run ended.
 
         "exited": the program ended by itself or by a signal that the library did not send.
@@ -371,9 +381,8 @@ class Result:
         Type checkers know which of the two it is after `isinstance(job, spawnfd.Job)`.
         """
     @property
-    def _reported(self) -> tuple[float | None, float | None, int | None, bool]:
-        """For ExitError: timeout and idle_timeout in seconds, output_limit in bytes, whether
-        stderr was merged."""
+    def _reported(self) -> tuple[str | None, bool]:
+        """For ExitError: why the library ended the run, and whether stderr was merged."""
     def check(self) -> Result:
         """Returns this result if it is ok.
 

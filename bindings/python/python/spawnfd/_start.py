@@ -5,24 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
+from spawnfd import _signatures
 from spawnfd._job import Job, SyncJob
-from spawnfd._options import (
-    Actions,
-    Environment,
-    NoOptions,
-    RunStderr,
-    RunStdout,
-    StartStdin,
-    Warm,
-    hide_unknown,
-)
-from spawnfd._spawnfd import Limiter, Sandbox
-from spawnfd._types import Arg, Args, Cwd, Input, Keep, Limits, Spill
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from spawnfd._options import like
+from spawnfd._types import Args
 
 
 class Starting:
@@ -49,37 +37,8 @@ class Starting:
         await self._job.__aexit__(kind, error, traceback)
 
 
-def start(
-    argv: Args,
-    *,
-    cwd: Cwd | None = None,
-    env: Environment | None = None,
-    timeout: float | None = None,
-    idle_timeout: float | None = None,
-    grace: float = 2.0,
-    input: Input | None = None,
-    stdin: StartStdin | None = "null",
-    stdout: RunStdout | None = "capture",
-    stderr: RunStderr | None = "separate",
-    keep: Keep = (64_000, 64_000),
-    marker: str | None = "[… {omitted} omitted …]",
-    combined: bool = False,
-    spill: Spill | None = None,
-    output_limit: int | None = None,
-    drain: float = 0.1,
-    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
-    leftovers: Literal["kill", "adopt", "detach"] = "kill",
-    limits: Limits | None = None,
-    limiter: Limiter | None = None,
-    window: int = 1 << 20,
-    hold: bool = False,
-    terminal: tuple[int, int] | None = None,
-    actions: Actions | None = None,
-    arg0: Arg | None = None,
-    sandbox: Sandbox | None = None,
-    warm: Warm | None = None,
-    **unknown: Unpack[NoOptions],
-) -> Starting:
+@like(_signatures.start)
+def start(argv: Args, **options: Any) -> Starting:
     """Starts a program as a job: start() when awaited, start_sync() at once.
 
     A job streams the program's output, takes input and waits for the result.
@@ -122,43 +81,13 @@ def start(
             raise most errors that occur only in the child (in an action, at exec).
         TypeError, ValueError: An argument is invalid; the message names it.
     """
-    return Starting(Job._start(None, argv, locals()))
+    return Starting(Job._start(None, argv, options))
 
 
-def start_sync(
-    argv: Args,
-    *,
-    cwd: Cwd | None = None,
-    env: Environment | None = None,
-    timeout: float | None = None,
-    idle_timeout: float | None = None,
-    grace: float = 2.0,
-    input: Input | None = None,
-    stdin: StartStdin | None = "null",
-    stdout: RunStdout | None = "capture",
-    stderr: RunStderr | None = "separate",
-    keep: Keep = (64_000, 64_000),
-    marker: str | None = "[… {omitted} omitted …]",
-    combined: bool = False,
-    spill: Spill | None = None,
-    output_limit: int | None = None,
-    drain: float = 0.1,
-    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None = None,
-    leftovers: Literal["kill", "adopt", "detach"] = "kill",
-    limits: Limits | None = None,
-    limiter: Limiter | None = None,
-    window: int = 1 << 20,
-    hold: bool = False,
-    terminal: tuple[int, int] | None = None,
-    actions: Actions | None = None,
-    arg0: Arg | None = None,
-    sandbox: Sandbox | None = None,
-    warm: Warm | None = None,
-    **unknown: Unpack[NoOptions],
-) -> SyncJob:
+@like(_signatures.start)
+def start_sync(argv: Args, **options: Any) -> SyncJob:
     """The blocking form of start()."""
-    return SyncJob._start(None, argv, locals())
+    return SyncJob._start(None, argv, options)
 
 
 start_sync.__doc__ = start.__doc__
-hide_unknown(start, start_sync)

@@ -254,7 +254,8 @@ class Warm(StartMethods):
             SpawnError: run() would fail before a program starts.
             TypeError, ValueError: An argument is invalid; the message names it.
         """
-        return WarmExplanation(*_spawnfd.explain(self._core, argv, locals()))
+        options = {"cwd": cwd, "env": env, "actions": actions, "arg0": arg0, "sandbox": sandbox}
+        return WarmExplanation(*_spawnfd.explain(self._core, argv, options))
 
     def stats(self) -> WarmStats:
         """Returns the counters of this process and the current state."""

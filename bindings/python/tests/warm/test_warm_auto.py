@@ -20,16 +20,6 @@ def _as_before() -> Iterator[None]:
     sf.uninstall()
 
 
-def test_a_program_is_parked_from_its_second_start_on() -> None:
-    with sf.Warm(mode="auto", keep=4) as warm:
-        assert warm.run(ECHO).started == "cold: not added"
-        assert warm.fill(FILL_S)
-        assert (warm.stats().made, warm.explain(ECHO).started) == (0, "cold: rare")
-        assert warm.run(ECHO).started == "cold: empty"
-        assert warm.fill(FILL_S)
-        assert retry_if_slow(warm, lambda: warm.run(ECHO)).started == "reserve"
-
-
 def test_an_added_program_is_parked_at_once() -> None:
     with sf.Warm(mode="auto") as warm:
         warm.add("sh")

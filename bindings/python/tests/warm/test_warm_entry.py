@@ -223,6 +223,7 @@ FOUND = {
     "namespace package": Found({"json/data.txt": ""}, "cold: shadowed module"),
     "extension module": Found({"json.abi3.so": ""}, "cold: shadowed module"),
     "other files": Found({"json.ini": "", "tool.toml": "", "src/json.py": "1 / 0\n"}, "reserve"),
+    "built-in module": Found({"sys.py": "1 / 0\n"}, "reserve"),
     "metadata": Found({"json.dist-info/METADATA": ""}, "reserve"),
 }
 

@@ -117,20 +117,6 @@ def test_missing_program_is_an_error(mode: Mode, tmp_path: Path) -> None:
 
 @each_mode
 @pytest.mark.parametrize("preimport", [[], ["net"]])
-def test_node(mode: Mode, preimport: list[str]) -> None:
-    require("node")
-    argv = ["node", "-e", "process.exitCode = 3; console.log(process.argv, process.pid)", "a"]
-    with Warm(mode=mode) as warm:
-        warm.add("node", args=["-e"], env=ENVIRONMENT, preimport=preimport)
-        assert warm.fill(timeout=FILL_S)
-        runs = [warm.run(argv, env=ENVIRONMENT) for _ in range(2)]
-    assert [result.started for result in runs] == [mode, mode]
-    assert [result.code for result in runs] == [3, 3]
-    assert len({result.stdout for result in runs}) == 2
-
-
-@each_mode
-@pytest.mark.parametrize("preimport", [[], ["net"]])
 def test_node_that_warns_starts_cold(mode: Mode, preimport: list[str], tmp_path: Path) -> None:
     """A warning printed before parking must not be lost."""
     require("node")

@@ -109,7 +109,6 @@ UNTESTED = {
     "exec label": "needs a security module that labels processes",
     "… changed": "needs a change at the moment a sandbox starts",
     "madvise": "every kernel supports MADV_DONTFORK and the other values used",
-    "refused": "the owner sends valid requests only: tests/warm/node and the fuzzer send others",
     "getrandom": "every kernel has it",
     "no pipe for start-up output": "three more descriptors were available just before",
     "adapter": "the interpreter would have to fail on a few lines of code",

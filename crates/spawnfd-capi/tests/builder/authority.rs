@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which threads and processes may use a builder, and which contents of its file the owner runs.
 
-use crate::common::*;
 use crate::support::*;
 
 /// A builder of a script that ends with 3, and the record after each step of its configuration.

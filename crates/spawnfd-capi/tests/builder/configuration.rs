@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opening a builder, and its configuration.
 
+use spawnfd_tests::leaks::{self, Snapshot};
+
 use super::support::*;
 
 #[test]
@@ -247,7 +249,7 @@ fn a_reset_removes_the_value_of_its_key() {
 
 #[test]
 fn closing_a_builder_leaks_nothing() {
-    in_own_process("configuration::closing_a_builder_leaks_nothing", || {
+    isolated!(|| {
         let cycle = || {
             let null = file("/dev/null");
             let builder = Builder::shell(c"exit 0");
@@ -266,24 +268,8 @@ fn closing_a_builder_leaks_nothing() {
         };
         // The first runs open what the library keeps for later runs.
         cycle();
-        let before = descriptors();
+        let before = Snapshot::take();
         (0..5).for_each(|_| cycle());
-        assert_eq!(descriptors(), before);
-        // SAFETY: waitpid with a NULL status has no requirements.
-        let waited = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
-        assert_eq!(result(waited), Err(libc::ECHILD));
+        leaks::assert_unchanged(&before);
     });
-}
-
-/// The numbers and the files of this process's descriptors.
-fn descriptors() -> BTreeSet<(String, PathBuf)> {
-    let mut all = BTreeSet::new();
-    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
-        let entry = entry.unwrap();
-        let link = std::fs::read_link(entry.path()).unwrap_or_default();
-        if !link.ends_with("fd") {
-            all.insert((entry.file_name().into_string().unwrap(), link));
-        }
-    }
-    all
 }

@@ -131,7 +131,7 @@ fn files_open_in_the_child() {
     let builder = Builder::shell(c"cat <&9; stat -c %a new");
     assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ENVP, &[c"PATH=/usr/bin:/bin"]), Ok(()));
     let below = directory("/proc");
-    let here = directory(scratch.0.to_str().unwrap());
+    let here = directory(scratch.path("").to_str().unwrap());
     let create = open_of(c"new", libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY, 0o666);
     let read = open_of(c"sys/kernel/ostype", 0, 0);
     let actions = [

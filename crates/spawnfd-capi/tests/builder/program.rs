@@ -31,10 +31,10 @@ fn a_path_of_the_run_replaces_the_configured_program() {
 #[test]
 fn a_name_is_searched_in_the_search_path() {
     let scratch = Scratch::new();
-    let first = scratch.path("first");
-    std::fs::create_dir(scratch.0.join("first")).unwrap();
-    std::fs::create_dir(scratch.0.join("second")).unwrap();
-    std::fs::create_dir(scratch.0.join("first/other")).unwrap();
+    let first = scratch.c_path("first");
+    std::fs::create_dir(scratch.path("first")).unwrap();
+    std::fs::create_dir(scratch.path("second")).unwrap();
+    std::fs::create_dir(scratch.path("first/other")).unwrap();
     scratch.write("first/tool", "#!/bin/sh\nexit 1\n", 0o644);
     scratch.write("second/tool", "#!/bin/sh\nexit 22\n", 0o755);
     scratch.write("second/other", "#!/bin/sh\nexit 23\n", 0o755);
@@ -43,7 +43,7 @@ fn a_name_is_searched_in_the_search_path() {
     assert_eq!(builder.string(PIDFD_CONFIG_KEY_NAME, c"tool"), Ok(()));
     assert_eq!(builder.code(&[]), Err((EINVAL, SPAWN_FAILED_SETUP)), "no search path");
     let search = |path: &str| {
-        let path = CString::new(path.replace('@', scratch.0.to_str().unwrap())).unwrap();
+        let path = CString::new(path.replace('@', scratch.path("").to_str().unwrap())).unwrap();
         builder.string(PIDFD_CONFIG_KEY_SEARCH_PATH, &path).unwrap();
     };
     search("/nonexistent:@/first:@/second");
@@ -55,12 +55,12 @@ fn a_name_is_searched_in_the_search_path() {
     // The child performs the actions first.
     assert_eq!(builder.code(&[umask(), chdir(c"/nonexistent")]), Err((ENOENT, 1)));
     // Relative entries start at the child's directory.
-    let root = directory(scratch.0.to_str().unwrap());
+    let root = directory(scratch.path("").to_str().unwrap());
     search("second");
     assert_eq!(builder.code(&[with_fd(SPAWN_ACTION_FCHDIR, root.as_raw_fd())]), Ok(22));
     assert_eq!(builder.code(&[]), Err((ENOENT, SPAWN_FAILED_EXEC)));
     search("");
-    assert_eq!(builder.code(&[chdir(&scratch.path("first")), chdir(c"../second")]), Ok(22));
+    assert_eq!(builder.code(&[chdir(&scratch.c_path("first")), chdir(c"../second")]), Ok(22));
     assert_eq!(builder.fd(PIDFD_CONFIG_KEY_CWD, root.as_raw_fd()), Ok(()));
     assert_eq!(builder.code(&[chdir(c"second")]), Ok(22));
     assert_eq!(builder.reset(PIDFD_CONFIG_KEY_CWD), Ok(()));
@@ -99,7 +99,7 @@ fn a_descriptor_is_executed() {
 fn a_script_by_descriptor_needs_the_descriptor() {
     let scratch = Scratch::new();
     scratch.write("script", "#!/bin/sh\nexit 8\n", 0o755);
-    let script = file(scratch.0.join("script").to_str().unwrap());
+    let script = file(scratch.path("script").to_str().unwrap());
     let number = script.as_raw_fd();
     let builder = Builder::open();
     builder.argv(&[c"script"]);
@@ -124,7 +124,7 @@ fn exec_failures_have_their_errno() {
         (scratch.write("loader", "#!/nonexistent/interpreter\n", 0o755), ENOENT),
         (scratch.path(""), EACCES),
     ] {
-        builder.path(&path);
+        builder.path(&c_path(&path));
         let mut args = SpawnArgs { pid: 5, ..args_of(&[]) };
         assert_eq!(call_run(builder.0, &mut args), Err(errno), "{path:?}");
         assert_eq!((args.failed, args.pid), (SPAWN_FAILED_EXEC, 0));

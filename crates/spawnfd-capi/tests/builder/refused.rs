@@ -17,11 +17,11 @@ fn the_first_failing_action_is_reported() {
         assert_eq!(builder.code(&actions), Err((EINVAL, 4)));
     }
     // The child performs the actions before the failing one, and no action after it.
-    let (first, second) = (scratch.path("first"), scratch.path("second"));
+    let (first, second) = (scratch.c_path("first"), scratch.c_path("second"));
     let opens = [&first, &second].map(|path| open_of(path, libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY, 0o600));
     let actions = [open_action(AT_FDCWD, &opens[0], 9), missing(0), open_action(AT_FDCWD, &opens[1], 9)];
     assert_eq!(builder.code(&actions), Err((EBADF, 1)));
-    assert!(scratch.0.join("first").exists() && !scratch.0.join("second").exists());
+    assert!(scratch.path("first").exists() && !scratch.path("second").exists());
     assert_eq!(builder.code(&actions), Err((EEXIST, 0)));
     // Actions that the core refuses before there is a child.
     let backwards = [10u64, 5];

@@ -206,7 +206,7 @@ extern "C" fn count_ended(_: i32) {
 
 #[test]
 fn a_failed_run_leaves_no_child_and_no_signal() {
-    in_own_process("running::a_failed_run_leaves_no_child_and_no_signal", || {
+    isolated!(|| {
         // SAFETY: the handler only adds to a number.
         unsafe { libc::signal(libc::SIGCHLD, count_ended as extern "C" fn(i32) as usize) };
         let builder = Builder::shell(c"exit 0");
@@ -227,7 +227,7 @@ fn a_failed_run_leaves_no_child_and_no_signal() {
 
 #[test]
 fn the_descriptor_limit_is_reported_before_there_is_a_child() {
-    in_own_process("running::the_descriptor_limit_is_reported_before_there_is_a_child", || {
+    isolated!(|| {
         let builder = Builder::shell(c"exit 0");
         let limit = |soft| {
             // SAFETY: the limit is valid for reads and writes.

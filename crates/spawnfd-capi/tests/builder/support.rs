@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Helpers: calls of the C functions, and the actions of the tests.
 
-pub use std::collections::BTreeSet;
 pub use std::ffi::{CStr, CString};
 pub use std::fs::File;
 pub use std::io::Read;
 pub use std::mem::offset_of;
-pub use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-pub use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-pub use std::path::{Path, PathBuf};
+pub use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+pub use std::os::unix::fs::OpenOptionsExt;
+pub use std::path::Path;
 pub use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use libc::{
@@ -16,26 +15,16 @@ pub use libc::{
     EOPNOTSUPP, EPERM, O_CLOEXEC, O_DIRECTORY, O_NONBLOCK, O_PATH,
 };
 pub use spawnfd_capi::builder::*;
+pub use spawnfd_tests::{is_root, isolated};
+
+pub use crate::common::*;
 
 pub const SHELL: &CStr = c"/bin/sh";
 /// Prints the numbers of the shell's descriptors below 30.
 pub const LIST: &CStr = c"n=0; while [ $n -lt 30 ]; do [ -e /proc/$$/fd/$n ] && printf '%s ' $n; n=$((n + 1)); done";
 
-pub fn errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap()
-}
-
 pub fn result(returned: i32) -> Result<i32, i32> {
     if returned < 0 { Err(errno()) } else { Ok(returned) }
-}
-
-pub fn address<T: ?Sized>(of: &T) -> u64 {
-    (&raw const *of).cast::<u8>().expose_provenance() as u64
-}
-
-pub fn owned(fd: i32) -> OwnedFd {
-    // SAFETY: the callers pass a new descriptor.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 /// Pointers to strings, and a NULL pointer at the end.
@@ -169,19 +158,6 @@ pub fn list_of(actions: &[SpawnAction]) -> SpawnActionList {
     SpawnActionList { actions, nr_actions, action_size, ..SpawnActionList::default() }
 }
 
-/// Waits for the child by its pidfd. Returns the exit code, or 128 plus the signal.
-pub fn reap(pidfd: &OwnedFd) -> i32 {
-    // SAFETY: `info` is valid for writes, and all-zero is a valid value.
-    let (returned, info) = unsafe {
-        let mut info: libc::siginfo_t = std::mem::zeroed();
-        (libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, &mut info, libc::WEXITED), info)
-    };
-    assert_eq!(returned, 0, "waitid: {}", errno());
-    // SAFETY: waitid has filled in the status.
-    let status = unsafe { info.si_status() };
-    if info.si_code == libc::CLD_EXITED { status } else { 128 + status }
-}
-
 pub fn action(r#type: u32) -> SpawnAction {
     SpawnAction { r#type, ..SpawnAction::default() }
 }
@@ -252,63 +228,4 @@ pub fn has_cap_sys_admin() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:\t")).unwrap();
     u64::from_str_radix(effective, 16).unwrap() & CAP_SYS_ADMIN != 0
-}
-
-pub fn is_root() -> bool {
-    // SAFETY: geteuid has no requirements.
-    unsafe { libc::geteuid() == 0 }
-}
-
-/// A directory of one test, which its drop removes.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    pub fn new() -> Scratch {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("spawnfd-builder-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Scratch(path)
-    }
-
-    pub fn path(&self, name: &str) -> CString {
-        CString::new(self.0.join(name).to_str().unwrap()).unwrap()
-    }
-
-    /// Creates a file by another program. If this process wrote the file, a fork in another thread could keep it open
-    /// for writing, and exec of the file would fail with ETXTBSY.
-    pub fn write(&self, name: &str, text: &str, mode: u32) -> CString {
-        let path = self.0.join(name);
-        let script = "printf %s \"$1\" > \"$2\"";
-        let done = std::process::Command::new("sh").args(["-c", script, "sh", text]).arg(&path).status().unwrap();
-        assert!(done.success());
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-        self.path(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
-
-/// Runs one test of this file in a process of its own, because it changes or observes the whole process.
-pub fn in_own_process(test: &str, body: impl FnOnce()) {
-    const VARIABLE: &str = "SPAWNFD_BUILDER_TEST";
-    if std::env::var_os(VARIABLE).is_some() {
-        return body();
-    }
-    let done = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--test-threads=1", "--nocapture"])
-        .env(VARIABLE, "1")
-        .output()
-        .unwrap();
-    assert!(
-        done.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&done.stdout),
-        String::from_utf8_lossy(&done.stderr)
-    );
-    assert!(String::from_utf8_lossy(&done.stdout).contains("1 passed"));
 }

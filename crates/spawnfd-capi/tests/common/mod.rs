@@ -1,11 +1,93 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Helpers of the tests of templates and builders: records, forked children, and descriptors in messages.
+//! Helpers of the tests of templates and builders: files, records, children, and descriptors in messages.
+#![allow(dead_code)]
 
-use std::fs::File;
+use std::ffi::CString;
+use std::fs::{File, Permissions};
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// The calling thread's errno.
+pub fn errno() -> i32 {
+    Error::last_os_error().raw_os_error().unwrap()
+}
+
+/// Returns the address of a value in the form of the ABI.
+pub fn address<T: ?Sized>(of: &T) -> u64 {
+    (&raw const *of).cast::<u8>().expose_provenance() as u64
+}
+
+pub fn owned(fd: RawFd) -> OwnedFd {
+    // SAFETY: the callers pass a new descriptor.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+pub fn c_path(path: impl AsRef<Path>) -> CString {
+    CString::new(path.as_ref().as_os_str().as_encoded_bytes()).unwrap()
+}
+
+/// Waits for a child by its pidfd. Returns the exit code, or 128 plus the signal.
+pub fn reap(pidfd: &OwnedFd) -> i32 {
+    // SAFETY: `info` is valid for writes, and all-zero is a valid value.
+    let (returned, info) = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        (libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, &mut info, libc::WEXITED), info)
+    };
+    assert_eq!(returned, 0, "waitid: {}", Error::last_os_error());
+    // SAFETY: waitid has filled in the status.
+    let status = unsafe { info.si_status() };
+    if info.si_code == libc::CLD_EXITED { status } else { 128 + status }
+}
+
+/// A directory of one test, which its drop removes.
+pub struct Scratch(TempDir);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        Scratch(spawnfd_tests::scratch())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn c_path(&self, name: &str) -> CString {
+        c_path(self.path(name))
+    }
+
+    /// Creates an executable copy of /bin/sh.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.run("cp /bin/sh \"$1\"", name)
+    }
+
+    /// Creates an executable file with these contents.
+    pub fn file(&self, name: &str, contents: &str) -> PathBuf {
+        self.write(name, contents, 0o755)
+    }
+
+    pub fn write(&self, name: &str, contents: &str, mode: u32) -> PathBuf {
+        let path = self.run(&format!("printf '%s' '{contents}' > \"$1\""), name);
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    /// Runs a shell script on a path of the directory.
+    ///
+    /// Only that shell opens the file for writing. If a test opened it, the child of another test could hold the
+    /// descriptor for a moment, and exec would fail with ETXTBSY.
+    pub fn run(&self, script: &str, name: &str) -> PathBuf {
+        let path = self.path(name);
+        let status = Command::new("/bin/sh").arg("-c").arg(script).arg("sh").arg(&path).status().unwrap();
+        assert!(status.success(), "{script}");
+        path
+    }
+}
 
 /// The contents of the file behind a descriptor.
 pub fn read_record(fd: &impl AsRawFd) -> Vec<u8> {

@@ -12,6 +12,8 @@ use libc::{
 };
 use spawnfd_capi::template::*;
 
+use spawnfd_tests::{isolated, require_root, skip};
+
 use crate::support::*;
 
 /// A buffer of the maximum size that begins with the arguments.
@@ -104,38 +106,34 @@ fn a_path_must_lead_to_an_executable_file() {
     }
 }
 
-#[test]
-fn a_file_on_a_noexec_mount_is_refused() {
-    if is_root("only root can mount a file system") {
-        alone("create::alone_on_a_noexec_mount", &[]);
-    }
-}
-
 /// The mount exists only in the mount namespace of this thread.
 #[test]
-#[ignore = "a_file_on_a_noexec_mount_is_refused runs it"]
-fn alone_on_a_noexec_mount() {
-    let scratch = Scratch::new();
-    let directory = CString::new(scratch.path("").as_os_str().as_encoded_bytes()).unwrap();
-    // SAFETY: the call accesses no memory.
-    let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
-    let mount = |target: &CStr, flags| {
-        // SAFETY: all addresses are strings or NULL.
-        unsafe { libc::mount(c"tmpfs".as_ptr(), target.as_ptr(), c"tmpfs".as_ptr(), flags, ptr::null()) == 0 }
-    };
-    if !unshared || !mount(c"/", libc::MS_REC | libc::MS_PRIVATE) || !mount(&directory, 0) {
-        println!("skipped: the thread cannot mount a file system");
-        return;
-    }
-    let path = scratch.program("program");
-    let template = of_path(&path).unwrap();
-    assert_eq!(Request::script("exit 3").status(&template), Ok(3));
-    assert!(mount(&directory, libc::MS_REMOUNT | libc::MS_NOEXEC));
-    assert_eq!(of_path(&path).unwrap_err(), EACCES);
-    assert_eq!(create(&descriptor_args(&File::open(&path).unwrap())).unwrap_err(), EACCES);
-    assert_eq!(Request::script("exit 3").status(&template), Err(ESTALE));
-    // SAFETY: the address is a string.
-    assert_eq!(unsafe { libc::umount2(directory.as_ptr(), libc::MNT_DETACH) }, 0);
+fn a_file_on_a_noexec_mount_is_refused() {
+    isolated!(|| {
+        if !require_root() {
+            return;
+        }
+        let scratch = Scratch::new();
+        let directory = CString::new(scratch.path("").as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: the call accesses no memory.
+        let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+        let mount = |target: &CStr, flags| {
+            // SAFETY: all addresses are strings or NULL.
+            unsafe { libc::mount(c"tmpfs".as_ptr(), target.as_ptr(), c"tmpfs".as_ptr(), flags, ptr::null()) == 0 }
+        };
+        if !unshared || !mount(c"/", libc::MS_REC | libc::MS_PRIVATE) || !mount(&directory, 0) {
+            return skip("cannot mount a file system");
+        }
+        let path = scratch.program("program");
+        let template = of_path(&path).unwrap();
+        assert_eq!(Request::script("exit 3").status(&template), Ok(3));
+        assert!(mount(&directory, libc::MS_REMOUNT | libc::MS_NOEXEC));
+        assert_eq!(of_path(&path).unwrap_err(), EACCES);
+        assert_eq!(create(&descriptor_args(&File::open(&path).unwrap())).unwrap_err(), EACCES);
+        assert_eq!(Request::script("exit 3").status(&template), Err(ESTALE));
+        // SAFETY: the address is a string.
+        assert_eq!(unsafe { libc::umount2(directory.as_ptr(), libc::MNT_DETACH) }, 0);
+    });
 }
 
 #[test]
@@ -218,14 +216,11 @@ fn a_template_cannot_be_changed() {
 
 #[test]
 fn a_file_size_limit_does_not_kill_the_caller() {
-    alone("create::alone_with_a_file_size_limit", &[]);
-}
-
-#[test]
-#[ignore = "a_file_size_limit_does_not_kill_the_caller runs it"]
-fn alone_with_a_file_size_limit() {
-    let limit = libc::rlimit { rlim_cur: 8, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the call reads `limit`.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
-    assert_eq!(of_path("/bin/sh").unwrap_err(), EFBIG);
+    let errno = in_forked_child(|| {
+        let limit = libc::rlimit { rlim_cur: 8, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the call reads `limit`.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+        of_path("/bin/sh").unwrap_err()
+    });
+    assert_eq!(errno, EFBIG);
 }

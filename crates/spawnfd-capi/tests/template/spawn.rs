@@ -9,6 +9,9 @@ use std::sync::Barrier;
 use libc::{AT_FDCWD, E2BIG, EACCES, EBADF, EFAULT, EINVAL, EMFILE, ESTALE, O_CLOEXEC, O_RDONLY};
 use spawnfd_capi::template::*;
 
+use spawnfd_tests::isolated;
+use spawnfd_tests::leaks::{self, Snapshot};
+
 use crate::support::*;
 
 /// Valid arguments without actions. The pidfd is not closed, so only calls that fail may use them.
@@ -295,63 +298,42 @@ fn threads_spawn_at_the_same_time() {
 
 #[test]
 fn no_call_leaves_a_descriptor_or_a_child() {
-    alone("spawn::alone_without_leaks", &[]);
-}
+    isolated!(|| {
+        let scratch = Scratch::new();
+        let path = scratch.program("program");
+        let script = scratch.file("script", "#!/bin/sh\nexit 6\n");
+        // Some descriptors, such as /proc/thread-self/status under a seccomp filter, stay open for later calls.
+        assert_eq!(Request::script("exit 6").status(&shell()), Ok(6));
+        let before = Snapshot::take();
+        {
+            let (template, script) = (of_path(&path).unwrap(), of_path(script).unwrap());
+            assert_eq!(Request::script("exit 6").status(&template), Ok(6));
+            assert_eq!(Request::new(&["script"]).status(&script), Ok(6));
+            assert_eq!(Request::script("").close(4095).status(&template), Ok(1));
+            assert_eq!(Request::script("").action(99, 0, 0, 0).status(&template), Err(EINVAL));
+            std::fs::remove_file(path).unwrap();
+            assert_eq!(Request::script("").status(&template), Err(ESTALE));
+            assert!(of_path("/nonexistent").is_err() && of_path("/dev/null").is_err());
+            assert!(create(&descriptor_args(&dev_null())).is_err());
 
-/// The open descriptors and the files that they refer to.
-fn descriptors() -> Vec<(String, String)> {
-    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
-    let mut list: Vec<_> = entries
-        .filter_map(|entry| {
-            let entry = entry.unwrap();
-            let target = std::fs::read_link(entry.path()).ok()?;
-            Some((entry.file_name().into_string().unwrap(), target.to_str()?.to_owned()))
-        })
-        .filter(|(_, target)| !target.ends_with("/fd"))
-        .collect();
-    list.sort();
-    list
-}
-
-#[test]
-#[ignore = "no_call_leaves_a_descriptor_or_a_child runs it"]
-fn alone_without_leaks() {
-    let scratch = Scratch::new();
-    let path = scratch.program("program");
-    let script = scratch.file("script", "#!/bin/sh\nexit 6\n");
-    // Some descriptors, such as /proc/thread-self/status under a seccomp filter, stay open for later calls.
-    assert_eq!(Request::script("exit 6").status(&shell()), Ok(6));
-    let before = descriptors();
-    {
-        let (template, script) = (of_path(&path).unwrap(), of_path(script).unwrap());
-        assert_eq!(Request::script("exit 6").status(&template), Ok(6));
-        assert_eq!(Request::new(&["script"]).status(&script), Ok(6));
-        assert_eq!(Request::script("").close(4095).status(&template), Ok(1));
-        assert_eq!(Request::script("").action(99, 0, 0, 0).status(&template), Err(EINVAL));
-        std::fs::remove_file(path).unwrap();
-        assert_eq!(Request::script("").status(&template), Err(ESTALE));
-        assert!(of_path("/nonexistent").is_err() && of_path("/dev/null").is_err());
-        assert!(create(&descriptor_args(&dev_null())).is_err());
-
-        // The file of the executable needs one number, and the pidfd another one.
-        let template = shell();
-        let free = lowest_free() as u64;
-        let limit = |more: u64| {
-            let limit = libc::rlimit { rlim_cur: free + more, rlim_max: 4096 };
-            // SAFETY: the call reads `limit`.
-            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
-        };
-        for more in [0, 1] {
-            limit(more);
-            assert_eq!(Request::script("").status(&template), Err(EMFILE), "{more} free numbers");
+            // The file of the executable needs one number, and the pidfd another one.
+            let template = shell();
+            let free = lowest_free() as u64;
+            let limit = |more: u64| {
+                let limit = libc::rlimit { rlim_cur: free + more, rlim_max: 4096 };
+                // SAFETY: the call reads `limit`.
+                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+            };
+            for more in [0, 1] {
+                limit(more);
+                assert_eq!(Request::script("").status(&template), Err(EMFILE), "{more} free numbers");
+            }
+            limit(0);
+            assert_eq!(of_path("/bin/sh").unwrap_err(), EMFILE);
+            limit(512);
         }
-        limit(0);
-        assert_eq!(of_path("/bin/sh").unwrap_err(), EMFILE);
-        limit(512);
-    }
-    assert_eq!(descriptors(), before);
-    // SAFETY: the pointer may be NULL.
-    assert_eq!((unsafe { libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG) }, errno()), (-1, libc::ECHILD));
+        leaks::assert_unchanged(&before);
+    });
 }
 
 /// The lowest number that is not open: the number that the next open call returns.
@@ -361,46 +343,42 @@ fn lowest_free() -> RawFd {
 
 #[test]
 fn actions_may_name_the_number_of_the_executable() {
-    alone("spawn::alone_with_colliding_numbers", &[]);
-}
+    isolated!(|| {
+        let scratch = Scratch::new();
+        let script = of_path(scratch.file("script", "#!/bin/sh\nexit 8\n")).unwrap();
+        let template = shell();
+        let null = dev_null();
+        let free = lowest_free();
+        let request = || Request::script("exit 8");
+        for next in [free, free + 1] {
+            assert_eq!(request().close(next).status(&template), Ok(1), "{next} is not open in the caller");
+            assert_eq!(request().dup2(next, next, 0).status(&template), Ok(1));
+            assert_eq!(request().dup2(next, 0, 0).status(&template), Ok(1));
+            assert_eq!(request().fchdir(next).status(&template), Ok(1));
+            assert_eq!(request().open(next, "x", 0, O_RDONLY).status(&template), Ok(1));
+        }
+        for template in [&template, &script] {
+            assert_eq!(request().close_range(3, -1, 0).status(template), Ok(8));
+            assert_eq!(request().close_range(0, -1, 4).inherit().status(template), Ok(8));
+            assert_eq!(request().close_range(free, free, 0).status(template), Ok(8));
+            assert_eq!(request().close(0).close(1).close(2).status(template), Ok(8));
+            assert_eq!(request().dup2(null.as_raw_fd(), free, 0).inherit().status(template), Ok(8));
+            assert_eq!(request().open(AT_FDCWD, "/dev/null", free, O_CLOEXEC).status(template), Ok(8));
+        }
+        let request = Request::probe(&[free, free + 1]).dup2(null.as_raw_fd(), free, 0).inherit();
+        // `output` opens a pipe, so the number of the executable is a higher one.
+        assert_eq!(request.output(&template), "open\nclosed\n");
 
-#[test]
-#[ignore = "actions_may_name_the_number_of_the_executable runs it"]
-fn alone_with_colliding_numbers() {
-    let scratch = Scratch::new();
-    let script = of_path(scratch.file("script", "#!/bin/sh\nexit 8\n")).unwrap();
-    let template = shell();
-    let null = dev_null();
-    let free = lowest_free();
-    let request = || Request::script("exit 8");
-    for next in [free, free + 1] {
-        assert_eq!(request().close(next).status(&template), Ok(1), "{next} is not open in the caller");
-        assert_eq!(request().dup2(next, next, 0).status(&template), Ok(1));
-        assert_eq!(request().dup2(next, 0, 0).status(&template), Ok(1));
-        assert_eq!(request().fchdir(next).status(&template), Ok(1));
-        assert_eq!(request().open(next, "x", 0, O_RDONLY).status(&template), Ok(1));
-    }
-    for template in [&template, &script] {
-        assert_eq!(request().close_range(3, -1, 0).status(template), Ok(8));
-        assert_eq!(request().close_range(0, -1, 4).inherit().status(template), Ok(8));
-        assert_eq!(request().close_range(free, free, 0).status(template), Ok(8));
-        assert_eq!(request().close(0).close(1).close(2).status(template), Ok(8));
-        assert_eq!(request().dup2(null.as_raw_fd(), free, 0).inherit().status(template), Ok(8));
-        assert_eq!(request().open(AT_FDCWD, "/dev/null", free, O_CLOEXEC).status(template), Ok(8));
-    }
-    let request = Request::probe(&[free, free + 1]).dup2(null.as_raw_fd(), free, 0).inherit();
-    // `output` opens a pipe, so the number of the executable is a higher one.
-    assert_eq!(request.output(&template), "open\nclosed\n");
-
-    // The caller may have closed its standard descriptors.
-    for number in 0..3 {
-        let saved = inheritable(&number);
-        // SAFETY: no other code uses the number meanwhile.
-        unsafe { libc::close(number) };
-        let status = Request::script("exit 8").status(&template);
-        let is_closed = Request::script(&format!("[ ! -e /proc/$$/fd/{number} ]")).status(&template);
-        // SAFETY: the number is free again.
-        unsafe { libc::dup2(saved.as_raw_fd(), number) };
-        assert_eq!((status, is_closed), (Ok(8), Ok(0)), "without {number}");
-    }
+        // The caller may have closed its standard descriptors.
+        for number in 0..3 {
+            let saved = inheritable(&number);
+            // SAFETY: no other code uses the number meanwhile.
+            unsafe { libc::close(number) };
+            let status = Request::script("exit 8").status(&template);
+            let is_closed = Request::script(&format!("[ ! -e /proc/$$/fd/{number} ]")).status(&template);
+            // SAFETY: the number is free again.
+            unsafe { libc::dup2(saved.as_raw_fd(), number) };
+            assert_eq!((status, is_closed), (Ok(8), Ok(0)), "without {number}");
+        }
+    });
 }

@@ -4,23 +4,13 @@
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char};
 use std::io::{Error, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use spawnfd_capi::template::*;
 use spawnfd_sys::abi::open_how;
 
-/// The calling thread's errno.
-pub fn errno() -> i32 {
-    Error::last_os_error().raw_os_error().unwrap()
-}
-
-/// Returns the address of a value in the form of the ABI.
-pub fn address<T: ?Sized>(value: &T) -> u64 {
-    (&raw const *value).cast::<u8>() as u64
-}
+pub use crate::common::*;
 
 /// Calls `spawn_template_create`.
 pub fn create(args: &spawn_template_create_args) -> Result<OwnedFd, i32> {
@@ -31,8 +21,7 @@ pub fn create(args: &spawn_template_create_args) -> Result<OwnedFd, i32> {
 pub fn create_with_size(args: *const spawn_template_create_args, size: usize) -> Result<OwnedFd, i32> {
     // SAFETY: the tests pass NULL or a buffer of at least `size` bytes, unless the function refuses the size.
     let fd = unsafe { spawn_template_create(args, size) };
-    // SAFETY: the function has returned a new descriptor.
-    if fd < 0 { Err(errno()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
+    if fd < 0 { Err(errno()) } else { Ok(owned(fd)) }
 }
 
 /// The arguments of a create call for a path.
@@ -52,8 +41,7 @@ pub fn descriptor_args(fd: &impl AsRawFd) -> spawn_template_create_args {
 
 /// Creates a template for a path.
 pub fn of_path(path: impl AsRef<Path>) -> Result<OwnedFd, i32> {
-    let path = CString::new(path.as_ref().as_os_str().as_encoded_bytes()).unwrap();
-    create(&path_args(&path))
+    create(&path_args(&c_path(path)))
 }
 
 /// A template for the shell.
@@ -188,8 +176,7 @@ impl Request {
             reserved: [0; 4],
         };
         let pid = spawn_with_size(template.as_raw_fd(), &args, size_of_val(&args))?;
-        // SAFETY: the function has stored a new descriptor.
-        Ok(Spawned { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+        Ok(Spawned { pid, pidfd: owned(pidfd) })
     }
 
     /// Spawns the program, and returns the errno or the exit status.
@@ -215,59 +202,9 @@ impl Request {
 impl Spawned {
     /// Waits for the child, and returns its exit status. A child must not end by a signal.
     pub fn wait(&self) -> i32 {
-        // SAFETY: all-zero is a valid value.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the call writes to `info`.
-        let waited = unsafe { libc::waitid(libc::P_PIDFD, self.pidfd.as_raw_fd() as u32, &mut info, libc::WEXITED) };
-        assert_eq!(waited, 0, "{}", Error::last_os_error());
-        // SAFETY: waitid has filled these fields.
-        let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-        assert_eq!((pid, info.si_code), (self.pid, libc::CLD_EXITED), "status {status}");
+        let status = reap(&self.pidfd);
+        assert!(status < 128, "status {status}");
         status
-    }
-}
-
-/// A directory that the test removes at its end.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new() -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("spawnfd-template-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).unwrap();
-        Scratch(path)
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// Creates an executable copy of /bin/sh.
-    pub fn program(&self, name: &str) -> PathBuf {
-        self.run("cp /bin/sh \"$1\"", name)
-    }
-
-    /// Creates an executable file with these contents.
-    pub fn file(&self, name: &str, contents: &str) -> PathBuf {
-        self.run(&format!("printf '%s' '{contents}' > \"$1\" && chmod 755 \"$1\""), name)
-    }
-
-    /// Runs a shell script on a path of the directory.
-    ///
-    /// Only that shell opens the file for writing. If a test opened it, the child of another test could hold the
-    /// descriptor for a moment, and exec would fail with ETXTBSY.
-    pub fn run(&self, script: &str, name: &str) -> PathBuf {
-        let path = self.path(name);
-        let status = Command::new("/bin/sh").arg("-c").arg(script).arg("sh").arg(&path).status().unwrap();
-        assert!(status.success(), "{script}");
-        path
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -276,31 +213,9 @@ pub fn inheritable(fd: &impl AsRawFd) -> OwnedFd {
     // SAFETY: the call opens a new descriptor.
     let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, 500) };
     assert!(copy >= 500, "{}", Error::last_os_error());
-    // SAFETY: the descriptor is new.
-    unsafe { OwnedFd::from_raw_fd(copy) }
+    owned(copy)
 }
 
 pub fn dev_null() -> std::fs::File {
     std::fs::File::options().read(true).write(true).open("/dev/null").unwrap()
-}
-
-/// Runs an ignored test of this binary in a process of its own. The process has one test thread.
-pub fn alone(test: &str, variables: &[(&str, String)]) {
-    let output = Command::new("/proc/self/exe")
-        .args(["--exact", test, "--ignored", "--test-threads=1", "--nocapture"])
-        .envs(variables.iter().cloned())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Whether the tests run as root. Otherwise prints why a test is skipped.
-pub fn is_root(reason: &str) -> bool {
-    // SAFETY: the call has no requirements.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root {
-        println!("skipped: not root: {reason}");
-    }
-    is_root
 }

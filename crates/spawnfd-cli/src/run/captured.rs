@@ -5,30 +5,24 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use clap::Args;
+use clap::{Arg, Args};
 use rustix::fs::{Access, access};
-use spawnfd::job::{Event, EventOptions, Events, Leftovers, Spill, Stop, TerminalSize};
-use spawnfd::limits::{Enforce, Limits};
+use spawnfd::job::{Event, EventOptions, Events, Stop};
+use spawnfd::limits::Resource;
+use spawnfd::options::{Call, Group, Kind, OptionSpec, Value};
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Error, Output};
 
 use super::report;
 use super::signals::{Signals, Woken};
-use super::values;
 use crate::failure::{FAILED, Failure, TIMEOUT, print_to, reason};
+use crate::options::{Flags, Subcommand, flag_name};
 use crate::os;
 
-const SUPERVISION: &str = "Time limit and process tree";
-const LIMITS: &str = "Limits of the process tree";
 const HEADING: &str = "Captured runs";
-
-/// The library's names of the limited resources, and the flags that limit them.
-const RESOURCES: [(&str, &str); 4] =
-    [("memory", "--memory"), ("pids", "--pids"), ("cpu_time", "--cpu-time"), ("cpus", "--cpu-quota")];
 
 #[derive(Debug, Args)]
 pub struct Capture {
@@ -38,132 +32,44 @@ pub struct Capture {
     /// Also print the output as it arrives, and not at the end. --json then prints on standard error
     #[arg(long, requires = "capture", conflicts_with = "combined", help_heading = HEADING)]
     stream: bool,
-    /// Send SIGTERM to the process tree after this time, and SIGKILL after --grace: seconds, or a number with ms, s,
-    /// m or h
-    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, help_heading = SUPERVISION)]
-    timeout: Option<Duration>,
-    /// Do the same once the program has written no output for this time
-    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
-    idle_timeout: Option<Duration>,
-    /// Time between SIGTERM and SIGKILL; 0 sends SIGKILL at once [default: 2s]
-    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, help_heading = SUPERVISION)]
-    grace: Option<Duration>,
-    /// End the process tree when the program has written more than this to both streams together
-    #[arg(long, value_name = "BYTES", value_parser = values::size, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
-    output_limit: Option<u64>,
-    /// Limit the memory of the process tree
-    #[arg(long, value_name = "BYTES", value_parser = values::positive_size, allow_negative_numbers = true, help_heading = LIMITS)]
-    memory: Option<u64>,
-    /// Limit the number of processes and threads of the process tree
-    #[arg(long, value_name = "NUMBER", value_parser = values::count, allow_negative_numbers = true, help_heading = LIMITS)]
-    pids: Option<u64>,
-    /// Limit the CPU time of the process tree: seconds, or a number with ms, s, m or h
-    #[arg(long, value_name = "TIME", value_parser = values::positive_duration, allow_negative_numbers = true, help_heading = LIMITS)]
-    cpu_time: Option<Duration>,
-    /// Limit the process tree to this many processors, such as 1.5
-    #[arg(long, value_name = "NUMBER", value_parser = values::processors, allow_negative_numbers = true, help_heading = LIMITS)]
-    cpu_quota: Option<f64>,
-    /// How to enforce these limits [default: auto]
-    #[arg(long, value_name = "HOW", help_heading = LIMITS)]
-    enforce: Option<Enforcement>,
-    /// How to control the process tree. All tiers but 'group' also end the tree if this command is killed [default:
-    /// guard, or group if no guard can be started]
-    #[arg(long, value_name = "TIER", help_heading = SUPERVISION)]
-    tree: Option<Control>,
-    /// Fate of processes that outlive the program [default: kill]
-    #[arg(long, value_name = "FATE", help_heading = SUPERVISION)]
-    leftovers: Option<Fate>,
-    /// Time that other processes of the tree have to end after the program has ended. Meanwhile their output is
-    /// captured, too [default: 100ms]
-    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true, help_heading = SUPERVISION)]
-    drain: Option<Duration>,
-    /// Write the complete output to a file in this directory if it exceeds --keep, and print the path. The file is
-    /// not deleted
-    #[arg(long, value_name = "DIR", requires = "capture", help_heading = HEADING)]
-    spill: Option<PathBuf>,
-    /// Maximum length of the --spill file [default: 100M]
-    #[arg(long, value_name = "BYTES", value_parser = values::size, allow_negative_numbers = true, requires = "spill", help_heading = HEADING)]
-    spill_limit: Option<u64>,
-    /// Bytes to keep from the beginning and the end of each stream, or 'all' [default: 64000:64000]
-    #[arg(long, value_name = "HEAD[:TAIL]", value_parser = values::keep, allow_negative_numbers = true, requires = "capture", help_heading = HEADING)]
-    keep: Option<(usize, usize)>,
-    /// Put a line with this text where output is omitted; '{omitted}' in it stands for the number of bytes. '' for no
-    /// line [default: '[… {omitted} omitted …]']
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, requires = "capture", help_heading = HEADING)]
-    marker: Option<String>,
-    /// Print both streams in order of arrival, each on its own stream; with --json, also as one list
-    #[arg(long, requires = "capture", help_heading = HEADING)]
-    combined: bool,
     /// Read the program's standard input from this file [default: empty input]
     #[arg(long, value_name = "FILE", requires = "capture", conflicts_with = "stdin", help_heading = HEADING)]
     input: Option<PathBuf>,
-    /// Give the program a terminal of this size (default 80x24) as its three streams. All output is standard output;
-    /// --input is typed
-    #[arg(
-        long,
-        value_name = "COLSxROWS",
-        value_parser = values::terminal,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "80x24",
-        requires = "capture",
-        conflicts_with_all = ["stdin", "stdout", "stderr", "process-group", "controlling-terminal", "foreground"],
-        help_heading = HEADING
-    )]
-    terminal: Option<TerminalSize>,
+    #[command(flatten)]
+    options: Flags<Run>,
 }
 
-/// The mechanisms that may enforce limits.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Enforcement {
-    /// A cgroup, otherwise an rlimit; fail if neither is available
-    Auto,
-    /// A cgroup; fail if none is available
-    Cgroup,
-    /// A cgroup, otherwise checks by this command at intervals, of memory in use and processes, or an rlimit (CPU time);
-    /// fail if none is available
-    Watch,
-    /// A cgroup, otherwise an rlimit; run without the limit if neither is available
-    BestEffort,
-}
+/// The flags of a run's options.
+pub enum Run {}
 
-/// The tier of control over the process tree.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum Control {
-    /// Signal the session, the process group and known descendants
-    Group,
-    /// Like 'group', with a helper process that ends the tree if this command is killed
-    Guard,
-    /// Start the program in a new cgroup
-    Cgroup,
-    /// Start the program in a new pid namespace
-    Pidns,
-    /// Start the program as a child of a helper process to which all orphans of the tree return
-    Subreaper,
-    /// 'cgroup' if available, otherwise 'subreaper', 'guard', or 'group'
-    Auto,
-}
+impl Subcommand for Run {
+    const CALL: Call = Call::Run;
 
-impl From<Control> for TreeControl {
-    fn from(control: Control) -> TreeControl {
-        match control {
-            Control::Group => TreeControl::Group,
-            Control::Guard => TreeControl::Guard,
-            Control::Cgroup => TreeControl::Cgroup,
-            Control::Pidns => TreeControl::Pidns,
-            Control::Subreaper => TreeControl::Subreaper,
-            Control::Auto => TreeControl::Auto,
+    fn has(option: &OptionSpec) -> bool {
+        // --input reads a file, and --spill keeps its file.
+        option.group != Group::Program && !["input", "spill.persist"].contains(&option.name)
+    }
+
+    fn place(arg: Arg, option: &OptionSpec) -> Arg {
+        let arg = arg.help_heading(match option.group {
+            Group::Tree => "Time limit and process tree",
+            Group::Limits => "Limits of the process tree",
+            _ => HEADING,
+        });
+        let arg = if option.group == Group::Output { arg.requires("capture") } else { arg };
+        match option.name {
+            "spill.max_bytes" => arg.requires("spill"),
+            "terminal" => arg.conflicts_with_all([
+                "stdin",
+                "stdout",
+                "stderr",
+                "process-group",
+                "controlling-terminal",
+                "foreground",
+            ]),
+            _ => arg,
         }
     }
-}
-
-/// The fate of processes that outlive the program.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Fate {
-    /// Send SIGKILL
-    Kill,
-    /// Leave them running
-    Detach,
 }
 
 /// The result of a captured run that has ended.
@@ -188,32 +94,12 @@ impl Capture {
 
     /// Whether a flag asks for control of the program's process tree, with or without capturing its output.
     pub fn supervises(&self) -> bool {
-        self.capture
-            || self.timeout.is_some()
-            || self.grace.is_some()
-            || self.tree.is_some()
-            || self.leftovers.is_some()
-            || self.drain.is_some()
-            || self.enforce.is_some()
-            || self.memory.is_some()
-            || self.pids.is_some()
-            || self.cpu_time.is_some()
-            || self.cpu_quota.is_some()
-    }
-
-    fn limits(&self) -> Limits {
-        let limits = Limits::new().memory(self.memory).pids(self.pids).cpu_time(self.cpu_time).cpus(self.cpu_quota);
-        match self.enforce {
-            None | Some(Enforcement::Auto) => limits,
-            Some(Enforcement::Cgroup) => limits.enforce(Enforce::Cgroup),
-            Some(Enforcement::Watch) => limits.enforce(Enforce::Watch),
-            Some(Enforcement::BestEffort) => limits.enforce(Enforce::BestEffort),
-        }
+        self.capture || self.options.any_of(&[Group::Tree, Group::Limits])
     }
 
     /// Whether the program's name looks like the value that the user meant for --terminal.
     pub fn is_misplaced_size(&self, name: &OsStr) -> bool {
-        self.terminal.is_some() && name.to_str().is_some_and(|name| values::terminal(name).is_ok())
+        self.options.get("terminal").is_some() && Kind::TerminalSize.parse(name).is_ok()
     }
 
     /// Returns the flag of the option of the run that an error concerns.
@@ -222,71 +108,27 @@ impl Capture {
             return Some("--marker".to_owned());
         }
         let limit = error.call().strip_prefix("limits(")?;
-        RESOURCES.iter().find(|(name, _)| limit.starts_with(name)).map(|(_, flag)| (*flag).to_owned())
+        Resource::ALL.iter().find(|resource| limit.starts_with(resource.name())).copied().map(Capture::flag_of)
     }
 
     /// Returns the flag that limits a resource.
-    pub fn flag_of(resource: &str) -> &'static str {
-        RESOURCES.iter().find(|(name, _)| *name == resource).map_or("its limit", |(_, flag)| flag)
+    pub fn flag_of(resource: Resource) -> String {
+        format!("--{}", flag_name(&format!("limits.{resource}")))
     }
 
     /// Whether the output says where bytes are omitted.
     pub fn has_marker(&self) -> bool {
-        self.marker.as_deref() != Some("")
-    }
-
-    pub fn timeout(&self) -> Duration {
-        self.timeout.unwrap_or_default()
-    }
-
-    pub fn idle_timeout(&self) -> Duration {
-        self.idle_timeout.unwrap_or_default()
-    }
-
-    pub fn output_limit(&self) -> u64 {
-        self.output_limit.unwrap_or_default()
+        !matches!(self.options.get("marker"), Some(Value::Text(text)) if text.is_empty())
     }
 
     fn settings(&self) -> Result<spawnfd::Run, Failure> {
-        let mut run = spawnfd::Run::new().limits(self.limits()).combined(self.combined);
-        if let Some(timeout) = self.timeout {
-            run = run.timeout(timeout);
-        }
-        if let Some(timeout) = self.idle_timeout {
-            run = run.idle_timeout(timeout);
-        }
-        if let Some((head, tail)) = self.keep {
-            run = run.keep(head, tail);
-        }
-        if let Some(marker) = &self.marker {
-            run = run.marker(Some(marker));
-        }
-        if let Some(grace) = self.grace {
-            run = run.grace(grace);
-        }
-        if let Some(bytes) = self.output_limit {
-            run = run.output_limit(bytes);
-        }
-        if let Some(tier) = self.tree {
-            run = run.tree(TreeControl::from(tier));
-        }
-        if let Some(fate) = self.leftovers {
-            run = run.leftovers(match fate {
-                Fate::Kill => Leftovers::Kill,
-                Fate::Detach => Leftovers::Detach,
-            });
-        }
-        if let Some(dir) = &self.spill {
+        let mut run = spawnfd::Run::new();
+        self.options.apply(|name, value| run.set(name, value))?;
+        if let Some(Value::Text(dir)) = self.options.get("spill.dir") {
             // Check the directory first. Otherwise the program would run, and part of its output would be lost.
-            access(dir.join("."), Access::WRITE_OK | Access::EXEC_OK)
+            access(Path::new(dir).join("."), Access::WRITE_OK | Access::EXEC_OK)
                 .map_err(|e| Failure::flag(format!("--spill {}", dir.display()), reason(&e.into())))?;
-            run = run.spill(Spill::new(self.spill_limit.unwrap_or(100 << 20)).dir(dir).persist());
-        }
-        if let Some(drain) = self.drain {
-            run = run.drain(drain);
-        }
-        if let Some(size) = self.terminal {
-            run = run.terminal(size);
+            run.set("spill.persist", Value::Bool(true))?;
         }
         if let Some(path) = &self.input {
             let flag = format!("--input {}", path.display());
@@ -304,10 +146,11 @@ impl Capture {
         failed: impl Fn(Error) -> Failure,
     ) -> Result<Ended, Failure> {
         let mut settings = self.settings()?;
-        if shares_group && self.tree.is_none() {
+        if shares_group && self.options.get("tree").is_none() {
             // In the lower tiers, the group of the program is necessary to find processes whose parents have ended.
             settings = settings.tree(TreeControl::Auto);
         }
+        let grace = settings.get("grace").as_duration().unwrap_or_default();
         let signals = Signals::watch(None)?;
         let (woken, wake) = UnixStream::pair().map_err(|e| Failure::new(reason(&e)))?;
         let nonblocking = [&woken, &wake].into_iter().try_for_each(|socket| socket.set_nonblocking(true));
@@ -337,7 +180,7 @@ impl Capture {
                     if !matches!(printed, Ok(true)) {
                         // The program would get SIGPIPE if it wrote to the closed pipe itself.
                         ended_by.get_or_insert(libc::SIGPIPE);
-                        job.stop(settings.values().grace);
+                        job.stop(grace);
                     }
                 }
             }
@@ -349,14 +192,14 @@ impl Capture {
                 Woken::Signal { number: libc::SIGINT | libc::SIGQUIT, by_kernel: true } if shares_group => {}
                 Woken::Signal { number, .. } => {
                     ended_by.get_or_insert(number);
-                    job.stop(settings.values().grace);
+                    job.stop(grace);
                 }
             }
         };
         printed?;
         let output = Arc::unwrap_or_clone(outcome);
         let code = match (output.stop, ended_by) {
-            (Stop::Timeout | Stop::IdleTimeout, _) => TIMEOUT,
+            _ if output.bound.as_duration().is_some() => TIMEOUT,
             (Stop::Cancelled, Some(signal)) => 128 + signal as u8,
             _ => output.status.map_or(FAILED, report::code),
         };

@@ -11,7 +11,6 @@ mod report;
 mod signals;
 mod stdio;
 mod terminal;
-mod values;
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
@@ -27,14 +26,12 @@ use crate::failure::{Failure, NOT_FOUND, print};
 use crate::os;
 use actions::Actions;
 use captured::Capture;
-pub use captured::Control;
 pub use environment::Environment;
 pub use report::Report;
 use report::Timing;
 use signals::Signals;
 use stdio::{Standard, Streams};
 use terminal::Terminal;
-pub use values::terminal as terminal_size;
 
 /// Run a program
 ///
@@ -103,6 +100,9 @@ library. Without it, this command searches its own directory DIR, DIR/../lib, DI
 doctor PROGRAM' reports whether it has an effect. Programs of musl are not supported, and a program that is linked \
 with libasan aborts unless ASAN_OPTIONS contains verify_asan_link_order=0. With --chroot, the library needs the same \
 path under the new root; otherwise the loader prints an error for each program and ignores the library.
+
+Values: a TIME is a number of seconds, or a number with ms, s, m or h. BYTES may have K, M, G or T (powers of 1024). The \
+page docs/options.md lists the options of all fronts.
 
 Paths: this command opens the paths of --cgroup, --join-namespace, --landlock-ro, --landlock-rw, --seccomp and --input before \
 the program starts. The child opens the paths of all other actions, relative to its working directory at that point. A \

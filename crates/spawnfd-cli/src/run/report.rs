@@ -15,6 +15,7 @@ use spawnfd::{Child, Output};
 
 use super::captured::{Capture, Ended};
 use crate::failure::{Failure, eprint, print};
+use crate::options::flag_name;
 use crate::table;
 
 /// The parts of the report, and its destination.
@@ -237,25 +238,15 @@ fn notes(err: &mut Vec<u8>, flags: &Capture, run: &Ended) {
                 .to_owned(),
         );
     }
-    match output.stop {
-        Stop::IdleTimeout => {
-            note(format!("ended the program: no output for {} s (--idle-timeout)", flags.idle_timeout().as_secs_f64()));
-        }
-        Stop::Timeout => note(format!("timed out after {} s (--timeout)", flags.timeout().as_secs_f64())),
-        Stop::Cancelled => {
-            let signal = run.ended_by.map(signal_name).unwrap_or_default();
-            note(format!("ended the program because this command received signal {signal}"));
-        }
-        Stop::OutputLimit => {
-            note(format!("ended the program: it wrote more than {} bytes (--output-limit)", flags.output_limit()));
-        }
-        Stop::Limit => {
-            if let Some(limit) = output.limit {
-                let flag = Capture::flag_of(&limit.resource.to_string());
-                note(format!("the program reached {flag} (enforced by {})", limit.by));
-            }
-        }
-        _ => {}
+    if let (Stop::Cancelled, Some(signal)) = (output.stop, run.ended_by) {
+        let signal = signal_name(signal);
+        note(format!("ended the program because this command received signal {signal}"));
+    } else if let Some(reason) = output.reason() {
+        let flag = match output.limit {
+            Some(limit) => Capture::flag_of(limit.resource),
+            None => format!("--{}", flag_name(output.stop.name())),
+        };
+        note(format!("the program {reason} ({flag})"));
     }
 }
 

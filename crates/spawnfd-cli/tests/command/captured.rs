@@ -426,7 +426,11 @@ fn a_reached_limit_is_reported() {
         );
         assert_eq!(value["limits"], serde_json::json!({"cpu_time": "rlimit"}));
         let called = run(["--capture", "--tree", "guard", "--cpu-time", "0.5", "sh", "-c", burn]);
-        assert!(called.stderr.contains("the program reached --cpu-time (enforced by rlimit)"), "{}", called.stderr);
+        assert!(
+            called.stderr.contains("the program reached its cpu_time limit (rlimit) (--cpu-time)"),
+            "{}",
+            called.stderr
+        );
         let called = run(["--capture", "--tree", "guard", "--cpu-quota", "1", "true"]);
         assert_eq!(called.code, Some(125));
         assert!(called.stderr.starts_with("spawnfd: --cpu-quota: "), "{}", called.stderr);
@@ -435,7 +439,7 @@ fn a_reached_limit_is_reported() {
         let watch = ["--capture", "--tree", "guard", "--memory", "100M", "--enforce", "watch"];
         let called = run(watch.iter().chain(&["perl", "-e", "$x = 'x' x (200 << 20); sleep 1000"]));
         assert_eq!(called.code, Some(137));
-        assert!(called.stderr.contains("the program reached --memory (enforced by watch)"), "{}", called.stderr);
+        assert!(called.stderr.contains("the program reached its memory limit (watch) (--memory)"), "{}", called.stderr);
     });
 }
 
@@ -494,7 +498,7 @@ fn idle_timeout_ends_a_silent_program() {
         let called = run(["--capture", "--idle-timeout", "100ms", "sleep", "1000"]);
         assert_eq!(
             (called.code, called.stderr.as_str()),
-            (Some(124), "spawnfd: ended the program: no output for 0.1 s (--idle-timeout)\n")
+            (Some(124), "spawnfd: the program wrote no output for 0.1 s (--idle-timeout)\n")
         );
         let called = run(["--idle-timeout", "1", "true"]);
         assert!(called.code == Some(125) && called.stderr.contains("--capture"), "{called:?}");

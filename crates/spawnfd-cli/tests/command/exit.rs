@@ -170,7 +170,7 @@ fn usage_errors_name_the_argument_in_one_line() {
             (&["--capture", "--timeout", "-1", "true"], "--timeout must be >= 0, got -1"),
             (
                 &["--capture", "--tree", "forest", "true"],
-                "--tree must be one of group, guard, cgroup, pidns, subreaper, auto, got forest",
+                "--tree must be one of group, guard, subreaper, cgroup, pidns, auto, got forest",
             ),
             (&["--nice", "99", "true"], "--nice must be a whole number from -20 to 19, got 99"),
             (
@@ -178,7 +178,7 @@ fn usage_errors_name_the_argument_in_one_line() {
                 "--oom-score-adj must be a whole number from -1000 to 1000, got 2000",
             ),
             (&["--capture", "--memory", "0", "true"], "--memory must be > 0, got 0"),
-            (&["--capture", "--pids", "0", "true"], "--pids must be a whole number > 0, got 0"),
+            (&["--capture", "--pids", "0", "true"], "--pids must be > 0, got 0"),
             (&["--capture", "--cpu-time", "0", "true"], "--cpu-time must be > 0, got 0"),
             (&["--capture", "--cpu-quota", "-1", "true"], "--cpu-quota must be a number from 0.01 to 1000000, got -1"),
             (&[], "PROGRAM"),

@@ -177,6 +177,7 @@ pub(crate) trait PendingStart: Debug + Send + Sync {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Usage {
     /// User and system time of the child and the descendants it has waited for.
@@ -185,13 +186,6 @@ pub struct Usage {
     /// the spawn: the kernel keeps the larger value when a child leaves shared memory by exec (fs/exec.c,
     /// exec_mmap).
     pub max_rss: u64,
-}
-
-impl Usage {
-    #[doc(hidden)]
-    pub fn new(cpu: Duration, max_rss: u64) -> Usage {
-        Usage { cpu, max_rss }
-    }
 }
 
 impl Child {

@@ -19,6 +19,7 @@ use spawnfd_sys::call::FilterInstruction;
 use super::attributes::{Namespaces, OpenHow};
 use super::descriptor::Descriptor;
 use super::names;
+use crate::options;
 use crate::signals::SignalSet;
 
 /// The type of an argument.
@@ -121,7 +122,10 @@ impl Kind {
             }
             Kind::Resource => int(names::resource(text)?),
             Kind::Amount if text == "unlimited" => Value::None,
-            Kind::Amount => int(size(text)?),
+            Kind::Amount => match options::Kind::Bytes.parse(text.as_ref())? {
+                options::Value::Integer(amount) => int(amount),
+                _ => Value::None,
+            },
             Kind::Policy => int(names::policy(text)?),
             Kind::IdOrKeep if text == "keep" => Value::None,
             Kind::Id | Kind::IdOrKeep => {
@@ -477,20 +481,4 @@ fn fd(text: &str) -> Result<i32, String> {
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("'{text}' is not a whole number in the accepted range"))
-}
-
-/// Parses a number of bytes, with K, M, G or T (powers of 1024).
-///
-/// # Errors
-/// The text is not such a number, or the number is too large.
-pub fn size(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
-        Some(b'K') => (&text[..text.len() - 1], 10),
-        Some(b'M') => (&text[..text.len() - 1], 20),
-        Some(b'G') => (&text[..text.len() - 1], 30),
-        Some(b'T') => (&text[..text.len() - 1], 40),
-        _ => (text, 0),
-    };
-    let amount = number::<u64>(digits)?.checked_mul(1 << shift).filter(|&amount| amount < u64::MAX);
-    amount.ok_or_else(|| format!("'{text}' is too large"))
 }

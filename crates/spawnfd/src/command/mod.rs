@@ -20,7 +20,7 @@ use std::{fmt, iter};
 
 use rustix::fs::{Mode, OFlags, open};
 use spawnfd_child::{Announcement, Failure, Op, Plan};
-use spawnfd_sys::{ArgBlock, call};
+use spawnfd_sys::{ArgBlock, Ended, call};
 
 pub use attributes::{Namespaces, OpenHow};
 pub use descriptor::{ChildFd, Descriptor, Stdio};
@@ -207,9 +207,17 @@ pub(crate) struct WouldStart {
     pub(crate) saves: std::time::Duration,
 }
 
-/// The program, or the failure of an action or of exec in the parked process. The failure is `None` if a signal killed
-/// that process before exec.
-pub(crate) type ParkedOutcome = std::result::Result<Child, Option<Failure>>;
+/// The program, or why the parked process has not become the program.
+pub(crate) type ParkedOutcome = std::result::Result<Child, ParkedFailure>;
+
+/// Why a parked process that began to carry out a plan has not become the program.
+#[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "no other type implements `ParkedOffer`"))]
+pub(crate) enum ParkedFailure {
+    /// An action, a check or exec failed.
+    Failed(Failure),
+    /// A signal killed the process in this stage.
+    Killed(spawnfd_child::Stage, Option<Ended>),
+}
 
 /// The work for a parked process.
 #[cfg_attr(not(feature = "warm"), expect(dead_code, reason = "no other type implements `ParkedOffer`"))]

@@ -96,14 +96,14 @@ impl EventOptions {
 setters!(EventOptions {
     /// Sets the capacity of the queue in bytes, including 64 bytes of overhead for each chunk. The queue exceeds it by
     /// at most one read.
-    max_bytes: usize => max_bytes;
+    max_bytes(max_bytes: usize) => max_bytes;
     /// Sets how to treat output when the queue is full.
-    when_full: WhenFull => when_full;
+    when_full(when_full: WhenFull) => when_full;
     /// Delivers lines of at most this many bytes (at least 4). `None`: the events are chunks, not lines.
-    lines: impl Into<Option<usize>> => lines.into();
+    lines(lines: impl Into<Option<usize>>) => lines.into();
     /// Sets when the events end. `None`: a session's command ends them with its result, and any other run with the end
     /// of its streams.
-    until: impl Into<Option<Until>> => until.into();
+    until(until: impl Into<Option<Until>>) => until.into();
 });
 
 impl Default for EventOptions {

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Fate, Leftover, Limit, Output, Stop, Stream};
+use super::{Fate, Leftover, Output, Stream};
 use crate::child::Started;
 use crate::error::{Error, RunError, shown};
 
@@ -56,25 +56,14 @@ impl ExitError {
 impl RunError for ExitError {
     /// The program's name and how the program ended, in one sentence.
     fn message(&self) -> String {
-        let Output { program, stop, wall, status, limit, .. } = &*self.output;
+        let Output { program, status, .. } = &*self.output;
         let program = shown(program);
-        match (self.output.unkilled_program(), stop, self.output.code(), status) {
+        match (self.output.unkilled_program(), self.output.reason(), self.output.code(), status) {
             (Some(Leftover { pid, fate, .. }), ..) => {
                 let why = if *fate == Fate::NotPermitted { "not permitted" } else { "SIGKILL had no effect" };
                 format!("{program} could not be killed ({why}) and still runs as process {pid}")
             }
-            (_, Stop::Timeout, ..) => format!("{program} timed out after {:.3} s", wall.as_secs_f64()),
-            (_, Stop::IdleTimeout, ..) => {
-                format!("{program} wrote no output for its idle timeout; ended after {:.3} s", wall.as_secs_f64())
-            }
-            (_, Stop::Cancelled, ..) => format!("{program} was cancelled"),
-            (_, Stop::OutputLimit, ..) => {
-                format!("{program} exceeded its output limit: it wrote {} bytes", self.output.seen_bytes)
-            }
-            (_, Stop::Limit, ..) => match limit {
-                Some(Limit { resource, by }) => format!("{program} reached its {resource} limit ({by})"),
-                None => format!("{program} reached a limit"),
-            },
+            (_, Some(reason), ..) => format!("{program} {reason}"),
             (.., Some(code), _) => format!("{program} exited with code {code}"),
             (.., None, Some(status)) => {
                 // std formats the status as "signal: 9 (SIGKILL)".
@@ -162,9 +151,11 @@ mod tests {
     use std::time::Duration;
 
     use super::super::output::tests::{MARKER, combined};
+    use super::super::{Limit, Stop};
     use super::*;
     use crate::error::{Errno, ErrorKind, Stage};
     use crate::job::limits::{Enforcer, Resource};
+    use crate::options::Value;
 
     fn shows(change: impl FnOnce(&mut Output)) -> String {
         let mut output = Output { program: "rg".into(), ..Output::default() };
@@ -177,13 +168,17 @@ mod tests {
         let status = |raw| Some(ExitStatus::from_raw(raw));
         assert_eq!(shows(|output| output.status = status(3 << 8)), "rg exited with code 3");
         assert_eq!(shows(|output| output.status = status(9)), "rg was killed by signal 9 (SIGKILL)");
-        let timeout = shows(|output| (output.stop, output.wall) = (Stop::Timeout, Duration::from_millis(203)));
-        assert_eq!(timeout, "rg timed out after 0.203 s");
+        let timeout = shows(|output| {
+            (output.stop, output.bound) = (Stop::Timeout, Value::Duration(Duration::from_millis(200)));
+        });
+        assert_eq!(timeout, "rg timed out after 0.2 s");
         let limit = Limit { resource: Resource::Memory, by: Enforcer::Cgroup };
         let reached = shows(|output| (output.stop, output.limit) = (Stop::Limit, Some(limit)));
         assert_eq!(reached, "rg reached its memory limit (cgroup)");
-        let exceeded = shows(|output| (output.stop, output.seen_bytes) = (Stop::OutputLimit, 1000));
-        assert_eq!(exceeded, "rg exceeded its output limit: it wrote 1000 bytes");
+        let exceeded = shows(|output| {
+            (output.stop, output.bound) = (Stop::OutputLimit, Value::Integer(900));
+        });
+        assert_eq!(exceeded, "rg exceeded its output limit of 900 bytes");
         let lost = shows(|output| output.status_lost = true);
         assert_eq!(lost, "rg ended, and the status is lost: other code of this process has taken it");
     }

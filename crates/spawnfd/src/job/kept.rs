@@ -166,6 +166,7 @@ pub struct Captured {
 
 /// The place in the kept part of one stream where bytes are omitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Cut {
     /// The length of the head.
     pub head: usize,

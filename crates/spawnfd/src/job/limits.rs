@@ -17,6 +17,7 @@ use super::Run;
 use crate::child::Usage;
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage};
+use crate::options::{Kind, Value};
 use crate::tree::{Bounds, CgroupCounters, Tree, TreeControl};
 
 const SIGKILL: i32 = 9;
@@ -63,33 +64,37 @@ pub struct Limits {
     pub(crate) enforce: Enforce,
 }
 
-/// Which mechanisms may enforce limits.
-///
-/// # Examples
-/// ```
-/// use spawnfd::limits::{Enforce, Enforcer, Limits};
-/// use spawnfd::{Command, Run};
-/// // Only a cgroup can limit processors. Without one, the program runs without this limit.
-/// let run = Run::new().limits(Limits::new().cpus(1.5).enforce(Enforce::BestEffort));
-/// let output = Command::new("true").run_with(&run)?;
-/// assert!(output.ok() && matches!(output.limits[0].by, Enforcer::Cgroup | Enforcer::Unenforced));
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-#[non_exhaustive]
-pub enum Enforce {
-    /// A cgroup enforces the limit, or else an rlimit. If neither is available, the call fails.
-    #[default]
-    Auto,
-    /// A cgroup enforces the limit. If none is available, the call fails.
-    Cgroup,
-    /// A cgroup enforces the limit, or else checks by the library at intervals (memory and processes), or else an
-    /// rlimit (CPU time). If none is available, the call fails. So a limit of memory applies to the resident memory of
-    /// the tree, not to the address space of each process, of which Java, Node and Go reserve much more than they use.
-    Watch,
-    /// A cgroup enforces the limit, or else an rlimit, or else checks by the library at intervals.
-    /// If none is available, no mechanism enforces the limit. The output names the mechanism.
-    BestEffort,
+words! {
+    /// Which mechanisms may enforce limits.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::limits::{Enforce, Enforcer, Limits};
+    /// use spawnfd::{Command, Run};
+    /// // Only a cgroup can limit processors. Without one, the program runs without this limit.
+    /// let run = Run::new().limits(Limits::new().cpus(1.5).enforce(Enforce::BestEffort));
+    /// let output = Command::new("true").run_with(&run)?;
+    /// assert!(output.ok() && matches!(output.limits[0].by, Enforcer::Cgroup | Enforcer::Unenforced));
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+    #[non_exhaustive]
+    pub enum Enforce {
+        /// A cgroup enforces the limit, or else an rlimit. If neither is available, the start fails.
+        @ #[default]
+        Auto = "auto",
+        /// A cgroup enforces the limit. If none is available, the start fails.
+        Cgroup = "cgroup",
+        /// A cgroup enforces the limit, or else checks by the library at intervals (resident memory of the tree, and
+        /// processes), or else an rlimit (CPU time). If none is available, the start fails.
+        ///
+        /// So a limit of memory applies to the resident memory of the tree, not to the address space of each process, of
+        /// which Java, Node and Go reserve much more than they use.
+        Watch = "watch",
+        /// A cgroup enforces the limit, or else an rlimit, or else checks by the library at intervals, which a fork bomb
+        /// can outrun. If none is available, no mechanism enforces the limit, and the result says so.
+        BestEffort = "best-effort",
+    }
 }
 
 /// The resource that a limit is for.
@@ -105,6 +110,7 @@ pub enum Enforce {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Resource {
     /// Memory: [`Limits::memory`].
@@ -131,6 +137,7 @@ pub enum Resource {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Enforcer {
     /// A cgroup, which limits the whole tree. Processes cannot escape by leaving the session.
@@ -160,19 +167,13 @@ names!(Enforcer { Cgroup = "cgroup", Rlimit = "rlimit", Watch = "watch", Unenfor
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Limit {
     /// The limited resource.
     pub resource: Resource,
     /// The mechanism that enforced the limit.
     pub by: Enforcer,
-}
-
-impl Limit {
-    #[doc(hidden)]
-    pub fn new(resource: Resource, by: Enforcer) -> Limit {
-        Limit { resource, by }
-    }
 }
 
 impl fmt::Display for Limit {
@@ -192,19 +193,37 @@ impl Limits {
         self.memory.is_none() && self.pids.is_none() && self.cpu_time.is_none() && self.cpus.is_none()
     }
 
-    fn validate(&self) -> Result<()> {
-        let refused = |what: String, message: String| Err(Error::invalid(format!("limits({what})")).saying(message));
-        let zero = |name: &str| refused(format!("{name} = 0"), format!("the limit {name} must be > 0, got 0"));
+    /// The first field that has a value out of range, and the range.
+    fn wrong(&self) -> Option<(&'static str, &'static str)> {
         match *self {
-            Limits { memory: Some(0), .. } => zero("memory"),
-            Limits { pids: Some(0), .. } => zero("pids"),
-            Limits { cpu_time: Some(Duration::ZERO), .. } => zero("cpu_time"),
+            Limits { memory: Some(0), .. } => Some(("memory", "must be > 0")),
+            Limits { pids: Some(0), .. } => Some(("pids", "must be > 0")),
+            Limits { cpu_time: Some(Duration::ZERO), .. } => Some(("cpu_time", "must be > 0")),
             // The kernel's smallest quota is 1 ms, a hundredth of the period of 100 ms.
-            Limits { cpus: Some(cpus), .. } if !(0.01..=1e6).contains(&cpus) => refused(
-                format!("cpus = {cpus}"),
-                format!("the limit cpus must be between 0.01 and 1000000, got {cpus}"),
-            ),
-            _ => Ok(()),
+            Limits { cpus: Some(cpus), .. } if !(0.01..=1e6).contains(&cpus) => {
+                Some(("cpus", "must be a number from 0.01 to 1000000"))
+            }
+            _ => None,
+        }
+    }
+
+    fn validate(&self) -> Result<()> {
+        let Some((name, range)) = self.wrong() else { return Ok(()) };
+        let value = self.field(name);
+        let message = format!("limits.{name} {range}, got {value}");
+        Err(Error::invalid(format!("limits({name} = {value})")).saying(message))
+    }
+
+    /// Sets the field of this name, if the value is in its range. Returns false if there is no such field.
+    pub(crate) fn set_valid(&mut self, name: &str, value: &Value) -> std::result::Result<bool, String> {
+        let mut changed = *self;
+        let known = changed.set_field(name, value)?;
+        match changed.wrong() {
+            Some((wrong, range)) if wrong == name => Err(range.to_owned()),
+            _ => {
+                *self = changed;
+                Ok(known)
+            }
         }
     }
 
@@ -213,26 +232,27 @@ impl Limits {
     }
 }
 
-setters!(Limits {
-    /// Sets the maximum memory in bytes. In a cgroup the limit covers the whole tree, including page cache, without
-    /// swap. When the tree exceeds the limit, the kernel kills the whole tree. Otherwise it limits the address space
-    /// (RLIMIT_AS) of each process: the kernel refuses the program more memory, and the run goes on. With
-    /// [`Enforce::Watch`] the library instead adds up the resident memory of the tree's processes at intervals, and
-    /// kills a tree that has more.
-    memory: impl Into<Option<u64>> => memory.into();
-    /// Sets the maximum number of processes and threads at once. The library kills the tree when it has more, or tries
-    /// to have more. In a cgroup the limit counts the tree. Otherwise the library counts the tree in /proc, and
+options!(Limits "limits." {
+    /// The maximum memory in bytes. In a cgroup the limit covers the whole tree, including page cache, without swap. If
+    /// the tree exceeds the limit, the kernel kills the whole tree. Otherwise it limits the address space of each
+    /// process (RLIMIT_AS): allocations beyond it fail in the program, the run goes on, and the result's `stop` does not
+    /// show it. Node, Java, Go and sanitizers reserve far more address space than they use: for them, let the library
+    /// [`enforce`](Limits::enforce) the limit by `watch`.
+    memory(bytes: impl Into<Option<u64>>) => bytes.into(); Kind::Bytes, Limits, [Run, Start, Session];
+    /// The maximum number of processes and threads at once. The library kills the tree when it has more, or tries to
+    /// have more. In a cgroup the limit counts the tree. Otherwise the library counts the tree in /proc, and
     /// RLIMIT_NPROC stops a tree that grows faster than the library counts. RLIMIT_NPROC counts all processes of the
-    /// *user*, and has no effect on root.
-    pids: impl Into<Option<u64>> => pids.into();
-    /// Sets the maximum CPU time, user and system. In a cgroup the limit applies to all processes of the tree together.
-    /// Otherwise it applies to each process separately, in whole seconds (RLIMIT_CPU).
-    cpu_time: impl Into<Option<Duration>> => cpu_time.into();
-    /// Sets the number of processors that the tree may use at once; fractions such as 1.5 are allowed. Needs a cgroup.
-    /// The kernel slows the run down and does not end it.
-    cpus: impl Into<Option<f64>> => cpus.into();
-    /// Sets which mechanisms may enforce the limits.
-    enforce: Enforce => enforce;
+    /// user, and has no effect on root.
+    pids(number: impl Into<Option<u64>>) => number.into(); Kind::Count, Limits, [Run, Start, Session];
+    /// The maximum CPU time, user and system. The library ends a tree that exceeds it as after a timeout. In a cgroup the
+    /// limit applies to all processes of the tree together. Otherwise it applies to each process separately, in whole
+    /// seconds (RLIMIT_CPU).
+    cpu_time(time: impl Into<Option<Duration>>) => time.into(); Kind::Duration, Limits, [Run, Start, Session];
+    /// The number of processors that the tree may use at once, such as 1.5. It needs a cgroup. The kernel slows the run
+    /// down and does not end it.
+    cpus(number: impl Into<Option<f64>>) => number.into(); Kind::Number, Limits, [Run, Start, Session];
+    /// Which mechanisms may enforce the limits.
+    enforce(enforce: Enforce) => enforce; Kind::Word(Enforce::WORDS), Limits, [Run, Start, Session];
 });
 
 /// Prepares the run's tree, if it has one. If `may_have_guard` is false, prepares one only if the caller has asked for

@@ -41,7 +41,9 @@ mod run_state;
 #[cfg(feature = "serde")]
 mod serialize;
 pub(crate) mod shell;
-mod spill;
+pub(crate) mod spill;
+#[cfg(feature = "serde")]
+pub(crate) mod stored;
 mod sweep;
 mod text;
 #[cfg(feature = "tokio")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Keep, Limits, SharedBytes, Spill, TerminalSize};
 use crate::error::{Error, Result};
 use crate::limiter::Limiter;
+use crate::options::{self, Kind, Value};
 use crate::tree::TreeControl;
 
 /// The options of a supervised run; see [`Command::run_with`](crate::Command::run_with).
@@ -47,45 +48,38 @@ pub struct Run {
     pub(crate) limiter: Option<Limiter>,
 }
 
-/// Values of options of a [`Run`], for the bindings and the command of this project.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
-pub struct RunValues {
-    pub timeout: Option<Duration>,
-    pub idle_timeout: Option<Duration>,
-    pub grace: Duration,
-    pub window: usize,
-    pub output_limit: Option<u64>,
-    pub terminal: Option<TerminalSize>,
-    pub has_input: bool,
+words! {
+    /// The treatment of processes of the program's tree that outlive the program.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::job::{Fate, Leftovers};
+    /// use spawnfd::{Command, Run};
+    /// let run = Run::new().leftovers(Leftovers::Detach);
+    /// let output = Command::new("sh").args(["-c", "sleep 1 >/dev/null 2>&1 & exit"]).run_with(&run)?;
+    /// assert_eq!(output.leftovers[0].fate, Fate::Detached);
+    /// # Ok::<(), spawnfd::Error>(())
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+    #[non_exhaustive]
+    pub enum Leftovers {
+        /// The library kills the processes.
+        @ #[default]
+        Kill = "kill",
+        /// The processes run on, the library still reads their output, and the end of the job ends them. A run without a
+        /// job kills them.
+        Adopt = "adopt",
+        /// The library leaves the processes alone.
+        Detach = "detach",
+    }
 }
 
-/// The treatment of processes of the program's tree that outlive the program.
-///
-/// # Examples
-/// ```
-/// use spawnfd::job::{Fate, Leftovers};
-/// use spawnfd::{Command, Run};
-/// let run = Run::new().leftovers(Leftovers::Detach);
-/// let output = Command::new("sh").args(["-c", "sleep 1 >/dev/null 2>&1 & exit"]).run_with(&run)?;
-/// assert_eq!(output.leftovers[0].fate, Fate::Detached);
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-#[non_exhaustive]
-pub enum Leftovers {
-    /// The library kills the processes.
-    #[default]
-    Kill,
-    /// The processes run on, the library still reads their output, and ending the [job](crate::Job)
-    /// ends them. A run without a job handle (blocking, with a callback, or as a future) kills
-    /// them.
-    Adopt,
-    /// The library leaves the processes alone.
-    Detach,
+impl Leftovers {
+    /// The treatment by a run without a job handle, which kills processes that a job would adopt.
+    pub(super) fn without_job(self) -> Leftovers {
+        if self == Leftovers::Adopt { Leftovers::Kill } else { self }
+    }
 }
-
-names!(Leftovers { Kill = "kill", Adopt = "adopt", Detach = "detach", });
 
 impl Default for Run {
     /// Returns the default options: no timeout, 2 s of grace, 64 KB of head and of tail with the
@@ -121,22 +115,37 @@ impl Run {
         Run::default()
     }
 
-    /// Keeps `head` bytes of each stream's beginning and `tail` bytes of its end (64,000 each by default). The library
-    /// reads and drops the other bytes.
-    pub fn keep(mut self, head: usize, tail: usize) -> Run {
-        self.keep = (head, tail);
-        self
-    }
-
     /// Keeps all output, so memory is bounded by the program alone, or by [`output_limit`](Run::output_limit).
     pub fn keep_all(self) -> Run {
         self.keep(usize::MAX, 0)
     }
 
-    #[doc(hidden)]
-    pub fn values(&self) -> RunValues {
-        let Run { timeout, idle_timeout, grace, window, output_limit, terminal, .. } = *self;
-        RunValues { timeout, idle_timeout, grace, window, output_limit, terminal, has_input: self.input.is_some() }
+    /// Sets the option of this name; [`options`](crate::options) lists the options.
+    ///
+    /// # Errors
+    /// EINVAL: there is no such option of a run, or it does not accept the value.
+    pub fn set(&mut self, name: &str, value: Value) -> Result<()> {
+        let known = self.try_set(name, &value);
+        options::check_set(name, &value, known)
+    }
+
+    /// Sets the option of this name. Returns false if there is none. The error is the reason why the value is wrong.
+    pub(crate) fn try_set(&mut self, name: &str, value: &Value) -> std::result::Result<bool, String> {
+        match name.split_once('.') {
+            Some(("limits", field)) => self.limits.set_valid(field, value),
+            Some(("spill", field)) => self.spill.get_or_insert_default().set_field(field, value),
+            _ => self.set_field(name, value),
+        }
+    }
+
+    /// Returns the value of the option of this name. [`Value::None`] if the option is not set or has no value, or if there
+    /// is no such option.
+    pub fn get(&self, name: &str) -> Value {
+        match name.split_once('.') {
+            Some(("limits", field)) => self.limits.field(field),
+            Some(("spill", field)) => self.spill.as_ref().map_or(Value::None, |spill| spill.field(field)),
+            _ => self.field(name),
+        }
     }
 
     pub(super) fn record(&self) -> Keep {
@@ -157,55 +166,55 @@ impl Run {
     }
 }
 
-setters!(Run {
-    /// Sets the time after which the library ends the program: SIGTERM to the process tree, and SIGKILL after the
-    /// [`grace`](Run::grace). `None`, the default: never.
-    timeout: impl Into<Option<Duration>> => timeout.into();
-    /// Sets the time without output in either stream after which the library ends the program, in the same way as after
-    /// a timeout. `None`, the default: never.
-    idle_timeout: impl Into<Option<Duration>> => idle_timeout.into();
-    /// Sets the time between SIGTERM and SIGKILL (2 s by default). Zero: SIGKILL at once. If the program still runs one
-    /// second after SIGKILL, the run ends without it. [`Output::leftovers`](crate::Output::leftovers) then lists the
-    /// program with [`Fate::NotPermitted`](crate::job::Fate::NotPermitted) or
-    /// [`Fate::Uninterruptible`](crate::job::Fate::Uninterruptible).
-    grace: Duration => grace;
-    /// Sets the text of the line that replaces omitted bytes in [`Output::stdout`](crate::Output::stdout) and the like.
-    /// `{omitted}` in it stands for their number: `12,345 bytes`. `None` or an empty text: no line.
-    marker: Option<&str> => marker.map(str::to_owned);
-    /// Sets whether [`Output::pieces`](crate::Output::pieces) has both streams in order of arrival.
-    combined: bool => combined;
-    /// Sets the number of bytes of the latest output that [`Job::read`](crate::Job::read) can still return: both
-    /// streams, in order of arrival.
-    window: usize => window;
-    /// Also writes all output to a file, once there is more output than `keep` allows.
-    spill: impl Into<Option<Spill>> => spill.into();
-    /// Ends the program once it has written more than this many bytes to both streams together.
-    output_limit: impl Into<Option<u64>> => output_limit.into();
-    /// Sets the time that processes of the tree have after the program's end (100 ms by default), with and without
-    /// captured output. Until then the library reads the pipes that such processes hold open, and does not
-    /// [kill](Leftovers::Kill) the processes. The run ends earlier if no such process is left.
-    drain: Duration => drain;
-    /// Sets the tier of control over the process tree. The output's `tree` field has the tier that was used. With
-    /// [`TreeControl::Group`] the tree outlives this process. In all other tiers the tree ends with this process, however
-    /// this process ends. `None`, the default: [`TreeControl::Guard`], or `Group` if no guard can be started.
-    tree: impl Into<Option<TreeControl>> => tree.into();
-    /// Sets how to treat processes that outlive the program. By default the library kills them.
-    leftovers: Leftovers => leftovers;
-    /// Sets the program's input. By default the program reads the command's own standard input if the command sets one,
-    /// and otherwise `/dev/null`, or the end of a terminal's input. An input cannot be combined with
-    /// [`writable`](Run::writable) or with [`Command::stdin`](crate::Command::stdin).
-    input: impl Into<SharedBytes> => Some(input.into());
-    /// Lets [`Job::write`](crate::Job::write) queue up to this many bytes of input once the pipe to the program is full.
-    /// It cannot be combined with [`Command::stdin`](crate::Command::stdin).
-    writable: impl Into<Option<usize>> => writable.into();
-    /// Gives the program a terminal, which becomes the controlling terminal of its session. A command with a terminal
-    /// can neither set a standard stream nor ask for a [`process_group`](crate::Command::process_group).
-    terminal: impl Into<Option<TerminalSize>> => terminal.into();
-    /// Limits the resources of the program and its process tree. With limits, the tree gets a cgroup wherever one can
+options!(Run "" {
+    /// The time after which the library ends the program: SIGTERM to the process tree, and SIGKILL after the
+    /// [`grace`](Run::grace). The result has the output so far, and its `stop` is `timeout`. By default there is no
+    /// timeout.
+    timeout(timeout: impl Into<Option<Duration>>) => timeout.into(); Kind::Duration, Tree, [Run, Start, Command];
+    /// The time without output in either stream after which the library ends the program, in the same way as after a
+    /// [`timeout`](Run::timeout). The result's `stop` is then `idle_timeout`. By default there is no such timeout.
+    idle_timeout(idle_timeout: impl Into<Option<Duration>>) => idle_timeout.into(); Kind::Duration, Output, [Run, Start, Command];
+    /// The time between SIGTERM and SIGKILL. Zero: SIGKILL at once. If the program still runs one second after SIGKILL,
+    /// the run ends without it. The program is then among the result's `leftovers`, with the fate `not_permitted` (a
+    /// set-uid program that has become root, say) or `uninterruptible` (in a read from a dead network file system, say).
+    grace(grace: Duration) => grace; Kind::Duration, Tree, [Run, Start, Command];
+    /// The program's input. By default the program has the standard input that the call gives it, or else an empty one.
+    /// An input cannot be combined with another standard input. Input of a program with a [`terminal`](Run::terminal)
+    /// is typed, followed by end-of-file (Ctrl-D). Such a program waits for more input if it continues to read after
+    /// that, reads single keys, or discards early input (at a password prompt).
+    input(input: impl Into<SharedBytes>) => Some(input.into()); Kind::Data, Output, [Run, Start, Command];
+    /// The number of bytes of each stream's beginning and end that the result has. The library reads and drops the rest,
+    /// and the result's `omitted` counts it. A cut moves to a line end that is near: within a fifth of the size of the
+    /// head or tail. `all` keeps all bytes; then only [`output_limit`](Run::output_limit)
+    /// bounds the memory.
+    keep(head: usize, tail: usize) => (head, tail); Kind::HeadTail, Output, [Run, Start, Command];
+    /// The text of the line that replaces omitted bytes in the result. `{omitted}` in it stands for their number:
+    /// `12,345 bytes`. No text, or an empty one: no line.
+    marker(marker: Option<&str>) => marker.map(str::to_owned); Kind::Text, Output, [Run, Start, Command];
+    /// Whether the result also has both streams in order of arrival.
+    combined(combined: bool) => combined; Kind::Flag, Output, [Run, Start, Command];
+    /// Also writes all output to a file, once a stream exceeds [`keep`](Run::keep).
+    spill(spill: impl Into<Option<Spill>>) => spill.into(); Kind::Object, Output, [Run, Start, Command];
+    /// The number of bytes, of both streams together, after which the library ends the program as after a
+    /// [`timeout`](Run::timeout). The result's `stop` is then `output_limit`. By default there is no such limit.
+    output_limit(output_limit: impl Into<Option<u64>>) => output_limit.into(); Kind::Bytes, Output, [Run, Start, Command];
+    /// The time that other processes of the tree have after the program's end, with and without captured output. Until
+    /// then the library reads the pipes that such processes hold open, and does not apply
+    /// [`leftovers`](Run::leftovers). The run ends earlier if no such process is left. The result's `drain` names the
+    /// processes that kept a pipe open to the end.
+    drain(drain: Duration) => drain; Kind::Duration, Tree, [Run, Start, Command];
+    /// How the library controls the process tree. The result's `tree` has the tier that was used. Except with `group`,
+    /// the tree ends with this process, however this process ends. By default the tier is `guard`, or `group` if no
+    /// guard can be started, or if the limit on processes leaves no room for one.
+    tree(tree: impl Into<Option<TreeControl>>) => tree.into(); Kind::Word(TreeControl::WORDS), Tree, [Run, Start];
+    /// What the library does with processes that outlive the program.
+    leftovers(leftovers: Leftovers) => leftovers; Kind::Word(Leftovers::WORDS), Tree, [Run, Start];
+    /// Limits of the resources of the program and its process tree. With limits, the tree gets a cgroup wherever one can
     /// be made, unless the run asks for a guard or a pid namespace.
-    limits: Limits => limits;
-    /// Limits how many runs execute at once. A run waits for a place before its program starts. The
-    /// [timeout](Run::timeout) begins after that wait.
+    limits(limits: Limits) => limits; Kind::Object, Limits, [Run, Start];
+    /// Limits how many runs execute at once. A run waits for a permit before its program starts. The
+    /// [`timeout`](Run::timeout) and the measured time begin after that wait.
+    @
     ///
     /// - The future of [`Command::run_async`](crate::Command::run_async) waits without blocking the thread that polls
     ///   it.
@@ -213,5 +222,15 @@ setters!(Run {
     ///   [`Limiter::acquire_async`] first and pass the place to [`Command::permit`](crate::Command::permit).
     /// - In another run's [callback](crate::Command::run_then), such a call fails with EAGAIN instead of blocking. The
     ///   callback can use [`Acquiring::when_ready`](crate::limits::Acquiring::when_ready).
-    limiter: &Limiter => Some(limiter.clone());
+    limiter(limiter: &Limiter) => Some(limiter.clone()); Kind::Object, Tree, [Run, Start, Command];
+    /// The number of bytes of the latest output, of both streams, that [`Job::read`](crate::Job::read) can still return.
+    /// None by default.
+    window(window: usize) => window; Kind::Bytes, Output, [];
+    /// Lets [`Job::write`](crate::Job::write) queue up to this many bytes of input once the pipe to the program is full.
+    /// It cannot be combined with [`Command::stdin`](crate::Command::stdin).
+    writable(writable: impl Into<Option<usize>>) => writable.into(); Kind::Bytes, Output, [];
+    /// Gives the program a terminal of this size as its three streams, and as the controlling terminal of its session.
+    /// All its output is standard output, as the terminal transmits it (`\n` becomes `\r\n`). A program with a terminal
+    /// can have no other standard stream, and no process group of its own.
+    terminal(terminal: impl Into<Option<TerminalSize>>) => terminal.into(); Kind::TerminalSize, Output, [Run, Start];
 });

@@ -13,6 +13,7 @@ use super::kept::{Cut, LONGEST_CONTINUATION, continuation_len};
 use super::order::ArrivalOrder;
 use super::{Decoder, ExitError, Limit, Spilled, Stream};
 use crate::child::{Started, Usage};
+use crate::options::Value;
 use crate::tree::Tier;
 
 /// Why a run ended.
@@ -28,6 +29,7 @@ use crate::tree::Tier;
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Stop {
     /// The program exited, or a signal from outside the library ended it.
@@ -72,6 +74,7 @@ names!(Stop {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Drain {
     /// The library has read all output.
@@ -110,6 +113,7 @@ impl fmt::Display for Drain {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Leftover {
     /// The process id.
@@ -132,6 +136,7 @@ pub struct Leftover {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Fate {
     /// The library sent SIGKILL.
@@ -217,11 +222,13 @@ pub struct Piece<'a> {
 /// ```
 #[must_use = "the output says whether the program succeeded"]
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(remote = "Self"))]
 #[non_exhaustive]
 pub struct Output {
     /// The exit status, whatever the reason of the stop. `None` if the status [is lost](Output::status_lost), or if
     /// the program could not be killed. A program that could not be killed is the first of the
     /// [`leftovers`](Output::leftovers), and the library reaps it when it ends.
+    #[cfg_attr(feature = "serde", serde(with = "super::stored::status"))]
     pub status: Option<ExitStatus>,
     /// The program has ended, and its status is unknown. Of a child: the host took it (by `wait(-1)`, or by ignoring
     /// SIGCHLD), and before Linux 6.15 the library cannot recover it. Of a command of a [`Session`](crate::Session): the
@@ -229,11 +236,16 @@ pub struct Output {
     pub status_lost: bool,
     /// Why the run ended.
     pub stop: Stop,
+    /// The value of the option that ended the run: its timeout, its idle timeout or its output limit. [`Value::None`] after
+    /// any other stop.
+    pub bound: Value,
     /// Captured standard output: its head, a line with the run's [marker](super::Run::marker) if bytes are omitted,
     /// and its tail.
+    #[cfg_attr(feature = "serde", serde(with = "serde_bytes"))]
     pub stdout: Vec<u8>,
     /// Captured standard error, in the same form as [`stdout`](Output::stdout). Empty if the
     /// command merges it into standard output.
+    #[cfg_attr(feature = "serde", serde(with = "serde_bytes"))]
     pub stderr: Vec<u8>,
     /// The number of bytes, of both streams together, that the library did not keep.
     pub omitted_bytes: u64,
@@ -262,18 +274,21 @@ pub struct Output {
     /// All limits of the run, and the mechanism that enforced each.
     pub limits: Vec<Limit>,
     /// How the program was started.
+    #[cfg_attr(feature = "serde", serde(with = "super::stored::started"))]
     pub started: Started,
     /// The program closed its standard input, or ended, before the library had written all input. Or a line of the input
     /// had more than 4,095 bytes, and a terminal cut it.
     pub input_refused: bool,
     /// The shell's working directory after a command of a [`Session`](crate::Session): the value of `$PWD` if it names the
     /// directory. `None` for other runs, and if the shell has exited.
+    #[cfg_attr(feature = "serde", serde(with = "super::stored::path"))]
     pub cwd: Option<PathBuf>,
     /// The shell of the [`Session`](crate::Session) exited during the command: by `exit`, `exec`, a signal, or because
     /// the command did not end otherwise. The command's own status [is then lost](Output::status_lost).
     pub shell_exited: bool,
     /// The status of a shell that [has exited](Output::shell_exited). A trap may have chosen it, so it is not the status
     /// of the command.
+    #[cfg_attr(feature = "serde", serde(with = "super::stored::status"))]
     pub shell_status: Option<ExitStatus>,
     pub(super) program: String,
     /// The place in each stream where bytes are omitted.
@@ -282,42 +297,23 @@ pub struct Output {
     pub(super) order: Option<ArrivalOrder>,
 }
 
-impl Leftover {
-    #[doc(hidden)]
-    pub fn new(pid: u32, name: String, fate: Fate) -> Leftover {
-        Leftover { pid, name, fate }
-    }
-}
-
 impl Output {
-    /// Creates an empty output, which the caller fills with the fields that another process has
-    /// sent.
-    #[doc(hidden)]
-    pub fn empty() -> Output {
-        Output::default()
-    }
-
-    /// For each stream: the lengths of its head and of its marker line, and the number of omitted bytes.
-    #[doc(hidden)]
-    pub fn cuts(&self) -> [(usize, usize, u64); 2] {
-        self.cuts.map(|Cut { head, marker, omitted }| (head, marker, omitted))
-    }
-
-    #[doc(hidden)]
-    pub fn set_cuts(&mut self, cuts: [(usize, usize, u64); 2]) {
-        self.cuts = cuts.map(|(head, marker, omitted)| Cut { head, marker, omitted });
-    }
-
-    /// The order of arrival of a combined run: the lengths of runs of bytes, alternating between the streams and
-    /// beginning with standard output.
-    #[doc(hidden)]
-    pub fn order(&self) -> Option<Vec<u64>> {
-        self.order.as_ref().map(ArrivalOrder::to_vec)
-    }
-
-    #[doc(hidden)]
-    pub fn set_order(&mut self, order: Option<Vec<u64>>) {
-        self.order = order.map(ArrivalOrder::from);
+    /// Why the library ended the run, as a phrase that continues the program's name: `timed out after 0.2 s`. `None` if the
+    /// run ended by itself.
+    pub fn reason(&self) -> Option<String> {
+        let bound = match &self.bound {
+            Value::Duration(time) => format!("{} s", time.as_secs_f64()),
+            bound => bound.to_string(),
+        };
+        match (self.stop, &self.limit) {
+            (Stop::Exited | Stop::Lost, _) => None,
+            (Stop::Timeout, _) => Some(format!("timed out after {bound}")),
+            (Stop::IdleTimeout, _) => Some(format!("wrote no output for {bound}")),
+            (Stop::Cancelled, _) => Some("was cancelled".to_owned()),
+            (Stop::OutputLimit, _) => Some(format!("exceeded its output limit of {bound} bytes")),
+            (Stop::Limit, Some(Limit { resource, by })) => Some(format!("reached its {resource} limit ({by})")),
+            (Stop::Limit, None) => Some("reached a limit".to_owned()),
+        }
     }
 
     /// Whether the program exited by itself with code 0.

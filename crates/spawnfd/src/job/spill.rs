@@ -26,6 +26,7 @@ use super::order::ArrivalOrder;
 use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::CheckedFd;
+use crate::options::Kind;
 
 /// An option of a run: also write all output to a file, once the output exceeds what is kept in memory.
 ///
@@ -56,19 +57,23 @@ impl Spill {
     pub fn new(max_bytes: u64) -> Spill {
         Spill { max_bytes, dir: None, persist: false }
     }
+}
 
-    /// Creates the file in this directory.
-    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Spill {
-        self.dir = Some(dir.into());
-        self
-    }
-
-    /// Keeps the file when the result is dropped, as after a call of [`persist`](SpillFile::persist).
-    pub fn persist(mut self) -> Spill {
-        self.persist = true;
-        self
+impl Default for Spill {
+    /// A file of at most 100 MiB.
+    fn default() -> Spill {
+        Spill::new(100 << 20)
     }
 }
+
+options!(Spill "spill." {
+    /// The largest size of the file. The file does not get later output.
+    max_bytes(bytes: u64) => bytes; Kind::Bytes, Output, [Run, Start, Command];
+    /// The directory of the file: by default $TMPDIR, or else `/tmp`.
+    dir(dir: impl Into<PathBuf>) => Some(dir.into()); Kind::Path, Output, [Run, Start, Command];
+    /// Whether the file stays when the result is dropped.
+    persist(persist: bool) => persist; Kind::Flag, Output, [Run, Start, Command];
+});
 
 /// How writing the file ended.
 ///
@@ -84,6 +89,7 @@ impl Spill {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum SpillEnd {
     /// The file has all output.
@@ -92,7 +98,7 @@ pub enum SpillEnd {
     Capped,
     /// There is no file: it could not be created, or another process has removed it (ENOENT). Or the file is
     /// incomplete: the disk is full, a limit is reached, or permission is missing.
-    Failed(Errno),
+    Failed(#[cfg_attr(feature = "serde", serde(with = "super::stored::errno"))] Errno),
 }
 
 /// The outcome of a [`Spill`].
@@ -108,21 +114,16 @@ pub enum SpillEnd {
 /// # Ok::<(), spawnfd::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Spilled {
     /// The file, with both streams' bytes in order of arrival, from the first byte on; `None` if there is no file.
+    #[cfg_attr(feature = "serde", serde(with = "super::stored::spill_file"))]
     pub file: Option<SpillFile>,
     /// The length of the file.
     pub bytes: u64,
     /// Why the library stopped writing.
     pub end: SpillEnd,
-}
-
-impl Spilled {
-    #[doc(hidden)]
-    pub fn new(file: Option<SpillFile>, bytes: u64, end: SpillEnd) -> Spilled {
-        Spilled { file, bytes, end }
-    }
 }
 
 /// A handle of a spill file. The process that created the file removes it when the last handle is dropped. The
@@ -189,8 +190,8 @@ impl SpillFile {
     }
 
     /// Creates the handle of a file that another process has created and will remove.
-    #[doc(hidden)]
-    pub fn of_other_process(path: PathBuf) -> SpillFile {
+    #[cfg(feature = "serde")]
+    pub(super) fn of_other_process(path: PathBuf) -> SpillFile {
         SpillFile(Arc::new(NamedFile { path, file: None, owner: 0, persisted: AtomicBool::new(true) }))
     }
 

@@ -8,13 +8,11 @@ use spawnfd_child::{ChildMemory, Failure, Handlers, Launched, Outcome, Plan, Sta
 use spawnfd_sys::call::SignalSet;
 use spawnfd_sys::{CloneOptions, Ended, Errno, call, signal_that_ended};
 
-use super::outcome::{SIGSYS, closed_source, explain_killed};
+use super::outcome::{SIGSYS, closed_source, explain_killed, not_joined};
 use super::slots::{self, Slot};
 use super::tables::{Refusal, Strategy, renew_pidfd};
 use super::{Attempt, Launch, handlers, reap};
 use crate::child::{Child, Started};
-use crate::command::stage_of;
-use crate::error::Error;
 use crate::host::features::Features;
 
 /// A child, and the outcome of its start, for which the caller has waited.
@@ -76,7 +74,7 @@ impl NoChild {
         match attempt.cgroup {
             Some(_) if is_clone3_gone => Launch::NotMine("clone3 is not available"),
             Some((index, dir)) if matches!(errno, Errno::EBADF | Errno::EACCES | Errno::EBUSY | Errno::EOPNOTSUPP) => {
-                Launch::Failed(Error::new(stage_of(index), errno, format!("cgroup({dir})")))
+                Launch::Failed(not_joined(index, dir, errno))
             }
             _ => Launch::Failed(attempt.failed(errno)),
         }

@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use spawnfd_child::{Detached, Failure, Outcome, Plan, Stage as ChildStage};
 use spawnfd_sys::{Ended, Errno, call};
@@ -11,7 +11,7 @@ use spawnfd_sys::{Ended, Errno, call};
 use super::tables::Strategy;
 use super::{Attempt, slots};
 use crate::child::{Child, PendingStart, Started};
-use crate::command::step_failed;
+use crate::command::{stage_of, step_failed};
 use crate::error::{Error, ErrorKind, Result, Stage, of_too_large, reason, shown};
 use crate::host::features::FeaturesOfThread;
 use crate::template::{CacheKey, Template, TemplateCache};
@@ -75,6 +75,11 @@ pub(super) fn explain_killed(
     } else {
         explain(plan, template, name, None).with_signal(ended)
     }
+}
+
+/// The error of a cgroup that the child cannot join.
+pub(super) fn not_joined(index: u16, dir: RawFd, errno: Errno) -> Error {
+    Error::new(stage_of(index), errno, format!("cgroup({dir})"))
 }
 
 /// The error of a plan with a source that is not open in the caller. The error names the action that uses the source.

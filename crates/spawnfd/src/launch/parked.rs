@@ -2,10 +2,14 @@
 //! The launcher that uses parked processes. A parked process becomes the program if it has everything that a child
 //! of the calling thread would have.
 
+use spawnfd_child::{Failure, Stage};
+use spawnfd_sys::Errno;
+
+use super::outcome::{explain_killed, not_joined};
 use super::{Attempt, Launch, Wait};
 #[cfg(feature = "warm")]
 use crate::command::WouldStart;
-use crate::command::{Command, Order, ParkedOffer};
+use crate::command::{Command, Order, ParkedFailure, ParkedOffer};
 use crate::template::Template;
 
 /// Reserves a parked process. The library does this before it lowers the command to a plan, because the plan depends
@@ -47,7 +51,19 @@ pub(super) fn launch(attempt: &mut Attempt<'_, '_>) -> Launch {
     let Some(offer) = attempt.offer.take() else { return Launch::NotMine("no parked processes") };
     match offer.and_then(|offer| offer.start(&order(attempt))) {
         Ok(Ok(child)) => Launch::Started(child),
-        Ok(Err(failure)) => attempt.failed_in_child(failure),
+        Ok(Err(ParkedFailure::Failed(failure))) => match (attempt.cgroup, failure) {
+            // A child of a cold start would be created in this cgroup. For a directory of another kind, clone3 fails
+            // with EBADF.
+            (Some((index, dir)), Failure { stage: Stage::Action(failed), errno }) if index == failed => {
+                let errno = if errno == Errno::ENOENT { Errno::EBADF } else { errno };
+                Launch::Failed(not_joined(index, dir, errno))
+            }
+            _ => attempt.failed_in_child(Some(failure)),
+        },
+        Ok(Err(ParkedFailure::Killed(stage, ended))) => {
+            let name = attempt.command.program_name();
+            Launch::Failed(explain_killed(&attempt.plan, attempt.template, name, stage, ended))
+        }
         Err(reason) => {
             attempt.command.parked.iter().for_each(|parked| parked.count_cold(reason));
             attempt.cold = Some(reason);

@@ -13,6 +13,7 @@ mod guard;
 mod image;
 mod pidns;
 mod subreaper;
+mod tier;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -38,87 +39,7 @@ pub(crate) use guard::{end_guard_if_idle, forget_ended_guards, is_guard_exiting,
 pub(crate) use image::{drop_template, file_for_sandbox};
 use pidns::PidNamespace;
 use subreaper::SubreaperTree;
-
-/// How far control of a process tree reaches.
-///
-/// # Examples
-/// ```
-/// use spawnfd::tree::TreeControl;
-/// use spawnfd::{Command, Run};
-/// let output = Command::new("true").run_with(&Run::new().tree(TreeControl::Auto))?;
-/// if !output.tree.is_complete() {
-///     println!("a daemon of the program may have survived (tier {})", output.tree);
-/// }
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-#[non_exhaustive]
-pub enum Tier {
-    /// A cgroup for the tree: reaches every process that does not move itself to another cgroup. The tree ends with
-    /// the owner.
-    Cgroup,
-    /// A pid namespace for the tree: reaches every process. The tree ends with the owner.
-    Pidns,
-    /// A helper process for the tree, which is a subreaper and the program's parent: reaches every process, unless a
-    /// process kills the helper. The tree ends with the owner.
-    Subreaper,
-    /// The session, the process group and known descendants. A process that leaves the session and loses its parent
-    /// before the library sees it may survive. The tree ends with the owner.
-    Guard,
-    /// Reaches the same processes as [`Guard`](Tier::Guard), but the tree survives if the owner is killed.
-    #[default]
-    Group,
-}
-
-impl Tier {
-    /// Whether control also reaches processes that leave the session. With [`Guard`](Tier::Guard) and
-    /// [`Group`](Tier::Group), a process that has called setsid may survive without being listed as a survivor.
-    pub fn is_complete(self) -> bool {
-        matches!(self, Tier::Cgroup | Tier::Pidns | Tier::Subreaper)
-    }
-}
-
-names!(Tier {
-    Cgroup = "cgroup",
-    Pidns = "pidns",
-    Subreaper = "subreaper",
-    Guard = "guard",
-    Group = "group",
-});
-
-/// The tier that a caller asks for.
-///
-/// # Examples
-/// ```
-/// use spawnfd::tree::{Tier, TreeControl};
-/// use spawnfd::{Command, Run};
-/// let run = Run::new().tree(TreeControl::Group); // no guard: if this process ends, the program runs on
-/// assert_eq!(Command::new("true").run_with(&run)?.tree, Tier::Group);
-/// # Ok::<(), spawnfd::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-#[non_exhaustive]
-pub enum TreeControl {
-    /// [`Tier::Group`]: needs no helper and no preparation.
-    #[default]
-    Group,
-    /// The first available tier: cgroup, then subreaper, then guard, then group. A command that uses parked processes or
-    /// has a parent-death signal skips the tier subreaper.
-    Auto,
-    /// Only [`Tier::Cgroup`]. If it is not available, preparing the tree fails.
-    Cgroup,
-    /// Only [`Tier::Pidns`]. If it is not available, preparing the tree fails. The program is
-    /// process 2 of its namespace, and `getppid` returns 0. If the caller may not create a pid
-    /// namespace, the library also creates a user namespace with the caller's effective ids and
-    /// without capabilities.
-    Pidns,
-    /// Only [`Tier::Subreaper`]. If it is not available, preparing the tree fails. `getppid` of the program returns the
-    /// pid of the helper. A wait for the program by other code than its [`Child`](crate::Child) fails with ECHILD,
-    /// because the program is not a child of this process.
-    Subreaper,
-    /// Only [`Tier::Guard`]. If it is not available, preparing the tree fails.
-    Guard,
-}
+pub use tier::{Tier, TreeControl};
 
 /// A process of a tree that has outlived the tree's first program.
 ///

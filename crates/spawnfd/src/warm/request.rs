@@ -2,6 +2,7 @@
 //! Requests to a parked process to become a program.
 
 use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use spawnfd_sys::{Ended, Errno, send};
 use super::parked::ParkedProcess;
 use super::wire::{self, Claim, Context, StartRequest};
 use crate::child::{Child, PendingStart};
-use crate::command::step_failed;
+use crate::command::{ParkedFailure, step_failed};
 use crate::error::{Error, Result as SpawnResult, Stage as ErrorStage};
 
 /// The time within which a parked process must accept a request. Once the process has accepted, the
@@ -25,8 +26,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) enum RequestOutcome {
     /// The program runs.
     Program(Box<Child>),
-    /// The start failed, as a cold start would have failed. `None` means that a signal killed the process.
-    Failed(Option<Failure>),
+    /// The start failed, as a cold start would have failed.
+    Failed(ParkedFailure),
     /// No program was started, and the parked process is no longer usable.
     Unusable(&'static str),
     /// No program was started.
@@ -93,21 +94,17 @@ impl ParkedProcess {
             let state = claim.state();
             match state {
                 ClaimState::Became => return self.take_program(None),
-                ClaimState::Failed => {
-                    return match claim.failed_action() {
-                        Some((index, errno)) => {
-                            RequestOutcome::Failed(Some(Failure { stage: Stage::Action(index), errno }))
-                        }
-                        None => RequestOutcome::Unusable("context"),
-                    };
-                }
+                ClaimState::Failed => return self.failed(claim),
                 ClaimState::Refused => return RequestOutcome::Refused("refused"),
                 ClaimState::Withdrawn => return RequestOutcome::Unusable("slow"),
                 // Both exec and exit close the channel. A process that has exited may have executed
                 // the program first.
                 ClaimState::Taken if self.origin.executes => {
                     if self.channel.poll(CHECK_INTERVAL) || self.has_ended() {
-                        return self.exec_outcome(claim);
+                        return match claim.report() {
+                            ExecReport::Program { .. } => self.take_program(None),
+                            _ => self.failed(claim),
+                        };
                     }
                     // The application has closed or replaced the socket, so only the end of the process is visible.
                     if self.channel.socket().is_none() {
@@ -136,22 +133,23 @@ impl ParkedProcess {
         }
     }
 
-    /// Returns the outcome of a request to execute a program, once the process has executed it or
-    /// ended.
-    fn exec_outcome(&mut self, claim: &Claim) -> RequestOutcome {
-        let failure = match claim.report() {
-            ExecReport::Program { .. } => return self.take_program(None),
-            ExecReport::Failed(failure) => Some(failure),
-            // The process may have performed some of the steps before a signal killed it.
-            ExecReport::Killed(_) => None,
-        };
-        // The process never became the program. It has exited, or will exit soon.
-        if let Some(mut child) = self.take_child() {
-            let _ = child.wait();
-        }
-        match failure {
-            Some(Failure { stage: Stage::Action(wire::CONTEXT), .. }) => RequestOutcome::Unusable("context"),
-            failure => RequestOutcome::Failed(failure),
+    /// The outcome of a request during which the process has failed, or a signal has killed it. The process has exited,
+    /// or exits soon.
+    fn failed(&mut self, claim: &Claim) -> RequestOutcome {
+        // In a sandbox, the child is the sandbox command, which may live longer.
+        let child = if self.origin.executes { self.take_child() } else { None };
+        let ended = child.and_then(|mut child| child.wait().ok());
+        let ended = ended.map(|status| Ended { status: status.into_raw(), used: None });
+        match claim.report() {
+            ExecReport::Failed(Failure { stage: Stage::Action(wire::CONTEXT), .. })
+            | ExecReport::Killed(Stage::Action(wire::CONTEXT)) => RequestOutcome::Unusable("context"),
+            ExecReport::Failed(Failure { stage: Stage::Descriptors, .. }) if !self.origin.executes => {
+                RequestOutcome::Unusable("context")
+            }
+            ExecReport::Failed(failure) => RequestOutcome::Failed(ParkedFailure::Failed(failure)),
+            ExecReport::Killed(stage) => RequestOutcome::Failed(ParkedFailure::Killed(stage, ended)),
+            // A failed process does not report success.
+            ExecReport::Program { .. } => RequestOutcome::Unusable("died"),
         }
     }
 }

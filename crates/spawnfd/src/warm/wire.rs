@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use spawnfd_child::{Arg, Check, Identity, Op, Outcome, PENDING, Parked, Plan, Step, SystemCall};
+use spawnfd_child::{Arg, Check, Failure, Identity, Op, Outcome, PENDING, Parked, Plan, Stage, Step, SystemCall};
 use spawnfd_parked::protocol::{
     self, Argument, CheckKind, Claim as State, Op as Code, Page as Layout, ParkField, ReplyKind,
 };
-use spawnfd_sys::{Errno, RawFd, SharedWords};
+use spawnfd_sys::{Call, Errno, RawFd, SharedWords, abi};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::host::authority::Reported;
@@ -23,6 +23,15 @@ pub(super) const CONTEXT: u16 = protocol::CONTEXT;
 // Both crates must use the kernel's descriptor limit, and the same value for a pending report.
 const _: () = assert!(protocol::MAX_DESCRIPTORS == spawnfd_sys::MAX_PASSED);
 const _: () = assert!(protocol::REPORT_PENDING == PENDING);
+
+/// The calls that a parked process does not make if a filter kills the process for them, and their bits.
+const CALLS: [(Call, protocol::Call); 5] = [
+    (Call::CloseRange, protocol::Call::CloseRange),
+    (Call::Openat2, protocol::Call::Openat2),
+    (Call::Statx, protocol::Call::Statx),
+    (Call::Faccessat2, protocol::Call::Faccessat2),
+    (Call::Execveat, protocol::Call::Execveat),
+];
 
 /// The calling thread's state. The owner writes this state to the shared page after it has sent the request.
 #[derive(Debug, Default)]
@@ -49,15 +58,7 @@ const fn word(offset: usize) -> usize {
 }
 
 const CLAIM: usize = word(Layout::CLAIM);
-const INDEX: usize = word(Layout::INDEX);
 const REPORT: usize = word(Layout::REPORT);
-
-/// Reads a field of four bytes.
-fn half(page: &Page, offset: usize) -> i32 {
-    let bytes = page.get()[offset / WORD].load(Ordering::Acquire).to_ne_bytes();
-    let at = offset % WORD;
-    i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
 
 /// The value of the status word for this state of the request with this serial number.
 fn status_word(state: State, serial: u32) -> u64 {
@@ -79,7 +80,7 @@ impl Claim {
         Claim { page: page.clone(), serial }
     }
 
-    /// The outcome of the exec, for a process that executes other programs.
+    /// The progress or the failure of the parked process; its success only if the process executes other programs.
     pub(super) fn report(&self) -> Outcome {
         Outcome::of(self.page.get()[REPORT].load(Ordering::Acquire))
     }
@@ -96,9 +97,10 @@ impl Claim {
     /// The action that failed, once the state is [`State::Failed`]: the action's index, and the
     /// errno. `None` if a step of the context (the calling thread's state) failed.
     pub(super) fn failed_action(&self) -> Option<(u16, Errno)> {
-        let index = self.page.get()[INDEX].load(Ordering::Acquire) as u32;
-        let index = u16::try_from(index).ok().filter(|index| *index < CONTEXT)?;
-        Some((index, Errno::from_raw(half(&self.page, Layout::ERROR))))
+        match self.report() {
+            Outcome::Failed(Failure { stage: Stage::Action(index), errno }) if index < CONTEXT => Some((index, errno)),
+            _ => None,
+        }
     }
 
     /// Changes the state from `from` to `to`, and wakes the parked process. Returns false if the
@@ -118,7 +120,8 @@ impl Claim {
 
 /// The pid that the kernel noted in the page when it created the child.
 pub(super) fn child(page: &Page) -> i32 {
-    half(page, Layout::CHILD)
+    let [first, second, third, fourth, ..] = page.get()[word(Layout::CHILD)].load(Ordering::Acquire).to_ne_bytes();
+    i32::from_ne_bytes([first, second, third, fourth])
 }
 
 /// Writes a context (the calling thread's state) to the shared page.
@@ -169,6 +172,11 @@ pub(super) struct StartRequest<'a> {
 /// An action that a parked process cannot perform.
 pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -> Result<Vec<u8>, &'static str> {
     let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
+    // No parked process sees other owners of files than its owner, or runs a shell instead of a program of an unknown
+    // format. No command that needs this asks for a parked process.
+    if plan.owners_mapped || plan.shell.is_some() {
+        return Err("unknown");
+    }
     // The parked process keeps the sources at numbers from `above` on, so the plan must not use such a number.
     if plan.highest >= plan.above && plan.highest > 2 {
         return Err("descriptor numbers");
@@ -210,7 +218,7 @@ pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -
         program: plan.program.source.map_or(protocol::NO_SOURCE, |source| source as i32),
         path,
         checks: checks as u32,
-        unused: 0,
+        killed: CALLS.iter().filter(|(call, _)| plan.killed.contains(*call)).map(|(_, bit)| 1 << *bit as u32).sum(),
     };
     message[..HEAD].copy_from_slice(head.as_bytes());
     if message.len() > MAX_MESSAGE { Err("arguments too long") } else { Ok(message) }
@@ -294,16 +302,22 @@ fn encode_step(
     let mut text = |bytes: &[u8]| append(bytes, strings);
     let step = |op: Code, a: i32, b: i32| Step { op: op as u16, index, a, b, ..Step::default() };
     let source = |source: usize| source as i32;
+    let close_range = |first, last| Step { x: first, y: last, ..step(Code::CloseRange, 0, 0) };
     Ok(Some(match *op {
-        Op::Place { source: from, to } => step(Code::Place, source(from), to),
-        Op::Dup2 { from, to } => step(Code::Dup2, from, to),
-        Op::Close { fd } => step(Code::Close, fd, 0),
-        Op::CloseRange { first, last } => Step { x: first.into(), y: last.into(), ..step(Code::CloseRange, 0, 0) },
+        Op::Place { source, to } => {
+            let args = [Arg::Source(source), Arg::Number(to as usize), Arg::Number(0)];
+            encode_call(index, &SystemCall { number: abi::__NR_dup3, args }, strings)
+        }
+        Op::Close { fd } => close_range(fd as u64, fd as u64),
+        Op::CloseRange { first, last } => close_range(first.into(), last.into()),
         Op::Open { dir, ref path, ref how, to } => {
             let (dir, path) = (dir.map_or(protocol::NO_SOURCE, source), text(path.to_bytes_with_nul()));
             Step { text: path, x: how.flags, y: how.mode, z: how.resolve, ..step(Code::Open, dir, to) }
         }
-        Op::OpenNull { to } => step(Code::OpenNull, 0, to),
+        Op::OpenNull { to } => {
+            let flags = if to == 0 { abi::O_RDONLY } else { abi::O_WRONLY };
+            Step { text: text(b"/dev/null\0"), x: flags.into(), ..step(Code::Open, protocol::NO_SOURCE, to) }
+        }
         Op::Tcsetpgrp { fd } => step(Code::Tcsetpgrp, fd, 0),
         Op::OomScoreAdj { value, .. } => step(Code::OomScoreAdj, value, 0),
         Op::Cgroup { dir } => step(Code::Cgroup, source(dir), 0),

@@ -2,7 +2,6 @@
 //! Reported problem: the host process itself reaps children, closes descriptors, forks or ends threads. A name such
 //! as openclaw#97616 is a public report.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use spawnfd::error::Errno;
@@ -15,7 +14,7 @@ use spawnfd_tests::leaks::Snapshot;
 use spawnfd_tests::{confine, isolated};
 
 use super::{LONG, both, is_alive, kill, pid_in, sh};
-use crate::common::{self, eventually, rounds};
+use crate::common::{self, eventually, reap_any, rounds, while_repeating};
 
 /// Checks a result although another waiter may have taken the exit status. The status is never wrong. It may be
 /// missing only if the kernel does not keep the status of reaped processes.
@@ -69,18 +68,7 @@ fn runs_work_with_sigchld_ignored() {
 #[test]
 fn runs_work_while_another_thread_reaps_all_children() {
     isolated!(limit: Duration::from_secs(600), || {
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    // SAFETY: waitpid stores nothing. The test wants it to reap any child of this process.
-                    unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
-                }
-            });
-            let done = std::panic::catch_unwind(runs_while_others_wait);
-            over.store(true, Ordering::Relaxed);
-            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        });
+        while_repeating(|| _ = reap_any(), runs_while_others_wait);
     });
 }
 

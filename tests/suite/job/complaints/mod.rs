@@ -15,40 +15,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::common::job::{both, in_caller, in_engine, sh};
+use crate::common::tree::is_alive;
 use spawnfd::{Command, Output, Run};
 use spawnfd_tests::enough_time;
 
 /// Longer than any test needs on a busy machine, and far shorter than a hang.
 const LONG: Duration = Duration::from_secs(60);
 
-fn sh(line: &str) -> Command<'static> {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", line]);
-    command
-}
-
 /// A command of std that runs a line of shell.
 fn std_sh(line: &str) -> std::process::Command {
     let mut command = std::process::Command::new("/bin/sh");
     command.args(["-c", line]);
     command
-}
-
-fn in_caller(mut command: Command<'static>, run: &Run) -> Output {
-    command.run_with(run).expect("runs")
-}
-
-fn in_engine(mut command: Command<'static>, run: &Run) -> Output {
-    let (sender, receiver) = channel();
-    let done = move |output| sender.send(output).expect("the receiver is alive");
-    command.run_then(run, done).expect("starts");
-    receiver.recv().expect("a message").expect("runs")
-}
-
-/// Runs a command twice, in the caller's thread and in the library's engine thread, and checks both outputs.
-fn both(command: impl Fn() -> Command<'static>, run: &Run, check: impl Fn(Output)) {
-    check(in_caller(command(), run));
-    check(in_engine(command(), run));
 }
 
 /// Runs a line of shell in the caller's thread and in the engine thread, with a timeout, and checks both outputs. The
@@ -63,11 +42,6 @@ fn both_timed_out(line: &str, run: &Run, check: impl Fn(Output)) {
     };
     check(in_time(in_caller));
     check(in_time(in_engine));
-}
-
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
 }
 
 /// Kills a process that this test started, directly or indirectly.

@@ -79,7 +79,7 @@ impl RunState {
     /// Stops writing input, because the program has ended or the run has given up, and starts the drain time.
     fn begin_draining(&mut self) {
         self.input_refused |= self.feed.take().is_some_and(|feed| feed.has_more() || feed.refused());
-        self.drain_for(self.drain);
+        self.drain_for(self.options.drain);
     }
 
     fn drain_for(&mut self, drain: Duration) {
@@ -118,7 +118,7 @@ impl RunState {
     /// Sends SIGTERM to the program's tree, and SIGKILL after `grace` (by default the run's own). If the program has
     /// already ended, the recorded reason of the stop does not change.
     pub(in crate::job) fn end(&mut self, stop: Stop, grace: Option<Duration>) {
-        let grace = grace.unwrap_or(self.grace);
+        let grace = grace.unwrap_or(self.options.grace);
         if self.awaits_program() && matches!(self.reap(), Ok(())) && self.status.is_some() {
             return;
         }
@@ -249,7 +249,7 @@ impl RunState {
 
     /// Whether processes have outlived the program that the run will kill. They may still end by themselves.
     pub(super) fn awaits_leftovers(&mut self) -> bool {
-        if self.leftovers != Leftovers::Kill {
+        if self.options.leftovers != Leftovers::Kill {
             return false;
         }
         self.none_survive = self.survivors().is_some_and(|left| left.is_empty());
@@ -262,7 +262,7 @@ impl RunState {
         let left = self.survivors();
         // If the run has already sent SIGKILL, the survivors may be processes that SIGKILL does not end.
         let mut may_resist = self.killed_at.is_some();
-        let fate = match self.leftovers {
+        let fate = match self.options.leftovers {
             Leftovers::Kill => {
                 may_resist = !leftovers::kill(self.tree.take());
                 Fate::Killed

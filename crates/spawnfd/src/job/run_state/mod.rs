@@ -193,10 +193,8 @@ pub(super) struct RunState {
     begins_by: Option<Instant>,
     /// The time without output after which the run ends the program, and the time of the next check.
     idle: Option<(Duration, Instant)>,
-    grace: Duration,
-    drain: Duration,
-    leftovers: Leftovers,
-    output_limit: u64,
+    /// The options of the run, without its input.
+    options: Run,
     limits: Option<Box<LimitMonitor>>,
     /// The run's places with its limiters. The run gives them back when the result is available.
     permits: Vec<Permit>,
@@ -283,6 +281,8 @@ impl RunState {
         let begins_by = running.as_child().and_then(|child| child.begins_by(Instant::now()));
         let [stdout, stderr] = outputs.map(|pipe| pipe.map(OutputSource::Pipe));
         let stdout = terminal.map(OutputSource::Terminal).or(stdout);
+        let leftovers = if is_job { run.leftovers } else { run.leftovers.without_job() };
+        let options = Run { input: None, limiter: None, leftovers, ..run.clone() };
         let mut state = RunState {
             running,
             tree: SharedTree::new(tree),
@@ -293,13 +293,7 @@ impl RunState {
             phase: Phase::Running(run.timeout.and_then(|timeout| started.checked_add(timeout))),
             begins_by,
             idle: run.idle_timeout.and_then(|timeout| Some((timeout, started.checked_add(timeout)?))),
-            grace: run.grace,
-            drain: run.drain,
-            leftovers: match run.leftovers {
-                Leftovers::Adopt if !is_job => Leftovers::Kill,
-                asked => asked,
-            },
-            output_limit: run.output_limit.unwrap_or(u64::MAX),
+            options,
             limits: limits.map(Box::new),
             permits,
             stop: Stop::Exited,
@@ -558,7 +552,7 @@ impl RunState {
         }
         // A background job of a command runs on in its session.
         self.adopted =
-            is_command && !self.is_read() || self.leftovers == Leftovers::Adopt && self.tree.lock().is_some();
+            is_command && !self.is_read() || self.options.leftovers == Leftovers::Adopt && self.tree.lock().is_some();
         if self.adopted {
             self.phase = Phase::Cut;
             let none_left = others.as_ref().is_some_and(Vec::is_empty);
@@ -585,6 +579,7 @@ impl RunState {
             status: self.status.flatten(),
             status_lost: self.status == Some(None),
             stop: self.stop,
+            bound: self.options.field(self.stop.name()),
             omitted_bytes: cuts[0].omitted + cuts[1].omitted,
             stdout: stdout.bytes,
             stderr: stderr.bytes,

@@ -127,7 +127,8 @@ impl RunState {
 
     /// Ends a program that has written more than its output limit.
     fn check_output_limit(&mut self) {
-        if matches!(self.phase, Phase::Running(_)) && self.record.lock().seen() > self.output_limit {
+        let is_over = |limit| self.record.lock().seen() > limit;
+        if matches!(self.phase, Phase::Running(_)) && self.options.output_limit.is_some_and(is_over) {
             self.end(Stop::OutputLimit, None);
         }
     }

@@ -405,7 +405,7 @@ impl ShellCommand {
     /// Ends the command with its shell. The status of the shell is not that of the command.
     fn finish_without_report(&mut self) {
         let shell_exited = self.shell.status().is_some() || !self.shell.is_running();
-        let usage = Usage::new(Duration::ZERO, 0);
+        let usage = Usage::default();
         self.finish_with_shell(CommandEnd { status: None, usage, cwd: None, shell_exited, ..CommandEnd::default() });
     }
 
@@ -488,7 +488,7 @@ impl ShellCommand {
         }
         drop(state);
         let status = code.map(|code| ExitStatus::from_raw(i32::from(code) << 8));
-        let end = CommandEnd { status, usage: Usage::new(cpu, 0), ..CommandEnd::default() };
+        let end = CommandEnd { status, usage: Usage { cpu, max_rss: 0 }, ..CommandEnd::default() };
         if self.shell.has_ended() {
             self.finish_with_shell(CommandEnd { shell_exited: true, ..end });
         } else {

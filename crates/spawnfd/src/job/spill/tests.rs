@@ -95,7 +95,7 @@ fn the_last_handle_removes_the_file_unless_it_persists() {
     assert!(is_empty(dir.path()));
 
     // Dropping a record before its end removes the file, even with `persist`.
-    let mut record = spilling((0, 0), spill.clone().persist());
+    let mut record = spilling((0, 0), spill.clone().persist(true));
     record.append(Stream::Stdout, b"x");
     assert!(!is_empty(dir.path()));
     drop(record);
@@ -108,7 +108,7 @@ fn the_last_handle_removes_the_file_unless_it_persists() {
     drop(copy);
     assert!(path.exists());
 
-    let kept = spilled(spill.persist(), 4 << 10).file.expect("disk space").path().to_owned();
+    let kept = spilled(spill.persist(true), 4 << 10).file.expect("disk space").path().to_owned();
     assert_eq!(kept.metadata().expect("a file").mode() & 0o7777, 0o600);
 }
 

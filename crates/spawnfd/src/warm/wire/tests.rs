@@ -2,9 +2,11 @@
 //! Tests that messages have the layout of `spawnfd_parked::protocol`. `make lint` compares that module with
 //! `protocol.h`.
 
+use std::borrow::Cow;
+
 use super::*;
-use spawnfd_child::{CapabilitySets, Data, Failure, Stage};
-use spawnfd_sys::abi;
+use spawnfd_child::{CapabilitySets, Data, Pinned, Program};
+use spawnfd_sys::{ArgBlock, Calls};
 
 #[test]
 fn a_fork_request_has_a_header_and_an_empty_string() {
@@ -36,24 +38,20 @@ fn a_claim_has_the_layout_that_the_parked_process_writes() {
     let claim = Claim::offer(&page, 3);
     assert_eq!((claim.state(), claim.report()), (State::Offered, Outcome::Killed(Stage::Descriptors)));
     assert!(claim.change(State::Offered, State::Go) && !claim.change(State::Offered, State::Withdrawn));
-    let write = |offset: usize, value: i32| {
-        let word = &page.get()[offset / WORD];
-        let mut bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-        bytes[offset % WORD..][..4].copy_from_slice(&value.to_ne_bytes());
-        word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-    };
-    write(Layout::CHILD, 1234);
-    write(Layout::ERROR, 13);
-    page.get()[word(Layout::INDEX)].store(protocol::NO_STEP.into(), Ordering::Relaxed);
+    page.get()[word(Layout::CHILD)].store(1234, Ordering::Relaxed);
     for state in [State::Withdrawn, State::Taken, State::Became, State::Failed, State::Refused] {
         page.get()[CLAIM].store(3 * protocol::CLAIM_STATES as u64 + state as u64, Ordering::Relaxed);
         assert_eq!(claim.state(), state);
     }
     page.get()[CLAIM].store(4 * protocol::CLAIM_STATES as u64 + State::Taken as u64, Ordering::Relaxed);
     assert_eq!(claim.state(), State::Refused, "another request's");
-    assert_eq!(claim.failed_action(), None, "a step of the context");
-    page.get()[word(Layout::INDEX)].store(7, Ordering::Relaxed);
-    assert_eq!(claim.failed_action(), Some((7, Errno::EACCES)));
+    let report = |index: u16| {
+        let stage = (protocol::Stage::Action as u64) << protocol::REPORT_STAGE_SHIFT;
+        page.get()[REPORT].store(stage | u64::from(index) << protocol::REPORT_INDEX_SHIFT | 13, Ordering::Relaxed);
+        claim.failed_action()
+    };
+    assert_eq!(report(CONTEXT), None, "a step of the context");
+    assert_eq!(report(7), Some((7, Errno::EACCES)));
     assert_eq!(child(&page), 1234);
 }
 
@@ -102,12 +100,11 @@ fn each_operation_of_a_plan_has_its_own_step() {
     let how = abi::open_how { flags: 0, mode: 0, resolve: 0 };
     let sets = CapabilitySets::new();
     let all = [
-        (Code::Place, Op::Place { source: 0, to: 0 }),
-        (Code::Dup2, Op::Dup2 { from: 0, to: 0 }),
-        (Code::Close, Op::Close { fd: 0 }),
+        (Code::Call, Op::Place { source: 0, to: 0 }),
+        (Code::CloseRange, Op::Close { fd: 0 }),
         (Code::CloseRange, Op::CloseRange { first: 0, last: 0 }),
         (Code::Open, Op::Open { dir: None, path: Data::Borrowed(c"/"), how, to: 0 }),
-        (Code::OpenNull, Op::OpenNull { to: 0 }),
+        (Code::Open, Op::OpenNull { to: 0 }),
         (Code::Tcsetpgrp, Op::Tcsetpgrp { fd: 0 }),
         (Code::OomScoreAdj, Op::OomScoreAdj { value: 0, text: Data::Borrowed(&[0]) }),
         (Code::Cgroup, Op::Cgroup { dir: 0 }),
@@ -134,7 +131,10 @@ fn a_system_call_step_has_the_kind_of_each_argument() {
     let many: Arc<[u64]> = Arc::new([1, 2, 3]);
     let bytes: Vec<u8> = many.iter().flat_map(|word| word.to_ne_bytes()).collect();
     for (op, number, kinds, [x, y, z, w], text) in [
-        (Op::Setpgid { group: 9 }, abi::__NR_setpgid, [NUMBER; 3], [0, 9, 0, 0], &b""[..]),
+        (Op::Place { source: 2, to: 9 }, abi::__NR_dup3, [SOURCE, NUMBER, NUMBER], [2, 9, 0, 0], &b""[..]),
+        (Op::Dup2 { from: 8, to: 9 }, abi::__NR_dup3, [NUMBER; 3], [8, 9, 0, 0], b""),
+        (Op::Dup2 { from: 9, to: 9 }, abi::__NR_fcntl, [NUMBER; 3], [9, abi::F_SETFD.into(), 0, 0], b""),
+        (Op::Setpgid { group: 9 }, abi::__NR_setpgid, [NUMBER; 3], [0, 9, 0, 0], b""),
         (Op::Fchdir { dir: 2 }, abi::__NR_fchdir, [SOURCE, NUMBER, NUMBER], [2, 0, 0, 0], b""),
         (Op::Chdir { path: Data::Borrowed(c"/tmp") }, abi::__NR_chdir, [TEXT, NUMBER, NUMBER], [1, 0, 0, 0], b"/tmp\0"),
         (Op::Limit { resource: 7, limit }, abi::__NR_prlimit64, [NUMBER, NUMBER, DATA], [0, 7, 1, u64::MAX], b""),
@@ -163,4 +163,57 @@ fn a_system_call_step_has_the_kind_of_each_argument() {
         };
         assert_eq!((step, &strings[1..]), (expected, text), "{op:?}");
     }
+}
+
+fn plan() -> Plan<'static> {
+    let block = |strings: &[&str]| ArgBlock::new(strings).unwrap();
+    Plan {
+        killed: Calls::NONE,
+        sources: Cow::default(),
+        above: 3,
+        below: RawFd::MAX,
+        highest: 2,
+        steps: Cow::default(),
+        keep: Some(Cow::default()),
+        default_signals: 0,
+        signal_mask: None,
+        parent_death: None,
+        program: Program { pinned: Data::Shared(Arc::new(Pinned::default())), source: None, renew: false },
+        owners_mapped: false,
+        filter: None,
+        argv: block(&["true"]),
+        shell: None,
+        envp: Data::Shared(Arc::new(block(&[]))),
+    }
+}
+
+fn encoded(plan: &Plan<'_>) -> Result<protocol::Request, &'static str> {
+    let request = StartRequest {
+        join: None,
+        steps: &[],
+        skip: 0,
+        handed_on: &[],
+        own_environment: false,
+        executes: true,
+        sources: Vec::new(),
+    };
+    let message = encode(1, plan, &request)?;
+    Ok(protocol::Request::read_from_prefix(&message).unwrap().0)
+}
+
+#[test]
+fn a_request_names_the_calls_that_a_filter_kills() {
+    assert_eq!(encoded(&plan()).unwrap().killed, 0);
+    for (bit, (call, number)) in CALLS.into_iter().enumerate() {
+        assert_eq!(number as usize, bit);
+        let killed = Calls::NONE.with(call).with(Call::Kcmp);
+        assert_eq!(encoded(&Plan { killed, ..plan() }).unwrap().killed, 1 << bit);
+    }
+}
+
+#[test]
+fn a_plan_that_only_a_new_child_can_perform_is_refused() {
+    assert_eq!(encoded(&Plan { owners_mapped: true, ..plan() }), Err("unknown"));
+    assert_eq!(encoded(&Plan { shell: Some(plan().argv), ..plan() }), Err("unknown"));
+    assert_eq!(encoded(&Plan { keep: None, ..plan() }), Err("inherited descriptors"));
 }

@@ -2,6 +2,7 @@
 """A harness of AutoGen Core as in the RFC: RoutedAgents, SingleThreadedAgentRuntime, RPC."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from autogen_core import (
     AgentId,
@@ -11,10 +12,8 @@ from autogen_core import (
     message_handler,
 )
 
-from common.asyncio_calls import Answer
-
-from .backends import Backend
-from .harness import Harness
+from common.definitions import Terms
+from common.methods import Answer, AsyncCall, Awaited
 
 AGENT_TYPE = "tool_worker"
 
@@ -39,13 +38,13 @@ class ToolReply:
 class ToolWorker(RoutedAgent):
     """Runs the tool calls that it receives."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, call: AsyncCall) -> None:
         super().__init__("runs programs in the workspace")
-        self._backend = backend
+        self._call = call
 
     @message_handler
     async def run_tool(self, message: ToolCall, ctx: MessageContext) -> ToolReply:
-        code, stdout, stderr = await self._backend.call(message.argv, message.cwd)
+        code, stdout, stderr = await self._call(message.argv)
         return ToolReply(
             code,
             stdout.decode("utf-8", "surrogateescape"),
@@ -53,25 +52,33 @@ class ToolWorker(RoutedAgent):
         )
 
 
-class AutogenHarness(Harness):
+class Autogen(Awaited):
     """One agent for each call in flight. Each call is a message, and awaits the reply."""
 
-    name = "autogen"
-
-    async def open(self) -> None:
+    def __init__(self, call: AsyncCall, terms: Terms, cwd: str) -> None:
+        super().__init__([], terms)
         self._runtime = SingleThreadedAgentRuntime()
-        await ToolWorker.register(self._runtime, AGENT_TYPE, lambda: ToolWorker(self.backend))
-        self._agents = [AgentId(AGENT_TYPE, str(lane)) for lane in range(self.in_flight)]
+        agents = [AgentId(AGENT_TYPE, str(lane)) for lane in range(terms.in_flight)]
+        self._lanes = [partial(self._send, agent) for agent in agents]
+        self._cwd = cwd
+        self._runner.run(self._open(call))
+
+    async def _open(self, call: AsyncCall) -> None:
+        await ToolWorker.register(self._runtime, AGENT_TYPE, lambda: ToolWorker(call))
         self._runtime.start()
 
-    async def close(self) -> None:
+    async def _end(self) -> None:
         await self._runtime.stop_when_idle()
         await self._runtime.close()
 
-    async def dispatch(self, lane: int, argv: list[str]) -> Answer:
-        reply: ToolReply = await self._runtime.send_message(
-            ToolCall(argv, self.cwd), self._agents[lane]
-        )
+    def close(self) -> None:
+        """Ends the agents, and closes the loop."""
+        self._runner.run(self._end())
+        super().close()
+
+    async def _send(self, agent: AgentId, argv: list[str]) -> Answer:
+        message = ToolCall(argv, self._cwd)
+        reply: ToolReply = await self._runtime.send_message(message, agent)
         return (
             reply.code,
             reply.stdout.encode("utf-8", "surrogateescape"),
