@@ -19,7 +19,6 @@ use spawnfd_sys::call::FilterInstruction;
 use super::attributes::{Namespaces, OpenHow};
 use super::descriptor::Descriptor;
 use super::names;
-use crate::options;
 use crate::signals::SignalSet;
 
 /// The type of an argument.
@@ -122,10 +121,7 @@ impl Kind {
             }
             Kind::Resource => int(names::resource(text)?),
             Kind::Amount if text == "unlimited" => Value::None,
-            Kind::Amount => match options::Kind::Bytes.parse(text.as_ref())? {
-                options::Value::Integer(amount) => int(amount),
-                _ => Value::None,
-            },
+            Kind::Amount => int(amount(text)?),
             Kind::Policy => int(names::policy(text)?),
             Kind::IdOrKeep if text == "keep" => Value::None,
             Kind::Id | Kind::IdOrKeep => {
@@ -481,4 +477,14 @@ fn fd(text: &str) -> Result<i32, String> {
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("'{text}' is not a whole number in the accepted range"))
+}
+
+/// Parses a number with or without K, M, G or T (powers of 1024).
+fn amount(text: &str) -> Result<u64, String> {
+    let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
+    let upper = text.to_ascii_uppercase();
+    let unit = units.iter().find_map(|(unit, shift)| Some((upper.strip_suffix(unit)?, *shift)));
+    let (digits, shift) = unit.unwrap_or((text, 0));
+    let amount = number::<u64>(digits)?.checked_mul(1 << shift).filter(|&amount| amount < u64::MAX);
+    amount.ok_or_else(|| format!("'{text}' is too large"))
 }
