@@ -73,7 +73,7 @@ step "$bin/mypy" --strict docs/site
 (cd bindings/python &&
     step "$bin/mypy" python &&
     step "$bin/pyright" --pythonpath "$bin/python" &&
-    step "$bin/python" -m mypy.stubtest spawnfd --mypy-config-file pyproject.toml)
+    step "$bin/python" -m mypy.stubtest spawnfd._spawnfd spawnfd.asyncio spawnfd.subprocess --mypy-config-file pyproject.toml)
 step "$bin/ruff" check --config bench/ruff.toml scripts/generate
 step "$bin/ruff" format --check --config bench/ruff.toml scripts/generate
 (cd scripts/generate && step "$bin/mypy" --strict ./*.py)

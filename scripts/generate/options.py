@@ -61,7 +61,7 @@ KINDS = {
     "HeadTail": "Keep",
     "TerminalSize": "tuple[int, int]",
 }
-# What the Python package adds to the documentation.
+# Additions of the Python package to the documentation.
 NOTES = {
     "cwd": {
         "session": "A path.",
@@ -339,5 +339,5 @@ def parts(tables: dict[str, Any]) -> Iterator[Part]:
         path = f"{PACKAGE}/{file}"
         yield Part(path, None, documented((ROOT / path).read_text(), function, options, call))
     yield Part(PAGE, None, page(options))
-    stops = "".join(f'        "{stop}",\n' for stop in tables["stops"])
-    yield Part(f"{PACKAGE}/_spawnfd.pyi", "stops", stops)
+    words = "".join(f'    "{stop}",\n' for stop in tables["stops"])
+    yield Part(f"{PACKAGE}/_types.py", "stops", f"Stop: TypeAlias = Literal[\n{words}]\n")

@@ -26,7 +26,7 @@ use crate::errors::ErrorContext;
 use crate::limiter::PermitRequest;
 use crate::options::Options;
 use crate::queue::Wakeup;
-use crate::request::ReportedArguments;
+use crate::reported::ReportedArguments;
 use crate::result::RunResult;
 use crate::run::{grace, prepare};
 

@@ -13,6 +13,7 @@ mod options;
 mod placeholders;
 mod popen;
 mod queue;
+mod reported;
 mod request;
 mod result;
 mod run;

@@ -19,7 +19,7 @@ use spawnfd::internal::{CheckedFd, PerProcess, SleepLengths};
 
 use crate::arguments::seconds;
 use crate::errors::ErrorContext;
-use crate::request::ReportedArguments;
+use crate::reported::ReportedArguments;
 use crate::result::RunResult;
 
 /// The interval at which a thread that polls a descriptor checks whether the application has closed it.

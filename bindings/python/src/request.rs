@@ -12,7 +12,6 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyInt};
-use serde::{Deserialize, Serialize};
 use spawnfd::options::Call;
 use spawnfd::signal::SignalSet;
 use spawnfd::{Command, Stdio};
@@ -22,18 +21,10 @@ use crate::arguments::{descriptor, os_string, os_strings, wrong_type, wrong_valu
 use crate::env::environment;
 use crate::errors::{ErrorContext, Origin};
 use crate::options::Options;
+use crate::reported::ReportedArguments;
 use crate::stdio;
 use crate::template::{Template, TemplateCache};
 use crate::warm::Warm;
-
-/// The arguments of a run that its Result and ExitError report.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ReportedArguments {
-    /// The program's argv.
-    pub argv: Vec<OsString>,
-    /// True if the program's standard error is part of the captured standard output.
-    pub stderr_merged: bool,
-}
 
 /// A command, and those arguments of the call that its results and errors report.
 pub struct Request {

@@ -17,7 +17,7 @@ use spawnfd::job::{Drain, SpillEnd, Stream};
 
 use crate::arguments::wrong_value;
 use crate::classes::{PythonClass, restored_by};
-use crate::request::ReportedArguments;
+use crate::reported::ReportedArguments;
 
 /// The outcome of a run: exit status, captured output and resource usage.
 ///

@@ -23,7 +23,8 @@ use crate::job::{Job, waiting_events};
 use crate::limiter::{Limiter, PermitRequest};
 use crate::options::Options;
 use crate::queue::Wakeup;
-use crate::request::{ReportedArguments, Request, audit};
+use crate::reported::ReportedArguments;
+use crate::request::{Request, audit};
 use crate::template::Template;
 
 /// A shell that keeps its state from command to command. Dropping it ends the shell.

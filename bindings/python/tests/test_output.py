@@ -56,7 +56,7 @@ def test_keep_all_keeps_every_byte() -> None:
     expected = "".join(f"{n}\n" for n in range(1, 100_001))
     result = sf.run(sf.sh("seq 100000; seq 100000 >&2"), keep="all")
     assert (result.text, result.stderr_text, result.omitted_bytes) == (expected, expected, 0)
-    with pytest.raises(ValueError, match='keep: expected one of "all", got "some"'):
+    with pytest.raises(ValueError, match='keep must be two numbers of bytes, or "all", got "some"'):
         sf.run(["true"], keep="some")  # type: ignore[arg-type]
 
 

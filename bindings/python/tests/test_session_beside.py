@@ -181,7 +181,7 @@ def test_events_end_with_the_result(run_loop: RunLoop, shell: str, tmp_path: Pat
                 go.touch()
                 texts = [event.text async for event in job.events(until="closed")]
                 assert texts == ["late\n"]
-            with pytest.raises(ValueError, match='until: expected one of "result", "closed"'):
+            with pytest.raises(ValueError, match='until must be one of "result", "closed"'):
                 job.events(until="now")  # type: ignore[arg-type]
 
     run_loop(main)

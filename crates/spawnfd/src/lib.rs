@@ -97,6 +97,7 @@
 #[macro_use]
 mod macros;
 
+mod bytes;
 mod callback;
 pub mod child;
 pub mod command;
@@ -108,6 +109,7 @@ mod idle;
 pub mod job;
 mod launch;
 mod limiter;
+mod option;
 pub mod options;
 mod reaper;
 pub mod sandbox;

@@ -41,15 +41,15 @@ macro_rules! words {
         impl $type {
             /// The names of all values, and their documentation.
             #[doc(hidden)]
-            pub const WORDS: &'static [$crate::options::Word] = &[$(($name, concat!($($doc, "\n"),+)),)+];
+            pub const WORDS: &'static [$crate::option::Word] = &[$(($name, concat!($($doc, "\n"),+)),)+];
         }
 
-        impl $crate::options::OptionValue for $type {
-            fn from_value(value: &$crate::options::Value) -> std::result::Result<$type, String> {
-                $crate::options::word(value, $type::ALL.iter().map(|&each| (each.name(), each)))
+        impl $crate::option::OptionValue for $type {
+            fn from_value(value: &$crate::option::Value) -> std::result::Result<$type, String> {
+                $crate::option::word(value, $type::ALL.iter().map(|&each| (each.name(), each)))
             }
 
-            fn to_value(&self) -> $crate::options::Value {
+            fn to_value(&self) -> $crate::option::Value {
                 self.name().into()
             }
         }
@@ -89,14 +89,14 @@ macro_rules! options {
             $field($($argument: $of),+) => $value;
         )+ });
 
-        pub(crate) const OPTIONS: &[$crate::options::OptionSpec] = &[$(
-            $crate::options::OptionSpec {
+        pub(crate) const OPTIONS: &[$crate::option::OptionSpec] = &[$(
+            $crate::option::OptionSpec {
                 name: concat!($prefix, stringify!($field)),
                 kind: $kind,
-                group: $crate::options::Group::$group,
-                calls: &[$($crate::options::Call::$call),*],
-                optional: $crate::options::is_optional(|options: $type| options.$field),
-                default: || $crate::options::OptionValue::to_value(&$type::default().$field),
+                group: $crate::option::Group::$group,
+                calls: &[$($crate::option::Call::$call),*],
+                optional: $crate::option::is_optional(|options: $type| options.$field),
+                default: || $crate::option::OptionValue::to_value(&$type::default().$field),
                 doc: concat!($($doc, "\n"),+),
             },
         )+];
@@ -104,21 +104,36 @@ macro_rules! options {
         #[allow(dead_code)]
         impl $type {
             /// Returns the value of the field of this name.
-            pub(crate) fn field(&self, name: &str) -> $crate::options::Value {
+            pub(crate) fn field(&self, name: &str) -> $crate::option::Value {
                 match name {
-                    $(stringify!($field) => $crate::options::OptionValue::to_value(&self.$field),)+
-                    _ => $crate::options::Value::None,
+                    $(stringify!($field) => $crate::option::OptionValue::to_value(&self.$field),)+
+                    _ => $crate::option::Value::None,
                 }
             }
 
             /// Sets the field of this name. Returns false if there is none.
-            pub(crate) fn set_field(&mut self, name: &str, value: &$crate::options::Value) -> std::result::Result<bool, String> {
+            pub(crate) fn set_field(&mut self, name: &str, value: &$crate::option::Value) -> std::result::Result<bool, String> {
                 match name {
-                    $(stringify!($field) => self.$field = $crate::options::OptionValue::from_value(value)?,)+
+                    $(stringify!($field) => self.$field = $crate::option::OptionValue::from_value(value)?,)+
                     _ => return Ok(false),
                 }
                 Ok(true)
             }
         }
     };
+}
+
+/// Implements `OptionValue` for types that are set by their setters only.
+macro_rules! objects {
+    ($($type:ty),+) => { $(
+        impl $crate::option::OptionValue for $type {
+            fn from_value(_value: &$crate::option::Value) -> std::result::Result<$type, String> {
+                Err("must be an object".to_owned())
+            }
+
+            fn to_value(&self) -> $crate::option::Value {
+                $crate::option::Value::None
+            }
+        }
+    )+ };
 }

@@ -221,9 +221,9 @@ fn invalid_arguments_say_what_is_expected() {
     isolated!(|| {
         let run = |limits: Limits| Command::new("true").run_with(&Run::new().limits(limits)).expect_err("invalid");
         let error = run(Limits::new().memory(0));
-        assert_says(&error, "the limit memory must be > 0, got 0", "validate: limits(memory = 0) = -1 EINVAL");
+        assert_says(&error, "limits.memory must be > 0, got 0", "validate: limits(memory = 0) = -1 EINVAL");
         let cpus = run(Limits::new().cpus(-1.0));
-        assert_eq!(cpus.message(), "the limit cpus must be between 0.01 and 1000000, got -1");
+        assert_eq!(cpus.message(), "limits.cpus must be a number from 0.01 to 1000000, got -1");
         let error = Command::new("true").arg("a\0b").refused("NUL");
         assert_eq!(error.message(), "argument 1 contains a NUL byte");
         let error = Command::new("true").env("A=B", "x").refused("no name");

@@ -78,7 +78,7 @@ def run(argv: Args, **options: Any) -> Result:
             created.
             "pidns": Every process, by a pid namespace. An error if no pid namespace can be created.
             "auto": The most complete tier available of `cgroup`, `subreaper`, `guard` and `group`.
-        leftovers: What the library does with processes that outlive the program.
+        leftovers: The treatment of processes that outlive the program.
             "kill": The library kills the processes.
             "adopt": The processes run on, the library still reads their output, and the end of the
             job ends them. A run without a job kills them.

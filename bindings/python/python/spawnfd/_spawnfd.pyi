@@ -4,7 +4,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, final, overload
 
-from spawnfd._types import Action, Arg, Args, Fd, Leftover, Omitted, OutputPiece, Spilled
+from spawnfd._types import Action, Arg, Args, Fd, Leftover, Omitted, OutputPiece, Spilled, Stop
 
 __all__ = [
     "ActiveRun",
@@ -178,19 +178,7 @@ class Result:
         the command called exit.
         """
     @property
-    def stop(
-        self,
-    ) -> Literal[
-        # generated: stops
-        "exited",
-        "timeout",
-        "idle_timeout",
-        "cancelled",
-        "output_limit",
-        "limit",
-        "lost",
-        # end of stops
-    ]:
+    def stop(self) -> Stop:
         """Why the run ended.
 
         "exited": the program ended by itself or by a signal that the library did not send.

@@ -119,6 +119,17 @@ Cwd: TypeAlias = Arg | int
 Input: TypeAlias = bytes | bytearray | memoryview | str
 # How many bytes of the head and tail of each stream to keep.
 Keep: TypeAlias = tuple[int, int] | Literal["all"]
+# generated: stops
+Stop: TypeAlias = Literal[
+    "exited",
+    "timeout",
+    "idle_timeout",
+    "cancelled",
+    "output_limit",
+    "limit",
+    "lost",
+]
+# end of stops
 
 
 @dataclass_transform(frozen_default=True)

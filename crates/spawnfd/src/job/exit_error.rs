@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::error::{Errno, ErrorKind, Stage};
     use crate::job::limits::{Enforcer, Resource};
-    use crate::options::Value;
+    use crate::option::Value;
 
     fn shows(change: impl FnOnce(&mut Output)) -> String {
         let mut output = Output { program: "rg".into(), ..Output::default() };

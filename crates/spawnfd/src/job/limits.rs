@@ -17,7 +17,7 @@ use super::Run;
 use crate::child::Usage;
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage};
-use crate::options::{Kind, Value};
+use crate::option::{Kind, Value};
 use crate::tree::{Bounds, CgroupCounters, Tree, TreeControl};
 
 const SIGKILL: i32 = 9;

@@ -49,6 +49,7 @@ mod text;
 #[cfg(feature = "tokio")]
 mod tokio;
 
+pub use crate::bytes::SharedBytes;
 pub use engine::RunHandle;
 pub(crate) use engine::end_if_idle;
 pub use events::{Event, EventOptions, Events, Until, WhenFull};
@@ -56,7 +57,6 @@ use events::{Producer, events};
 pub use exit_error::ExitError;
 pub use handle::Job;
 pub(crate) use helpers::end_idle_helpers;
-pub use input::SharedBytes;
 use input::{Feed, FeedStatus, InputWriter, Source};
 use limits::{Limit, Limits, Resource};
 pub use lines::LineEnd;

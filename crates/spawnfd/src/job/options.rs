@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Keep, Limits, SharedBytes, Spill, TerminalSize};
 use crate::error::{Error, Result};
 use crate::limiter::Limiter;
-use crate::options::{self, Kind, Value};
+use crate::option::{Kind, OptionValue, Value, check_set};
 use crate::tree::TreeControl;
 
 /// The options of a supervised run; see [`Command::run_with`](crate::Command::run_with).
@@ -126,7 +126,7 @@ impl Run {
     /// EINVAL: there is no such option of a run, or it does not accept the value.
     pub fn set(&mut self, name: &str, value: Value) -> Result<()> {
         let known = self.try_set(name, &value);
-        options::check_set(name, &value, known)
+        check_set(name, &value, known)
     }
 
     /// Sets the option of this name. Returns false if there is none. The error is the reason why the value is wrong.
@@ -138,8 +138,8 @@ impl Run {
         }
     }
 
-    /// Returns the value of the option of this name. [`Value::None`] if the option is not set or has no value, or if there
-    /// is no such option.
+    /// Returns the value of the option of this name. It is [`Value::None`] if the option is not set or has no value, or
+    /// if there is no such option.
     pub fn get(&self, name: &str) -> Value {
         match name.split_once('.') {
             Some(("limits", field)) => self.limits.field(field),
@@ -207,7 +207,7 @@ options!(Run "" {
     /// the tree ends with this process, however this process ends. By default the tier is `guard`, or `group` if no
     /// guard can be started, or if the limit on processes leaves no room for one.
     tree(tree: impl Into<Option<TreeControl>>) => tree.into(); Kind::Word(TreeControl::WORDS), Tree, [Run, Start];
-    /// What the library does with processes that outlive the program.
+    /// The treatment of processes that outlive the program.
     leftovers(leftovers: Leftovers) => leftovers; Kind::Word(Leftovers::WORDS), Tree, [Run, Start];
     /// Limits of the resources of the program and its process tree. With limits, the tree gets a cgroup wherever one can
     /// be made, unless the run asks for a guard or a pid namespace.
@@ -234,3 +234,20 @@ options!(Run "" {
     /// can have no other standard stream, and no process group of its own.
     terminal(terminal: impl Into<Option<TerminalSize>>) => terminal.into(); Kind::TerminalSize, Output, [Run, Start];
 });
+
+objects!(Limits, Limiter, Spill);
+
+impl OptionValue for TerminalSize {
+    fn from_value(value: &Value) -> std::result::Result<TerminalSize, String> {
+        let size = match value {
+            Value::Pair(rows, columns) => u16::try_from(*rows).ok().zip(u16::try_from(*columns).ok()),
+            _ => None,
+        };
+        let (rows, columns) = size.ok_or("must be two numbers up to 65535: rows and columns")?;
+        Ok(TerminalSize::new(rows, columns))
+    }
+
+    fn to_value(&self) -> Value {
+        Value::Pair(self.rows.into(), self.columns.into())
+    }
+}

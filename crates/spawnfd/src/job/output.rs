@@ -13,7 +13,7 @@ use super::kept::{Cut, LONGEST_CONTINUATION, continuation_len};
 use super::order::ArrivalOrder;
 use super::{Decoder, ExitError, Limit, Spilled, Stream};
 use crate::child::{Started, Usage};
-use crate::options::Value;
+use crate::option::Value;
 use crate::tree::Tier;
 
 /// Why a run ended.

@@ -26,7 +26,7 @@ use super::order::ArrivalOrder;
 use super::sweep;
 use crate::error::{Error, Result, Stage, errno};
 use crate::host::descriptors::CheckedFd;
-use crate::options::Kind;
+use crate::option::Kind;
 
 /// An option of a run: also write all output to a file, once the output exceeds what is kept in memory.
 ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options that a call passes to a [`Command`](crate::Command), or that concern the call itself.
 
-use super::{Call, Group, Kind, OptionSpec, Value, Word};
+use crate::option::{Call, Group, Kind, OptionSpec, Value, Word};
 
 const STDIN: &[Word] = &[
     ("null", "The program reads an empty file."),

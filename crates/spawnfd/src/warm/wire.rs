@@ -172,9 +172,12 @@ pub(super) struct StartRequest<'a> {
 /// An action that a parked process cannot perform.
 pub(super) fn encode(serial: u32, plan: &Plan<'_>, request: &StartRequest<'_>) -> Result<Vec<u8>, &'static str> {
     let Some(keep) = &plan.keep else { return Err("inherited descriptors") };
-    // No parked process sees other owners of files than its owner, or runs a shell instead of a program of an unknown
-    // format. No command that needs this asks for a parked process.
-    if plan.owners_mapped || plan.shell.is_some() {
+    // No parked process sees other owners of files than its owner.
+    if plan.owners_mapped {
+        return Err("namespaces");
+    }
+    // No parked process runs a shell instead of a program of an unknown format, and no command asks for both.
+    if plan.shell.is_some() {
         return Err("unknown");
     }
     // The parked process keeps the sources at numbers from `above` on, so the plan must not use such a number.

@@ -213,7 +213,7 @@ fn a_request_names_the_calls_that_a_filter_kills() {
 
 #[test]
 fn a_plan_that_only_a_new_child_can_perform_is_refused() {
-    assert_eq!(encoded(&Plan { owners_mapped: true, ..plan() }), Err("unknown"));
+    assert_eq!(encoded(&Plan { owners_mapped: true, ..plan() }), Err("namespaces"));
     assert_eq!(encoded(&Plan { shell: Some(plan().argv), ..plan() }), Err("unknown"));
     assert_eq!(encoded(&Plan { keep: None, ..plan() }), Err("inherited descriptors"));
 }

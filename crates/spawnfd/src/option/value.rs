@@ -6,10 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::job::limits::Limits;
-use crate::job::{SharedBytes, Spill, TerminalSize};
-use crate::limiter::Limiter;
-use crate::sandbox::Sandbox;
+use crate::bytes::SharedBytes;
 
 /// A word that an option accepts, and its meaning.
 pub type Word = (&'static str, &'static str);
@@ -268,21 +265,6 @@ impl OptionValue for (usize, usize) {
     }
 }
 
-impl OptionValue for TerminalSize {
-    fn from_value(value: &Value) -> Result<TerminalSize, String> {
-        let size = match value {
-            Value::Pair(rows, columns) => u16::try_from(*rows).ok().zip(u16::try_from(*columns).ok()),
-            _ => None,
-        };
-        let (rows, columns) = size.ok_or("must be two numbers up to 65535: rows and columns")?;
-        Ok(TerminalSize::new(rows, columns))
-    }
-
-    fn to_value(&self) -> Value {
-        Value::Pair(self.rows.into(), self.columns.into())
-    }
-}
-
 /// Whether a field accepts `Value::None`. The function only names the field.
 pub(crate) const fn is_optional<O, T: OptionValue>(_field: fn(O) -> T) -> bool {
     T::OPTIONAL
@@ -299,22 +281,6 @@ impl<T: OptionValue> OptionValue for Option<T> {
         self.as_ref().map_or(Value::None, T::to_value)
     }
 }
-
-macro_rules! impl_for_objects {
-    ($($type:ty),+) => { $(
-        impl OptionValue for $type {
-            fn from_value(_value: &Value) -> Result<$type, String> {
-                Err("must be an object".to_owned())
-            }
-
-            fn to_value(&self) -> Value {
-                Value::None
-            }
-        }
-    )+ };
-}
-
-impl_for_objects!(Limits, Limiter, Spill, Sandbox);
 
 /// Converts a word. `all` has the words and what they stand for.
 pub(crate) fn word<T: Copy>(value: &Value, all: impl Iterator<Item = (&'static str, T)> + Clone) -> Result<T, String> {

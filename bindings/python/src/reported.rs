@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The arguments that a run's Result and ExitError report.
+
+use std::ffi::OsString;
+
+use serde::{Deserialize, Serialize};
+
+/// The arguments of one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReportedArguments {
+    /// The program's argv.
+    pub argv: Vec<OsString>,
+    /// True if the program's standard error is part of the captured standard output.
+    pub stderr_merged: bool,
+}
