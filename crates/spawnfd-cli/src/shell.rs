@@ -65,12 +65,12 @@ impl Subcommand for Session {
 
 const NOTES: &str = "\
 Each request is a JSON object with one of these members, and may have an id, which the response repeats:
-  run: the text of a command; with these options (times are in seconds):
+  run: the text of a command; with these members (times are in seconds):
     yield_after: respond after this time even if the command still runs
     stream: true to write standard input by later requests
     env: an object of variables that this command alone has
-    and the options of a command on the page of options: timeout, idle_timeout, grace, drain, input (text), keep ([head, tail] or
-    \"all\"), marker, combined, output_limit, window, cwd, and spill (an object of max_bytes, dir and persist)
+    and each option of a command on the page docs/options.md, such as timeout, input (text), keep ([head, tail] or \"all\")
+    and spill (an object)
   wait: a time in seconds; wait for the running command, or get the result of the last one
   read: a position; the output since then
   write: text for the standard input of the running command; close_input: true ends that input
@@ -196,8 +196,7 @@ impl Request {
     fn options(&self, call: Call) -> Result<Run, Refused> {
         let mut run = Run::new().window(WINDOW);
         for (name, value) in &self.options {
-            let fields = if name == "spill" { value.as_object() } else { None };
-            let given: Vec<(String, &Value)> = match fields {
+            let given: Vec<(String, &Value)> = match value.as_object() {
                 Some(fields) => fields.iter().map(|(field, value)| (format!("{name}.{field}"), value)).collect(),
                 None => vec![(name.clone(), value)],
             };

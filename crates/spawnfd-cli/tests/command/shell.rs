@@ -294,6 +294,38 @@ fn wrong_requests_are_errors_and_lose_nothing() {
 }
 
 #[test]
+fn a_request_accepts_each_option_of_the_table() {
+    isolated!(|| {
+        let mut server = Server::start(&["--restart", "--memory", "1T", "--enforce", "best-effort", "bash"]);
+        let cut =
+            server.call(json!({ "run": "seq 1000; echo err >&2", "keep": [4, 4], "marker": "cut", "combined": true }));
+        let result = &cut["result"];
+        assert_eq!((result["stdout"].as_str(), result["output"].is_array()), (Some("1\n2\ncut\n000\n"), true), "{cut}");
+        assert!(result["limits"]["memory"].is_string(), "{cut}");
+        let limited = server.call(json!({ "run": "yes", "output_limit": 100, "keep": "all", "grace": 1 }));
+        assert_eq!(limited["result"]["stop"], "output_limit", "{limited}");
+        let side = json!({ "side": ["true"], "limits": { "cpu_time": 60, "enforce": "best-effort" } });
+        let side = server.call(side);
+        assert!(side["result"]["limits"]["cpu_time"].is_string(), "{side}");
+        for (request, expected) in [
+            (json!({ "run": "true", "leftovers": "kill" }), "leftovers is not an option of a command"),
+            (json!({ "run": "true", "lifetime": 1 }), "lifetime is not an option of a command"),
+            (json!({ "run": "true", "keep": "some" }), "keep must be two numbers of bytes, or \"all\", got \"some\""),
+            (json!({ "run": "true", "combined": 1 }), "combined cannot be 1"),
+            (json!({ "run": "true", "timeout": -1 }), "timeout must be a time in seconds, got -1"),
+            (json!({ "side": ["true"], "limits": { "memory": 0 } }), "limits.memory must be > 0, got 0"),
+            (json!({ "processes": true, "timeout": 1 }), "timeout is an option of run"),
+            (json!({ "processes": true, "lifetime": 1 }), "unknown member \"lifetime\""),
+        ] {
+            let refused = server.call(request);
+            assert!(refused["error"].as_str().is_some_and(|error| error.starts_with(expected)), "{refused}");
+        }
+        assert_eq!(server.run("echo on")["stdout"], "on\n");
+        assert_eq!(server.end(), Some(0));
+    });
+}
+
+#[test]
 fn the_end_of_the_client_ends_the_shell() {
     isolated!(|| {
         // Requests are answered in order, although no further request follows.

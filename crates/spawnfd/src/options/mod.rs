@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of runs, jobs and sessions, in one table.
 //!
-//! The setters of [`Run`](crate::Run), [`Limits`](crate::limits::Limits), [`Spill`](crate::job::Spill) and
-//! [`SessionOptions`](crate::session::SessionOptions) come from this table. The other fronts read it: the Python package
-//! its keywords, the command its flags, and `spawnfd shell` its keys.
+//! The setters of [`Run`], [`Limits`](crate::limits::Limits), [`Spill`](crate::job::Spill) and [`SessionOptions`] come
+//! from this table. The other fronts read it: the Python package its keywords, the command its flags, and
+//! `spawnfd shell` its keys.
 //!
 //! # Examples
 //! ```
