@@ -195,7 +195,7 @@ impl Session {
     /// Runs a command to its end.
     ///
     /// The shell runs `text` as it would run a line of a script: any number of commands, here-documents and newlines. Of
-    /// the run's options, the tree and the limits belong to the [session](SessionOptions::run).
+    /// the run's options, the tree and the limits belong to the [session](SessionOptions).
     ///
     /// # Errors
     /// EBUSY: another command of the session runs, and the session has no [queue](SessionOptions::queue). ESRCH: the shell has exited. EINVAL: `text` has a NUL byte, or an option

@@ -11,7 +11,7 @@ use crate::option::{Kind, Value, check_set, word};
 use crate::sandbox::Sandbox;
 use crate::tree::TreeControl;
 
-/// The options of a [`Session`].
+/// The options of a [`Session`](crate::Session).
 ///
 /// # Examples
 /// ```
@@ -157,7 +157,7 @@ options!(SessionOptions "" {
     ///
     /// The shell may be in namespaces and in a Landlock domain of its own, and may run as another user. The command
     /// starts a helper of the library, and the helper starts the shell. The shell's program is searched in the sandbox.
-    /// A directory that the command sets is the shell's first directory, and [`Output::cwd`] is a path in the sandbox.
+    /// A directory that the command sets is the shell's first directory, and [`Output::cwd`](crate::Output::cwd) is a path in the sandbox.
     ///
     /// # Examples
     #[cfg_attr(feature = "tree", doc = "```")]
