@@ -157,7 +157,8 @@ options!(SessionOptions "" {
     ///
     /// The shell may be in namespaces and in a Landlock domain of its own, and may run as another user. The command
     /// starts a helper of the library, and the helper starts the shell. The shell's program is searched in the sandbox.
-    /// A directory that the command sets is the shell's first directory, and [`Output::cwd`](crate::Output::cwd) is a path in the sandbox.
+    /// A directory that the command sets is the shell's first directory, and [`Output::cwd`](crate::Output::cwd) is a
+    /// path in the sandbox.
     ///
     /// # Examples
     #[cfg_attr(feature = "tree", doc = "```")]
