@@ -81,7 +81,6 @@ NOTES = {
         "run": '"separate" (captured), "merge" (into stdout), "null", "inherit", a descriptor or a '
         'file. subprocess.PIPE is "separate", and subprocess.STDOUT is "merge".',
     },
-    "marker": {"": 'None or "": no line.'},
     "terminal": {"": "A pair (rows, columns), or an os.terminal_size."},
     "keep": {"": 'A pair (head, tail), or "all".'},
     "spill": {"": "A Spill; see `spill_path` and `spilled` of the Result."},
@@ -172,8 +171,11 @@ def python_doc(option: Option, call: str, indent: int) -> str:
     text = without_links(first_paragraph(option["doc"])).replace("\\", "\\\\")
     if option["kind"] == "Duration":
         text += " In seconds."
-    note = by_call(NOTES, option["name"], call)
-    lines = [fill(f"{option['name']}: {text} {note or ''}".rstrip(), 100, indent, indent + 4)]
+    note = by_call(NOTES, option["name"], call) or ""
+    # The type of an object precedes its meaning.
+    texts = [note, text] if note.startswith("A") else [text, note]
+    about = " ".join([f"{option['name']}:", *texts]).rstrip()
+    lines = [fill(about, 100, indent, indent + 4)]
     if option["kind"] == "Word":
         for word, doc in option["words"]:
             about = f'"{word}": {without_links(first_paragraph(doc))}'
@@ -318,9 +320,12 @@ def page(options: list[Option]) -> str:
             kind = TYPE_NAMES.get(option["kind"], "word")
             if option["kind"] == "Stream":
                 kind = "word, or a descriptor"
+            elif option["name"] == "arg0":
+                kind = "text"
             calls = ", ".join(f"`{each}`" for each in option["calls"])
             shared = [each for each in options if each["name"] == option["name"] and each["calls"]]
-            where = f" of {' and '.join(option['calls'])}" if shared[1:] else ""
+            *most, last = option["calls"]
+            where = f" of {', '.join(most)}{' and ' if most else ''}{last}" if shared[1:] else ""
             text += f"\n### `{option['name']}`{where}\n\n"
             text += f"Calls: {calls}. Type: {kind}. Default: {page_default(option)}.\n\n"
             text += fill(without_links(first_paragraph(option["doc"])), 120) + "\n"

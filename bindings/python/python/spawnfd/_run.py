@@ -32,12 +32,12 @@ def run(argv: Args, **options: Any) -> Result:
             process's. A relative path such as "./configure" starts at `cwd`, or at this process's
             directory, and so do relative and empty parts of PATH. "~" is not expanded. For a shell
             command line see sh().
-        cwd: The program's working directory. A relative program such as `./configure` starts here,
-            and so do relative and empty parts of PATH. Do not pass `/proc/self/fd/N`: the child
-            resolves paths, with its own descriptor numbers. A path, or the descriptor of an open
-            directory.
-        env: The program's environment. By default it is a copy of the environment of this process.
-            An Env, or a mapping.
+        cwd: A path, or the descriptor of an open directory. The program's working directory. A
+            relative program such as `./configure` starts here, and so do relative and empty parts
+            of PATH. Do not pass `/proc/self/fd/N`: the child resolves paths, with its own
+            descriptor numbers.
+        env: An Env, or a mapping. The program's environment. By default it is a copy of the
+            environment of this process.
         stdin: The program's standard input, in place of `input`. "null", "inherit", a descriptor or
             a file. subprocess.DEVNULL is "null".
         stdout: The program's standard output. "capture", "null", "inherit", a descriptor or a file.
@@ -48,10 +48,10 @@ def run(argv: Args, **options: Any) -> Result:
         actions: Further steps of the child before exec, in this order. The page on actions lists
             them. See spawnfd.actions.
         arg0: The program's `argv[0]`. By default it is the name of the program in the call.
-        sandbox: A command that finds and starts the program in confinement. The directory,
-            environment, actions and `arg0` apply to that command, which passes them on. Each call
-            opens the sandbox's files again (EACCES if access is no longer permitted). A Sandbox.
-        warm: If it has a suitable parked process, the program starts from that process. A Warm.
+        sandbox: A Sandbox. A command that finds and starts the program in confinement. The
+            directory, environment, actions and `arg0` apply to that command, which passes them on.
+            Each call opens the sandbox's files again (EACCES if access is no longer permitted).
+        warm: A Warm. If it has a suitable parked process, the program starts from that process.
         timeout: The time after which the library ends the program: SIGTERM to the process tree, and
             SIGKILL after the `grace`. The result has the output so far, and its `stop` is
             `timeout`. By default there is no timeout. In seconds.
@@ -83,8 +83,8 @@ def run(argv: Args, **options: Any) -> Result:
             "adopt": The processes run on, the library still reads their output, and the end of the
             job ends them. A run without a job kills them.
             "detach": The library leaves the processes alone.
-        limiter: Limits how many runs execute at once. A run waits for a permit before its program
-            starts. The `timeout` and the measured time begin after that wait. A Limiter.
+        limiter: A Limiter. Limits how many runs execute at once. A run waits for a permit before
+            its program starts. The `timeout` and the measured time begin after that wait.
         idle_timeout: The time without output in either stream after which the library ends the
             program, in the same way as after a `timeout`. The result's `stop` is then
             `idle_timeout`. By default there is no such timeout. In seconds.
@@ -93,27 +93,26 @@ def run(argv: Args, **options: Any) -> Result:
             Input of a program with a `terminal` is typed, followed by end-of-file (Ctrl-D). Such a
             program waits for more input if it continues to read after that, reads single keys, or
             discards early input (at a password prompt). Bytes-like, or a str encoded as UTF-8.
-        keep: The number of bytes of each stream's beginning and end that the result has. The
-            library reads and drops the rest, and the result's `omitted` counts it. A cut moves to a
-            line end that is near: within a fifth of the size of the head or tail. `all` keeps all
-            bytes; then only `output_limit` bounds the memory. A pair (head, tail), or "all".
+        keep: A pair (head, tail), or "all". The number of bytes of each stream's beginning and end
+            that the result has. The library reads and drops the rest, and the result's `omitted`
+            counts it. A cut moves to a line end that is near: within a fifth of the size of the
+            head or tail. `all` keeps all bytes; then only `output_limit` bounds the memory.
         marker: The text of the line that replaces omitted bytes in the result. `{omitted}` in it
-            stands for their number: `12,345 bytes`. No text, or an empty one: no line. None or "":
-            no line.
+            stands for their number: `12,345 bytes`. No text, or an empty one: no line.
         combined: Whether the result also has both streams in order of arrival.
-        spill: Also writes all output to a file, once a stream exceeds `keep`. A Spill; see
-            `spill_path` and `spilled` of the Result.
+        spill: A Spill; see `spill_path` and `spilled` of the Result. Also writes all output to a
+            file, once a stream exceeds `keep`.
         output_limit: The number of bytes, of both streams together, after which the library ends
             the program as after a `timeout`. The result's `stop` is then `output_limit`. By default
             there is no such limit.
-        terminal: Gives the program a terminal of this size as its three streams, and as the
-            controlling terminal of its session. All its output is standard output, as the terminal
-            transmits it (`\\n` becomes `\\r\\n`). A program with a terminal can have no other
-            standard stream, and no process group of its own. A pair (rows, columns), or an
-            os.terminal_size.
-        limits: Limits of the resources of the program and its process tree. With limits, the tree
-            gets a cgroup wherever one can be made, unless the run asks for a guard or a pid
-            namespace. A Limits.
+        terminal: A pair (rows, columns), or an os.terminal_size. Gives the program a terminal of
+            this size as its three streams, and as the controlling terminal of its session. All its
+            output is standard output, as the terminal transmits it (`\\n` becomes `\\r\\n`). A
+            program with a terminal can have no other standard stream, and no process group of its
+            own.
+        limits: A Limits. Limits of the resources of the program and its process tree. With limits,
+            the tree gets a cgroup wherever one can be made, unless the run asks for a guard or a
+            pid namespace.
 
     Cancelling run_async, or a signal handler that raises during run (as on Ctrl-C), ends the
     program's process tree as a timeout does. The call waits for the end of the tree before the

@@ -80,10 +80,10 @@ class _SessionBase(NotPickled):
             args: The shell's arguments. Without arguments, bash reads no startup files, unless it
                 is a login shell. With "-i" it reads ~/.bashrc. dash reads the file that the
                 variable ENV names.
-            warm: If it has a suitable parked process, the program starts from that process. A Warm.
-            cwd: The directory in which the shell starts. A path.
-            env: The shell's environment. By default it is a copy of the environment of this
-                process. An Env, or a mapping.
+            warm: A Warm. If it has a suitable parked process, the program starts from that process.
+            cwd: A path. The directory in which the shell starts.
+            env: An Env, or a mapping. The shell's environment. By default it is a copy of the
+                environment of this process.
             stderr: Whether each command writes standard error to its standard output: `separate` or
                 `merge`.
             login: Whether the shell is a login shell, which reads `/etc/profile` and the user's
@@ -97,16 +97,16 @@ class _SessionBase(NotPickled):
                 job of a running one, because it would wait for itself. By default the second
                 command fails with EBUSY. None (default): False in a Session; in a SyncSession, True
                 for commands of other threads.
-            terminal: Gives the session a terminal of this size, which all commands share. It is the
-                standard output and error of each command, the standard input of a command that has
-                input, and the controlling terminal of the shell (`/dev/tty`). The output is all
-                standard output, as the terminal transmits it (`\\n` becomes `\\r\\n`). By default
-                there is no terminal. A pair (rows, columns), or an os.terminal_size.
+            terminal: A pair (rows, columns), or an os.terminal_size. Gives the session a terminal
+                of this size, which all commands share. It is the standard output and error of each
+                command, the standard input of a command that has input, and the controlling
+                terminal of the shell (`/dev/tty`). The output is all standard output, as the
+                terminal transmits it (`\\n` becomes `\\r\\n`). By default there is no terminal.
             echo: Whether the terminal writes input back to the output.
             startup_timeout: The time that the shell has for its startup files. In seconds.
-            sandbox: A sandbox that the shell runs in: a command that confines it, such as `bwrap …
-                --unshare-pid --proc /proc`. It must have `/proc`, and must pass inherited
-                descriptors on. A Sandbox.
+            sandbox: A Sandbox. A sandbox that the shell runs in: a command that confines it, such
+                as `bwrap … --unshare-pid --proc /proc`. It must have `/proc`, and must pass
+                inherited descriptors on.
             grace: The time that the shell has to exit when the session is closed. Each command has
                 a grace period of its own. In seconds.
             tree: How the library controls the process tree of the shell. By default the tier is
@@ -123,12 +123,12 @@ class _SessionBase(NotPickled):
                 created.
                 "auto": The most complete tier available of `cgroup`, `subreaper`, `guard` and
                 `group`.
-            limits: Limits of the resources of the shell and its process tree: all commands
-                together. The result of a command names the limits, and the one that ended the
-                command or the shell. A Limits.
-            limiter: Limits how many shells run at once: the session waits for a permit before it
-                starts a shell, which keeps the permit until it ends. The commands need another
-                limiter. A Limiter.
+            limits: A Limits. Limits of the resources of the shell and its process tree: all
+                commands together. The result of a command names the limits, and the one that ended
+                the command or the shell.
+            limiter: A Limiter. Limits how many shells run at once: the session waits for a permit
+                before it starts a shell, which keeps the permit until it ends. The commands need
+                another limiter.
 
         Each start of a shell raises the auditing event "subprocess.Popen", as run() does.
 
