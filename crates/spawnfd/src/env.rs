@@ -122,7 +122,7 @@ impl Env {
     }
 
     /// Keeps only the variables whose names match one of `patterns`.
-    pub(crate) fn keep_only<S: AsRef<OsStr>>(self, patterns: impl IntoIterator<Item = S>) -> Env {
+    pub fn keep_only<S: AsRef<OsStr>>(self, patterns: impl IntoIterator<Item = S>) -> Env {
         let patterns: Vec<S> = patterns.into_iter().collect();
         self.filter(|name| patterns.iter().any(|pattern| matches(pattern.as_ref().as_bytes(), name)))
     }

@@ -98,6 +98,7 @@
 mod macros;
 
 mod bytes;
+mod call;
 mod callback;
 pub mod child;
 pub mod command;
@@ -142,6 +143,7 @@ pub mod limits {
 /// Items for the bindings and the command of this project. They may change in any release.
 #[doc(hidden)]
 pub mod internal {
+    pub use crate::call::{CallOptions, set_stream};
     pub use crate::command::arguments::{Kind, Value, filter, text};
     pub use crate::command::names::{signal, signal_name};
     pub use crate::command::table::{ACTIONS, ATTRIBUTES, Action, Argument, WrongValue, printed};
