@@ -364,7 +364,11 @@ def check_library(packages: Packages) -> list[str]:
                 used += 1
         check(used >= 4, "the guide has too few examples")
         check_preload(Path(folder))
-        for page in ("man2/spawn_template_create.2.gz", "man3/spawnfd_builder.3.gz"):
+        for page in (
+            "man2/spawn_template_create.2.gz",
+            "man3/spawnfd_builder.3.gz",
+            "man3/spawnfd_run.3.gz",
+        ):
             man_page(page)
         call("dpkg", "-P", *names)
     return ["C library ok"]

@@ -105,13 +105,14 @@ start and supervise programs
  the kernel a machine offers.
 EOF
 package libspawnfd0 libs "$glibc" same <<EOF
-posix_spawn, spawn templates and a builder of processes
- This library has faster posix_spawn functions, templates for many starts of one
- executable, and a builder of processes with pidfds. Programs link with it, or
+runs and jobs, posix_spawn, and spawn templates
+ This library runs programs with time limits, captured output and control of
+ their process trees. It also has faster posix_spawn functions, templates for
+ many starts of one executable, and a builder of processes with pidfds. Programs link with it, or
  preload libspawnfd-spawn.so.
 EOF
 package libspawnfd-dev libdevel "libspawnfd0 (= $version), libc6-dev" same <<EOF
-posix_spawn, spawn templates and a builder of processes (development files)
+runs and jobs, posix_spawn, and spawn templates (development files)
  This package has the header, the static library, the pkg-config file and the
  manual pages of libspawnfd.
 EOF

@@ -23,7 +23,7 @@ link() { # linker, output, version script, static library, further arguments
     # shellcheck disable=SC2086 # CFLAGS and LDFLAGS are lists
     "$linker" -O2 -fPIC ${CFLAGS:-} -shared -static-libgcc -o "$output" "$@" -Wl,--version-script="$map" \
         -Wl,--gc-sections -Wl,-z,relro,-z,now -Wl,--no-undefined -Wl,-s \
-        -Wl,--whole-archive "$archive" -Wl,--no-whole-archive ${LDFLAGS:-}
+        -Wl,--whole-archive "$archive" -Wl,--no-whole-archive -Wl,--as-needed -lm ${LDFLAGS:-}
 }
 link "$SPAWNFD_LINKER" "$out/libspawnfd.so.0" "$source/spawnfd.map" "$out/libspawnfd.a" -Wl,-soname,libspawnfd.so.0
 ln -sf libspawnfd.so.0 "$out/libspawnfd.so"

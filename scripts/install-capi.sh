@@ -27,9 +27,9 @@ libdir=\${prefix}/$libdir
 includedir=\${prefix}/include
 
 Name: spawnfd
-Description: posix_spawn, spawn templates and the pidfd builder
+Description: runs and jobs, posix_spawn, spawn templates and the pidfd builder
 Version: $version
 Libs: -L\${libdir} -lspawnfd
-Libs.private: -ldl -lpthread
+Libs.private: -ldl -lm -lpthread
 Cflags: -I\${includedir}
 EOF

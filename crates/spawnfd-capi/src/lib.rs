@@ -12,6 +12,8 @@ pub mod builder;
 mod record;
 
 pub mod posix;
+#[cfg(feature = "std")]
+pub mod run;
 #[cfg(all(not(feature = "std"), not(test)))]
 mod runtime;
 #[cfg(feature = "std")]

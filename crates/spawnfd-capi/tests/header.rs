@@ -2,8 +2,11 @@
 //! include/spawnfd.h is the header that cbindgen generates from this crate. C and C++ compilers accept it, and its
 //! values are those of the kernel series.
 
+use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use spawnfd_capi::run::{spawnfd_error, spawnfd_line};
 
 fn header() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include/spawnfd.h")
@@ -47,6 +50,43 @@ fn compilers_accept_the_header() {
         compiler.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-x", language]).arg(header());
         let output = compiler.output().expect("cc starts");
         assert!(output.status.success(), "{language}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// The C expressions for the size of a struct and the offset of each of its members, with the values of Rust.
+macro_rules! layout {
+    ($type:ident { $($member:ident),+ }) => {
+        [
+            (concat!("sizeof(struct ", stringify!($type), ")").to_owned(), size_of::<$type>()),
+            $((format!("offsetof(struct {}, {})", stringify!($type), stringify!($member)), offset_of!($type, $member))),+
+        ]
+    };
+}
+
+#[test]
+fn structs_of_runs_have_the_layout_of_the_header() {
+    let error = layout!(spawnfd_error { size, error, action, stage, message });
+    let line = layout!(spawnfd_line { size, stream, position, lost, length, text });
+    let members = [
+        ("sizeof(((struct spawnfd_error *)0)->stage)", 20),
+        ("sizeof(((struct spawnfd_error *)0)->message)", 480),
+        ("SPAWNFD_ERROR_SIZE_VER0", size_of::<spawnfd_error>()),
+        ("SPAWNFD_LINE_SIZE_VER0", size_of::<spawnfd_line>()),
+    ];
+    let members = members.map(|(name, value)| (name.to_owned(), value));
+    let all = error.into_iter().chain(line).chain(members);
+    let asserts: String =
+        all.map(|(expression, value)| format!("_Static_assert({expression} == {value}, \"\");\n")).collect();
+    // The initial values have a value for each member.
+    let objects = "struct spawnfd_error error = SPAWNFD_ERROR_INIT;\nstruct spawnfd_line line = SPAWNFD_LINE_INIT;\n";
+    let directory = tempfile::tempdir().expect("a new directory");
+    for (name, asserts) in [("layout.c", &asserts[..]), ("layout.cc", "")] {
+        let source = directory.path().join(name);
+        std::fs::write(&source, format!("#include {:?}\n{asserts}{objects}", header())).expect("own directory");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-pedantic"]).arg(source);
+        let output = compiler.output().expect("cc starts");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
 

@@ -41,7 +41,7 @@ fn examples_of_the_guide_print_their_output() {
             assert_eq!((printed.as_ref(), output.stderr.as_slice()), (shown, &b""[..]), "{code}");
             count += 1;
         }
-        assert_eq!(count, 3);
+        assert_eq!(count, 4);
     });
 }
 
@@ -63,6 +63,6 @@ fn examples_of_the_manual_pages_compile() {
                 }
             }
         }
-        assert!(count >= 3, "{count} examples");
+        assert!(count >= 4, "{count} examples");
     });
 }

@@ -22,4 +22,5 @@ mod lists;
 mod own;
 mod preload;
 mod random;
+mod run;
 mod same;
