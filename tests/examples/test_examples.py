@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Each Python example runs as a script, and prints what it should.
+"""Each example runs as a program, and prints what it should.
 
-test_mcp_server.py tests the MCP server.
+test_mcp_server.py tests the MCP server. The examples of the C library are skipped without their
+compiler or interpreter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,12 @@ from typing import Any
 import pytest
 import spawnfd as sf
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+LIBRARIES = Path(os.environ.get("SPAWNFD_CAPI", ROOT / "build/capi"))
 TIMEOUT_S = 60
+# A Go compiler without a cache compiles its runtime first.
+BUILD_TIMEOUT_S = 300
 
 pytestmark = pytest.mark.timeout(2 * TIMEOUT_S)
 
@@ -47,6 +54,24 @@ hello
     "evaluation_farm": "right: 4945\nwrong: 50\ntimeout: 5\n",
 }
 
+# The examples of the C library, with the same output in each language.
+C_LIBRARY_OUTPUT = """\
+1
+2
+[588,884 bytes omitted]
+100000
+stop: timeout, ok: 0, omitted: 588884 bytes
+reason: timed out after 0.5 s
+stdout: ready
+stderr: got hello
+code: 3
+exited: /usr
+exited: /usr
+hello from /usr
+timeout: /usr
+42
+"""
+
 
 def run(name: str, *arguments: str) -> sf.Result:
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
@@ -75,9 +100,43 @@ def test_script_prints_its_output(name: str) -> None:
         assert result.text == OUTPUT[name]
 
 
+def c_library_example(language: str, build: Path) -> list[str]:
+    """Builds an example of the C library, and returns the command that runs it."""
+    tool = {"c": "cc", "go": "go", "ruby": "ruby"}[language]
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    if not (LIBRARIES / "libspawnfd.so.0").exists():
+        pytest.skip("the C library is not built: make capi")
+    include, link = f"-I{ROOT / 'include'}", [f"-L{LIBRARIES}", f"-Wl,-rpath,{LIBRARIES}"]
+    program = str(build / "example")
+    env = sf.Env.inherit()
+    if language == "c":
+        source = str(EXAMPLES / "c/run.c")
+        warnings = ["-std=c99", "-Wall", "-Wextra", "-Werror"]
+        command = [tool, *warnings, "-o", program, source, include, *link, "-lspawnfd"]
+    elif language == "go":
+        command = [tool, "build", "-o", program, str(EXAMPLES / "go/main.go")]
+        env = env.set("CGO_ENABLED", "1").set("CGO_CFLAGS", include)
+        env = env.set("CGO_LDFLAGS", " ".join(link)).set("GOCACHE", str(ROOT / "build/go"))
+    else:
+        return [tool, str(EXAMPLES / "ruby/run.rb"), str(LIBRARIES / "libspawnfd.so.0")]
+    sf.run(command, cwd=build, env=env, timeout=BUILD_TIMEOUT_S).check()
+    return [program]
+
+
+@pytest.mark.timeout(2 * BUILD_TIMEOUT_S)
+@pytest.mark.parametrize("language", ["c", "go", "ruby"])
+def test_c_library_example_prints_its_output(language: str, tmp_path: Path) -> None:
+    command = c_library_example(language, tmp_path)
+    result = sf.run(command, cwd="/", timeout=TIMEOUT_S)
+    assert (result.code, result.text, result.leftovers) == (0, C_LIBRARY_OUTPUT, [])
+    assert result.stderr_text.startswith("started: ")
+
+
 def test_each_example_is_tested() -> None:
     others = {"mcp_server", "run_tests"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == OUTPUT.keys() | others
+    assert {path.name for path in EXAMPLES.glob("*/*")} == {"run.c", "main.go", "run.rb"}
 
 
 def test_test_runner_reports_each_kind_of_test(tmp_path: Path) -> None:
