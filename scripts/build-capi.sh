@@ -25,7 +25,9 @@ link() { # linker, output, version script, static library, further arguments
         -Wl,--gc-sections -Wl,-z,relro,-z,now -Wl,--no-undefined -Wl,-s \
         -Wl,--whole-archive "$archive" -Wl,--no-whole-archive -Wl,--as-needed -lm ${LDFLAGS:-}
 }
-link "$SPAWNFD_LINKER" "$out/libspawnfd.so.0" "$source/spawnfd.map" "$out/libspawnfd.a" -Wl,-soname,libspawnfd.so.0
+# The library's threads, caches and helper processes outlive dlclose(3), so the library stays mapped.
+link "$SPAWNFD_LINKER" "$out/libspawnfd.so.0" "$source/spawnfd.map" "$out/libspawnfd.a" -Wl,-soname,libspawnfd.so.0 \
+    -Wl,-z,nodelete
 ln -sf libspawnfd.so.0 "$out/libspawnfd.so"
 link "$CC" "$out/libspawnfd-spawn.so" "$source/preload.map" "$built/preload/libspawnfd_capi.a" "$source/preload.c" \
     -Wl,-soname,libspawnfd-spawn.so -Wl,--wrap=dlsym,--wrap=dlvsym

@@ -493,6 +493,48 @@ static void parked_processes_serve_commands(void)
 	spawnfd_command_free(command);
 }
 
+static int open_descriptors(void)
+{
+	int count = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+/* The first round fills the library's caches. */
+static void frees_close_all_descriptors(void)
+{
+	int before = 0;
+
+	for (int round = 0; round < 4; round++) {
+		struct spawnfd_command *bash = spawnfd_command_new(WORDS("bash"), &error);
+		struct spawnfd_session *session = spawnfd_session_open(bash, &error);
+		struct spawnfd_command *command = shell("echo out");
+		struct spawnfd_result *result;
+
+		CHECK(session);
+		CHECK(spawnfd_command_set_fd(command, "stdin", 0, &error) == 0);
+		CHECK(spawnfd_command_add_action(command, "descriptor", "1:9", &error) == 0);
+		result = spawnfd_session_run(session, "true", NULL, &error);
+		CHECK(result);
+		spawnfd_result_free(result);
+		finish(spawnfd_start(command, &error), "exited");
+		spawnfd_job_free(start(shell("sleep 60")));
+		spawnfd_result_free(run(command));
+		spawnfd_session_free(session);
+		spawnfd_command_free(bash);
+		/* The library ends the job and the session in the background, and then its idle
+		 * helpers. */
+		if (round == 0)
+			sleep(2);
+		for (int i = 0; round > 0 && open_descriptors() > before && i < 1000; i++)
+			usleep(10000);
+		CHECK(round == 0 || open_descriptors() <= before);
+		before = round == 0 ? open_descriptors() : before;
+	}
+}
+
 static struct spawnfd_job *waited;
 
 static void *wait_for_a_line(void *unused)
@@ -646,6 +688,7 @@ static const struct {
 	{"jobs", jobs_stream_their_output},
 	{"sessions", sessions_keep_their_state},
 	{"warm", parked_processes_serve_commands},
+	{"free", frees_close_all_descriptors},
 	{"fork", a_forked_child_is_usable},
 	{"threads", threads_share_a_command},
 	{"hold-run", hold_run},
@@ -655,6 +698,8 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+	/* A directory of the caller's PATH may refuse the search. */
+	setenv("PATH", "/usr/bin:/bin", 1);
 	for (size_t i = 0; i < sizeof(tests) / sizeof(*tests); i++) {
 		if (argc == 2 && !strcmp(argv[1], tests[i].name)) {
 			tests[i].test();

@@ -13,7 +13,8 @@ use crate::preload::libraries;
 
 /// The tests that start no program.
 const WITHOUT_PROGRAMS: [&str; 2] = ["null", "errors"];
-const TESTS: [&str; 9] = ["null", "errors", "objects", "options", "jobs", "sessions", "warm", "fork", "threads"];
+const TESTS: [&str; 10] =
+    ["null", "errors", "objects", "options", "jobs", "sessions", "warm", "free", "fork", "threads"];
 
 /// Compiles the program against the built library. `None`: the compiler lacks an option.
 fn compile(libraries: &Path, directory: &Path, options: &[&str]) -> Option<PathBuf> {

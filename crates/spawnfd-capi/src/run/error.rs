@@ -219,3 +219,49 @@ impl Owner {
 pub(super) fn forked(object: &str) -> Failed {
     Failed::new(libc::ECHILD, format!("a forked process cannot use this {object}: it belongs to the parent"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new_error() -> spawnfd_error {
+        spawnfd_error { size: SPAWNFD_ERROR_SIZE_VER0, error: 0, action: -1, stage: [0; 20], message: [0; 480] }
+    }
+
+    fn text(field: &[c_char]) -> &str {
+        // SAFETY: the library ends each field with a NUL character.
+        unsafe { CStr::from_ptr(field.as_ptr()) }.to_str().expect("UTF-8")
+    }
+
+    fn failure(error: &mut spawnfd_error, body: impl FnOnce() -> Answer<i32>) -> (i32, Option<i32>) {
+        // SAFETY: the struct has its size.
+        let returned = unsafe { answer(error, -1, body) };
+        (returned, std::io::Error::last_os_error().raw_os_error())
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let mut error = new_error();
+        for (message, expected) in
+            [("ä".repeat(300), 478), (format!("x{}", "ä".repeat(300)), 479), ("x".repeat(479), 479)]
+        {
+            let failed = failure(&mut error, || Err(Failed::invalid(&*message)));
+            assert_eq!(failed, (-1, Some(libc::EINVAL)));
+            assert_eq!((text(&error.message), text(&error.stage)), (&message[..expected], "validate"));
+        }
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let mut error = new_error();
+        assert_eq!(failure(&mut error, || panic!("number {}", 7)), (-1, Some(libc::ENOTRECOVERABLE)));
+        assert_eq!(text(&error.message), "a defect of spawnfd: number 7");
+    }
+
+    #[test]
+    fn a_struct_without_its_size_is_refused() {
+        let mut error = spawnfd_error { size: SPAWNFD_ERROR_SIZE_VER0 - 1, ..new_error() };
+        assert_eq!(failure(&mut error, || unreachable!()), (-1, Some(libc::EINVAL)));
+        assert_eq!((error.error, text(&error.message)), (0, ""));
+    }
+}
