@@ -80,6 +80,7 @@ use spawnfd::internal::{PerProcess, killed_calls};
 
 use self::config::Config;
 use self::versions::Versions;
+use crate::errno;
 use crate::record::{self, Kind};
 
 /// The longest contents of a record. A record has a few bytes more, and is at most 8 MiB long.
@@ -177,7 +178,6 @@ pub unsafe extern "C" fn spawnfd_builder_run(fd: c_int, args: *mut SpawnArgs, si
     answer(unsafe { run::run(fd, args, size) })
 }
 
-/// Returns what a C function returns, and sets errno after a failure.
 /// The plan of a run with these actions after the configured ones, for tests: each line is a system call of the child.
 ///
 /// # Safety
@@ -189,11 +189,7 @@ pub unsafe fn printed_plan(fd: c_int, args: &SpawnArgs) -> Option<Vec<String>> {
 }
 
 fn answer(result: Result<c_int, Errno>) -> c_int {
-    result.unwrap_or_else(|errno| {
-        // SAFETY: the function returns the address of the calling thread's errno.
-        unsafe { *libc::__errno_location() = errno.raw_os_error() };
-        -1
-    })
+    errno::answer(result.map_err(Errno::raw_os_error))
 }
 
 fn open(flags: c_uint) -> Result<c_int, Errno> {

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use spawnfd::internal::PerProcess;
 
+use crate::errno;
+
 /// The size of the first version of `struct spawnfd_error`.
 pub const SPAWNFD_ERROR_SIZE_VER0: u32 = 512;
 
@@ -85,7 +87,7 @@ pub(super) unsafe fn answer<T>(error: *mut spawnfd_error, failure: T, body: impl
     // SAFETY: the caller guarantees the pointer.
     let size = if error.is_null() { SPAWNFD_ERROR_SIZE_VER0 } else { unsafe { (*error).size } };
     if size < SPAWNFD_ERROR_SIZE_VER0 {
-        set_errno(libc::EINVAL);
+        errno::set(libc::EINVAL);
         return failure;
     }
     // An unwinding panic must not cross the boundary to C. The panic's message is on standard error already.
@@ -115,13 +117,8 @@ pub(super) unsafe fn answer<T>(error: *mut spawnfd_error, failure: T, body: impl
     }
     let errno = failed.errno;
     drop(failed);
-    set_errno(errno);
+    errno::set(errno);
     failure
-}
-
-fn set_errno(errno: i32) {
-    // SAFETY: the function returns the address of the calling thread's errno.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 /// The object behind a pointer.

@@ -25,6 +25,7 @@ use spawnfd::internal::killed_calls;
 use spawnfd_child::{TemplateAction, TemplateProgram, TemplateSpawn, spawn_template};
 use spawnfd_sys::{Errno, RawFd};
 
+use crate::errno;
 use crate::posix::stacks;
 use recorded::Recorded;
 
@@ -89,13 +90,8 @@ pub unsafe extern "C" fn spawn_template_spawn(
     answer(unsafe { spawn(template_fd, args, size) })
 }
 
-/// Returns what the two functions return: a number, or -1 with errno.
 fn answer(result: Result<c_int, Errno>) -> c_int {
-    result.unwrap_or_else(|errno| {
-        // SAFETY: the address is that of the calling thread's errno.
-        unsafe { *libc::__errno_location() = errno.raw() };
-        -1
-    })
+    errno::answer(result.map_err(Errno::raw))
 }
 
 /// Whether a descriptor has seals, as the templates of this implementation do.
