@@ -308,7 +308,10 @@ static void options_and_actions_take_effect(void)
 	result = run(command);
 	CHECK(has(result, "stop", "timeout") && number(result, "signal") == SIGTERM);
 	CHECK(!strcmp(spawnfd_result_reason(result), "timed out after 0.1 s"));
-	CHECK(has(result, "output/0/text", "sh\n"));
+	CHECK(has(result, "output/0/text", "sh\n") && has(result, "stdout", "sh\n"));
+	json = spawnfd_result_json(result, &error);
+	CHECK(json && strstr(json, "\"text\":\"sh\\n\"") && strstr(json, "\"stdout\":\"sh\\n\""));
+	free(json);
 	spawnfd_result_free(result);
 
 	/* A sandbox; the same command runs twice. */

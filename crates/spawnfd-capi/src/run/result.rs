@@ -16,7 +16,8 @@ use super::spawnfd_error;
 /// The result of a run, which never changes.
 #[derive(Debug)]
 pub struct spawnfd_result {
-    output: Arc<Output>,
+    /// The output without its streams.
+    output: Output,
     /// Standard output and error, each with a NUL character at its end.
     streams: [Vec<u8>; 2],
     /// The fields of the serialized output. Each text has a NUL character at its end.
@@ -27,19 +28,27 @@ pub struct spawnfd_result {
 impl spawnfd_result {
     /// The members are complete from the beginning, so that a forked process never finds one half-made.
     pub(super) fn create(output: Arc<Output>) -> *mut spawnfd_result {
-        let mut fields = if output.pieces().is_some() {
-            serde_json::to_value(&*output)
-        } else {
-            // The members `streams` have the output already.
-            let mut without_streams = (*output).clone();
-            (without_streams.stdout, without_streams.stderr) = (Vec::new(), Vec::new());
-            serde_json::to_value(&without_streams)
-        }
-        .unwrap_or_default();
+        let mut output = Arc::unwrap_or_clone(output);
+        // The pieces of a combined output are parts of its streams.
+        let combined = output.pieces().is_some().then(|| serde_json::to_value(&output));
+        let streams = [&mut output.stdout, &mut output.stderr].map(|stream| {
+            let mut bytes = std::mem::take(stream);
+            bytes.reserve_exact(1);
+            bytes.push(0);
+            bytes
+        });
+        let mut fields = combined.unwrap_or_else(|| serde_json::to_value(&output)).unwrap_or_default();
         terminate(&mut fields);
-        let streams = [&output.stdout, &output.stderr].map(|bytes| [bytes, &b"\0"[..]].concat());
         let reason = output.reason().and_then(|reason| CString::new(reason).ok());
         Box::into_raw(Box::new(spawnfd_result { output, streams, fields, reason }))
+    }
+
+    /// The output with its streams.
+    fn whole(&self) -> Output {
+        let [stdout, stderr] = self.streams.each_ref().map(|stream| stream[..stream.len() - 1].to_vec());
+        let mut whole = self.output.clone();
+        (whole.stdout, whole.stderr) = (stdout, stderr);
+        whole
     }
 
     fn field(&self, name: &str) -> Answer<&Value> {
@@ -176,7 +185,7 @@ pub unsafe extern "C" fn spawnfd_result_json(result: *const spawnfd_result, erro
     // SAFETY: the caller guarantees the pointers. The copy has the length of the text, and a NUL character.
     unsafe {
         answer(error, ptr::null_mut(), || {
-            let json = serde_json::to_string(&*object(result, "result")?.output);
+            let json = serde_json::to_string(&object(result, "result")?.whole());
             let json = json.map_err(|error| Failed::new(libc::EIO, error.to_string()))?;
             let copy = libc::malloc(json.len() + 1).cast::<u8>();
             if copy.is_null() {
