@@ -151,16 +151,17 @@ impl spawnfd_job {
     /// Copies output from `cursor` on.
     fn read(&self, cursor: &mut u64, buffer: &mut [u8], lost: Option<&mut u64>) -> Answer<usize> {
         let ended = self.job.output_has_ended();
-        let mut chunk = self.job.read(*cursor);
-        if chunk.bytes.is_empty() && !ended && self.settle(|| !self.job.read(*cursor).bytes.is_empty()) {
-            chunk = self.job.read(*cursor);
+        let read = || self.job.read_up_to(*cursor, buffer.len());
+        let mut chunk = read();
+        if chunk.bytes.is_empty() && !ended && self.settle(|| !read().bytes.is_empty()) {
+            chunk = read();
         }
-        let length = chunk.bytes.len().min(buffer.len());
-        buffer[..length].copy_from_slice(&chunk.bytes[..length]);
+        let length = chunk.bytes.len();
+        buffer[..length].copy_from_slice(&chunk.bytes);
         if let Some(lost) = lost {
             *lost = chunk.lost;
         }
-        *cursor = chunk.next - (chunk.bytes.len() - length) as u64;
+        *cursor = chunk.next;
         if length == 0 && !ended {
             return Err(Failed::new(libc::EAGAIN, "there is no further output yet"));
         }

@@ -196,6 +196,11 @@ impl Job {
         self.record.lock().read(since)
     }
 
+    /// The same as [`read`](Job::read), for at most `max` bytes. These may end within a character.
+    pub fn read_up_to(&self, since: u64, max: usize) -> Chunk {
+        self.record.lock().read_up_to(since, max)
+    }
+
     /// How long the program has written no output.
     pub fn idle(&self) -> Duration {
         self.record.lock().latest().elapsed()

@@ -36,10 +36,13 @@ impl Ring {
         [older, newer]
     }
 
-    /// The bytes from index `from` on.
-    pub(super) fn copy(&self, from: usize) -> Vec<u8> {
+    /// At most `max` bytes from index `from` on.
+    pub(super) fn copy(&self, from: usize, max: usize) -> Vec<u8> {
         let [older, newer] = self.parts();
-        [&older[from.min(older.len())..], &newer[from.saturating_sub(older.len()).min(newer.len())..]].concat()
+        let newer = &newer[from.saturating_sub(older.len()).min(newer.len())..];
+        let older = &older[from.min(older.len())..];
+        let first = &older[..max.min(older.len())];
+        [first, &newer[..(max - first.len()).min(newer.len())]].concat()
     }
 }
 

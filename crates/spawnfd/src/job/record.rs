@@ -198,14 +198,20 @@ impl Record {
     ///
     /// Until the record is closed, the call leaves an incomplete character at the end for a later call.
     pub fn read(&self, since: u64) -> Chunk {
+        self.read_up_to(since, usize::MAX)
+    }
+
+    /// The same as [`read`](Record::read), for at most `max` bytes. These may end within a character.
+    pub fn read_up_to(&self, since: u64, max: usize) -> Chunk {
         let window_length = self.window.as_ref().map_or(0, |window| window.len() as u64);
         let since = since.min(self.seen);
         let start = since.max(self.seen - window_length);
         let mut bytes = match &self.window {
-            Some(window) => window.copy((start - (self.seen - window_length)) as usize),
+            Some(window) => window.copy((start - (self.seen - window_length)) as usize, max),
             None => Vec::new(),
         };
-        if !self.closed {
+        let is_whole = start + bytes.len() as u64 == self.seen;
+        if !self.closed && is_whole {
             bytes.truncate(bytes.len() - incomplete_len(&bytes));
         }
         Chunk { next: start + bytes.len() as u64, bytes, lost: start - since }
@@ -266,6 +272,25 @@ mod tests {
         assert_eq!(record.read(6), Chunk { bytes: b"6789".into(), next: 16, lost: 6 });
         record.close();
         assert_eq!(record.read(15), Chunk { bytes: b"9".into(), next: 16, lost: 0 });
+    }
+
+    #[test]
+    fn a_bounded_read_continues_where_the_last_one_ended() {
+        let mut record = windowed(6);
+        for bytes in [&b"0123"[..], b"456", "7é".as_bytes()] {
+            record.append(Stream::Stdout, bytes);
+        }
+        record.append(Stream::Stdout, &"é".as_bytes()[..1]);
+        let (mut next, mut chunks) = (0, Vec::new());
+        while next < 10 {
+            let chunk = record.read_up_to(next, 2);
+            next = chunk.next;
+            chunks.push((chunk.bytes, chunk.lost));
+        }
+        let expected = [(&b"56"[..], 5), (&b"7\xc3"[..], 0), (&b"\xa9"[..], 0)];
+        assert_eq!(chunks, expected.map(|(bytes, lost)| (bytes.to_vec(), lost)));
+        assert_eq!(record.read_up_to(next, 2), Chunk { next, ..Chunk::default() });
+        assert_eq!(record.read_up_to(7, 0), Chunk { next: 7, ..Chunk::default() });
     }
 
     #[test]
