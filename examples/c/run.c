@@ -50,7 +50,7 @@ static void bounded_run(void)
 	struct spawnfd_result *result;
 	double omitted;
 
-	set(command, "timeout", "500ms");
+	set(command, "timeout", "2s");
 	set(command, "keep", "4:7");
 	set(command, "marker", "[{omitted} omitted]");
 	check(spawnfd_command_add_action(command, "umask", "077", &error) == 0);
@@ -109,7 +109,7 @@ static void session(void)
 	struct spawnfd_session *session = spawnfd_session_open(shell, &error);
 
 	check(session != NULL);
-	set(options, "timeout", "200ms");
+	set(options, "timeout", "1s");
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
 		struct spawnfd_result *result;
 

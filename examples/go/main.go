@@ -81,7 +81,7 @@ func number(result *C.struct_spawnfd_result, name string) float64 {
 // boundedRun runs a program with a timeout and bounded output.
 func boundedRun() error {
 	words := []string{"sh", "-c", "seq 100000; sleep 60"}
-	seq, err := command(words, "timeout=500ms", "keep=4:7", "marker=[{omitted} omitted]")
+	seq, err := command(words, "timeout=2s", "keep=4:7", "marker=[{omitted} omitted]")
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func session() error {
 		return err
 	}
 	defer C.spawnfd_command_free(bash)
-	options, err := command(nil, "timeout=200ms")
+	options, err := command(nil, "timeout=1s")
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ end
 # Runs a program with a timeout and bounded output.
 def bounded_run
   words = ["sh", "-c", "seq 100000; sleep 60"]
-  command(words, timeout: "500ms", keep: "4:7", marker: "[{omitted} omitted]") do |seq|
+  command(words, timeout: "2s", keep: "4:7", marker: "[{omitted} omitted]") do |seq|
     result_of(:spawnfd_run, seq) do |result|
       print text(result, "stdout")
       ok = Native.spawnfd_result_ok(result)
@@ -125,7 +125,7 @@ end
 # Runs three commands in one shell.
 def session
   command(["bash"]) do |bash|
-    command(nil, timeout: "200ms") do |options|
+    command(nil, timeout: "1s") do |options|
       session = Native.call(:spawnfd_session_open, bash)
       ["cd /usr; greeting=hello", "echo $greeting from $PWD", "sleep 60"].each do |code|
         result_of(:spawnfd_session_run, session, code, options) do |result|

@@ -61,7 +61,7 @@ C_LIBRARY_OUTPUT = """\
 [588,884 bytes omitted]
 100000
 stop: timeout, ok: 0, omitted: 588884 bytes
-reason: timed out after 0.5 s
+reason: timed out after 2 s
 stdout: ready
 stderr: got hello
 code: 3
