@@ -10,6 +10,13 @@ pub(crate) use value::{OptionValue, is_optional, word};
 
 words! {
     /// A call that accepts options.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::options::{self, Call};
+    /// assert!(options::of(Call::Run).any(|option| option.name == "timeout"));
+    /// assert!(options::find(Call::Run, "window").is_none() && options::find(Call::Start, "window").is_some());
+    /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     #[non_exhaustive]
     pub enum Call {
@@ -28,6 +35,13 @@ words! {
 
 words! {
     /// The subject of an option.
+    ///
+    /// # Examples
+    /// ```
+    /// use spawnfd::options::{self, Call, Group};
+    /// let limits = options::of(Call::Run).filter(|option| option.group == Group::Limits);
+    /// assert!(limits.map(|option| option.name).any(|name| name == "limits.memory"));
+    /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     #[non_exhaustive]
     pub enum Group {
@@ -45,6 +59,14 @@ words! {
 }
 
 /// One option.
+///
+/// # Examples
+/// ```
+/// use spawnfd::options::{self, Call};
+/// let grace = options::find(Call::Run, "grace").unwrap();
+/// assert_eq!((grace.default)().to_string(), "2s");
+/// assert_eq!(grace.parse("-1".as_ref()).unwrap_err(), "must be >= 0");
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct OptionSpec {

@@ -147,7 +147,7 @@ options!(SessionOptions "" {
     /// terminal.
     @
     ///
-    /// What a background job writes to the terminal is output of the command that runs at that time. Before each
+    /// The output of a background job to the terminal belongs to the command that runs at that time. Before each
     /// command, the library restores the terminal: its settings, size and foreground process group, stopped output, and
     /// exclusive mode. It also discards input that is left. The foreground group needs the feature `tree`.
     terminal(size: impl Into<Option<TerminalSize>>) => size.into(); Kind::TerminalSize, Session, [Session];
