@@ -11,6 +11,7 @@ use serde::Serialize;
 use spawnfd::child::Usage;
 use spawnfd::internal::signal_name;
 use spawnfd::job::{Drain, Fate, SpillEnd, Stop, Stream};
+use spawnfd::options::{Call, find};
 use spawnfd::{Child, Output};
 
 use super::captured::{Capture, Ended};
@@ -243,10 +244,10 @@ fn notes(err: &mut Vec<u8>, flags: &Capture, run: &Ended) {
         note(format!("ended the program because this command received signal {signal}"));
     } else if let Some(reason) = output.reason() {
         let flag = match output.limit {
-            Some(limit) => Capture::flag_of(limit.resource),
-            None => format!("--{}", flag_name(output.stop.name())),
+            Some(limit) => Some(Capture::flag_of(limit.resource)),
+            None => find(Call::Run, output.stop.name()).map(|option| format!("--{}", flag_name(option.name))),
         };
-        note(format!("the program {reason} ({flag})"));
+        note(format!("the program {reason}{}", flag.map(|flag| format!(" ({flag})")).unwrap_or_default()));
     }
 }
 
