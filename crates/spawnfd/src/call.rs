@@ -89,7 +89,7 @@ impl CallOptions {
             (_, Kind::Stream(words)) if self.call != Call::Session => {
                 let number =
                     ["stdin", "stdout", "stderr"].iter().position(|stream| *stream == name).unwrap_or_default();
-                let words = words.iter().map(|&(word, _)| word).filter(|word| self.accepts(word));
+                let words = words.iter().map(|&(word, _)| word);
                 let chosen = match value {
                     Value::None => "",
                     _ => word(value, words.map(|word| (word, word)))?,
@@ -110,12 +110,6 @@ impl CallOptions {
             (_, _) => return self.run.try_set(name, value),
         }
         Ok(true)
-    }
-
-    /// Whether the call accepts a word of a stream: only a job has a caller that writes, and a command of a session cannot
-    /// inherit streams of this process.
-    fn accepts(&self, word: &str) -> bool {
-        !matches!((self.call, word), (Call::Run, "stream") | (Call::Command, "inherit"))
     }
 
     /// The options of the events of a job.
@@ -177,12 +171,7 @@ mod tests {
                 let default = options.set(option.name, (option.default)());
                 default.unwrap_or_else(|error| panic!("{call}: {}: {error}", option.name));
                 if let Kind::Word(words) | Kind::Stream(words) = option.kind {
-                    // A session has no stream that is null or inherited.
-                    let of_session = |word: &str| call != Call::Session || !["null", "inherit"].contains(&word);
-                    for (word, _) in words.iter().filter(|(word, _)| of_session(word)) {
-                        if !options.accepts(word) {
-                            continue;
-                        }
+                    for (word, _) in words {
                         let set = options.set_text(option.name, Some(word.as_ref()));
                         set.unwrap_or_else(|error| panic!("{call}: {}: {word}: {error}", option.name));
                     }
@@ -198,6 +187,13 @@ mod tests {
     fn an_option_of_another_call_is_refused() {
         let error = |call, name| CallOptions::new(call).set_text(name, Some("1".as_ref())).unwrap_err();
         assert_eq!(error(Call::Run, "window").message(), "the call run has no option \"window\"");
+        for (call, name, word) in
+            [(Call::Run, "stdin", "stream"), (Call::Command, "stdin", "inherit"), (Call::Session, "stderr", "null")]
+        {
+            let refused =
+                CallOptions::new(call).set_text(name, Some(word.as_ref())).expect_err("not a word of the call");
+            assert!(refused.message().starts_with(&format!("{name} must be one of ")), "{refused}");
+        }
         assert_eq!(error(Call::Run, "windows").message(), "there is no option \"windows\"");
         assert_eq!(error(Call::Run, "sandbox").message(), "sandbox must be an object, got \"1\"");
         let message = "timeout must be a number of seconds, or a number with ms, s, m or h, got \"x\"";

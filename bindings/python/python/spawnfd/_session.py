@@ -84,8 +84,7 @@ class _SessionBase(NotPickled):
             cwd: A path. The directory in which the shell starts.
             env: An Env, or a mapping. The shell's environment. By default it is a copy of the
                 environment of this process.
-            stderr: Whether each command writes standard error to its standard output: `separate` or
-                `merge`.
+            stderr: Whether the standard error of each command is part of its standard output.
             login: Whether the shell is a login shell, which reads `/etc/profile` and the user's
                 profile.
             restart: Whether the next command starts a new shell after the shell has exited. The new

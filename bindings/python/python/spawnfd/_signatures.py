@@ -2,7 +2,7 @@
 # scripts/generate writes this file.
 """The signatures of the functions that start programs.
 
-No code calls these functions: `like()` gives their signatures to those that do the work.
+No code calls these functions: `like()` shows their signatures for the functions of the package.
 """
 
 from __future__ import annotations

@@ -6,8 +6,14 @@ use crate::option::{Call, Group, Kind, OptionSpec, Value, Word};
 const STDIN: &[Word] = &[
     ("null", "The program reads an empty file."),
     ("inherit", "The program reads the standard input of this process."),
-    ("stream", "The program reads what the caller writes. Only a job has this word."),
+    ("stream", "The program reads what the caller writes."),
 ];
+
+/// Only a job has a caller that writes.
+const RUN_STDIN: &[Word] = &[STDIN[0], STDIN[1]];
+
+/// A command of a session cannot inherit the streams of this process.
+const COMMAND_STDIN: &[Word] = &[STDIN[0], STDIN[2]];
 
 const STDOUT: &[Word] = &[
     ("capture", "The library reads the stream."),
@@ -21,6 +27,9 @@ const STDERR: &[Word] = &[
     ("null", "The stream is discarded."),
     ("inherit", "The stream is the standard error of this process."),
 ];
+
+/// A session has no stream that is null or inherited.
+const SESSION_STDERR: &[Word] = &[STDERR[0], STDERR[1]];
 
 const SPAWN: &[Word] = &[
     ("inherit", "The stream is that of this process."),
@@ -65,9 +74,11 @@ rows! {
     /// The program's standard input.
     stdin = "inherit".into(); Kind::Stream(SPAWN), true, Program, [Spawn];
     /// The program's standard input, in place of [`input`](crate::Run::input).
-    stdin = "null".into(); Kind::Stream(STDIN), true, Program, [Run, Start];
-    /// The command's standard input: `null`, or `stream` for what the caller writes.
-    stdin = "null".into(); Kind::Stream(STDIN), true, Program, [Command];
+    stdin = "null".into(); Kind::Stream(RUN_STDIN), true, Program, [Run];
+    /// The program's standard input, in place of [`input`](crate::Run::input).
+    stdin = "null".into(); Kind::Stream(STDIN), true, Program, [Start];
+    /// The command's standard input.
+    stdin = "null".into(); Kind::Stream(COMMAND_STDIN), true, Program, [Command];
     /// The program's standard output.
     stdout = "inherit".into(); Kind::Stream(SPAWN), true, Program, [Spawn];
     /// The program's standard output.
@@ -76,8 +87,8 @@ rows! {
     stderr = "inherit".into(); Kind::Stream(SPAWN_STDERR), true, Program, [Spawn];
     /// The program's standard error.
     stderr = "separate".into(); Kind::Stream(STDERR), true, Program, [Run, Start];
-    /// Whether each command writes standard error to its standard output: `separate` or `merge`.
-    stderr = "separate".into(); Kind::Stream(STDERR), true, Session, [Session];
+    /// Whether the standard error of each command is part of its standard output.
+    stderr = "separate".into(); Kind::Stream(SESSION_STDERR), true, Session, [Session];
     /// Further steps of the child before exec, in this order. The page on actions lists them.
     actions = Value::None; Kind::Object, true, Program, [Spawn, Run, Start];
     /// The program's `argv[0]`. By default it is the name of the program in the call.
