@@ -60,6 +60,9 @@ struct Dict<'a> {
 /// The maximum length of the command in the repr, in characters.
 const SHOWN_COMMAND: usize = 80;
 
+/// The maximum length of the command in the message of ExitError, in characters.
+const SHOWN_IN_ERROR: usize = 504;
+
 #[pymethods]
 impl RunResult {
     /// Whether the program ended by itself with exit code 0.
@@ -394,10 +397,10 @@ impl RunResult {
         false
     }
 
-    /// For ExitError: why the library ended the run, and whether stderr was merged.
-    #[getter]
-    fn _reported(&self) -> (Option<String>, bool) {
-        (self.output.reason(), self.reported.stderr_merged)
+    /// Returns the message of ExitError.
+    fn _exit_message(&self, py: Python<'_>) -> PyResult<String> {
+        let args = shortened(self.args(py)?.repr()?.to_string_lossy().into_owned(), SHOWN_IN_ERROR);
+        Ok(self.output.exit_message(&args, self.reported.stderr_merged))
     }
 
     /// Returns this result if it is ok.

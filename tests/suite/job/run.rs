@@ -82,7 +82,7 @@ fn check_of_a_job_result_returns_the_error_of_the_crate() {
         checked("exit 0").expect("code 0");
         let error = checked("echo why >&2; exit 3").expect_err("code 3");
         assert_eq!((error.stage(), error.kind()), (Stage::Exit, ErrorKind::Exit));
-        assert_eq!(format!("{error:?}"), "/bin/sh exited with code 3: why");
+        assert_eq!(format!("{error:?}"), "/bin/sh exited with status 3: why");
         assert_eq!(error.detail(), "exit: exited, exit status: 3");
         let exit = error.exit().expect("an ExitError");
         assert_eq!((exit.output.code(), &exit.output.stderr_text()[..]), (Some(3), "why\n"));
@@ -104,7 +104,7 @@ fn a_result_has_output_status_and_stop_reason() {
                 assert_eq!((output.code(), output.signal(), output.stop), (Some(3), None, Stop::Exited));
                 assert_eq!((output.drain.clone(), output.omitted_bytes, output.ok()), (Drain::Eof, 0, false));
                 let error = output.check().expect_err("no success");
-                assert!(error.to_string().contains("exited with code 3: err"), "{error}");
+                assert!(error.to_string().contains("exited with status 3: err"), "{error}");
             },
         );
         both(

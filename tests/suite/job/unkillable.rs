@@ -115,8 +115,9 @@ fn a_timeout_ends_the_run_of_a_program_that_may_not_be_killed() {
             assert_eq!(output.drain, Drain::Cut(Vec::new()), "this user may not see the program's descriptors");
             let pid = pid_in(&output);
             let error = output.check().expect_err("not ok").to_string();
-            let expected =
-                format!("{} could not be killed (not permitted) and still runs as process {pid}", program.display());
+            let reason = output.reason().expect("a timeout");
+            let still = format!("{reason}, could not be killed (not permitted) and still runs as process {pid}");
+            let expected = format!("{} {still}", program.display());
             assert_eq!(error, expected);
             drop(writer);
             eventually("the program is reaped", || !is_there(pid));
@@ -236,8 +237,10 @@ fn a_timeout_ends_the_run_of_a_program_that_a_kill_does_not_end() {
             let pid = pid_in(&output);
             assert_eq!(output.drain, Drain::Cut(vec![pid]));
             let error = output.check().expect_err("not ok").to_string();
-            let expected =
-                format!("/bin/sh could not be killed (SIGKILL had no effect) and still runs as process {pid}");
+            let reason = output.reason().expect("a timeout");
+            let still =
+                format!("{reason}, could not be killed (SIGKILL had no effect) and still runs as process {pid}");
+            let expected = format!("/bin/sh {still}");
             assert_eq!(error, expected);
             drop(writer);
             eventually("the program is reaped", || !is_there(pid));

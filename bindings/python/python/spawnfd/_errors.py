@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import codecs
 import errno as numbers
 import os
-import signal as signals
-from typing import Literal
 
 from spawnfd._spawnfd import Result
 
@@ -83,111 +80,7 @@ class ExitError(Exception):
         self.result = result
 
     def __str__(self) -> str:
-        result = self.result
-        _, merged = result._reported
-        name = "output" if merged else "stderr"
-        lines, is_cut = _last_lines(result, "stdout" if merged else "stderr")
-        text = f"{_argv(result)} {_end(result)}"
-        if not lines:
-            return text
-        if is_cut:
-            name = f"last lines of {name}"
-        return "\n".join(
-            [f"{text}; {name}:", *lines] if lines[1:] else [f"{text}; {name}: {lines[0]}"]
-        )
-
-
-# Bounds of ExitError's message.
-_MAX_LINES = 10
-_MAX_BYTES = 2048
-_MAX_ARGV = 500
-
-# The bytes that continue a UTF-8 character.
-_CONTINUATION = bytes(range(0x80, 0xC0))
-
-
-def _argv(result: Result) -> str:
-    text = repr(result.args)
-    return text if len(text) <= _MAX_ARGV else f"{text[:_MAX_ARGV]}...]"
-
-
-def _end(result: Result) -> str:
-    """Returns a phrase that says how an unsuccessful run ended."""
-    reason, _ = result._reported
-    if result.code is not None:
-        status = f"exited with status {result.code}"
-    elif result.signal is not None:
-        status = f"was killed by {_signal_name(result.signal)}"
-    elif result.status_lost:
-        return reason or f"ended, and the status is lost: {_why_lost(result)}"
-    elif result.leftovers:
-        program = result.leftovers[0]
-        why = "not permitted" if program.fate == "not_permitted" else "SIGKILL had no effect"
-        status = f"could not be killed ({why}) and still runs as process {program.pid}"
-        return f"{reason}, {status}" if reason else status
-    else:
-        return reason or "ended with an unknown status"
-    return f"{reason} and {status}" if reason else status
-
-
-def _why_lost(result: Result) -> str:
-    if result.started != "session":
-        return "other code reaped the program, or SIGCHLD is ignored"
-    code = result.shell_code
-    if code is not None:
-        how = f"exited with status {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
-        return f"the session's shell {how}"
-    if result.shell_exited:
-        return "the session's shell exited"
-    return "the session's shell has not proved that it ran the command to its end"
-
-
-def _last_lines(result: Result, stream: Literal["stdout", "stderr"]) -> tuple[list[str], bool]:
-    """Returns the last lines of a stream, and whether the program wrote more lines to it."""
-    output: bytes = getattr(result, stream)
-    head: bytes = getattr(result, f"{stream}_head")
-    tail: bytes = getattr(result, f"{stream}_tail")
-    marker = output[len(head) : len(output) - len(tail)].decode().strip("\n")
-    omitted = result.omitted[stream].bytes > 0
-    if omitted:
-        # Drop the parts of a character that the omission splits.
-        head = head[: codecs.utf_8_decode(head, "replace", False)[1]]
-        tail = tail.lstrip(_CONTINUATION)
-    lines, is_cut = _lines_of(tail, _MAX_LINES, _MAX_BYTES)
-    if is_cut:
-        return lines, True
-    before, is_cut = _lines_of(head, _MAX_LINES - len(lines), _MAX_BYTES - len(tail.rstrip()))
-    return [*before, *([marker] if before and marker else []), *lines], is_cut or omitted
-
-
-def _lines_of(output: bytes, max_lines: int, max_bytes: int) -> tuple[list[str], bool]:
-    """Returns the last lines of the bytes, and whether there are more lines."""
-    output = output.rstrip()
-    start = max(0, len(output) - max_bytes)
-    before, tail = output[:start], output[start:]
-    prefix = ""
-    if before and not before.endswith(b"\n"):
-        # The first line is incomplete: drop it, unless it is the only one.
-        _, newline, rest = tail.partition(b"\n")
-        if newline:
-            tail = rest
-        else:
-            # The cut may have split a UTF-8 character: drop its continuation bytes.
-            tail, prefix = tail.lstrip(_CONTINUATION), "..."
-    # A progress bar overwrites its line by carriage returns: keep the last text of such a line.
-    lines = [
-        line.rstrip("\r").rpartition("\r")[2]
-        for line in (prefix + tail.decode(errors="replace")).split("\n")
-    ]
-    is_cut = bool(before) or len(lines) > max_lines
-    return (lines[max(0, len(lines) - max_lines) :] if tail else []), is_cut
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        return self.result._exit_message()
 
 
 # Tracebacks show these class names, which include the builtin class.

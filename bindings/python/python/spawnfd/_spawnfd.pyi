@@ -368,9 +368,8 @@ class Result:
 
         Type checkers know which of the two it is after `isinstance(job, spawnfd.Job)`.
         """
-    @property
-    def _reported(self) -> tuple[str | None, bool]:
-        """For ExitError: why the library ended the run, and whether stderr was merged."""
+    def _exit_message(self) -> str:
+        """Returns the message of ExitError."""
     def check(self) -> Result:
         """Returns this result if it is ok.
 

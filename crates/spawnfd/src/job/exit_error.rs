@@ -3,10 +3,13 @@
 
 use std::any::Any;
 use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::Arc;
 
 use super::{Fate, Leftover, Output, Stream};
 use crate::child::Started;
+use crate::command::names::signal_name;
 use crate::error::{Error, RunError, shown};
 
 /// A run that was not [`ok`](Output::ok).
@@ -32,46 +35,93 @@ pub struct ExitError {
     pub output: Arc<Output>,
 }
 
-/// The maximum number of lines of standard error that an [`ExitError`] shows.
-const SHOWN_LINES: usize = 5;
+/// The maximum number of lines, and of bytes, of the output in an error.
+const SHOWN_LINES: usize = 10;
+const SHOWN_BYTES: usize = 2048;
 
 impl ExitError {
     pub(super) fn new(output: Arc<Output>) -> ExitError {
         ExitError { output }
     }
+}
+
+impl Output {
+    /// Returns the message of the Python package's ExitError: the arguments, how the run ended, and the last lines of
+    /// standard error. If the run merged standard error into standard output, they are the last lines of the latter.
+    #[doc(hidden)]
+    pub fn exit_message(&self, args: &str, stderr_merged: bool) -> String {
+        let (stream, name) = if stderr_merged { (Stream::Stdout, "output") } else { (Stream::Stderr, "stderr") };
+        let (lines, is_cut) = self.last_lines(stream);
+        let of = if is_cut { "last lines of " } else { "" };
+        let end = self.end("other code reaped the program, or SIGCHLD is ignored");
+        match &lines[..] {
+            [] => format!("{args} {end}"),
+            [line] => format!("{args} {end}; {of}{name}: {line}"),
+            lines => format!("{args} {end}; {of}{name}:\n{}", lines.join("\n")),
+        }
+    }
+
+    /// How an unsuccessful run ended, as a phrase that continues the program's name. `taken` says why the status of a
+    /// child is lost.
+    fn end(&self, taken: &str) -> String {
+        let why = |left: &Leftover| match left.fate {
+            Fate::NotPermitted => "not permitted",
+            _ => "SIGKILL had no effect",
+        };
+        match (self.reason(), self.status.map(end_of), self.unkilled_program()) {
+            (Some(reason), Some(status), _) => format!("{reason} and {status}"),
+            (None, Some(status), _) => status,
+            (reason, None, Some(left)) => {
+                let reason = reason.map(|reason| reason + ", ").unwrap_or_default();
+                format!("{reason}could not be killed ({}) and still runs as process {}", why(left), left.pid)
+            }
+            (Some(reason), ..) => reason,
+            (None, ..) => format!("ended, and the status is lost: {}", self.why_lost(taken)),
+        }
+    }
 
     /// Why the status of the program, or of a session's command, is lost.
-    fn why_lost(&self) -> String {
-        let Output { started, shell_exited, shell_status, .. } = &*self.output;
-        match shell_status {
-            _ if *started != Started::Session => "other code of this process has taken it".to_owned(),
-            // std formats the status as "exit status: 3" or "signal: 9 (SIGKILL)".
-            Some(status) => format!("the session's shell ended with {}", status.to_string().replacen(": ", " ", 1)),
-            None if *shell_exited => "the session's shell exited".to_owned(),
+    fn why_lost(&self, taken: &str) -> String {
+        match self.shell_status {
+            _ if self.started != Started::Session => taken.to_owned(),
+            Some(status) => format!("the session's shell {}", end_of(status)),
+            None if self.shell_exited => "the session's shell exited".to_owned(),
             None => "the session's shell has not proved that it ran the command to its end".to_owned(),
         }
+    }
+
+    /// Returns the last lines of a stream, and whether the program wrote more lines to it. If bytes are omitted between
+    /// these lines, the marker line stands there.
+    fn last_lines(&self, stream: Stream) -> (Vec<String>, bool) {
+        let [head, marker, tail] = self.cut(stream).texts(self.kept(stream));
+        let (after, is_cut) = last_lines(&tail, SHOWN_LINES, SHOWN_BYTES);
+        if is_cut {
+            return (after, true);
+        }
+        let bytes = SHOWN_BYTES.saturating_sub(tail.trim_end().len());
+        let (mut lines, is_cut) = last_lines(&head, SHOWN_LINES - after.len(), bytes);
+        if !lines.is_empty() {
+            lines.extend(marker.lines().filter(|line| !line.is_empty()).map(str::to_owned));
+        }
+        lines.extend(after);
+        (lines, is_cut || self.omitted(stream).bytes > 0)
+    }
+}
+
+/// How a process with this status ended, as a phrase that continues its name.
+fn end_of(status: ExitStatus) -> String {
+    match (status.code(), status.signal().map(signal_name)) {
+        (Some(code), _) => format!("exited with status {code}"),
+        (None, Some(number)) if number.parse::<i32>().is_ok() => format!("was killed by signal {number}"),
+        (None, name) => format!("was killed by SIG{}", name.unwrap_or_default()),
     }
 }
 
 impl RunError for ExitError {
     /// The program's name and how the program ended, in one sentence.
     fn message(&self) -> String {
-        let Output { program, status, .. } = &*self.output;
-        let program = shown(program);
-        match (self.output.unkilled_program(), self.output.reason(), self.output.code(), status) {
-            (Some(Leftover { pid, fate, .. }), ..) => {
-                let why = if *fate == Fate::NotPermitted { "not permitted" } else { "SIGKILL had no effect" };
-                format!("{program} could not be killed ({why}) and still runs as process {pid}")
-            }
-            (_, Some(reason), ..) => format!("{program} {reason}"),
-            (.., Some(code), _) => format!("{program} exited with code {code}"),
-            (.., None, Some(status)) => {
-                // std formats the status as "signal: 9 (SIGKILL)".
-                let status = status.to_string();
-                format!("{program} was killed by signal {}", status.strip_prefix("signal: ").unwrap_or(&status))
-            }
-            (.., None, None) => format!("{program} ended, and the status is lost: {}", self.why_lost()),
-        }
+        let end = self.output.end("other code of this process has taken it");
+        format!("{} {end}", shown(&self.output.program))
     }
 
     /// Why the run stopped, and the program's exit status.
@@ -101,21 +151,12 @@ impl fmt::Display for ExitError {
     /// follows a colon; several lines follow on lines of their own. If bytes are omitted between these lines, the
     /// marker line stands there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (lines, _) = self.output.last_lines(Stream::Stderr);
         f.write_str(&self.message())?;
-        let [head, marker, tail] = self.output.cut(Stream::Stderr).texts(&self.output.stderr);
-        let after = last_lines(&tail, SHOWN_LINES);
-        let mut lines = last_lines(&head, SHOWN_LINES - after.len());
-        if !lines.is_empty() {
-            lines.extend(marker.lines().filter(|line| !line.is_empty()));
-        }
-        lines.extend(after);
-        match lines[..] {
+        match &lines[..] {
             [] => Ok(()),
             [line] => write!(f, ": {line}"),
-            ref last => {
-                write!(f, "; the last lines of its standard error:")?;
-                last.iter().try_for_each(|line| write!(f, "\n  {line}"))
-            }
+            lines => write!(f, "; the last lines of its standard error:\n  {}", lines.join("\n  ")),
         }
     }
 }
@@ -138,16 +179,32 @@ impl Eq for ExitError {}
 
 impl std::error::Error for ExitError {}
 
-/// Returns at most `max` lines from the end of the text, without blank lines at its end.
-fn last_lines(text: &str, max: usize) -> Vec<&str> {
-    let lines: Vec<&str> = text.trim_end().lines().collect();
-    lines[lines.len().saturating_sub(max)..].to_vec()
+/// Returns the last lines of a text, and whether there are more. Blank lines at the end do not count.
+fn last_lines(text: &str, max_lines: usize, max_bytes: usize) -> (Vec<String>, bool) {
+    let text = text.trim_end();
+    let start = (text.len().saturating_sub(max_bytes)..).find(|&at| text.is_char_boundary(at)).unwrap_or_default();
+    let (before, mut text) = text.split_at(start);
+    let mut prefix = "";
+    if !before.is_empty() && !before.ends_with('\n') {
+        // The first line is incomplete: drop it, unless it is the only one.
+        match text.split_once('\n') {
+            Some((_, rest)) => text = rest,
+            None => prefix = "...",
+        }
+    }
+    if text.is_empty() {
+        return (Vec::new(), !before.is_empty());
+    }
+    let text = format!("{prefix}{text}");
+    // A progress bar overwrites its line by carriage returns: keep the last text of such a line.
+    let last = |line: &str| line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().to_owned();
+    let lines: Vec<String> = text.split('\n').map(last).collect();
+    let surplus = lines.len().saturating_sub(max_lines);
+    (lines[surplus..].to_vec(), surplus > 0 || !before.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::ExitStatus;
     use std::time::Duration;
 
     use super::super::output::tests::{MARKER, combined};
@@ -166,8 +223,8 @@ mod tests {
     #[test]
     fn exit_error_says_how_the_program_ended() {
         let status = |raw| Some(ExitStatus::from_raw(raw));
-        assert_eq!(shows(|output| output.status = status(3 << 8)), "rg exited with code 3");
-        assert_eq!(shows(|output| output.status = status(9)), "rg was killed by signal 9 (SIGKILL)");
+        assert_eq!(shows(|output| output.status = status(3 << 8)), "rg exited with status 3");
+        assert_eq!(shows(|output| output.status = status(9)), "rg was killed by SIGKILL");
         let timeout = shows(|output| {
             (output.stop, output.bound) = (Stop::Timeout, Value::Duration(Duration::from_millis(200)));
         });
@@ -188,9 +245,10 @@ mod tests {
         let shows = |stderr: &str| {
             shows(|output| (output.status, output.stderr) = (Some(ExitStatus::from_raw(1 << 8)), stderr.into()))
         };
-        assert_eq!(shows("one\n\n"), "rg exited with code 1: one");
-        let last = shows("1\n2\n3\n4\n5\n6\n");
-        assert_eq!(last, "rg exited with code 1; the last lines of its standard error:\n  2\n  3\n  4\n  5\n  6");
+        assert_eq!(shows("one\n\n"), "rg exited with status 1: one");
+        let last = shows("1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n");
+        let lines = "3\n  4\n  5\n  6\n  7\n  8\n  9\n  10\n  11\n  12";
+        assert_eq!(last, format!("rg exited with status 1; the last lines of its standard error:\n  {lines}"));
     }
 
     #[test]
@@ -202,13 +260,13 @@ mod tests {
             let error = output.check().expect_err("not ok");
             error.to_string().replace("\n  ", "|")
         };
-        let lines = "rg exited with code 1; the last lines of its standard error:";
-        assert_eq!(shows((4, 15), Some(MARKER)), format!("{lines}|95|96|97|98|99"));
+        let lines = "rg exited with status 1; the last lines of its standard error:";
+        assert_eq!(shows((4, 30), Some(MARKER)), format!("{lines}|90|91|92|93|94|95|96|97|98|99"));
         assert_eq!(shows((4, 6), Some(MARKER)), format!("{lines}|1|2|[… 278 bytes omitted …]|98|99"));
         assert_eq!(shows((4, 6), None), format!("{lines}|1|2|98|99"));
         assert_eq!(shows((4, 0), Some(MARKER)), format!("{lines}|1|2|[… 284 bytes omitted …]"));
-        assert_eq!(shows((0, 3), Some(MARKER)), "rg exited with code 1: 99");
-        assert_eq!(shows((0, 0), Some(MARKER)), "rg exited with code 1");
+        assert_eq!(shows((0, 3), Some(MARKER)), "rg exited with status 1: 99");
+        assert_eq!(shows((0, 0), Some(MARKER)), "rg exited with status 1");
     }
 
     #[test]
@@ -223,8 +281,8 @@ mod tests {
         assert_eq!((error.stage(), error.stage().name(), error.kind()), (Stage::Exit, "exit", ErrorKind::Exit));
         assert_eq!((error.errno(), error.call(), error.action()), (Errno::EIO, "", None));
         assert_eq!((error.to_string(), format!("{error:?}")), (exit.to_string(), exit.to_string()));
-        assert!(error.to_string().ends_with(" exited with code 3: no such file"), "{error}");
-        assert!(error.message().ends_with(" exited with code 3"), "{}", error.message());
+        assert!(error.to_string().ends_with(" exited with status 3: no such file"), "{error}");
+        assert!(error.message().ends_with(" exited with status 3"), "{}", error.message());
         assert_eq!(error.detail(), "exit: exited, exit status: 3");
         assert_eq!(error.exit().expect("made from an ExitError").output.code(), Some(3));
         assert_eq!(error.clone(), error);
@@ -277,6 +335,9 @@ mod tests {
     fn debug_of_an_exit_error_reads_like_its_display() {
         let output = Output { program: "rg".into(), status: Some(ExitStatus::from_raw(2 << 8)), ..Output::default() };
         let error = output.check().expect_err("code 2");
-        assert_eq!((format!("{error:?}"), error.to_string()), (error.to_string(), "rg exited with code 2".to_owned()));
+        assert_eq!(
+            (format!("{error:?}"), error.to_string()),
+            (error.to_string(), "rg exited with status 2".to_owned())
+        );
     }
 }

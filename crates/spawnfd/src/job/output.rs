@@ -353,7 +353,7 @@ impl Output {
         self.cut(Stream::Stderr).text(&self.stderr)
     }
 
-    fn kept(&self, stream: Stream) -> &[u8] {
+    pub(super) fn kept(&self, stream: Stream) -> &[u8] {
         match stream {
             Stream::Stdout => &self.stdout,
             Stream::Stderr => &self.stderr,
