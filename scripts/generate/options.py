@@ -221,28 +221,59 @@ FUNCTIONS = [
     ("command_start", "command: Arg", "command", "    hold: bool = False,\n"),
     ("session", 'program: Any = "bash",\n    args: Args = ()', "session", ""),
 ]
-TYPED_DICTS = [
-    ("SpawnOptions", "spawn()", "spawn", set[str]()),
-    ("RunOptions", "run(), for wrappers: `**options: Unpack[RunOptions]`", "run", set[str]()),
-    ("StartOptions", "start()", "start", set[str]()),
-    ("CommonCommandOptions", "a session's commands, without stdin", "command", {"stdin"}),
-    ("CommandOptions", "run() and start() of a session", "command", set[str]()),
+PROGRAM = {"cwd", "env", "actions", "arg0", "sandbox", "warm"}
+STREAMS = {"stdin", "stdout", "stderr"}
+COMMAND = {"cwd", "env", "stdin", "window"}
+# The name, the bases, the functions, a call that has the arguments, and those that the type lacks.
+TYPED_DICTS: list[tuple[str, list[str], str, str, set[str]]] = [
+    ("ProgramOptions", [], "spawn(), without the streams", "spawn", STREAMS),
+    ("CapturedOptions", [], "all runs", "command", COMMAND),
     (
-        "SideOptions",
-        "side_command() of a session",
+        "SupervisedOptions",
+        ["CapturedOptions"],
+        "run() and start(), without the program's",
         "run",
-        {"cwd", "env", "actions", "arg0", "sandbox", "warm"},
+        {"stdin", *PROGRAM},
     ),
+    ("SpawnOptions", ["ProgramOptions"], "spawn()", "spawn", set()),
+    (
+        "RunOptions",
+        ["ProgramOptions", "SupervisedOptions"],
+        "run(), for wrappers: `**options: Unpack[RunOptions]`",
+        "run",
+        set(),
+    ),
+    ("StartOptions", ["ProgramOptions", "SupervisedOptions"], "start()", "start", set()),
+    (
+        "CommonCommandOptions",
+        ["CapturedOptions"],
+        "a session's commands, without stdin",
+        "command",
+        {"stdin"},
+    ),
+    (
+        "CommandOptions",
+        ["CommonCommandOptions"],
+        "run() and start() of a session",
+        "command",
+        set(),
+    ),
+    ("SideOptions", ["SupervisedOptions"], "side_command() of a session", "run", PROGRAM),
 ]
 
 
 def signatures(options: list[Option]) -> str:
     text = SIGNATURES_HEAD
-    for name, what, call, without in TYPED_DICTS:
-        of_call = [each for each in of(options, call) if each["name"] not in without]
-        fields = "".join(f"    {each['name']}: {python_type(each, call)}\n" for each in of_call)
-        text += f"\n\nclass {name}(TypedDict, total=False):\n"
-        text += f'    """The keyword arguments of {what}."""\n\n{fields}'
+    fields: dict[str, set[str]] = {}
+    for name, bases, what, call, without in TYPED_DICTS:
+        fields[name] = {each["name"] for each in of(options, call)} - without
+        own = fields[name].difference(*(fields[base] for base in bases))
+        of_class = ", ".join(bases or ["TypedDict"])
+        text += f"\n\nclass {name}({of_class}, total=False):\n"
+        text += f'    """The keyword arguments of {what}."""\n\n'
+        for each in of(options, call):
+            if each["name"] in own:
+                text += f"    {each['name']}: {python_type(each, call)}\n"
     for name, first, call, more in FUNCTIONS:
         listed = parameters(options, call)
         text += f"\n\ndef {name}(\n    {first},\n    *,\n{more}{listed}) -> None: ...\n"

@@ -26,140 +26,84 @@ from spawnfd._spawnfd import Limiter, Sandbox
 from spawnfd._types import Arg, Args, Cwd, Input, Keep, Limits, Spill
 
 
-class SpawnOptions(TypedDict, total=False):
-    """The keyword arguments of spawn()."""
+class ProgramOptions(TypedDict, total=False):
+    """The keyword arguments of spawn(), without the streams."""
 
     cwd: Cwd | None
     env: Environment | None
+    actions: Actions | None
+    arg0: Arg | None
+    sandbox: Sandbox | None
+    warm: Warm | None
+
+
+class CapturedOptions(TypedDict, total=False):
+    """The keyword arguments of all runs."""
+
+    timeout: float | None
+    grace: float
+    drain: float
+    limiter: Limiter | None
+    idle_timeout: float | None
+    input: Input | None
+    keep: Keep
+    marker: str | None
+    combined: bool
+    spill: Spill | None
+    output_limit: int | None
+
+
+class SupervisedOptions(CapturedOptions, total=False):
+    """The keyword arguments of run() and start(), without the program's."""
+
+    stdout: RunStdout | None
+    stderr: RunStderr | None
+    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None
+    leftovers: Literal["kill", "adopt", "detach"]
+    terminal: tuple[int, int] | None
+    limits: Limits | None
+
+
+class SpawnOptions(ProgramOptions, total=False):
+    """The keyword arguments of spawn()."""
+
     stdin: SpawnStdio | None
     stdout: SpawnStdio | None
     stderr: SpawnStderr | None
-    actions: Actions | None
-    arg0: Arg | None
-    sandbox: Sandbox | None
-    warm: Warm | None
 
 
-class RunOptions(TypedDict, total=False):
+class RunOptions(ProgramOptions, SupervisedOptions, total=False):
     """The keyword arguments of run(), for wrappers: `**options: Unpack[RunOptions]`."""
 
-    cwd: Cwd | None
-    env: Environment | None
     stdin: RunStdin | None
-    stdout: RunStdout | None
-    stderr: RunStderr | None
-    actions: Actions | None
-    arg0: Arg | None
-    sandbox: Sandbox | None
-    warm: Warm | None
-    timeout: float | None
-    grace: float
-    drain: float
-    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None
-    leftovers: Literal["kill", "adopt", "detach"]
-    limiter: Limiter | None
-    idle_timeout: float | None
-    input: Input | None
-    keep: Keep
-    marker: str | None
-    combined: bool
-    spill: Spill | None
-    output_limit: int | None
-    terminal: tuple[int, int] | None
-    limits: Limits | None
 
 
-class StartOptions(TypedDict, total=False):
+class StartOptions(ProgramOptions, SupervisedOptions, total=False):
     """The keyword arguments of start()."""
 
-    cwd: Cwd | None
-    env: Environment | None
     stdin: StartStdin | None
-    stdout: RunStdout | None
-    stderr: RunStderr | None
-    actions: Actions | None
-    arg0: Arg | None
-    sandbox: Sandbox | None
-    warm: Warm | None
-    timeout: float | None
-    grace: float
-    drain: float
-    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None
-    leftovers: Literal["kill", "adopt", "detach"]
-    limiter: Limiter | None
     window: int
     hold: bool
-    idle_timeout: float | None
-    input: Input | None
-    keep: Keep
-    marker: str | None
-    combined: bool
-    spill: Spill | None
-    output_limit: int | None
-    terminal: tuple[int, int] | None
-    limits: Limits | None
 
 
-class CommonCommandOptions(TypedDict, total=False):
+class CommonCommandOptions(CapturedOptions, total=False):
     """The keyword arguments of a session's commands, without stdin."""
 
     cwd: Arg | None
     env: Variables | None
-    timeout: float | None
-    grace: float
-    drain: float
-    limiter: Limiter | None
     window: int
-    idle_timeout: float | None
-    input: Input | None
-    keep: Keep
-    marker: str | None
-    combined: bool
-    spill: Spill | None
-    output_limit: int | None
 
 
-class CommandOptions(TypedDict, total=False):
+class CommandOptions(CommonCommandOptions, total=False):
     """The keyword arguments of run() and start() of a session."""
 
-    cwd: Arg | None
-    env: Variables | None
     stdin: CommandStdin | None
-    timeout: float | None
-    grace: float
-    drain: float
-    limiter: Limiter | None
-    window: int
-    idle_timeout: float | None
-    input: Input | None
-    keep: Keep
-    marker: str | None
-    combined: bool
-    spill: Spill | None
-    output_limit: int | None
 
 
-class SideOptions(TypedDict, total=False):
+class SideOptions(SupervisedOptions, total=False):
     """The keyword arguments of side_command() of a session."""
 
     stdin: RunStdin | None
-    stdout: RunStdout | None
-    stderr: RunStderr | None
-    timeout: float | None
-    grace: float
-    drain: float
-    tree: Literal["group", "guard", "subreaper", "cgroup", "pidns", "auto"] | None
-    leftovers: Literal["kill", "adopt", "detach"]
-    limiter: Limiter | None
-    idle_timeout: float | None
-    input: Input | None
-    keep: Keep
-    marker: str | None
-    combined: bool
-    spill: Spill | None
-    output_limit: int | None
-    terminal: tuple[int, int] | None
-    limits: Limits | None
 
 
 def run(
