@@ -30,26 +30,39 @@ pub fn wrong_value(name: &dyn Display, reason: impl Display) -> PyErr {
 
 /// Converts a str (by the file system encoding), bytes or an os.PathLike. Refuses a value with a NUL.
 pub fn os_string(value: &Bound<'_, PyAny>, name: &dyn Display) -> PyResult<OsString> {
-    let string = if let Ok(string) = value.cast::<PyString>() {
+    os_string_or(value, name, "str, bytes or os.PathLike")
+}
+
+/// Converts a value as [`os_string`] does. `expected` describes the accepted types.
+pub fn os_string_or(value: &Bound<'_, PyAny>, name: &dyn Display, expected: &str) -> PyResult<OsString> {
+    let Some(path) = plain_path(value)? else { return Err(wrong_type(name, expected, value)) };
+    let string = if let Ok(string) = path.cast::<PyString>() {
         from_str(string, name)?
-    } else if let Ok(bytes) = value.cast::<PyBytes>() {
+    } else if let Ok(bytes) = path.cast::<PyBytes>() {
         OsString::from_vec(bytes.as_bytes().to_vec())
-    } else if let Ok(method) = value.get_type().getattr(intern!(value.py(), "__fspath__")) {
-        let path = method.call1((value,))?;
-        if let Ok(string) = path.cast::<PyString>() {
-            from_str(string, name)?
-        } else if let Ok(bytes) = path.cast::<PyBytes>() {
-            OsString::from_vec(bytes.as_bytes().to_vec())
-        } else {
-            return Err(wrong_type(name, "__fspath__() to return str or bytes", &path));
-        }
     } else {
-        return Err(wrong_type(name, "str, bytes or os.PathLike", value));
+        return Err(wrong_type(name, "__fspath__() to return str or bytes", &path));
     };
     if string.as_bytes().contains(&0) {
         return Err(wrong_value(name, "embedded null byte"));
     }
     Ok(string)
+}
+
+/// Returns a str or bytes unchanged, and of an os.PathLike the result of its method; `None` for any other value.
+pub fn plain_path<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if is_plain(value) {
+        return Ok(Some(value.clone()));
+    }
+    match value.get_type().getattr(intern!(value.py(), "__fspath__")) {
+        Ok(method) => method.call1((value,)).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Whether a value is a str or bytes.
+pub fn is_plain(value: &Bound<'_, PyAny>) -> bool {
+    value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>()
 }
 
 fn from_str(string: &Bound<'_, PyString>, name: &dyn Display) -> PyResult<OsString> {
@@ -78,7 +91,7 @@ pub fn os_strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<OsString
         return tuple.iter().enumerate().map(item).collect();
     }
     let expected = "a sequence of str, bytes or os.PathLike";
-    if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
+    if is_plain(value) {
         return Err(single_string_error(value, name, expected));
     }
     let Ok(sequence) = value.cast::<PySequence>() else { return Err(wrong_type(&name, expected, value)) };
@@ -104,7 +117,7 @@ fn single_string_error(value: &Bound<'_, PyAny>, name: &str, expected: &str) -> 
 
 /// Returns the items of an iterable; refuses a str and bytes.
 pub fn sequence<'py>(value: &Bound<'py, PyAny>, name: &str, of: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
+    if is_plain(value) {
         return Err(wrong_type(&name, of, value));
     }
     match value.try_iter() {
@@ -244,15 +257,19 @@ pub fn boolean(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
 
 /// Converts a keyword, such as "result", to its value.
 pub fn keyword<T: Copy>(value: &Bound<'_, PyAny>, name: &str, words: &[(&str, T)]) -> PyResult<T> {
-    let all = || words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
     let Ok(given) = value.cast::<PyString>() else {
-        return Err(wrong_type(&name, &format!("one of {}", all()), value));
+        return Err(wrong_type(&name, &format!("one of {}", quoted(words)), value));
     };
     let given = given.to_string_lossy();
     let found = words.iter().find(|(word, _)| *word == given);
     found
         .map(|(_, value)| *value)
-        .ok_or_else(|| PyValueError::new_err(format!("{name} must be one of {}, got {given:?}", all())))
+        .ok_or_else(|| PyValueError::new_err(format!("{name} must be one of {}, got {given:?}", quoted(words))))
+}
+
+/// Returns a list of words for an error.
+pub fn quoted<T>(words: &[(&str, T)]) -> String {
+    words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Converts a mapping of environment variables.

@@ -51,8 +51,7 @@ impl Child {
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Child> {
-        let options = Options::new(options, Call::Spawn)?;
-        let mut request = Request::new(program, args, options, Call::Spawn, false)?;
+        let mut request = Request::new(program, args, Options::new(options, Call::Spawn)?, false)?;
         match py.detach(|| request.command.spawn()) {
             Ok(child) => Ok(Child {
                 pid: child.id(),

@@ -13,10 +13,10 @@ use pyo3::exceptions::{PyBrokenPipeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use spawnfd::Run;
 use spawnfd::error::Errno;
+use spawnfd::internal::CallOptions;
 use spawnfd::job::{
-    Decoder, EventOptions, Events, LineEnd, OutputReader, ReadStatus, Stream, TerminalSize, Until, WhenFull, text_of,
+    Decoder, Events, LineEnd, OutputReader, ReadStatus, Stream, TerminalSize, Until, WhenFull, text_of,
 };
 use spawnfd::options::Call;
 
@@ -27,11 +27,9 @@ use crate::limiter::PermitRequest;
 use crate::options::Options;
 use crate::queue::Wakeup;
 use crate::reported::ReportedArguments;
+use crate::request::Request;
 use crate::result::RunResult;
-use crate::run::{grace, prepare};
-
-/// The minimum buffer, in bytes, for output that is pending for events().
-const MIN_PENDING: usize = 64 << 10;
+use crate::run::grace;
 
 /// The handle of a supervised run.
 #[pyclass(frozen, module = "spawnfd._spawnfd")]
@@ -133,19 +131,11 @@ impl PendingOutput {
     }
 }
 
-/// The options of the events of a job.
-pub fn waiting_events(run: &Run, watched: bool) -> EventOptions {
-    let when_full = if watched { WhenFull::Wait } else { WhenFull::DropOldest };
-    let window = run.get("window").as_integer().and_then(|window| usize::try_from(window).ok()).unwrap_or_default();
-    EventOptions::new().max_bytes(window.max(MIN_PENDING)).when_full(when_full)
-}
-
 impl Job {
-    /// Creates the handle of a started run. Its events have the options that [`waiting_events`] returns.
+    /// Creates the handle of a run that was started with these options.
     pub fn of(
         (job, mut events): (spawnfd::Job, Events),
-        run: &Run,
-        watched: bool,
+        options: &CallOptions,
         reported: ReportedArguments,
         context: ErrorContext,
     ) -> Job {
@@ -159,8 +149,8 @@ impl Job {
             decoders: Default::default(),
             ready: VecDeque::new(),
             ended: false,
-            watchers: watched.into(),
-            hold: watched,
+            watchers: options.hold.into(),
+            hold: options.hold,
         };
         Job {
             job: Some(job),
@@ -171,8 +161,8 @@ impl Job {
             detached: false.into(),
             is_command: false,
             is_read_by_loop: false.into(),
-            grace: grace(run),
-            has_terminal: !run.get("terminal").is_none(),
+            grace: grace(&options.run),
+            has_terminal: !options.run.get("terminal").is_none(),
             done,
             writable,
             readable,
@@ -207,17 +197,16 @@ impl Job {
         // Take the permit out of the request first, so that an error returns it to the limiter at
         // once.
         let permit = permit.and_then(|request| request.get().take());
-        let options = Options::new(options, Call::Start)?;
-        let watched = watched || options.hold;
-        let (mut request, run) = prepare(program, args, options, Call::Start, false)?;
+        let mut request = Request::new(program, args, Options::new(options, Call::Start)?, false)?;
+        request.options.hold |= watched;
         if let Some(permit) = permit {
             request.command.permit(permit);
         }
-        let (job, events) = match py.detach(|| request.command.start_events(&run, waiting_events(&run, watched))) {
-            Ok(started) => started,
-            Err(error) => return Err(request.context.exception(py, &error)),
-        };
-        started.append(Job::of((job, events), &run, watched, request.reported, request.context))
+        let Request { mut command, options, reported, context } = request;
+        match py.detach(|| command.start_events(&options.run, options.events())) {
+            Ok(job) => started.append(Job::of(job, &options, reported, context)),
+            Err(error) => Err(context.exception(py, &error)),
+        }
     }
 
     #[getter]

@@ -2,40 +2,32 @@
 //! The keyword arguments of `spawn`, `run`, `start` and sessions: the options of the core's table, as Python values. An
 //! argument that is None, or the default keyword of a stream, counts as absent, except if None is a value of the option.
 
+use std::iter::zip;
+
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use spawnfd::job::Spill;
-use spawnfd::limits::Limits;
+use spawnfd::Stdio;
+use spawnfd::internal::{CallOptions, stream_number};
 use spawnfd::options::{self, Call, Kind, OptionSpec, Value};
-use spawnfd::session::SessionOptions;
-use spawnfd::{Error, Run};
 
-use crate::arguments::{boolean, bytes, integer, number, os_string, seconds, text, wrong_type, wrong_value};
+use crate::arguments::{
+    boolean, borrow, bytes, integer, number, os_string, quoted, seconds, text, wrong_type, wrong_value,
+};
 use crate::classes::PythonClass;
 use crate::limiter::Limiter;
-use crate::stdio;
-
-/// The size in bytes of the input buffer of a job with stdin="stream".
-const WRITABLE: usize = 64 << 10;
+use crate::stdio::{self, Stream};
 
 /// The options of a call.
-#[derive(Default)]
 pub struct Options<'py> {
-    /// The options of the run, or of the session's command.
-    pub run: Run,
-    /// The options of a session.
-    pub session: SessionOptions,
+    pub call: Call,
+    /// The options that have the same values on every front.
+    pub core: CallOptions,
     pub cwd: Option<Bound<'py, PyAny>>,
     pub env: Option<Bound<'py, PyAny>>,
-    pub stdin: Option<Bound<'py, PyAny>>,
-    pub stdout: Option<Bound<'py, PyAny>>,
-    pub stderr: Option<Bound<'py, PyAny>>,
     pub actions: Option<Bound<'py, PyAny>>,
-    pub arg0: Option<Bound<'py, PyAny>>,
     pub sandbox: Option<Bound<'py, PyAny>>,
     pub warm: Option<Bound<'py, PyAny>>,
-    pub hold: bool,
     /// None: the session decides for each command.
     pub queue: Option<bool>,
 }
@@ -43,70 +35,57 @@ pub struct Options<'py> {
 impl<'py> Options<'py> {
     /// Takes the options from the keyword arguments of a call.
     pub fn new(given: &Bound<'py, PyDict>, call: Call) -> PyResult<Options<'py>> {
-        let mut options = Options::default();
-        if matches!(call, Call::Start | Call::Command)
-            && let Some(window) = options::find(call, "window")
-        {
-            options.set("window", (window.default)(), call)?;
-        }
+        let core = CallOptions::new(call);
+        let mut options =
+            Options { call, core, cwd: None, env: None, actions: None, sandbox: None, warm: None, queue: None };
         for (name, value) in given.iter() {
             let name = name.cast::<PyString>()?.to_str()?;
             let Some(option) = options::find(call, name) else { return Err(unexpected_option(name, call)) };
             if !value.is_none() {
-                options.add(option, value, call)?;
+                options.add(option, value)?;
             } else if option.optional && !matches!(option.kind, Kind::Object | Kind::Stream(_) | Kind::Path) {
-                options.set(name, Value::None, call)?;
+                options.set(name, Value::None)?;
             }
         }
-        options.check_combinations(call)?;
+        options.check_combinations()?;
         Ok(options)
     }
 
-    fn add(&mut self, option: &OptionSpec, value: Bound<'py, PyAny>, call: Call) -> PyResult<()> {
+    /// Whether the run has a terminal, which is all its streams.
+    pub fn has_terminal(&self) -> bool {
+        !self.core.run.get("terminal").is_none()
+    }
+
+    fn add(&mut self, option: &OptionSpec, value: Bound<'py, PyAny>) -> PyResult<()> {
         let name = option.name;
-        let streams = [("stdin", &mut self.stdin), ("stdout", &mut self.stdout), ("stderr", &mut self.stderr)];
-        for (number, (stream, field)) in streams.into_iter().enumerate() {
-            if name == stream {
-                if call == Call::Session && stdio::is_session_merge(&value)? {
-                    self.session = self.session.clone().merge(true);
-                } else if call == Call::Command && stdio::is_command_stream(&value)?
-                    || !matches!(call, Call::Session | Call::Command) && !stdio::is_default(number, call, &value)
-                {
-                    *field = Some(value);
+        match (name, option.kind) {
+            (_, Kind::Stream(words)) => match stdio::stream(option, words, self.call, &value)? {
+                Stream::Word(word) => self.set(name, word.into())?,
+                Stream::Descriptor(fd) => {
+                    let number = stream_number(name).unwrap_or_default();
+                    self.core.streams[number] = Some(Stdio::Descriptor(borrow(fd).into()));
                 }
-                return Ok(());
-            }
-        }
-        match name {
-            "cwd" => self.cwd = Some(value),
-            "env" => self.env = Some(value),
-            "actions" => self.actions = Some(value),
-            "arg0" => self.arg0 = Some(value),
-            "sandbox" => self.sandbox = Some(value),
-            "warm" => self.warm = Some(value),
-            "hold" => self.hold = boolean(&value, name)?,
-            "queue" => self.queue = Some(boolean(&value, name)?),
-            "limiter" => {
+            },
+            ("cwd", _) if self.call != Call::Command => self.cwd = Some(value),
+            ("env", _) => self.env = Some(value),
+            ("actions", _) => self.actions = Some(value),
+            ("sandbox", _) => self.sandbox = Some(value),
+            ("warm", _) => self.warm = Some(value),
+            ("queue", _) => self.queue = Some(boolean(&value, name)?),
+            ("limiter", _) => {
                 let Ok(limiter) = value.cast::<Limiter>() else {
                     return Err(wrong_type(&name, "spawnfd.Limiter or None", &value));
                 };
-                let limiter = &limiter.get().0;
-                match call {
-                    Call::Session => self.session = self.session.clone().limiter(limiter),
-                    _ => self.run = self.run.clone().limiter(limiter),
-                }
+                self.core.limiter(&limiter.get().0);
             }
-            "limits" | "spill" => self.add_fields(name, &value, call)?,
-            _ => {
-                let value = native(option, name, &value)?;
-                self.set(name, value, call)?;
-            }
+            ("limits" | "spill", _) => self.add_fields(name, &value)?,
+            _ => self.set(name, native(option, &value)?)?,
         }
         Ok(())
     }
 
     /// Sets the options whose values are the fields of a Limits or a Spill.
-    fn add_fields(&mut self, name: &str, value: &Bound<'py, PyAny>, call: Call) -> PyResult<()> {
+    fn add_fields(&mut self, name: &str, value: &Bound<'py, PyAny>) -> PyResult<()> {
         static LIMITS: PythonClass = PythonClass::of("spawnfd._types", "Limits");
         static SPILL: PythonClass = PythonClass::of("spawnfd._types", "Spill");
         let (class, expected) = match name {
@@ -116,52 +95,46 @@ impl<'py> Options<'py> {
         if !value.is_instance(&class.get(value.py())?)? {
             return Err(wrong_type(&name, expected, value));
         }
-        match name {
-            "spill" => self.run = std::mem::take(&mut self.run).spill(Spill::default()),
-            _ if call != Call::Session => self.run = std::mem::take(&mut self.run).limits(Limits::new()),
-            _ => {}
-        }
-        for option in options::of(call) {
-            let Some(("limits" | "spill", field)) = option.name.split_once('.').filter(|(of, _)| *of == name) else {
-                continue;
-            };
+        for option in options::of(self.call) {
+            let Some((_, field)) = option.name.split_once('.').filter(|(of, _)| *of == name) else { continue };
             let value = value.getattr(field)?;
             if !value.is_none() || !option.optional {
-                self.set(option.name, native(option, option.name, &value)?, call)?;
+                self.set(option.name, native(option, &value)?)?;
             }
         }
         Ok(())
     }
 
-    fn set(&mut self, name: &str, value: Value, call: Call) -> PyResult<()> {
-        let set = if call == Call::Session { self.session.set(name, value) } else { self.run.set(name, value) };
-        set.map_err(|error: Error| PyValueError::new_err(error.message().into_owned()))
+    fn set(&mut self, name: &str, value: Value) -> PyResult<()> {
+        self.core.set(name, value).map_err(|error| PyValueError::new_err(error.message().into_owned()))
     }
 
-    fn check_combinations(&mut self, call: Call) -> PyResult<()> {
-        let has_input = !self.run.get("input").is_none();
-        if has_input && self.stdin.is_some() {
+    fn check_combinations(&mut self) -> PyResult<()> {
+        let (has_input, has_terminal) = (!self.core.run.get("input").is_none(), self.has_terminal());
+        let [stdin, ..] = &self.core.streams;
+        if has_input && (stdin.is_some() || !self.core.run.get("writable").is_none()) {
             return Err(wrong_value(&"input", "cannot be combined with stdin"));
         }
-        let has_terminal = !self.run.get("terminal").is_none();
-        let others = [(&self.stdin, "stdin"), (&self.stdout, "stdout"), (&self.stderr, "stderr")];
-        let is_other = |given: &Option<Bound<'_, PyAny>>| given.as_ref().is_some_and(|given| !stdio::is_stream(given));
-        if has_terminal && let Some((_, name)) = others.iter().find(|(given, _)| is_other(given)) {
+        let mut others = zip(["stdin", "stdout", "stderr"], &self.core.streams);
+        if has_terminal && let Some((name, _)) = others.find(|(_, stdio)| stdio.is_some()) {
             return Err(wrong_value(
                 &"terminal",
                 format_args!("cannot be combined with {name}: the terminal is all three streams"),
             ));
         }
-        let writes = self.stdin.as_ref().is_some_and(stdio::is_stream) || has_terminal && !has_input;
-        if writes && matches!(call, Call::Start | Call::Command) {
-            self.run = std::mem::take(&mut self.run).writable(WRITABLE);
+        match self.call {
+            Call::Start if has_terminal && !has_input => self.set("stdin", "stream".into()),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
 /// Converts a Python value to one that the core's table accepts.
-fn native(option: &OptionSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
+fn native(option: &OptionSpec, value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    let name = option.name;
+    if let (Kind::HeadTail | Kind::Word(_), Ok(word)) = (option.kind, value.cast::<PyString>()) {
+        return Ok(Value::Text((*word.to_string_lossy()).into()));
+    }
     Ok(match option.kind {
         Kind::Flag => Value::Bool(boolean(value, name)?),
         Kind::Count | Kind::Bytes => Value::Integer(integer(value, &name)?),
@@ -171,13 +144,10 @@ fn native(option: &OptionSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult
         Kind::Text => Value::Text(text(value, name, "str or None")?.into()),
         Kind::Path => Value::Text(os_string(value, &name)?),
         Kind::Data => Value::Bytes(bytes(value, name)?.into()),
-        Kind::HeadTail => match value.cast::<PyString>() {
-            Ok(word) => Value::Text((*word.to_string_lossy()).into()),
-            Err(_) => {
-                let (head, tail) = pair(value, name, "a tuple of two int (bytes of head and of tail), or \"all\"")?;
-                Value::Pair(head, tail)
-            }
-        },
+        Kind::HeadTail => {
+            let (head, tail) = pair(value, name, "a tuple of two int (bytes of head and of tail), or \"all\"")?;
+            Value::Pair(head, tail)
+        }
         Kind::TerminalSize => {
             // The first item of os.terminal_size is the number of columns.
             static TERMINAL_SIZE: PythonClass = PythonClass::of("os", "terminal_size");
@@ -185,13 +155,7 @@ fn native(option: &OptionSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult
             let is_reversed = value.is_instance(&TERMINAL_SIZE.get(value.py())?)?;
             if is_reversed { Value::Pair(second, first) } else { Value::Pair(first, second) }
         }
-        Kind::Word(words) => match value.cast::<PyString>() {
-            Ok(word) => Value::Text((*word.to_string_lossy()).into()),
-            Err(_) => {
-                let all: Vec<_> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
-                return Err(wrong_type(&name, &format!("one of {}", all.join(", ")), value));
-            }
-        },
+        Kind::Word(words) => return Err(wrong_type(&name, &format!("one of {}", quoted(words)), value)),
         _ => return Err(wrong_type(&name, "a value of another type", value)),
     })
 }

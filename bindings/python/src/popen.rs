@@ -9,16 +9,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyInt, PyList, PyTuple};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use spawnfd::child::Started;
 use spawnfd::error::{Errno, ErrorKind, Stage};
 use spawnfd::internal::Call as SystemCall;
 use spawnfd::{Child, Command, Env};
 
-use crate::arguments::{borrow, os_string};
+use crate::arguments::{borrow, is_plain, os_string, plain_path};
 use crate::placeholders::{Placeholders, is_open};
 use crate::request::ignored_by_python;
 use crate::warm::Warm;
@@ -179,20 +178,8 @@ where
 
 /// Converts a str, bytes or os.PathLike. The method of an os.PathLike is the caller's code.
 fn string(value: &Bound<'_, PyAny>) -> ArgumentResult<OsString> {
-    let plain = |value: &Bound<'_, PyAny>| value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>();
-    let path;
-    let value = if plain(value) {
-        value
-    } else if let Ok(method) = value.get_type().getattr(intern!(value.py(), "__fspath__")) {
-        path = method.call1((value,))?;
-        &path
-    } else {
-        return Err(ArgumentError::Unsupported);
-    };
-    if !plain(value) {
-        return Err(ArgumentError::Unsupported);
-    }
-    os_string(value, &"").map_err(|_| ArgumentError::Unsupported)
+    let path = plain_path(value)?.filter(is_plain).ok_or(ArgumentError::Unsupported)?;
+    os_string(&path, &"").map_err(|_| ArgumentError::Unsupported)
 }
 
 fn strings(values: &[Bound<'_, PyAny>]) -> ArgumentResult<Vec<OsString>> {

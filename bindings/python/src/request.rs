@@ -7,28 +7,28 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyInt};
+use spawnfd::internal::CallOptions;
 use spawnfd::options::Call;
 use spawnfd::signal::SignalSet;
 use spawnfd::{Command, Stdio};
 
 use crate::actions;
-use crate::arguments::{descriptor, os_string, os_strings, wrong_type, wrong_value};
+use crate::arguments::{descriptor, os_string_or, os_strings, wrong_type, wrong_value};
 use crate::env::environment;
 use crate::errors::{ErrorContext, Origin};
 use crate::options::Options;
 use crate::reported::ReportedArguments;
-use crate::stdio;
 use crate::template::{Template, TemplateCache};
 use crate::warm::Warm;
 
 /// A command, and those arguments of the call that its results and errors report.
 pub struct Request {
     pub command: Command<'static>,
+    pub options: CallOptions,
     pub reported: ReportedArguments,
     pub context: ErrorContext,
 }
@@ -42,20 +42,19 @@ impl Request {
         program: Option<&Bound<'_, PyAny>>,
         args: &Bound<'_, PyAny>,
         options: Options<'_>,
-        kind: Call,
         repeated: bool,
     ) -> PyResult<Request> {
-        let Options { cwd, env, stdin, stdout, stderr, actions, arg0, sandbox, warm, .. } = options;
+        let has_terminal = options.has_terminal();
+        let Options { call, core: mut options, cwd, env, actions, sandbox, warm, .. } = options;
         let sandbox = sandbox.as_ref().map(crate::sandbox::sandbox).transpose()?.map(Bound::get);
         let py = args.py();
         let directory = cwd.as_ref().map(Directory::of).transpose()?;
         let template = program.and_then(|program| program.cast::<Template>().ok());
         let (mut command, mut argv, mut program) = match template {
             Some(_) if sandbox.is_some() => {
-                return Err(wrong_value(
-                    &"sandbox",
-                    "cannot be combined with a Template; pass the path of the program instead",
-                ));
+                let instead = if call == Call::Session { "shell" } else { "program instead" };
+                let reason = format!("cannot be combined with a Template; pass the path of the {instead}");
+                return Err(wrong_value(&"sandbox", reason));
             }
             Some(template) => {
                 let core = &template.get().0;
@@ -94,32 +93,24 @@ impl Request {
         // Set the mask and the handlers before the actions are added, because an action may override them.
         command.signal_mask(SignalSet::EMPTY);
         // A session chooses the signals of its shell.
-        if kind != Call::Session {
+        if call != Call::Session {
             command.default_signals(ignored_by_python());
         }
         command.args(&argv[1..]);
         if let Some(sandbox) = sandbox {
-            command.sandbox(&sandbox.core);
+            match call {
+                Call::Session => options.session = options.session.sandbox(&sandbox.core),
+                _ => _ = command.sandbox(&sandbox.core),
+            }
             program.clone_from(&sandbox.argv[0]);
             argv.splice(0..0, sandbox.argv.iter().cloned());
         }
-        if let Some(arg0) = arg0 {
-            argv[0] = os_string(&arg0, &"arg0")?;
-            command.arg0(&argv[0]);
+        if let Some(arg0) = &options.arg0 {
+            argv[0].clone_from(arg0);
         }
         command.environment(&environment(env.as_ref())?);
-        if let Some(stdin) = stdio::stream(0, kind, stdin.as_ref())? {
-            command.stdin(stdin);
-        }
-        if let Some(stdout) = stdio::stream(1, kind, stdout.as_ref())? {
-            command.stdout(stdout);
-        }
-        let stderr = stdio::stream(2, kind, stderr.as_ref())?;
-        let stderr_merged = matches!(stderr, Some(Stdio::SameAsStdout));
-        if let Some(stderr) = stderr {
-            command.stderr(stderr);
-        }
-
+        let stderr_merged = has_terminal || matches!(options.streams[2], Some(Stdio::SameAsStdout));
+        options.apply(&mut command);
         if let Some(warm) = warm {
             command.warm(&crate::warm::warm(&warm)?);
         }
@@ -143,7 +134,8 @@ impl Request {
             actions::add(&mut command, &list, &mut origins)?;
         }
         let reported = ReportedArguments { argv, stderr_merged };
-        let request = Request { command, reported, context: ErrorContext { program, cwd: directory, origins } };
+        let request =
+            Request { command, options, reported, context: ErrorContext { program, cwd: directory, origins } };
         request.command.check_descriptors().map_err(|error| request.context.exception(py, &error))?;
         if !repeated {
             let unnamed = template.filter(|_| request.context.program.is_empty());
@@ -189,10 +181,7 @@ impl Directory {
             return descriptor(cwd, &"cwd").map(Directory::Open);
         }
         let expected = "a path (str, bytes or os.PathLike) or a descriptor (int)";
-        let path = os_string(cwd, &"cwd").map_err(|error| {
-            if error.is_instance_of::<PyTypeError>(cwd.py()) { wrong_type(&"cwd", expected, cwd) } else { error }
-        })?;
-        Ok(Directory::Path(path))
+        os_string_or(cwd, &"cwd", expected).map(Directory::Path)
     }
 }
 

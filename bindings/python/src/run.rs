@@ -17,20 +17,6 @@ use crate::request::Request;
 use crate::result::RunResult;
 use crate::warm::Warm;
 
-/// Converts the arguments of a run or job. [`Request::new`] explains `repeated`.
-pub fn prepare(
-    program: Option<&Bound<'_, PyAny>>,
-    args: &Bound<'_, PyAny>,
-    options: Options<'_>,
-    kind: Call,
-    repeated: bool,
-) -> PyResult<(Request, Run)> {
-    let run = options.run.clone();
-    let mut request = Request::new(program, args, options, kind, repeated)?;
-    request.reported.stderr_merged |= !run.get("terminal").is_none();
-    Ok((request, run))
-}
-
 /// The time between SIGTERM and SIGKILL.
 pub fn grace(run: &Run) -> Duration {
     run.get("grace").as_duration().unwrap_or_default()
@@ -46,12 +32,11 @@ pub fn run(
     args: &Bound<'_, PyAny>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<RunResult> {
-    let options = Options::new(options, Call::Run)?;
-    let (mut request, run) = prepare(program, args, options, Call::Run, false)?;
+    let mut request = Request::new(program, args, Options::new(options, Call::Run)?, false)?;
     let mut raised = None;
     let outcome = py.detach(|| {
         // While the interpreter is being finalized, attaching fails, and no handlers run.
-        request.command.run_interruptible(&run, || match Python::try_attach(|py| py.check_signals()) {
+        request.command.run_interruptible(&request.options.run, || match Python::try_attach(|py| py.check_signals()) {
             None | Some(Ok(())) => false,
             Some(Err(error)) => {
                 raised.get_or_insert(error);
@@ -96,8 +81,7 @@ pub fn begin(
 ) -> PyResult<()> {
     // Take the permit out of the request first, so that an error returns it to the limiter at once.
     let permit = permit.and_then(|request| request.get().take());
-    let options = Options::new(options, Call::Run)?;
-    let (mut request, run) = prepare(program, args, options, Call::Run, repeated)?;
+    let mut request = Request::new(program, args, Options::new(options, Call::Run)?, repeated)?;
     if let Some(permit) = permit {
         request.command.permit(permit);
     }
@@ -113,8 +97,8 @@ pub fn begin(
         ended_in_callback.store(true, Ordering::Relaxed);
         send(outcome);
     };
-    match py.detach(|| request.command.run_then(&run, done)) {
-        Ok(handle) => started.append(ActiveRun { handle, ended, grace: grace(&run).as_secs_f64() }),
+    match py.detach(|| request.command.run_then(&request.options.run, done)) {
+        Ok(handle) => started.append(ActiveRun { handle, ended, grace: grace(&request.options.run).as_secs_f64() }),
         Err(error) => Err(context.exception(py, &error)),
     }
 }
@@ -127,9 +111,8 @@ type Explanation = (String, f64, Option<&'static str>, Option<&'static str>, Str
 pub fn explain(warm: &Bound<'_, Warm>, argv: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Explanation> {
     let py = warm.py();
     let warm = warm.get().open()?;
-    let options = Options::new(options, Call::Run)?;
     // Nothing starts, so no audit hook is called.
-    let mut request = Request::new(None, argv, options, Call::Run, true)?;
+    let mut request = Request::new(None, argv, Options::new(options, Call::Run)?, true)?;
     match py.detach(|| warm.explain(&mut request.command)) {
         Ok(found) => {
             let name = found.started.name().into_owned();

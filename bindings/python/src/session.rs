@@ -9,17 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping};
 use spawnfd::internal::{PerProcess, SavedState};
 use spawnfd::job::TerminalSize;
 use spawnfd::options::{Call, Value};
 
-use crate::arguments::{integer, os_string, os_strings, variables, wrong_type, wrong_value};
+use crate::arguments::{integer, os_string, os_string_or, os_strings, variables, wrong_type, wrong_value};
 use crate::env::Env;
 use crate::errors::ErrorContext;
-use crate::job::{Job, waiting_events};
+use crate::job::Job;
 use crate::limiter::{Limiter, PermitRequest};
 use crate::options::Options;
 use crate::queue::Wakeup;
@@ -117,10 +117,7 @@ impl CommandText {
     fn new(command: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<CommandText> {
         let text = os_string(command, &"command")?;
         let options = Options::new(options, Call::Command)?;
-        let mut core = spawnfd::session::CommandText::new(&text);
-        if let Some(cwd) = &options.cwd {
-            core = core.cwd(os_string(cwd, &"cwd")?);
-        }
+        let mut core = options.core.apply_to_text(spawnfd::session::CommandText::new(&text));
         if let Some(env) = &options.env {
             let expected = "a mapping of str: the variables that the command has besides the session's";
             let Ok(mapping) = env.cast::<PyMapping>() else { return Err(wrong_type(&"env", expected, env)) };
@@ -147,7 +144,7 @@ impl Session {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Session> {
         let mut options = Options::new(options, Call::Session)?;
-        let (mut settings, queue) = (std::mem::take(&mut options.session), options.queue);
+        let (settings, queue) = (&options.core.session, options.queue);
         let has_terminal = !settings.get("terminal").is_none();
         if matches!(settings.get("echo"), Value::Bool(true)) && !has_terminal {
             return Err(wrong_value(&"echo", "only a session with a terminal can echo its input"));
@@ -156,39 +153,23 @@ impl Session {
         let merge = matches!(settings.get("merge"), Value::Bool(true)) || has_terminal;
         if let Some(cwd) = &options.cwd {
             // A restart may happen after this process has changed its own directory.
-            let directory = os_string(cwd, &"cwd").map_err(|error| {
-                let expected = "a path (str, bytes or os.PathLike)";
-                if error.is_instance_of::<PyTypeError>(py) { wrong_type(&"cwd", expected, cwd) } else { error }
-            })?;
+            let directory = os_string_or(cwd, &"cwd", "a path (str, bytes or os.PathLike)")?;
             let directory = std::path::absolute(&directory).map_or(directory, OsString::from);
             options.cwd = Some(directory.into_pyobject(py)?.into_any());
         }
-        let sandbox = options.sandbox.take();
-        let sandbox = sandbox.as_ref().map(crate::sandbox::sandbox).transpose()?.map(Bound::get);
         let [cwd, env] = [&options.cwd, &options.env].map(|option| option.clone().map(Bound::unbind));
         // begin_shell() raises the audit event, for each shell.
         let request = if program.is_instance_of::<Template>() {
-            if sandbox.is_some() {
-                return Err(wrong_value(&"sandbox", "cannot be combined with a Template; pass the path of the shell"));
-            }
-            Request::new(Some(program), args, options, Call::Session, true)?
+            Request::new(Some(program), args, options, true)?
         } else {
-            let mut argv = vec![os_string(program, &"program").map_err(|error| {
-                let expected = "str, bytes, os.PathLike or spawnfd.Template";
-                if error.is_instance_of::<PyTypeError>(py) { wrong_type(&"program", expected, program) } else { error }
-            })?];
+            let expected = "str, bytes, os.PathLike or spawnfd.Template";
+            let mut argv = vec![os_string_or(program, &"program", expected)?];
             argv.append(&mut os_strings(args, "args")?);
-            Request::new(None, PyList::new(py, argv)?.as_any(), options, Call::Session, true)?
+            Request::new(None, PyList::new(py, argv)?.as_any(), options, true)?
         };
-        let Request { command, reported, mut context } = request;
-        let mut argv = reported.argv;
-        if let Some(sandbox) = sandbox {
-            settings = settings.sandbox(&sandbox.core);
-            context.program.clone_from(&sandbox.argv[0]);
-            argv.splice(0..0, sandbox.argv.iter().cloned());
-        }
-        let audited = AuditedStart { executable: context.program.clone(), argv, cwd, env };
-        let core = py.detach(|| spawnfd::session::Session::new(command, settings));
+        let Request { command, options, reported, context } = request;
+        let audited = AuditedStart { executable: context.program.clone(), argv: reported.argv, cwd, env };
+        let core = py.detach(|| spawnfd::session::Session::new(command, options.session));
         Ok(Session {
             core: core.map_err(|error| context.exception(py, &error))?,
             context,
@@ -263,11 +244,11 @@ impl Session {
     ) -> PyResult<()> {
         let (turn, permit) = permits;
         let permits = [turn, permit].iter().flatten().filter_map(|request| request.get().take()).collect();
-        let run = Options::new(options, Call::Command)?.run;
-        let events = waiting_events(&run, watched);
-        let started = py.detach(|| self.core.start_events_with(&command.core, &run, permits, events));
-        let started = started.map_err(|error| self.context.exception(py, &error))?;
-        let mut job = Job::of(started, &run, watched, self.reported(command.text.clone()), self.command_context());
+        let mut options = Options::new(options, Call::Command)?.core;
+        options.hold = watched;
+        let start = || self.core.start_events_with(&command.core, &options.run, permits, options.events());
+        let started = py.detach(start).map_err(|error| self.context.exception(py, &error))?;
+        let mut job = Job::of(started, &options, self.reported(command.text.clone()), self.command_context());
         (job.is_command, job.has_terminal) = (true, self.has_terminal);
         jobs.append(job)
     }

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use spawnfd::snapshot as core;
 
-use crate::arguments::{descriptor, integer, os_string, wrong_type, wrong_value};
+use crate::arguments::{descriptor, integer, os_string_or, wrong_value};
 use crate::errors;
 
 /// The contents of a file at one moment; snapshot() and SnapshotCache.get() create it.
@@ -98,14 +98,7 @@ impl SnapshotSource {
         if file.is_instance_of::<PyInt>() || file.hasattr(intern!(py, "fileno"))? {
             return descriptor(file, &"file").map(SnapshotSource::File);
         }
-        let expected = "a path, a descriptor (int) or an object with fileno()";
-        let path = os_string(file, &"file").map_err(|error| {
-            if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) {
-                wrong_type(&"file", expected, file)
-            } else {
-                error
-            }
-        })?;
+        let path = os_string_or(file, &"file", "a path, a descriptor (int) or an object with fileno()")?;
         Ok(SnapshotSource::Path(path.into()))
     }
 

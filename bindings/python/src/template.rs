@@ -4,9 +4,8 @@
 use std::ffi::{OsStr, OsString};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
 
-use crate::arguments::{check_program, descriptor, integer, os_string, wrong_type};
+use crate::arguments::{check_program, descriptor, integer, is_plain, os_string, wrong_type};
 use crate::errors;
 
 /// A pinned executable. If it has a Warm, the program starts from that Warm's parked processes.
@@ -43,7 +42,7 @@ fn program_name(value: &Bound<'_, PyAny>) -> PyResult<OsString> {
 /// Returns the PATH to search: the value of `path`, or the PATH of this process.
 fn search_path(path: Option<&Bound<'_, PyAny>>) -> PyResult<OsString> {
     match path {
-        Some(path) if path.is_instance_of::<PyString>() || path.is_instance_of::<PyBytes>() => os_string(path, &"path"),
+        Some(path) if is_plain(path) => os_string(path, &"path"),
         Some(path) => Err(wrong_type(&"path", "str or bytes, as in PATH", path)),
         None => Ok(std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into())),
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::command::{Command, Stdio};
 use crate::error::{Error, Result};
 use crate::job::{EventOptions, Run, WhenFull};
+use crate::limiter::Limiter;
 use crate::option::{Call, Kind, OptionValue, Value, check_set, word};
 use crate::options::{self, find};
 use crate::session::{CommandText, SessionOptions};
@@ -26,10 +27,12 @@ pub struct CallOptions {
     /// The options of a session.
     pub session: SessionOptions,
     cwd: Option<PathBuf>,
-    arg0: Option<OsString>,
-    /// The words for the standard streams. `None`: the call's default.
-    streams: [Option<Stdio<'static>>; 3],
-    hold: bool,
+    /// The program's `argv[0]`.
+    pub arg0: Option<OsString>,
+    /// The standard streams. `None`: the call's default.
+    pub streams: [Option<Stdio<'static>>; 3],
+    /// Whether the program blocks until the caller reads events.
+    pub hold: bool,
 }
 
 impl CallOptions {
@@ -87,20 +90,21 @@ impl CallOptions {
             ("hold", _) => self.hold = OptionValue::from_value(value)?,
             ("window", _) => return self.run.try_set(name, value),
             (_, Kind::Stream(words)) if self.call != Call::Session => {
-                let number =
-                    ["stdin", "stdout", "stderr"].iter().position(|stream| *stream == name).unwrap_or_default();
-                let words = words.iter().map(|&(word, _)| word);
+                let number = stream_number(name).unwrap_or_default();
+                let is_default = value.to_string() == (option.default)().to_string();
                 let chosen = match value {
                     Value::None => "",
-                    _ => word(value, words.map(|word| (word, word)))?,
+                    _ => word(value, words.iter().map(|&(word, _)| (word, word)))?,
                 };
                 // A conflict with the input is found at the start.
                 if number == 0 {
                     self.run = std::mem::take(&mut self.run).writable((chosen == "stream").then_some(WRITABLE));
                 }
                 self.streams[number] = match chosen {
+                    _ if is_default => None,
                     "null" => Some(Stdio::Null),
                     "inherit" => Some(Stdio::Inherit),
+                    "pipe" => Some(Stdio::Piped),
                     "merge" => Some(Stdio::SameAsStdout),
                     // The run provides the stream.
                     _ => None,
@@ -110,6 +114,14 @@ impl CallOptions {
             (_, _) => return self.run.try_set(name, value),
         }
         Ok(true)
+    }
+
+    /// Sets the limiter of the run, or of the session's shells.
+    pub fn limiter(&mut self, limiter: &Limiter) {
+        match self.call {
+            Call::Session => self.session = std::mem::take(&mut self.session).limiter(limiter),
+            _ => self.run = std::mem::take(&mut self.run).limiter(limiter),
+        }
     }
 
     /// The options of the events of a job.
@@ -147,13 +159,15 @@ impl CallOptions {
 /// # Errors
 /// EINVAL: there is no such stream.
 pub fn set_stream<'fd>(command: &mut Command<'fd>, name: &str, stdio: Stdio<'fd>) -> Result<()> {
-    match name {
-        "stdin" => command.stdin(stdio),
-        "stdout" => command.stdout(stdio),
-        "stderr" => command.stderr(stdio),
-        _ => return Err(Error::invalid(name).saying(format!("the option {name:?} has no descriptor"))),
-    };
+    let number = stream_number(name)
+        .ok_or_else(|| Error::invalid(name).saying(format!("the option {name:?} has no descriptor")))?;
+    command.stdio[number] = Some(stdio);
     Ok(())
+}
+
+/// Returns the number of the standard stream of this name.
+pub fn stream_number(name: &str) -> Option<usize> {
+    ["stdin", "stdout", "stderr"].iter().position(|stream| *stream == name)
 }
 
 #[cfg(test)]
