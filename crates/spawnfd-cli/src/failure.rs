@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::event::{PollFd, PollFlags, poll};
 use spawnfd::Error;
 use spawnfd::error::{Errno, Stage};
+pub use spawnfd::internal::os_text as reason;
 use spawnfd::job::Stream;
 
 /// The exit code if the command itself failed, or if the program's exit status is unknown.
@@ -129,10 +130,4 @@ fn write(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// Returns the text of the errno, without std's " (os error N)".
-pub fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -15,10 +15,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use spawnfd::internal::CallOptions;
 use spawnfd::job::{Chunk, Stream, TerminalSize};
 use spawnfd::options::{self, Call, Group, Kind, OptionSpec};
 use spawnfd::session::{CommandText, SessionOptions};
-use spawnfd::{Command, Error, Job, Output, Run};
+use spawnfd::{Command, Error, Job, Output};
 
 use crate::failure::{Failure, print_to};
 use crate::options::{Flags, Subcommand};
@@ -193,8 +194,8 @@ impl Request {
     }
 
     /// The options of a run or a side command.
-    fn options(&self, call: Call) -> Result<Run, Refused> {
-        let mut run = Run::new().window(WINDOW);
+    fn options(&self, call: Call) -> Result<CallOptions, Refused> {
+        let mut options = CallOptions::new(call);
         for (name, value) in &self.options {
             let given: Vec<(String, &Value)> = match value.as_object() {
                 Some(fields) => fields.iter().map(|(field, value)| (format!("{name}.{field}"), value)).collect(),
@@ -203,10 +204,10 @@ impl Request {
             for (name, value) in given {
                 let option = options::find(call, &name).filter(|option| option.kind != Kind::Object);
                 let option = option.ok_or_else(|| format!("{name} is not an option of a {call}"))?;
-                run.set(&name, native(option, value)?).map_err(refused)?;
+                options.set(&name, native(option, value)?).map_err(refused)?;
             }
         }
-        Ok(run)
+        Ok(options)
     }
 }
 
@@ -267,9 +268,6 @@ struct Server {
 
 /// The reason why a request failed.
 type Refused = String;
-
-/// The bytes of output that `read` can return, and the bytes of input that may wait for the command.
-const WINDOW: usize = 1 << 20;
 
 /// How often this command checks, after the end of its input, that its output is still read.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -441,12 +439,12 @@ impl Server {
     }
 
     fn start(&mut self, text: CommandText, request: &Request) -> Result<(), Refused> {
-        let mut run = request.options(Call::Command)?;
+        let mut options = request.options(Call::Command)?;
         if request.stream {
-            run = run.writable(WINDOW);
+            options.set("stdin", "stream".into()).map_err(refused)?;
         }
         let until = request.yield_after.map(|after| seconds("yield_after", after)).transpose()?;
-        let job = self.session.start(text, &run).map_err(refused)?;
+        let job = self.session.start(text, &options.run).map_err(refused)?;
         let events = self.events.clone();
         job.when_done(move || _ = events.send(Event::Done));
         if let Some(before) = self.job.replace(job) {
@@ -460,7 +458,9 @@ impl Server {
     /// Starts a command beside the shell. The response follows its end.
     fn start_side(&mut self, argv: &[String], request: &Request) -> Result<(), Refused> {
         let mut command = self.session.side_command(argv).map_err(refused)?;
-        let job = command.start(&request.options(Call::Run)?).map_err(refused)?;
+        let mut options = request.options(Call::Run)?;
+        options.apply(&mut command);
+        let job = command.start(&options.run).map_err(refused)?;
         let events = self.events.clone();
         job.when_done(move || _ = events.send(Event::Done));
         self.sides.push((request.id.clone(), job));

@@ -175,11 +175,9 @@ mod tests {
     use super::*;
     use crate::options::of;
 
-    const CALLS: [Call; 4] = [Call::Run, Call::Start, Call::Session, Call::Command];
-
     #[test]
     fn each_option_of_a_call_accepts_its_default_and_its_words() {
-        for call in CALLS {
+        for &call in Call::ALL {
             for option in of(call).filter(|option| option.kind != Kind::Object) {
                 let mut options = CallOptions::new(call);
                 let default = options.set(option.name, (option.default)());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The error type: the stage in which a spawn failed, the reason, and which of the caller's actions failed.
 
-mod message;
+pub(crate) mod message;
 mod run_error;
 mod stage;
 
@@ -25,7 +25,7 @@ use spawnfd_sys::Ended;
 pub use spawnfd_sys::Errno;
 pub use stage::Stage;
 
-pub(crate) use message::{of_path, of_too_large, reason, shown, shown_c};
+pub(crate) use message::{of_path, of_too_large, os_text, reason, shown, shown_c};
 pub(crate) use run_error::RunError;
 use run_error::SharedRunError;
 

@@ -1,29 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program's standard streams.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use spawnfd::{Command, Stdio};
 
 use crate::os;
 
-/// The target of standard input or standard output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Target {
-    /// This command's own
-    Inherit,
-    /// /dev/null
-    Null,
-}
-
-/// The target of standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ErrorTarget {
-    /// This command's own
-    Inherit,
-    /// /dev/null
-    Null,
-    /// The target of standard output
-    Stdout,
+/// The targets of a stream. Only standard error can have the third one.
+fn targets(count: usize) -> PossibleValuesParser {
+    let all = [("inherit", "This command's own"), ("null", "/dev/null"), ("stdout", "The target of standard output")];
+    all.into_iter().take(count).map(|(name, help)| PossibleValue::new(name).help(help)).into()
 }
 
 const HEADING: &str = "Standard streams";
@@ -31,14 +18,14 @@ const HEADING: &str = "Standard streams";
 #[derive(Debug, Args)]
 pub struct Standard {
     /// Connect standard input to: inherit (this command's own), null (/dev/null)
-    #[arg(long, value_enum, value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
-    stdin: Option<Target>,
+    #[arg(long, value_parser = targets(2), value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
+    stdin: Option<String>,
     /// Connect standard output to: inherit, null
-    #[arg(long, value_enum, value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
-    stdout: Option<Target>,
+    #[arg(long, value_parser = targets(2), value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
+    stdout: Option<String>,
     /// Connect standard error to: inherit, null, stdout (the target of standard output)
-    #[arg(long, value_enum, value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
-    stderr: Option<ErrorTarget>,
+    #[arg(long, value_parser = targets(3), value_name = "TO", hide_possible_values = true, help_heading = HEADING)]
+    stderr: Option<String>,
 }
 
 /// The treatment of streams without a flag.
@@ -56,44 +43,24 @@ pub enum Streams {
 impl Standard {
     /// Sets the streams. Returns the streams that are closed in this command: the program must close them too.
     pub fn apply(&self, command: &mut Command<'_>, streams: Streams) -> Vec<i32> {
-        let inherits = [
-            self.stdin.map(|target| target == Target::Inherit),
-            self.stdout.map(|target| target == Target::Inherit),
-            self.stderr.map(|target| target == ErrorTarget::Inherit),
-        ];
+        let default = if streams == Streams::Passed { "inherit" } else { "" };
         let mut closed = Vec::new();
-        for (number, inherits) in (0..).zip(inherits) {
-            let passes = match streams {
-                Streams::Inherited => false,
-                Streams::Passed => inherits.unwrap_or(true),
-                Streams::Captured => inherits == Some(true),
+        for (number, target) in (0..).zip([&self.stdin, &self.stdout, &self.stderr]) {
+            let stdio = match target.as_deref().unwrap_or(default) {
+                "null" => Stdio::Null,
+                "stdout" => Stdio::SameAsStdout,
+                "inherit" if streams != Streams::Inherited => {
+                    let own = os::inherited(number).map(Stdio::from);
+                    closed.extend(own.is_err().then_some(number));
+                    own.unwrap_or(Stdio::Null)
+                }
+                _ => continue,
             };
-            if !passes {
-                continue;
-            }
-            let own = os::inherited(number).map(Stdio::from);
-            closed.extend(own.is_err().then_some(number));
-            let own = own.unwrap_or(Stdio::Null);
             match number {
-                0 => command.stdin(own),
-                1 => command.stdout(own),
-                _ => command.stderr(own),
+                0 => command.stdin(stdio),
+                1 => command.stdout(stdio),
+                _ => command.stderr(stdio),
             };
-        }
-        if self.stdin == Some(Target::Null) {
-            command.stdin(Stdio::Null);
-        }
-        if self.stdout == Some(Target::Null) {
-            command.stdout(Stdio::Null);
-        }
-        match self.stderr {
-            Some(ErrorTarget::Null) => {
-                command.stderr(Stdio::Null);
-            }
-            Some(ErrorTarget::Stdout) => {
-                command.stderr(Stdio::SameAsStdout);
-            }
-            Some(ErrorTarget::Inherit) | None => {}
         }
         closed
     }

@@ -5,7 +5,6 @@
 //! name: `--nice must be a whole number from -20 to 19`.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -19,6 +18,8 @@ use spawnfd_sys::call::FilterInstruction;
 use super::attributes::{Namespaces, OpenHow};
 use super::descriptor::Descriptor;
 use super::names;
+use crate::error::os_text;
+use crate::option::{scaled, unscaled};
 use crate::signals::SignalSet;
 
 /// The type of an argument.
@@ -220,7 +221,7 @@ impl<'v, 'fd> Values<'v, 'fd> {
     pub(super) fn filter(&mut self) -> Result<Vec<FilterInstruction>, String> {
         match self.next() {
             Value::Bytes(bytes) => filter(bytes),
-            Value::Path(path) => filter(&std::fs::read(path).map_err(shown)?),
+            Value::Path(path) => filter(&std::fs::read(path).map_err(|error| os_text(&error))?),
             _ => Err("expected bytes".to_owned()),
         }
     }
@@ -244,12 +245,14 @@ impl<'v, 'fd> Values<'v, 'fd> {
                 // O_NONBLOCK keeps a FIFO from blocking the open.
                 let how = how | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let opened = open_file(path, how, Mode::empty());
-                Ok(Descriptor::Owned(opened.map_err(|error| format!("{}: {}", path.display(), shown(error.into())))?))
+                Ok(Descriptor::Owned(
+                    opened.map_err(|error| format!("{}: {}", path.display(), os_text(&error.into())))?,
+                ))
             }
             Value::Process(pid) => {
                 let process = Pid::from_raw(*pid).ok_or("not a process id")?;
                 let process = pidfd_open(process, PidfdFlags::empty());
-                Ok(Descriptor::Owned(process.map_err(|error| format!("process {pid}: {}", shown(error.into())))?))
+                Ok(Descriptor::Owned(process.map_err(|error| format!("process {pid}: {}", os_text(&error.into())))?))
             }
             _ => Err("expected a descriptor".to_owned()),
         }
@@ -280,11 +283,6 @@ impl<'v, 'fd> Values<'v, 'fd> {
         let to = self.optional()?.unwrap_or_else(|| source.number());
         Ok((source, to))
     }
-}
-
-/// The text of an error, without std's " (os error N)".
-fn shown(error: io::Error) -> String {
-    error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 fn in_range<T: TryFrom<i128> + TryFrom<i8>>(number: i128) -> Result<T, String> {
@@ -481,10 +479,6 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 
 /// Parses a number with or without K, M, G or T (powers of 1024).
 fn amount(text: &str) -> Result<u64, String> {
-    let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
-    let upper = text.to_ascii_uppercase();
-    let unit = units.iter().find_map(|(unit, shift)| Some((upper.strip_suffix(unit)?, *shift)));
-    let (digits, shift) = unit.unwrap_or((text, 0));
-    let amount = number::<u64>(digits)?.checked_mul(1 << shift).filter(|&amount| amount < u64::MAX);
-    amount.ok_or_else(|| format!("'{text}' is too large"))
+    let (digits, shift) = unscaled(text);
+    scaled(number(digits)?, shift).ok_or_else(|| format!("'{text}' is too large"))
 }

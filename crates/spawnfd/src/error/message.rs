@@ -45,6 +45,11 @@ pub(super) fn of_stage(stage: Stage, errno: Errno, call: &str) -> String {
     format!("{failed}: {}", reason(errno))
 }
 
+/// Returns the text of an error, without the suffix " (os error N)" that std appends.
+pub fn os_text(error: &io::Error) -> String {
+    error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
+}
+
 /// The errno in words.
 pub(crate) fn reason(errno: Errno) -> Cow<'static, str> {
     match errno {
@@ -53,9 +58,7 @@ pub(crate) fn reason(errno: Errno) -> Cow<'static, str> {
         Errno::ENOMEM => "out of memory".into(),
         Errno::ECANCELED => "a signal killed the child".into(),
         _ => {
-            let text = io::Error::from_raw_os_error(errno.raw()).to_string();
-            // Remove the suffix " (os error N)", which std appends.
-            let text = text.split(" (os error").next().unwrap_or_default();
+            let text = os_text(&io::Error::from_raw_os_error(errno.raw()));
             let mut letters = text.chars();
             let first = letters.next().map(|letter| letter.to_ascii_lowercase());
             first.into_iter().chain(letters).collect::<String>().into()

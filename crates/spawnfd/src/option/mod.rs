@@ -6,7 +6,7 @@ mod value;
 use crate::error::{Error, Result};
 
 pub use value::{Kind, Value, Word};
-pub(crate) use value::{OptionValue, is_optional, word};
+pub(crate) use value::{OptionValue, is_optional, scaled, unscaled, word};
 
 words! {
     /// A call that accepts options.

@@ -172,16 +172,21 @@ impl Kind {
 
 /// Parses a number of bytes, with K, M, G or T (powers of 1024).
 fn bytes(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
-        Some(b'K') => (&text[..text.len() - 1], 10),
-        Some(b'M') => (&text[..text.len() - 1], 20),
-        Some(b'G') => (&text[..text.len() - 1], 30),
-        Some(b'T') => (&text[..text.len() - 1], 40),
-        _ => (text, 0),
-    };
-    let number = digits.parse::<u64>().map_err(|_| "must be a number of bytes, or a number with K, M, G or T")?;
-    let amount = number.checked_mul(1 << shift).filter(|&amount| amount < u64::MAX);
-    amount.ok_or_else(|| "must be less than 2^64 bytes".to_owned())
+    let (digits, shift) = unscaled(text);
+    let number = digits.parse().map_err(|_| "must be a number of bytes, or a number with K, M, G or T")?;
+    scaled(number, shift).ok_or_else(|| "must be less than 2^64 bytes".to_owned())
+}
+
+/// Returns a number without its K, M, G or T, and the power of 2 that this letter stands for.
+pub(crate) fn unscaled(text: &str) -> (&str, u32) {
+    let letter =
+        text.char_indices().last().and_then(|(at, letter)| Some((at, "KMGT".find(letter.to_ascii_uppercase())?)));
+    letter.map_or((text, 0), |(at, place)| (&text[..at], 10 * (place as u32 + 1)))
+}
+
+/// Multiplies a number by a power of 2; `None` if the result is too large.
+pub(crate) fn scaled(number: u64, shift: u32) -> Option<u64> {
+    number.checked_mul(1 << shift).filter(|&amount| amount < u64::MAX)
 }
 
 /// Parses a duration: seconds, or a number with ms, s, m or h.
