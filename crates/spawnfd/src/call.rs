@@ -224,5 +224,12 @@ mod tests {
         options.set_text("stdout", Some("null".as_ref())).expect("an option");
         options.apply(&mut command);
         assert_eq!(command.run_with(&options.run).expect("a result").stdout, b"");
+        // The default of a stream is no value, so it does not exclude an input.
+        for (name, text) in [("stdin", "null"), ("stdout", "capture"), ("input", "in")] {
+            options.set_text(name, Some(text.as_ref())).expect("an option");
+        }
+        let mut command = Command::new("cat");
+        options.apply(&mut command);
+        assert_eq!(command.run_with(&options.run).expect("a result").stdout, b"in");
     }
 }
