@@ -137,32 +137,7 @@ pub(super) unsafe fn copy<T: Copy>(args: *const T, size: usize) -> Result<T, Err
 
 #[cfg(test)]
 mod tests {
-    use core::mem::offset_of;
-
     use super::*;
-
-    /// Checks the size of a structure and the offsets of all its fields.
-    macro_rules! layout {
-        ($name:ident, $size:literal, $($field:ident: $offset:literal),*) => {
-            assert_eq!((size_of::<$name>(), align_of::<$name>()), ($size, 8), stringify!($name));
-            $(assert_eq!(offset_of!($name, $field), $offset, stringify!($name.$field));)*
-        };
-    }
-
-    #[test]
-    fn layouts_equal_those_of_the_rfc() {
-        layout!(
-            spawn_template_create_args, 72, flags: 0, execfd: 8, exec_flags: 12, filename: 16, actions: 24,
-            actions_len: 32, reserved: 40
-        );
-        layout!(
-            spawn_template_spawn_args, 80, flags: 0, pidfd: 8, argv: 16, envp: 24, actions: 32, actions_len: 40,
-            reserved: 48
-        );
-        layout!(spawn_template_action, 24, r#type: 0, flags: 4, fd: 8, newfd: 12, arg: 16);
-        layout!(spawn_template_open, 32, path: 0, how: 8);
-        layout!(spawn_template_sigset, 16, sigset: 0, sigsetsize: 8);
-    }
 
     #[test]
     fn sizes_have_bounds() {
