@@ -48,7 +48,7 @@ impl Recorded {
         let file = open(path)?;
         let identity = identify(killed, file.as_raw_fd())?;
         call::may_execute(killed, path)?;
-        Ok(Recorded { identity: record::code(identity)?, path: path.to_owned() })
+        Ok(Recorded { identity: code_of(identity)?, path: path.to_owned() })
     }
 
     /// Records the executable of a descriptor, with the path of the descriptor's file.
@@ -75,7 +75,7 @@ impl Recorded {
         if found != Ok(identity) || path.to_bytes().len() >= PATH_MAX || !path.to_bytes().starts_with(b"/") {
             return Err(Errno::EOPNOTSUPP);
         }
-        Ok(Recorded { identity: record::code(identity)?, path })
+        Ok(Recorded { identity: code_of(identity)?, path })
     }
 
     /// Stores the template, and returns its descriptor.
@@ -107,7 +107,7 @@ impl Recorded {
         let stale = |errno| if is_exhaustion(errno) { errno } else { Errno::ESTALE };
         let file = open(&self.path).map_err(stale)?;
         let identity = identify(killed, file.as_raw_fd()).map_err(stale)?;
-        if record::code(identity)? != self.identity || call::may_execute(killed, &self.path).is_err() {
+        if code_of(identity)? != self.identity || call::may_execute(killed, &self.path).is_err() {
             return Err(Errno::ESTALE);
         }
         Ok(Program { file, path: self.path, identity })
@@ -138,6 +138,11 @@ fn open(path: &CStr) -> Result<OwnedFd, Errno> {
 fn identify(killed: Calls, fd: RawFd) -> Result<Identity, Errno> {
     let identity = Identity::of(killed, fd, c"")?;
     if identity.is_regular() { Ok(identity) } else { Err(Errno::EACCES) }
+}
+
+/// The code over an identity. The text distinguishes it from the codes of records.
+fn code_of(identity: Identity) -> Result<[u8; CODE], Errno> {
+    record::code(("identity", identity))
 }
 
 /// Whether an error says nothing about the file.
