@@ -52,9 +52,10 @@ fn other_descriptors_are_refused() {
         (File::open("/bin/sh").unwrap(), File::open("/").unwrap(), std::io::pipe().unwrap());
     // SAFETY: pidfd_open has no requirements.
     let pidfd = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) } as RawFd);
-    for Kind { open, run, other, .. } in KINDS {
-        let memfd = memfd(c"spawn", &[0; 64]);
-        for fd in [file.as_raw_fd(), directory.as_raw_fd(), reader.as_raw_fd(), pidfd.as_raw_fd(), memfd.as_raw_fd()] {
+    let [template, builder] = KINDS.map(|kind| (kind.open)());
+    for (Kind { open, run, other, .. }, other_kind) in KINDS.into_iter().zip([builder, template]) {
+        let numbers = [file.as_raw_fd(), directory.as_raw_fd(), reader.as_raw_fd(), pidfd.as_raw_fd()];
+        for fd in numbers.into_iter().chain([memfd(c"spawn", &[0; 64]).as_raw_fd(), other_kind.as_raw_fd()]) {
             assert_eq!(run(fd), Err(other), "{fd}");
         }
         for fd in [-1, RawFd::MIN, RawFd::MAX, AT_FDCWD, 99_999, reopen_as_path(&open()).as_raw_fd()] {
