@@ -9,6 +9,8 @@
 #[cfg(feature = "std")]
 pub mod builder;
 #[cfg(feature = "std")]
+mod copy;
+#[cfg(feature = "std")]
 mod errno;
 #[cfg(feature = "std")]
 mod record;

@@ -4,23 +4,25 @@
 //! A descriptor of a record behaves like any other: dup(2), close(2), fork(2) and SCM_RIGHTS copy it. A copy in another
 //! process does not carry the authority to use the record. The record contains a code over its contents and its file,
 //! keyed by a secret of the process that wrote it. The secret does not survive fork or exec. So a process accepts only
-//! records that it has written itself, and no other process can forge one.
+//! records that it has written itself, and no other process can forge one. The contents begin with the credentials of
+//! the thread that wrote them, and only threads with the same credentials can use them.
 //!
 //! A process with a copy can write an earlier record back, whose code is valid. For a template there is no earlier
 //! record: the file is sealed after its only write. The owner of a builder remembers the [`Version`] of its last write.
 
 use core::ffi::CStr;
-use core::hash::Hasher;
+use core::hash::Hash;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, MemfdFlags, SealFlags, Stat};
-use rustix::io::Errno;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use spawnfd::internal::killed_calls;
-use spawnfd_sys::{Call, Calls, abi, call, prctl};
+use spawnfd_sys::{Call, Errno, abi, call, prctl};
+
+use crate::errno;
 
 /// The length of the code at the beginning of a record.
-const CODE: usize = 16;
+pub(crate) const CODE: usize = 16;
 /// The longest record: a path, and the arguments and actions of a builder.
 const LONGEST: u64 = 8 << 20;
 
@@ -53,19 +55,26 @@ impl Kind {
 
 /// The version of a record. The code is over the kind, the file and the contents.
 fn version(stat: &Stat, kind: Kind, body: &[u8]) -> Result<Version, Errno> {
-    let [low, high] = spawnfd_sys::process_secret().map_err(|errno| Errno::from_raw_os_error(errno.raw()))?;
-    let mut hasher = SipHasher24::new_with_keys(low, high);
-    hasher.write_u8(kind as u8);
-    hasher.write_u64(stat.st_dev);
-    hasher.write_u64(stat.st_ino);
-    hasher.write(body);
-    Ok(Version { file: (stat.st_dev, stat.st_ino), code: hasher.finish128().as_bytes() })
+    let file = (stat.st_dev, stat.st_ino);
+    Ok(Version { file, code: code((kind as u8, file, body))? })
 }
 
-/// Encodes the credentials of the calling thread: its process, ids, capabilities, securebits and groups.
+/// A code over a value, keyed by the secret of this process.
+///
+/// # Errors
+/// The process has no secret.
+pub fn code(value: impl Hash) -> Result<[u8; CODE], Errno> {
+    let [low, high] = spawnfd_sys::process_secret()?;
+    let mut hasher = SipHasher24::new_with_keys(low, high);
+    value.hash(&mut hasher);
+    Ok(hasher.finish128().as_bytes())
+}
+
+/// Encodes the credentials of the calling thread: its process, ids, capabilities, securebits and groups. Their number
+/// comes first.
 ///
 /// The process is part of the credentials because a child of vfork(2) shares this memory and its secret.
-pub fn credentials(killed: Calls) -> Vec<u8> {
+fn credentials() -> Vec<u8> {
     let process = call::getpid().map_or(0, |pid| pid as u64);
     let capabilities = call::capabilities().unwrap_or([u64::MAX; 3]);
     let securebits = call::prctl(prctl::PR_GET_SECUREBITS, 0, 0).map_or(u64::MAX, |bits| bits as u64);
@@ -79,8 +88,9 @@ pub fn credentials(killed: Calls) -> Vec<u8> {
             &many[..count]
         }
     };
-    let ids = call::ids().into_iter().chain(call::file_ids(killed)).chain(groups.iter().copied());
-    let numbers = [process, securebits].into_iter().chain(capabilities).chain(ids.map(u64::from));
+    let ids = call::ids().into_iter().chain(call::file_ids(killed_calls())).chain(groups.iter().copied());
+    let count = groups.len() as u64;
+    let numbers = [count, process, securebits].into_iter().chain(capabilities).chain(ids.map(u64::from));
     numbers.flat_map(u64::to_le_bytes).collect()
 }
 
@@ -91,7 +101,8 @@ pub fn credentials(killed: Calls) -> Vec<u8> {
 pub fn create_sealed(kind: Kind, body: &[u8], close_on_exec: bool) -> Result<OwnedFd, Errno> {
     let file = create(kind, close_on_exec)?;
     write(file.as_fd(), kind, body)?;
-    rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals).map_err(errno::of)?;
     Ok(file)
 }
 
@@ -100,32 +111,37 @@ pub fn create_sealed(kind: Kind, body: &[u8], close_on_exec: bool) -> Result<Own
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM, ENOSYS (no memfd_create). EPERM: a filter refuses memfd_create(2), or kills for it.
 pub fn create(kind: Kind, close_on_exec: bool) -> Result<OwnedFd, Errno> {
-    killed_calls().refuse(Call::MemfdCreate).map_err(|_| Errno::PERM)?;
+    killed_calls().refuse(Call::MemfdCreate).map_err(|_| Errno::EPERM)?;
     let close_on_exec = if close_on_exec { MemfdFlags::CLOEXEC } else { MemfdFlags::empty() };
     let flags = MemfdFlags::ALLOW_SEALING | close_on_exec;
     // With the sysctl vm.memfd_noexec = 2, the kernel refuses memfds without NOEXEC_SEAL.
-    match rustix::fs::memfd_create(kind.name(), flags | MemfdFlags::NOEXEC_SEAL) {
+    let created = match rustix::fs::memfd_create(kind.name(), flags | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3.
-        Err(Errno::INVAL) => rustix::fs::memfd_create(kind.name(), flags),
+        Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create(kind.name(), flags),
         created => created,
-    }
+    };
+    created.map_err(errno::of)
 }
 
 /// Replaces the contents of a record, and returns their version.
 ///
 /// # Errors
-/// EFBIG: RLIMIT_FSIZE is too low; the process gets no SIGXFSZ. EACCES: a process has sealed the record. Both leave the
-/// record unchanged. ENOSPC, ENOMEM: no memory.
+/// E2BIG: more than 8 MiB. EFBIG: RLIMIT_FSIZE is too low; the process gets no SIGXFSZ. EACCES: a process has sealed the
+/// record. All three leave the record unchanged. ENOSPC, ENOMEM: no memory.
 pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<Version, Errno> {
-    let version = version(&rustix::fs::fstat(file)?, kind, body)?;
-    let content = [&version.code, body].concat();
+    let body = [&credentials(), body].concat();
+    let version = version(&rustix::fs::fstat(file).map_err(errno::of)?, kind, &body)?;
+    let content = [&version.code[..], &body].concat();
+    if content.len() as u64 > LONGEST {
+        return Err(Errno::E2BIG);
+    }
     // The truncation below destroys the old contents, so find the certain failures before it.
     if call::limit(abi::RLIMIT_FSIZE).is_ok_and(|limit| content.len() as u64 > limit.rlim_cur) {
-        return Err(Errno::FBIG);
+        return Err(Errno::EFBIG);
     }
     let sealed = SealFlags::WRITE | SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SHRINK;
-    if rustix::fs::fcntl_get_seals(file)?.intersects(sealed) {
-        return Err(Errno::ACCESS);
+    if rustix::fs::fcntl_get_seals(file).map_err(errno::of)?.intersects(sealed) {
+        return Err(Errno::EACCES);
     }
     let write = || {
         rustix::fs::ftruncate(file, 0)?;
@@ -135,8 +151,7 @@ pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<Version, E
         }
         Ok(())
     };
-    let written = call::without_signal(|| write().map_err(|e: Errno| spawnfd_sys::Errno::from_raw(e.raw_os_error())));
-    written.map_err(|errno| Errno::from_raw_os_error(errno.raw()))?;
+    call::without_signal(|| write().map_err(errno::of))?;
     Ok(version)
 }
 
@@ -145,9 +160,9 @@ pub fn write(file: BorrowedFd<'_>, kind: Kind, body: &[u8]) -> Result<Version, E
 ///
 /// # Errors
 /// EBADF: `fd` is not open. EINVAL: not a record of this kind. EACCES: another process wrote the record, for example the
-/// parent before fork.
+/// parent before fork, or a thread with other credentials wrote it.
 pub fn read(fd: BorrowedFd<'_>, kind: Kind) -> Result<(Version, Vec<u8>), Errno> {
-    let stat = rustix::fs::fstat(fd)?;
+    let stat = rustix::fs::fstat(fd).map_err(errno::of)?;
     let size = stat.st_size as u64;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !(CODE as u64..=LONGEST).contains(&size) {
         return Err(refusal(fd, kind));
@@ -167,21 +182,21 @@ pub fn read(fd: BorrowedFd<'_>, kind: Kind) -> Result<(Version, Vec<u8>), Errno>
     if differences != 0 {
         return Err(refusal(fd, kind));
     }
-    content.drain(..CODE);
-    Ok((version, content))
+    let body = body.strip_prefix(&*credentials()).ok_or(Errno::EACCES)?;
+    Ok((version, body.to_vec()))
 }
 
 /// The reason why a descriptor is no record of this process: EACCES for a memfd with the name of this kind, or EINVAL.
 fn refusal(fd: BorrowedFd<'_>, kind: Kind) -> Errno {
     // Only a memfd, or a file of hugetlbfs or tmpfs, has seals.
     if rustix::fs::fcntl_get_seals(fd).is_err() {
-        return Errno::INVAL;
+        return Errno::EINVAL;
     }
     let path = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     let name = [b"/memfd:", kind.name().to_bytes(), b" (deleted)"].concat();
     // Without /proc, the name is unknown.
     match rustix::fs::readlinkat(rustix::fs::CWD, path, Vec::new()) {
-        Ok(link) if link.to_bytes() != name => Errno::INVAL,
-        _ => Errno::ACCESS,
+        Ok(link) if link.to_bytes() != name => Errno::EINVAL,
+        _ => Errno::EACCES,
     }
 }

@@ -5,11 +5,11 @@ use core::mem::offset_of;
 use core::ops::RangeInclusive;
 use std::ffi::CStr;
 
-use rustix::io::Errno;
-use spawnfd_sys::{abi, call};
+use spawnfd::internal::killed_calls;
+use spawnfd_sys::{Errno, abi, call};
 
 use super::abi::*;
-use super::copy;
+use crate::copy;
 
 /// The namespaces in which a child can start, or which it can join.
 pub(super) const NAMESPACES: u32 = abi::CLONE_NEWNS
@@ -72,17 +72,22 @@ impl Action {
         );
         uses_descriptor.then_some(self.raw.fd)
     }
+}
 
-    /// The data as 64-bit numbers. Missing bytes are 0.
-    pub(super) fn words<const N: usize>(&self) -> [u64; N] {
-        let word = |index: usize| {
-            let mut bytes = [0; 8];
-            let data = self.data.get(index * 8..).unwrap_or_default();
-            bytes.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
-            u64::from_ne_bytes(bytes)
-        };
-        std::array::from_fn(word)
-    }
+/// Bytes as 64-bit numbers. Missing bytes are 0.
+pub(super) fn words<const N: usize>(data: &[u8]) -> [u64; N] {
+    let word = |index: usize| {
+        let mut bytes = [0; 8];
+        let data = data.get(index * 8..).unwrap_or_default();
+        bytes.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+        u64::from_ne_bytes(bytes)
+    };
+    std::array::from_fn(word)
+}
+
+/// Bytes as 32-bit numbers.
+pub(super) fn halves(data: &[u8]) -> Vec<u32> {
+    data.as_chunks().0.iter().copied().map(u32::from_ne_bytes).collect()
 }
 
 /// Checks the description of a list of actions: its address, the number of actions, and the size of an action.
@@ -92,12 +97,12 @@ impl Action {
 /// page.
 pub(super) fn check_list(address: u64, count: u32, size: u32) -> Result<(), Errno> {
     if count == 0 {
-        return if address == 0 && size == 0 { Ok(()) } else { Err(Errno::INVAL) };
+        return if address == 0 && size == 0 { Ok(()) } else { Err(Errno::EINVAL) };
     }
     if size < SPAWN_ACTION_SIZE_VER0 || !size.is_multiple_of(8) {
-        return Err(Errno::INVAL);
+        return Err(Errno::EINVAL);
     }
-    if size as usize > copy::page_size() || count > SPAWN_MAX_ACTIONS { Err(Errno::TOOBIG) } else { Ok(()) }
+    if size as usize > copy::page_size() || count > SPAWN_MAX_ACTIONS { Err(Errno::E2BIG) } else { Ok(()) }
 }
 
 /// Checks and copies actions, after [`check_list`].
@@ -175,7 +180,7 @@ fn members(kind: u32) -> Option<Members> {
 /// EINVAL.
 fn check(raw: &SpawnAction) -> Result<(), Errno> {
     let SpawnAction { flags, fd, newfd, arg, .. } = *raw;
-    let Some(members) = members(raw.r#type) else { return Err(Errno::INVAL) };
+    let Some(members) = members(raw.r#type) else { return Err(Errno::EINVAL) };
     let are_in_range = members.fd.contains(&fd)
         && members.newfd.contains(&newfd)
         && (members.has_arg || arg == 0)
@@ -189,7 +194,7 @@ fn check(raw: &SpawnAction) -> Result<(), Errno> {
         SPAWN_ACTION_SETRESGID | SPAWN_ACTION_SETRESUID => arg >> 32 == 0 || arg == u64::MAX,
         _ => true,
     };
-    if are_in_range && is_valid { Ok(()) } else { Err(Errno::INVAL) }
+    if are_in_range && is_valid { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 /// Copies the data at the `arg` of an action.
@@ -207,7 +212,7 @@ unsafe fn copy_data(raw: &SpawnAction) -> Result<Vec<u8>, Errno> {
             // SAFETY: the caller guarantees the struct.
             let set: SpawnSigset = unsafe { copy::value(arg) }?;
             if set.sigsetsize != 8 {
-                return Err(Errno::INVAL);
+                return Err(Errno::EINVAL);
             }
             // SAFETY: the caller guarantees the set.
             let signals: u64 = unsafe { copy::value(set.sigset) }?;
@@ -221,31 +226,31 @@ unsafe fn copy_data(raw: &SpawnAction) -> Result<Vec<u8>, Errno> {
             };
             check_how(&how)?;
             // SAFETY: the caller guarantees the path.
-            let path = unsafe { copy::string(path, copy::MAX_PATH, Errno::NAMETOOLONG) }?;
+            let path = unsafe { copy::string(path, copy::MAX_PATH, Errno::ENAMETOOLONG) }?;
             let mut data: Vec<u8> = [how.flags, how.mode, how.resolve].into_iter().flat_map(u64::to_ne_bytes).collect();
             data.extend(path.as_bytes());
             Ok(data)
         }
         SPAWN_ACTION_CHDIR | SPAWN_ACTION_CHROOT | SPAWN_ACTION_UID_MAP | SPAWN_ACTION_GID_MAP => {
             // SAFETY: the caller guarantees the string.
-            unsafe { copy::string(arg, copy::MAX_PATH, Errno::NAMETOOLONG) }.map(std::ffi::CString::into_bytes)
+            unsafe { copy::string(arg, copy::MAX_PATH, Errno::ENAMETOOLONG) }.map(std::ffi::CString::into_bytes)
         }
         SPAWN_ACTION_RLIMIT => bytes(16),
         SPAWN_ACTION_SETGROUPS => match fd {
             0 if arg == 0 => Ok(Vec::new()),
             1..=65536 => bytes(fd as usize * 4),
-            _ => Err(Errno::INVAL),
+            _ => Err(Errno::EINVAL),
         },
         // SAFETY: the caller guarantees the struct.
         SPAWN_ACTION_SCHED_ATTR => unsafe { copy_scheduling(arg) },
-        SPAWN_ACTION_AFFINITY if fd <= 0 => Err(Errno::INVAL),
+        SPAWN_ACTION_AFFINITY if fd <= 0 => Err(Errno::EINVAL),
         SPAWN_ACTION_AFFINITY => bytes((fd as usize).min(MAX_AFFINITY)),
         SPAWN_ACTION_CAPABILITIES => {
             let data = bytes(size_of::<SpawnCapabilities>())?;
-            let ambient = data.last_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-            if ambient & !ALL_CAPABILITIES == 0 { Ok(data) } else { Err(Errno::INVAL) }
+            let [.., ambient] = words::<5>(&data);
+            if ambient & !ALL_CAPABILITIES == 0 { Ok(data) } else { Err(Errno::EINVAL) }
         }
-        SPAWN_ACTION_SECCOMP if !(1..=4096).contains(&fd) || arg == 0 => Err(Errno::INVAL),
+        SPAWN_ACTION_SECCOMP if !(1..=4096).contains(&fd) || arg == 0 => Err(Errno::EINVAL),
         SPAWN_ACTION_SECCOMP => bytes(fd as usize * 8),
         _ => Ok(Vec::new()),
     }
@@ -256,10 +261,8 @@ unsafe fn copy_data(raw: &SpawnAction) -> Result<Vec<u8>, Errno> {
 fn check_how(how: &OpenHow) -> Result<(), Errno> {
     const NO_PATH: &CStr = c"";
     let how = abi::open_how { flags: how.flags, mode: how.mode, resolve: how.resolve };
-    match call::openat2(spawnfd::internal::killed_calls(), abi::AT_FDCWD, NO_PATH, &how)
-        .map_err(spawnfd_sys::Errno::raw)
-    {
-        Err(errno @ (libc::EINVAL | libc::EAGAIN | libc::E2BIG)) => Err(Errno::from_raw_os_error(errno)),
+    match call::openat2(killed_calls(), abi::AT_FDCWD, NO_PATH, &how) {
+        Err(errno @ (Errno::EINVAL | Errno::EAGAIN | Errno::E2BIG)) => Err(errno),
         // ENOENT: the arguments are valid. Other errors: openat2 is not available.
         _ => Ok(()),
     }
@@ -277,48 +280,15 @@ unsafe fn copy_scheduling(address: u64) -> Result<Vec<u8>, Errno> {
     let size = match unsafe { copy::value::<u32>(address) }? as usize {
         0 => oldest,
         size if (oldest..=copy::page_size()).contains(&size) => size,
-        _ => return Err(Errno::TOOBIG),
+        _ => return Err(Errno::E2BIG),
     };
     // SAFETY: the struct has this size.
     let mut data = unsafe { copy::bytes(address, size) }?;
     if data.iter().skip(newest).any(|&byte| byte != 0) {
-        return Err(Errno::TOOBIG);
+        return Err(Errno::E2BIG);
     }
     data.resize(newest, 0);
-    let attributes = SchedulingAttributes::of(&data);
-    let has_no_clamps = attributes.flags & UTIL_CLAMP != 0 && size < newest;
-    if attributes.policy < 0 || attributes.flags & KEEP_ALL != 0 || has_no_clamps {
-        return Err(Errno::INVAL);
-    }
-    Ok(data)
-}
-
-/// The members of `struct sched_attr` that a run can use.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SchedulingAttributes {
-    pub(super) policy: i32,
-    pub(super) flags: u64,
-    pub(super) nice: i32,
-    pub(super) priority: u32,
-    pub(super) runtime: u64,
-}
-
-impl SchedulingAttributes {
-    /// Decodes the copy of a struct.
-    pub(super) fn of(data: &[u8]) -> SchedulingAttributes {
-        let half = |at: usize| {
-            data.get(at..at + 4).map_or(0, |bytes| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-        };
-        let word = |at: usize| {
-            data.get(at..at + 8)
-                .map_or(0, |bytes| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)))
-        };
-        SchedulingAttributes {
-            policy: half(4) as i32,
-            flags: word(8),
-            nice: (half(16) as i32).clamp(-20, 19),
-            priority: half(20),
-            runtime: word(24),
-        }
-    }
+    let ([_, flags], policy) = (words(&data), halves(&data)[1] as i32);
+    let has_no_clamps = flags & UTIL_CLAMP != 0 && size < newest;
+    if policy < 0 || flags & KEEP_ALL != 0 || has_no_clamps { Err(Errno::EINVAL) } else { Ok(data) }
 }

@@ -3,11 +3,11 @@
 
 use std::ffi::CString;
 
-use rustix::io::Errno;
+use spawnfd_sys::Errno;
 
 use super::abi::*;
 use super::action::{self, Action, NAMESPACES};
-use super::copy;
+use crate::copy;
 
 /// The program of a builder. A builder has at most one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,13 +57,13 @@ impl Config {
         if command == PIDFD_CONFIG_RESET {
             let is_known = key == PIDFD_CONFIG_KEY_ALL || command_of(key).is_some();
             if !is_known || value != 0 || aux != 0 {
-                return Err(Errno::INVAL);
+                return Err(Errno::EINVAL);
             }
             self.reset(key);
             return Ok(());
         }
         if command_of(key) != Some(command) {
-            return Err(Errno::INVAL);
+            return Err(Errno::EINVAL);
         }
         let unused_argument = match command {
             PIDFD_CONFIG_SET_STRING | PIDFD_CONFIG_SET_STRINGS => aux != 0,
@@ -71,7 +71,7 @@ impl Config {
             _ => false,
         };
         if unused_argument {
-            return Err(Errno::INVAL);
+            return Err(Errno::EINVAL);
         }
         // SAFETY: the caller guarantees the data of the command.
         unsafe {
@@ -106,7 +106,7 @@ impl Config {
     unsafe fn set_string(&mut self, key: u32, value: u64) -> Result<(), Errno> {
         if key == PIDFD_CONFIG_KEY_SEARCH_PATH {
             // SAFETY: the caller guarantees the string.
-            self.search_path = Some(unsafe { copy::string(value, copy::MAX_STRING, Errno::TOOBIG) }?);
+            self.search_path = Some(unsafe { copy::string(value, copy::MAX_STRING, Errno::E2BIG) }?);
             return Ok(());
         }
         // SAFETY: the caller guarantees the string.
@@ -121,7 +121,7 @@ impl Config {
         // SAFETY: the caller guarantees the strings.
         let strings = unsafe { copy::strings(value) }?;
         match key {
-            PIDFD_CONFIG_KEY_ARGV if strings.is_empty() => return Err(Errno::INVAL),
+            PIDFD_CONFIG_KEY_ARGV if strings.is_empty() => return Err(Errno::EINVAL),
             PIDFD_CONFIG_KEY_ARGV => self.argv = Some(strings),
             _ => self.envp = Some(strings),
         }
@@ -133,11 +133,11 @@ impl Config {
     /// # Safety
     /// `value` is 0, or the address of a list of this size, which is valid for writes, and whose actions are valid.
     unsafe fn set_actions(&mut self, value: u64, size: i32) -> Result<(), Errno> {
-        let size = usize::try_from(size).map_err(|_| Errno::INVAL)?;
+        let size = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
         // SAFETY: the caller guarantees the list.
         let list: SpawnActionList = unsafe { copy::extensible(value, size) }?;
         if list.reserved != 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::EINVAL);
         }
         action::check_list(list.actions, list.nr_actions, list.action_size)?;
         let store = |failed: i32| {
@@ -156,7 +156,7 @@ impl Config {
 
     fn set_descriptor(&mut self, key: u32, number: i32) -> Result<(), Errno> {
         if number < 0 {
-            return Err(Errno::BADF);
+            return Err(Errno::EBADF);
         }
         match key {
             PIDFD_CONFIG_KEY_EXEC_FD => self.program = Some(Program::Descriptor(number)),
@@ -168,7 +168,7 @@ impl Config {
 
     fn set_namespaces(&mut self, flags: u32) -> Result<(), Errno> {
         if flags & !NAMESPACES != 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::EINVAL);
         }
         self.namespaces = flags;
         Ok(())
@@ -234,8 +234,8 @@ impl Config {
 /// The address is 0 or that of a C string.
 pub(super) unsafe fn path(address: u64) -> Result<CString, Errno> {
     // SAFETY: the caller guarantees the string.
-    let path = unsafe { copy::string(address, copy::MAX_PATH, Errno::NAMETOOLONG) }?;
-    if path.is_empty() { Err(Errno::NOENT) } else { Ok(path) }
+    let path = unsafe { copy::string(address, copy::MAX_PATH, Errno::ENAMETOOLONG) }?;
+    if path.is_empty() { Err(Errno::ENOENT) } else { Ok(path) }
 }
 
 /// Appends numbers and strings of bytes.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The result of a translation: a command of the core, and the meaning of its errors in the kernel series.
 
-use rustix::io::Errno;
 use spawnfd::Command;
 use spawnfd::error::{ErrorKind, Stage};
+use spawnfd_sys::Errno;
 
 use super::abi::*;
 use super::translate::Run;
@@ -65,7 +65,7 @@ impl Translation {
 
     /// Adds an action that always fails, for a failure that is known before there is a child.
     pub(super) fn fail(&mut self, failure: Failure) {
-        self.add_replacing(failure.failed, Some((Errno::NOENT, failure.errno)), |command| {
+        self.add_replacing(failure.failed, Some((Errno::ENOENT, failure.errno)), |command| {
             command.chdir("");
         });
     }
@@ -79,31 +79,31 @@ impl Translation {
         let index = usize::try_from(origin.failed).ok()?;
         let errno = match run.actions.get(index)?.raw.r#type {
             // The core refuses what the kernel refuses in the child.
-            SPAWN_ACTION_SETGROUPS | SPAWN_ACTION_SETRESGID | SPAWN_ACTION_CAPABILITIES => Errno::PERM,
-            _ => Errno::from_raw_os_error(error.errno().raw()),
+            SPAWN_ACTION_SETGROUPS | SPAWN_ACTION_SETRESGID | SPAWN_ACTION_CAPABILITIES => Errno::EPERM,
+            _ => error.errno(),
         };
         Some((index, errno))
     }
 
     /// Returns the failure that the kernel series would report for an error of the core.
     pub(super) fn explain(&self, error: &spawnfd::Error) -> Failure {
-        let errno = Errno::from_raw_os_error(error.errno().raw());
+        let errno = error.errno();
         match error.stage() {
             Stage::Action(index) => match self.origins.get(index) {
                 Some(Origin { failed, replaced: Some((core, kernel)) }) if *core == errno => {
                     Failure { failed: *failed, errno: *kernel }
                 }
-                Some(origin) if errno == Errno::CANCELED => Failure { failed: origin.failed, errno: Errno::INTR },
+                Some(origin) if errno == Errno::ECANCELED => Failure { failed: origin.failed, errno: Errno::EINTR },
                 Some(origin) => Failure { failed: origin.failed, errno },
                 None => errno.into(),
             },
             Stage::Filter => Failure { failed: self.filter.map_or(SPAWN_FAILED_SETUP, |index| index as i32), errno },
             // The kernel series copies the arguments before it creates the child.
-            Stage::Exec if errno == Errno::TOOBIG => errno.into(),
+            Stage::Exec if errno == Errno::E2BIG => errno.into(),
             // A seccomp filter has killed the child for the exec.
-            Stage::Exec if errno == Errno::CANCELED => Failure { failed: SPAWN_FAILED_EXEC, errno: Errno::ACCESS },
+            Stage::Exec if errno == Errno::ECANCELED => Failure { failed: SPAWN_FAILED_EXEC, errno: Errno::EACCES },
             Stage::Exec | Stage::Revalidate => Failure { failed: SPAWN_FAILED_EXEC, errno },
-            Stage::Killed => Failure { failed: SPAWN_FAILED_EXEC, errno: Errno::INTR },
+            Stage::Killed => Failure { failed: SPAWN_FAILED_EXEC, errno: Errno::EINTR },
             _ => errno.into(),
         }
     }

@@ -62,7 +62,6 @@
 mod abi;
 mod action;
 mod config;
-mod copy;
 mod failure;
 mod run;
 mod search;
@@ -75,16 +74,14 @@ pub use abi::*;
 use core::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
 
-use rustix::io::Errno;
-use spawnfd::internal::{PerProcess, killed_calls};
+use rustix::fs::OFlags;
+use spawnfd::internal::PerProcess;
+use spawnfd_sys::Errno;
 
 use self::config::Config;
 use self::versions::Versions;
 use crate::errno;
 use crate::record::{self, Kind};
-
-/// The longest contents of a record. A record has a few bytes more, and is at most 8 MiB long.
-const LONGEST: usize = (8 << 20) - 64;
 
 /// Locked during each access to a builder's record, so that no thread sees a partial write.
 static VERSIONS: PerProcess<Versions> = PerProcess::new(Versions::new());
@@ -100,7 +97,7 @@ static VERSIONS: PerProcess<Versions> = PerProcess::new(Versions::new());
 #[doc(alias = "pidfd_open")]
 #[unsafe(no_mangle)]
 pub extern "C" fn spawnfd_builder_open(flags: c_uint) -> c_int {
-    answer(open(flags))
+    errno::answer(open(flags))
 }
 
 /// Sets or resets a key of a builder.
@@ -139,7 +136,7 @@ pub unsafe extern "C" fn spawnfd_builder_config(
     aux: c_int,
 ) -> c_int {
     // SAFETY: the caller guarantees the value.
-    answer(unsafe { configure(fd, cmd, key, value.expose_provenance() as u64, aux) }.map(|()| 0))
+    errno::answer(unsafe { configure(fd, cmd, key, value.expose_provenance() as u64, aux) }.map(|()| 0))
 }
 
 /// Starts the program of a builder, and returns a pidfd, which is close-on-exec.
@@ -175,7 +172,7 @@ pub unsafe extern "C" fn spawnfd_builder_config(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spawnfd_builder_run(fd: c_int, args: *mut SpawnArgs, size: usize) -> c_int {
     // SAFETY: the caller keeps the requirements.
-    answer(unsafe { run::run(fd, args, size) })
+    errno::answer(unsafe { run::run(fd, args, size) })
 }
 
 /// The plan of a run with these actions after the configured ones, for tests: each line is a system call of the child.
@@ -188,21 +185,16 @@ pub unsafe fn printed_plan(fd: c_int, args: &SpawnArgs) -> Option<Vec<String>> {
     unsafe { run::printed(fd, args) }.ok()
 }
 
-fn answer(result: Result<c_int, Errno>) -> c_int {
-    errno::answer(result.map_err(Errno::raw_os_error))
-}
-
 fn open(flags: c_uint) -> Result<c_int, Errno> {
     const NONBLOCK: u32 = libc::O_NONBLOCK as u32;
     if flags & !(PIDFD_EMPTY | NONBLOCK) != 0 {
-        return Err(Errno::INVAL);
+        return Err(Errno::EINVAL);
     }
     let mut versions = VERSIONS.lock();
     let builder = record::create(Kind::Builder, true)?;
-    versions.keep(record::write(builder.as_fd(), Kind::Builder, &contents(&Config::default()))?);
+    versions.keep(record::write(builder.as_fd(), Kind::Builder, &Config::default().encode())?);
     if flags & NONBLOCK != 0 {
-        let status = rustix::fs::fcntl_getfl(&builder)?;
-        rustix::fs::fcntl_setfl(&builder, status | rustix::fs::OFlags::NONBLOCK)?;
+        rustix::fs::fcntl_setfl(&builder, OFlags::RDWR | OFlags::NONBLOCK).map_err(errno::of)?;
     }
     Ok(builder.into_raw_fd())
 }
@@ -213,17 +205,12 @@ unsafe fn configure(fd: c_int, command: u32, key: u32, value: u64, aux: c_int) -
     let mut versions = VERSIONS.lock();
     let builder = descriptor(fd)?;
     let mut config = read_last(builder, &versions)?;
-    let old = contents(&config);
+    let old = config.encode();
     // SAFETY: the caller guarantees the value.
     unsafe { config.set(command, key, value, aux) }?;
-    let new = contents(&config);
-    if new.len() > LONGEST {
-        return Err(Errno::TOOBIG);
-    }
     // If no memory is left for the new configuration, the old one still fits.
-    let written =
-        record::write(builder, Kind::Builder, &new).inspect_err(|_| _ = record::write(builder, Kind::Builder, &old));
-    versions.keep(written?);
+    let write = |contents: &[u8]| record::write(builder, Kind::Builder, contents);
+    versions.keep(write(&config.encode()).inspect_err(|_| _ = write(&old))?);
     Ok(())
 }
 
@@ -238,25 +225,13 @@ fn read_config(fd: c_int) -> Result<Config, Errno> {
 
 fn read_last(builder: BorrowedFd<'_>, versions: &Versions) -> Result<Config, Errno> {
     let (version, contents) = record::read(builder, Kind::Builder).map_err(|errno| match errno {
-        Errno::INVAL => Errno::BADF,
+        Errno::EINVAL => Errno::EBADF,
         errno => errno,
     })?;
     if !versions.is_last(version) {
-        return Err(Errno::ACCESS);
+        return Err(Errno::EACCES);
     }
-    let config = contents.strip_prefix(&*opener()).ok_or(Errno::ACCESS)?;
-    Config::decode(config).ok_or(Errno::ACCESS)
-}
-
-/// The contents of a builder's record. Each change of the configuration is by a thread with the opener's credentials.
-fn contents(config: &Config) -> Vec<u8> {
-    [opener(), config.encode()].concat()
-}
-
-/// The calling thread's credentials, after their length.
-fn opener() -> Vec<u8> {
-    let credentials = record::credentials(killed_calls());
-    [&credentials.len().to_ne_bytes()[..], &credentials].concat()
+    Config::decode(&contents).ok_or(Errno::EACCES)
 }
 
 /// A descriptor by its number.
@@ -265,7 +240,7 @@ fn opener() -> Vec<u8> {
 /// EBADF: the descriptor is not open.
 fn descriptor<'fd>(fd: c_int) -> Result<BorrowedFd<'fd>, Errno> {
     if !translate::is_open(fd) {
-        return Err(Errno::BADF);
+        return Err(Errno::EBADF);
     }
     // SAFETY: the descriptor is open. The caller does not close it during the call.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a builder: checks the arguments in the order of the kernel series, and starts the program.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
-use rustix::io::Errno;
+use rustix::fs::OFlags;
+use rustix::io::DupFlags;
 use spawnfd::Child;
-use spawnfd_sys::{abi, call};
+use spawnfd_sys::{Errno, abi, call};
 
 use super::abi::*;
 use super::action;
 use super::config::{self, Config, Program};
-use super::copy;
 use super::failure::Failure;
 use super::read_config;
 use super::translate::{Run, Target, is_open, translate};
+use crate::{copy, errno};
 
 /// Performs one call of `spawnfd_builder_run`.
 ///
@@ -60,7 +62,7 @@ unsafe fn copy_args(args: *const SpawnArgs, size: usize) -> Result<SpawnArgs, Er
         && reserved0 == 0
         && reserved1 == 0;
     if !is_valid {
-        return Err(Errno::INVAL);
+        return Err(Errno::EINVAL);
     }
     action::check_list(actions, nr_actions, action_size)?;
     Ok(given)
@@ -74,21 +76,21 @@ unsafe fn collect(config: Config, args: &SpawnArgs) -> Result<Run, Failure> {
     let Config { program, search_path, argv, envp, mut actions, cwd, cgroup, namespaces } = config;
     let has_slash = |name: &std::ffi::CString| name.as_bytes().contains(&b'/');
     let target = match (args.path, program, search_path) {
-        (0, None, _) => return Err(Errno::INVAL.into()),
+        (0, None, _) => return Err(Errno::EINVAL.into()),
         (0, Some(Program::Path(path)), _) => Target::Path(path),
         (0, Some(Program::Name(name)), _) if has_slash(&name) => Target::Path(name),
-        (0, Some(Program::Name(_)), None) => return Err(Errno::INVAL.into()),
+        (0, Some(Program::Name(_)), None) => return Err(Errno::EINVAL.into()),
         (0, Some(Program::Name(name)), Some(search_path)) => Target::Search { name, search_path },
         (0, Some(Program::Descriptor(number)), _) => Target::Descriptor(number),
         // SAFETY: the caller guarantees the string.
         (address, ..) => Target::Path(unsafe { config::path(address) }?),
     };
     if args.argv == 0 && argv.is_none() {
-        return Err(Errno::INVAL.into());
+        return Err(Errno::EINVAL.into());
     }
     let configured = actions.len();
     if configured + args.nr_actions as usize > SPAWN_MAX_ACTIONS as usize {
-        return Err(Errno::TOOBIG.into());
+        return Err(Errno::E2BIG.into());
     }
     // SAFETY: the caller guarantees the actions and their data.
     let given = unsafe { action::copy_all(args.actions, args.nr_actions, args.action_size) };
@@ -98,13 +100,13 @@ unsafe fn collect(config: Config, args: &SpawnArgs) -> Result<Run, Failure> {
         _ => None,
     };
     if [program_descriptor, cwd].into_iter().flatten().any(|number| !is_open(number)) {
-        return Err(Errno::BADF.into());
+        return Err(Errno::EBADF.into());
     }
     // SAFETY: the caller guarantees the strings.
     let strings = |address| unsafe { copy::strings(address) };
     let argv = if args.argv == 0 { argv.unwrap_or_default() } else { strings(args.argv)? };
     if argv.is_empty() {
-        return Err(Errno::INVAL.into());
+        return Err(Errno::EINVAL.into());
     }
     let envp = if args.envp == 0 { envp.unwrap_or_default() } else { strings(args.envp)? };
     Ok(Run { target, argv, envp, actions, cwd, cgroup, namespaces, descriptors: args.flags })
@@ -121,20 +123,24 @@ unsafe fn run_checked(fd: i32, config: Config, args: &SpawnArgs) -> Result<(i32,
     let limit = call::limit(abi::RLIMIT_NOFILE).map_or(u64::MAX, |limit| limit.rlim_cur);
     // The builder may have been opened before the caller lowered the limit. Then dup3 would fail.
     if becomes_pidfd && fd as u64 >= limit || run.cgroup.is_some_and(|number| !is_cgroup(number)) {
-        return Err(Errno::BADF.into());
+        return Err(Errno::EBADF.into());
     }
     let mut child = spawn(&run)?;
     let pid = child.id() as i32;
     if child.ended_in_exec().is_some() {
-        return Err(Failure { failed: SPAWN_FAILED_EXEC, errno: Errno::INTR });
+        return Err(Failure { failed: SPAWN_FAILED_EXEC, errno: Errno::EINTR });
     }
-    let pidfd = child.into_pidfd();
-    apply_nonblock(&pidfd, fd);
+    apply_nonblock(&child, fd);
     if !becomes_pidfd {
-        return Ok((pidfd.into_raw_fd(), pid));
+        return Ok((child.into_pidfd().into_raw_fd(), pid));
     }
-    let number = replace(fd, &pidfd).inspect_err(|_| kill_and_reap(&pidfd))?;
-    Ok((number, pid))
+    if let Err(errno) = replace(fd, &child) {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(errno.into());
+    }
+    drop(child.into_pidfd());
+    Ok((fd, pid))
 }
 
 /// Whether a descriptor is open, and refers to a directory of cgroup v2. The kernel checks this in clone3; a child of
@@ -174,41 +180,21 @@ pub(super) unsafe fn printed(fd: i32, args: &SpawnArgs) -> Result<Vec<String>, F
 }
 
 /// Makes a pidfd non-blocking if the builder is. Without the flag, the pidfd still serves, so an error has no effect.
-fn apply_nonblock(pidfd: &OwnedFd, builder: i32) {
-    // SAFETY: F_GETFL and F_SETFL have no requirements.
-    unsafe {
-        let flags = libc::fcntl(builder, libc::F_GETFL);
-        if flags >= 0 && flags & libc::O_NONBLOCK != 0 {
-            libc::fcntl(pidfd.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK);
-        }
+fn apply_nonblock(pidfd: impl AsFd, builder: i32) {
+    if call::status_flags(builder).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0) {
+        let _ = rustix::fs::fcntl_setfl(pidfd, OFlags::RDWR | OFlags::NONBLOCK);
     }
 }
 
-/// Replaces the builder at its number by a duplicate of the pidfd, and returns the number.
-fn replace(builder: i32, pidfd: &OwnedFd) -> Result<i32, Errno> {
+/// Replaces the builder at its number by a duplicate of the pidfd.
+fn replace(builder: i32, pidfd: impl AsFd) -> Result<(), Errno> {
+    // SAFETY: the caller gives up the builder at this number.
+    let mut replaced = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(builder) });
     loop {
-        // SAFETY: the caller gives up the builder at this number.
-        let number = unsafe { libc::dup3(pidfd.as_raw_fd(), builder, libc::O_CLOEXEC) };
-        if number >= 0 {
-            return Ok(number);
-        }
-        match Errno::from_raw_os_error(last_errno()) {
-            // Another thread is opening a file at this number.
-            Errno::BUSY | Errno::INTR => {}
-            errno => return Err(errno),
+        match rustix::io::dup3(&pidfd, &mut replaced, DupFlags::CLOEXEC).map_err(errno::of) {
+            // EBUSY: another thread is opening a file at this number.
+            Err(Errno::EBUSY | Errno::EINTR) => {}
+            outcome => return outcome,
         }
     }
-}
-
-/// Ends a child that the caller will not know.
-fn kill_and_reap(pidfd: &OwnedFd) {
-    use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
-
-    let _ = pidfd_send_signal(pidfd, Signal::KILL);
-    while let Err(Errno::INTR) = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {}
-}
-
-fn last_errno() -> i32 {
-    // SAFETY: the function returns the address of the calling thread's errno.
-    unsafe { *libc::__errno_location() }
 }

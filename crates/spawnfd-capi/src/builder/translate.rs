@@ -9,14 +9,13 @@ use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::io::Errno;
 use spawnfd::command::{CapabilitySets, FilterInstruction, Namespaces, OpenHow};
 use spawnfd::signal::SignalSet;
 use spawnfd::{Command, Env, Template};
-use spawnfd_sys::{abi, call};
+use spawnfd_sys::{Errno, abi, call};
 
 use super::abi::*;
-use super::action::{ALL_CAPABILITIES, Action, CLOSE_RANGE_CLOEXEC, SchedulingAttributes};
+use super::action::{ALL_CAPABILITIES, Action, CLOSE_RANGE_CLOEXEC, halves, words};
 use super::failure::{Failure, Translation};
 use super::search::Directory;
 use super::table::{Entry, File, Table, descriptor_flags};
@@ -89,20 +88,17 @@ pub(super) fn translate(run: &Run, certain: Option<(usize, Errno)>) -> Result<Tr
     let program = if let Target::Descriptor(number) = run.target { Some(number) } else { None };
     let named = run.actions.iter().filter_map(Action::descriptor).chain(program);
     let table = Table::new(run.descriptors & SPAWN_FDS_INHERIT != 0, run.descriptors & SPAWN_FDS_NONE == 0, named);
-    let (template, program_failure) = match run.target {
-        Target::Descriptor(number) => match Template::from_descriptor(borrow(number)) {
-            Ok(template) => (Some(template), None),
-            Err(error) => (None, Some(Errno::from_raw_os_error(error.errno().raw()))),
-        },
-        _ => (None, None),
+    let template = program.map(|number| Template::from_descriptor(borrow(number)).map_err(|error| error.errno()));
+    let (command, program_failure) = match template {
+        Some(Err(errno @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM))) => return Err(errno),
+        Some(Ok(template)) => (template.command(), None),
+        // Without a template, the program is found at the end of the translation.
+        other => {
+            let mut command = Command::new("/");
+            command.unpinned("/");
+            (command, other.and_then(Result::err))
+        }
     };
-    if let Some(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) = program_failure {
-        return Err(errno);
-    }
-    let mut command = template.map_or_else(|| Command::new("/"), |template| template.command());
-    if !matches!(run.target, Target::Descriptor(_)) || program_failure.is_some() {
-        command.unpinned("/");
-    }
     let mut translator = Translator {
         run,
         to: Translation::new(command),
@@ -127,7 +123,7 @@ pub(super) fn translate(run: &Run, certain: Option<(usize, Errno)>) -> Result<Tr
                 translator.to.fail(Failure { failed: index as i32, errno });
                 return Ok(translator.to);
             }
-            Err(Stop::Unsupported) => return Err(Errno::OPNOTSUPP),
+            Err(Stop::Unsupported) => return Err(Errno::EOPNOTSUPP),
         }
     }
     translator.finish(program_failure)
@@ -161,14 +157,14 @@ impl Translator<'_> {
     /// these maps. Returns the number of these actions.
     fn namespaces(&mut self) -> Result<usize, Errno> {
         let flags = self.run.namespaces;
-        let others = Namespaces::from_flags(flags & !abi::CLONE_NEWUSER).ok_or(Errno::OPNOTSUPP)?;
+        let others = Namespaces::from_flags(flags & !abi::CLONE_NEWUSER).ok_or(Errno::EOPNOTSUPP)?;
         self.to.command.namespaces(others);
         if flags & abi::CLONE_NEWUSER == 0 {
             return Ok(0);
         }
         let [_, user, _, _, group, _] = call::ids();
         let (mut inner_user, mut inner_group, mut is_denied) = (None, None, false);
-        let Some(maps) = self.run.actions.get(..3) else { return Err(Errno::OPNOTSUPP) };
+        let Some(maps) = self.run.actions.get(..3) else { return Err(Errno::EOPNOTSUPP) };
         for action in maps {
             match action.raw.r#type {
                 SPAWN_ACTION_DENY_SETGROUPS => is_denied = true,
@@ -180,14 +176,14 @@ impl Translator<'_> {
         }
         match (inner_user, inner_group) {
             (Some(user), Some(group)) => self.to.command.user_namespace(user, group),
-            _ => return Err(Errno::OPNOTSUPP),
+            _ => return Err(Errno::EOPNOTSUPP),
         };
         Ok(maps.len())
     }
 
     /// The descriptor at a number of the child.
     fn open(&self, number: i32) -> Result<Entry, Stop> {
-        self.table.get(number).ok_or(Stop::Fails(Errno::BADF))
+        self.table.get(number).ok_or(Stop::Fails(Errno::EBADF))
     }
 
     /// The caller's descriptor for the file at a number of the child.
@@ -219,7 +215,7 @@ impl Translator<'_> {
                     Some(entry) if entry.placed => self.to.add(at, |command| _ = command.close(fd)),
                     Some(_) => {}
                     // As in glibc, only a number that no descriptor can have is an error.
-                    None if fd as u64 >= self.descriptor_limit => return Err(Stop::Fails(Errno::BADF)),
+                    None if fd as u64 >= self.descriptor_limit => return Err(Stop::Fails(Errno::EBADF)),
                     None => {}
                 }
                 self.table.close(fd);
@@ -269,11 +265,11 @@ impl Translator<'_> {
                 self.to.add(at, |command| _ = command.foreground(fd));
             }
             SPAWN_ACTION_SIGMASK => {
-                let [signals] = action.words();
+                let [signals] = words(&action.data);
                 self.to.command.signal_mask(SignalSet::from_bits(signals));
             }
             SPAWN_ACTION_SIGDEFAULT | SPAWN_ACTION_SIGIGNORE => {
-                let [signals] = action.words();
+                let [signals] = words(&action.data);
                 self.default_signals &= !signals;
                 self.ignored_signals &= !signals;
                 if r#type == SPAWN_ACTION_SIGDEFAULT {
@@ -286,15 +282,14 @@ impl Translator<'_> {
             SPAWN_ACTION_SETPGID => self.to.add(at, |command| _ = command.process_group(fd)),
             SPAWN_ACTION_UMASK => self.to.add(at, |command| _ = command.umask(fd as u32)),
             SPAWN_ACTION_RLIMIT => {
-                let [soft, hard] = action.words();
+                let [soft, hard] = words(&action.data);
                 if fd == abi::RLIMIT_NOFILE as i32 {
                     self.descriptor_limit = soft;
                 }
                 self.to.add(at, |command| _ = command.limit(fd as u32, Some(soft), Some(hard)));
             }
             SPAWN_ACTION_SETGROUPS => {
-                let groups: Vec<u32> = action.data.chunks_exact(4).map(half).collect();
-                self.to.add(at, |command| _ = command.groups(groups));
+                self.to.add(at, |command| _ = command.groups(halves(&action.data)));
             }
             SPAWN_ACTION_SETRESGID => {
                 self.to.add(at, |command| _ = command.group_ids(fd as u32, newfd as u32, arg as u32));
@@ -308,16 +303,17 @@ impl Translator<'_> {
             SPAWN_ACTION_NICE => self.to.add(at, |command| _ = command.nice(fd.clamp(-20, 19))),
             SPAWN_ACTION_SCHEDULER => self.schedule(at, fd, newfd)?,
             SPAWN_ACTION_SCHED_ATTR => {
-                let SchedulingAttributes { policy, flags, nice, priority, runtime } =
-                    SchedulingAttributes::of(&action.data);
+                // The members of struct sched_attr.
+                let ([_, flags, _, runtime], half) = (words(&action.data), halves(&action.data));
+                let (policy, nice, priority) = (half[1] as i32, half[4] as i32, half[5] as i32);
                 if flags != 0 || runtime != 0 || policy == libc::SCHED_DEADLINE {
                     return Err(Stop::Unsupported);
                 }
-                self.schedule(at, policy, priority as i32)?;
+                self.schedule(at, policy, priority)?;
                 if matches!(policy, libc::SCHED_OTHER | libc::SCHED_BATCH) {
                     // setpriority fails with EACCES where sched_setattr fails with EPERM.
-                    let replaced = Some((Errno::ACCESS, Errno::PERM));
-                    self.to.add_replacing(at, replaced, |command| _ = command.nice(nice));
+                    let replaced = Some((Errno::EACCES, Errno::EPERM));
+                    self.to.add_replacing(at, replaced, |command| _ = command.nice(nice.clamp(-20, 19)));
                 }
             }
             SPAWN_ACTION_AFFINITY => {
@@ -329,7 +325,7 @@ impl Translator<'_> {
             SPAWN_ACTION_CAPABILITIES => {
                 let mut sets = CapabilitySets::new();
                 [sets.effective, sets.permitted, sets.inheritable, sets.bounding, sets.ambient] =
-                    action.words().map(|set: u64| set & ALL_CAPABILITIES);
+                    words(&action.data).map(|set: u64| set & ALL_CAPABILITIES);
                 self.to.add(at, |command| _ = command.capabilities(sets));
             }
             SPAWN_ACTION_KEEP_CAPS => self.keep_capabilities(index)?,
@@ -361,7 +357,7 @@ impl Translator<'_> {
     fn open_file(&mut self, at: i32, action: &Action) -> Result<(), Stop> {
         const HOW: usize = size_of::<OpenHow>();
         let SpawnAction { fd, newfd, .. } = action.raw;
-        let [flags, mode, resolve] = action.words();
+        let [flags, mode, resolve] = words(&action.data);
         let path = OsStr::from_bytes(action.data.get(HOW..).unwrap_or_default());
         let how = OpenHow::new(flags).mode(mode).resolve(resolve);
         // An absolute path does not use the directory, unless the directory is also the root.
@@ -429,7 +425,7 @@ impl Translator<'_> {
     fn finish(mut self, program_failure: Option<Errno>) -> Result<Translation, Errno> {
         let program = match &self.run.target {
             Target::Path(path) => Ok(Some(path.clone())),
-            Target::Search { .. } if self.is_elsewhere => return Err(Errno::OPNOTSUPP),
+            Target::Search { .. } if self.is_elsewhere => return Err(Errno::EOPNOTSUPP),
             Target::Search { name, search_path } => {
                 let directory = self.directory.take().unwrap_or_default();
                 directory.search(name, search_path).map(Some)
@@ -437,7 +433,7 @@ impl Translator<'_> {
             Target::Descriptor(number) => match program_failure {
                 None => Ok(None),
                 // The core refuses a script.
-                Some(Errno::INVAL) => self.script(*number)?.map(Some),
+                Some(Errno::EINVAL) => self.script(*number)?.map(Some),
                 Some(errno) => Err(errno),
             },
         };
@@ -454,7 +450,7 @@ impl Translator<'_> {
             self.to.add(SPAWN_FAILED_EXEC, |command| _ = command.close_range(first, last));
         }
         if !is_ignored(self.ignored_signals) {
-            return Err(Errno::OPNOTSUPP);
+            return Err(Errno::EOPNOTSUPP);
         }
         let command = &mut self.to.command;
         command.default_signals(SignalSet::from_bits(self.default_signals));
@@ -464,7 +460,7 @@ impl Translator<'_> {
         let mut argv = self.run.argv.iter().map(|argument| os(argument));
         command.arg0(argv.next().unwrap_or_default()).args(argv);
         let env = Env::verbatim(self.run.envp.iter().map(|variable| variable.as_bytes()));
-        command.environment(&env.map_err(|_| Errno::INVAL)?);
+        command.environment(&env.map_err(|_| Errno::EINVAL)?);
         Ok(self.to)
     }
 
@@ -479,18 +475,13 @@ impl Translator<'_> {
             _ => false,
         };
         match self.table.get(number) {
-            Some(Entry { file: File::Opened, .. }) => Err(Errno::OPNOTSUPP),
+            Some(Entry { file: File::Opened, .. }) => Err(Errno::EOPNOTSUPP),
             Some(Entry { file: File::Caller(other), closes_at_exec: false, .. }) if is_same(other) => {
-                Ok(CString::new(format!("/dev/fd/{number}")).map_err(|_| Errno::NOENT))
+                Ok(CString::new(format!("/dev/fd/{number}")).map_err(|_| Errno::ENOENT))
             }
-            _ => Ok(Err(Errno::NOENT)),
+            _ => Ok(Err(Errno::ENOENT)),
         }
     }
-}
-
-/// A 32-bit number from its bytes.
-fn half(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// The id inside a user namespace, if the map has one line, which maps one id to `outer`.

@@ -4,7 +4,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{ENOSYS, RTLD_NEXT, mode_t, pid_t};
+use libc::{ENOSYS, RTLD_NEXT, mode_t};
 
 use super::{Attributes, FileActions};
 
@@ -65,8 +65,6 @@ macro_rules! functions {
     };
 }
 
-type Strings = *const *const c_char;
-
 functions! {
     destroy = c"posix_spawn_file_actions_destroy"(list: *mut FileActions);
     addclose = c"posix_spawn_file_actions_addclose"(list: *mut FileActions, fd: c_int);
@@ -78,28 +76,25 @@ functions! {
     addfchdir_np = c"posix_spawn_file_actions_addfchdir_np"(list: *mut FileActions, fd: c_int);
     addclosefrom_np = c"posix_spawn_file_actions_addclosefrom_np"(list: *mut FileActions, first: c_int);
     addtcsetpgrp_np = c"posix_spawn_file_actions_addtcsetpgrp_np"(list: *mut FileActions, terminal: c_int);
-    posix_spawn = c"posix_spawn"(
-        pid: *mut pid_t, file: *const c_char, list: *const FileActions, attributes: *const Attributes,
-        argv: Strings, envp: Strings
-    );
-    posix_spawnp = c"posix_spawnp"(
-        pid: *mut pid_t, file: *const c_char, list: *const FileActions, attributes: *const Attributes,
-        argv: Strings, envp: Strings
-    );
-    posix_spawn_with_shell = c"posix_spawn" @ WITH_SHELL (
-        pid: *mut pid_t, file: *const c_char, list: *const FileActions, attributes: *const Attributes,
-        argv: Strings, envp: Strings
-    );
-    posix_spawnp_with_shell = c"posix_spawnp" @ WITH_SHELL (
-        pid: *mut pid_t, file: *const c_char, list: *const FileActions, attributes: *const Attributes,
-        argv: Strings, envp: Strings
-    );
-    pidfd_spawn = c"pidfd_spawn"(
-        pidfd: *mut c_int, file: *const c_char, list: *const FileActions, attributes: *const Attributes,
-        argv: Strings, envp: Strings
-    );
-    pidfd_spawnp = c"pidfd_spawnp"(
-        pidfd: *mut c_int, file: *const c_char, list: *const FileActions, attributes: *const Attributes,
-        argv: Strings, envp: Strings
-    );
+}
+
+/// Defines functions with the arguments of posix_spawn.
+macro_rules! spawn_functions {
+    ($($name:ident = $libc:literal $(@ $version:ident)?;)*) => {
+        functions! {
+            $($name = $libc $(@ $version)? (
+                to: *mut c_int, file: *const c_char, list: *const FileActions, attributes: *const Attributes,
+                argv: *const *const c_char, envp: *const *const c_char
+            );)*
+        }
+    };
+}
+
+spawn_functions! {
+    posix_spawn = c"posix_spawn";
+    posix_spawnp = c"posix_spawnp";
+    posix_spawn_with_shell = c"posix_spawn" @ WITH_SHELL;
+    posix_spawnp_with_shell = c"posix_spawnp" @ WITH_SHELL;
+    pidfd_spawn = c"pidfd_spawn";
+    pidfd_spawnp = c"pidfd_spawnp";
 }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The structures and constants of the spawn template RFC, and the rules for their sizes.
+//! The structures and constants of the spawn template RFC.
 //!
 //! The `u64` fields hold addresses where the RFC says so.
 //!
 //! # References
 //! include/uapi/linux/spawn_template.h of the RFC, patch 4.
 
-use core::ptr;
-
-use spawnfd_sys::{Errno, abi};
+use spawnfd_sys::abi;
 
 /// The template descriptor is close-on-exec.
 pub const SPAWN_TEMPLATE_CREATE_CLOEXEC: u64 = 1 << 0;
@@ -38,7 +36,7 @@ pub const SPAWN_TEMPLATE_SPAWN_ARGS_SIZE_VER0: usize = 80;
 /// The maximum number of actions of a spawn.
 pub const MAX_ACTIONS: u64 = 256;
 /// The maximum size of a structure.
-const MAX_SIZE: usize = 4096;
+pub(super) const MAX_SIZE: usize = 4096;
 
 /// The arguments of `spawn_template_create`.
 #[allow(non_camel_case_types, missing_docs)]
@@ -102,73 +100,3 @@ pub struct spawn_template_sigset {
 
 const _: () = assert!(size_of::<spawn_template_create_args>() == SPAWN_TEMPLATE_CREATE_ARGS_SIZE_VER0);
 const _: () = assert!(size_of::<spawn_template_spawn_args>() == SPAWN_TEMPLATE_SPAWN_ARGS_SIZE_VER0);
-
-/// Checks the size that the caller gives for a structure.
-///
-/// # Errors
-/// EINVAL: the size is smaller than the first version. E2BIG: the size is larger than a page.
-pub(super) fn check_size<T>(size: usize) -> Result<(), Errno> {
-    match size {
-        _ if size < size_of::<T>() => Err(Errno::EINVAL),
-        _ if size > MAX_SIZE => Err(Errno::E2BIG),
-        _ => Ok(()),
-    }
-}
-
-/// Copies a structure of a later version, in which all fields that this version lacks must be 0.
-///
-/// # Errors
-/// EFAULT: the address is NULL. E2BIG: a byte after this version's fields is not 0.
-///
-/// # Safety
-/// The address is NULL or valid for reads of `size` bytes. `size` has passed [`check_size`].
-pub(super) unsafe fn copy<T: Copy>(args: *const T, size: usize) -> Result<T, Errno> {
-    if args.is_null() {
-        return Err(Errno::EFAULT);
-    }
-    // SAFETY: `size` is at least the size of T, and the caller guarantees the address.
-    let tail = unsafe { ptr::slice_from_raw_parts(args.add(1).cast::<u8>(), size - size_of::<T>()).as_ref() };
-    if tail.is_some_and(|tail| tail.iter().any(|&byte| byte != 0)) {
-        return Err(Errno::E2BIG);
-    }
-    // SAFETY: the caller guarantees the address, which need not be aligned.
-    Ok(unsafe { args.read_unaligned() })
-}
-
-#[cfg(test)]
-mod tests {
-    use core::mem::offset_of;
-
-    use super::*;
-
-    /// Checks the size of a structure and the offsets of all its fields.
-    macro_rules! layout {
-        ($name:ident, $size:literal, $($field:ident: $offset:literal),*) => {
-            assert_eq!((size_of::<$name>(), align_of::<$name>()), ($size, 8), stringify!($name));
-            $(assert_eq!(offset_of!($name, $field), $offset, stringify!($name.$field));)*
-        };
-    }
-
-    #[test]
-    fn layouts_equal_those_of_the_rfc() {
-        layout!(
-            spawn_template_create_args, 72, flags: 0, execfd: 8, exec_flags: 12, filename: 16, actions: 24,
-            actions_len: 32, reserved: 40
-        );
-        layout!(
-            spawn_template_spawn_args, 80, flags: 0, pidfd: 8, argv: 16, envp: 24, actions: 32, actions_len: 40,
-            reserved: 48
-        );
-        layout!(spawn_template_action, 24, r#type: 0, flags: 4, fd: 8, newfd: 12, arg: 16);
-        layout!(spawn_template_open, 32, path: 0, how: 8);
-        layout!(spawn_template_sigset, 16, sigset: 0, sigsetsize: 8);
-    }
-
-    #[test]
-    fn sizes_have_bounds() {
-        let check = check_size::<spawn_template_create_args>;
-        assert_eq!([0, 71].map(check), [Err(Errno::EINVAL); 2]);
-        assert_eq!([72, 80, 4096].map(check), [Ok(()); 3]);
-        assert_eq!([4097, usize::MAX].map(check), [Err(Errno::E2BIG); 2]);
-    }
-}

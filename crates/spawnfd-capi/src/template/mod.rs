@@ -20,13 +20,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use libc::pid_t;
-use rustix::io::Errno as RustixErrno;
 use spawnfd::internal::killed_calls;
 use spawnfd_child::{TemplateAction, TemplateProgram, TemplateSpawn, spawn_template};
 use spawnfd_sys::{Errno, RawFd};
 
-use crate::errno;
 use crate::posix::stacks;
+use crate::{copy, errno};
 use recorded::Recorded;
 
 /// Creates a template for an executable, and returns the template's descriptor.
@@ -54,7 +53,7 @@ pub unsafe extern "C" fn spawn_template_create(args: *const spawn_template_creat
         return unsafe { libc::syscall(numbers.create.into(), args, size) } as c_int;
     }
     // SAFETY: the caller keeps the requirements.
-    answer(unsafe { create(args, size) }.map(OwnedFd::into_raw_fd))
+    errno::answer(unsafe { create(args, size) }.map(OwnedFd::into_raw_fd))
 }
 
 /// Spawns the executable of a template. Returns the child's pid, and stores a pidfd, close-on-exec, at `pidfd`.
@@ -87,11 +86,7 @@ pub unsafe extern "C" fn spawn_template_spawn(
         return unsafe { libc::syscall(numbers.spawn.into(), template_fd, args, size) } as pid_t;
     }
     // SAFETY: the caller keeps the requirements.
-    answer(unsafe { spawn(template_fd, args, size) })
-}
-
-fn answer(result: Result<c_int, Errno>) -> c_int {
-    errno::answer(result.map_err(Errno::raw))
+    errno::answer(unsafe { spawn(template_fd, args, size) })
 }
 
 /// Whether a descriptor has seals, as the templates of this implementation do.
@@ -103,9 +98,9 @@ fn is_memfd(fd: RawFd) -> bool {
 /// # Safety
 /// The requirements of [`spawn_template_create`].
 unsafe fn create(args: *const spawn_template_create_args, size: usize) -> Result<OwnedFd, Errno> {
-    abi::check_size::<spawn_template_create_args>(size)?;
+    copy::check_size::<spawn_template_create_args>(size, MAX_SIZE)?;
     // SAFETY: the caller guarantees the address.
-    let args = unsafe { abi::copy(args, size) }?;
+    let args = unsafe { copy::extensible(args.expose_provenance() as u64, size) }?;
     validate::create(&args)?;
     let killed = killed_calls();
     let recorded = match args.filename {
@@ -119,11 +114,11 @@ unsafe fn create(args: *const spawn_template_create_args, size: usize) -> Result
 /// # Safety
 /// The requirements of [`spawn_template_spawn`].
 unsafe fn spawn(fd: RawFd, args: *const spawn_template_spawn_args, size: usize) -> Result<pid_t, Errno> {
-    abi::check_size::<spawn_template_spawn_args>(size)?;
+    copy::check_size::<spawn_template_spawn_args>(size, MAX_SIZE)?;
     let killed = killed_calls();
-    let recorded = Recorded::load(killed, fd)?;
+    let recorded = Recorded::load(fd)?;
     // SAFETY: the caller guarantees the address.
-    let args = unsafe { abi::copy(args, size) }?;
+    let args = unsafe { copy::extensible(args.expose_provenance() as u64, size) }?;
     validate::spawn(&args)?;
     // SAFETY: the caller guarantees the addresses.
     let actions = unsafe { validate::actions(&args) }?;
@@ -165,10 +160,10 @@ fn move_away(mut file: OwnedFd, actions: &[TemplateAction<'_>]) -> Result<OwnedF
         if number > 2 && !actions.iter().any(|action| action.names(number)) {
             return Ok(file);
         }
-        file = rustix::io::fcntl_dupfd_cloexec(&file, (number + 1).max(3)).map_err(|errno| match errno {
+        file = rustix::io::fcntl_dupfd_cloexec(&file, (number + 1).max(3)).map_err(|error| match errno::of(error) {
             // The number is above RLIMIT_NOFILE.
-            RustixErrno::INVAL => Errno::EMFILE,
-            errno => Errno::from_raw(errno.raw_os_error()),
+            Errno::EINVAL => Errno::EMFILE,
+            errno => errno,
         })?;
     }
 }

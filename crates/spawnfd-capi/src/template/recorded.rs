@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The contents of a template: the executable's path and identity, and the creator's credentials.
+//! The contents of a template: the executable's path, and a code over its identity.
 //!
 //! A record cannot contain an open file. So a template by descriptor keeps the path of the descriptor's file.
 
@@ -11,20 +11,18 @@ use rustix::fs::{CWD, Mode, OFlags};
 use spawnfd_child::Identity;
 use spawnfd_sys::{Calls, Errno, RawFd, abi, call};
 
-use crate::record::{self, Kind};
+use crate::errno;
+use crate::record::{self, CODE, Kind};
 
 /// The length of a path with its NUL, at most.
 const PATH_MAX: usize = 4096;
-/// The length of an encoded [`Identity`].
-const IDENTITY: usize = 11 * size_of::<u64>();
 
 /// A template.
 #[derive(Debug)]
 pub struct Recorded {
-    identity: [u8; IDENTITY],
+    /// The code over the executable's identity.
+    identity: [u8; CODE],
     path: CString,
-    /// The encoded credentials of the creator.
-    creator: Vec<u8>,
 }
 
 /// The executable of a template, as a spawn has found it.
@@ -50,7 +48,7 @@ impl Recorded {
         let file = open(path)?;
         let identity = identify(killed, file.as_raw_fd())?;
         call::may_execute(killed, path)?;
-        Ok(Recorded::new(killed, path.to_owned(), identity))
+        Ok(Recorded { identity: code_of(identity)?, path: path.to_owned() })
     }
 
     /// Records the executable of a descriptor, with the path of the descriptor's file.
@@ -77,11 +75,7 @@ impl Recorded {
         if found != Ok(identity) || path.to_bytes().len() >= PATH_MAX || !path.to_bytes().starts_with(b"/") {
             return Err(Errno::EOPNOTSUPP);
         }
-        Ok(Recorded::new(killed, path, identity))
-    }
-
-    fn new(killed: Calls, path: CString, identity: Identity) -> Recorded {
-        Recorded { identity: encode(&identity), path, creator: record::credentials(killed) }
+        Ok(Recorded { identity: code_of(identity)?, path })
     }
 
     /// Stores the template, and returns its descriptor.
@@ -89,9 +83,7 @@ impl Recorded {
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM. EFBIG: RLIMIT_FSIZE is too low. EPERM: a filter refuses memfd_create(2).
     pub fn store(&self, close_on_exec: bool) -> Result<OwnedFd, Errno> {
-        let path = self.path.as_bytes_with_nul();
-        let body = [&self.identity[..], &(path.len() as u64).to_le_bytes(), path, &self.creator].concat();
-        record::create_sealed(Kind::Template, &body, close_on_exec).map_err(errno)
+        record::create_sealed(Kind::Template, &[&self.identity, self.path.as_bytes()].concat(), close_on_exec)
     }
 
     /// Loads the template of a descriptor.
@@ -99,22 +91,11 @@ impl Recorded {
     /// # Errors
     /// EBADF: the descriptor is not open. EINVAL: it is no template. EACCES: the calling thread's process did not
     /// create the template, or the thread's credentials differ from those of the creator.
-    pub fn load(killed: Calls, fd: RawFd) -> Result<Recorded, Errno> {
-        let (_, body) = record::read(borrow(fd)?, Kind::Template).map_err(errno)?;
+    pub fn load(fd: RawFd) -> Result<Recorded, Errno> {
+        let (_, body) = record::read(borrow(fd)?, Kind::Template)?;
         // This process has written the record, so the record is complete.
-        let recorded = Recorded::decode(&body).ok_or(Errno::EACCES)?;
-        if recorded.creator != record::credentials(killed) {
-            return Err(Errno::EACCES);
-        }
-        Ok(recorded)
-    }
-
-    fn decode(body: &[u8]) -> Option<Recorded> {
-        let (identity, rest) = body.split_first_chunk()?;
-        let (length, rest) = rest.split_first_chunk()?;
-        let (path, creator) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
-        let path = CString::from_vec_with_nul(path.to_vec()).ok()?;
-        Some(Recorded { identity: *identity, path, creator: creator.to_vec() })
+        let (identity, path) = body.split_first_chunk().ok_or(Errno::EACCES)?;
+        Ok(Recorded { identity: *identity, path: CString::new(path).map_err(|_| Errno::EACCES)? })
     }
 
     /// Opens the executable, which must be the recorded file, unchanged.
@@ -126,7 +107,7 @@ impl Recorded {
         let stale = |errno| if is_exhaustion(errno) { errno } else { Errno::ESTALE };
         let file = open(&self.path).map_err(stale)?;
         let identity = identify(killed, file.as_raw_fd()).map_err(stale)?;
-        if encode(&identity) != self.identity || call::may_execute(killed, &self.path).is_err() {
+        if code_of(identity)? != self.identity || call::may_execute(killed, &self.path).is_err() {
             return Err(Errno::ESTALE);
         }
         Ok(Program { file, path: self.path, identity })
@@ -147,7 +128,7 @@ fn borrow<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
 
 /// Opens a path without the right to read, which an executable need not grant.
 fn open(path: &CStr) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(errno)
+    rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(errno::of)
 }
 
 /// Identifies an open file.
@@ -159,51 +140,12 @@ fn identify(killed: Calls, fd: RawFd) -> Result<Identity, Errno> {
     if identity.is_regular() { Ok(identity) } else { Err(Errno::EACCES) }
 }
 
+/// The code over an identity. The text distinguishes it from the codes of records.
+fn code_of(identity: Identity) -> Result<[u8; CODE], Errno> {
+    record::code(("identity", identity))
+}
+
 /// Whether an error says nothing about the file.
 fn is_exhaustion(errno: Errno) -> bool {
     matches!(errno, Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)
-}
-
-/// Converts an errno of rustix.
-fn errno(errno: rustix::io::Errno) -> Errno {
-    Errno::from_raw(errno.raw_os_error())
-}
-
-/// Encodes numbers as bytes.
-fn bytes(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
-    numbers.into_iter().flat_map(u64::to_le_bytes).collect()
-}
-
-fn encode(identity: &Identity) -> [u8; IDENTITY] {
-    let Identity { device, inode, size, mode, owner, group, ctime, mtime, .. } = *identity;
-    let numbers = [
-        device.0.into(),
-        device.1.into(),
-        inode,
-        size,
-        mode.into(),
-        owner.into(),
-        group.into(),
-        ctime.0 as u64,
-        ctime.1.into(),
-        mtime.0 as u64,
-        mtime.1.into(),
-    ];
-    let mut encoded = [0; IDENTITY];
-    encoded.copy_from_slice(&bytes(numbers));
-    encoded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_decoded_record_equals_the_encoded_one() {
-        let recorded = Recorded::of_path(Calls::NONE, c"/bin/sh").unwrap();
-        let stored = recorded.store(true).unwrap();
-        let loaded = Recorded::load(Calls::NONE, stored.as_raw_fd()).unwrap();
-        assert_eq!((loaded.path.as_c_str(), &loaded.identity), (c"/bin/sh", &recorded.identity));
-        assert_eq!(loaded.creator, recorded.creator);
-    }
 }

@@ -9,6 +9,7 @@ use spawnfd_sys::call::{CLOSE_RANGE_UNSHARE, SignalSet};
 use spawnfd_sys::{Errno, RawFd, abi};
 
 use super::abi::*;
+use crate::copy;
 
 /// The close-on-exec flag of close_range(2).
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
@@ -73,7 +74,7 @@ unsafe fn decode<'a>(action: &spawn_template_action) -> Result<TemplateAction<'a
         SPAWN_TEMPLATE_ACTION_OPEN => {
             require(fd >= abi::AT_FDCWD && newfd >= 0 && flags == 0 && arg != 0)?;
             // SAFETY: the address is not NULL, and the caller guarantees it.
-            let open = unsafe { read::<spawn_template_open>(arg) };
+            let open = unsafe { copy::value::<spawn_template_open>(arg) };
             // SAFETY: the caller guarantees the path.
             let file = open.and_then(|open| Ok((unsafe { text(open.path) }?, open.how)));
             Ok(TemplateAction::Open { dir: fd, fd: newfd, file })
@@ -106,20 +107,10 @@ unsafe fn decode<'a>(action: &spawn_template_action) -> Result<TemplateAction<'a
 /// The addresses are NULL or valid.
 unsafe fn signals(arg: u64) -> Result<SignalSet, Errno> {
     // SAFETY: the caller guarantees the address.
-    let set = unsafe { read::<spawn_template_sigset>(arg) }?;
+    let set = unsafe { copy::value::<spawn_template_sigset>(arg) }?;
     require(set.sigsetsize == size_of::<SignalSet>() as u64)?;
     // SAFETY: the caller guarantees the address.
-    unsafe { read::<SignalSet>(set.sigset) }
-}
-
-/// Reads a value at an address, which need not be aligned.
-///
-/// # Safety
-/// The address is 0 or valid.
-unsafe fn read<T: Copy>(address: u64) -> Result<T, Errno> {
-    let value = ptr::with_exposed_provenance::<T>(address as usize);
-    // SAFETY: the caller guarantees the address.
-    if value.is_null() { Err(Errno::EFAULT) } else { Ok(unsafe { value.read_unaligned() }) }
+    unsafe { copy::value::<SignalSet>(set.sigset) }
 }
 
 /// Borrows the string at an address.

@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `spawn_template_create`.
 
-use std::ffi::{CStr, CString};
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt, symlink};
-use std::ptr;
+use std::os::unix::fs::symlink;
 
-use libc::{
-    E2BIG, EACCES, EBADF, EFAULT, EFBIG, EINVAL, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EOPNOTSUPP, EPERM, ESTALE,
-};
-use spawnfd_capi::template::*;
+use spawnfd_tests::skip;
 
-use spawnfd_tests::{isolated, require_root, skip};
-
-use crate::support::*;
+use super::*;
 
 /// A buffer of the maximum size that begins with the arguments.
 #[repr(C)]
@@ -114,7 +105,7 @@ fn a_file_on_a_noexec_mount_is_refused() {
             return;
         }
         let scratch = Scratch::new();
-        let directory = CString::new(scratch.path("").as_os_str().as_encoded_bytes()).unwrap();
+        let directory = scratch.c_path("");
         // SAFETY: the call accesses no memory.
         let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
         let mount = |target: &CStr, flags| {
@@ -156,7 +147,7 @@ fn a_descriptor_names_the_executable() {
 fn a_descriptor_must_refer_to_an_executable_file() {
     let scratch = Scratch::new();
     let plain = scratch.run("cp /bin/sh \"$1\" && chmod 644 \"$1\"", "plain");
-    let by_path = File::options().read(true).custom_flags(libc::O_PATH).open("/bin/sh").unwrap();
+    let by_path = reopen_as_path(&File::open("/bin/sh").unwrap());
     let (reader, _writer) = std::io::pipe().unwrap();
     assert_eq!(create(&descriptor_args(&by_path)).unwrap_err(), EBADF);
     assert_eq!(create(&descriptor_args(&File::open(plain).unwrap())).unwrap_err(), EACCES);
@@ -179,8 +170,7 @@ fn a_descriptor_of_a_file_without_a_path_is_unsupported() {
     scratch.program("renamed (deleted)");
     assert_eq!(create(&descriptor_args(&file)).unwrap_err(), EOPNOTSUPP);
 
-    // SAFETY: the name is a string, and the call opens a new descriptor.
-    let memfd = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"program".as_ptr(), libc::MFD_CLOEXEC)) };
+    let memfd = memfd(c"program", b"");
     // SAFETY: the call accesses no memory.
     let set_mode = |mode| assert_eq!(unsafe { libc::fchmod(memfd.as_raw_fd(), mode) }, 0);
     set_mode(0o755);
@@ -195,8 +185,7 @@ fn the_flag_sets_close_on_exec() {
     let path = c"/bin/sh";
     for (flags, expected) in [(0, 0), (SPAWN_TEMPLATE_CREATE_CLOEXEC, libc::FD_CLOEXEC)] {
         let template = create(&spawn_template_create_args { flags, ..path_args(path) }).unwrap();
-        // SAFETY: the call accesses no memory.
-        assert_eq!(unsafe { libc::fcntl(template.as_raw_fd(), libc::F_GETFD) }, expected);
+        assert_eq!(descriptor_flags(template.as_raw_fd()), expected);
         let number = template.as_raw_fd();
         let program = if flags == 0 { "open\n" } else { "closed\n" };
         assert_eq!(Request::probe(&[number]).inherit().output(&template), program);
@@ -204,22 +193,9 @@ fn the_flag_sets_close_on_exec() {
 }
 
 #[test]
-fn a_template_cannot_be_changed() {
-    let template = shell();
-    let fd = template.as_raw_fd();
-    // SAFETY: the buffer is valid.
-    assert_eq!((unsafe { libc::pwrite(fd, c"x".as_ptr().cast(), 1, 0) }, errno()), (-1, EPERM));
-    // SAFETY: the call accesses no memory.
-    assert_eq!((unsafe { libc::ftruncate(fd, 0) }, errno()), (-1, EPERM));
-    assert_eq!(Request::script("exit 3").status(&template), Ok(3));
-}
-
-#[test]
 fn a_file_size_limit_does_not_kill_the_caller() {
     let errno = in_forked_child(|| {
-        let limit = libc::rlimit { rlim_cur: 8, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: the call reads `limit`.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+        set_limit(libc::RLIMIT_FSIZE, 8);
         of_path("/bin/sh").unwrap_err()
     });
     assert_eq!(errno, EFBIG);

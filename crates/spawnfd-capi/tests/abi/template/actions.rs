@@ -1,74 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Each action, valid and invalid.
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use libc::{SIGIO, SIGKILL, SIGSTOP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
-use libc::{AT_FDCWD, EINVAL, O_CLOEXEC, O_DIRECTORY, O_NONBLOCK, O_RDONLY, O_WRONLY, SIGIO, SIGKILL, SIGSTOP};
-use libc::{SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
-use spawnfd_capi::template::*;
-use spawnfd_sys::abi::open_how;
-
-use crate::support::*;
+use super::*;
 
 #[test]
 fn invalid_actions_create_no_child() {
-    use spawn_template_action as Action;
-
     let template = shell();
-    let action = |r#type| Action { r#type, ..Default::default() };
-    let close = action(SPAWN_TEMPLATE_ACTION_CLOSE);
-    let dup2 = action(SPAWN_TEMPLATE_ACTION_DUP2);
-    let fchdir = action(SPAWN_TEMPLATE_ACTION_FCHDIR);
     let file = spawn_template_open { path: 0, how: open_how { flags: 0, mode: 0, resolve: 0 } };
-    let open = Action { arg: address(&file), ..action(SPAWN_TEMPLATE_ACTION_OPEN) };
-    let range = action(SPAWN_TEMPLATE_ACTION_CLOSE_RANGE);
-    let set = spawn_template_sigset::default();
-    let sigmask = Action { arg: address(&set), ..action(SPAWN_TEMPLATE_ACTION_SIGMASK) };
-    let sigdefault = Action { arg: address(&set), ..action(SPAWN_TEMPLATE_ACTION_SIGDEFAULT) };
-    let mut invalid = vec![action(7), action(u32::MAX)];
-    for same in [close, fchdir] {
-        invalid.extend([
-            Action { fd: -1, ..same },
-            Action { fd: AT_FDCWD, ..same },
-            Action { newfd: 1, ..same },
-            Action { flags: 1, ..same },
-            Action { arg: 1, ..same },
-        ]);
-    }
-    invalid.extend([
-        Action { fd: -1, ..dup2 },
-        Action { newfd: -1, ..dup2 },
-        Action { flags: !O_CLOEXEC as u32, ..dup2 },
-        Action { flags: O_NONBLOCK as u32, ..dup2 },
-        Action { arg: 1, ..dup2 },
-        Action { fd: AT_FDCWD - 1, ..open },
-        Action { newfd: -1, ..open },
-        Action { flags: 1, ..open },
-        Action { arg: 0, ..open },
-        Action { fd: -1, ..range },
-        Action { newfd: -2, ..range },
-        Action { fd: 2, newfd: 1, ..range },
-        Action { flags: 1, ..range },
-        Action { flags: 8, ..range },
-        Action { arg: 1, ..range },
-    ]);
-    for same in [sigmask, sigdefault] {
-        invalid.extend([
-            Action { fd: 1, ..same },
-            Action { newfd: 1, ..same },
-            Action { flags: 1, ..same },
-            Action { arg: 0, ..same },
-        ]);
-    }
-    for action in invalid {
-        let mut request = Request::script("");
-        request.actions.push(action);
-        assert_eq!(request.status(&template), Err(EINVAL), "{action:?}");
-        // The kernel checks all actions before it creates the child.
-        request.actions.insert(0, Action { fd: 99_999, ..close });
-        assert_eq!(request.status(&template), Err(EINVAL), "{action:?}");
+    let (file, set) = (address(&file), address(&spawn_template_sigset::default()));
+    let (not_cloexec, nonblock) = (!O_CLOEXEC as u32, O_NONBLOCK as u32);
+    // A type, an address, and the members fd, newfd and flags.
+    let valid = &[(0, 0, 0)][..];
+    let unused = &[(-1, 0, 0), (AT_FDCWD, 0, 0), (0, 1, 0), (0, 0, 1)][..];
+    let signals = &[(1, 0, 0), (0, 1, 0), (0, 0, 1)][..];
+    for (r#type, arg, invalid) in [
+        (7, 0, valid),
+        (u32::MAX, 0, valid),
+        (SPAWN_TEMPLATE_ACTION_CLOSE, 0, unused),
+        (SPAWN_TEMPLATE_ACTION_CLOSE, 1, valid),
+        (SPAWN_TEMPLATE_ACTION_FCHDIR, 0, unused),
+        (SPAWN_TEMPLATE_ACTION_FCHDIR, 1, valid),
+        (SPAWN_TEMPLATE_ACTION_DUP2, 0, &[(-1, 0, 0), (0, -1, 0), (0, 0, not_cloexec), (0, 0, nonblock)]),
+        (SPAWN_TEMPLATE_ACTION_DUP2, 1, valid),
+        (SPAWN_TEMPLATE_ACTION_OPEN, file, &[(AT_FDCWD - 1, 0, 0), (0, -1, 0), (0, 0, 1)]),
+        (SPAWN_TEMPLATE_ACTION_OPEN, 0, valid),
+        (SPAWN_TEMPLATE_ACTION_CLOSE_RANGE, 0, &[(-1, 0, 0), (0, -2, 0), (2, 1, 0), (0, 0, 1), (0, 0, 8)]),
+        (SPAWN_TEMPLATE_ACTION_CLOSE_RANGE, 1, valid),
+        (SPAWN_TEMPLATE_ACTION_SIGMASK, set, signals),
+        (SPAWN_TEMPLATE_ACTION_SIGMASK, 0, valid),
+        (SPAWN_TEMPLATE_ACTION_SIGDEFAULT, set, signals),
+        (SPAWN_TEMPLATE_ACTION_SIGDEFAULT, 0, valid),
+    ] {
+        for &(fd, newfd, flags) in invalid {
+            let mut request = Request::script("");
+            request.actions.push(spawn_template_action { r#type, flags, fd, newfd, arg });
+            assert_eq!(request.status(&template), Err(EINVAL), "{:?}", request.actions);
+            // The kernel checks all actions before it creates the child.
+            let mut request = Request::script("").close(99_999);
+            request.actions.push(spawn_template_action { r#type, flags, fd, newfd, arg });
+            assert_eq!(request.status(&template), Err(EINVAL), "{:?}", request.actions);
+        }
     }
 }
 
@@ -100,7 +73,7 @@ fn dup2_to_the_same_number_changes_nothing() {
     assert_eq!(request.output(&template), "closed\nopen\n", "the first number is close-on-exec");
     assert_eq!(Request::script("").dup2(number, number, O_CLOEXEC).status(&template), Ok(1));
     assert_eq!(Request::script("").dup2(99_999, 99_999, 0).status(&template), Ok(1));
-    let path_only = File::options().read(true).custom_flags(libc::O_PATH).open("/").unwrap();
+    let path_only = reopen_as_path(&null);
     let path_only = path_only.as_raw_fd();
     assert_eq!(Request::script("").dup2(path_only, path_only, 0).status(&template), Ok(1));
     assert_eq!(Request::script("exit 2").dup2(path_only, 450, 0).status(&template), Ok(2));
@@ -114,7 +87,7 @@ fn fchdir_changes_the_working_directory() {
     let expected = std::fs::canonicalize(&path).unwrap();
     let output = Request::script("pwd -P").fchdir(directory.as_raw_fd()).output(&template);
     assert_eq!(output.trim_end(), expected.to_str().unwrap());
-    let path_only = File::options().read(true).custom_flags(libc::O_PATH).open("/").unwrap();
+    let path_only = reopen_as_path(&directory);
     for (fd, name) in [(dev_null().as_raw_fd(), "a file"), (99_999, "no file"), (path_only.as_raw_fd(), "a path")] {
         assert_eq!(Request::script("").fchdir(fd).status(&template), Ok(1), "{name}");
     }
@@ -167,12 +140,7 @@ fn open_obeys_and_checks_its_open_how() {
     assert_eq!(Request::script("").open(99_999, "file", 0, O_RDONLY).status(&template), Ok(1), "EBADF");
     assert_eq!(Request::script("").open(directory, "file", RawFd::MAX, O_RDONLY).status(&template), Ok(1), "EBADF");
     let no_path = spawn_template_open { path: 0, how: open_how { flags: 0, mode: 0, resolve: 0 } };
-    let mut request = Request::script("");
-    request.actions.push(spawn_template_action {
-        r#type: SPAWN_TEMPLATE_ACTION_OPEN,
-        arg: address(&no_path),
-        ..Default::default()
-    });
+    let request = Request::script("").with_data(SPAWN_TEMPLATE_ACTION_OPEN, 0, 0, no_path);
     assert_eq!(request.status(&template), Ok(1), "EFAULT");
 }
 
@@ -250,7 +218,7 @@ fn an_invalid_signal_set_is_an_exit_status() {
     let set = 0u64;
     for r#type in [SPAWN_TEMPLATE_ACTION_SIGMASK, SPAWN_TEMPLATE_ACTION_SIGDEFAULT] {
         for (sigset, sigsetsize) in [(address(&set), 0), (address(&set), 7), (address(&set), 128), (0, 8), (0, 4)] {
-            let request = Request::script("").raw_signals(r#type, spawn_template_sigset { sigset, sigsetsize });
+            let request = Request::script("").with_data(r#type, 0, 0, spawn_template_sigset { sigset, sigsetsize });
             assert_eq!(request.status(&template), Ok(1), "{sigset:#x} {sigsetsize}");
         }
     }

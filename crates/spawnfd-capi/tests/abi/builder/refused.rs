@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Actions that fail, that are invalid, or that the library does not support.
 
-use super::support::*;
+use super::*;
 
 #[test]
 fn the_first_failing_action_is_reported() {
@@ -25,7 +25,7 @@ fn the_first_failing_action_is_reported() {
     assert_eq!(builder.code(&actions), Err((EEXIST, 0)));
     // Actions that the core refuses before there is a child.
     let backwards = [10u64, 5];
-    let limit = SpawnAction { fd: libc::RLIMIT_CORE as i32, ..with_arg(SPAWN_ACTION_RLIMIT, address(&backwards)) };
+    let limit = with_data(SPAWN_ACTION_RLIMIT, libc::RLIMIT_CORE as i32, &backwards);
     assert_eq!(builder.code(&[umask(), limit]), Err((EINVAL, 1)));
     assert_eq!(builder.code(&[umask(), missing(1), limit]), Err((EBADF, 1)));
     assert_eq!(builder.code(&[chdir(c"/nonexistent"), limit]), Err((ENOENT, 0)));
@@ -105,9 +105,9 @@ fn invalid_actions_are_refused_in_both_places() {
         next(dup2(fd, 5), EINVAL);
         next(dup2(1, fd), EINVAL);
         next(open_action(AT_FDCWD, &null_path, fd), EINVAL);
-        next(SpawnAction { fd, ..with_arg(SPAWN_ACTION_SETGROUPS, address(&signals)) }, EINVAL);
-        next(SpawnAction { fd, ..with_arg(SPAWN_ACTION_AFFINITY, address(&signals)) }, EINVAL);
-        next(SpawnAction { fd, ..with_arg(SPAWN_ACTION_RLIMIT, address(&signals)) }, EINVAL);
+        next(with_data(SPAWN_ACTION_SETGROUPS, fd, &signals), EINVAL);
+        next(with_data(SPAWN_ACTION_AFFINITY, fd, &signals), EINVAL);
+        next(with_data(SPAWN_ACTION_RLIMIT, fd, &signals), EINVAL);
     }
     next(with_fd(SPAWN_ACTION_UMASK, 0o1000), EINVAL);
     next(with_fd(SPAWN_ACTION_PDEATHSIG, 65), EINVAL);
@@ -115,11 +115,11 @@ fn invalid_actions_are_refused_in_both_places() {
     next(with_fd(SPAWN_ACTION_SCHEDULER, -2), EINVAL);
     next(SpawnAction { flags: 2, ..with_fd(SPAWN_ACTION_CTTY, 0) }, EINVAL);
     next(SpawnAction { flags: libc::CLONE_VM as u32, ..with_fd(SPAWN_ACTION_SETNS, 0) }, EINVAL);
-    next(SpawnAction { fd: 16, ..with_arg(SPAWN_ACTION_RLIMIT, address(&signals)) }, EINVAL);
-    next(SpawnAction { fd: 65537, ..with_arg(SPAWN_ACTION_SETGROUPS, address(&signals)) }, EINVAL);
+    next(with_data(SPAWN_ACTION_RLIMIT, 16, &signals), EINVAL);
+    next(with_data(SPAWN_ACTION_SETGROUPS, 65537, &signals), EINVAL);
     next(with_arg(SPAWN_ACTION_SETGROUPS, address(&signals)), EINVAL);
     next(SpawnAction { fd: -1, newfd: -1, ..with_arg(SPAWN_ACTION_SETRESUID, 1 << 32) }, EINVAL);
-    next(SpawnAction { fd: 4097, ..with_arg(SPAWN_ACTION_SECCOMP, address(&signals)) }, EINVAL);
+    next(with_data(SPAWN_ACTION_SECCOMP, 4097, &signals), EINVAL);
     next(with_arg(SPAWN_ACTION_SECCOMP, address(&signals)), EINVAL);
     next(SpawnAction { fd: 1, flags: 1, ..with_arg(SPAWN_ACTION_SECCOMP, address(&signals)) }, EINVAL);
     for kind in [SPAWN_ACTION_SIGMASK, SPAWN_ACTION_SIGDEFAULT, SPAWN_ACTION_SIGIGNORE] {

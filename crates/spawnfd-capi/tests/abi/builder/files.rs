@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Actions that change descriptors and directories.
 
-use super::support::*;
+use super::*;
 
 #[test]
 fn the_program_has_only_the_descriptors_of_its_actions() {
@@ -31,15 +31,15 @@ fn the_program_has_only_the_descriptors_of_its_actions() {
     assert_eq!(list(&[range(1 << 19, -1, 0)]), "0 1 2 ");
     // The caller's descriptor under its own number.
     let script = CString::new(format!("[ -e /proc/$$/fd/{number} ] && echo yes")).unwrap();
-    builder.argv(&[c"sh", c"-c", &script]);
+    builder.script(&script);
     assert_eq!(
         list(&[dup2(number, number)]),
         "yes
 "
     );
     // Both ends of an exchange.
-    builder.argv(&[c"sh", c"-c", c"readlink /proc/$$/fd/20 /proc/$$/fd/21"]);
-    assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ENVP, &[c"PATH=/usr/bin:/bin"]), Ok(()));
+    builder.script(c"readlink /proc/$$/fd/20 /proc/$$/fd/21");
+    builder.envp(&[PATH]);
     let zero = file("/dev/zero");
     let swap = [dup2(number, 20), dup2(zero.as_raw_fd(), 21), dup2(20, 22), dup2(21, 20), dup2(22, 21)];
     assert_eq!(list(&swap), "/dev/zero\n/dev/null\n");
@@ -63,7 +63,7 @@ fn the_table_starts_empty_or_with_inherited_descriptors() {
         "[ -e /proc/$$/fd/{kept} ] && echo kept; [ -e /proc/$$/fd/{number} ] && echo {number}; :"
     ))
     .unwrap();
-    builder.argv(&[c"sh", c"-c", &script]);
+    builder.script(&script);
     let inherit = |actions: &[SpawnAction]| builder.output_with(actions, SPAWN_FDS_INHERIT);
     assert_eq!(inherit(&[]), Ok("kept\n".into()));
     assert_eq!(builder.output(&[]), Ok("".into()));
@@ -77,7 +77,7 @@ fn the_table_starts_empty_or_with_inherited_descriptors() {
         let outcome = inherit(&[range, next]);
         assert_eq!(outcome, if flags == 0 { Err((EBADF, 1)) } else { Ok("kept\n".into()) });
     }
-    assert_eq!(inherit(&[with_fd(SPAWN_ACTION_FCHDIR, directory("/").as_raw_fd())]), Ok("kept\n".into()));
+    assert_eq!(inherit(&[with_fd(SPAWN_ACTION_FCHDIR, path_only("/").as_raw_fd())]), Ok("kept\n".into()));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_closed_descriptor_can_be_closed() {
     assert_eq!(builder.output_with(&[close(29), close(0), close(0)], SPAWN_FDS_INHERIT), Ok("closed\n".into()));
     // As in glibc, the number must be below the child's soft limit.
     let limit = [64u64, 64];
-    let limit = SpawnAction { fd: libc::RLIMIT_NOFILE as i32, ..with_arg(SPAWN_ACTION_RLIMIT, address(&limit)) };
+    let limit = with_data(SPAWN_ACTION_RLIMIT, libc::RLIMIT_NOFILE as i32, &limit);
     assert_eq!(builder.code(&[close(64), limit, close(63)]), Ok(0));
     assert_eq!(builder.code(&[close(64), limit, close(64)]), Err((EBADF, 2)));
     assert_eq!(builder.code(&[close(i32::MAX)]), Err((EBADF, 0)));
@@ -99,7 +99,7 @@ fn a_closed_descriptor_can_be_closed() {
 #[test]
 fn directories_change_in_order() {
     let builder = Builder::shell(c"pwd -P");
-    let (root, null) = (directory("/"), file("/dev/null"));
+    let (root, null) = (path_only("/"), file("/dev/null"));
     let fchdir = |file: &File| with_fd(SPAWN_ACTION_FCHDIR, file.as_raw_fd());
     assert_eq!(builder.output(&[chdir(c"/proc")]), Ok("/proc\n".into()));
     assert_eq!(builder.output(&[chdir(c"/proc"), fchdir(&root)]), Ok("/\n".into()));
@@ -114,7 +114,7 @@ fn directories_change_in_order() {
     assert_eq!(builder.code(&[chdir(c"")]), Err((ENOENT, 0)));
     assert_eq!(builder.code(&[fchdir(&null)]), Err((ENOTDIR, 0)));
     // The configured directory comes first. A relative program starts at the last directory.
-    let dev = directory("/dev");
+    let dev = path_only("/dev");
     assert_eq!(builder.fd(PIDFD_CONFIG_KEY_CWD, dev.as_raw_fd()), Ok(()));
     assert_eq!(builder.output(&[]), Ok("/dev\n".into()));
     assert_eq!(builder.output(&[chdir(c"..")]), Ok("/\n".into()));
@@ -129,9 +129,9 @@ fn directories_change_in_order() {
 fn files_open_in_the_child() {
     let scratch = Scratch::new();
     let builder = Builder::shell(c"cat <&9; stat -c %a new");
-    assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ENVP, &[c"PATH=/usr/bin:/bin"]), Ok(()));
-    let below = directory("/proc");
-    let here = directory(scratch.path("").to_str().unwrap());
+    builder.envp(&[PATH]);
+    let below = path_only("/proc");
+    let here = path_only(scratch.path("").to_str().unwrap());
     let create = open_of(c"new", libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY, 0o666);
     let read = open_of(c"sys/kernel/ostype", 0, 0);
     let actions = [

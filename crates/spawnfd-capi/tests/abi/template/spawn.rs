@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `spawn_template_spawn`: its errors and their order, the child's exit status, and what the program inherits.
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, RawFd};
-use std::ptr;
 use std::sync::Barrier;
 
-use libc::{AT_FDCWD, E2BIG, EACCES, EBADF, EFAULT, EINVAL, EMFILE, ESTALE, O_CLOEXEC, O_RDONLY};
-use spawnfd_capi::template::*;
-
-use spawnfd_tests::isolated;
-use spawnfd_tests::leaks::{self, Snapshot};
-
-use crate::support::*;
+use super::*;
 
 /// Valid arguments without actions. The pidfd is not closed, so only calls that fail may use them.
 fn arguments(pidfd: &RawFd) -> spawn_template_spawn_args {
@@ -21,17 +12,14 @@ fn arguments(pidfd: &RawFd) -> spawn_template_spawn_args {
 
 #[test]
 fn returns_pid_and_pidfd() {
-    let template = shell();
-    let spawned = Request::script("exit 42").start(&template).unwrap();
-    // SAFETY: the call accesses no memory.
-    assert_eq!(unsafe { libc::fcntl(spawned.pidfd.as_raw_fd(), libc::F_GETFD) }, libc::FD_CLOEXEC);
-    assert_eq!(spawned.wait(), 42);
-
-    let (mut reader, writer) = std::io::pipe().unwrap();
-    let spawned = Request::script("echo $$").dup2(writer.as_raw_fd(), 1, 0).start(&template).unwrap();
-    drop(writer);
-    assert_eq!(std::io::read_to_string(&mut reader).unwrap(), format!("{}\n", spawned.pid));
-    assert_eq!(spawned.wait(), 0);
+    let mut returned = 0;
+    let output = output_of(|writer| {
+        let (pid, pidfd) = Request::script("echo $$").dup2(writer, 1, 0).start(&shell())?;
+        assert_eq!(descriptor_flags(pidfd.as_raw_fd()), libc::FD_CLOEXEC);
+        returned = pid;
+        Ok::<_, i32>(pidfd)
+    });
+    assert_eq!(output, Ok(format!("{returned}\n")));
 }
 
 /// Each call violates its rule and all later ones.
@@ -41,7 +29,7 @@ fn errors_have_the_order_of_the_rfc() {
     let path = scratch.program("program");
     let template = of_path(&path).unwrap();
     std::fs::remove_file(path).unwrap();
-    let foreign = authority_of_another_process();
+    let foreign = memfd(c"spawn_template", &[0; 256]);
     let null = dev_null();
     let fd = template.as_raw_fd();
     let pidfd = -1;
@@ -82,11 +70,6 @@ fn errors_have_the_order_of_the_rfc() {
     assert_eq!(pidfd, -1);
 }
 
-/// A file that looks like a template of another process.
-fn authority_of_another_process() -> std::os::fd::OwnedFd {
-    crate::authority::memfd(c"spawn_template", &[0; 256])
-}
-
 #[test]
 fn unknown_flags_and_reserved_fields_are_refused() {
     let template = shell();
@@ -107,15 +90,10 @@ fn unknown_flags_and_reserved_fields_are_refused() {
 #[test]
 fn a_spawn_has_at_most_256_actions() {
     let template = shell();
-    let spawn = |count| (0..count).fold(Request::script("exit 9"), |request, _| request.dup2(0, 0, 0));
     let null = dev_null();
-    let with_input = |mut request: Request| {
-        request.actions[0] =
-            spawn_template_action { r#type: SPAWN_TEMPLATE_ACTION_DUP2, fd: null.as_raw_fd(), ..Default::default() };
-        request
-    };
-    assert_eq!(with_input(spawn(256)).status(&template), Ok(9));
-    assert_eq!(with_input(spawn(257)).status(&template), Err(E2BIG));
+    let first = || Request::script("exit 9").dup2(null.as_raw_fd(), 0, 0);
+    let spawn = |count| (1..count).fold(first(), |request, _| request.dup2(0, 0, 0)).status(&template);
+    assert_eq!([spawn(256), spawn(257)], [Ok(9), Err(E2BIG)]);
 }
 
 #[test]
@@ -201,31 +179,24 @@ fn arguments_and_environment_reach_the_program() {
 #[test]
 fn argv_and_envp_may_be_null_or_empty() {
     let template = of_path("/usr/bin/env").unwrap();
-    let (mut reader, writer) = std::io::pipe().unwrap();
-    let (empty, pidfd) = ([ptr::null::<u8>()], -1);
-    let action = spawn_template_action {
-        r#type: SPAWN_TEMPLATE_ACTION_DUP2,
-        fd: writer.as_raw_fd(),
-        newfd: 1,
-        ..Default::default()
-    };
+    let empty = [ptr::null::<u8>()];
     for list in [0, address(&empty)] {
-        let mut pidfd = pidfd;
-        let args = spawn_template_spawn_args {
-            pidfd: (&raw mut pidfd) as u64,
-            argv: list,
-            envp: list,
-            actions: address(&action),
-            actions_len: 1,
-            ..Default::default()
-        };
-        let pid = spawn_with_size(template.as_raw_fd(), &args, 80).unwrap();
-        // SAFETY: the function has stored a new descriptor.
-        let pidfd = unsafe { std::os::fd::FromRawFd::from_raw_fd(pidfd) };
-        assert_eq!(Spawned { pid, pidfd }.wait(), 0);
+        let output = output_of(|writer| {
+            let (request, mut pidfd) = (Request::default().dup2(writer, 1, 0), -1);
+            let pidfd_at = (&raw mut pidfd).expose_provenance() as u64;
+            let (argv, envp, actions) = (list, list, address(&*request.actions));
+            let args = spawn_template_spawn_args {
+                pidfd: pidfd_at,
+                argv,
+                envp,
+                actions,
+                actions_len: 1,
+                ..Default::default()
+            };
+            spawn_with_size(template.as_raw_fd(), &args, 80).map(|_| owned(pidfd))
+        });
+        assert_eq!(output, Ok(String::new()));
     }
-    drop(writer);
-    assert_eq!(std::io::read_to_string(&mut reader).unwrap(), "");
 }
 
 #[test]
@@ -263,19 +234,11 @@ fn actions_may_name_every_low_number() {
 #[test]
 fn the_program_inherits_the_callers_signal_mask() {
     let template = of_path("/bin/cat").unwrap();
-    // SAFETY: all-zero is a valid value, and the calls change only it.
-    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: as before.
-    unsafe { libc::sigaddset(&mut set, libc::SIGUSR1) };
-    let mut old = set;
-    // SAFETY: the call reads one set and writes the other.
-    assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut old) }, 0);
+    let usr1 = 1 << (libc::SIGUSR1 - 1);
+    let old = call::set_signal_mask(usr1).unwrap();
     let output = Request::new(&["cat", "/proc/self/status"]).output(&template);
-    // SAFETY: the pointer may be NULL.
-    assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, &mut set) }, 0);
+    assert_eq!(call::set_signal_mask(old), Ok(usr1), "the call restores the caller's mask");
     assert!(output.contains("SigBlk:\t0000000000000200\n"), "{output}");
-    // SAFETY: the set is initialised.
-    assert_eq!(unsafe { libc::sigismember(&set, libc::SIGUSR1) }, 1, "the call restores the caller's mask");
 }
 
 #[test]
@@ -319,18 +282,13 @@ fn no_call_leaves_a_descriptor_or_a_child() {
             // The file of the executable needs one number, and the pidfd another one.
             let template = shell();
             let free = lowest_free() as u64;
-            let limit = |more: u64| {
-                let limit = libc::rlimit { rlim_cur: free + more, rlim_max: 4096 };
-                // SAFETY: the call reads `limit`.
-                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
-            };
             for more in [0, 1] {
-                limit(more);
+                set_limit(libc::RLIMIT_NOFILE, free + more);
                 assert_eq!(Request::script("").status(&template), Err(EMFILE), "{more} free numbers");
             }
-            limit(0);
+            set_limit(libc::RLIMIT_NOFILE, free);
             assert_eq!(of_path("/bin/sh").unwrap_err(), EMFILE);
-            limit(512);
+            set_limit(libc::RLIMIT_NOFILE, 512);
         }
         leaks::assert_unchanged(&before);
     });

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs: the checks of their arguments, their results, and repeated runs.
 
-use super::support::*;
+use super::*;
 
 #[test]
 fn run_checks_the_size_of_its_arguments() {
     let builder = Builder::shell(c"exit 3");
     let run = |args: *mut SpawnArgs, size| {
         // SAFETY: the arguments are NULL, or have 4096 bytes.
-        result(unsafe { spawnfd_builder_run(builder.0, args, size) })
+        result(unsafe { spawnfd_builder_run(builder.0.as_raw_fd(), args, size) })
     };
     let mut given = vec![0u64; 512];
     let start = given.as_mut_ptr().cast::<SpawnArgs>();
@@ -35,7 +35,7 @@ fn run_checks_the_size_of_its_arguments() {
 fn run_refuses_invalid_members() {
     let builder = Builder::shell(c"exit 3");
     let actions = [umask()];
-    let run = |mut args: SpawnArgs| call_run(builder.0, &mut args);
+    let run = |mut args: SpawnArgs| builder.run(&mut args);
     for bit in 3..32 {
         assert_eq!(run(SpawnArgs { flags: 1 << bit, ..args_of(&[]) }), Err(EINVAL));
     }
@@ -66,15 +66,14 @@ fn run_checks_in_the_order_of_the_kernel_series() {
     let mut args = SpawnArgs { failed: 7, pid: 7, ..args_of(&bad_type) };
     assert_eq!(call_run(-1, &mut args), Err(EBADF));
     assert_eq!((args.failed, args.pid), (7, 7), "unchanged");
-    let run = |mut args: SpawnArgs| (call_run(builder.0, &mut args), args.failed, args.pid);
+    let run = |mut args: SpawnArgs| (builder.run(&mut args), args.failed, args.pid);
     let setup = |errno| (Err(errno), SPAWN_FAILED_SETUP, 0);
     assert_eq!(run(SpawnArgs { pid: 7, ..args_of(&bad_type) }), setup(EINVAL), "no program");
-    let path = |path: &CStr| path.as_ptr().expose_provenance() as u64;
-    let nowhere = c"/nonexistent";
-    assert_eq!(run(SpawnArgs { path: path(c""), ..args_of(&bad_type) }), setup(ENOENT));
-    assert_eq!(run(SpawnArgs { path: path(nowhere), ..args_of(&bad_type) }), setup(EINVAL), "no arguments");
-    let argv = pointers(&[]);
-    let args = SpawnArgs { path: path(nowhere), argv: address(&*argv), ..args_of(&bad_type) };
+    let nowhere = address(c"/nonexistent");
+    assert_eq!(run(SpawnArgs { path: address(c""), ..args_of(&bad_type) }), setup(ENOENT));
+    assert_eq!(run(SpawnArgs { path: nowhere, ..args_of(&bad_type) }), setup(EINVAL), "no arguments");
+    let argv = pointers::<&CStr>(&[]);
+    let args = SpawnArgs { path: nowhere, argv: address(&*argv), ..args_of(&bad_type) };
     // Actions, then descriptors, then arguments, then the child.
     assert_eq!(builder.fd(PIDFD_CONFIG_KEY_CWD, 1 << 19), Ok(()));
     assert_eq!(run(args), (Err(EINVAL), 0, 0));
@@ -107,34 +106,31 @@ fn a_run_has_at_most_256_actions() {
     assert_eq!(builder.code(&actions[..56]), Err((EBADF, 55)));
 }
 
+/// Checks that a descriptor is the pidfd of this process, and close-on-exec.
+fn assert_is_pidfd(fd: RawFd, pid: i32) {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
+    assert!(info.contains(&format!("Pid:\t{pid}\n")), "{info}");
+    assert_eq!(descriptor_flags(fd), libc::FD_CLOEXEC);
+}
+
 #[test]
 fn a_run_reports_pid_and_pidfd() {
     let builder = Builder::shell(c"exit 3");
     let mut args = SpawnArgs { failed: 7, pid: -1, ..args_of(&[]) };
-    let pidfd = owned(call_run(builder.0, &mut args).unwrap());
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap();
-    assert!(info.contains(&format!("Pid:\t{}\n", args.pid)), "{info}");
-    // SAFETY: F_GETFD and F_GETFL have no requirements.
-    unsafe {
-        assert_eq!(libc::fcntl(pidfd.as_raw_fd(), libc::F_GETFD), libc::FD_CLOEXEC);
-        assert_eq!(libc::fcntl(pidfd.as_raw_fd(), libc::F_GETFL) & O_NONBLOCK, 0);
-    }
+    let pidfd = owned(builder.run(&mut args).unwrap());
+    assert_is_pidfd(pidfd.as_raw_fd(), args.pid);
+    assert_eq!(call::status_flags(pidfd.as_raw_fd()).unwrap() & O_NONBLOCK, 0);
     assert_eq!(reap(&pidfd), 3);
 }
 
 #[test]
 fn a_nonblocking_builder_returns_nonblocking_pidfds() {
-    let builder = Builder(result(spawnfd_builder_open(O_NONBLOCK as u32)).unwrap());
+    let builder = Builder(owned(result(spawnfd_builder_open(O_NONBLOCK as u32)).unwrap()));
     builder.path(SHELL);
-    builder.argv(&[c"sh", c"-c", c"read line"]);
+    builder.script(c"read line");
     let (reader, writer) = std::io::pipe().unwrap();
-    let pidfd = owned(call_run(builder.0, &mut args_of(&[dup2(reader.as_raw_fd(), 0)])).unwrap());
-    // SAFETY: `info` is valid for writes, and all-zero is a valid value.
-    let waited = unsafe {
-        let mut info: libc::siginfo_t = std::mem::zeroed();
-        result(libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, &mut info, libc::WEXITED))
-    };
-    assert_eq!(waited, Err(EAGAIN));
+    let pidfd = owned(builder.run(&mut args_of(&[dup2(reader.as_raw_fd(), 0)])).unwrap());
+    assert_eq!(spawnfd_sys::wait_pidfd(pidfd.as_raw_fd(), true).unwrap_err().raw(), EAGAIN);
     drop((reader, writer));
     let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: `poll` is one valid pollfd.
@@ -145,33 +141,18 @@ fn a_nonblocking_builder_returns_nonblocking_pidfds() {
 #[test]
 fn the_builder_becomes_the_pidfd() {
     let builder = Builder::shell(c"exit 3");
-    // SAFETY: F_DUPFD_CLOEXEC has no requirements.
-    let duplicate = Builder(unsafe { libc::fcntl(builder.0, libc::F_DUPFD_CLOEXEC, 3) });
-    let nowhere = c"/nonexistent".as_ptr().expose_provenance() as u64;
+    let number = builder.0.as_raw_fd();
+    let duplicate = Builder(builder.0.try_clone().unwrap());
+    let nowhere = address(c"/nonexistent");
     let mut args = SpawnArgs { flags: SPAWN_BECOME_PIDFD, path: nowhere, ..args_of(&[]) };
-    assert_eq!(call_run(builder.0, &mut args), Err(ENOENT));
+    assert_eq!(builder.run(&mut args), Err(ENOENT));
     args.path = 0;
-    assert_eq!(call_run(builder.0, &mut args), Ok(builder.0), "a failed run leaves the builder");
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", builder.0)).unwrap();
-    assert!(info.contains(&format!("Pid:\t{}\n", args.pid)), "{info}");
-    // SAFETY: F_GETFD has no requirements.
-    assert_eq!(unsafe { libc::fcntl(builder.0, libc::F_GETFD) }, libc::FD_CLOEXEC);
+    assert_eq!(builder.run(&mut args), Ok(number), "a failed run leaves the builder");
+    assert_is_pidfd(number, args.pid);
     assert_eq!(builder.reset(PIDFD_CONFIG_KEY_ALL), Err(EBADF));
-    assert_eq!(call_run(builder.0, &mut args), Err(EBADF));
-    let pidfd = std::mem::ManuallyDrop::new(owned(builder.0));
-    assert_eq!(reap(&pidfd), 3);
+    assert_eq!(builder.run(&mut args), Err(EBADF));
+    assert_eq!(reap(&builder.0), 3);
     assert_eq!(duplicate.code(&[]), Ok(3), "a duplicate is still the builder");
-}
-
-#[test]
-fn a_builder_runs_many_times() {
-    let builder = Builder::shell(c"exit $0");
-    for code in 0..20 {
-        let number = CString::new(code.to_string()).unwrap();
-        let argv = pointers(&[c"sh", c"-c", c"exit $0", &number]);
-        let mut args = SpawnArgs { argv: address(&*argv), ..args_of(&[]) };
-        assert_eq!(reap(&owned(call_run(builder.0, &mut args).unwrap())), code);
-    }
 }
 
 #[test]
@@ -180,17 +161,16 @@ fn threads_share_a_builder() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                for code in 0..10 {
+                for code in 0..20 {
                     let number = CString::new(code.to_string()).unwrap();
                     let argv = pointers(&[c"sh", c"-c", c"exit $0", &number]);
-                    let mut args = SpawnArgs { argv: address(&*argv), ..args_of(&[]) };
-                    assert_eq!(reap(&owned(call_run(builder.0, &mut args).unwrap())), code);
+                    assert_eq!(builder.code_with(SpawnArgs { argv: address(&*argv), ..args_of(&[]) }), Ok(code));
                 }
             });
         }
         scope.spawn(|| {
             for _ in 0..300 {
-                builder.strings(PIDFD_CONFIG_KEY_ENVP, &[c"A=1", c"B=2"]).unwrap();
+                builder.envp(&[c"A=1", c"B=2"]);
                 builder.path(SHELL);
                 builder.reset(PIDFD_CONFIG_KEY_ENVP).unwrap();
             }
@@ -229,22 +209,13 @@ fn a_failed_run_leaves_no_child_and_no_signal() {
 fn the_descriptor_limit_is_reported_before_there_is_a_child() {
     isolated!(|| {
         let builder = Builder::shell(c"exit 0");
-        let limit = |soft| {
-            // SAFETY: the limit is valid for reads and writes.
-            unsafe {
-                let mut limit = std::mem::zeroed::<libc::rlimit>();
-                libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
-                limit.rlim_cur = soft;
-                assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
-            }
-        };
-        limit(builder.0 as u64);
+        set_limit(libc::RLIMIT_NOFILE, builder.0.as_raw_fd() as u64);
         let mut args = SpawnArgs { flags: SPAWN_BECOME_PIDFD, ..args_of(&[]) };
-        assert_eq!((call_run(builder.0, &mut args), args.failed), (Err(EBADF), SPAWN_FAILED_SETUP));
+        assert_eq!((builder.run(&mut args), args.failed), (Err(EBADF), SPAWN_FAILED_SETUP));
         // No number is free below the limit.
         let fillers: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         assert_eq!(builder.code(&[]), Err((EMFILE, SPAWN_FAILED_SETUP)));
-        limit(1024);
+        set_limit(libc::RLIMIT_NOFILE, 1024);
         drop(fillers);
         assert_eq!(builder.code(&[]), Ok(0));
     });

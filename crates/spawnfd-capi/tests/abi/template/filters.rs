@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Seccomp filters, and kernels without newer system calls.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::path::Path;
-
-use libc::{AT_FDCWD, ENOSYS, EPERM, O_CLOEXEC, O_RDONLY, SIGURG};
-use spawnfd_capi::template::*;
+use libc::{ENOSYS, SIGURG};
 use spawnfd_tests::confine;
 
-use crate::support::*;
+use super::*;
 
 /// The calls of the implementation that have a fallback.
 const REPLACEABLE: [&str; 9] =

@@ -3,13 +3,12 @@
 
 use std::ffi::{CString, c_char};
 
-use rustix::io::Errno;
-use spawnfd_sys::{abi, call};
+use spawnfd_sys::{Errno, abi, call};
 
 /// The maximum size of one argument with its NUL, as in execve(2).
-pub(super) const MAX_STRING: usize = 128 << 10;
+pub(crate) const MAX_STRING: usize = 128 << 10;
 /// The maximum size of a path with its NUL.
-pub(super) const MAX_PATH: usize = 4096;
+pub(crate) const MAX_PATH: usize = 4096;
 
 /// Copies a value.
 ///
@@ -18,10 +17,10 @@ pub(super) const MAX_PATH: usize = 4096;
 ///
 /// # Safety
 /// The address is NULL or the address of a `T`, of any alignment.
-pub(super) unsafe fn value<T: Copy>(address: u64) -> Result<T, Errno> {
+pub unsafe fn value<T: Copy>(address: u64) -> Result<T, Errno> {
     let pointer = address as usize as *const T;
     if pointer.is_null() {
-        return Err(Errno::FAULT);
+        return Err(Errno::EFAULT);
     }
     // SAFETY: the caller guarantees the value.
     Ok(unsafe { pointer.read_unaligned() })
@@ -35,20 +34,27 @@ pub(super) unsafe fn value<T: Copy>(address: u64) -> Result<T, Errno> {
 ///
 /// # Safety
 /// The address is NULL or the address of `size` bytes, which start with a `T`.
-pub(super) unsafe fn extensible<T: Copy>(address: u64, size: usize) -> Result<T, Errno> {
-    if size < size_of::<T>() {
-        return Err(Errno::INVAL);
-    }
-    if size > page_size() {
-        return Err(Errno::TOOBIG);
-    }
+pub unsafe fn extensible<T: Copy>(address: u64, size: usize) -> Result<T, Errno> {
+    check_size::<T>(size, page_size())?;
     // SAFETY: the caller guarantees `size` bytes, which are at least those of the struct.
     let (known, all) = unsafe { (value(address)?, bytes(address, size)?) };
-    if all.iter().skip(size_of::<T>()).any(|&byte| byte != 0) { Err(Errno::TOOBIG) } else { Ok(known) }
+    if all.iter().skip(size_of::<T>()).any(|&byte| byte != 0) { Err(Errno::E2BIG) } else { Ok(known) }
+}
+
+/// Checks the size that a caller gives for a struct.
+///
+/// # Errors
+/// EINVAL: the size is less than that of `T`. E2BIG: the size is more than `most`.
+pub fn check_size<T>(size: usize, most: usize) -> Result<(), Errno> {
+    match size {
+        _ if size < size_of::<T>() => Err(Errno::EINVAL),
+        _ if size > most => Err(Errno::E2BIG),
+        _ => Ok(()),
+    }
 }
 
 /// The size of a memory page, the largest size of an extensible struct.
-pub(super) fn page_size() -> usize {
+pub fn page_size() -> usize {
     // SAFETY: sysconf has no requirements.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
@@ -60,10 +66,10 @@ pub(super) fn page_size() -> usize {
 ///
 /// # Safety
 /// The address is NULL or the address of `length` bytes.
-pub(super) unsafe fn bytes(address: u64, length: usize) -> Result<Vec<u8>, Errno> {
+pub unsafe fn bytes(address: u64, length: usize) -> Result<Vec<u8>, Errno> {
     let pointer = address as usize as *const u8;
     if pointer.is_null() {
-        return Err(Errno::FAULT);
+        return Err(Errno::EFAULT);
     }
     // SAFETY: the caller guarantees the bytes.
     Ok(unsafe { std::slice::from_raw_parts(pointer, length) }.to_vec())
@@ -76,10 +82,10 @@ pub(super) unsafe fn bytes(address: u64, length: usize) -> Result<Vec<u8>, Errno
 ///
 /// # Safety
 /// The address is NULL or the address of a C string.
-pub(super) unsafe fn string(address: u64, max: usize, too_long: Errno) -> Result<CString, Errno> {
+pub unsafe fn string(address: u64, max: usize, too_long: Errno) -> Result<CString, Errno> {
     let pointer = address as usize as *const c_char;
     if pointer.is_null() {
-        return Err(Errno::FAULT);
+        return Err(Errno::EFAULT);
     }
     // SAFETY: the caller guarantees the string. strnlen reads nothing behind its NUL.
     let length = unsafe { libc::strnlen(pointer, max) };
@@ -89,7 +95,7 @@ pub(super) unsafe fn string(address: u64, max: usize, too_long: Errno) -> Result
     // SAFETY: the string has at least `length` bytes.
     let copy = unsafe { bytes(address, length) }?;
     // Another thread may have changed the string, so that it now has a NUL in the middle.
-    CString::new(copy).map_err(|_| Errno::FAULT)
+    CString::new(copy).map_err(|_| Errno::EFAULT)
 }
 
 /// Copies strings up to a NULL pointer, as many as execve(2) accepts with the caller's limits.
@@ -99,14 +105,14 @@ pub(super) unsafe fn string(address: u64, max: usize, too_long: Errno) -> Result
 ///
 /// # Safety
 /// The address is NULL, or the address of pointers to C strings. The last pointer is NULL.
-pub(super) unsafe fn strings(address: u64) -> Result<Vec<CString>, Errno> {
+pub unsafe fn strings(address: u64) -> Result<Vec<CString>, Errno> {
     const POINTER: usize = size_of::<*const c_char>();
     let stack = call::limit(abi::RLIMIT_STACK).map_or(u64::MAX, |limit| limit.rlim_cur);
     let limit = (stack / 4).clamp(128 << 10, 6 << 20) as usize;
     let mut strings: Vec<CString> = Vec::new();
     let mut size = 0;
     if address == 0 {
-        return Err(Errno::FAULT);
+        return Err(Errno::EFAULT);
     }
     loop {
         // SAFETY: no pointer before this one was NULL, so this one belongs to the caller's list.
@@ -115,10 +121,10 @@ pub(super) unsafe fn strings(address: u64) -> Result<Vec<CString>, Errno> {
             return Ok(strings);
         }
         // SAFETY: the caller guarantees the string.
-        let copy = unsafe { string(pointer, MAX_STRING, Errno::TOOBIG) }?;
+        let copy = unsafe { string(pointer, MAX_STRING, Errno::E2BIG) }?;
         size += copy.as_bytes_with_nul().len() + POINTER;
         if size > limit {
-            return Err(Errno::TOOBIG);
+            return Err(Errno::E2BIG);
         }
         strings.push(copy);
     }

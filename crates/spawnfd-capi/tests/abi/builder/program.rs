@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program of a run, its arguments and its environment.
 
-use super::support::*;
+use super::*;
 
 #[test]
 fn the_program_gets_exactly_the_given_strings() {
     let builder = Builder::shell(c"tr '\\0' , < /proc/$$/cmdline; echo; tr '\\0' , < /proc/$$/environ");
     assert_eq!(builder.output(&[]).unwrap().lines().nth(1), None, "the environment is empty");
     builder.argv(&[c"", c"-c", c"tr '\\0' , < /proc/$$/cmdline; tr '\\0' , < /proc/$$/environ", c"", c"b"]);
-    assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ENVP, &[c"B=1", c"A=2", c"B=3", c"PATH=/bin:/usr/bin"]), Ok(()));
+    builder.envp(&[c"B=1", c"A=2", c"B=3", PATH]);
     let output = builder.output(&[]).unwrap();
-    assert!(output.starts_with(",-c,tr") && output.ends_with(",,b,B=1,A=2,B=3,PATH=/bin:/usr/bin,"), "{output}");
+    assert!(output.starts_with(",-c,tr") && output.ends_with(",,b,B=1,A=2,B=3,PATH=/usr/bin:/bin,"), "{output}");
     // The arguments of a run replace the configuration for that run.
     let (argv, envp) = (pointers(&[c"sh", c"-c", c"exit $N"]), pointers(&[c"N=9"]));
-    let mut args = SpawnArgs { argv: address(&*argv), envp: address(&*envp), ..args_of(&[]) };
-    assert_eq!(reap(&owned(call_run(builder.0, &mut args).unwrap())), 9);
+    assert_eq!(builder.code_with(SpawnArgs { argv: address(&*argv), envp: address(&*envp), ..args_of(&[]) }), Ok(9));
     assert_eq!(builder.output(&[]).unwrap(), output);
 }
 
@@ -23,8 +22,7 @@ fn a_path_of_the_run_replaces_the_configured_program() {
     let builder = Builder::shell(c"exit 4");
     builder.path(c"/nonexistent");
     assert_eq!(builder.code(&[]), Err((ENOENT, SPAWN_FAILED_EXEC)));
-    let mut args = SpawnArgs { path: SHELL.as_ptr().expose_provenance() as u64, ..args_of(&[]) };
-    assert_eq!(reap(&owned(call_run(builder.0, &mut args).unwrap())), 4);
+    assert_eq!(builder.code_with(SpawnArgs { path: address(SHELL), ..args_of(&[]) }), Ok(4));
     assert_eq!(builder.code(&[]), Err((ENOENT, SPAWN_FAILED_EXEC)));
 }
 
@@ -32,9 +30,9 @@ fn a_path_of_the_run_replaces_the_configured_program() {
 fn a_name_is_searched_in_the_search_path() {
     let scratch = Scratch::new();
     let first = scratch.c_path("first");
-    std::fs::create_dir(scratch.path("first")).unwrap();
-    std::fs::create_dir(scratch.path("second")).unwrap();
-    std::fs::create_dir(scratch.path("first/other")).unwrap();
+    for name in ["first", "second", "first/other"] {
+        std::fs::create_dir(scratch.path(name)).unwrap();
+    }
     scratch.write("first/tool", "#!/bin/sh\nexit 1\n", 0o644);
     scratch.write("second/tool", "#!/bin/sh\nexit 22\n", 0o755);
     scratch.write("second/other", "#!/bin/sh\nexit 23\n", 0o755);
@@ -55,7 +53,7 @@ fn a_name_is_searched_in_the_search_path() {
     // The child performs the actions first.
     assert_eq!(builder.code(&[umask(), chdir(c"/nonexistent")]), Err((ENOENT, 1)));
     // Relative entries start at the child's directory.
-    let root = directory(scratch.path("").to_str().unwrap());
+    let root = path_only(scratch.path("").to_str().unwrap());
     search("second");
     assert_eq!(builder.code(&[with_fd(SPAWN_ACTION_FCHDIR, root.as_raw_fd())]), Ok(22));
     assert_eq!(builder.code(&[]), Err((ENOENT, SPAWN_FAILED_EXEC)));
@@ -83,7 +81,7 @@ fn a_descriptor_is_executed() {
     assert_eq!(builder.fd(PIDFD_CONFIG_KEY_EXEC_FD, shell.as_raw_fd()), Ok(()));
     assert_eq!(builder.code(&[]), Ok(6));
     assert_eq!(builder.code(&[with_fd(SPAWN_ACTION_CLOSE, i32::MAX)]), Err((EBADF, 0)));
-    builder.argv(&[c"sh", c"-c", LIST]);
+    builder.script(LIST);
     assert_eq!(builder.output(&[]), Ok("0 1 2 ".into()), "the program does not have the descriptor");
     assert_eq!(builder.fd(PIDFD_CONFIG_KEY_EXEC_FD, 1 << 19), Ok(()));
     assert_eq!(builder.code(&[]), Err((EBADF, SPAWN_FAILED_SETUP)));
@@ -126,7 +124,7 @@ fn exec_failures_have_their_errno() {
     ] {
         builder.path(&c_path(&path));
         let mut args = SpawnArgs { pid: 5, ..args_of(&[]) };
-        assert_eq!(call_run(builder.0, &mut args), Err(errno), "{path:?}");
+        assert_eq!(builder.run(&mut args), Err(errno), "{path:?}");
         assert_eq!((args.failed, args.pid), (SPAWN_FAILED_EXEC, 0));
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Actions that change signals, ids, limits and other attributes of the process.
 
-use super::support::*;
+use super::*;
 
 #[test]
 fn the_last_action_on_a_signal_counts() {
@@ -86,25 +86,20 @@ fn each_action_results_in_its_plan() {
     assert_eq!(lines, ["sched_setscheduler(5, 0)"; 2]);
     // A change of user ids alone keeps the groups.
     if is_root() {
-        // SAFETY: a size of 0 makes the call return the number of groups.
-        let count = unsafe { libc::getgroups(0, std::ptr::null_mut()) };
-        let mut groups = vec![0u32; count as usize];
-        // SAFETY: the buffer has this size.
-        assert_eq!(unsafe { libc::getgroups(count, groups.as_mut_ptr()) }, count);
+        let mut groups = vec![0; 1 << 16];
+        let count = call::groups(&mut groups).unwrap();
+        groups.truncate(count);
         let lines = builder.plan(&[ids(SPAWN_ACTION_SETRESUID, 1000)]);
         assert_eq!(lines, [format!("setgroups({groups:?})"), "setresuid(1000, 1000, 1000)".to_owned()]);
     }
 }
 
 #[test]
-fn process_attributes_are_set_or_refused() {
-    let builder = Builder::shell(c"umask; cat /proc/$$/oom_score_adj");
-    assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ENVP, &[c"PATH=/usr/bin:/bin"]), Ok(()));
-    let actions = [with_fd(SPAWN_ACTION_UMASK, 0o123), with_fd(SPAWN_ACTION_OOM_SCORE_ADJ, 500)];
-    assert_eq!(builder.output(&actions), Ok("0123\n500\n".into()));
+fn the_child_refuses_attributes() {
+    let builder = Builder::shell(c"exit 0");
     let (backwards, no_cpu, odd) = ([10u64, 5], 0u64, [48u64 | 99 << 32, 0, 0, 0, 0, 0]);
-    let affinity = SpawnAction { fd: 8, ..with_arg(SPAWN_ACTION_AFFINITY, address(&no_cpu)) };
-    let limit = |limit: &[u64; 2]| SpawnAction { fd: 7, ..with_arg(SPAWN_ACTION_RLIMIT, address(limit)) };
+    let affinity = with_data(SPAWN_ACTION_AFFINITY, 8, &no_cpu);
+    let limit = |limit: &[u64; 2]| with_data(SPAWN_ACTION_RLIMIT, 7, limit);
     let real_time = SpawnAction { newfd: 100, ..with_fd(SPAWN_ACTION_SCHEDULER, libc::SCHED_FIFO) };
     let policy = with_arg(SPAWN_ACTION_SCHED_ATTR, address(&odd));
     for bad in [affinity, limit(&backwards), real_time, policy, with_fd(SPAWN_ACTION_SCHEDULER, 6)] {
@@ -119,100 +114,70 @@ fn process_attributes_are_set_or_refused() {
     let few = [64u64, 128];
     assert_eq!(builder.code(&[limit(&few), dup2(1, 64)]), Err((EBADF, 1)));
     assert_eq!(builder.code(&[limit(&few), dup2(1, 63)]), Ok(0));
+    // Without root, the child may not change ids.
+    if is_root() {
+        let (groups, user) = ([5u32, 6], ids(SPAWN_ACTION_SETRESUID, 1000));
+        let groups = with_data(SPAWN_ACTION_SETGROUPS, 2, &groups);
+        for second in [ids(SPAWN_ACTION_SETRESGID, 1000), groups, ids(SPAWN_ACTION_SETRESUID, 0)] {
+            assert_eq!(builder.code(&[user, second]), Err((EPERM, 1)));
+        }
+    }
 }
 
 #[test]
-fn changes_of_ids_and_capabilities_are_refused_in_the_child() {
-    if !is_root() {
-        return;
-    }
-    let builder = Builder::shell(c"exit 0");
-    // Without root, the child may not change ids.
-    let groups = [5u32, 6];
-    let set_groups = SpawnAction { fd: 2, ..with_arg(SPAWN_ACTION_SETGROUPS, address(&groups)) };
-    let user = ids(SPAWN_ACTION_SETRESUID, 1000);
-    for second in [ids(SPAWN_ACTION_SETRESGID, 1000), set_groups, ids(SPAWN_ACTION_SETRESUID, 0)] {
-        assert_eq!(builder.code(&[user, second]), Err((EPERM, 1)));
-    }
+fn keep_caps_needs_a_later_change_of_capabilities() {
     const KILL: u64 = 1 << 5;
+    let builder = Builder::shell(c"exit 0");
     let sets = SpawnCapabilities { effective: KILL, permitted: KILL, inheritable: KILL, bounding: KILL, ambient: KILL };
+    let user = ids(SPAWN_ACTION_SETRESUID, 1000);
     let (capabilities, keep) = (with_arg(SPAWN_ACTION_CAPABILITIES, address(&sets)), action(SPAWN_ACTION_KEEP_CAPS));
-    for actions in [&[keep, user, capabilities][..], &[capabilities], &[keep]] {
-        assert_eq!(builder.code(actions), Ok(0), "{actions:?}");
-    }
+    assert_eq!(builder.plan(&[keep]), [""; 0]);
+    let lines = builder.plan(&[keep, user, capabilities]);
+    assert_eq!(
+        lines[lines.len() - 2..],
+        ["setresuid(1000, 1000, 1000)", "capset(0x20, 0x20, 0x20), bounding 0x20, ambient 0x20"]
+    );
     assert_eq!(builder.code(&[keep, user]), Err((EOPNOTSUPP, SPAWN_FAILED_SETUP)));
     let more = SpawnCapabilities { permitted: 0, ..sets };
     assert_eq!(builder.code(&[umask(), with_arg(SPAWN_ACTION_CAPABILITIES, address(&more))]), Err((EPERM, 1)));
 }
 
 #[test]
-fn the_child_starts_in_new_namespaces() {
-    if !has_cap_sys_admin() {
-        return;
-    }
-    let builder = Builder::shell(c"echo $$");
-    assert_eq!(builder.namespaces(libc::CLONE_NEWPID | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC), Ok(()));
-    assert_eq!(builder.output(&[]), Ok("1\n".into()));
-    // A namespace of the caller.
-    let own = file("/proc/self/ns/uts");
-    let join = SpawnAction { flags: libc::CLONE_NEWUTS as u32, ..with_fd(SPAWN_ACTION_SETNS, own.as_raw_fd()) };
-    assert_eq!(builder.code(&[join]), Ok(0));
-    let wrong = SpawnAction { flags: libc::CLONE_NEWIPC as u32, ..join };
-    assert_eq!(builder.code(&[umask(), wrong]), Err((EINVAL, 1)));
-    let root = with_text(SPAWN_ACTION_CHROOT, c"/");
-    assert_eq!(builder.code(&[root]), Ok(0));
-    assert_eq!(builder.code(&[with_text(SPAWN_ACTION_CHROOT, c"/nonexistent")]), Err((ENOENT, 0)));
+fn the_child_starts_in_new_namespaces_and_a_cgroup() {
+    let builder = Builder::shell(c"exit 0");
+    let kinds = libc::CLONE_NEWPID | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC;
+    assert_eq!(builder.namespaces(kinds), Ok(()));
+    assert!(builder.whole_plan(&[]).contains(&format!("clone({kinds:#x})")));
     // A user namespace with its maps.
-    let map = |id: u32| CString::new(format!("7 {id} 1\n")).unwrap();
-    // SAFETY: geteuid and getegid have no requirements.
-    let (users, groups) = unsafe { (map(libc::geteuid()), map(libc::getegid())) };
+    let [_, user, _, _, group, _] = call::ids();
+    let [users, groups] = [user, group].map(|id| CString::new(format!("7 {id} 1\n")).unwrap());
+    let expected = format!("uid_map \"7 {user} 1\", gid_map \"7 {group} 1\"");
     let deny = action(SPAWN_ACTION_DENY_SETGROUPS);
     let (users, groups) = (with_text(SPAWN_ACTION_UID_MAP, &users), with_text(SPAWN_ACTION_GID_MAP, &groups));
-    let builder = Builder::shell(c"id -u; id -g");
-    assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ENVP, &[c"PATH=/usr/bin:/bin"]), Ok(()));
+    let unsupported = Err((EOPNOTSUPP, SPAWN_FAILED_SETUP));
     assert_eq!(builder.namespaces(libc::CLONE_NEWUSER), Ok(()));
     for maps in [[deny, users, groups], [users, deny, groups], [deny, groups, users]] {
-        assert_eq!(builder.actions(&maps), Ok(()));
-        let mut args = args_of(&[]);
-        let pidfd = call_run(builder.0, &mut args);
-        match pidfd {
-            Ok(pidfd) => assert_eq!(reap(&owned(pidfd)), 0),
-            Err(errno) => assert_eq!((errno, args.failed), (EPERM, SPAWN_FAILED_SETUP), "user namespaces are disabled"),
-        }
+        assert!(builder.whole_plan(&maps).contains(&expected));
     }
-    let unsupported = Err((EOPNOTSUPP, SPAWN_FAILED_SETUP));
-    assert_eq!(builder.actions(&[deny, users]), Ok(()));
-    assert_eq!(builder.code(&[]), unsupported);
-    assert_eq!(builder.actions(&[groups, deny, users]), Ok(()));
-    assert_eq!(builder.code(&[]), unsupported);
+    for maps in [&[deny, users][..], &[groups, deny, users]] {
+        assert_eq!(builder.code(maps), unsupported);
+    }
     assert_eq!(builder.reset(PIDFD_CONFIG_KEY_NAMESPACES), Ok(()));
-    assert_eq!(builder.code(&[]), unsupported);
-    assert_eq!(builder.reset(PIDFD_CONFIG_KEY_ACTIONS), Ok(()));
+    assert_eq!(builder.code(&[deny, users, groups]), unsupported);
     assert_eq!(builder.namespaces(0x80), Ok(()));
     assert_eq!(builder.code(&[]), unsupported);
-}
-
-#[test]
-fn the_child_starts_in_a_cgroup() {
-    let builder = Builder::shell(c"cat /proc/self/cgroup");
-    assert_eq!(builder.strings(PIDFD_CONFIG_KEY_ENVP, &[c"PATH=/usr/bin:/bin"]), Ok(()));
-    assert_eq!(builder.fd(PIDFD_CONFIG_KEY_CGROUP, 1 << 20), Ok(()));
-    assert_eq!(builder.code(&[]), Err((EBADF, SPAWN_FAILED_SETUP)));
+    assert_eq!(builder.namespaces(0), Ok(()));
+    // A cgroup must be open, and be a directory of cgroup v2.
     let null = file("/dev/null");
-    assert_eq!(builder.fd(PIDFD_CONFIG_KEY_CGROUP, null.as_raw_fd()), Ok(()));
-    assert_eq!(builder.code(&[]), Err((EBADF, SPAWN_FAILED_SETUP)));
-    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
-    let Some(mount) = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")) else { return };
-    let name = format!("spawnfd-builder-{}", std::process::id());
-    let path = Path::new(mount.split(' ').nth(1).unwrap()).join(&name);
-    if !is_root() || std::fs::create_dir(&path).is_err() {
-        return;
+    for number in [1 << 20, null.as_raw_fd()] {
+        assert_eq!(builder.fd(PIDFD_CONFIG_KEY_CGROUP, number), Ok(()));
+        assert_eq!(builder.code(&[]), Err((EBADF, SPAWN_FAILED_SETUP)));
     }
-    let cgroup = directory(path.to_str().unwrap());
-    assert_eq!(builder.fd(PIDFD_CONFIG_KEY_CGROUP, cgroup.as_raw_fd()), Ok(()));
-    let output = builder.output(&[]);
-    std::fs::remove_dir(&path).unwrap();
-    assert!(output.unwrap().lines().any(|line| line == format!("0::/{name}")));
+    assert!(builder.whole_plan(&[]).contains(&format!("cgroup({})", null.as_raw_fd())));
+    let Some(own) = spawnfd::internal::own_cgroup().filter(|_| is_root()) else { return };
+    let own = path_only(own.to_str().unwrap());
+    assert_eq!(builder.fd(PIDFD_CONFIG_KEY_CGROUP, own.as_raw_fd()), Ok(()));
+    assert_eq!(builder.code(&[]), Ok(0));
 }
 
 #[test]
@@ -245,12 +210,10 @@ fn a_filter_applies_to_the_program() {
             instruction(0x06, 0, 0, 0x7fff_0000),
         ]
     };
-    let filter =
-        |program: &[u64]| SpawnAction { fd: program.len() as i32, ..with_arg(SPAWN_ACTION_SECCOMP, address(program)) };
+    let filter = |program: &[u64]| with_data(SPAWN_ACTION_SECCOMP, program.len() as i32, program);
     let builder = Builder::shell(c"cd / && exit 1; exit 7");
     let (no_chdir, no_exec) = (refuse(libc::SYS_chdir), refuse(libc::SYS_execve));
     let privileges = action(SPAWN_ACTION_NO_NEW_PRIVS);
-    assert_eq!(builder.code(&[privileges, filter(&no_chdir)]), Ok(7));
     // The filter does not apply to later actions.
     assert_eq!(builder.code(&[privileges, filter(&no_chdir), chdir(c"/")]), Ok(7));
     assert_eq!(builder.code(&[privileges, filter(&no_exec)]), Err((libc::EXDEV, SPAWN_FAILED_EXEC)));
