@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Sessions in both forms, for test bodies that are coroutine functions.
+"""Sessions in both forms, for tests that are coroutine functions.
 
 For the blocking form, an adapter makes the methods of SyncSession and SyncJob awaitable.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,6 @@ import spawnfd as sf
 from patience import TIMEOUT_S
 
 Open = Callable[..., Any]
-Body = Callable[[Open], Awaitable[None]]
-Drive = Callable[[Body], None]
 
 
 class Awaitables:

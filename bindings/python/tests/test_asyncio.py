@@ -106,27 +106,20 @@ def test_errors(run: Any) -> None:
     run(main())
 
 
-def test_preexec_fn_uses_the_original_implementation() -> None:
-    async def main() -> None:
-        before = sf.stats().passed.get("preexec_fn", 0)
-        process = await create_subprocess_exec("true", preexec_fn=lambda: None)
-        assert await process.wait() == 0
-        assert sf.stats().passed["preexec_fn"] == before + 1
-
-    asyncio.run(main())
+async def test_preexec_fn_uses_the_original_implementation() -> None:
+    before = sf.stats().passed.get("preexec_fn", 0)
+    process = await create_subprocess_exec("true", preexec_fn=lambda: None)
+    assert await process.wait() == 0
+    assert sf.stats().passed["preexec_fn"] == before + 1
 
 
-def test_status_reaped_through_popen_is_reported() -> None:
+async def test_status_reaped_through_popen_is_reported() -> None:
     """asyncio before 3.14 reports 255 in this case."""
-
-    async def main() -> None:
-        process = await create_subprocess_shell("exit 5")
-        transport: Any = getattr(process, "_transport")  # noqa: B009 # in no stub
-        popen: Any = transport.get_extra_info("subprocess")
-        assert await asyncio.to_thread(popen.wait) == 5
-        assert await process.wait() == 5
-
-    asyncio.run(main())
+    process = await create_subprocess_shell("exit 5")
+    transport: Any = getattr(process, "_transport")  # noqa: B009 # in no stub
+    popen: Any = transport.get_extra_info("subprocess")
+    assert await asyncio.to_thread(popen.wait) == 5
+    assert await process.wait() == 5
 
 
 # From Linux 6.15 on, the pidfd has the status of the reaped child.
@@ -215,15 +208,12 @@ def test_loops_in_other_threads() -> None:
     assert failures == []
 
 
-def test_cancelling_a_start() -> None:
-    async def main() -> None:
-        task = asyncio.ensure_future(create_subprocess_exec("sleep", "60", stdout=PIPE))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+async def test_cancelling_a_start() -> None:
+    task = asyncio.ensure_future(create_subprocess_exec("sleep", "60", stdout=PIPE))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 @pytest.mark.filterwarnings(

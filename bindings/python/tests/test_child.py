@@ -264,32 +264,26 @@ def test_child_has_no_constructor() -> None:
         sf.Child()
 
 
-def test_several_async_waiters() -> None:
-    async def main() -> None:
-        child = sf.spawn(["cat"], stdin="pipe")
-        assert child.stdin is not None
-        waits = [asyncio.create_task(child.wait_async()) for _ in range(3)]
-        assert await child.wait_async(0.05) is None
-        child.stdin.close()
-        assert await asyncio.gather(*waits) == [0, 0, 0]
-        assert await child.wait_async() == 0
-        async with sf.spawn(["cat"], stdin="pipe") as other:
-            assert await other.wait_async(timeout=0.05) is None
-        assert other.returncode == 0
-
-    asyncio.run(main())
+async def test_several_async_waiters() -> None:
+    child = sf.spawn(["cat"], stdin="pipe")
+    assert child.stdin is not None
+    waits = [asyncio.create_task(child.wait_async()) for _ in range(3)]
+    assert await child.wait_async(0.05) is None
+    child.stdin.close()
+    assert await asyncio.gather(*waits) == [0, 0, 0]
+    assert await child.wait_async() == 0
+    async with sf.spawn(["cat"], stdin="pipe") as other:
+        assert await other.wait_async(timeout=0.05) is None
+    assert other.returncode == 0
 
 
-def test_cancelled_wait_leaves_the_child_running() -> None:
-    async def main() -> None:
-        child = sf.spawn(["sleep", "60"])
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(child.wait_async(), 0.05)
-        assert child.poll() is None
-        child.kill()
-        assert await child.wait_async() == -9
-
-    asyncio.run(main())
+async def test_cancelled_wait_leaves_the_child_running() -> None:
+    child = sf.spawn(["sleep", "60"])
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(child.wait_async(), 0.05)
+    assert child.poll() is None
+    child.kill()
+    assert await child.wait_async() == -9
 
 
 def test_several_threads_wait() -> None:

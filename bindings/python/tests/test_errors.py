@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import re
@@ -76,27 +75,23 @@ def test_cwd_error_carries_the_directory() -> None:
     assert (caught.value.stage, caught.value.filename) == ("cwd", "/no/such")
 
 
-def test_run_async_raises_the_same_errors() -> None:
-    async def main() -> None:
-        wrong: list[tuple[list[str], Any]] = [
-            (["/no/such/program"], {}),
-            (["ls -l"], {}),
-            (["true"], {"cwd": "/no/such"}),
-            (["true"], {"cwd": 1000}),
-            (["true"], {"actions": [sf.actions.Umask(0), sf.actions.Descriptor(1000)]}),
+async def test_run_async_raises_the_same_errors() -> None:
+    wrong: list[tuple[list[str], Any]] = [
+        (["/no/such/program"], {}),
+        (["ls -l"], {}),
+        (["true"], {"cwd": "/no/such"}),
+        (["true"], {"cwd": 1000}),
+        (["true"], {"actions": [sf.actions.Umask(0), sf.actions.Descriptor(1000)]}),
+    ]
+    for argv, options in wrong:
+        with pytest.raises(sf.SpawnError) as expected:
+            sf.run(argv, **options)
+        with pytest.raises(sf.SpawnError) as caught:
+            await sf.run_async(argv, **options)
+        of = [
+            (type(e), str(e), e.filename, e.stage, e.action) for e in (caught.value, expected.value)
         ]
-        for argv, options in wrong:
-            with pytest.raises(sf.SpawnError) as expected:
-                sf.run(argv, **options)
-            with pytest.raises(sf.SpawnError) as caught:
-                await sf.run_async(argv, **options)
-            of = [
-                (type(e), str(e), e.filename, e.stage, e.action)
-                for e in (caught.value, expected.value)
-            ]
-            assert of[0] == of[1]
-
-    asyncio.run(main())
+        assert of[0] == of[1]
 
 
 def test_argument_too_long_is_e2big() -> None:
@@ -176,7 +171,7 @@ def test_exception_class_name_in_tracebacks() -> None:
     assert type(caught.value).__name__ == "SpawnFileNotFoundError"
 
 
-def test_action_error_carries_the_path(run_loop: RunLoop) -> None:
+async def test_action_error_carries_the_path(run_loop: RunLoop) -> None:
     wrong: list[tuple[act.Action, str | None]] = [
         (act.Chdir("/no/such"), "/no/such"),
         (act.Chdir(Path("/no/such")), "/no/such"),
@@ -184,20 +179,16 @@ def test_action_error_carries_the_path(run_loop: RunLoop) -> None:
         (act.Chroot("/no/such"), "/no/such"),
         (act.Fchdir(0), None),
     ]
-
-    async def main() -> None:
-        for action, path in wrong:
-            actions = [act.Umask(0), act.Chdir("/"), action]
-            with pytest.raises(sf.SpawnError) as run:
-                sf.run(["true"], actions=actions)
-            with pytest.raises(sf.SpawnError) as run_async:
-                await sf.run_async(["true"], actions=actions)
-            with pytest.raises(sf.SpawnError) as spawn:
-                sf.spawn(["true"], actions=actions)
-            for caught in (run, run_async, spawn):
-                assert (caught.value.action, caught.value.filename) == (2, path)
-
-    run_loop(main)
+    for action, path in wrong:
+        actions = [act.Umask(0), act.Chdir("/"), action]
+        with pytest.raises(sf.SpawnError) as run:
+            sf.run(["true"], actions=actions)
+        with pytest.raises(sf.SpawnError) as run_async:
+            await sf.run_async(["true"], actions=actions)
+        with pytest.raises(sf.SpawnError) as spawn:
+            sf.spawn(["true"], actions=actions)
+        for caught in (run, run_async, spawn):
+            assert (caught.value.action, caught.value.filename) == (2, path)
 
 
 # This script runs under a filter that acts like a kernel before 6.15. Such a kernel keeps no status

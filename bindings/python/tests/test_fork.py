@@ -203,50 +203,47 @@ def test_fork_cannot_use_the_parents_jobs() -> None:
             assert result.result().text == "here\n"
 
 
-def test_fork_runs_its_own_event_loop() -> None:
-    async def main() -> None:
-        async def busy(job: sf.Job) -> None:
-            async for event in job.events(lines=True):
-                assert event.text == "got it\n"
-                # stop() at the end of the test may interrupt the write.
-                with suppress(BrokenPipeError):
-                    await job.write("it\n")
+async def test_fork_runs_its_own_event_loop() -> None:
+    async def busy(job: sf.Job) -> None:
+        async for event in job.events(lines=True):
+            assert event.text == "got it\n"
+            # stop() at the end of the test may interrupt the write.
+            with suppress(BrokenPipeError):
+                await job.write("it\n")
 
-        jobs = [await sf.start(ECHO, stdin="stream", hold=True) for _ in range(4)]
-        tasks = [asyncio.create_task(busy(job)) for job in jobs]
+    jobs = [await sf.start(ECHO, stdin="stream", hold=True) for _ in range(4)]
+    tasks = [asyncio.create_task(busy(job)) for job in jobs]
+    for job in jobs:
+        await job.write("it\n")
+
+    async def inner() -> None:
+        results = await asyncio.gather(*(sf.run_async(["echo", str(n)]) for n in range(4)))
+        assert [result.text for result in results] == ["0\n", "1\n", "2\n", "3\n"]
+        async with sf.start(ECHO, stdin="stream") as own:
+            await own.write("mine\n")
+            async for event in own.events(lines=True):
+                assert event.text == "got mine\n"
+                break
         for job in jobs:
-            await job.write("it\n")
+            try:
+                await job.wait(1)
+            except ChildProcessError:
+                continue
+            raise AssertionError("waited for another process's job")
 
-        async def inner() -> None:
-            results = await asyncio.gather(*(sf.run_async(["echo", str(n)]) for n in range(4)))
-            assert [result.text for result in results] == ["0\n", "1\n", "2\n", "3\n"]
-            async with sf.start(ECHO, stdin="stream") as own:
-                await own.write("mine\n")
-                async for event in own.events(lines=True):
-                    assert event.text == "got mine\n"
-                    break
-            for job in jobs:
-                try:
-                    await job.wait(1)
-                except ChildProcessError:
-                    continue
-                raise AssertionError("waited for another process's job")
+    def copy() -> None:
+        asyncio.run(inner())
 
-        def copy() -> None:
-            asyncio.run(inner())
-
-        for _ in range(ROUNDS // 2):
-            # In a forked process, asyncio reports no running loop.
-            in_fork(copy)
-            assert (await sf.run_async(["echo", "x"])).text == "x\n"
-        for job, task in zip(jobs, tasks, strict=True):
-            assert await job.wait(0) is None
-            result = await job.stop(PATIENCE)
-            await task
-            assert result.stop == "cancelled"
-            assert b"copy" not in result.stdout
-
-    asyncio.run(main())
+    for _ in range(ROUNDS // 2):
+        # In a forked process, asyncio reports no running loop.
+        in_fork(copy)
+        assert (await sf.run_async(["echo", "x"])).text == "x\n"
+    for job, task in zip(jobs, tasks, strict=True):
+        assert await job.wait(0) is None
+        result = await job.stop(PATIENCE)
+        await task
+        assert result.stop == "cancelled"
+        assert b"copy" not in result.stdout
 
 
 def worker(pipe: Any, jobs: list[Any]) -> None:

@@ -49,58 +49,47 @@ def test_write_blocks_while_the_pipe_is_full(run_loop: RunLoop, tmp_path: Path) 
 
 
 @two_loops
-def test_write_without_a_stream_is_an_error(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.start(["sleep", "60"]) as job:
-            with pytest.raises(ValueError, match="stdin="):
-                await job.write(b"x")
-            with pytest.raises(ValueError, match="terminal"):
-                job.resize(1, 1)
-            with pytest.raises(ValueError, match="signal: 99"):
-                job.signal(99)
-
-    run_loop(main)
+async def test_write_without_a_stream_is_an_error(run_loop: RunLoop) -> None:
+    async with sf.start(["sleep", "60"]) as job:
+        with pytest.raises(ValueError, match="stdin="):
+            await job.write(b"x")
+        with pytest.raises(ValueError, match="terminal"):
+            job.resize(1, 1)
+        with pytest.raises(ValueError, match="signal: 99"):
+            job.signal(99)
 
 
 @two_loops
-def test_concurrent_writes_are_refused(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with (
-            sf.start(["sleep", "60"], stdin="stream") as job,
-            anyio.create_task_group() as group,
-        ):
+async def test_concurrent_writes_are_refused(run_loop: RunLoop) -> None:
+    async with (
+        sf.start(["sleep", "60"], stdin="stream") as job,
+        anyio.create_task_group() as group,
+    ):
 
-            async def write() -> None:
-                with pytest.raises(BrokenPipeError):
-                    await job.write(bytes(1 << 20))
+        async def write() -> None:
+            with pytest.raises(BrokenPipeError):
+                await job.write(bytes(1 << 20))
 
-            group.start_soon(write)
-            await anyio.sleep(0.1)
-            with pytest.raises(RuntimeError, match=r"another write\(\) of this job"):
-                await job.write(b"x")
-            await job.stop()
-
-    run_loop(main)
+        group.start_soon(write)
+        await anyio.sleep(0.1)
+        with pytest.raises(RuntimeError, match=r"another write\(\) of this job"):
+            await job.write(b"x")
+        await job.stop()
 
 
 @two_loops
-def test_terminal_input_and_size(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        line = "stty -echo; stty size; read line; stty size; echo got $line; cat"
-        async with sf.start(sf.sh(line), terminal=(33, 77)) as job:
-            first = await wait_for_output(job, "33 77\r\n")
-            with pytest.raises(ValueError, match="columns must be >= 0, got -1"):
-                job.resize(5, -1)
-            with pytest.raises(ValueError, match="data: 'utf-8' codec can't encode"):
-                await job.write("\ud800")
-            job.resize(5, 6)
-            await job.write("hello\n")
-            assert (await wait_for_output(job, "got hello\r\n", first.next)).text.startswith(
-                "5 6\r\n"
-            )
-            job.close_stdin()
-            result = await job.result()
-            assert result.ok
-            assert result.stderr == b""
-
-    run_loop(main)
+async def test_terminal_input_and_size(run_loop: RunLoop) -> None:
+    line = "stty -echo; stty size; read line; stty size; echo got $line; cat"
+    async with sf.start(sf.sh(line), terminal=(33, 77)) as job:
+        first = await wait_for_output(job, "33 77\r\n")
+        with pytest.raises(ValueError, match="columns must be >= 0, got -1"):
+            job.resize(5, -1)
+        with pytest.raises(ValueError, match="data: 'utf-8' codec can't encode"):
+            await job.write("\ud800")
+        job.resize(5, 6)
+        await job.write("hello\n")
+        assert (await wait_for_output(job, "got hello\r\n", first.next)).text.startswith("5 6\r\n")
+        job.close_stdin()
+        result = await job.result()
+        assert result.ok
+        assert result.stderr == b""

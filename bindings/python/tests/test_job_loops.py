@@ -40,7 +40,7 @@ def is_engine_at_rest() -> bool:
     return True
 
 
-def test_asyncio_cancellation_without_anyio(
+async def test_asyncio_cancellation_without_anyio(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # A program that does not use anyio has not imported it.
@@ -66,51 +66,41 @@ def test_asyncio_cancellation_without_anyio(
             await task
         assert time.monotonic() - begun >= grace
 
-    async def main() -> None:
-        jobs: list[sf.Job] = []
-        await cancel(asyncio.create_task(inside(jobs)))
-        result = await jobs[0].wait(0)
-        assert result is not None
-        assert (result.signal, result.text) == (9, "ready\n")
+    jobs: list[sf.Job] = []
+    await cancel(asyncio.create_task(inside(jobs)))
+    result = await jobs[0].wait(0)
+    assert result is not None
+    assert (result.signal, result.text) == (9, "ready\n")
 
-        await cancel(asyncio.create_task(sf.run_async(ignores_sigterm(ready), grace=grace)))
-
-    asyncio.run(main())
+    await cancel(asyncio.create_task(sf.run_async(ignores_sigterm(ready), grace=grace)))
 
 
-def test_cancelling_during_exit_still_waits_for_the_program(tmp_path: Path) -> None:
+async def test_cancelling_during_exit_still_waits_for_the_program(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
+    leaving = asyncio.Event()
 
-    async def main() -> None:
-        leaving = asyncio.Event()
+    async def leave() -> None:
+        line = f"trap '' TERM; echo ready; {gate.wait}"
+        async with sf.start(sf.sh(line), grace=1000) as job:
+            await wait_for_output(job, "ready")
+            leaving.set()
 
-        async def leave() -> None:
-            line = f"trap '' TERM; echo ready; {gate.wait}"
-            async with sf.start(sf.sh(line), grace=1000) as job:
-                await wait_for_output(job, "ready")
-                leaving.set()
-
-        task = asyncio.create_task(leave())
-        await leaving.wait()
-        task.cancel()
-        await asyncio.sleep(0.01)
-        assert not task.done()
-        gate.open()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+    task = asyncio.create_task(leave())
+    await leaving.wait()
+    task.cancel()
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    gate.open()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
-def test_wait_for_timeout_leaves_the_program_running() -> None:
-    async def main() -> None:
-        job = await sf.start(["sleep", "60"])
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(job.wait(), 0.05)
-        assert await job.wait(0) is None
-        assert (await job.stop()).signal == 15
-
-    asyncio.run(main())
+async def test_wait_for_timeout_leaves_the_program_running() -> None:
+    job = await sf.start(["sleep", "60"])
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(job.wait(), 0.05)
+    assert await job.wait(0) is None
+    assert (await job.stop()).signal == 15
 
 
 def test_job_moves_between_loops() -> None:
@@ -210,7 +200,7 @@ def test_loops_in_threads() -> None:
     assert not failures
 
 
-def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, begin = 0, _spawnfd.begin
 
     def counted_begin(*arguments: Any) -> Any:
@@ -234,26 +224,22 @@ def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
 
     before = children()
     reader, writer = os.pipe()
-
-    async def main() -> None:
-        jobs = [await sf.start(["cat"], stdin=reader) for _ in range(20)]
-        waiting = [asyncio.create_task(job.result()) for job in jobs]
-        runs = [asyncio.create_task(sf.run_async(["cat"], stdin=reader)) for _ in range(20)]
-        adapter: Any = _loop.current_adapter()
-        # The loop starts the programs in batches.
-        while begun < len(runs):
-            await asyncio.sleep(0.001)
-        os.close(reader)
-        count = counting(adapter)
-        # The loop is blocked here while all programs end.
-        os.close(writer)
-        assert eventually(lambda: children() == before)
-        assert eventually(is_engine_at_rest)
-        results = await asyncio.gather(*waiting, *runs)
-        assert all(result.ok for result in results)
-        assert count[0] <= 2
-
-    asyncio.run(main())
+    jobs = [await sf.start(["cat"], stdin=reader) for _ in range(20)]
+    waiting = [asyncio.create_task(job.result()) for job in jobs]
+    runs = [asyncio.create_task(sf.run_async(["cat"], stdin=reader)) for _ in range(20)]
+    adapter: Any = _loop.current_adapter()
+    # The loop starts the programs in batches.
+    while begun < len(runs):
+        await asyncio.sleep(0.001)
+    os.close(reader)
+    count = counting(adapter)
+    # The loop is blocked here while all programs end.
+    os.close(writer)
+    assert eventually(lambda: children() == before)
+    assert eventually(is_engine_at_rest)
+    results = await asyncio.gather(*waiting, *runs)
+    assert all(result.ok for result in results)
+    assert count[0] <= 2
 
 
 def test_exception_of_a_handler_during_drain_loses_no_result() -> None:
@@ -342,17 +328,14 @@ def test_replaced_queue_descriptor_is_noticed(
     assert theirs.read_text() == "theirs"
 
 
-def test_port_released_while_starts_are_queued() -> None:
-    async def main() -> None:
-        adapter: Any = _loop.current_adapter()
-        adapter.gate.started = _adapter.STARTS_PER_ITERATION
-        run = asyncio.create_task(sf.run_async(["true"]))
-        await asyncio.sleep(0)
-        adapter._unwatch()
-        assert not adapter.watched
-        assert (await asyncio.wait_for(run, 20)).ok
-
-    asyncio.run(main())
+async def test_port_released_while_starts_are_queued() -> None:
+    adapter: Any = _loop.current_adapter()
+    adapter.gate.started = _adapter.STARTS_PER_ITERATION
+    run = asyncio.create_task(sf.run_async(["true"]))
+    await asyncio.sleep(0)
+    adapter._unwatch()
+    assert not adapter.watched
+    assert (await asyncio.wait_for(run, 20)).ok
 
 
 def test_trio_has_one_port_per_run() -> None:
@@ -364,16 +347,12 @@ def test_trio_has_one_port_per_run() -> None:
     trio.run(main)
 
 
-def test_partially_imported_trio_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partially_imported_trio_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("trio", "sniffio", "anyio"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-
-    async def main() -> None:
-        assert (await sf.run_async(["true"])).ok
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.05)
-
-    asyncio.run(main())
+    assert (await sf.run_async(["true"])).ok
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.05)
 
 
 def test_trio_without_in_trio_task(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,16 +378,13 @@ def test_asyncio_within_trio(monkeypatch: pytest.MonkeyPatch) -> None:
     trio.run(main)
 
 
-def test_trio_within_asyncio() -> None:
+async def test_trio_within_asyncio() -> None:
     async def inner() -> None:
         assert isinstance(_loop.current_adapter(), _trio._TrioAdapter)
         assert (await sf.run_async(["true"])).ok
 
-    async def main() -> None:
-        trio.run(inner)
-        assert (await sf.run_async(["true"])).ok
-
-    asyncio.run(main())
+    trio.run(inner)
+    assert (await sf.run_async(["true"])).ok
 
 
 def test_trio_waits_for_the_program_after_cancellation(tmp_path: Path) -> None:

@@ -24,56 +24,44 @@ from spawnfd import _adapter, _loop, _spawnfd
 from spawnfd._types import Args
 
 
-def test_result() -> None:
-    async def main() -> None:
-        result = await sf.run_async(["sh", "-c", "cat; echo err >&2; exit 3"], input=b"in")
-        assert (result.code, result.stdout, result.stderr) == (3, b"in", b"err\n")
-        assert result.args[0] == "sh"
-        template = sf.Template("/bin/echo")
-        assert (await template.run_async(["x"])).text == "x\n"
-        assert (await sf.TemplateCache(2).run_async(["echo", "y"])).text == "y\n"
-
-    asyncio.run(main())
+async def test_result() -> None:
+    result = await sf.run_async(["sh", "-c", "cat; echo err >&2; exit 3"], input=b"in")
+    assert (result.code, result.stdout, result.stderr) == (3, b"in", b"err\n")
+    assert result.args[0] == "sh"
+    template = sf.Template("/bin/echo")
+    assert (await template.run_async(["x"])).text == "x\n"
+    assert (await sf.TemplateCache(2).run_async(["echo", "y"])).text == "y\n"
 
 
-def test_errors() -> None:
-    async def main() -> None:
-        with pytest.raises(FileNotFoundError):
-            await sf.run_async(["no-such-program"])
-        with pytest.raises(TypeError, match="argv"):
-            await sf.run_async("ls")
-        with pytest.raises(sf.SpawnError) as caught:
-            await sf.run_async(["true"], actions=[sf.actions.Umask(0), sf.actions.Chdir("/no")])
-        assert caught.value.action == 1
-
-    asyncio.run(main())
+async def test_errors() -> None:
+    with pytest.raises(FileNotFoundError):
+        await sf.run_async(["no-such-program"])
+    with pytest.raises(TypeError, match="argv"):
+        await sf.run_async("ls")
+    with pytest.raises(sf.SpawnError) as caught:
+        await sf.run_async(["true"], actions=[sf.actions.Umask(0), sf.actions.Chdir("/no")])
+    assert caught.value.action == 1
 
 
-def test_many_at_once() -> None:
-    async def main() -> None:
-        async def one(number: int) -> None:
-            result = await sf.run_async(["sh", "-c", f"echo {number}; exit {number % 7}"])
-            assert (result.text, result.code) == (f"{number}\n", number % 7)
+async def test_many_at_once() -> None:
+    async def one(number: int) -> None:
+        result = await sf.run_async(["sh", "-c", f"echo {number}; exit {number % 7}"])
+        assert (result.text, result.code) == (f"{number}\n", number % 7)
 
-        await asyncio.gather(*(one(number) for number in range(200)))
-
-    asyncio.run(main())
+    await asyncio.gather(*(one(number) for number in range(200)))
 
 
-def test_concurrent_large_outputs() -> None:
-    async def main() -> None:
-        size = 3 << 20
-        command = ["head", "-c", str(size), "/dev/zero"]
-        runs = [sf.run_async(command, keep=(100, 100), marker=None) for _ in range(8)]
-        for result in await asyncio.gather(*runs):
-            assert result.ok
-            assert result.stdout == bytes(200)
-            assert result.omitted_bytes == size - 200
-        large = os.urandom(2 << 20)
-        echoes = [sf.run_async(["cat"], input=large, keep=(2 << 20, 0)) for _ in range(4)]
-        assert all(result.stdout == large for result in await asyncio.gather(*echoes))
-
-    asyncio.run(main())
+async def test_concurrent_large_outputs() -> None:
+    size = 3 << 20
+    command = ["head", "-c", str(size), "/dev/zero"]
+    runs = [sf.run_async(command, keep=(100, 100), marker=None) for _ in range(8)]
+    for result in await asyncio.gather(*runs):
+        assert result.ok
+        assert result.stdout == bytes(200)
+        assert result.omitted_bytes == size - 200
+    large = os.urandom(2 << 20)
+    echoes = [sf.run_async(["cat"], input=large, keep=(2 << 20, 0)) for _ in range(4)]
+    assert all(result.stdout == large for result in await asyncio.gather(*echoes))
 
 
 def test_endless_writer_does_not_starve_other_runs() -> None:
@@ -188,40 +176,33 @@ def test_programs_that_wait_for_each_other_all_start(run: Any, tmp_path: Path) -
     assert ended == many
 
 
-def test_long_running_programs_do_not_delay_starts() -> None:
+async def test_long_running_programs_do_not_delay_starts() -> None:
     """Programs that have run for a while do not count as recently started."""
-
-    async def main() -> None:
-        many = 2 * _adapter.MAX_RECENT
-        long = [asyncio.create_task(sf.run_async(["sleep", "60"])) for _ in range(many)]
-        adapter: Any = _loop.current_adapter()
-        while len(adapter.pending) < many:
-            await asyncio.sleep(0.001)
+    many = 2 * _adapter.MAX_RECENT
+    long = [asyncio.create_task(sf.run_async(["sleep", "60"])) for _ in range(many)]
+    adapter: Any = _loop.current_adapter()
+    while len(adapter.pending) < many:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    for _ in range(3):
+        assert (await sf.run_async(["true"])).ok
         await asyncio.sleep(0.01)
-        for _ in range(3):
-            assert (await sf.run_async(["true"])).ok
-            await asyncio.sleep(0.01)
-        # The next start does not wait.
-        assert adapter.gate.try_enter(adapter)
-        for task in long:
-            task.cancel()
-        await asyncio.gather(*long, return_exceptions=True)
-
-    asyncio.run(main())
+    # The next start does not wait.
+    assert adapter.gate.try_enter(adapter)
+    for task in long:
+        task.cancel()
+    await asyncio.gather(*long, return_exceptions=True)
 
 
-def test_runs_cancelled_in_the_start_queue() -> None:
-    async def main() -> None:
-        tasks = [asyncio.create_task(sf.run_async(["echo", str(i)])) for i in range(30)]
-        await asyncio.sleep(0)
-        for task in tasks[10:20]:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(result, asyncio.CancelledError) for result in results[10:20])
-        texts = [result.text for result in results if isinstance(result, sf.Result)]
-        assert texts == [f"{i}\n" for i in range(30) if not 10 <= i < 20]
-
-    asyncio.run(main())
+async def test_runs_cancelled_in_the_start_queue() -> None:
+    tasks = [asyncio.create_task(sf.run_async(["echo", str(i)])) for i in range(30)]
+    await asyncio.sleep(0)
+    for task in tasks[10:20]:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results[10:20])
+    texts = [result.text for result in results if isinstance(result, sf.Result)]
+    assert texts == [f"{i}\n" for i in range(30) if not 10 <= i < 20]
 
 
 def test_trio_task_cancelled_in_the_start_queue_frees_its_place() -> None:
@@ -243,21 +224,18 @@ def test_trio_task_cancelled_in_the_start_queue_frees_its_place() -> None:
     trio.run(main)
 
 
-def test_coroutine_closed_in_the_start_queue_frees_its_place() -> None:
-    async def main() -> None:
-        adapter: Any = _loop.current_adapter()
-        adapter.gate.started = _adapter.STARTS_PER_ITERATION
-        many = 2 * _adapter.MAX_RECENT
-        runs = [sf.run_async(["sleep", "60"]) for _ in range(many)]
-        for run in runs:
-            cast(Any, run).send(None)
-        assert len(adapter.gate.waiting) == many
-        for run in runs:
-            cast(Any, run).close()
-        assert (await asyncio.wait_for(sf.run_async(["true"]), 20)).ok
-        assert not adapter.gate._admitted
-
-    asyncio.run(main())
+async def test_coroutine_closed_in_the_start_queue_frees_its_place() -> None:
+    adapter: Any = _loop.current_adapter()
+    adapter.gate.started = _adapter.STARTS_PER_ITERATION
+    many = 2 * _adapter.MAX_RECENT
+    runs = [sf.run_async(["sleep", "60"]) for _ in range(many)]
+    for run in runs:
+        cast(Any, run).send(None)
+    assert len(adapter.gate.waiting) == many
+    for run in runs:
+        cast(Any, run).close()
+    assert (await asyncio.wait_for(sf.run_async(["true"]), 20)).ok
+    assert not adapter.gate._admitted
 
 
 def test_timeouts_expire_independently() -> None:
@@ -274,22 +252,19 @@ def test_timeouts_expire_independently() -> None:
     assert any(asyncio.run(main(most)) for most in growing_timeouts(0.5))
 
 
-def test_cancelling_kills_the_group(tmp_path: Path) -> None:
-    async def main() -> None:
-        pids = tmp_path / "pids"
-        command = sf.sh(f"sleep 60 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait")
-        task = asyncio.create_task(sf.run_async(command))
-        while not pids.exists():
-            await asyncio.sleep(0.01)
-        found = [int(pid) for pid in pids.read_text().split()]
-        assert all(map(is_alive, found))
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        # The grandchild was killed too, but init (or the sub-reaper) may not have reaped it yet.
-        assert eventually(lambda: not any(map(is_alive, found)))
-
-    asyncio.run(main())
+async def test_cancelling_kills_the_group(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    command = sf.sh(f"sleep 60 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait")
+    task = asyncio.create_task(sf.run_async(command))
+    while not pids.exists():
+        await asyncio.sleep(0.01)
+    found = [int(pid) for pid in pids.read_text().split()]
+    assert all(map(is_alive, found))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    # The grandchild was killed too, but init (or the sub-reaper) may not have reaped it yet.
+    assert eventually(lambda: not any(map(is_alive, found)))
 
 
 # This script creates a file once it runs, and prints a line on SIGTERM.
@@ -372,30 +347,24 @@ def test_cancelled_when_the_result_arrives(first: str) -> None:
     assert (result_of(error).ok, result_of(error).text) == (True, "out\n")
 
 
-def test_closed_coroutine_leaves_no_pending_result() -> None:
-    async def main() -> None:
-        coroutine = sf.run_async(["sleep", "60"])
-        coroutine.send(None)
-        adapter: Any = _loop.current_adapter()
-        assert len(adapter.pending) == 1
-        coroutine.close()
-        assert not adapter.pending
-
-    asyncio.run(main())
+async def test_closed_coroutine_leaves_no_pending_result() -> None:
+    coroutine = sf.run_async(["sleep", "60"])
+    coroutine.send(None)
+    adapter: Any = _loop.current_adapter()
+    assert len(adapter.pending) == 1
+    coroutine.close()
+    assert not adapter.pending
 
 
-def test_cancelling_at_every_moment() -> None:
-    async def main() -> None:
-        for turn in range(40):
-            task = asyncio.create_task(sf.run_async(["true"]))
-            for _ in range(turn % 4):
-                await asyncio.sleep(0)
-            await asyncio.sleep(turn / 20_000)
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled() or task.result().ok
-
-    asyncio.run(main())
+async def test_cancelling_at_every_moment() -> None:
+    for turn in range(40):
+        task = asyncio.create_task(sf.run_async(["true"]))
+        for _ in range(turn % 4):
+            await asyncio.sleep(0)
+        await asyncio.sleep(turn / 20_000)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() or task.result().ok
 
 
 def test_exception_right_after_the_start_kills_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,29 +384,23 @@ def test_exception_right_after_the_start_kills_the_program(monkeypatch: pytest.M
     assert eventually(lambda: children() == before)
 
 
-def test_wait_for_timeout_kills_the_program() -> None:
-    async def main() -> None:
-        with pytest.raises(asyncio.TimeoutError) as caught:
-            await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.1)
-        # Before 3.11, an awaited task raises a new exception.
-        if sys.version_info >= (3, 11):
-            assert caught.value.__context__ is not None
-            assert result_of(caught.value.__context__).stop == "cancelled"
-
-    asyncio.run(main())
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout() is new in Python 3.11")
-def test_asyncio_timeout_kills_the_program() -> None:
-    async def main() -> None:
-        with pytest.raises(asyncio.TimeoutError) as caught:
-            async with asyncio.timeout(0.1):  # pyright: ignore
-                await sf.run_async(["sleep", "60"])
-        # In 3.11.2 __cause__ is None.
+async def test_wait_for_timeout_kills_the_program() -> None:
+    with pytest.raises(asyncio.TimeoutError) as caught:
+        await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.1)
+    # Before 3.11, an awaited task raises a new exception.
+    if sys.version_info >= (3, 11):
         assert caught.value.__context__ is not None
         assert result_of(caught.value.__context__).stop == "cancelled"
 
-    asyncio.run(main())
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout() is new in Python 3.11")
+async def test_asyncio_timeout_kills_the_program() -> None:
+    with pytest.raises(asyncio.TimeoutError) as caught:
+        async with asyncio.timeout(0.1):  # pyright: ignore
+            await sf.run_async(["sleep", "60"])
+    # In 3.11.2 __cause__ is None.
+    assert caught.value.__context__ is not None
+    assert result_of(caught.value.__context__).stop == "cancelled"
 
 
 def test_run_async_without_await_starts_nothing(tmp_path: Path) -> None:

@@ -19,44 +19,35 @@ from patience import TIMEOUT_S
 ADD = "m=$n; sleep 0.01; n=$((m + 1))"
 
 
-def test_queue_runs_parallel_commands_in_order(run_loop: RunLoop, shell: str) -> None:
-    async def main() -> None:
-        async with sf.Session(shell, queue=True) as session:
-            await session.run("n=0; all=")
-            async with anyio.create_task_group() as group:
-                for number in range(5):
-                    group.start_soon(partial(session.run, f"{ADD}; all=$all$n:{number},"))
-                    await anyio.sleep(0)
-            result = await session.run("echo $n $all")
-            count, order = result.text.split()
-            assert count == "5"
-            assert order.count(":") == 5
-
-    run_loop(main)
+async def test_queue_runs_parallel_commands_in_order(run_loop: RunLoop, shell: str) -> None:
+    async with sf.Session(shell, queue=True) as session:
+        await session.run("n=0; all=")
+        async with anyio.create_task_group() as group:
+            for number in range(5):
+                group.start_soon(partial(session.run, f"{ADD}; all=$all$n:{number},"))
+                await anyio.sleep(0)
+        result = await session.run("echo $n $all")
+        count, order = result.text.split()
+        assert count == "5"
+        assert order.count(":") == 5
 
 
-def test_queued_command_can_be_cancelled(run_loop: RunLoop, shell: str) -> None:
-    async def main() -> None:
-        async with sf.Session(shell, queue=True) as session:
-            async with session.start("read x; X=$x", stdin="stream") as job:
-                with anyio.move_on_after(0.05):
-                    await session.run("X=wrong")
-                await job.write("right\n")
-                assert (await job.result()).ok
-            assert (await session.run("echo $X")).text == "right\n"
-
-    run_loop(main)
+async def test_queued_command_can_be_cancelled(run_loop: RunLoop, shell: str) -> None:
+    async with sf.Session(shell, queue=True) as session:
+        async with session.start("read x; X=$x", stdin="stream") as job:
+            with anyio.move_on_after(0.05):
+                await session.run("X=wrong")
+            await job.write("right\n")
+            assert (await job.result()).ok
+        assert (await session.run("echo $X")).text == "right\n"
 
 
-def test_failed_command_passes_its_turn_on(run_loop: RunLoop, shell: str) -> None:
-    async def main() -> None:
-        async with sf.Session(shell, queue=True) as session:
-            for _ in range(3):
-                with pytest.raises(ValueError, match="timeout must be >= 0"):
-                    await session.run("true", timeout=-1)
-            assert (await session.run("echo on")).text == "on\n"
-
-    run_loop(main)
+async def test_failed_command_passes_its_turn_on(run_loop: RunLoop, shell: str) -> None:
+    async with sf.Session(shell, queue=True) as session:
+        for _ in range(3):
+            with pytest.raises(ValueError, match="timeout must be >= 0"):
+                await session.run("true", timeout=-1)
+        assert (await session.run("echo on")).text == "on\n"
 
 
 def test_threads_share_a_session(shell: str) -> None:
@@ -193,14 +184,11 @@ def test_events_end_with_the_result(run_loop: RunLoop, shell: str, tmp_path: Pat
         assert [event.text for event in events] == ["late\n"]
 
 
-def test_events_of_an_adopted_process_go_on(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        line = "(sleep 0.3; echo late) & echo first"
-        async with sf.start(sf.sh(line), leftovers="adopt", drain=0) as job:
-            assert [e.text async for e in job.events(until="result")] == ["first\n"]
-            assert [e.text async for e in job.events()] == ["late\n"]
-
-    run_loop(main)
+async def test_events_of_an_adopted_process_go_on(run_loop: RunLoop) -> None:
+    line = "(sleep 0.3; echo late) & echo first"
+    async with sf.start(sf.sh(line), leftovers="adopt", drain=0) as job:
+        assert [e.text async for e in job.events(until="result")] == ["first\n"]
+        assert [e.text async for e in job.events()] == ["late\n"]
 
 
 def test_incomplete_line_is_flushed_after_a_pause(run_loop: RunLoop) -> None:
@@ -228,12 +216,9 @@ def test_incomplete_line_is_flushed_after_a_pause(run_loop: RunLoop) -> None:
             job.events(flush_after=-1)
 
 
-def test_methods_that_do_not_block_are_not_awaitable(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.Session() as session, session.start("sleep 600") as job:
-            await wait_until(session.processes)
-            calls = (session.interrupt, job.interrupt, job.close_stdin, job.detach)
-            assert [call() for call in calls] == [None] * 4
-            assert (await job.result()).code == 130
-
-    run_loop(main)
+async def test_methods_that_do_not_block_are_not_awaitable(run_loop: RunLoop) -> None:
+    async with sf.Session() as session, session.start("sleep 600") as job:
+        await wait_until(session.processes)
+        calls = (session.interrupt, job.interrupt, job.close_stdin, job.detach)
+        assert [call() for call in calls] == [None] * 4
+        assert (await job.result()).code == 130
