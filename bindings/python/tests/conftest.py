@@ -24,7 +24,7 @@ import spawnfd as sf
 import trio
 import uvloop
 from patience import TIMEOUT_S
-from session_support import Open, opener
+from session_support import Open, Start, opener, starter
 from spawnfd import _spawnfd
 
 # nohup and shells without job control ignore these signals. Child programs would inherit this.
@@ -256,6 +256,12 @@ def shell(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["async", "sync"])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture
+def start(form: str, run_loop: RunLoop) -> Start:
+    """Returns a function that starts a job in one form."""
+    return starter(form)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Jobs, on every event loop."""
+"""Jobs in both forms, on every event loop."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 import spawnfd as sf
 from conftest import RunLoop, is_alive, wait_until
 from patience import Gate, ignores_sigterm
+from session_support import Start
 
 # A test of behaviour that does not depend on the loop uses one loop of each kind.
 two_loops = pytest.mark.parametrize("run_loop", ["asyncio", "trio"], indirect=True)
@@ -28,16 +30,16 @@ async def wait_for_end(pid: int) -> None:
     await wait_until(lambda: not is_alive(pid))
 
 
-async def wait_for_output(job: sf.Job, text: str, since: int = 0) -> sf.Chunk:
+async def wait_for_output(job: Any, text: str, since: int = 0) -> sf.Chunk:
     """Waits until a job has printed the text."""
     await wait_until(lambda: text in job.read(since).text)
     return job.read(since)
 
 
-async def test_streaming(run_loop: RunLoop) -> None:
+async def test_streaming(start: Start) -> None:
     line = sf.sh("for i in 1 2 3; do echo out $i; echo err $i >&2; sleep 0.05; done; printf x")
     found: dict[str | None, list[str]] = {"stdout": [], "stderr": []}
-    async with sf.start(line, timeout=600) as job:
+    async with start(line, timeout=600) as job:
         async for event in job.events(lines=True):
             found[event.stream].append(event.text)
             assert (event.bytes, event.lost) == (event.text.encode(), 0)
@@ -49,8 +51,8 @@ async def test_streaming(run_loop: RunLoop) -> None:
     assert result.text == "".join(found["stdout"])
 
 
-async def test_background_job_reads_and_writes(run_loop: RunLoop) -> None:
-    job = await sf.start(sf.sh("echo one; read line; echo two $line; cat"), stdin="stream")
+async def test_background_job_reads_and_writes(start: Start) -> None:
+    job = await start(sf.sh("echo one; read line; echo two $line; cat"), stdin="stream")
     first = await wait_for_output(job, "one\n")
     assert (first.text, first.bytes, first.next, first.lost) == ("one\n", b"one\n", 4, 0)
     assert await job.wait(0.05) is None
@@ -68,28 +70,28 @@ async def test_background_job_reads_and_writes(run_loop: RunLoop) -> None:
     assert "ended" in repr(job)
 
 
-async def test_stop_waits_for_the_grace_period(run_loop: RunLoop) -> None:
-    polite = await sf.start(sf.sh("trap 'echo bye; exit 7' TERM; echo ready; sleep 60 & wait"))
+async def test_stop_waits_for_the_grace_period(start: Start) -> None:
+    polite = await start(sf.sh("trap 'echo bye; exit 7' TERM; echo ready; sleep 60 & wait"))
     await wait_for_output(polite, "ready")
     result = await polite.stop(grace=20)
     assert (result.stop, result.code, result.text) == ("cancelled", 7, "ready\nbye\n")
     assert await polite.stop() is result
 
-    ignoring = await sf.start(IGNORES_SIGTERM)
+    ignoring = await start(IGNORES_SIGTERM)
     await wait_for_output(ignoring, "ready")
     begun = time.monotonic()
     assert (await ignoring.stop(grace=0.2)).signal == 9
     assert time.monotonic() - begun >= 0.2
 
-    stopped = await sf.start(sf.sh("echo ready; kill -STOP $$"))
+    stopped = await start(sf.sh("echo ready; kill -STOP $$"))
     await wait_for_output(stopped, "ready")
     assert (await stopped.stop(grace=20)).signal == 15
 
 
 @two_loops
-async def test_a_slow_consumer_slows_the_program(run_loop: RunLoop) -> None:
+async def test_a_slow_consumer_slows_the_program(start: Start) -> None:
     size = 3_000_000
-    async with sf.start(["head", "-c", str(size), "/dev/zero"], window=1) as job:
+    async with start(["head", "-c", str(size), "/dev/zero"], window=1) as job:
         seen, events = 0, job.events()
         assert await job.wait(0.3) is None
         async for event in events:
@@ -100,9 +102,9 @@ async def test_a_slow_consumer_slows_the_program(run_loop: RunLoop) -> None:
 
 
 @two_loops
-async def test_unread_output_drops_the_oldest(run_loop: RunLoop) -> None:
+async def test_unread_output_drops_the_oldest(start: Start) -> None:
     size = 3_000_000
-    job = await sf.start(sf.sh(f"head -c {size} /dev/zero; echo end"), window=100_000)
+    job = await start(sf.sh(f"head -c {size} /dev/zero; echo end"), window=100_000)
     assert (await job.result()).ok
     events = [event async for event in job.events()]
     assert events[0].stream is None
@@ -116,17 +118,17 @@ async def test_unread_output_drops_the_oldest(run_loop: RunLoop) -> None:
 
 
 @two_loops
-async def test_hold_blocks_the_program_until_events_are_read(run_loop: RunLoop) -> None:
+async def test_hold_blocks_the_program_until_events_are_read(start: Start) -> None:
     size = 3_000_000
-    async with sf.start(["head", "-c", str(size), "/dev/zero"], window=1, hold=True) as job:
+    async with start(["head", "-c", str(size), "/dev/zero"], window=1, hold=True) as job:
         await anyio.sleep(0.2)
         assert sum([len(event.bytes) async for event in job.events()]) == size
 
 
 @two_loops
-async def test_break_lets_the_program_go_on(run_loop: RunLoop) -> None:
+async def test_break_lets_the_program_go_on(start: Start) -> None:
     line = sf.sh("echo ready; head -c 3000000 /dev/zero; echo; echo end")
-    async with sf.start(line, window=1) as job:
+    async with start(line, window=1) as job:
         async for event in job.events(lines=True):
             assert event.text == "ready\n"
             break
@@ -137,10 +139,10 @@ async def test_break_lets_the_program_go_on(run_loop: RunLoop) -> None:
 
 
 @two_loops
-async def test_characters_split_across_chunks_are_decoded(run_loop: RunLoop) -> None:
+async def test_characters_split_across_chunks_are_decoded(start: Start) -> None:
     line = sf.sh(r"printf 'a\360\237'; read x; printf '\246\200b'; read x; printf '\303'")
     texts: list[str] = []
-    async with sf.start(line, stdin="stream") as job:
+    async with start(line, stdin="stream") as job:
         async for event in job.events():
             texts.append(event.text)
             if len(texts) <= 2:
@@ -150,8 +152,8 @@ async def test_characters_split_across_chunks_are_decoded(run_loop: RunLoop) -> 
 
 
 @two_loops
-async def test_long_lines_are_split(run_loop: RunLoop) -> None:
-    async with sf.start(["printf", "abcdefgh\r\ni\n"]) as job:
+async def test_long_lines_are_split(start: Start) -> None:
+    async with start(["printf", "abcdefgh\r\ni\n"]) as job:
         texts = [event.text async for event in job.events(lines=True, max_line=5)]
     assert texts == ["abcde", "fgh\r\n", "i\n"]
 
@@ -174,9 +176,9 @@ async def test_events_let_other_tasks_run(run_loop: RunLoop) -> None:
 
 
 @two_loops
-async def test_signals(run_loop: RunLoop) -> None:
+async def test_signals(start: Start) -> None:
     line = "trap 'echo got' USR1; echo ready; while :; do sleep 0.02; done"
-    job = await sf.start(sf.sh(line))
+    job = await start(sf.sh(line))
     await wait_for_output(job, "ready")
     job.signal(10)
     await wait_for_output(job, "got")
@@ -184,27 +186,27 @@ async def test_signals(run_loop: RunLoop) -> None:
     result = await job.result()
     assert (result.stop, result.signal) == ("exited", 15)
     job.signal(15)
-    job = await sf.start(sf.sh("trap 'echo got; exit 3' INT; echo ready; sleep 60; :"))
+    job = await start(sf.sh("trap 'echo got; exit 3' INT; echo ready; sleep 60; :"))
     await wait_for_output(job, "ready")
     job.interrupt()
     result = await job.result()
     assert (result.stop, result.code, result.text) == ("exited", 3, "ready\ngot\n")
 
 
-async def test_leaving_the_block_kills_the_tree(run_loop: RunLoop) -> None:
-    async with sf.start(sf.sh("sleep 60 & echo $!; wait")) as job:
+async def test_leaving_the_block_kills_the_tree(start: Start) -> None:
+    async with start(sf.sh("sleep 60 & echo $!; wait")) as job:
         child = int((await wait_for_output(job, "\n")).text)
     await wait_for_end(child)
     result = await job.result()
     assert (result.stop, result.signal, result.text) == ("cancelled", 15, f"{child}\n")
 
     with suppress(ZeroDivisionError):
-        async with sf.start(IGNORES_SIGTERM, grace=0.1) as job:
+        async with start(IGNORES_SIGTERM, grace=0.1) as job:
             await wait_for_output(job, "ready")
             raise ZeroDivisionError
     assert (await job.result()).signal == 9
 
-    job = await sf.start(["sleep", "60"])
+    job = await start(["sleep", "60"])
     async with job:
         pass
     await wait_for_end(job.pid)
@@ -274,16 +276,17 @@ async def test_cancelling_run_async_kills_the_program(run_loop: RunLoop, tmp_pat
     assert (await sf.run_async(["cat"], input=b"x")).stdout == b"x"
     with pytest.raises(FileNotFoundError):
         await sf.run_async(["no-such-program"])
-    pid, ready, begun = tmp_path / "pid", tmp_path / "ready", math.inf
+    pids, ready, begun = tmp_path / "pids", tmp_path / "ready", math.inf
     async with anyio.create_task_group() as group:
-        line = sf.sh(f"echo $$ > {pid}; {ignores_sigterm(ready)[-1]}")
+        line = sf.sh(f"sleep 600 & echo $! $$ > {pids}; {ignores_sigterm(ready)[-1]}")
         group.start_soon(partial(sf.run_async, line, grace=0.3))
         await wait_until(ready.exists)
         begun = time.monotonic()
         group.cancel_scope.cancel()
     assert group.cancel_scope.cancelled_caught
     assert time.monotonic() - begun >= 0.3
-    await wait_for_end(int(pid.read_text()))
+    for ended in pids.read_text().split():
+        await wait_for_end(int(ended))
 
 
 async def test_many_at_once(run_loop: RunLoop) -> None:
@@ -312,9 +315,9 @@ async def test_several_tasks_wait_for_one_job(run_loop: RunLoop) -> None:
 
 
 @two_loops
-async def test_detached_job_runs_on(run_loop: RunLoop, tmp_path: Path) -> None:
+async def test_detached_job_runs_on(start: Start, tmp_path: Path) -> None:
     marker, gate = tmp_path / "marker", Gate(tmp_path)
-    async with sf.start(sf.sh(f"{gate.wait}; echo > {marker}")) as job:
+    async with start(sf.sh(f"{gate.wait}; echo > {marker}")) as job:
         job.detach()
     assert await job.wait(0) is None
     del job
@@ -324,8 +327,8 @@ async def test_detached_job_runs_on(run_loop: RunLoop, tmp_path: Path) -> None:
 
 
 @two_loops
-async def test_dropping_a_job_kills_its_program(run_loop: RunLoop) -> None:
-    job = await sf.start(["sleep", "60"])
+async def test_dropping_a_job_kills_its_program(start: Start) -> None:
+    job = await start(["sleep", "60"])
     pid = job.pid
     del job
     await anyio.sleep(0)
@@ -334,24 +337,24 @@ async def test_dropping_a_job_kills_its_program(run_loop: RunLoop) -> None:
 
 
 @two_loops
-async def test_start_errors(run_loop: RunLoop) -> None:
+async def test_start_errors(start: Start) -> None:
     with pytest.raises(FileNotFoundError):
-        await sf.start(["no-such-program"])
+        await start(["no-such-program"])
     with pytest.raises(TypeError, match="argv"):
-        async with sf.start("ls"):
+        async with start("ls"):
             pass
     actions = [sf.actions.Umask(0), sf.actions.Chdir("/no")]
-    job = await sf.start(["true"], actions=actions)
+    job = await start(["true"], actions=actions)
     with pytest.raises(sf.SpawnError) as caught:
         await job.result()
     assert caught.value.action == 1
     assert "failed" in repr(job)
     assert [event async for event in job.events()] == []
     with pytest.raises(FileNotFoundError):
-        async with sf.start(["true"], actions=actions) as job:
+        async with start(["true"], actions=actions) as job:
             assert [event async for event in job.events()] == []
     with pytest.raises(ZeroDivisionError):
-        async with sf.start(["true"], actions=actions):
+        async with start(["true"], actions=actions):
             raise ZeroDivisionError
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import math
 import os
 import signal
 import sys
@@ -14,17 +13,17 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import anyio
 import pytest
 import sniffio
 import spawnfd as sf
 import trio
 import trio.testing
-from conftest import LOOPS, RunLoop, children, wait_until
+from conftest import LOOPS, RunLoop, children
 from patience import TIMEOUT_S, Gate, eventually, ignores_sigterm
 from spawnfd import _adapter, _loop, _spawnfd, _trio
 from test_job import wait_for_output
@@ -95,14 +94,6 @@ async def test_cancelling_during_exit_still_waits_for_the_program(tmp_path: Path
         await task
 
 
-async def test_wait_for_timeout_leaves_the_program_running() -> None:
-    job = await sf.start(["sleep", "60"])
-    with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(job.wait(), 0.05)
-    assert await job.wait(0) is None
-    assert (await job.stop()).signal == 15
-
-
 def test_job_moves_between_loops() -> None:
     async def begin() -> sf.Job:
         return await sf.start(["cat"], stdin="stream")
@@ -133,9 +124,11 @@ def step(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("how", ["result", "events", "write"])
-def test_closing_a_loop_kills_jobs_of_its_tasks(how: str) -> None:
+@pytest.mark.parametrize("how", ["run", "result", "events", "write"])
+def test_closing_a_loop_kills_the_programs_of_its_tasks(how: str) -> None:
     async def inside() -> None:
+        if how == "run":
+            await sf.run_async(["sleep", "60"])
         async with sf.start(["sleep", "60"], stdin="stream") as job:
             if how == "result":
                 await job.result()
@@ -179,10 +172,14 @@ def test_start_without_await_starts_nothing() -> None:
 def test_loops_in_threads() -> None:
     failures: list[BaseException] = []
 
+    async def echo(turn: int) -> None:
+        assert (await sf.run_async(["echo", str(turn)])).text == f"{turn}\n"
+
     def work(run: RunLoop) -> None:
         async def main() -> None:
             for turn in range(20):
-                async with sf.start(["echo", str(turn)]) as job:
+                async with sf.start(["echo", str(turn)]) as job, anyio.create_task_group() as group:
+                    group.start_soon(echo, turn)
                     assert [event.text async for event in job.events()] == [f"{turn}\n"]
 
         try:
@@ -385,22 +382,6 @@ async def test_trio_within_asyncio() -> None:
 
     trio.run(inner)
     assert (await sf.run_async(["true"])).ok
-
-
-def test_trio_waits_for_the_program_after_cancellation(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-
-    async def main() -> None:
-        begun = math.inf
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(sf.run_async, ignores_sigterm(ready), grace=0.3))
-            await wait_until(ready.exists)
-            begun = trio.current_time()
-            nursery.cancel_scope.cancel()
-        assert nursery.cancel_scope.cancelled_caught
-        assert trio.current_time() - begun >= 0.3
-
-    trio.run(main)
 
 
 @pytest.mark.parametrize("where", ["a generator", "a system task", "two tasks and a generator"])

@@ -12,14 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 import spawnfd as sf
-from patience import TIMEOUT_S, Gate, eventually, signal_after
+from patience import TIMEOUT_S, eventually, signal_after
 from spawnfd import _job
 from subprocess_support import run_script
 
@@ -32,91 +31,12 @@ def wait_for_output(job: sf.SyncJob, text: str, since: int = 0) -> sf.Chunk:
     return job.read(since)
 
 
-def test_streaming() -> None:
-    line = sf.sh("for i in 1 2 3; do echo out $i; sleep 0.05; done; echo err >&2")
-    with sf.start_sync(line) as job:
-        events = [(event.stream, event.text) for event in job.events(lines=True)]
-        result = job.result()
-    assert events == [("stdout", f"out {i}\n") for i in (1, 2, 3)] + [("stderr", "err\n")]
-    assert result.ok
-    assert job.result() is result
-
-
-def test_background_job_reads_and_writes() -> None:
-    job = sf.start_sync(sf.sh("echo one; read line; echo two $line"), stdin="stream")
-    first = wait_for_output(job, "one\n")
-    assert job.wait(0.05) is None
-    assert job.wait(0) is None
-    job.write("more\n")
-    assert job.result().text == "one\ntwo more\n"
-    assert job.read(first.next).text == "two more\n"
-    with pytest.raises(BrokenPipeError):
-        job.write(b"x")
-
-
-def test_stop_kills_after_the_grace_period() -> None:
-    job = sf.start_sync(IGNORES_SIGTERM)
-    wait_for_output(job, "ready")
-    begun = time.monotonic()
-    result = job.stop(grace=0.2)
-    assert (result.stop, result.signal, result.text) == ("cancelled", 9, "ready\n")
-    assert time.monotonic() - begun >= 0.2
-
-
-def test_a_slow_consumer_slows_the_program() -> None:
-    size = 3_000_000
-    with sf.start_sync(["head", "-c", str(size), "/dev/zero"], window=1, hold=True) as job:
-        assert job.wait(0.3) is None
-        assert sum(len(event.bytes) for event in job.events()) == size
-
-
 def test_write_blocks_while_the_pipe_is_full() -> None:
     large = bytes(range(256)) * 8000
     with sf.start_sync(sf.sh("sleep 0.2; cat | wc -c"), stdin="stream") as job:
         job.write(bytearray(large))
         job.close_stdin()
         assert job.result().text == f"{len(large)}\n"
-
-
-def test_terminal_input_and_size() -> None:
-    line = "stty -echo; stty size; read line; stty size; echo got $line"
-    with sf.start_sync(sf.sh(line), terminal=(33, 77)) as job:
-        first = wait_for_output(job, "33 77\r\n")
-        job.resize(5, 6)
-        job.write("hello\n")
-        assert wait_for_output(job, "got hello\r\n", first.next).text.startswith("5 6\r\n")
-        assert job.result().ok
-
-
-def test_leaving_the_block_ends_the_program() -> None:
-    with suppress(ZeroDivisionError), sf.start_sync(IGNORES_SIGTERM, grace=0.1) as job:
-        wait_for_output(job, "ready")
-        raise ZeroDivisionError
-    result = job.wait(0)
-    assert result is not None
-    assert (result.stop, result.signal) == ("cancelled", 9)
-    with sf.start_sync(["sleep", "60"]) as job:
-        assert job.wait(0) is None
-    assert job.result().signal == 15
-
-
-def test_late_start_failure_is_raised_on_exit() -> None:
-    actions = [sf.actions.Chdir("/no")]
-    with pytest.raises(FileNotFoundError), sf.start_sync(["true"], actions=actions) as job:
-        assert list(job.events()) == []
-    with pytest.raises(FileNotFoundError):
-        sf.start_sync(["no-such-program"])
-
-
-def test_detached_job_runs_on(tmp_path: Path) -> None:
-    marker, gate = tmp_path / "marker", Gate(tmp_path)
-    with sf.start_sync(sf.sh(f"{gate.wait}; echo > {marker}")) as job:
-        job.detach()
-    assert job.wait(0) is None
-    assert not marker.exists()
-    gate.open()
-    assert job.result().ok
-    assert marker.exists()
 
 
 def test_ctrl_c_during_wait_leaves_the_program_running() -> None:

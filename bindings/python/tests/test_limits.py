@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 import spawnfd as sf
-from conftest import RunLoop
+from conftest import RunLoop, wait_until
 from patience import TIMEOUT_S, eventually
 from test_options import Run, each_run
 
@@ -221,55 +220,46 @@ def test_exception_of_a_handler_leaves_the_limiter_queue(run: Callable[..., Any]
     assert (limiter.running, limiter.waiting) == (0, 0)
 
 
-def test_many_tasks_respect_the_limit(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        limiter = sf.Limiter(3)
-        most = 0
-        order: list[int] = []
+async def test_many_tasks_respect_the_limit(run_loop: RunLoop) -> None:
+    limiter = sf.Limiter(3)
+    most = 0
+    order: list[int] = []
 
-        async def one(number: int) -> None:
-            nonlocal most
-            result = await sf.run_async(["sh", "-c", f"exit {number}"], limiter=limiter)
-            most = max(most, limiter.running)
-            assert result.code == number
-            order.append(number)
+    async def one(number: int) -> None:
+        nonlocal most
+        result = await sf.run_async(["sh", "-c", f"exit {number}"], limiter=limiter)
+        most = max(most, limiter.running)
+        assert result.code == number
+        order.append(number)
 
+    async with anyio.create_task_group() as group:
+        for number in range(20):
+            group.start_soon(one, number)
+    assert most <= 3
+    assert len(order) == 20
+    assert (limiter.running, limiter.waiting) == (0, 0)
+
+
+async def test_jobs_queue_and_cancelled_ones_leave(run_loop: RunLoop) -> None:
+    limiter = sf.Limiter(1)
+    async with sf.start(["cat"], stdin="stream", limiter=limiter) as holder:
+        for run in (sf.run_async, sf.start):
+            with anyio.move_on_after(0.05) as scope:
+                await run(["true"], limiter=limiter)
+            assert scope.cancelled_caught
+            assert (limiter.running, limiter.waiting) == (1, 0)
         async with anyio.create_task_group() as group:
-            for number in range(20):
-                group.start_soon(one, number)
-        assert most <= 3
-        assert len(order) == 20
-        assert (limiter.running, limiter.waiting) == (0, 0)
 
-    run_loop(main)
+            async def other() -> None:
+                async with sf.start(["true"], limiter=limiter) as job:
+                    assert (await job.result()).ok
 
-
-def test_jobs_queue_and_cancelled_ones_leave(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        limiter = sf.Limiter(1)
-        async with sf.start(["cat"], stdin="stream", limiter=limiter) as holder:
-            for run in (sf.run_async, sf.start):
-                with anyio.move_on_after(0.05) as scope:
-                    await run(["true"], limiter=limiter)
-                assert scope.cancelled_caught
-                assert (limiter.running, limiter.waiting) == (1, 0)
-            async with anyio.create_task_group() as group:
-
-                async def other() -> None:
-                    async with sf.start(["true"], limiter=limiter) as job:
-                        assert (await job.result()).ok
-
-                group.start_soon(other)
-                with anyio.fail_after(20):
-                    while limiter.waiting < 1:
-                        await anyio.sleep(0.005)
-                limiter.limit = 2
-            holder.close_stdin()
-            assert (await holder.result()).ok
-        assert (limiter.running, limiter.waiting) == (0, 0)
-
-    run_loop(main)
-    gc.collect()
+            group.start_soon(other)
+            await wait_until(lambda: limiter.waiting == 1)
+            limiter.limit = 2
+        holder.close_stdin()
+        assert (await holder.result()).ok
+    assert (limiter.running, limiter.waiting) == (0, 0)
 
 
 def test_limiter_after_a_fork() -> None:

@@ -9,7 +9,6 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -18,37 +17,11 @@ import anyio
 import pytest
 import spawnfd as sf
 import trio
-from conftest import RunLoop, children, is_alive, threads
+from conftest import LOOPS, RunLoop, children, threads, wait_until
 from patience import TIMEOUT_S, eventually, growing_timeouts, in_time
 from spawnfd import _adapter, _loop, _spawnfd
 from spawnfd._types import Args
-
-
-async def test_result() -> None:
-    result = await sf.run_async(["sh", "-c", "cat; echo err >&2; exit 3"], input=b"in")
-    assert (result.code, result.stdout, result.stderr) == (3, b"in", b"err\n")
-    assert result.args[0] == "sh"
-    template = sf.Template("/bin/echo")
-    assert (await template.run_async(["x"])).text == "x\n"
-    assert (await sf.TemplateCache(2).run_async(["echo", "y"])).text == "y\n"
-
-
-async def test_errors() -> None:
-    with pytest.raises(FileNotFoundError):
-        await sf.run_async(["no-such-program"])
-    with pytest.raises(TypeError, match="argv"):
-        await sf.run_async("ls")
-    with pytest.raises(sf.SpawnError) as caught:
-        await sf.run_async(["true"], actions=[sf.actions.Umask(0), sf.actions.Chdir("/no")])
-    assert caught.value.action == 1
-
-
-async def test_many_at_once() -> None:
-    async def one(number: int) -> None:
-        result = await sf.run_async(["sh", "-c", f"echo {number}; exit {number % 7}"])
-        assert (result.text, result.code) == (f"{number}\n", number % 7)
-
-    await asyncio.gather(*(one(number) for number in range(200)))
+from test_job_loops import step
 
 
 async def test_concurrent_large_outputs() -> None:
@@ -99,7 +72,7 @@ def test_blocked_loop_does_not_block_programs(tmp_path: Path) -> None:
     in_time(tmp_path / "ready", 0.1, lambda timeout: asyncio.run(main(timeout)))
 
 
-def test_loop_runs_other_tasks_between_many_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_loop_runs_other_tasks_between_many_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each iteration of the loop starts only a limited number of programs."""
     turn, starts = 0, dict[int, int]()
     begin = _spawnfd.begin
@@ -108,25 +81,22 @@ def test_loop_runs_other_tasks_between_many_starts(monkeypatch: pytest.MonkeyPat
         starts[turn] = starts.get(turn, 0) + 1
         return begin(*arguments)
 
-    async def main() -> None:
-        async def count() -> None:
-            nonlocal turn
-            while True:
-                turn += 1
-                await asyncio.sleep(0)
-
-        counter = asyncio.create_task(count())
-        results = await asyncio.gather(*(sf.run_async(["echo", str(i)]) for i in range(60)))
-        assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
-        counter.cancel()
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
 
     monkeypatch.setattr(_spawnfd, "begin", counted)
-    asyncio.run(main())
+    counter = asyncio.create_task(count())
+    results = await asyncio.gather(*(sf.run_async(["echo", str(i)]) for i in range(60)))
+    assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
+    counter.cancel()
     assert sum(starts.values()) == 60
     assert max(starts.values()) <= 2 * _adapter.STARTS_PER_ITERATION
 
 
-def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """While too many programs have started recently, a new one waits until one of them ends."""
     most, begin = 0, _spawnfd.begin
 
@@ -135,19 +105,16 @@ def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
         most = max(most, len(cast(Any, _loop.current_adapter()).pending))
         return begin(*arguments)
 
-    async def main() -> None:
-        results = await asyncio.gather(*(sf.run_async(["echo", str(i)]) for i in range(60)))
-        assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
-
     monkeypatch.setattr(_spawnfd, "begin", counted)
     monkeypatch.setattr(_adapter, "RECENT_SECONDS", 60.0)
     monkeypatch.setattr(_adapter, "MAX_RECENT", 5)
-    asyncio.run(main())
+    results = await asyncio.gather(*(sf.run_async(["echo", str(i)]) for i in range(60)))
+    assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
     assert 2 <= most <= 5
 
 
-@pytest.mark.parametrize("run", [asyncio.run, trio.run])
-def test_programs_that_wait_for_each_other_all_start(run: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_programs_that_wait_for_each_other_all_start(loop: str, tmp_path: Path) -> None:
     """The last program is started even if all others run and wait for it."""
     many = 8 * _adapter.MAX_RECENT
     fifo = tmp_path / "fifo"
@@ -168,10 +135,7 @@ def test_programs_that_wait_for_each_other_all_start(run: Any, tmp_path: Path) -
             for i in range(many):
                 group.start_soon(one, i == many - 1)
 
-    if run is asyncio.run:
-        asyncio.run(main())
-    else:
-        trio.run(main)
+    LOOPS[loop](main)
     os.close(kept_open)
     assert ended == many
 
@@ -252,21 +216,6 @@ def test_timeouts_expire_independently() -> None:
     assert any(asyncio.run(main(most)) for most in growing_timeouts(0.5))
 
 
-async def test_cancelling_kills_the_group(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    command = sf.sh(f"sleep 60 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait")
-    task = asyncio.create_task(sf.run_async(command))
-    while not pids.exists():
-        await asyncio.sleep(0.01)
-    found = [int(pid) for pid in pids.read_text().split()]
-    assert all(map(is_alive, found))
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    # The grandchild was killed too, but init (or the sub-reaper) may not have reaped it yet.
-    assert eventually(lambda: not any(map(is_alive, found)))
-
-
 # This script creates a file once it runs, and prints a line on SIGTERM.
 TRAPS = "trap 'echo trapped; exit 3' TERM; echo out; touch {}; while :; do sleep 0.05; done"
 
@@ -287,62 +236,50 @@ def result_of(error: BaseException) -> sf.Result:
     return result
 
 
-def test_cancellation_carries_the_result(run_loop: RunLoop, tmp_path: Path) -> None:
+async def test_cancellation_carries_the_result(run_loop: RunLoop, tmp_path: Path) -> None:
     ready, caught = tmp_path / "ready", list[BaseException]()
 
-    async def main() -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(run_and_catch, sf.sh(TRAPS.format(ready)), caught)
-            with anyio.fail_after(20):
-                while not ready.exists():
-                    await anyio.sleep(0.01)
-            group.cancel_scope.cancel()
-        assert group.cancel_scope.cancelled_caught
-
-    run_loop(main)
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_and_catch, sf.sh(TRAPS.format(ready)), caught)
+        await wait_until(ready.exists)
+        group.cancel_scope.cancel()
+    assert group.cancel_scope.cancelled_caught
     [error] = caught
     result = result_of(error)
     assert (result.stop, result.code, result.text) == ("cancelled", 3, "out\ntrapped\n")
 
 
-def test_last_of_several_cancellations_carries_the_result(tmp_path: Path) -> None:
+async def test_last_of_several_cancellations_carries_the_result(tmp_path: Path) -> None:
     ready, caught = tmp_path / "ready", list[BaseException]()
 
-    async def main() -> None:
-        task = asyncio.create_task(run_and_catch(sf.sh(TRAPS.format(ready)), caught))
-        while not ready.exists():
-            await asyncio.sleep(0.01)
-        for text in ("first", "second"):
-            task.cancel(text)
-            await asyncio.sleep(0)
-        with pytest.raises(asyncio.CancelledError, match="second"):
-            await task
-
-    asyncio.run(asyncio.wait_for(main(), 20))
+    task = asyncio.create_task(run_and_catch(sf.sh(TRAPS.format(ready)), caught))
+    await wait_until(ready.exists)
+    for text in ("first", "second"):
+        task.cancel(text)
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError, match="second"):
+        await task
     [error] = caught
     assert result_of(error).text == "out\ntrapped\n"
 
 
 @pytest.mark.parametrize("first", ["the result", "the cancellation"])
-def test_cancelled_when_the_result_arrives(first: str) -> None:
+async def test_cancelled_when_the_result_arrives(first: str) -> None:
     caught: list[BaseException] = []
 
-    async def main() -> None:
-        task = asyncio.create_task(run_and_catch(["echo", "out"], caught))
-        adapter: Any = _loop.current_adapter()
-        while not adapter.pending:
-            await asyncio.sleep(0)
-        # The program has ended, but the loop has not read the result. The task does not run
-        # between the two calls below.
-        assert select.select([adapter.queue.fileno()], [], [], 20)[0]
-        both: list[Any] = [adapter._drain, task.cancel]
-        for one in both if first == "the result" else reversed(both):
-            one()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert not adapter.pending
-
-    asyncio.run(main())
+    task = asyncio.create_task(run_and_catch(["echo", "out"], caught))
+    adapter: Any = _loop.current_adapter()
+    while not adapter.pending:
+        await asyncio.sleep(0)
+    # The program has ended, but the loop has not read the result. The task does not run
+    # between the two calls below.
+    assert select.select([adapter.queue.fileno()], [], [], 20)[0]
+    both: list[Any] = [adapter._drain, task.cancel]
+    for one in both if first == "the result" else reversed(both):
+        one()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not adapter.pending
     [error] = caught
     assert (result_of(error).ok, result_of(error).text) == (True, "out\n")
 
@@ -367,7 +304,9 @@ async def test_cancelling_at_every_moment() -> None:
         assert task.cancelled() or task.result().ok
 
 
-def test_exception_right_after_the_start_kills_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exception_right_after_the_start_kills_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A signal handler may raise after the native call returned and before its result is stored."""
     begin, before = _spawnfd.begin, children()
 
@@ -375,12 +314,9 @@ def test_exception_right_after_the_start_kills_the_program(monkeypatch: pytest.M
         begin(*arguments)
         raise InterruptedError
 
-    async def main() -> None:
-        with pytest.raises(InterruptedError):
-            await sf.run_async(["sleep", "60"])
-
     monkeypatch.setattr(_spawnfd, "begin", interrupted)
-    asyncio.run(main())
+    with pytest.raises(InterruptedError):
+        await sf.run_async(["sleep", "60"])
     assert eventually(lambda: children() == before)
 
 
@@ -409,31 +345,6 @@ def test_run_async_without_await_starts_nothing(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_two_loops_in_two_threads() -> None:
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        async def main() -> None:
-            async def worker() -> None:
-                for turn in range(10):
-                    assert (await sf.run_async(["echo", str(turn)])).text == f"{turn}\n"
-
-            await asyncio.gather(*(worker() for _ in range(8)))
-
-        try:
-            for _ in range(2):
-                asyncio.run(main())
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-
-
 def test_consecutive_loops_leave_no_descriptor() -> None:
     loops: list[asyncio.AbstractEventLoop] = []
     for _ in range(3):
@@ -442,27 +353,6 @@ def test_consecutive_loops_leave_no_descriptor() -> None:
         assert len(loop._selector.get_map()) == 1  # type: ignore[attr-defined]
         loop.close()
         loops.append(loop)
-
-
-def step(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]) -> Any:
-    task = loop.create_task(coroutine)
-    loop.call_later(0.05, loop.stop)
-    loop.run_forever()
-    return task
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_closing_a_loop_kills_its_runs() -> None:
-    loop = asyncio.new_event_loop()
-    complaints: list[object] = []
-    loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
-    task = step(loop, sf.run_async(["sleep", "60"]))
-    assert not task.done()
-    loop.close()
-    # Destroying the coroutine of the task kills the program.
-    del task, loop
-    gc.collect()
-    assert complaints == ["Task was destroyed but it is pending!"]
 
 
 def test_program_that_ends_after_its_loop_is_reaped() -> None:
@@ -498,14 +388,11 @@ def test_loops_of_two_threads_interleave() -> None:
     asyncio.run(outer())
 
 
-def test_run_after_the_engine_thread_ended() -> None:
-    async def main() -> None:
-        for _ in range(2):
-            assert (await sf.run_async(["true"])).ok
-            # The idle engine thread ends within this time.
-            await asyncio.sleep(0.7)
-
-    asyncio.run(main())
+async def test_run_after_the_engine_thread_ended() -> None:
+    for _ in range(2):
+        assert (await sf.run_async(["true"])).ok
+        # The idle engine thread ends within this time.
+        await asyncio.sleep(0.7)
     assert eventually(lambda: "spawnfd-engine" not in threads())
 
 

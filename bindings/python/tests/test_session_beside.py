@@ -15,6 +15,7 @@ import pytest
 import spawnfd as sf
 from conftest import RunLoop, wait_until
 from patience import TIMEOUT_S
+from session_support import Open, Start
 
 ADD = "m=$n; sleep 0.01; n=$((m + 1))"
 
@@ -128,60 +129,39 @@ def test_session_without_a_queue_refuses(shell: str) -> None:
         assert busy == [errno.EBUSY]
 
 
-def test_side_command_has_directory_and_variables(
-    run_loop: RunLoop, shell: str, tmp_path: Path
-) -> None:
+async def test_side_command_has_directory_and_variables(open_session: Open, tmp_path: Path) -> None:
     shows = sf.sh('echo "$X" ${Z-unset} $PWD; umask')
-
-    async def main() -> None:
-        async with sf.Session(shell, restart=True, env={"PATH": os.environ["PATH"]}) as session:
-            first = await session.side_command(sf.sh("echo ${X-unset}"))
-            assert first.text == "unset\n"
-            await session.run(f"export X='a  b'; Z=1; cd '{tmp_path}'; umask 027")
-            job = await session.run("read x", yield_after=0, stdin="stream")
-            assert isinstance(job, sf.Job)
-            result = await session.side_command(shows, timeout=TIMEOUT_S)
-            assert result.text == f"a  b unset {tmp_path}\n0027\n"
-            with pytest.raises(FileNotFoundError):
-                await session.side_command(["no-such-program"])
-            with pytest.raises(TypeError, match="got multiple values"):
-                await session.side_command(["true"], cwd="/")  # type: ignore[call-arg]
-            job.close_stdin()
-            await job.result()
-        async with sf.Session(shell) as session:
-            with pytest.raises(ValueError, match="only with the option restart"):
-                await session.side_command(["true"])
-
-    run_loop(main)
-    with sf.SyncSession(shell, restart=True) as session:
-        session.run("export X=2; cd /usr")
-        with session.start("sleep 600", grace=0):
-            assert session.side_command(sf.sh("echo $X $PWD")).text == "2 /usr\n"
+    async with open_session(restart=True, env={"PATH": os.environ["PATH"]}) as session:
+        first = await session.side_command(sf.sh("echo ${X-unset}"))
+        assert first.text == "unset\n"
+        await session.run(f"export X='a  b'; Z=1; cd '{tmp_path}'; umask 027")
+        job = await session.run("read x", yield_after=0, stdin="stream")
+        result = await session.side_command(shows, timeout=TIMEOUT_S)
+        assert result.text == f"a  b unset {tmp_path}\n0027\n"
+        with pytest.raises(FileNotFoundError):
+            await session.side_command(["no-such-program"])
+        with pytest.raises(TypeError, match="got multiple values"):
+            await session.side_command(["true"], cwd="/")
+        job.close_stdin()
+        await job.result()
+    async with open_session() as session:
+        with pytest.raises(ValueError, match="only with the option restart"):
+            await session.side_command(["true"])
 
 
-def test_events_end_with_the_result(run_loop: RunLoop, shell: str, tmp_path: Path) -> None:
+async def test_events_end_with_the_result(open_session: Open, tmp_path: Path) -> None:
     go = tmp_path / "go"
     server = f"(until [ -e '{go}' ]; do sleep 0.01; done; echo late) & echo started"
-
-    async def main() -> None:
-        async with sf.Session(shell) as session:
-            async with session.start(server, timeout=TIMEOUT_S) as job:
-                texts = [event.text async for event in job.events()]
-                assert texts == ["started\n"]
-                assert (await job.result()).ok
-                go.touch()
-                texts = [event.text async for event in job.events(until="closed")]
-                assert texts == ["late\n"]
-            with pytest.raises(ValueError, match='until must be one of "result", "closed"'):
-                job.events(until="now")  # type: ignore[arg-type]
-
-    run_loop(main)
-    go.unlink()
-    with sf.SyncSession(shell) as session, session.start(server) as job:
-        assert [event.text for event in job.events(lines=True)] == ["started\n"]
-        go.touch()
-        events = job.events(lines=True, until="closed")
-        assert [event.text for event in events] == ["late\n"]
+    async with open_session() as session:
+        async with await session.start(server, timeout=TIMEOUT_S) as job:
+            texts = [event.text async for event in job.events()]
+            assert texts == ["started\n"]
+            assert (await job.result()).ok
+            go.touch()
+            texts = [event.text async for event in job.events(until="closed")]
+            assert texts == ["late\n"]
+        with pytest.raises(ValueError, match='until must be one of "result", "closed"'):
+            job.events(until="now")
 
 
 async def test_events_of_an_adopted_process_go_on(run_loop: RunLoop) -> None:
@@ -191,29 +171,18 @@ async def test_events_of_an_adopted_process_go_on(run_loop: RunLoop) -> None:
         assert [e.text async for e in job.events()] == ["late\n"]
 
 
-def test_incomplete_line_is_flushed_after_a_pause(run_loop: RunLoop) -> None:
+async def test_incomplete_line_is_flushed_after_a_pause(start: Start) -> None:
     script = "printf 'one\\nName: '; read x; echo \"<$x>\"; printf end"
     expected = [("one\n", False), ("Name: ", True), ("<me>\n", False), ("end", False)]
-
-    async def main() -> None:
-        found: list[tuple[str, bool]] = []
-        async with sf.start(sf.sh(script), stdin="stream") as job:
-            async for event in job.events(lines=True, flush_after=0.1):
-                found.append((event.text, event.partial))
-                if event.text == "Name: ":
-                    await job.write("me\n")
-        assert found == expected
-
-    run_loop(main)
-    with sf.start_sync(sf.sh(script), stdin="stream") as job:
-        found: list[tuple[str, bool]] = []
-        for event in job.events(lines=True, flush_after=0.1):
+    found: list[tuple[str, bool]] = []
+    async with start(sf.sh(script), stdin="stream") as job:
+        async for event in job.events(lines=True, flush_after=0.1):
             found.append((event.text, event.partial))
-            if event.partial:
-                job.write("me\n")
-        assert found == expected
+            if event.text == "Name: ":
+                await job.write("me\n")
         with pytest.raises(ValueError, match="flush_after must be >= 0"):
             job.events(flush_after=-1)
+    assert found == expected
 
 
 async def test_methods_that_do_not_block_are_not_awaitable(run_loop: RunLoop) -> None:

@@ -16,6 +16,7 @@ import pytest
 import spawnfd as sf
 from conftest import RunLoop, wait_until
 from patience import TIMEOUT_S
+from session_support import Start
 
 
 def read_pipes() -> set[str]:
@@ -59,15 +60,6 @@ async def test_output_of_any_size_arrives_whole(run_loop: RunLoop, size: int) ->
                 received += event.bytes
         assert received == data
         assert (await job.result()).stdout == data
-
-
-async def test_text_of_chunks_is_the_text_of_the_output(run_loop: RunLoop) -> None:
-    line = (
-        r"for i in 1 2 3 4 5; do printf '\303'; sleep 0.01; printf '\244\360\237'; sleep 0.01; done"
-    )
-    async with sf.start(sf.sh(line)) as job:
-        text = "".join([event.text async for event in job.events()])
-        assert text == (await job.result()).text
 
 
 async def test_a_slow_consumer_blocks_the_program(run_loop: RunLoop) -> None:
@@ -201,20 +193,20 @@ def test_pipes_are_closed_after_the_end_of_an_unfinished_iteration() -> None:
     assert read_pipes() <= before
 
 
-async def test_long_lines_are_marked_partial(run_loop: RunLoop) -> None:
+async def test_long_lines_are_marked_partial(start: Start) -> None:
     line = sf.sh("head -c 70000 /dev/zero | tr '\\0' x; echo; echo short; printf open")
-    async with sf.start(line) as job:
+    async with start(line) as job:
         found = [(len(event.bytes), event.partial) async for event in job.events(lines=True)]
     assert found == [(65_536, True), (4_465, False), (6, False), (4, False)]
-    async with sf.start(line) as job:
+    async with start(line) as job:
         events = job.events(lines=True, max_line=100_000)
         found = [(len(event.bytes), event.partial) async for event in events]
     assert found == [(70_001, False), (6, False), (4, False)]
 
 
-async def test_wait_for_returns_the_match_and_its_end(run_loop: RunLoop) -> None:
+async def test_wait_for_returns_the_match_and_its_end(start: Start) -> None:
     script = "echo starting; echo 'port 8080' >&2; read line; echo $line; exec sleep 1000"
-    async with sf.start(sf.sh(script), stdin="stream") as job:
+    async with start(sf.sh(script), stdin="stream") as job:
         started = await job.wait_for("starting", TIMEOUT_S)
         assert started == sf.OutputMatch("starting", None, 8)
         port = await job.wait_for(re.compile(r"port (\d+)"), TIMEOUT_S)
@@ -229,26 +221,26 @@ async def test_wait_for_returns_the_match_and_its_end(run_loop: RunLoop) -> None
         assert await job.wait(0) is None
 
 
-async def test_wait_for_finds_a_pattern_that_arrives_in_pieces(run_loop: RunLoop) -> None:
+async def test_wait_for_finds_a_pattern_that_arrives_in_pieces(start: Start) -> None:
     pieces = "for i in r e a d y; do printf $i; sleep 0.02; done; exec sleep 1000"
     for pattern in ["ready", b"ready", re.compile("r.+y"), re.compile(b"r.+y")]:
-        async with sf.start(sf.sh(pieces)) as job:
+        async with start(sf.sh(pieces)) as job:
             found = await job.wait_for(pattern, TIMEOUT_S)
             assert found
             assert (found.text, found.next) == ("ready", 5)
 
 
-async def test_wait_for_counts_bytes_before_invalid_text(run_loop: RunLoop) -> None:
-    async with sf.start(sf.sh(r"printf '\377ä\376x'")) as job:
+async def test_wait_for_counts_bytes_before_invalid_text(start: Start) -> None:
+    async with start(sf.sh(r"printf '\377ä\376x'")) as job:
         found = await job.wait_for(re.compile("ä.x"), TIMEOUT_S)
         assert found
         assert (found.text, found.next) == ("ä\N{REPLACEMENT CHARACTER}x", 5)
 
 
-async def test_wait_for_tells_which_pattern_matched_first(run_loop: RunLoop) -> None:
+async def test_wait_for_tells_which_pattern_matched_first(start: Start) -> None:
     script = "echo ready 7; read x; echo failed; exec sleep 1000"
     patterns = ["failed", re.compile(r"ready (\d)"), b"rea"]
-    async with sf.start(sf.sh(script), stdin="stream") as job:
+    async with start(sf.sh(script), stdin="stream") as job:
         found = await job.wait_for(patterns, TIMEOUT_S)
         assert found
         assert found.match
@@ -260,16 +252,16 @@ async def test_wait_for_tells_which_pattern_matched_first(run_loop: RunLoop) -> 
         assert (found.which, found.text, found.match) == (0, "failed", None)
 
 
-async def test_wait_for_ends_with_the_output(run_loop: RunLoop) -> None:
-    async with sf.start(sf.sh("echo one")) as job:
+async def test_wait_for_ends_with_the_output(start: Start) -> None:
+    async with start(sf.sh("echo one")) as job:
         assert await job.wait_for("two") is False
         assert await job.wait_for("one")
         assert await job.wait_for(["two", "three"], 0) is False
 
 
-async def test_wait_for_raises_the_error_of_a_failed_start(run_loop: RunLoop) -> None:
+async def test_wait_for_raises_the_error_of_a_failed_start(start: Start) -> None:
     missing = [sf.actions.Open("/nonexistent", 3)]
-    job = await sf.start(["true"], actions=missing)
+    job = await start(["true"], actions=missing)
     with pytest.raises(FileNotFoundError, match="/nonexistent"):
         await job.wait_for("x")
 
@@ -288,8 +280,8 @@ def test_wait_for_refuses_a_bad_pattern(pattern: Any, error: type[Exception], me
         job.wait_for(pattern)
 
 
-async def test_wait_returns_after_silence(run_loop: RunLoop) -> None:
-    async with sf.start(sf.sh("echo one; exec sleep 1000"), grace=0) as job:
+async def test_wait_returns_after_silence(start: Start) -> None:
+    async with start(sf.sh("echo one; exec sleep 1000"), grace=0) as job:
         assert await job.wait_for("one", TIMEOUT_S)
         assert await job.wait(idle_timeout=0.1) is None
         assert await job.wait(TIMEOUT_S, idle_timeout=0.1) is None
@@ -310,15 +302,6 @@ def test_output_postpones_the_idle_timeout() -> None:
     result = sf.run(sf.sh("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done"), idle_timeout=1)
     assert result.ok
     assert result.wall >= 1.6
-
-
-def test_blocking_jobs_wait_for_patterns_and_silence() -> None:
-    with sf.start_sync(sf.sh("echo one; read x; echo two; exec sleep 1000"), stdin="stream") as job:
-        assert job.wait_for("one", TIMEOUT_S)
-        assert job.wait_for("two", 0.05) is None
-        job.write("\n")
-        assert job.wait_for("two", TIMEOUT_S)
-        assert job.wait(TIMEOUT_S, idle_timeout=0.1) is None
 
 
 async def test_asyncio_streams_carry_a_conversation() -> None:
