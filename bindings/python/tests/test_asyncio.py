@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from patience import in_threads
 from spawnfd.asyncio import Process, StreamReader, create_subprocess_exec, create_subprocess_shell
 from subprocess_support import run_script
 
@@ -192,20 +193,7 @@ def test_loops_in_other_threads() -> None:
         process = await create_subprocess_exec("echo", "x", stdout=PIPE)
         assert await process.communicate() == (b"x\n", None)
 
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            asyncio.run(main())
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(*[lambda: asyncio.run(main())] * 4)
 
 
 async def test_cancelling_a_start() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import children, descriptors
-from patience import eventually
+from patience import eventually, in_background
 
 
 def test_wait_and_returncode() -> None:
@@ -289,13 +289,9 @@ async def test_cancelled_wait_leaves_the_child_running() -> None:
 def test_several_threads_wait() -> None:
     child = sf.spawn(["sleep", "60"])
     codes: list[int | None] = []
-    threads = [threading.Thread(target=lambda: codes.append(child.wait())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    assert child.poll() is None
-    child.kill()
-    for thread in threads:
-        thread.join()
+    with in_background(*[lambda: codes.append(child.wait())] * 4):
+        assert child.poll() is None
+        child.kill()
     assert codes == [-9] * 4
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from interpreters import interpreter
-from patience import TIMEOUT_S
+from patience import TIMEOUT_S, in_background
 
 ECHO = sf.sh("while read x; do echo got $x; done")
 # In seconds. A step that takes longer is treated as a hang.
@@ -353,17 +353,13 @@ def test_fork_while_other_threads_start_programs() -> None:
             else:
                 sf.subprocess.run(["true"], check=True)
 
-    threads = [threading.Thread(target=start, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(ROUNDS):
-            in_fork(lambda: sf.run(["true"]).check())
-            in_fork(lambda: sf.subprocess.check_call(["true"]))
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+    with in_background(*(partial(start, index) for index in range(4))):
+        try:
+            for _ in range(ROUNDS):
+                in_fork(lambda: sf.run(["true"]).check())
+                in_fork(lambda: sf.subprocess.check_call(["true"]))
+        finally:
+            over.set()
 
 
 def test_install_works_in_a_fork() -> None:

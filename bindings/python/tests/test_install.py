@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from patience import in_background, in_threads
 
 LOOP: Any = unix_events._UnixSelectorEventLoop  # type: ignore[attr-defined]
 POPEN: Any = getattr(os, "popen")  # noqa: B009 # deprecated softly
@@ -133,7 +134,6 @@ def test_wrapped_execute_child_is_kept() -> None:
 
 
 def test_threads_install_during_spawns() -> None:
-    failures: list[BaseException] = []
     done = threading.Event()
 
     def switch() -> None:
@@ -142,22 +142,14 @@ def test_threads_install_during_spawns() -> None:
             sf.uninstall()
 
     def spawn() -> None:
-        try:
-            for _ in range(40):
-                assert check_output(["echo", "x"]) == b"x\n"
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(40):
+            assert check_output(["echo", "x"]) == b"x\n"
 
-    switching = [threading.Thread(target=switch) for _ in range(2)]
-    spawning = [threading.Thread(target=spawn) for _ in range(4)]
-    for thread in switching + spawning:
-        thread.start()
-    for thread in spawning:
-        thread.join()
-    done.set()
-    for thread in switching:
-        thread.join()
-    assert failures == []
+    with in_background(switch, switch):
+        try:
+            in_threads(*[spawn] * 4)
+        finally:
+            done.set()
 
 
 def test_asyncio() -> None:

@@ -17,7 +17,7 @@ import anyio
 import pytest
 import spawnfd as sf
 from conftest import RunLoop
-from patience import TIMEOUT_S
+from patience import TIMEOUT_S, in_background
 
 
 class User:
@@ -79,11 +79,8 @@ def conversation(user: User, end: bytes) -> Generator[None, None, None]:
         user.sees(b"11 22")
         user.types(end)
 
-    thread = threading.Thread(target=converse, daemon=True)
-    thread.start()
-    yield
-    thread.join(TIMEOUT_S)
-    assert not thread.is_alive()
+    with in_background(converse):
+        yield
 
 
 def test_typed_input_and_output_are_passed_on(user: User) -> None:

@@ -9,10 +9,10 @@ import gc
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,8 +23,8 @@ import sniffio
 import spawnfd as sf
 import trio
 import trio.testing
-from conftest import LOOPS, RunLoop, children
-from patience import TIMEOUT_S, Gate, eventually, ignores_sigterm
+from conftest import LOOPS, RunLoop, children, wait_until
+from patience import TIMEOUT_S, Gate, eventually, ignores_sigterm, in_threads
 from spawnfd import _adapter, _loop, _spawnfd, _trio
 from test_job import wait_for_output
 
@@ -170,8 +170,6 @@ def test_start_without_await_starts_nothing() -> None:
 
 
 def test_loops_in_threads() -> None:
-    failures: list[BaseException] = []
-
     async def echo(turn: int) -> None:
         assert (await sf.run_async(["echo", str(turn)])).text == f"{turn}\n"
 
@@ -182,19 +180,10 @@ def test_loops_in_threads() -> None:
                     group.start_soon(echo, turn)
                     assert [event.text async for event in job.events()] == [f"{turn}\n"]
 
-        try:
-            for _ in range(2):
-                run(main)
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(2):
+            run(main)
 
-    runs = [LOOPS["asyncio"], LOOPS["trio"]] * 2
-    threads = [threading.Thread(target=work, args=(run,)) for run in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(*(partial(work, LOOPS[name]) for name in ["asyncio", "trio"] * 2))
 
 
 async def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,8 +438,7 @@ def test_trio_second_interrupt_ends_the_wait(tmp_path: Path) -> None:
     before = children()
 
     async def interrupt() -> None:
-        while not ready.exists():
-            await trio.sleep(0.01)
+        await wait_until(ready.exists)
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
             await trio.testing.wait_all_tasks_blocked()

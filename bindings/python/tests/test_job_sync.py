@@ -9,16 +9,22 @@ import os
 import resource
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 import spawnfd as sf
-from patience import TIMEOUT_S, eventually, signal_after
+from patience import (
+    TIMEOUT_S,
+    assert_releases_the_gil,
+    eventually,
+    in_threads,
+    signal_after,
+)
 from spawnfd import _job
 from subprocess_support import run_script
 
@@ -74,17 +80,6 @@ def test_ctrl_c_in_the_block_ends_the_program(block: Callable[[sf.SyncJob], obje
     assert time.monotonic() - begun < 2 * TIMEOUT_S
 
 
-def test_handler_that_returns_changes_nothing() -> None:
-    seen: list[int] = []
-    old = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
-    try:
-        with signal_after(0.1, signal.SIGUSR1), sf.start_sync(["sleep", "0.4"]) as job:
-            assert job.wait(20) is not None
-    finally:
-        signal.signal(signal.SIGUSR1, old)
-    assert seen == [signal.SIGUSR1]
-
-
 @pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces")
 def test_interrupted_iterator_lets_the_program_go_on() -> None:
     """Ctrl-C arrives while the iterator is created or destroyed."""
@@ -120,11 +115,7 @@ def test_interrupted_iterator_lets_the_program_go_on() -> None:
 def test_several_threads_wait_for_one_job() -> None:
     results: list[sf.Result] = []
     job = sf.start_sync(["sleep", "0.3"])
-    threads = [threading.Thread(target=lambda: results.append(job.result())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[lambda: results.append(job.result())] * 4)
     assert results == [job.result()] * 4
 
 
@@ -136,11 +127,7 @@ def test_many_threads_run_jobs() -> None:
             with sf.start_sync(["echo", f"{name} {turn}"]) as job:
                 texts.extend(event.text for event in job.events(lines=True))
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(work, name) for name in range(8)))
     assert sorted(texts) == sorted(f"{name} {turn}\n" for name in range(8) for turn in range(10))
 
 
@@ -285,28 +272,8 @@ def test_failed_search_for_leftovers_is_reported() -> None:
 
 def test_read_releases_the_gil() -> None:
     """Reading a spill file from a slow disk must not block all threads."""
-    interval = sys.getswitchinterval()
-    go, ran = threading.Event(), threading.Event()
-
-    def other() -> None:
-        go.wait()
-        ran.set()
-
-    with sf.start_sync(["sleep", "1000"], window=100) as job:
-        thread = threading.Thread(target=other)
-        thread.start()
-        # With this interval a thread gets the GIL only if another releases it.
-        sys.setswitchinterval(1000)
-        try:
-            go.set()
-            deadline = time.monotonic() + TIMEOUT_S
-            while not ran.is_set() and time.monotonic() < deadline:
-                job.read()
-            assert ran.is_set()
-        finally:
-            sys.setswitchinterval(interval)
-            thread.join()
-        job.stop(0)
+    with sf.start_sync(["sleep", "1000"], window=100, grace=0) as job:
+        assert_releases_the_gil(job.read)
 
 
 def test_run_on_a_small_stack() -> None:

@@ -14,7 +14,7 @@ import anyio
 import pytest
 import spawnfd as sf
 from conftest import RunLoop, wait_until
-from patience import TIMEOUT_S, eventually
+from patience import TIMEOUT_S, eventually, signal_handler
 from test_options import Run, each_run
 
 BURN = sf.sh("while :; do :; done")
@@ -64,16 +64,6 @@ def test_memory_watch(run: Run) -> None:
     reserve = "import mmap; mmap.mmap(-1, 1 << 30); print('reserved')"
     result = run([sys.executable, "-c", reserve], limits=limits, **GUARD)
     assert (result.text, result.limits) == ("reserved\n", {"memory": "watch"})
-
-
-@each_run
-def test_every_limit_of_a_combination_is_enforced(run: Run) -> None:
-    limits = sf.Limits(pids=5, cpu_time=1000, memory=1 << 30, enforce="best-effort")
-    line = sf.sh("for i in 1 2 3 4 5 6 7; do sleep 1000 & done; wait")
-    for tree in (None, "auto", "guard", "group", "subreaper"):
-        result = run(line, limits=limits, tree=tree)
-        assert result.stop == "limit"
-        assert result.limit == f"pids ({result.limits['pids']})"
 
 
 LONELY_USER = """
@@ -209,14 +199,13 @@ def test_exception_of_a_handler_leaves_the_limiter_queue(run: Callable[..., Any]
             raise Interrupted
 
     interrupted = threading.Event()
-    old = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with pytest.raises(Interrupted):  # noqa: PT012 # it may come at once
-            signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
-            run(["true"], limiter=limiter)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
+    with signal_handler(signal.SIGALRM, interrupt):
+        try:
+            with pytest.raises(Interrupted):  # noqa: PT012 # it may come at once
+                signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+                run(["true"], limiter=limiter)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     assert (limiter.running, limiter.waiting) == (0, 0)
 
 
@@ -260,16 +249,3 @@ async def test_jobs_queue_and_cancelled_ones_leave(run_loop: RunLoop) -> None:
         holder.close_stdin()
         assert (await holder.result()).ok
     assert (limiter.running, limiter.waiting) == (0, 0)
-
-
-def test_limiter_after_a_fork() -> None:
-    limiter = sf.Limiter(1)
-    with sf.start_sync(["cat"], stdin="stream", limiter=limiter) as holder:
-        pid = os.fork()
-        if pid == 0:
-            free = (limiter.limit, limiter.running) == (1, 0)
-            os._exit(0 if free and sf.run(["true"], limiter=limiter).ok else 1)
-        assert os.waitpid(pid, 0) == (pid, 0)
-        assert limiter.running == 1
-        holder.close_stdin()
-        assert holder.result().ok

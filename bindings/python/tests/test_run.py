@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import spawnfd as sf
 from conftest import is_alive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from patience import TIMEOUT_S, eventually, in_time
+from patience import TIMEOUT_S, eventually, in_background, in_threads, in_time
 from test_options import Run, run_async, run_job
 
 
@@ -245,8 +245,7 @@ def test_drain_names_processes_with_the_pipe_open() -> None:
     assert {(left.pid, left.fate) for left in result.leftovers} == {
         (int(holder), "killed") for holder in holders
     }
-    while any(is_alive(int(holder)) for holder in holders):
-        time.sleep(0.01)
+    assert eventually(lambda: not any(is_alive(int(holder)) for holder in holders))
 
 
 def test_streams(tmp_path: Path) -> None:
@@ -380,10 +379,8 @@ def test_run_releases_the_gil(tmp_path: Path) -> None:
             for _ in range(10_000):
                 pass
 
-    thread = threading.Thread(target=spin)
-    thread.start()
-    assert sf.run(["cat", fifo], timeout=TIMEOUT_S).ok
-    thread.join()
+    with in_background(spin):
+        assert sf.run(["cat", fifo], timeout=TIMEOUT_S).ok
 
 
 def test_threads() -> None:
@@ -393,11 +390,7 @@ def test_threads() -> None:
         for turn in range(20):
             results.append(sf.run(["echo", f"{name} {turn}"]).text)
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(work, name) for name in range(8)))
     assert sorted(results) == sorted(f"{name} {turn}\n" for name in range(8) for turn in range(20))
 
 

@@ -7,16 +7,14 @@ import asyncio
 import os
 import pickle
 import shutil
-import sys
 import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import spawnfd as sf
+from patience import assert_releases_the_gil
 
 # This sandbox command reads descriptor 5, as bwrap reads a filter. It closes the descriptor before
 # it executes the program.
@@ -176,26 +174,7 @@ def test_actions_apply_to_the_sandbox_command(word: int) -> None:
 
 def test_search_releases_the_gil() -> None:
     """A directory of PATH on a file system that hangs must not block all threads."""
-    interval = sys.getswitchinterval()
-    go, ran = threading.Event(), threading.Event()
-
-    def other() -> None:
-        go.wait()
-        ran.set()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    # With this interval a thread gets the GIL only if another releases it.
-    sys.setswitchinterval(1000)
-    try:
-        go.set()
-        deadline = time.monotonic() + 20
-        while not ran.is_set() and time.monotonic() < deadline:
-            sf.Sandbox(["env"])
-        assert ran.is_set()
-    finally:
-        sys.setswitchinterval(interval)
-        thread.join()
+    assert_releases_the_gil(lambda: sf.Sandbox(["env"]))
 
 
 def test_descriptor_number_beyond_the_limit(word: int) -> None:

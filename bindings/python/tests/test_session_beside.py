@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import anyio
 import pytest
 import spawnfd as sf
 from conftest import RunLoop, wait_until
-from patience import TIMEOUT_S
+from patience import TIMEOUT_S, in_background, in_threads
 from session_support import Open, Start
 
 ADD = "m=$n; sleep 0.01; n=$((m + 1))"
@@ -54,11 +53,7 @@ async def test_failed_command_passes_its_turn_on(run_loop: RunLoop, shell: str) 
 def test_threads_share_a_session(shell: str) -> None:
     with sf.SyncSession(shell) as session:
         session.run("n=0")
-        threads = [threading.Thread(target=session.run, args=(ADD,)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(TIMEOUT_S)
+        in_threads(*[partial(session.run, ADD)] * 8)
         assert session.run("echo $n").text == "8\n"
 
 
@@ -70,11 +65,9 @@ def test_thread_is_refused_beside_its_own_job(shell: str) -> None:
             session.run("true")
         assert busy.value.errno == errno.EBUSY
         texts: list[str] = []
-        other = threading.Thread(target=lambda: texts.append(session.run("echo $X").text))
-        other.start()
-        job.write("1\n")
-        assert job.result().ok
-        other.join(TIMEOUT_S)
+        with in_background(lambda: texts.append(session.run("echo $X").text)):
+            job.write("1\n")
+            assert job.result().ok
         assert texts == ["1\n"]
         # A job that was dropped is about to end.
         job = session.start("sleep 600", grace=0)
@@ -123,9 +116,7 @@ def test_session_without_a_queue_refuses(shell: str) -> None:
                 session.run("true")
             busy.append(error.value.errno)
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join(TIMEOUT_S)
+        in_threads(run)
         assert busy == [errno.EBUSY]
 
 

@@ -29,12 +29,8 @@ def result_of(error: Any) -> sf.Result:
     return error.result
 
 
-def open_async(shell: str, **options: Any) -> sf.Session:
-    return sf.Session(shell, **options)
-
-
 async def test_cancelled_run_leaves_the_session_usable(run_loop: RunLoop, shell: str) -> None:
-    async with open_async(shell) as session:
+    async with sf.Session(shell) as session:
         await session.run("X=1")
         for command in ("sleep 600", "while :; do :; done"):
             with anyio.move_on_after(0.1) as scope:
@@ -45,7 +41,7 @@ async def test_cancelled_run_leaves_the_session_usable(run_loop: RunLoop, shell:
 
 
 async def test_cancellation_has_the_result(shell: str) -> None:
-    async with open_async(shell) as session:
+    async with sf.Session(shell) as session:
         task = asyncio.create_task(session.run("echo on; sleep 600", grace=TIMEOUT_S))
         await wait_until(session.processes)
         task.cancel()
@@ -56,7 +52,7 @@ async def test_cancellation_has_the_result(shell: str) -> None:
 
 
 async def test_concurrent_run_is_refused(run_loop: RunLoop, shell: str) -> None:
-    async with open_async(shell) as session:
+    async with sf.Session(shell) as session:
         async with anyio.create_task_group() as group:
             group.start_soon(partial(session.run, "sleep 600", grace=TIMEOUT_S))
             await wait_until(session.processes)
@@ -69,7 +65,7 @@ async def test_concurrent_run_is_refused(run_loop: RunLoop, shell: str) -> None:
 async def test_concurrent_commands_share_the_start_of_the_shell(
     run_loop: RunLoop, shell: str
 ) -> None:
-    session = open_async(shell)
+    session = sf.Session(shell)
     outcomes: list[str] = []
 
     async def run() -> None:
@@ -90,7 +86,7 @@ async def test_one_command_waits_for_the_limiter_of_the_shell(
     run_loop: RunLoop, shell: str, ended: bool
 ) -> None:
     limiter = sf.Limiter(1)
-    session = open_async(shell, limiter=limiter, restart=True)
+    session = sf.Session(shell, limiter=limiter, restart=True)
     if ended:
         await session.run("exit")
         await wait_until(lambda: limiter.running == 0)
@@ -186,7 +182,7 @@ async def test_cancelled_restart_continues(run_loop: RunLoop, shell: str, tmp_pa
 async def test_cancelled_block_ends_the_session(run_loop: RunLoop, shell: str) -> None:
     found: list[int] = []
     with anyio.move_on_after(0.3):
-        async with open_async(shell, grace=0.1) as session:
+        async with sf.Session(shell, grace=0.1) as session:
             found.append(session.pid or 0)
             await session.run("trap '' INT TERM; sleep 600", grace=0.1)
     assert found
@@ -195,7 +191,7 @@ async def test_cancelled_block_ends_the_session(run_loop: RunLoop, shell: str) -
 
 async def test_closed_coroutine_ends_the_session(shell: str) -> None:
     async def inside() -> None:
-        async with open_async(shell, grace=0.1) as session:
+        async with sf.Session(shell, grace=0.1) as session:
             pids.append(session.pid or 0)
             await session.run("sleep 600", grace=0.1)
 
@@ -255,10 +251,7 @@ print(session.pid, flush=True)
     code = f"import os, sys, spawnfd as sf\n{script}"
     result = sf.run([sys.executable, "-c", code], timeout=TIMEOUT_S, stderr="merge")
     pid = int(result.text)
-    deadline = time.monotonic() + TIMEOUT_S
-    while is_alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_alive(pid)
+    assert eventually(lambda: not is_alive(pid))
 
 
 def test_audit_hook_sees_each_shell(shell: str) -> None:

@@ -14,33 +14,6 @@ import spawnfd as sf
 from conftest import wait_until
 from session_support import Open, stdout
 
-# The Rust suite tries many more such texts.
-ATTACKS = [
-    "PROMPT_COMMAND='read x'; PS1='$(read x)'",
-    "trap 'read x' USR1; kill -USR1 $$",
-    "trap 'exit 0' USR1; (sleep 0.05; kill -USR1 $$) &",
-    "trap 'echo TRAP' DEBUG 2>/dev/null",
-    "exec 10<&- 11<&- 12<&- 2>/dev/null",
-    "printf() { :; }; command() { :; }",
-    'command() { "$@"; :; }; builtin() { command builtin "$@"; true; }',
-    "PS4='${x:?bad}'; set -x",
-    "set -e",
-    "set -n",
-]
-
-
-@pytest.mark.parametrize("text", ATTACKS)
-async def test_no_text_invents_a_status(open_session: Open, text: str) -> None:
-    async with open_session(restart=True) as session:
-        await session.run(text)
-        for number in range(6):
-            result = await session.run(f"echo {number}; sleep 0.01; sh -c 'exit 5'")
-            if result.code is None:
-                assert (result.stop, result.ok, result.status_lost) == ("lost", False, True)
-            else:
-                assert (result.stop, result.code) == ("exited", 5)
-                assert result.text.replace("TRAP\n", "") == f"{number}\n"
-
 
 async def test_directory_of_any_bytes(open_session: Open, tmp_path: Path) -> None:
     odd = os.fsencode(tmp_path) + b"/\xff\n"

@@ -8,7 +8,6 @@ import contextlib
 import gc
 import os
 import re
-import threading
 from typing import Any
 
 import anyio
@@ -94,10 +93,7 @@ async def test_an_iterator_dropped_in_another_thread_leaves_the_loop_intact() ->
         held = [job.events()]
         await job.write("one\n")
         assert (await anext(held[0])).text == "one\n"
-        thread = threading.Thread(target=held.clear)
-        thread.start()
-        while thread.is_alive():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(held.clear)
         await job.write("two\n")
         await wait_until(lambda: job.read(0).text == "one\ntwo\n")
         async for event in job.events():
