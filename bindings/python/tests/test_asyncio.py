@@ -4,50 +4,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib
 import logging
 import os
 import signal
 import subprocess
 import threading
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 import spawnfd as sf
+from conftest import LOOPS, RunLoop
 from patience import in_threads
 from spawnfd.asyncio import Process, StreamReader, create_subprocess_exec, create_subprocess_shell
 from subprocess_support import run_script
 
-
-def uvloop_run(main: Coroutine[Any, Any, None]) -> None:
-    try:
-        uvloop: Any = importlib.import_module("uvloop")
-    except ImportError:
-        main.close()
-        pytest.skip("no uvloop here")
-    uvloop.run(main)
+each_loop = pytest.mark.parametrize("run", [LOOPS["asyncio"], LOOPS["uvloop"]])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _warm_uvloop() -> None:
-    """uvloop keeps a pair of descriptors open from its first loop on."""
-    with contextlib.suppress(ImportError):
-        loop: Any = importlib.import_module("uvloop").new_event_loop()
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-
-@pytest.fixture(params=[asyncio.run, uvloop_run], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Any], None]:
-    """Returns the function that runs a coroutine on one kind of event loop."""
-    runner: Callable[[Any], None] = request.param
-    return runner
-
-
-def test_streams(run: Any) -> None:
+@each_loop
+def test_streams(run: RunLoop) -> None:
     data = os.urandom(1 << 20)
 
     async def main() -> None:
@@ -63,10 +39,11 @@ def test_streams(run: Any) -> None:
         assert await process.wait() == 4
         assert sf.stats().made == before + 2
 
-    run(main())
+    run(main)
 
 
-def test_signals_and_many_at_once(run: Any) -> None:
+@each_loop
+def test_signals_and_many_at_once(run: RunLoop) -> None:
     async def main() -> None:
         async def one(number: int) -> int:
             process = await create_subprocess_exec("sleep", "60")
@@ -80,10 +57,11 @@ def test_signals_and_many_at_once(run: Any) -> None:
         numbers = [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP] * 8
         assert await asyncio.gather(*map(one, numbers)) == [-number for number in numbers]
 
-    run(main())
+    run(main)
 
 
-def test_errors(run: Any) -> None:
+@each_loop
+def test_errors(run: RunLoop) -> None:
     async def main() -> None:
         for create, args in [
             (create_subprocess_exec, ["/nonexistent/program"]),
@@ -104,7 +82,7 @@ def test_errors(run: Any) -> None:
             await create_subprocess_exec("true", cwd="/nonexistent")
         assert caught.value.filename == "/nonexistent"
 
-    run(main())
+    run(main)
 
 
 async def test_preexec_fn_uses_the_original_implementation() -> None:

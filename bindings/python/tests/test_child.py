@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -20,6 +19,7 @@ import pytest
 import spawnfd as sf
 from conftest import children, descriptors
 from patience import eventually, in_background
+from subprocess_support import run_script
 
 
 def test_wait_and_returncode() -> None:
@@ -55,8 +55,7 @@ def test_wait_opens_no_descriptor() -> None:
 
 
 STDIN_CLOSED = """
-import asyncio, os
-import spawnfd as sf
+import asyncio
 
 async def main():
     child = sf.spawn(["sleep", "60"])
@@ -76,8 +75,7 @@ asyncio.run(main())
 
 def test_wait_does_not_use_a_closed_standard_stream() -> None:
     """The descriptor that the library waits on must not get the number of a closed stdin."""
-    result = sf.run([sys.executable, "-c", STDIN_CLOSED], timeout=240)
-    assert (result.code, result.text, result.stderr) == (0, "-9 -9\n", b"")
+    assert run_script(STDIN_CLOSED) == "-9 -9\n"
 
 
 def test_replacing_the_pidfd_during_wait_is_ebadf() -> None:
@@ -176,8 +174,7 @@ def test_descriptor_that_replaced_the_pidfd_is_left_alone(what: str, ended: bool
 
 
 CLOSED_ALL = """
-import gc, os
-import spawnfd as sf
+import gc
 # wait() uses a second descriptor.
 child = sf.spawn(["sh", "-c", "sleep 0.1"])
 assert child.wait(20) == 0
@@ -191,9 +188,7 @@ for file in files:
 
 
 def test_files_opened_after_closing_all_descriptors_stay_open() -> None:
-    host = [sys.executable, "-c", CLOSED_ALL]
-    ended = subprocess.run(host, capture_output=True, text=True, timeout=240, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    run_script(CLOSED_ALL)
 
 
 def test_pidfd() -> None:

@@ -7,7 +7,6 @@ import errno
 import os
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import spawnfd as sf
 from conftest import RunLoop
 from spawnfd import actions as act
+from subprocess_support import run_script
 
 
 def test_not_found() -> None:
@@ -259,8 +259,7 @@ def test_lost_status_is_reported() -> None:
 # This script runs in a new process, so no other code opens or closes descriptors. It prints each
 # call that did not fail as expected.
 CLOSED = """
-import asyncio, errno, os, sys
-import spawnfd as sf
+import asyncio, errno
 from spawnfd import actions
 
 async def run(argv, **options):
@@ -326,6 +325,4 @@ asyncio.run(main())
 @pytest.mark.parametrize("which", ["numbers", "streams"])
 def test_closed_descriptor_of_the_caller_stays_closed(which: str) -> None:
     """A descriptor that the library opens must not get a number that the caller named."""
-    command = [sys.executable, "-c", CLOSED, which]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert run_script(CLOSED, which) == ""

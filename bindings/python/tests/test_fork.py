@@ -10,7 +10,6 @@ import select
 import shutil
 import signal
 import sys
-import textwrap
 import threading
 import traceback
 from collections.abc import Callable
@@ -23,6 +22,7 @@ import pytest
 import spawnfd as sf
 from interpreters import interpreter
 from patience import TIMEOUT_S, in_background
+from subprocess_support import run_script
 
 ECHO = sf.sh("while read x; do echo got $x; done")
 # In seconds. A step that takes longer is treated as a hang.
@@ -63,27 +63,16 @@ def refuses(call: Callable[[], object], expected: type[BaseException]) -> None:
     assert str(caught.value)
 
 
-def run_script(code: str, python: str = sys.executable) -> str:
-    """Runs code that forks in a new interpreter.
-
-    The forked processes finalize their interpreters.
-    """
-    package = str(Path(sf.__file__).parent.parent)
-    start = f"""
-import sys
-sys.path.append({package!r})
-import asyncio, gc, os, signal, warnings
+# The first lines of scripts whose forked processes finalize their interpreters.
+FORKS = """
+import asyncio, faulthandler, gc, os, signal, warnings
+faulthandler.enable()
 import spawnfd as sf
 warnings.simplefilter("ignore", DeprecationWarning)
 ECHO = sf.sh("while read x; do echo got $x; done")
 def ended(pid):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """
-    command = [python, "-X", "faulthandler", "-c", start + textwrap.dedent(code)]
-    result = sf.run(command, timeout=240, keep=(1 << 20, 1 << 20))
-    assert result.stop == "exited", result.stderr.decode()
-    assert (result.code, result.stderr) == (0, b""), result.text + result.stderr.decode()
-    return result.text
 
 
 @pytest.mark.parametrize("version", [None, "3.12", "3.13"])
@@ -140,7 +129,8 @@ def test_idle_engine_thread_ends_before_a_fork(version: str | None) -> None:
         assert threads() == 1
         print("over")
         """,
-        python,
+        start=FORKS,
+        python=python,
     )
     assert text == "over\n"
 
@@ -296,7 +286,8 @@ def test_fork_finalizes_its_interpreter() -> None:
         child.close()
         assert child.wait(20) == 0
         print("over")
-        """
+        """,
+        start=FORKS,
     )
     assert text == "over\n"
 
@@ -337,7 +328,8 @@ def test_fork_within_a_loop_finalizes_its_interpreter() -> None:
         pipe, end = os.pipe()
         os.set_inheritable(end, False)
         asyncio.run(main())
-        """
+        """,
+        start=FORKS,
     )
     assert text == "over\n"
 

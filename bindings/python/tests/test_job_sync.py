@@ -179,16 +179,14 @@ def test_signalled_before_exec(tmp_path: Path) -> None:
 def test_queue_does_not_use_a_closed_standard_stream() -> None:
     """A host that opens a stream at this number must not get the queue's data."""
     script = """
-import os, spawnfd
-os.close(0)
-with spawnfd.start_sync(["sleep", "1000"], timeout=600) as job:
-    assert job.wait(0.1) is None
-    queue = spawnfd._spawnfd.Queue()
-    assert queue.fileno() > 2, queue.fileno()
-    job.stop()
-"""
-    result = sf.run([sys.executable, "-c", script], timeout=240)
-    assert result.ok, result.text
+        os.close(0)
+        with sf.start_sync(["sleep", "1000"], timeout=600) as job:
+            assert job.wait(0.1) is None
+            queue = sf._spawnfd.Queue()
+            assert queue.fileno() > 2, queue.fileno()
+            job.stop()
+    """
+    run_script(script)
 
 
 TAKEN = """
@@ -279,11 +277,10 @@ def test_read_releases_the_gil() -> None:
 def test_run_on_a_small_stack() -> None:
     """run() uses the calling thread's stack, which may be small."""
     script = """
-import threading, spawnfd
-threading.stack_size(64 << 10)
-thread = threading.Thread(target=spawnfd.run, args=(["true"],))
-thread.start()
-thread.join()
-"""
-    result = sf.run([sys.executable, "-c", script], timeout=240)
-    assert result.ok, (result.signal, result.text)
+        import threading
+        threading.stack_size(64 << 10)
+        thread = threading.Thread(target=sf.run, args=(["true"],))
+        thread.start()
+        thread.join()
+    """
+    run_script(script)

@@ -17,6 +17,7 @@ from conftest import is_alive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from patience import TIMEOUT_S, eventually, in_background, in_threads, in_time
+from subprocess_support import run_script
 from test_options import Run, run_async, run_job
 
 
@@ -42,8 +43,6 @@ def test_result_is_immutable() -> None:
 
 
 ENDING = """
-import sys
-import spawnfd as sf
 expected = sf.SpawnError
 if sys.argv[1] == "later":
     try:
@@ -67,8 +66,7 @@ last = Last()
 
 @pytest.mark.parametrize(("which", "expected"), [("first", "timeout\n"), ("later", "timeout\n2\n")])
 def test_run_during_interpreter_shutdown(which: str, expected: str) -> None:
-    result = sf.run([sys.executable, "-c", ENDING, which], timeout=240)
-    assert (result.code, result.text, result.stderr) == (0, expected, b"")
+    assert run_script(ENDING, which) == expected
 
 
 def test_check_raises_for_a_signal() -> None:
@@ -84,8 +82,7 @@ def test_check_raises_for_a_signal() -> None:
 
 
 BLOCKED_OPEN = """
-import asyncio, ctypes, errno, os, signal, sys, threading, time
-import spawnfd as sf
+import asyncio, ctypes, errno, signal, threading, time
 how, gate = sys.argv[1:]
 actions = [sf.actions.Open(gate, 9)]
 # Without clone3 the child blocks all signals until exec.
@@ -138,9 +135,7 @@ def test_open_of_a_fifo_does_not_block_the_host(tmp_path: Path, how: str) -> Non
     """The child blocks, because nothing opens the FIFO's other end. The host's timeout ends it."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    command = [sys.executable, "-c", BLOCKED_OPEN, how, str(gate)]
-    host = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert host.stdout == "ended\nb'through\\n' clone\n", host.stderr
+    assert run_script(BLOCKED_OPEN, how, str(gate)) == "ended\nb'through\\n' clone\n"
 
 
 BLOCKED_OPEN_OF_ACTIONS = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import spawnfd as sf
 from conftest import RunLoop, wait_until
 from patience import TIMEOUT_S, in_background, in_threads
 from session_support import Open, Start
+from subprocess_support import run_script
 
 ADD = "m=$n; sleep 0.01; n=$((m + 1))"
 
@@ -77,9 +77,8 @@ def test_thread_is_refused_beside_its_own_job(shell: str) -> None:
 
 def test_signal_handler_does_not_wait_for_the_thread_it_interrupts(shell: str) -> None:
     """The call that the handler interrupts is before it in the queue."""
-    code = f"""if True:
-        import errno, os, signal, threading, time
-        import spawnfd as sf
+    code = f"""
+        import errno, signal, threading, time
         busy = []
         def handler(*_):
             try:
@@ -103,8 +102,7 @@ def test_signal_handler_does_not_wait_for_the_thread_it_interrupts(shell: str) -
             print(session.run("echo on").text, busy[0] == errno.EBUSY)
             thread.join()
     """
-    result = sf.run([sys.executable, "-c", code], timeout=TIMEOUT_S)
-    assert (result.text, result.stderr_text) == ("on\n True\n", "")
+    assert run_script(code) == "on\n True\n"
 
 
 def test_session_without_a_queue_refuses(shell: str) -> None:

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +48,6 @@ async def test_cancellation_has_the_result(shell: str) -> None:
             await task
         result = result_of(cancelled.value)
         assert (result.stop, result.text, result.shell_exited) == ("cancelled", "on\n", False)
-
-
-async def test_concurrent_run_is_refused(run_loop: RunLoop, shell: str) -> None:
-    async with sf.Session(shell) as session:
-        async with anyio.create_task_group() as group:
-            group.start_soon(partial(session.run, "sleep 600", grace=TIMEOUT_S))
-            await wait_until(session.processes)
-            with pytest.raises(sf.SpawnError, match="runs another command"):
-                await session.run("true")
-            group.cancel_scope.cancel()
-        assert await stdout(session, "echo next") == "next\n"
 
 
 async def test_concurrent_commands_share_the_start_of_the_shell(

@@ -242,9 +242,7 @@ for _ in range(3):
     assert (result.code, result.stdout, result.stderr) == (7, b"word\\n", b""), result
     print(full, result.started)
 warm.close()
-deadline = time.monotonic() + 60
-while children() and time.monotonic() < deadline:
-    time.sleep(0.01)
+eventually(lambda: not children())
 print(len(children()))
 """
 PR_SET_DUMPABLE, O_CLOEXEC = 4, 0o2000000
