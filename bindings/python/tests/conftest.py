@@ -230,13 +230,17 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+def make_script(path: Path, text: str) -> Path:
+    """Creates an executable file with this text."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     """Creates an executable script that a test may change."""
-    path = tmp_path / "tool"
-    path.write_text("#!/bin/sh\necho one\n")
-    path.chmod(0o755)
-    return path
+    return make_script(tmp_path / "tool", "#!/bin/sh\necho one\n")
 
 
 @pytest.fixture(params=LOOPS)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 import spawnfd as sf
-from conftest import RunLoop
+from conftest import RunLoop, make_script
 from spawnfd import actions as act
 from subprocess_support import run_script
 
@@ -133,18 +133,14 @@ def test_messages_suggest_what_to_write_instead() -> None:
 
 
 def test_the_interpreter_of_a_script_is_missing(tmp_path: Path) -> None:
-    path = tmp_path / "script"
-    path.write_text("#!/no/such/interpreter\n")
-    path.chmod(0o755)
+    path = make_script(tmp_path / "script", "#!/no/such/interpreter\n")
     with pytest.raises(FileNotFoundError) as caught:
         sf.run([path])
     assert str(caught.value).startswith(f"{path}: bad interpreter: no such program: ")
 
 
 def test_messages_say_what_failed(tmp_path: Path) -> None:
-    path = tmp_path / "tool"
-    path.write_text("#!/bin/sh\n")
-    path.chmod(0o755)
+    path = make_script(tmp_path / "tool", "#!/bin/sh\n")
     template = sf.Template(path)
     path.write_text("#!/bin/sh\nexit\n")
     failing: list[tuple[Callable[[], object], str]] = [

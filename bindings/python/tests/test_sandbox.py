@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from conftest import make_script
 from patience import assert_releases_the_gil
 
 # This sandbox command reads descriptor 5, as bwrap reads a filter. It closes the descriptor before
@@ -61,9 +62,7 @@ def test_sandbox_command_executes_the_program() -> None:
 
 def test_sandbox_command_searches_the_program(tmp_path: Path) -> None:
     """A relative path of the program counts from the working directory of the sandbox's command."""
-    script = tmp_path / "script"
-    script.write_text("#!/bin/sh\necho here\n")
-    script.chmod(0o755)
+    make_script(tmp_path / "script", "#!/bin/sh\necho here\n")
     sandbox = sf.Sandbox(["env"])
     assert sf.run(["./script"], sandbox=sandbox, cwd=tmp_path).stdout == b"here\n"
     missing = sf.run(["/nonexistent/program"], sandbox=sandbox)
@@ -120,9 +119,7 @@ def test_writable_file_is_shared(tmp_path: Path) -> None:
 
 def test_sandbox_command_is_searched_in_the_hosts_path(tmp_path: Path) -> None:
     """The PATH of the confined program must not select the command that confines it."""
-    evil = tmp_path / "env"
-    evil.write_text("#!/bin/sh\necho not confined\n")
-    evil.chmod(0o755)
+    make_script(tmp_path / "env", "#!/bin/sh\necho not confined\n")
     sandbox = sf.Sandbox(["env", "A=confined"])
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     assert sf.run(["sh", "-c", "echo $A"], sandbox=sandbox, env=env).stdout == b"confined\n"

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import pytest
 import spawnfd as sf
-from conftest import RunLoop, is_alive, wait_until
+from conftest import RunLoop, is_alive, make_script, wait_until
 from patience import TIMEOUT_S, eventually, signal_after
 from subprocess_support import run_script
 from test_session import stdout
@@ -135,9 +135,7 @@ def test_one_thread_waits_for_the_limiter_of_the_shell(shell: str, ended: bool) 
 
 
 async def test_cancelled_start_leaves_nothing(run_loop: RunLoop, tmp_path: Path) -> None:
-    slow = tmp_path / "slow"
-    slow.write_text(f"#!/bin/sh\necho >'{tmp_path}/began'\nsleep 600\n")
-    slow.chmod(0o755)
+    slow = make_script(tmp_path / "slow", f"#!/bin/sh\necho >'{tmp_path}/began'\nsleep 600\n")
     async with anyio.create_task_group() as group:
 
         async def enter() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from conftest import wait_until
+from conftest import make_script, wait_until
 from session_support import Open, stdout
 
 
@@ -96,9 +96,7 @@ async def test_shell_that_cannot_return_to_its_directory_exits(
 
 
 async def test_text_of_any_bytes(open_session: Open, tmp_path: Path) -> None:
-    script = tmp_path / os.fsdecode(b"\xff")
-    script.write_text("#!/bin/sh\necho ran\n")
-    script.chmod(0o700)
+    script = make_script(tmp_path / os.fsdecode(b"\xff"), "#!/bin/sh\necho ran\n")
     async with open_session() as session:
         for text in (b"printf '\xff\\n'", os.fsdecode(b"printf '\xff\\n'")):
             result = await session.run(text)
