@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import signal
 import socket
@@ -23,7 +24,7 @@ import spawnfd as sf
 import trio
 import uvloop
 from patience import TIMEOUT_S
-from session_support import Drive, opener
+from session_support import Open, Start, opener, starter
 from spawnfd import _spawnfd
 
 # nohup and shells without job control ignore these signals. Child programs would inherit this.
@@ -218,20 +219,35 @@ def axes_of(item: pytest.Item) -> Iterator[tuple[str, str]]:
             yield f"{test}[{values.replace(str(value), axis, 1)}", str(value)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine function: on the loop `run_loop` if it has one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    run: Any = pyfuncitem.funcargs.get("run_loop", LOOPS["asyncio"])
+    names = inspect.signature(pyfuncitem.obj).parameters
+    run(partial(pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+def make_script(path: Path, text: str) -> Path:
+    """Creates an executable file with this text."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     """Creates an executable script that a test may change."""
-    path = tmp_path / "tool"
-    path.write_text("#!/bin/sh\necho one\n")
-    path.chmod(0o755)
-    return path
+    return make_script(tmp_path / "tool", "#!/bin/sh\necho one\n")
 
 
 @pytest.fixture(params=LOOPS)
 def run_loop(request: pytest.FixtureRequest) -> RunLoop:
     """Returns a function that runs a coroutine function on one event loop.
 
-    The coroutine may use anyio.
+    A test that is a coroutine function runs on this loop. It may use anyio.
     """
     return LOOPS[request.param]
 
@@ -247,6 +263,12 @@ def form(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def drive(form: str, shell: str, run_loop: RunLoop) -> Drive:
-    """Returns a function that runs a test body in one form, with one shell."""
-    return lambda body: run_loop(partial(body, opener(form, shell)))  # type: ignore[arg-type]
+def start(form: str, run_loop: RunLoop) -> Start:
+    """Returns a function that starts a job in one form."""
+    return starter(form)
+
+
+@pytest.fixture
+def open_session(form: str, shell: str, run_loop: RunLoop) -> Open:
+    """Returns a function that opens a session in one form, with one shell."""
+    return opener(form, shell)

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Helpers for tests that must not depend on the machine's speed."""
+"""Helpers that wait, send signals and run threads, whatever the machine's speed."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import spawnfd as sf
 
@@ -62,6 +65,57 @@ def signal_after(seconds: float, number: int) -> Generator[None]:
         yield
     finally:
         timer.join()
+
+
+@contextmanager
+def signal_handler(number: int, handler: Callable[[int, Any], object]) -> Generator[None]:
+    """Installs a signal handler meanwhile."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@contextmanager
+def in_background(*works: Callable[[], object]) -> Generator[None]:
+    """Runs each function in a thread meanwhile. Waits for all, and raises the first exception."""
+    with ThreadPoolExecutor(len(works)) as pool:
+        running = [pool.submit(work) for work in works]
+        yield
+    for each in running:
+        each.result()
+
+
+def in_threads(*works: Callable[[], object]) -> None:
+    """Runs each function in a thread of its own, and raises the first exception."""
+    with in_background(*works):
+        pass
+
+
+def assert_releases_the_gil(call: Callable[[], object]) -> None:
+    """Asserts that another thread can run while this thread repeats the call."""
+    interval = sys.getswitchinterval()
+    go, ran = threading.Event(), threading.Event()
+
+    def other() -> None:
+        go.wait()
+        ran.set()
+
+    def has_run() -> bool:
+        call()
+        return ran.is_set()
+
+    with in_background(other):
+        # With this interval a thread gets the GIL only if another releases it.
+        sys.setswitchinterval(1000)
+        try:
+            go.set()
+            deadline = time.monotonic() + TIMEOUT_S
+            while not has_run():
+                assert time.monotonic() < deadline
+        finally:
+            sys.setswitchinterval(interval)
 
 
 def ignores_sigterm(marker: Path) -> list[str | bytes]:

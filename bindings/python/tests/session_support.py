@@ -1,28 +1,38 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Sessions in both forms, for test bodies that are coroutine functions.
+"""Sessions and jobs in both forms, for tests that are coroutine functions.
 
 For the blocking form, an adapter makes the methods of SyncSession and SyncJob awaitable.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import spawnfd as sf
 from patience import TIMEOUT_S
 
 Open = Callable[..., Any]
-Body = Callable[[Open], Awaitable[None]]
-Drive = Callable[[Body], None]
+Start = Callable[..., Any]
 
 
 class Awaitables:
     """Makes the blocking methods of a SyncSession or SyncJob awaitable."""
 
-    METHODS = ("run", "start", "close", "wait", "wait_for", "result", "stop", "write")
+    METHODS = (
+        "run",
+        "side_command",
+        "start",
+        "close",
+        "wait",
+        "wait_for",
+        "result",
+        "stop",
+        "write",
+    )
 
     def __init__(self, target: Any) -> None:
         self.target = target
@@ -35,12 +45,15 @@ class Awaitables:
         value = method(*args, **options)
         return Awaitables(value) if isinstance(value, sf.SyncJob) else value
 
-    async def events(self, **options: Any) -> AsyncIterator[sf.Event]:
-        for event in self.target.events(**options):
-            yield event
+    def events(self, **options: Any) -> AsyncEvents:
+        return AsyncEvents(self.target.events(**options))
 
     def __repr__(self) -> str:
         return repr(self.target)
+
+    def __await__(self) -> Generator[Any, Any, Awaitables]:
+        yield from anyio.sleep(0).__await__()
+        return self
 
     async def __aenter__(self) -> Awaitables:
         self.target.__enter__()
@@ -48,6 +61,28 @@ class Awaitables:
 
     async def __aexit__(self, *error: Any) -> None:
         self.target.__exit__(*error)
+
+
+class AsyncEvents:
+    """Iterates over the events of a SyncJob in a coroutine."""
+
+    def __init__(self, events: Iterator[sf.Event]) -> None:
+        self.events = events
+
+    def __aiter__(self) -> AsyncEvents:
+        return self
+
+    async def __anext__(self) -> sf.Event:
+        for event in self.events:
+            return event
+        raise StopAsyncIteration
+
+
+def starter(form: str) -> Start:
+    """Returns `start`, or in the form "sync" a function that adapts the job of `start_sync`."""
+    if form == "async":
+        return sf.start
+    return lambda *args, **options: Awaitables(sf.start_sync(*args, **options))
 
 
 def opener(form: str, shell: str) -> Open:

@@ -45,11 +45,10 @@ def failure(module: Any, *args: Any, **options: Any) -> tuple[Any, ...]:
     return type(error), error.args, error.errno, error.strerror, name
 
 
-# The first lines of each script. `answer` installs a seccomp filter that gives these calls this
+# The first lines of a script. `answer` installs a seccomp filter that gives these calls this
 # action.
 START = """
 import os, subprocess, sys
-sys.path.append(sys.argv.pop(1))
 import spawnfd as sf
 
 def answer(calls, action):
@@ -70,17 +69,19 @@ def answer(calls, action):
 def run_script(
     code: str,
     *args: str,
+    start: str = START,
     python: str = PYTHON,
     prefix: Sequence[str] = (),
     timeout: float = 240,
     **options: Any,
 ) -> str:
-    """Runs START and the code in a new interpreter, and returns its output.
+    """Runs code in a new interpreter, which must print no errors, and returns its output.
 
     `prefix` is a command that executes the interpreter.
     """
     package = str(Path(sf.__file__).parent.parent)
-    command = [*prefix, python, "-c", START + textwrap.dedent(code), package, *args]
+    text = "import sys; sys.path.append(sys.argv.pop(1))\n" + start + textwrap.dedent(code)
+    command = [*prefix, python, "-c", text, package, *args]
     ended = original.run(command, capture_output=True, text=True, timeout=timeout, **options)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout + ended.stderr
     return ended.stdout

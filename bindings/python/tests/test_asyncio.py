@@ -4,49 +4,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib
 import logging
 import os
 import signal
 import subprocess
 import threading
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 import spawnfd as sf
+from conftest import LOOPS, RunLoop
+from patience import in_threads
 from spawnfd.asyncio import Process, StreamReader, create_subprocess_exec, create_subprocess_shell
 from subprocess_support import run_script
 
-
-def uvloop_run(main: Coroutine[Any, Any, None]) -> None:
-    try:
-        uvloop: Any = importlib.import_module("uvloop")
-    except ImportError:
-        main.close()
-        pytest.skip("no uvloop here")
-    uvloop.run(main)
+each_loop = pytest.mark.parametrize("run", [LOOPS["asyncio"], LOOPS["uvloop"]])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _warm_uvloop() -> None:
-    """uvloop keeps a pair of descriptors open from its first loop on."""
-    with contextlib.suppress(ImportError):
-        loop: Any = importlib.import_module("uvloop").new_event_loop()
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-
-@pytest.fixture(params=[asyncio.run, uvloop_run], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Any], None]:
-    """Returns the function that runs a coroutine on one kind of event loop."""
-    runner: Callable[[Any], None] = request.param
-    return runner
-
-
-def test_streams(run: Any) -> None:
+@each_loop
+def test_streams(run: RunLoop) -> None:
     data = os.urandom(1 << 20)
 
     async def main() -> None:
@@ -62,10 +39,11 @@ def test_streams(run: Any) -> None:
         assert await process.wait() == 4
         assert sf.stats().made == before + 2
 
-    run(main())
+    run(main)
 
 
-def test_signals_and_many_at_once(run: Any) -> None:
+@each_loop
+def test_signals_and_many_at_once(run: RunLoop) -> None:
     async def main() -> None:
         async def one(number: int) -> int:
             process = await create_subprocess_exec("sleep", "60")
@@ -79,10 +57,11 @@ def test_signals_and_many_at_once(run: Any) -> None:
         numbers = [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP] * 8
         assert await asyncio.gather(*map(one, numbers)) == [-number for number in numbers]
 
-    run(main())
+    run(main)
 
 
-def test_errors(run: Any) -> None:
+@each_loop
+def test_errors(run: RunLoop) -> None:
     async def main() -> None:
         for create, args in [
             (create_subprocess_exec, ["/nonexistent/program"]),
@@ -103,30 +82,23 @@ def test_errors(run: Any) -> None:
             await create_subprocess_exec("true", cwd="/nonexistent")
         assert caught.value.filename == "/nonexistent"
 
-    run(main())
+    run(main)
 
 
-def test_preexec_fn_uses_the_original_implementation() -> None:
-    async def main() -> None:
-        before = sf.stats().passed.get("preexec_fn", 0)
-        process = await create_subprocess_exec("true", preexec_fn=lambda: None)
-        assert await process.wait() == 0
-        assert sf.stats().passed["preexec_fn"] == before + 1
-
-    asyncio.run(main())
+async def test_preexec_fn_uses_the_original_implementation() -> None:
+    before = sf.stats().passed.get("preexec_fn", 0)
+    process = await create_subprocess_exec("true", preexec_fn=lambda: None)
+    assert await process.wait() == 0
+    assert sf.stats().passed["preexec_fn"] == before + 1
 
 
-def test_status_reaped_through_popen_is_reported() -> None:
+async def test_status_reaped_through_popen_is_reported() -> None:
     """asyncio before 3.14 reports 255 in this case."""
-
-    async def main() -> None:
-        process = await create_subprocess_shell("exit 5")
-        transport: Any = getattr(process, "_transport")  # noqa: B009 # in no stub
-        popen: Any = transport.get_extra_info("subprocess")
-        assert await asyncio.to_thread(popen.wait) == 5
-        assert await process.wait() == 5
-
-    asyncio.run(main())
+    process = await create_subprocess_shell("exit 5")
+    transport: Any = getattr(process, "_transport")  # noqa: B009 # in no stub
+    popen: Any = transport.get_extra_info("subprocess")
+    assert await asyncio.to_thread(popen.wait) == 5
+    assert await process.wait() == 5
 
 
 # From Linux 6.15 on, the pidfd has the status of the reaped child.
@@ -199,31 +171,15 @@ def test_loops_in_other_threads() -> None:
         process = await create_subprocess_exec("echo", "x", stdout=PIPE)
         assert await process.communicate() == (b"x\n", None)
 
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            asyncio.run(main())
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(*[lambda: asyncio.run(main())] * 4)
 
 
-def test_cancelling_a_start() -> None:
-    async def main() -> None:
-        task = asyncio.ensure_future(create_subprocess_exec("sleep", "60", stdout=PIPE))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
+async def test_cancelling_a_start() -> None:
+    task = asyncio.ensure_future(create_subprocess_exec("sleep", "60", stdout=PIPE))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 @pytest.mark.filterwarnings(

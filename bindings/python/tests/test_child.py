@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -19,7 +18,8 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import children, descriptors
-from patience import eventually
+from patience import eventually, in_background
+from subprocess_support import run_script
 
 
 def test_wait_and_returncode() -> None:
@@ -55,8 +55,7 @@ def test_wait_opens_no_descriptor() -> None:
 
 
 STDIN_CLOSED = """
-import asyncio, os
-import spawnfd as sf
+import asyncio
 
 async def main():
     child = sf.spawn(["sleep", "60"])
@@ -76,8 +75,7 @@ asyncio.run(main())
 
 def test_wait_does_not_use_a_closed_standard_stream() -> None:
     """The descriptor that the library waits on must not get the number of a closed stdin."""
-    result = sf.run([sys.executable, "-c", STDIN_CLOSED], timeout=240)
-    assert (result.code, result.text, result.stderr) == (0, "-9 -9\n", b"")
+    assert run_script(STDIN_CLOSED) == "-9 -9\n"
 
 
 def test_replacing_the_pidfd_during_wait_is_ebadf() -> None:
@@ -176,8 +174,7 @@ def test_descriptor_that_replaced_the_pidfd_is_left_alone(what: str, ended: bool
 
 
 CLOSED_ALL = """
-import gc, os
-import spawnfd as sf
+import gc
 # wait() uses a second descriptor.
 child = sf.spawn(["sh", "-c", "sleep 0.1"])
 assert child.wait(20) == 0
@@ -191,9 +188,7 @@ for file in files:
 
 
 def test_files_opened_after_closing_all_descriptors_stay_open() -> None:
-    host = [sys.executable, "-c", CLOSED_ALL]
-    ended = subprocess.run(host, capture_output=True, text=True, timeout=240, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    run_script(CLOSED_ALL)
 
 
 def test_pidfd() -> None:
@@ -264,44 +259,34 @@ def test_child_has_no_constructor() -> None:
         sf.Child()
 
 
-def test_several_async_waiters() -> None:
-    async def main() -> None:
-        child = sf.spawn(["cat"], stdin="pipe")
-        assert child.stdin is not None
-        waits = [asyncio.create_task(child.wait_async()) for _ in range(3)]
-        assert await child.wait_async(0.05) is None
-        child.stdin.close()
-        assert await asyncio.gather(*waits) == [0, 0, 0]
-        assert await child.wait_async() == 0
-        async with sf.spawn(["cat"], stdin="pipe") as other:
-            assert await other.wait_async(timeout=0.05) is None
-        assert other.returncode == 0
-
-    asyncio.run(main())
+async def test_several_async_waiters() -> None:
+    child = sf.spawn(["cat"], stdin="pipe")
+    assert child.stdin is not None
+    waits = [asyncio.create_task(child.wait_async()) for _ in range(3)]
+    assert await child.wait_async(0.05) is None
+    child.stdin.close()
+    assert await asyncio.gather(*waits) == [0, 0, 0]
+    assert await child.wait_async() == 0
+    async with sf.spawn(["cat"], stdin="pipe") as other:
+        assert await other.wait_async(timeout=0.05) is None
+    assert other.returncode == 0
 
 
-def test_cancelled_wait_leaves_the_child_running() -> None:
-    async def main() -> None:
-        child = sf.spawn(["sleep", "60"])
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(child.wait_async(), 0.05)
-        assert child.poll() is None
-        child.kill()
-        assert await child.wait_async() == -9
-
-    asyncio.run(main())
+async def test_cancelled_wait_leaves_the_child_running() -> None:
+    child = sf.spawn(["sleep", "60"])
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(child.wait_async(), 0.05)
+    assert child.poll() is None
+    child.kill()
+    assert await child.wait_async() == -9
 
 
 def test_several_threads_wait() -> None:
     child = sf.spawn(["sleep", "60"])
     codes: list[int | None] = []
-    threads = [threading.Thread(target=lambda: codes.append(child.wait())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    assert child.poll() is None
-    child.kill()
-    for thread in threads:
-        thread.join()
+    with in_background(*[lambda: codes.append(child.wait())] * 4):
+        assert child.poll() is None
+        child.kill()
     assert codes == [-9] * 4
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from conftest import make_script
 from spawnfd import demo
 
 
@@ -70,8 +71,7 @@ def test_repository_and_settings_of_the_caller_have_no_effect(tmp_path: Path) ->
     repository, hooks = tmp_path / "repository", tmp_path / "hooks"
     hooks.mkdir()
     for name in ("pre-commit", "post-index-change"):
-        (hooks / name).write_text("#!/bin/sh\nexit 1\n")
-        (hooks / name).chmod(0o755)
+        make_script(hooks / name, "#!/bin/sh\nexit 1\n")
     settings = tmp_path / ".gitconfig"
     settings.write_text(
         f"[commit]\ngpgsign = true\n[gpg]\nprogram = false\n[core]\nhooksPath = {hooks}\n"
@@ -104,9 +104,7 @@ def test_missing_tool_and_load_are_reported(
 
 
 def test_script_in_path_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    shim = tmp_path / "cat"
-    shim.write_text("#!/bin/sh\n")
-    shim.chmod(0o755)
+    make_script(tmp_path / "cat", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
     assert demo.find_program("cat") == "/bin/cat"
 

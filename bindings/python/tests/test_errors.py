@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +14,9 @@ from typing import Any, cast
 
 import pytest
 import spawnfd as sf
-from conftest import RunLoop
+from conftest import RunLoop, make_script
 from spawnfd import actions as act
+from subprocess_support import run_script
 
 
 def test_not_found() -> None:
@@ -76,27 +75,23 @@ def test_cwd_error_carries_the_directory() -> None:
     assert (caught.value.stage, caught.value.filename) == ("cwd", "/no/such")
 
 
-def test_run_async_raises_the_same_errors() -> None:
-    async def main() -> None:
-        wrong: list[tuple[list[str], Any]] = [
-            (["/no/such/program"], {}),
-            (["ls -l"], {}),
-            (["true"], {"cwd": "/no/such"}),
-            (["true"], {"cwd": 1000}),
-            (["true"], {"actions": [sf.actions.Umask(0), sf.actions.Descriptor(1000)]}),
+async def test_run_async_raises_the_same_errors() -> None:
+    wrong: list[tuple[list[str], Any]] = [
+        (["/no/such/program"], {}),
+        (["ls -l"], {}),
+        (["true"], {"cwd": "/no/such"}),
+        (["true"], {"cwd": 1000}),
+        (["true"], {"actions": [sf.actions.Umask(0), sf.actions.Descriptor(1000)]}),
+    ]
+    for argv, options in wrong:
+        with pytest.raises(sf.SpawnError) as expected:
+            sf.run(argv, **options)
+        with pytest.raises(sf.SpawnError) as caught:
+            await sf.run_async(argv, **options)
+        of = [
+            (type(e), str(e), e.filename, e.stage, e.action) for e in (caught.value, expected.value)
         ]
-        for argv, options in wrong:
-            with pytest.raises(sf.SpawnError) as expected:
-                sf.run(argv, **options)
-            with pytest.raises(sf.SpawnError) as caught:
-                await sf.run_async(argv, **options)
-            of = [
-                (type(e), str(e), e.filename, e.stage, e.action)
-                for e in (caught.value, expected.value)
-            ]
-            assert of[0] == of[1]
-
-    asyncio.run(main())
+        assert of[0] == of[1]
 
 
 def test_argument_too_long_is_e2big() -> None:
@@ -138,18 +133,14 @@ def test_messages_suggest_what_to_write_instead() -> None:
 
 
 def test_the_interpreter_of_a_script_is_missing(tmp_path: Path) -> None:
-    path = tmp_path / "script"
-    path.write_text("#!/no/such/interpreter\n")
-    path.chmod(0o755)
+    path = make_script(tmp_path / "script", "#!/no/such/interpreter\n")
     with pytest.raises(FileNotFoundError) as caught:
         sf.run([path])
     assert str(caught.value).startswith(f"{path}: bad interpreter: no such program: ")
 
 
 def test_messages_say_what_failed(tmp_path: Path) -> None:
-    path = tmp_path / "tool"
-    path.write_text("#!/bin/sh\n")
-    path.chmod(0o755)
+    path = make_script(tmp_path / "tool", "#!/bin/sh\n")
     template = sf.Template(path)
     path.write_text("#!/bin/sh\nexit\n")
     failing: list[tuple[Callable[[], object], str]] = [
@@ -176,7 +167,7 @@ def test_exception_class_name_in_tracebacks() -> None:
     assert type(caught.value).__name__ == "SpawnFileNotFoundError"
 
 
-def test_action_error_carries_the_path(run_loop: RunLoop) -> None:
+async def test_action_error_carries_the_path(run_loop: RunLoop) -> None:
     wrong: list[tuple[act.Action, str | None]] = [
         (act.Chdir("/no/such"), "/no/such"),
         (act.Chdir(Path("/no/such")), "/no/such"),
@@ -184,20 +175,16 @@ def test_action_error_carries_the_path(run_loop: RunLoop) -> None:
         (act.Chroot("/no/such"), "/no/such"),
         (act.Fchdir(0), None),
     ]
-
-    async def main() -> None:
-        for action, path in wrong:
-            actions = [act.Umask(0), act.Chdir("/"), action]
-            with pytest.raises(sf.SpawnError) as run:
-                sf.run(["true"], actions=actions)
-            with pytest.raises(sf.SpawnError) as run_async:
-                await sf.run_async(["true"], actions=actions)
-            with pytest.raises(sf.SpawnError) as spawn:
-                sf.spawn(["true"], actions=actions)
-            for caught in (run, run_async, spawn):
-                assert (caught.value.action, caught.value.filename) == (2, path)
-
-    run_loop(main)
+    for action, path in wrong:
+        actions = [act.Umask(0), act.Chdir("/"), action]
+        with pytest.raises(sf.SpawnError) as run:
+            sf.run(["true"], actions=actions)
+        with pytest.raises(sf.SpawnError) as run_async:
+            await sf.run_async(["true"], actions=actions)
+        with pytest.raises(sf.SpawnError) as spawn:
+            sf.spawn(["true"], actions=actions)
+        for caught in (run, run_async, spawn):
+            assert (caught.value.action, caught.value.filename) == (2, path)
 
 
 # This script runs under a filter that acts like a kernel before 6.15. Such a kernel keeps no status
@@ -268,8 +255,7 @@ def test_lost_status_is_reported() -> None:
 # This script runs in a new process, so no other code opens or closes descriptors. It prints each
 # call that did not fail as expected.
 CLOSED = """
-import asyncio, errno, os, sys
-import spawnfd as sf
+import asyncio, errno
 from spawnfd import actions
 
 async def run(argv, **options):
@@ -335,6 +321,4 @@ asyncio.run(main())
 @pytest.mark.parametrize("which", ["numbers", "streams"])
 def test_closed_descriptor_of_the_caller_stays_closed(which: str) -> None:
     """A descriptor that the library opens must not get a number that the caller named."""
-    command = [sys.executable, "-c", CLOSED, which]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert run_script(CLOSED, which) == ""

@@ -10,7 +10,6 @@ import select
 import shutil
 import signal
 import sys
-import textwrap
 import threading
 import traceback
 from collections.abc import Callable
@@ -22,7 +21,8 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from interpreters import interpreter
-from patience import TIMEOUT_S
+from patience import TIMEOUT_S, in_background
+from subprocess_support import run_script
 
 ECHO = sf.sh("while read x; do echo got $x; done")
 # In seconds. A step that takes longer is treated as a hang.
@@ -63,27 +63,16 @@ def refuses(call: Callable[[], object], expected: type[BaseException]) -> None:
     assert str(caught.value)
 
 
-def run_script(code: str, python: str = sys.executable) -> str:
-    """Runs code that forks in a new interpreter.
-
-    The forked processes finalize their interpreters.
-    """
-    package = str(Path(sf.__file__).parent.parent)
-    start = f"""
-import sys
-sys.path.append({package!r})
-import asyncio, gc, os, signal, warnings
+# The first lines of scripts whose forked processes finalize their interpreters.
+FORKS = """
+import asyncio, faulthandler, gc, os, signal, warnings
+faulthandler.enable()
 import spawnfd as sf
 warnings.simplefilter("ignore", DeprecationWarning)
 ECHO = sf.sh("while read x; do echo got $x; done")
 def ended(pid):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 """
-    command = [python, "-X", "faulthandler", "-c", start + textwrap.dedent(code)]
-    result = sf.run(command, timeout=240, keep=(1 << 20, 1 << 20))
-    assert result.stop == "exited", result.stderr.decode()
-    assert (result.code, result.stderr) == (0, b""), result.text + result.stderr.decode()
-    return result.text
 
 
 @pytest.mark.parametrize("version", [None, "3.12", "3.13"])
@@ -140,7 +129,8 @@ def test_idle_engine_thread_ends_before_a_fork(version: str | None) -> None:
         assert threads() == 1
         print("over")
         """,
-        python,
+        start=FORKS,
+        python=python,
     )
     assert text == "over\n"
 
@@ -203,50 +193,47 @@ def test_fork_cannot_use_the_parents_jobs() -> None:
             assert result.result().text == "here\n"
 
 
-def test_fork_runs_its_own_event_loop() -> None:
-    async def main() -> None:
-        async def busy(job: sf.Job) -> None:
-            async for event in job.events(lines=True):
-                assert event.text == "got it\n"
-                # stop() at the end of the test may interrupt the write.
-                with suppress(BrokenPipeError):
-                    await job.write("it\n")
+async def test_fork_runs_its_own_event_loop() -> None:
+    async def busy(job: sf.Job) -> None:
+        async for event in job.events(lines=True):
+            assert event.text == "got it\n"
+            # stop() at the end of the test may interrupt the write.
+            with suppress(BrokenPipeError):
+                await job.write("it\n")
 
-        jobs = [await sf.start(ECHO, stdin="stream", hold=True) for _ in range(4)]
-        tasks = [asyncio.create_task(busy(job)) for job in jobs]
+    jobs = [await sf.start(ECHO, stdin="stream", hold=True) for _ in range(4)]
+    tasks = [asyncio.create_task(busy(job)) for job in jobs]
+    for job in jobs:
+        await job.write("it\n")
+
+    async def inner() -> None:
+        results = await asyncio.gather(*(sf.run_async(["echo", str(n)]) for n in range(4)))
+        assert [result.text for result in results] == ["0\n", "1\n", "2\n", "3\n"]
+        async with sf.start(ECHO, stdin="stream") as own:
+            await own.write("mine\n")
+            async for event in own.events(lines=True):
+                assert event.text == "got mine\n"
+                break
         for job in jobs:
-            await job.write("it\n")
+            try:
+                await job.wait(1)
+            except ChildProcessError:
+                continue
+            raise AssertionError("waited for another process's job")
 
-        async def inner() -> None:
-            results = await asyncio.gather(*(sf.run_async(["echo", str(n)]) for n in range(4)))
-            assert [result.text for result in results] == ["0\n", "1\n", "2\n", "3\n"]
-            async with sf.start(ECHO, stdin="stream") as own:
-                await own.write("mine\n")
-                async for event in own.events(lines=True):
-                    assert event.text == "got mine\n"
-                    break
-            for job in jobs:
-                try:
-                    await job.wait(1)
-                except ChildProcessError:
-                    continue
-                raise AssertionError("waited for another process's job")
+    def copy() -> None:
+        asyncio.run(inner())
 
-        def copy() -> None:
-            asyncio.run(inner())
-
-        for _ in range(ROUNDS // 2):
-            # In a forked process, asyncio reports no running loop.
-            in_fork(copy)
-            assert (await sf.run_async(["echo", "x"])).text == "x\n"
-        for job, task in zip(jobs, tasks, strict=True):
-            assert await job.wait(0) is None
-            result = await job.stop(PATIENCE)
-            await task
-            assert result.stop == "cancelled"
-            assert b"copy" not in result.stdout
-
-    asyncio.run(main())
+    for _ in range(ROUNDS // 2):
+        # In a forked process, asyncio reports no running loop.
+        in_fork(copy)
+        assert (await sf.run_async(["echo", "x"])).text == "x\n"
+    for job, task in zip(jobs, tasks, strict=True):
+        assert await job.wait(0) is None
+        result = await job.stop(PATIENCE)
+        await task
+        assert result.stop == "cancelled"
+        assert b"copy" not in result.stdout
 
 
 def worker(pipe: Any, jobs: list[Any]) -> None:
@@ -299,7 +286,8 @@ def test_fork_finalizes_its_interpreter() -> None:
         child.close()
         assert child.wait(20) == 0
         print("over")
-        """
+        """,
+        start=FORKS,
     )
     assert text == "over\n"
 
@@ -340,7 +328,8 @@ def test_fork_within_a_loop_finalizes_its_interpreter() -> None:
         pipe, end = os.pipe()
         os.set_inheritable(end, False)
         asyncio.run(main())
-        """
+        """,
+        start=FORKS,
     )
     assert text == "over\n"
 
@@ -356,17 +345,13 @@ def test_fork_while_other_threads_start_programs() -> None:
             else:
                 sf.subprocess.run(["true"], check=True)
 
-    threads = [threading.Thread(target=start, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(ROUNDS):
-            in_fork(lambda: sf.run(["true"]).check())
-            in_fork(lambda: sf.subprocess.check_call(["true"]))
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+    with in_background(*(partial(start, index) for index in range(4))):
+        try:
+            for _ in range(ROUNDS):
+                in_fork(lambda: sf.run(["true"]).check())
+                in_fork(lambda: sf.subprocess.check_call(["true"]))
+        finally:
+            over.set()
 
 
 def test_install_works_in_a_fork() -> None:

@@ -3,23 +3,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import pytest
-import spawnfd as sf
+import subprocess_support
 
-START = f"import sys; sys.path.append({str(Path(sf.__file__).parent.parent)!r})"
-
-
-def run_script(code: str, *args: str) -> str:
-    """Runs code in a new interpreter, and returns what it prints."""
-    command = [sys.executable, "-c", START + code, *args]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout
-
+run_script = partial(subprocess_support.run_script, start="")
 
 AGAIN = """
 import sys

@@ -6,18 +6,17 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
-import textwrap
 import threading
 import warnings
 from asyncio import unix_events
 from collections.abc import Iterator
-from pathlib import Path
 from subprocess import Popen, check_output
 from typing import Any
 
 import pytest
 import spawnfd as sf
+from patience import in_background, in_threads
+from subprocess_support import run_script
 
 LOOP: Any = unix_events._UnixSelectorEventLoop  # type: ignore[attr-defined]
 POPEN: Any = getattr(os, "popen")  # noqa: B009 # deprecated softly
@@ -133,7 +132,6 @@ def test_wrapped_execute_child_is_kept() -> None:
 
 
 def test_threads_install_during_spawns() -> None:
-    failures: list[BaseException] = []
     done = threading.Event()
 
     def switch() -> None:
@@ -142,22 +140,14 @@ def test_threads_install_during_spawns() -> None:
             sf.uninstall()
 
     def spawn() -> None:
-        try:
-            for _ in range(40):
-                assert check_output(["echo", "x"]) == b"x\n"
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(40):
+            assert check_output(["echo", "x"]) == b"x\n"
 
-    switching = [threading.Thread(target=switch) for _ in range(2)]
-    spawning = [threading.Thread(target=spawn) for _ in range(4)]
-    for thread in switching + spawning:
-        thread.start()
-    for thread in spawning:
-        thread.join()
-    done.set()
-    for thread in switching:
-        thread.join()
-    assert failures == []
+    with in_background(switch, switch):
+        try:
+            in_threads(*[spawn] * 4)
+        finally:
+            done.set()
 
 
 def test_asyncio() -> None:
@@ -229,21 +219,14 @@ def test_custom_child_watcher_is_used() -> None:
         watcher.close()
 
 
-def run_alone(code: str) -> None:
-    package = str(Path(sf.__file__).parent.parent)
-    command = [sys.executable, "-c", textwrap.dedent(code), package]
-    subprocess.run(command, check=True, timeout=240)
-
-
 def test_subclasses_installed_before_the_import() -> None:
     """eventlet replaces the classes by derived classes."""
     code = """
-        import sys, subprocess
+        import subprocess
         from asyncio import unix_events
         class Other(subprocess.Popen): pass
         class Loop(unix_events._UnixSelectorEventLoop): pass
         subprocess.Popen, unix_events._UnixSelectorEventLoop = Other, Loop
-        sys.path.append(sys.argv[1])
         import spawnfd as sf
         sf.install()
         assert isinstance(subprocess.run(["true"]), subprocess.CompletedProcess)
@@ -253,15 +236,14 @@ def test_subclasses_installed_before_the_import() -> None:
         subprocess.run(["true"])
         assert sf.stats().made == 2
     """
-    run_alone(code)
+    run_script(code, start="")
 
 
 def test_popen_mocked_during_the_import() -> None:
     """unittest.mock and pytest-subprocess replace Popen for a while."""
-    run_alone("""
-        import sys, subprocess
+    code = """
+        import subprocess
         from unittest import mock
-        sys.path.append(sys.argv[1])
         with mock.patch("subprocess.Popen"):
             import spawnfd as sf
             import spawnfd.subprocess
@@ -269,18 +251,19 @@ def test_popen_mocked_during_the_import() -> None:
         sf.install()
         subprocess.run(["true"])
         assert sf.stats().made == 2
-    """)
+    """
+    run_script(code, start="")
 
 
 def test_popen_class_collected_before_the_import() -> None:
-    run_alone("""
-        import gc, sys, subprocess
+    code = """
+        import gc, subprocess
         subprocess.Popen = lambda *args, **options: None
         gc.collect()
-        sys.path.append(sys.argv[1])
         import spawnfd as sf
         import spawnfd.subprocess
         sf.install()
         sf.uninstall()
         assert sf.run(["true"]).ok
-    """)
+    """
+    run_script(code, start="")

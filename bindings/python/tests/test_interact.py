@@ -17,7 +17,7 @@ import anyio
 import pytest
 import spawnfd as sf
 from conftest import RunLoop
-from patience import TIMEOUT_S
+from patience import TIMEOUT_S, in_background
 
 
 class User:
@@ -79,11 +79,8 @@ def conversation(user: User, end: bytes) -> Generator[None, None, None]:
         user.sees(b"11 22")
         user.types(end)
 
-    thread = threading.Thread(target=converse, daemon=True)
-    thread.start()
-    yield
-    thread.join(TIMEOUT_S)
-    assert not thread.is_alive()
+    with in_background(converse):
+        yield
 
 
 def test_typed_input_and_output_are_passed_on(user: User) -> None:
@@ -95,24 +92,20 @@ def test_typed_input_and_output_are_passed_on(user: User) -> None:
     assert "11 22" in result.text
 
 
-def test_escape_character_ends_the_call_and_not_the_program(run_loop: RunLoop, user: User) -> None:
-    async def main() -> None:
-        async with sf.start(sf.sh(SCRIPT), terminal=(24, 80), grace=0) as job:
-            with conversation(user, b"\x1d"):
-                assert await job.interact(stdin=user.far, stdout=user.far) is None
-            assert job.running
+async def test_escape_character_ends_the_call_and_not_the_program(
+    run_loop: RunLoop, user: User
+) -> None:
+    async with sf.start(sf.sh(SCRIPT), terminal=(24, 80), grace=0) as job:
+        with conversation(user, b"\x1d"):
+            assert await job.interact(stdin=user.far, stdout=user.far) is None
+        assert job.running
 
-    run_loop(main)
 
-
-def test_cancelled_call_restores_the_terminal(run_loop: RunLoop, user: User) -> None:
-    async def main() -> None:
-        async with sf.start(sf.sh(SCRIPT), terminal=(24, 80), grace=0) as job:
-            with anyio.move_on_after(0.3):
-                await job.interact(stdin=user.far, stdout=user.far)
-            assert job.running
-
-    run_loop(main)
+async def test_cancelled_call_restores_the_terminal(run_loop: RunLoop, user: User) -> None:
+    async with sf.start(sf.sh(SCRIPT), terminal=(24, 80), grace=0) as job:
+        with anyio.move_on_after(0.3):
+            await job.interact(stdin=user.far, stdout=user.far)
+        assert job.running
 
 
 def test_command_of_a_session_interacts(user: User) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 import spawnfd as sf
-from patience import TIMEOUT_S, signal_after
+from patience import TIMEOUT_S, signal_after, signal_handler
 
 
 def test_ctrl_c_kills_the_tree() -> None:
@@ -36,12 +36,11 @@ def test_exception_keeps_its_own_result() -> None:
     def handle(*_: object) -> None:
         sf.run(["sh", "-c", "echo inner; exit 7"]).check()
 
-    old = signal.signal(signal.SIGUSR1, handle)
-    try:
-        with pytest.raises(sf.ExitError, match="exited with status 7") as caught:
-            sf.run(sf.sh(f"echo outer; kill -USR1 {os.getpid()}; sleep 60"))
-    finally:
-        signal.signal(signal.SIGUSR1, old)
+    with (
+        signal_handler(signal.SIGUSR1, handle),
+        pytest.raises(sf.ExitError, match="exited with status 7") as caught,
+    ):
+        sf.run(sf.sh(f"echo outer; kill -USR1 {os.getpid()}; sleep 60"))
     assert (caught.value.result.code, caught.value.result.text) == (7, "inner\n")
 
 
@@ -55,29 +54,28 @@ def test_ctrl_c_while_the_program_writes() -> None:
 
 def test_handler_that_returns_changes_nothing() -> None:
     seen: list[int] = []
-    old = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
-    try:
+    with signal_handler(signal.SIGUSR1, lambda number, _: seen.append(number)):
         with signal_after(0.1, signal.SIGUSR1):
             result = sf.run(["sleep", "0.4"])
         assert result.ok
         assert result.wall >= 0.4
         with signal_after(0.1, signal.SIGUSR1):
             assert sf.spawn(["sleep", "0.4"]).wait() == 0
-    finally:
-        signal.signal(signal.SIGUSR1, old)
-    assert seen == [signal.SIGUSR1] * 2
+        with signal_after(0.1, signal.SIGUSR1), sf.start_sync(["sleep", "0.4"]) as job:
+            assert job.wait(20) is not None
+    assert seen == [signal.SIGUSR1] * 3
 
 
 def test_exception_of_a_handler_ends_the_run() -> None:
     def handler(number: int, frame: object) -> None:
         raise RuntimeError("enough")
 
-    old = signal.signal(signal.SIGUSR1, handler)
-    try:
-        with pytest.raises(RuntimeError, match="enough"), signal_after(0.1, signal.SIGUSR1):
-            sf.run(["sleep", "60"])
-    finally:
-        signal.signal(signal.SIGUSR1, old)
+    with (
+        signal_handler(signal.SIGUSR1, handler),
+        pytest.raises(RuntimeError, match="enough"),
+        signal_after(0.1, signal.SIGUSR1),
+    ):
+        sf.run(["sleep", "60"])
 
 
 def test_ctrl_c_during_wait_leaves_the_child_running() -> None:
@@ -110,9 +108,5 @@ def test_exception_of_a_handler_while_arguments_are_read() -> None:
     # Native code sends the signal, so the interpreter cannot run the handler before the actions
     # are read.
     send = filter(None, map(ctypes.CDLL(None)["raise"], [signal.SIGUSR1]))
-    old = signal.signal(signal.SIGUSR1, handler)
-    try:
-        with pytest.raises(Enough):
-            sf.run(["true"], actions=cast(Any, itertools.chain([sf.actions.Umask(0o22)], send)))
-    finally:
-        signal.signal(signal.SIGUSR1, old)
+    with signal_handler(signal.SIGUSR1, handler), pytest.raises(Enough):
+        sf.run(["true"], actions=cast(Any, itertools.chain([sf.actions.Umask(0o22)], send)))

@@ -6,11 +6,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import math
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
@@ -19,13 +17,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import anyio
 import pytest
 import sniffio
 import spawnfd as sf
 import trio
 import trio.testing
 from conftest import LOOPS, RunLoop, children, wait_until
-from patience import TIMEOUT_S, Gate, eventually, ignores_sigterm
+from patience import TIMEOUT_S, Gate, eventually, ignores_sigterm, in_threads
 from spawnfd import _adapter, _loop, _spawnfd, _trio
 from test_job import wait_for_output
 
@@ -40,7 +39,7 @@ def is_engine_at_rest() -> bool:
     return True
 
 
-def test_asyncio_cancellation_without_anyio(
+async def test_asyncio_cancellation_without_anyio(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # A program that does not use anyio has not imported it.
@@ -66,51 +65,33 @@ def test_asyncio_cancellation_without_anyio(
             await task
         assert time.monotonic() - begun >= grace
 
-    async def main() -> None:
-        jobs: list[sf.Job] = []
-        await cancel(asyncio.create_task(inside(jobs)))
-        result = await jobs[0].wait(0)
-        assert result is not None
-        assert (result.signal, result.text) == (9, "ready\n")
+    jobs: list[sf.Job] = []
+    await cancel(asyncio.create_task(inside(jobs)))
+    result = await jobs[0].wait(0)
+    assert result is not None
+    assert (result.signal, result.text) == (9, "ready\n")
 
-        await cancel(asyncio.create_task(sf.run_async(ignores_sigterm(ready), grace=grace)))
-
-    asyncio.run(main())
+    await cancel(asyncio.create_task(sf.run_async(ignores_sigterm(ready), grace=grace)))
 
 
-def test_cancelling_during_exit_still_waits_for_the_program(tmp_path: Path) -> None:
+async def test_cancelling_during_exit_still_waits_for_the_program(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
+    leaving = asyncio.Event()
 
-    async def main() -> None:
-        leaving = asyncio.Event()
+    async def leave() -> None:
+        line = f"trap '' TERM; echo ready; {gate.wait}"
+        async with sf.start(sf.sh(line), grace=1000) as job:
+            await wait_for_output(job, "ready")
+            leaving.set()
 
-        async def leave() -> None:
-            line = f"trap '' TERM; echo ready; {gate.wait}"
-            async with sf.start(sf.sh(line), grace=1000) as job:
-                await wait_for_output(job, "ready")
-                leaving.set()
-
-        task = asyncio.create_task(leave())
-        await leaving.wait()
-        task.cancel()
-        await asyncio.sleep(0.01)
-        assert not task.done()
-        gate.open()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-
-
-def test_wait_for_timeout_leaves_the_program_running() -> None:
-    async def main() -> None:
-        job = await sf.start(["sleep", "60"])
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(job.wait(), 0.05)
-        assert await job.wait(0) is None
-        assert (await job.stop()).signal == 15
-
-    asyncio.run(main())
+    task = asyncio.create_task(leave())
+    await leaving.wait()
+    task.cancel()
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    gate.open()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 def test_job_moves_between_loops() -> None:
@@ -143,9 +124,11 @@ def step(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("how", ["result", "events", "write"])
-def test_closing_a_loop_kills_jobs_of_its_tasks(how: str) -> None:
+@pytest.mark.parametrize("how", ["run", "result", "events", "write"])
+def test_closing_a_loop_kills_the_programs_of_its_tasks(how: str) -> None:
     async def inside() -> None:
+        if how == "run":
+            await sf.run_async(["sleep", "60"])
         async with sf.start(["sleep", "60"], stdin="stream") as job:
             if how == "result":
                 await job.result()
@@ -187,30 +170,23 @@ def test_start_without_await_starts_nothing() -> None:
 
 
 def test_loops_in_threads() -> None:
-    failures: list[BaseException] = []
+    async def echo(turn: int) -> None:
+        assert (await sf.run_async(["echo", str(turn)])).text == f"{turn}\n"
 
     def work(run: RunLoop) -> None:
         async def main() -> None:
             for turn in range(20):
-                async with sf.start(["echo", str(turn)]) as job:
+                async with sf.start(["echo", str(turn)]) as job, anyio.create_task_group() as group:
+                    group.start_soon(echo, turn)
                     assert [event.text async for event in job.events()] == [f"{turn}\n"]
 
-        try:
-            for _ in range(2):
-                run(main)
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(2):
+            run(main)
 
-    runs = [LOOPS["asyncio"], LOOPS["trio"]] * 2
-    threads = [threading.Thread(target=work, args=(run,)) for run in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(*(partial(work, LOOPS[name]) for name in ["asyncio", "trio"] * 2))
 
 
-def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, begin = 0, _spawnfd.begin
 
     def counted_begin(*arguments: Any) -> Any:
@@ -234,26 +210,22 @@ def test_many_results_need_few_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
 
     before = children()
     reader, writer = os.pipe()
-
-    async def main() -> None:
-        jobs = [await sf.start(["cat"], stdin=reader) for _ in range(20)]
-        waiting = [asyncio.create_task(job.result()) for job in jobs]
-        runs = [asyncio.create_task(sf.run_async(["cat"], stdin=reader)) for _ in range(20)]
-        adapter: Any = _loop.current_adapter()
-        # The loop starts the programs in batches.
-        while begun < len(runs):
-            await asyncio.sleep(0.001)
-        os.close(reader)
-        count = counting(adapter)
-        # The loop is blocked here while all programs end.
-        os.close(writer)
-        assert eventually(lambda: children() == before)
-        assert eventually(is_engine_at_rest)
-        results = await asyncio.gather(*waiting, *runs)
-        assert all(result.ok for result in results)
-        assert count[0] <= 2
-
-    asyncio.run(main())
+    jobs = [await sf.start(["cat"], stdin=reader) for _ in range(20)]
+    waiting = [asyncio.create_task(job.result()) for job in jobs]
+    runs = [asyncio.create_task(sf.run_async(["cat"], stdin=reader)) for _ in range(20)]
+    adapter: Any = _loop.current_adapter()
+    # The loop starts the programs in batches.
+    while begun < len(runs):
+        await asyncio.sleep(0.001)
+    os.close(reader)
+    count = counting(adapter)
+    # The loop is blocked here while all programs end.
+    os.close(writer)
+    assert eventually(lambda: children() == before)
+    assert eventually(is_engine_at_rest)
+    results = await asyncio.gather(*waiting, *runs)
+    assert all(result.ok for result in results)
+    assert count[0] <= 2
 
 
 def test_exception_of_a_handler_during_drain_loses_no_result() -> None:
@@ -342,17 +314,14 @@ def test_replaced_queue_descriptor_is_noticed(
     assert theirs.read_text() == "theirs"
 
 
-def test_port_released_while_starts_are_queued() -> None:
-    async def main() -> None:
-        adapter: Any = _loop.current_adapter()
-        adapter.gate.started = _adapter.STARTS_PER_ITERATION
-        run = asyncio.create_task(sf.run_async(["true"]))
-        await asyncio.sleep(0)
-        adapter._unwatch()
-        assert not adapter.watched
-        assert (await asyncio.wait_for(run, 20)).ok
-
-    asyncio.run(main())
+async def test_port_released_while_starts_are_queued() -> None:
+    adapter: Any = _loop.current_adapter()
+    adapter.gate.started = _adapter.STARTS_PER_ITERATION
+    run = asyncio.create_task(sf.run_async(["true"]))
+    await asyncio.sleep(0)
+    adapter._unwatch()
+    assert not adapter.watched
+    assert (await asyncio.wait_for(run, 20)).ok
 
 
 def test_trio_has_one_port_per_run() -> None:
@@ -364,16 +333,12 @@ def test_trio_has_one_port_per_run() -> None:
     trio.run(main)
 
 
-def test_partially_imported_trio_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partially_imported_trio_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("trio", "sniffio", "anyio"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-
-    async def main() -> None:
-        assert (await sf.run_async(["true"])).ok
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.05)
-
-    asyncio.run(main())
+    assert (await sf.run_async(["true"])).ok
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.05)
 
 
 def test_trio_without_in_trio_task(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,32 +364,13 @@ def test_asyncio_within_trio(monkeypatch: pytest.MonkeyPatch) -> None:
     trio.run(main)
 
 
-def test_trio_within_asyncio() -> None:
+async def test_trio_within_asyncio() -> None:
     async def inner() -> None:
         assert isinstance(_loop.current_adapter(), _trio._TrioAdapter)
         assert (await sf.run_async(["true"])).ok
 
-    async def main() -> None:
-        trio.run(inner)
-        assert (await sf.run_async(["true"])).ok
-
-    asyncio.run(main())
-
-
-def test_trio_waits_for_the_program_after_cancellation(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-
-    async def main() -> None:
-        begun = math.inf
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(sf.run_async, ignores_sigterm(ready), grace=0.3))
-            await wait_until(ready.exists)
-            begun = trio.current_time()
-            nursery.cancel_scope.cancel()
-        assert nursery.cancel_scope.cancelled_caught
-        assert trio.current_time() - begun >= 0.3
-
-    trio.run(main)
+    trio.run(inner)
+    assert (await sf.run_async(["true"])).ok
 
 
 @pytest.mark.parametrize("where", ["a generator", "a system task", "two tasks and a generator"])
@@ -492,8 +438,7 @@ def test_trio_second_interrupt_ends_the_wait(tmp_path: Path) -> None:
     before = children()
 
     async def interrupt() -> None:
-        while not ready.exists():
-            await trio.sleep(0.01)
+        await wait_until(ready.exists)
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
             await trio.testing.wait_all_tasks_blocked()

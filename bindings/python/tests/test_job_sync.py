@@ -9,17 +9,22 @@ import os
 import resource
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 import spawnfd as sf
-from patience import TIMEOUT_S, Gate, eventually, signal_after
+from patience import (
+    TIMEOUT_S,
+    assert_releases_the_gil,
+    eventually,
+    in_threads,
+    signal_after,
+)
 from spawnfd import _job
 from subprocess_support import run_script
 
@@ -32,91 +37,12 @@ def wait_for_output(job: sf.SyncJob, text: str, since: int = 0) -> sf.Chunk:
     return job.read(since)
 
 
-def test_streaming() -> None:
-    line = sf.sh("for i in 1 2 3; do echo out $i; sleep 0.05; done; echo err >&2")
-    with sf.start_sync(line) as job:
-        events = [(event.stream, event.text) for event in job.events(lines=True)]
-        result = job.result()
-    assert events == [("stdout", f"out {i}\n") for i in (1, 2, 3)] + [("stderr", "err\n")]
-    assert result.ok
-    assert job.result() is result
-
-
-def test_background_job_reads_and_writes() -> None:
-    job = sf.start_sync(sf.sh("echo one; read line; echo two $line"), stdin="stream")
-    first = wait_for_output(job, "one\n")
-    assert job.wait(0.05) is None
-    assert job.wait(0) is None
-    job.write("more\n")
-    assert job.result().text == "one\ntwo more\n"
-    assert job.read(first.next).text == "two more\n"
-    with pytest.raises(BrokenPipeError):
-        job.write(b"x")
-
-
-def test_stop_kills_after_the_grace_period() -> None:
-    job = sf.start_sync(IGNORES_SIGTERM)
-    wait_for_output(job, "ready")
-    begun = time.monotonic()
-    result = job.stop(grace=0.2)
-    assert (result.stop, result.signal, result.text) == ("cancelled", 9, "ready\n")
-    assert time.monotonic() - begun >= 0.2
-
-
-def test_a_slow_consumer_slows_the_program() -> None:
-    size = 3_000_000
-    with sf.start_sync(["head", "-c", str(size), "/dev/zero"], window=1, hold=True) as job:
-        assert job.wait(0.3) is None
-        assert sum(len(event.bytes) for event in job.events()) == size
-
-
 def test_write_blocks_while_the_pipe_is_full() -> None:
     large = bytes(range(256)) * 8000
     with sf.start_sync(sf.sh("sleep 0.2; cat | wc -c"), stdin="stream") as job:
         job.write(bytearray(large))
         job.close_stdin()
         assert job.result().text == f"{len(large)}\n"
-
-
-def test_terminal_input_and_size() -> None:
-    line = "stty -echo; stty size; read line; stty size; echo got $line"
-    with sf.start_sync(sf.sh(line), terminal=(33, 77)) as job:
-        first = wait_for_output(job, "33 77\r\n")
-        job.resize(5, 6)
-        job.write("hello\n")
-        assert wait_for_output(job, "got hello\r\n", first.next).text.startswith("5 6\r\n")
-        assert job.result().ok
-
-
-def test_leaving_the_block_ends_the_program() -> None:
-    with suppress(ZeroDivisionError), sf.start_sync(IGNORES_SIGTERM, grace=0.1) as job:
-        wait_for_output(job, "ready")
-        raise ZeroDivisionError
-    result = job.wait(0)
-    assert result is not None
-    assert (result.stop, result.signal) == ("cancelled", 9)
-    with sf.start_sync(["sleep", "60"]) as job:
-        assert job.wait(0) is None
-    assert job.result().signal == 15
-
-
-def test_late_start_failure_is_raised_on_exit() -> None:
-    actions = [sf.actions.Chdir("/no")]
-    with pytest.raises(FileNotFoundError), sf.start_sync(["true"], actions=actions) as job:
-        assert list(job.events()) == []
-    with pytest.raises(FileNotFoundError):
-        sf.start_sync(["no-such-program"])
-
-
-def test_detached_job_runs_on(tmp_path: Path) -> None:
-    marker, gate = tmp_path / "marker", Gate(tmp_path)
-    with sf.start_sync(sf.sh(f"{gate.wait}; echo > {marker}")) as job:
-        job.detach()
-    assert job.wait(0) is None
-    assert not marker.exists()
-    gate.open()
-    assert job.result().ok
-    assert marker.exists()
 
 
 def test_ctrl_c_during_wait_leaves_the_program_running() -> None:
@@ -154,17 +80,6 @@ def test_ctrl_c_in_the_block_ends_the_program(block: Callable[[sf.SyncJob], obje
     assert time.monotonic() - begun < 2 * TIMEOUT_S
 
 
-def test_handler_that_returns_changes_nothing() -> None:
-    seen: list[int] = []
-    old = signal.signal(signal.SIGUSR1, lambda number, _: seen.append(number))
-    try:
-        with signal_after(0.1, signal.SIGUSR1), sf.start_sync(["sleep", "0.4"]) as job:
-            assert job.wait(20) is not None
-    finally:
-        signal.signal(signal.SIGUSR1, old)
-    assert seen == [signal.SIGUSR1]
-
-
 @pytest.mark.skipif(sys.gettrace() is not None, reason="something else traces")
 def test_interrupted_iterator_lets_the_program_go_on() -> None:
     """Ctrl-C arrives while the iterator is created or destroyed."""
@@ -200,11 +115,7 @@ def test_interrupted_iterator_lets_the_program_go_on() -> None:
 def test_several_threads_wait_for_one_job() -> None:
     results: list[sf.Result] = []
     job = sf.start_sync(["sleep", "0.3"])
-    threads = [threading.Thread(target=lambda: results.append(job.result())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[lambda: results.append(job.result())] * 4)
     assert results == [job.result()] * 4
 
 
@@ -216,11 +127,7 @@ def test_many_threads_run_jobs() -> None:
             with sf.start_sync(["echo", f"{name} {turn}"]) as job:
                 texts.extend(event.text for event in job.events(lines=True))
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(work, name) for name in range(8)))
     assert sorted(texts) == sorted(f"{name} {turn}\n" for name in range(8) for turn in range(10))
 
 
@@ -272,16 +179,14 @@ def test_signalled_before_exec(tmp_path: Path) -> None:
 def test_queue_does_not_use_a_closed_standard_stream() -> None:
     """A host that opens a stream at this number must not get the queue's data."""
     script = """
-import os, spawnfd
-os.close(0)
-with spawnfd.start_sync(["sleep", "1000"], timeout=600) as job:
-    assert job.wait(0.1) is None
-    queue = spawnfd._spawnfd.Queue()
-    assert queue.fileno() > 2, queue.fileno()
-    job.stop()
-"""
-    result = sf.run([sys.executable, "-c", script], timeout=240)
-    assert result.ok, result.text
+        os.close(0)
+        with sf.start_sync(["sleep", "1000"], timeout=600) as job:
+            assert job.wait(0.1) is None
+            queue = sf._spawnfd.Queue()
+            assert queue.fileno() > 2, queue.fileno()
+            job.stop()
+    """
+    run_script(script)
 
 
 TAKEN = """
@@ -365,38 +270,17 @@ def test_failed_search_for_leftovers_is_reported() -> None:
 
 def test_read_releases_the_gil() -> None:
     """Reading a spill file from a slow disk must not block all threads."""
-    interval = sys.getswitchinterval()
-    go, ran = threading.Event(), threading.Event()
-
-    def other() -> None:
-        go.wait()
-        ran.set()
-
-    with sf.start_sync(["sleep", "1000"], window=100) as job:
-        thread = threading.Thread(target=other)
-        thread.start()
-        # With this interval a thread gets the GIL only if another releases it.
-        sys.setswitchinterval(1000)
-        try:
-            go.set()
-            deadline = time.monotonic() + TIMEOUT_S
-            while not ran.is_set() and time.monotonic() < deadline:
-                job.read()
-            assert ran.is_set()
-        finally:
-            sys.setswitchinterval(interval)
-            thread.join()
-        job.stop(0)
+    with sf.start_sync(["sleep", "1000"], window=100, grace=0) as job:
+        assert_releases_the_gil(job.read)
 
 
 def test_run_on_a_small_stack() -> None:
     """run() uses the calling thread's stack, which may be small."""
     script = """
-import threading, spawnfd
-threading.stack_size(64 << 10)
-thread = threading.Thread(target=spawnfd.run, args=(["true"],))
-thread.start()
-thread.join()
-"""
-    result = sf.run([sys.executable, "-c", script], timeout=240)
-    assert result.ok, (result.signal, result.text)
+        import threading
+        threading.stack_size(64 << 10)
+        thread = threading.Thread(target=sf.run, args=(["true"],))
+        thread.start()
+        thread.join()
+    """
+    run_script(script)

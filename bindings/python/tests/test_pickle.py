@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from conftest import make_script
 
 LIMITS = sf.Limits(cpu_time=1, cpus=1, enforce="best-effort")
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -96,9 +97,7 @@ def test_invalid_state_is_refused() -> None:
 
 def errors(tmp_path: Path) -> list[Exception]:
     found: list[Exception] = []
-    path = tmp_path / "tool"
-    path.write_text("#!/bin/sh\n")
-    path.chmod(0o755)
+    path = make_script(tmp_path / "tool", "#!/bin/sh\n")
     template = sf.Template(path)
     path.write_text("#!/bin/sh\nexit\n")
     calls: list[Any] = [

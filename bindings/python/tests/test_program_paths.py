@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
+from conftest import make_script
 
 Run = Callable[..., Any]
 
@@ -50,8 +51,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         directory = tmp_path if name == "here" else tmp_path / name
         for path in (directory / "tool", directory / "bin" / "tool"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"#!/bin/sh\necho {name} $(basename $PWD)\n")
-            path.chmod(0o755)
+            make_script(path, f"#!/bin/sh\necho {name} $(basename $PWD)\n")
     return tmp_path
 
 

@@ -9,7 +9,6 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -18,62 +17,24 @@ import anyio
 import pytest
 import spawnfd as sf
 import trio
-from conftest import RunLoop, children, is_alive, threads
+from conftest import LOOPS, RunLoop, children, threads, wait_until
 from patience import TIMEOUT_S, eventually, growing_timeouts, in_time
 from spawnfd import _adapter, _loop, _spawnfd
 from spawnfd._types import Args
+from test_job_loops import step
 
 
-def test_result() -> None:
-    async def main() -> None:
-        result = await sf.run_async(["sh", "-c", "cat; echo err >&2; exit 3"], input=b"in")
-        assert (result.code, result.stdout, result.stderr) == (3, b"in", b"err\n")
-        assert result.args[0] == "sh"
-        template = sf.Template("/bin/echo")
-        assert (await template.run_async(["x"])).text == "x\n"
-        assert (await sf.TemplateCache(2).run_async(["echo", "y"])).text == "y\n"
-
-    asyncio.run(main())
-
-
-def test_errors() -> None:
-    async def main() -> None:
-        with pytest.raises(FileNotFoundError):
-            await sf.run_async(["no-such-program"])
-        with pytest.raises(TypeError, match="argv"):
-            await sf.run_async("ls")
-        with pytest.raises(sf.SpawnError) as caught:
-            await sf.run_async(["true"], actions=[sf.actions.Umask(0), sf.actions.Chdir("/no")])
-        assert caught.value.action == 1
-
-    asyncio.run(main())
-
-
-def test_many_at_once() -> None:
-    async def main() -> None:
-        async def one(number: int) -> None:
-            result = await sf.run_async(["sh", "-c", f"echo {number}; exit {number % 7}"])
-            assert (result.text, result.code) == (f"{number}\n", number % 7)
-
-        await asyncio.gather(*(one(number) for number in range(200)))
-
-    asyncio.run(main())
-
-
-def test_concurrent_large_outputs() -> None:
-    async def main() -> None:
-        size = 3 << 20
-        command = ["head", "-c", str(size), "/dev/zero"]
-        runs = [sf.run_async(command, keep=(100, 100), marker=None) for _ in range(8)]
-        for result in await asyncio.gather(*runs):
-            assert result.ok
-            assert result.stdout == bytes(200)
-            assert result.omitted_bytes == size - 200
-        large = os.urandom(2 << 20)
-        echoes = [sf.run_async(["cat"], input=large, keep=(2 << 20, 0)) for _ in range(4)]
-        assert all(result.stdout == large for result in await asyncio.gather(*echoes))
-
-    asyncio.run(main())
+async def test_concurrent_large_outputs() -> None:
+    size = 3 << 20
+    command = ["head", "-c", str(size), "/dev/zero"]
+    runs = [sf.run_async(command, keep=(100, 100), marker=None) for _ in range(8)]
+    for result in await asyncio.gather(*runs):
+        assert result.ok
+        assert result.stdout == bytes(200)
+        assert result.omitted_bytes == size - 200
+    large = os.urandom(2 << 20)
+    echoes = [sf.run_async(["cat"], input=large, keep=(2 << 20, 0)) for _ in range(4)]
+    assert all(result.stdout == large for result in await asyncio.gather(*echoes))
 
 
 def test_endless_writer_does_not_starve_other_runs() -> None:
@@ -111,7 +72,7 @@ def test_blocked_loop_does_not_block_programs(tmp_path: Path) -> None:
     in_time(tmp_path / "ready", 0.1, lambda timeout: asyncio.run(main(timeout)))
 
 
-def test_loop_runs_other_tasks_between_many_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_loop_runs_other_tasks_between_many_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each iteration of the loop starts only a limited number of programs."""
     turn, starts = 0, dict[int, int]()
     begin = _spawnfd.begin
@@ -120,25 +81,22 @@ def test_loop_runs_other_tasks_between_many_starts(monkeypatch: pytest.MonkeyPat
         starts[turn] = starts.get(turn, 0) + 1
         return begin(*arguments)
 
-    async def main() -> None:
-        async def count() -> None:
-            nonlocal turn
-            while True:
-                turn += 1
-                await asyncio.sleep(0)
-
-        counter = asyncio.create_task(count())
-        results = await asyncio.gather(*(sf.run_async(["echo", str(i)]) for i in range(60)))
-        assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
-        counter.cancel()
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
 
     monkeypatch.setattr(_spawnfd, "begin", counted)
-    asyncio.run(main())
+    counter = asyncio.create_task(count())
+    results = await asyncio.gather(*(sf.run_async(["echo", str(i)]) for i in range(60)))
+    assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
+    counter.cancel()
     assert sum(starts.values()) == 60
     assert max(starts.values()) <= 2 * _adapter.STARTS_PER_ITERATION
 
 
-def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """While too many programs have started recently, a new one waits until one of them ends."""
     most, begin = 0, _spawnfd.begin
 
@@ -147,19 +105,16 @@ def test_short_programs_start_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
         most = max(most, len(cast(Any, _loop.current_adapter()).pending))
         return begin(*arguments)
 
-    async def main() -> None:
-        results = await asyncio.gather(*(sf.run_async(["echo", str(i)]) for i in range(60)))
-        assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
-
     monkeypatch.setattr(_spawnfd, "begin", counted)
     monkeypatch.setattr(_adapter, "RECENT_SECONDS", 60.0)
     monkeypatch.setattr(_adapter, "MAX_RECENT", 5)
-    asyncio.run(main())
+    results = await asyncio.gather(*(sf.run_async(["echo", str(i)]) for i in range(60)))
+    assert [result.text for result in results] == [f"{i}\n" for i in range(60)]
     assert 2 <= most <= 5
 
 
-@pytest.mark.parametrize("run", [asyncio.run, trio.run])
-def test_programs_that_wait_for_each_other_all_start(run: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_programs_that_wait_for_each_other_all_start(loop: str, tmp_path: Path) -> None:
     """The last program is started even if all others run and wait for it."""
     many = 8 * _adapter.MAX_RECENT
     fifo = tmp_path / "fifo"
@@ -180,48 +135,38 @@ def test_programs_that_wait_for_each_other_all_start(run: Any, tmp_path: Path) -
             for i in range(many):
                 group.start_soon(one, i == many - 1)
 
-    if run is asyncio.run:
-        asyncio.run(main())
-    else:
-        trio.run(main)
+    LOOPS[loop](main)
     os.close(kept_open)
     assert ended == many
 
 
-def test_long_running_programs_do_not_delay_starts() -> None:
+async def test_long_running_programs_do_not_delay_starts() -> None:
     """Programs that have run for a while do not count as recently started."""
-
-    async def main() -> None:
-        many = 2 * _adapter.MAX_RECENT
-        long = [asyncio.create_task(sf.run_async(["sleep", "60"])) for _ in range(many)]
-        adapter: Any = _loop.current_adapter()
-        while len(adapter.pending) < many:
-            await asyncio.sleep(0.001)
+    many = 2 * _adapter.MAX_RECENT
+    long = [asyncio.create_task(sf.run_async(["sleep", "60"])) for _ in range(many)]
+    adapter: Any = _loop.current_adapter()
+    while len(adapter.pending) < many:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    for _ in range(3):
+        assert (await sf.run_async(["true"])).ok
         await asyncio.sleep(0.01)
-        for _ in range(3):
-            assert (await sf.run_async(["true"])).ok
-            await asyncio.sleep(0.01)
-        # The next start does not wait.
-        assert adapter.gate.try_enter(adapter)
-        for task in long:
-            task.cancel()
-        await asyncio.gather(*long, return_exceptions=True)
-
-    asyncio.run(main())
+    # The next start does not wait.
+    assert adapter.gate.try_enter(adapter)
+    for task in long:
+        task.cancel()
+    await asyncio.gather(*long, return_exceptions=True)
 
 
-def test_runs_cancelled_in_the_start_queue() -> None:
-    async def main() -> None:
-        tasks = [asyncio.create_task(sf.run_async(["echo", str(i)])) for i in range(30)]
-        await asyncio.sleep(0)
-        for task in tasks[10:20]:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(result, asyncio.CancelledError) for result in results[10:20])
-        texts = [result.text for result in results if isinstance(result, sf.Result)]
-        assert texts == [f"{i}\n" for i in range(30) if not 10 <= i < 20]
-
-    asyncio.run(main())
+async def test_runs_cancelled_in_the_start_queue() -> None:
+    tasks = [asyncio.create_task(sf.run_async(["echo", str(i)])) for i in range(30)]
+    await asyncio.sleep(0)
+    for task in tasks[10:20]:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results[10:20])
+    texts = [result.text for result in results if isinstance(result, sf.Result)]
+    assert texts == [f"{i}\n" for i in range(30) if not 10 <= i < 20]
 
 
 def test_trio_task_cancelled_in_the_start_queue_frees_its_place() -> None:
@@ -243,21 +188,18 @@ def test_trio_task_cancelled_in_the_start_queue_frees_its_place() -> None:
     trio.run(main)
 
 
-def test_coroutine_closed_in_the_start_queue_frees_its_place() -> None:
-    async def main() -> None:
-        adapter: Any = _loop.current_adapter()
-        adapter.gate.started = _adapter.STARTS_PER_ITERATION
-        many = 2 * _adapter.MAX_RECENT
-        runs = [sf.run_async(["sleep", "60"]) for _ in range(many)]
-        for run in runs:
-            cast(Any, run).send(None)
-        assert len(adapter.gate.waiting) == many
-        for run in runs:
-            cast(Any, run).close()
-        assert (await asyncio.wait_for(sf.run_async(["true"]), 20)).ok
-        assert not adapter.gate._admitted
-
-    asyncio.run(main())
+async def test_coroutine_closed_in_the_start_queue_frees_its_place() -> None:
+    adapter: Any = _loop.current_adapter()
+    adapter.gate.started = _adapter.STARTS_PER_ITERATION
+    many = 2 * _adapter.MAX_RECENT
+    runs = [sf.run_async(["sleep", "60"]) for _ in range(many)]
+    for run in runs:
+        cast(Any, run).send(None)
+    assert len(adapter.gate.waiting) == many
+    for run in runs:
+        cast(Any, run).close()
+    assert (await asyncio.wait_for(sf.run_async(["true"]), 20)).ok
+    assert not adapter.gate._admitted
 
 
 def test_timeouts_expire_independently() -> None:
@@ -272,24 +214,6 @@ def test_timeouts_expire_independently() -> None:
         return walls[1] < walls[2] < walls[0]
 
     assert any(asyncio.run(main(most)) for most in growing_timeouts(0.5))
-
-
-def test_cancelling_kills_the_group(tmp_path: Path) -> None:
-    async def main() -> None:
-        pids = tmp_path / "pids"
-        command = sf.sh(f"sleep 60 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait")
-        task = asyncio.create_task(sf.run_async(command))
-        while not pids.exists():
-            await asyncio.sleep(0.01)
-        found = [int(pid) for pid in pids.read_text().split()]
-        assert all(map(is_alive, found))
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        # The grandchild was killed too, but init (or the sub-reaper) may not have reaped it yet.
-        assert eventually(lambda: not any(map(is_alive, found)))
-
-    asyncio.run(main())
 
 
 # This script creates a file once it runs, and prints a line on SIGTERM.
@@ -312,93 +236,77 @@ def result_of(error: BaseException) -> sf.Result:
     return result
 
 
-def test_cancellation_carries_the_result(run_loop: RunLoop, tmp_path: Path) -> None:
+async def test_cancellation_carries_the_result(run_loop: RunLoop, tmp_path: Path) -> None:
     ready, caught = tmp_path / "ready", list[BaseException]()
 
-    async def main() -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(run_and_catch, sf.sh(TRAPS.format(ready)), caught)
-            with anyio.fail_after(20):
-                while not ready.exists():
-                    await anyio.sleep(0.01)
-            group.cancel_scope.cancel()
-        assert group.cancel_scope.cancelled_caught
-
-    run_loop(main)
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_and_catch, sf.sh(TRAPS.format(ready)), caught)
+        await wait_until(ready.exists)
+        group.cancel_scope.cancel()
+    assert group.cancel_scope.cancelled_caught
     [error] = caught
     result = result_of(error)
     assert (result.stop, result.code, result.text) == ("cancelled", 3, "out\ntrapped\n")
 
 
-def test_last_of_several_cancellations_carries_the_result(tmp_path: Path) -> None:
+async def test_last_of_several_cancellations_carries_the_result(tmp_path: Path) -> None:
     ready, caught = tmp_path / "ready", list[BaseException]()
 
-    async def main() -> None:
-        task = asyncio.create_task(run_and_catch(sf.sh(TRAPS.format(ready)), caught))
-        while not ready.exists():
-            await asyncio.sleep(0.01)
-        for text in ("first", "second"):
-            task.cancel(text)
-            await asyncio.sleep(0)
-        with pytest.raises(asyncio.CancelledError, match="second"):
-            await task
-
-    asyncio.run(asyncio.wait_for(main(), 20))
+    task = asyncio.create_task(run_and_catch(sf.sh(TRAPS.format(ready)), caught))
+    await wait_until(ready.exists)
+    for text in ("first", "second"):
+        task.cancel(text)
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError, match="second"):
+        await task
     [error] = caught
     assert result_of(error).text == "out\ntrapped\n"
 
 
 @pytest.mark.parametrize("first", ["the result", "the cancellation"])
-def test_cancelled_when_the_result_arrives(first: str) -> None:
+async def test_cancelled_when_the_result_arrives(first: str) -> None:
     caught: list[BaseException] = []
 
-    async def main() -> None:
-        task = asyncio.create_task(run_and_catch(["echo", "out"], caught))
-        adapter: Any = _loop.current_adapter()
-        while not adapter.pending:
-            await asyncio.sleep(0)
-        # The program has ended, but the loop has not read the result. The task does not run
-        # between the two calls below.
-        assert select.select([adapter.queue.fileno()], [], [], 20)[0]
-        both: list[Any] = [adapter._drain, task.cancel]
-        for one in both if first == "the result" else reversed(both):
-            one()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert not adapter.pending
-
-    asyncio.run(main())
+    task = asyncio.create_task(run_and_catch(["echo", "out"], caught))
+    adapter: Any = _loop.current_adapter()
+    while not adapter.pending:
+        await asyncio.sleep(0)
+    # The program has ended, but the loop has not read the result. The task does not run
+    # between the two calls below.
+    assert select.select([adapter.queue.fileno()], [], [], 20)[0]
+    both: list[Any] = [adapter._drain, task.cancel]
+    for one in both if first == "the result" else reversed(both):
+        one()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not adapter.pending
     [error] = caught
     assert (result_of(error).ok, result_of(error).text) == (True, "out\n")
 
 
-def test_closed_coroutine_leaves_no_pending_result() -> None:
-    async def main() -> None:
-        coroutine = sf.run_async(["sleep", "60"])
-        coroutine.send(None)
-        adapter: Any = _loop.current_adapter()
-        assert len(adapter.pending) == 1
-        coroutine.close()
-        assert not adapter.pending
-
-    asyncio.run(main())
+async def test_closed_coroutine_leaves_no_pending_result() -> None:
+    coroutine = sf.run_async(["sleep", "60"])
+    coroutine.send(None)
+    adapter: Any = _loop.current_adapter()
+    assert len(adapter.pending) == 1
+    coroutine.close()
+    assert not adapter.pending
 
 
-def test_cancelling_at_every_moment() -> None:
-    async def main() -> None:
-        for turn in range(40):
-            task = asyncio.create_task(sf.run_async(["true"]))
-            for _ in range(turn % 4):
-                await asyncio.sleep(0)
-            await asyncio.sleep(turn / 20_000)
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled() or task.result().ok
-
-    asyncio.run(main())
+async def test_cancelling_at_every_moment() -> None:
+    for turn in range(40):
+        task = asyncio.create_task(sf.run_async(["true"]))
+        for _ in range(turn % 4):
+            await asyncio.sleep(0)
+        await asyncio.sleep(turn / 20_000)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() or task.result().ok
 
 
-def test_exception_right_after_the_start_kills_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exception_right_after_the_start_kills_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A signal handler may raise after the native call returned and before its result is stored."""
     begin, before = _spawnfd.begin, children()
 
@@ -406,69 +314,35 @@ def test_exception_right_after_the_start_kills_the_program(monkeypatch: pytest.M
         begin(*arguments)
         raise InterruptedError
 
-    async def main() -> None:
-        with pytest.raises(InterruptedError):
-            await sf.run_async(["sleep", "60"])
-
     monkeypatch.setattr(_spawnfd, "begin", interrupted)
-    asyncio.run(main())
+    with pytest.raises(InterruptedError):
+        await sf.run_async(["sleep", "60"])
     assert eventually(lambda: children() == before)
 
 
-def test_wait_for_timeout_kills_the_program() -> None:
-    async def main() -> None:
-        with pytest.raises(asyncio.TimeoutError) as caught:
-            await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.1)
-        # Before 3.11, an awaited task raises a new exception.
-        if sys.version_info >= (3, 11):
-            assert caught.value.__context__ is not None
-            assert result_of(caught.value.__context__).stop == "cancelled"
-
-    asyncio.run(main())
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout() is new in Python 3.11")
-def test_asyncio_timeout_kills_the_program() -> None:
-    async def main() -> None:
-        with pytest.raises(asyncio.TimeoutError) as caught:
-            async with asyncio.timeout(0.1):  # pyright: ignore
-                await sf.run_async(["sleep", "60"])
-        # In 3.11.2 __cause__ is None.
+async def test_wait_for_timeout_kills_the_program() -> None:
+    with pytest.raises(asyncio.TimeoutError) as caught:
+        await asyncio.wait_for(sf.run_async(["sleep", "60"]), 0.1)
+    # Before 3.11, an awaited task raises a new exception.
+    if sys.version_info >= (3, 11):
         assert caught.value.__context__ is not None
         assert result_of(caught.value.__context__).stop == "cancelled"
 
-    asyncio.run(main())
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout() is new in Python 3.11")
+async def test_asyncio_timeout_kills_the_program() -> None:
+    with pytest.raises(asyncio.TimeoutError) as caught:
+        async with asyncio.timeout(0.1):  # pyright: ignore
+            await sf.run_async(["sleep", "60"])
+    # In 3.11.2 __cause__ is None.
+    assert caught.value.__context__ is not None
+    assert result_of(caught.value.__context__).stop == "cancelled"
 
 
 def test_run_async_without_await_starts_nothing(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     sf.run_async(["touch", str(marker)]).close()
     assert not marker.exists()
-
-
-def test_two_loops_in_two_threads() -> None:
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        async def main() -> None:
-            async def worker() -> None:
-                for turn in range(10):
-                    assert (await sf.run_async(["echo", str(turn)])).text == f"{turn}\n"
-
-            await asyncio.gather(*(worker() for _ in range(8)))
-
-        try:
-            for _ in range(2):
-                asyncio.run(main())
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
 
 
 def test_consecutive_loops_leave_no_descriptor() -> None:
@@ -479,27 +353,6 @@ def test_consecutive_loops_leave_no_descriptor() -> None:
         assert len(loop._selector.get_map()) == 1  # type: ignore[attr-defined]
         loop.close()
         loops.append(loop)
-
-
-def step(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, object]) -> Any:
-    task = loop.create_task(coroutine)
-    loop.call_later(0.05, loop.stop)
-    loop.run_forever()
-    return task
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_closing_a_loop_kills_its_runs() -> None:
-    loop = asyncio.new_event_loop()
-    complaints: list[object] = []
-    loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
-    task = step(loop, sf.run_async(["sleep", "60"]))
-    assert not task.done()
-    loop.close()
-    # Destroying the coroutine of the task kills the program.
-    del task, loop
-    gc.collect()
-    assert complaints == ["Task was destroyed but it is pending!"]
 
 
 def test_program_that_ends_after_its_loop_is_reaped() -> None:
@@ -535,14 +388,11 @@ def test_loops_of_two_threads_interleave() -> None:
     asyncio.run(outer())
 
 
-def test_run_after_the_engine_thread_ended() -> None:
-    async def main() -> None:
-        for _ in range(2):
-            assert (await sf.run_async(["true"])).ok
-            # The idle engine thread ends within this time.
-            await asyncio.sleep(0.7)
-
-    asyncio.run(main())
+async def test_run_after_the_engine_thread_ended() -> None:
+    for _ in range(2):
+        assert (await sf.run_async(["true"])).ok
+        # The idle engine thread ends within this time.
+        await asyncio.sleep(0.7)
     assert eventually(lambda: "spawnfd-engine" not in threads())
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -14,59 +12,48 @@ import anyio
 import pytest
 import spawnfd as sf
 from conftest import RunLoop, wait_until
-from patience import TIMEOUT_S
+from patience import TIMEOUT_S, in_background, in_threads
+from session_support import Open, Start
+from subprocess_support import run_script
 
 ADD = "m=$n; sleep 0.01; n=$((m + 1))"
 
 
-def test_queue_runs_parallel_commands_in_order(run_loop: RunLoop, shell: str) -> None:
-    async def main() -> None:
-        async with sf.Session(shell, queue=True) as session:
-            await session.run("n=0; all=")
-            async with anyio.create_task_group() as group:
-                for number in range(5):
-                    group.start_soon(partial(session.run, f"{ADD}; all=$all$n:{number},"))
-                    await anyio.sleep(0)
-            result = await session.run("echo $n $all")
-            count, order = result.text.split()
-            assert count == "5"
-            assert order.count(":") == 5
-
-    run_loop(main)
+async def test_queue_runs_parallel_commands_in_order(run_loop: RunLoop, shell: str) -> None:
+    async with sf.Session(shell, queue=True) as session:
+        await session.run("n=0; all=")
+        async with anyio.create_task_group() as group:
+            for number in range(5):
+                group.start_soon(partial(session.run, f"{ADD}; all=$all$n:{number},"))
+                await anyio.sleep(0)
+        result = await session.run("echo $n $all")
+        count, order = result.text.split()
+        assert count == "5"
+        assert order.count(":") == 5
 
 
-def test_queued_command_can_be_cancelled(run_loop: RunLoop, shell: str) -> None:
-    async def main() -> None:
-        async with sf.Session(shell, queue=True) as session:
-            async with session.start("read x; X=$x", stdin="stream") as job:
-                with anyio.move_on_after(0.05):
-                    await session.run("X=wrong")
-                await job.write("right\n")
-                assert (await job.result()).ok
-            assert (await session.run("echo $X")).text == "right\n"
-
-    run_loop(main)
+async def test_queued_command_can_be_cancelled(run_loop: RunLoop, shell: str) -> None:
+    async with sf.Session(shell, queue=True) as session:
+        async with session.start("read x; X=$x", stdin="stream") as job:
+            with anyio.move_on_after(0.05):
+                await session.run("X=wrong")
+            await job.write("right\n")
+            assert (await job.result()).ok
+        assert (await session.run("echo $X")).text == "right\n"
 
 
-def test_failed_command_passes_its_turn_on(run_loop: RunLoop, shell: str) -> None:
-    async def main() -> None:
-        async with sf.Session(shell, queue=True) as session:
-            for _ in range(3):
-                with pytest.raises(ValueError, match="timeout must be >= 0"):
-                    await session.run("true", timeout=-1)
-            assert (await session.run("echo on")).text == "on\n"
-
-    run_loop(main)
+async def test_failed_command_passes_its_turn_on(run_loop: RunLoop, shell: str) -> None:
+    async with sf.Session(shell, queue=True) as session:
+        for _ in range(3):
+            with pytest.raises(ValueError, match="timeout must be >= 0"):
+                await session.run("true", timeout=-1)
+        assert (await session.run("echo on")).text == "on\n"
 
 
 def test_threads_share_a_session(shell: str) -> None:
     with sf.SyncSession(shell) as session:
         session.run("n=0")
-        threads = [threading.Thread(target=session.run, args=(ADD,)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(TIMEOUT_S)
+        in_threads(*[partial(session.run, ADD)] * 8)
         assert session.run("echo $n").text == "8\n"
 
 
@@ -78,11 +65,9 @@ def test_thread_is_refused_beside_its_own_job(shell: str) -> None:
             session.run("true")
         assert busy.value.errno == errno.EBUSY
         texts: list[str] = []
-        other = threading.Thread(target=lambda: texts.append(session.run("echo $X").text))
-        other.start()
-        job.write("1\n")
-        assert job.result().ok
-        other.join(TIMEOUT_S)
+        with in_background(lambda: texts.append(session.run("echo $X").text)):
+            job.write("1\n")
+            assert job.result().ok
         assert texts == ["1\n"]
         # A job that was dropped is about to end.
         job = session.start("sleep 600", grace=0)
@@ -92,9 +77,8 @@ def test_thread_is_refused_beside_its_own_job(shell: str) -> None:
 
 def test_signal_handler_does_not_wait_for_the_thread_it_interrupts(shell: str) -> None:
     """The call that the handler interrupts is before it in the queue."""
-    code = f"""if True:
-        import errno, os, signal, threading, time
-        import spawnfd as sf
+    code = f"""
+        import errno, signal, threading, time
         busy = []
         def handler(*_):
             try:
@@ -118,8 +102,7 @@ def test_signal_handler_does_not_wait_for_the_thread_it_interrupts(shell: str) -
             print(session.run("echo on").text, busy[0] == errno.EBUSY)
             thread.join()
     """
-    result = sf.run([sys.executable, "-c", code], timeout=TIMEOUT_S)
-    assert (result.text, result.stderr_text) == ("on\n True\n", "")
+    assert run_script(code) == "on\n True\n"
 
 
 def test_session_without_a_queue_refuses(shell: str) -> None:
@@ -131,109 +114,69 @@ def test_session_without_a_queue_refuses(shell: str) -> None:
                 session.run("true")
             busy.append(error.value.errno)
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join(TIMEOUT_S)
+        in_threads(run)
         assert busy == [errno.EBUSY]
 
 
-def test_side_command_has_directory_and_variables(
-    run_loop: RunLoop, shell: str, tmp_path: Path
-) -> None:
+async def test_side_command_has_directory_and_variables(open_session: Open, tmp_path: Path) -> None:
     shows = sf.sh('echo "$X" ${Z-unset} $PWD; umask')
-
-    async def main() -> None:
-        async with sf.Session(shell, restart=True, env={"PATH": os.environ["PATH"]}) as session:
-            first = await session.side_command(sf.sh("echo ${X-unset}"))
-            assert first.text == "unset\n"
-            await session.run(f"export X='a  b'; Z=1; cd '{tmp_path}'; umask 027")
-            job = await session.run("read x", yield_after=0, stdin="stream")
-            assert isinstance(job, sf.Job)
-            result = await session.side_command(shows, timeout=TIMEOUT_S)
-            assert result.text == f"a  b unset {tmp_path}\n0027\n"
-            with pytest.raises(FileNotFoundError):
-                await session.side_command(["no-such-program"])
-            with pytest.raises(TypeError, match="got multiple values"):
-                await session.side_command(["true"], cwd="/")  # type: ignore[call-arg]
-            job.close_stdin()
-            await job.result()
-        async with sf.Session(shell) as session:
-            with pytest.raises(ValueError, match="only with the option restart"):
-                await session.side_command(["true"])
-
-    run_loop(main)
-    with sf.SyncSession(shell, restart=True) as session:
-        session.run("export X=2; cd /usr")
-        with session.start("sleep 600", grace=0):
-            assert session.side_command(sf.sh("echo $X $PWD")).text == "2 /usr\n"
+    async with open_session(restart=True, env={"PATH": os.environ["PATH"]}) as session:
+        first = await session.side_command(sf.sh("echo ${X-unset}"))
+        assert first.text == "unset\n"
+        await session.run(f"export X='a  b'; Z=1; cd '{tmp_path}'; umask 027")
+        job = await session.run("read x", yield_after=0, stdin="stream")
+        result = await session.side_command(shows, timeout=TIMEOUT_S)
+        assert result.text == f"a  b unset {tmp_path}\n0027\n"
+        with pytest.raises(FileNotFoundError):
+            await session.side_command(["no-such-program"])
+        with pytest.raises(TypeError, match="got multiple values"):
+            await session.side_command(["true"], cwd="/")
+        job.close_stdin()
+        await job.result()
+    async with open_session() as session:
+        with pytest.raises(ValueError, match="only with the option restart"):
+            await session.side_command(["true"])
 
 
-def test_events_end_with_the_result(run_loop: RunLoop, shell: str, tmp_path: Path) -> None:
+async def test_events_end_with_the_result(open_session: Open, tmp_path: Path) -> None:
     go = tmp_path / "go"
     server = f"(until [ -e '{go}' ]; do sleep 0.01; done; echo late) & echo started"
-
-    async def main() -> None:
-        async with sf.Session(shell) as session:
-            async with session.start(server, timeout=TIMEOUT_S) as job:
-                texts = [event.text async for event in job.events()]
-                assert texts == ["started\n"]
-                assert (await job.result()).ok
-                go.touch()
-                texts = [event.text async for event in job.events(until="closed")]
-                assert texts == ["late\n"]
-            with pytest.raises(ValueError, match='until must be one of "result", "closed"'):
-                job.events(until="now")  # type: ignore[arg-type]
-
-    run_loop(main)
-    go.unlink()
-    with sf.SyncSession(shell) as session, session.start(server) as job:
-        assert [event.text for event in job.events(lines=True)] == ["started\n"]
-        go.touch()
-        events = job.events(lines=True, until="closed")
-        assert [event.text for event in events] == ["late\n"]
+    async with open_session() as session:
+        async with await session.start(server, timeout=TIMEOUT_S) as job:
+            texts = [event.text async for event in job.events()]
+            assert texts == ["started\n"]
+            assert (await job.result()).ok
+            go.touch()
+            texts = [event.text async for event in job.events(until="closed")]
+            assert texts == ["late\n"]
+        with pytest.raises(ValueError, match='until must be one of "result", "closed"'):
+            job.events(until="now")
 
 
-def test_events_of_an_adopted_process_go_on(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        line = "(sleep 0.3; echo late) & echo first"
-        async with sf.start(sf.sh(line), leftovers="adopt", drain=0) as job:
-            assert [e.text async for e in job.events(until="result")] == ["first\n"]
-            assert [e.text async for e in job.events()] == ["late\n"]
-
-    run_loop(main)
+async def test_events_of_an_adopted_process_go_on(run_loop: RunLoop) -> None:
+    line = "(sleep 0.3; echo late) & echo first"
+    async with sf.start(sf.sh(line), leftovers="adopt", drain=0) as job:
+        assert [e.text async for e in job.events(until="result")] == ["first\n"]
+        assert [e.text async for e in job.events()] == ["late\n"]
 
 
-def test_incomplete_line_is_flushed_after_a_pause(run_loop: RunLoop) -> None:
+async def test_incomplete_line_is_flushed_after_a_pause(start: Start) -> None:
     script = "printf 'one\\nName: '; read x; echo \"<$x>\"; printf end"
     expected = [("one\n", False), ("Name: ", True), ("<me>\n", False), ("end", False)]
-
-    async def main() -> None:
-        found: list[tuple[str, bool]] = []
-        async with sf.start(sf.sh(script), stdin="stream") as job:
-            async for event in job.events(lines=True, flush_after=0.1):
-                found.append((event.text, event.partial))
-                if event.text == "Name: ":
-                    await job.write("me\n")
-        assert found == expected
-
-    run_loop(main)
-    with sf.start_sync(sf.sh(script), stdin="stream") as job:
-        found: list[tuple[str, bool]] = []
-        for event in job.events(lines=True, flush_after=0.1):
+    found: list[tuple[str, bool]] = []
+    async with start(sf.sh(script), stdin="stream") as job:
+        async for event in job.events(lines=True, flush_after=0.1):
             found.append((event.text, event.partial))
-            if event.partial:
-                job.write("me\n")
-        assert found == expected
+            if event.text == "Name: ":
+                await job.write("me\n")
         with pytest.raises(ValueError, match="flush_after must be >= 0"):
             job.events(flush_after=-1)
+    assert found == expected
 
 
-def test_methods_that_do_not_block_are_not_awaitable(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.Session() as session, session.start("sleep 600") as job:
-            await wait_until(session.processes)
-            calls = (session.interrupt, job.interrupt, job.close_stdin, job.detach)
-            assert [call() for call in calls] == [None] * 4
-            assert (await job.result()).code == 130
-
-    run_loop(main)
+async def test_methods_that_do_not_block_are_not_awaitable(run_loop: RunLoop) -> None:
+    async with sf.Session() as session, session.start("sleep 600") as job:
+        await wait_until(session.processes)
+        calls = (session.interrupt, job.interrupt, job.close_stdin, job.detach)
+        assert [call() for call in calls] == [None] * 4
+        assert (await job.result()).code == 130

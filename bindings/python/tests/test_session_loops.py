@@ -10,14 +10,13 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import spawnfd as sf
-from conftest import RunLoop, is_alive, wait_until
+from conftest import RunLoop, is_alive, make_script, wait_until
 from patience import TIMEOUT_S, eventually, signal_after
 from subprocess_support import run_script
 from test_session import stdout
@@ -29,108 +28,80 @@ def result_of(error: Any) -> sf.Result:
     return error.result
 
 
-def open_async(shell: str, **options: Any) -> sf.Session:
-    return sf.Session(shell, **options)
+async def test_cancelled_run_leaves_the_session_usable(run_loop: RunLoop, shell: str) -> None:
+    async with sf.Session(shell) as session:
+        await session.run("X=1")
+        for command in ("sleep 600", "while :; do :; done"):
+            with anyio.move_on_after(0.1) as scope:
+                await session.run(f"echo on; {command}; echo no", grace=TIMEOUT_S)
+            assert scope.cancelled_caught
+            assert await stdout(session, "echo $X") == "1\n"
+        assert not session.processes()
 
 
-def test_cancelled_run_leaves_the_session_usable(run_loop: RunLoop, shell: str) -> None:
-    async def main() -> None:
-        async with open_async(shell) as session:
-            await session.run("X=1")
-            for command in ("sleep 600", "while :; do :; done"):
-                with anyio.move_on_after(0.1) as scope:
-                    await session.run(f"echo on; {command}; echo no", grace=TIMEOUT_S)
-                assert scope.cancelled_caught
-                assert await stdout(session, "echo $X") == "1\n"
-            assert not session.processes()
-
-    run_loop(main)
+async def test_cancellation_has_the_result(shell: str) -> None:
+    async with sf.Session(shell) as session:
+        task = asyncio.create_task(session.run("echo on; sleep 600", grace=TIMEOUT_S))
+        await wait_until(session.processes)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await task
+        result = result_of(cancelled.value)
+        assert (result.stop, result.text, result.shell_exited) == ("cancelled", "on\n", False)
 
 
-def test_cancellation_has_the_result(shell: str) -> None:
-    async def main() -> None:
-        async with open_async(shell) as session:
-            task = asyncio.create_task(session.run("echo on; sleep 600", grace=TIMEOUT_S))
-            await wait_until(session.processes)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError) as cancelled:
-                await task
-            result = result_of(cancelled.value)
-            assert (result.stop, result.text, result.shell_exited) == ("cancelled", "on\n", False)
+async def test_concurrent_commands_share_the_start_of_the_shell(
+    run_loop: RunLoop, shell: str
+) -> None:
+    session = sf.Session(shell)
+    outcomes: list[str] = []
 
-    asyncio.run(main())
+    async def run() -> None:
+        try:
+            outcomes.append((await session.run("sleep 0.1; echo x")).text)
+        except sf.SpawnError as error:
+            outcomes.append(errno.errorcode[error.errno or 0])
 
-
-def test_concurrent_run_is_refused(run_loop: RunLoop, shell: str) -> None:
-    async def main() -> None:
-        async with open_async(shell) as session:
-            async with anyio.create_task_group() as group:
-                group.start_soon(partial(session.run, "sleep 600", grace=TIMEOUT_S))
-                await wait_until(session.processes)
-                with pytest.raises(sf.SpawnError, match="runs another command"):
-                    await session.run("true")
-                group.cancel_scope.cancel()
-            assert await stdout(session, "echo next") == "next\n"
-
-    run_loop(main)
-
-
-def test_concurrent_commands_share_the_start_of_the_shell(run_loop: RunLoop, shell: str) -> None:
-    async def main() -> None:
-        session = open_async(shell)
-        outcomes: list[str] = []
-
-        async def run() -> None:
-            try:
-                outcomes.append((await session.run("sleep 0.1; echo x")).text)
-            except sf.SpawnError as error:
-                outcomes.append(errno.errorcode[error.errno or 0])
-
-        async with anyio.create_task_group() as group:
-            for _ in range(3):
-                group.start_soon(run)
-        assert sorted(outcomes) == ["EBUSY", "EBUSY", "x\n"]
-        await session.close()
-
-    run_loop(main)
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(run)
+    assert sorted(outcomes) == ["EBUSY", "EBUSY", "x\n"]
+    await session.close()
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["first start", "restart"])
-def test_one_command_waits_for_the_limiter_of_the_shell(
+async def test_one_command_waits_for_the_limiter_of_the_shell(
     run_loop: RunLoop, shell: str, ended: bool
 ) -> None:
-    async def main() -> None:
-        limiter = sf.Limiter(1)
-        session = open_async(shell, limiter=limiter, restart=True)
-        if ended:
-            await session.run("exit")
-            await wait_until(lambda: limiter.running == 0)
-        outcomes: list[str] = []
+    limiter = sf.Limiter(1)
+    session = sf.Session(shell, limiter=limiter, restart=True)
+    if ended:
+        await session.run("exit")
+        await wait_until(lambda: limiter.running == 0)
+    outcomes: list[str] = []
 
-        async def run() -> None:
-            try:
-                outcomes.append((await session.run("echo x")).text)
-            except sf.SpawnError as error:
-                outcomes.append(errno.errorcode[error.errno or 0])
+    async def run() -> None:
+        try:
+            outcomes.append((await session.run("echo x")).text)
+        except sf.SpawnError as error:
+            outcomes.append(errno.errorcode[error.errno or 0])
 
-        async with anyio.create_task_group() as group, sf.start(["sleep", "600"], limiter=limiter):
-            async with anyio.create_task_group() as cancelled:
-                cancelled.start_soon(run)
-                await wait_until(lambda: limiter.waiting == 1)
-                for _ in range(2):
-                    group.start_soon(run)
-                await anyio.sleep(0.05)
-                assert limiter.waiting == 1
-                # The next command takes the place of the cancelled one.
-                cancelled.cancel_scope.cancel()
+    async with anyio.create_task_group() as group, sf.start(["sleep", "600"], limiter=limiter):
+        async with anyio.create_task_group() as cancelled:
+            cancelled.start_soon(run)
             await wait_until(lambda: limiter.waiting == 1)
-            assert not outcomes
-        assert (limiter.running, limiter.waiting, len(outcomes)) == (1, 0, 2)
-        assert "x\n" in outcomes
-        assert set(outcomes) <= {"x\n", "EBUSY"}
-        await session.close()
-
-    run_loop(main)
+            for _ in range(2):
+                group.start_soon(run)
+            await anyio.sleep(0.05)
+            assert limiter.waiting == 1
+            # The next command takes the place of the cancelled one.
+            cancelled.cancel_scope.cancel()
+        await wait_until(lambda: limiter.waiting == 1)
+        assert not outcomes
+    assert (limiter.running, limiter.waiting, len(outcomes)) == (1, 0, 2)
+    assert "x\n" in outcomes
+    assert set(outcomes) <= {"x\n", "EBUSY"}
+    await session.close()
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["first start", "restart"])
@@ -163,79 +134,63 @@ def test_one_thread_waits_for_the_limiter_of_the_shell(shell: str, ended: bool) 
     session.close()
 
 
-def test_cancelled_start_leaves_nothing(run_loop: RunLoop, tmp_path: Path) -> None:
-    slow = tmp_path / "slow"
-    slow.write_text(f"#!/bin/sh\necho >'{tmp_path}/began'\nsleep 600\n")
-    slow.chmod(0o755)
+async def test_cancelled_start_leaves_nothing(run_loop: RunLoop, tmp_path: Path) -> None:
+    slow = make_script(tmp_path / "slow", f"#!/bin/sh\necho >'{tmp_path}/began'\nsleep 600\n")
+    async with anyio.create_task_group() as group:
 
-    async def main() -> None:
-        async with anyio.create_task_group() as group:
+        async def enter() -> None:
+            async with sf.Session(slow, grace=0.1):
+                raise AssertionError("the shell is not ready")
 
-            async def enter() -> None:
-                async with sf.Session(slow, grace=0.1):
-                    raise AssertionError("the shell is not ready")
-
-            group.start_soon(enter)
-            await wait_until((tmp_path / "began").exists)
-            group.cancel_scope.cancel()
-
-    run_loop(main)
+        group.start_soon(enter)
+        await wait_until((tmp_path / "began").exists)
+        group.cancel_scope.cancel()
 
 
-def test_cancelled_restart_continues(run_loop: RunLoop, shell: str, tmp_path: Path) -> None:
+async def test_cancelled_restart_continues(run_loop: RunLoop, shell: str, tmp_path: Path) -> None:
     """A command that is cancelled while the shell restarts does not end the new shell."""
     rc = tmp_path / "rc"
     rc.touch()
     env = {**os.environ, "ENV": str(rc), "HOME": str(tmp_path)}
     (tmp_path / ".bashrc").symlink_to(rc)
-
-    async def main() -> None:
-        async with sf.Session(shell, ["-i"], env=env, restart=True) as session:
-            await session.run("export X=1")
-            assert (await session.run("exit")).shell_exited
-            gate = tmp_path / "gate"
-            rc.write_text(f"until [ -e '{gate}' ]; do sleep 0.01; done\n")
-            with anyio.move_on_after(0.05) as scope:
-                await session.run("true")
-            assert scope.cancelled_caught
-            gate.touch()
-            assert await stdout(session, "echo $X") == "1\n"
-
-    run_loop(main)
+    async with sf.Session(shell, ["-i"], env=env, restart=True) as session:
+        await session.run("export X=1")
+        assert (await session.run("exit")).shell_exited
+        gate = tmp_path / "gate"
+        rc.write_text(f"until [ -e '{gate}' ]; do sleep 0.01; done\n")
+        with anyio.move_on_after(0.05) as scope:
+            await session.run("true")
+        assert scope.cancelled_caught
+        gate.touch()
+        assert await stdout(session, "echo $X") == "1\n"
 
 
-def test_cancelled_block_ends_the_session(run_loop: RunLoop, shell: str) -> None:
-    async def main() -> None:
-        found: list[int] = []
-        with anyio.move_on_after(0.3):
-            async with open_async(shell, grace=0.1) as session:
-                found.append(session.pid or 0)
-                await session.run("trap '' INT TERM; sleep 600", grace=0.1)
-        assert found
-        assert not is_alive(found[0])
-
-    run_loop(main)
+async def test_cancelled_block_ends_the_session(run_loop: RunLoop, shell: str) -> None:
+    found: list[int] = []
+    with anyio.move_on_after(0.3):
+        async with sf.Session(shell, grace=0.1) as session:
+            found.append(session.pid or 0)
+            await session.run("trap '' INT TERM; sleep 600", grace=0.1)
+    assert found
+    assert not is_alive(found[0])
 
 
-def test_closed_coroutine_ends_the_session(shell: str) -> None:
-    async def main() -> None:
-        async def inside() -> None:
-            async with open_async(shell, grace=0.1) as session:
-                pids.append(session.pid or 0)
-                await session.run("sleep 600", grace=0.1)
+async def test_closed_coroutine_ends_the_session(shell: str) -> None:
+    async def inside() -> None:
+        async with sf.Session(shell, grace=0.1) as session:
+            pids.append(session.pid or 0)
+            await session.run("sleep 600", grace=0.1)
 
-        pids: list[int] = []
-        # A task would cancel the coroutine. So step the coroutine by hand.
-        coroutine: Any = inside()
+    pids: list[int] = []
+    # A task would cancel the coroutine. So step the coroutine by hand.
+    coroutine: Any = inside()
+    future = coroutine.send(None)
+    while not pids:
+        while not future.done():
+            await asyncio.sleep(0.01)
         future = coroutine.send(None)
-        while not pids:
-            while not future.done():
-                await asyncio.sleep(0.01)
-            future = coroutine.send(None)
-        coroutine.close()
-        await wait_until(lambda: not is_alive(pids[0]))
-
-    asyncio.run(main())
+    coroutine.close()
+    await wait_until(lambda: not is_alive(pids[0]))
 
 
 def test_a_signal_handler_ends_the_command_and_not_the_session(shell: str) -> None:
@@ -282,10 +237,7 @@ print(session.pid, flush=True)
     code = f"import os, sys, spawnfd as sf\n{script}"
     result = sf.run([sys.executable, "-c", code], timeout=TIMEOUT_S, stderr="merge")
     pid = int(result.text)
-    deadline = time.monotonic() + TIMEOUT_S
-    while is_alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_alive(pid)
+    assert eventually(lambda: not is_alive(pid))
 
 
 def test_audit_hook_sees_each_shell(shell: str) -> None:

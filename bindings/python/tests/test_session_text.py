@@ -11,74 +11,37 @@ from pathlib import Path
 
 import pytest
 import spawnfd as sf
-from conftest import wait_until
-from session_support import Drive, Open, stdout
-
-# The Rust suite tries many more such texts.
-ATTACKS = [
-    "PROMPT_COMMAND='read x'; PS1='$(read x)'",
-    "trap 'read x' USR1; kill -USR1 $$",
-    "trap 'exit 0' USR1; (sleep 0.05; kill -USR1 $$) &",
-    "trap 'echo TRAP' DEBUG 2>/dev/null",
-    "exec 10<&- 11<&- 12<&- 2>/dev/null",
-    "printf() { :; }; command() { :; }",
-    'command() { "$@"; :; }; builtin() { command builtin "$@"; true; }',
-    "PS4='${x:?bad}'; set -x",
-    "set -e",
-    "set -n",
-]
+from conftest import make_script, wait_until
+from session_support import Open, stdout
 
 
-@pytest.mark.parametrize("text", ATTACKS)
-def test_no_text_invents_a_status(drive: Drive, text: str) -> None:
-    async def body(open_session: Open) -> None:
-        async with open_session(restart=True) as session:
-            await session.run(text)
-            for number in range(6):
-                result = await session.run(f"echo {number}; sleep 0.01; sh -c 'exit 5'")
-                if result.code is None:
-                    assert (result.stop, result.ok, result.status_lost) == ("lost", False, True)
-                else:
-                    assert (result.stop, result.code) == ("exited", 5)
-                    assert result.text.replace("TRAP\n", "") == f"{number}\n"
-
-    drive(body)
-
-
-def test_directory_of_any_bytes(drive: Drive, tmp_path: Path) -> None:
+async def test_directory_of_any_bytes(open_session: Open, tmp_path: Path) -> None:
     odd = os.fsencode(tmp_path) + b"/\xff\n"
     os.mkdir(odd)
-
-    async def body(open_session: Open) -> None:
-        async with open_session(cwd=odd) as session:
-            result = await session.run("true")
-            assert os.fsencode(result.cwd) == odd
-            assert pickle.loads(pickle.dumps(result)).cwd == result.cwd
-
-    drive(body)
+    async with open_session(cwd=odd) as session:
+        result = await session.run("true")
+        assert os.fsencode(result.cwd) == odd
+        assert pickle.loads(pickle.dumps(result)).cwd == result.cwd
 
 
-def test_directory_and_variables_of_one_command(drive: Drive) -> None:
-    async def body(open_session: Open) -> None:
-        async with open_session(env={"X": "session", **os.environ}) as session:
-            first = await session.run("cd /usr", cwd="/")
-            assert first.cwd == Path.cwd()
-            assert await stdout(session, "pwd") == f"{Path.cwd()}\n"
-            await session.run("cd /usr; export X=1")
-            shows = "echo \"$X $Y $PWD\"; sh -c 'echo $Y'; cd /; X=lost"
-            env = {"X": "it's", "Y": Path("/2")}
-            assert await stdout(session, shows, cwd="bin", env=env) == "it's /2 /usr/bin\n/2\n"
-            found = await stdout(session, 'echo "$X$Y $PWD"', cwd=Path("/usr/bin"))
-            assert found == "1 /usr/bin\n"
-            assert await stdout(session, 'echo "$X$Y $PWD"') == "1 /usr\n"
-            async with await session.start('echo "$Y $PWD"', cwd=b"/", env={b"Y": b"\xff"}) as job:
-                assert (await job.result()).stdout == b"\xff /\n"
-            missing = await session.run("echo no", cwd="/no/such")
-            assert (missing.ok, missing.text, missing.stop) == (False, "", "exited")
-            assert "/no/such" in missing.stderr_text
-            assert await stdout(session, "echo $PWD") == "/usr\n"
-
-    drive(body)
+async def test_directory_and_variables_of_one_command(open_session: Open) -> None:
+    async with open_session(env={"X": "session", **os.environ}) as session:
+        first = await session.run("cd /usr", cwd="/")
+        assert first.cwd == Path.cwd()
+        assert await stdout(session, "pwd") == f"{Path.cwd()}\n"
+        await session.run("cd /usr; export X=1")
+        shows = "echo \"$X $Y $PWD\"; sh -c 'echo $Y'; cd /; X=lost"
+        env = {"X": "it's", "Y": Path("/2")}
+        assert await stdout(session, shows, cwd="bin", env=env) == "it's /2 /usr/bin\n/2\n"
+        found = await stdout(session, 'echo "$X$Y $PWD"', cwd=Path("/usr/bin"))
+        assert found == "1 /usr/bin\n"
+        assert await stdout(session, 'echo "$X$Y $PWD"') == "1 /usr\n"
+        async with await session.start('echo "$Y $PWD"', cwd=b"/", env={b"Y": b"\xff"}) as job:
+            assert (await job.result()).stdout == b"\xff /\n"
+        missing = await session.run("echo no", cwd="/no/such")
+        assert (missing.ok, missing.text, missing.stop) == (False, "", "exited")
+        assert "/no/such" in missing.stderr_text
+        assert await stdout(session, "echo $PWD") == "/usr\n"
 
 
 DIRECTORY_IN_FIRST_COMMANDS = """
@@ -102,53 +65,43 @@ def test_shell_runs_no_part_of_the_next_command(shell: str, tmp_path: Path) -> N
     assert [host.wait() for host in hosts] == [0] * 4
 
 
-def test_command_with_a_directory_starts_a_new_shell_there(drive: Drive, tmp_path: Path) -> None:
+async def test_command_with_a_directory_starts_a_new_shell_there(
+    open_session: Open, tmp_path: Path
+) -> None:
     """The last directory of the session no longer exists."""
-
-    async def body(open_session: Open) -> None:
-        async with open_session(restart=True) as session:
-            await session.run(f"export X=1; mkdir '{tmp_path}/gone'; cd '{tmp_path}/gone'")
-            assert (await session.run(f"rmdir '{tmp_path}/gone'; exit")).shell_exited
-            for options in ({}, {"cwd": "relative"}):
-                with pytest.raises(sf.SpawnError, match="/gone"):
-                    await session.run("touch file", **options)
-            assert await stdout(session, "echo $X $PWD", cwd=tmp_path) == f"1 {tmp_path}\n"
-            assert await stdout(session, "echo $X $PWD") == f"1 {tmp_path}\n"
-            assert list(tmp_path.iterdir()) == []
-
-    drive(body)
-
-
-def test_shell_that_cannot_return_to_its_directory_exits(drive: Drive, tmp_path: Path) -> None:
-    """A later command must not run in the directory of the command before it."""
-
-    async def body(open_session: Open) -> None:
-        async with open_session(restart=True) as session:
-            gone = tmp_path / "gone"
-            gone.mkdir()
-            await session.run(f"cd '{gone}'")
-            assert (await session.run("echo ran; rmdir gone", cwd=tmp_path)).text == "ran\n"
-            await wait_until(lambda: session.pid is None)
+    async with open_session(restart=True) as session:
+        await session.run(f"export X=1; mkdir '{tmp_path}/gone'; cd '{tmp_path}/gone'")
+        assert (await session.run(f"rmdir '{tmp_path}/gone'; exit")).shell_exited
+        for options in ({}, {"cwd": "relative"}):
             with pytest.raises(sf.SpawnError, match="/gone"):
-                await session.run("touch file")
-            assert list(tmp_path.iterdir()) == []
+                await session.run("touch file", **options)
+        assert await stdout(session, "echo $X $PWD", cwd=tmp_path) == f"1 {tmp_path}\n"
+        assert await stdout(session, "echo $X $PWD") == f"1 {tmp_path}\n"
+        assert list(tmp_path.iterdir()) == []
 
-    drive(body)
+
+async def test_shell_that_cannot_return_to_its_directory_exits(
+    open_session: Open, tmp_path: Path
+) -> None:
+    """A later command must not run in the directory of the command before it."""
+    async with open_session(restart=True) as session:
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        await session.run(f"cd '{gone}'")
+        assert (await session.run("echo ran; rmdir gone", cwd=tmp_path)).text == "ran\n"
+        await wait_until(lambda: session.pid is None)
+        with pytest.raises(sf.SpawnError, match="/gone"):
+            await session.run("touch file")
+        assert list(tmp_path.iterdir()) == []
 
 
-def test_text_of_any_bytes(drive: Drive, tmp_path: Path) -> None:
-    script = tmp_path / os.fsdecode(b"\xff")
-    script.write_text("#!/bin/sh\necho ran\n")
-    script.chmod(0o700)
-
-    async def body(open_session: Open) -> None:
-        async with open_session() as session:
-            for text in (b"printf '\xff\\n'", os.fsdecode(b"printf '\xff\\n'")):
-                result = await session.run(text)
-                assert result.stdout == b"\xff\n"
-                assert result.args == [os.fsdecode(b"printf '\xff\\n'")]
-                assert pickle.loads(pickle.dumps(result)).args == result.args
-            assert await stdout(session, script) == "ran\n"
-            assert (await session.run("printf é")).text == "é"
-
-    drive(body)
+async def test_text_of_any_bytes(open_session: Open, tmp_path: Path) -> None:
+    script = make_script(tmp_path / os.fsdecode(b"\xff"), "#!/bin/sh\necho ran\n")
+    async with open_session() as session:
+        for text in (b"printf '\xff\\n'", os.fsdecode(b"printf '\xff\\n'")):
+            result = await session.run(text)
+            assert result.stdout == b"\xff\n"
+            assert result.args == [os.fsdecode(b"printf '\xff\\n'")]
+            assert pickle.loads(pickle.dumps(result)).args == result.args
+        assert await stdout(session, script) == "ran\n"
+        assert (await session.run("printf é")).text == "é"

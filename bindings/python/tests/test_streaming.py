@@ -8,7 +8,6 @@ import contextlib
 import gc
 import os
 import re
-import threading
 from typing import Any
 
 import anyio
@@ -16,6 +15,7 @@ import pytest
 import spawnfd as sf
 from conftest import RunLoop, wait_until
 from patience import TIMEOUT_S
+from session_support import Start
 
 
 def read_pipes() -> set[str]:
@@ -31,115 +31,83 @@ def read_pipes() -> set[str]:
     return pipes
 
 
-def test_lines_echo_through_write_and_events(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.start(["cat"], stdin="stream") as job:
-            events = job.events(lines=True)
-            for number in range(500):
-                await job.write(f"line {number}\n")
-                assert (await anext(events)).text == f"line {number}\n"
-            job.close_stdin()
-            with pytest.raises(StopAsyncIteration):
-                await anext(events)
-            assert (await job.result()).text.endswith("line 499\n")
-
-    run_loop(main)
+async def test_lines_echo_through_write_and_events(run_loop: RunLoop) -> None:
+    async with sf.start(["cat"], stdin="stream") as job:
+        events = job.events(lines=True)
+        for number in range(500):
+            await job.write(f"line {number}\n")
+            assert (await anext(events)).text == f"line {number}\n"
+        job.close_stdin()
+        with pytest.raises(StopAsyncIteration):
+            await anext(events)
+        assert (await job.result()).text.endswith("line 499\n")
 
 
 @pytest.mark.parametrize("size", [1, 4095, 65_536, 1_000_000])
-def test_output_of_any_size_arrives_whole(run_loop: RunLoop, size: int) -> None:
+async def test_output_of_any_size_arrives_whole(run_loop: RunLoop, size: int) -> None:
     data = bytes(range(251)) * (size // 251 + 1)
+    async with sf.start(["cat"], stdin="stream", keep=(2 << 20, 0)) as job:
+        received = b""
 
-    async def main() -> None:
-        async with sf.start(["cat"], stdin="stream", keep=(2 << 20, 0)) as job:
-            received = b""
+        async def write() -> None:
+            await job.write(data)
+            job.close_stdin()
 
-            async def write() -> None:
-                await job.write(data)
-                job.close_stdin()
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(write)
-                async for event in job.events():
-                    received += event.bytes
-            assert received == data
-            assert (await job.result()).stdout == data
-
-    run_loop(main)
-
-
-def test_text_of_chunks_is_the_text_of_the_output(run_loop: RunLoop) -> None:
-    line = (
-        r"for i in 1 2 3 4 5; do printf '\303'; sleep 0.01; printf '\244\360\237'; sleep 0.01; done"
-    )
-
-    async def main() -> None:
-        async with sf.start(sf.sh(line)) as job:
-            text = "".join([event.text async for event in job.events()])
-            assert text == (await job.result()).text
-
-    run_loop(main)
-
-
-def test_a_slow_consumer_blocks_the_program(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.start(["yes"], window=70_000) as job:
-            events = job.events()
-            await anext(events)
-            seen = -1
-            while seen != job.read(0).next:
-                seen = job.read(0).next
-                await anyio.sleep(0.1)
-            # The iterator, the queue and the pipe hold at most this much.
-            assert seen <= 70_000 + 3 * 65_536 + 262_144
-            async for event in events:
-                assert not event.lost
-                if job.read(0).next > 4 * seen:
-                    break
-
-    run_loop(main)
-
-
-def test_the_engine_reads_again_after_the_iterator_is_dropped(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.start(sf.sh("echo one; read line; seq 1 50000"), stdin="stream") as job:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
             async for event in job.events():
-                assert event.text == "one\n"
+                received += event.bytes
+        assert received == data
+        assert (await job.result()).stdout == data
+
+
+async def test_a_slow_consumer_blocks_the_program(run_loop: RunLoop) -> None:
+    async with sf.start(["yes"], window=70_000) as job:
+        events = job.events()
+        await anext(events)
+        seen = -1
+        while seen != job.read(0).next:
+            seen = job.read(0).next
+            await anyio.sleep(0.1)
+        # The iterator, the queue and the pipe hold at most this much.
+        assert seen <= 70_000 + 3 * 65_536 + 262_144
+        async for event in events:
+            assert not event.lost
+            if job.read(0).next > 4 * seen:
                 break
-            await job.write("\n")
-            result = await job.result()
-            assert (result.ok, result.seen_bytes) == (True, 4 + 288_894)
-
-    run_loop(main)
 
 
-def test_an_iterator_dropped_in_another_thread_leaves_the_loop_intact() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        async with sf.start(["cat"], stdin="stream") as job:
-            held = [job.events()]
-            await job.write("one\n")
-            assert (await anext(held[0])).text == "one\n"
-            thread = threading.Thread(target=held.clear)
-            thread.start()
-            while thread.is_alive():
-                await asyncio.sleep(0.01)
-            await job.write("two\n")
-            await wait_until(lambda: job.read(0).text == "one\ntwo\n")
-            async for event in job.events():
-                assert event.text == "two\n"
-                break
-        # The numbers of the closed descriptors can be watched again.
-        read, write = os.pipe()
-        readable = asyncio.Event()
-        loop.add_reader(read, readable.set)
-        os.write(write, b"x")
-        await asyncio.wait_for(readable.wait(), TIMEOUT_S)
-        loop.remove_reader(read)
-        os.close(read)
-        os.close(write)
+async def test_the_engine_reads_again_after_the_iterator_is_dropped(run_loop: RunLoop) -> None:
+    async with sf.start(sf.sh("echo one; read line; seq 1 50000"), stdin="stream") as job:
+        async for event in job.events():
+            assert event.text == "one\n"
+            break
+        await job.write("\n")
+        result = await job.result()
+        assert (result.ok, result.seen_bytes) == (True, 4 + 288_894)
 
-    asyncio.run(main())
+
+async def test_an_iterator_dropped_in_another_thread_leaves_the_loop_intact() -> None:
+    loop = asyncio.get_running_loop()
+    async with sf.start(["cat"], stdin="stream") as job:
+        held = [job.events()]
+        await job.write("one\n")
+        assert (await anext(held[0])).text == "one\n"
+        await asyncio.to_thread(held.clear)
+        await job.write("two\n")
+        await wait_until(lambda: job.read(0).text == "one\ntwo\n")
+        async for event in job.events():
+            assert event.text == "two\n"
+            break
+    # The numbers of the closed descriptors can be watched again.
+    read, write = os.pipe()
+    readable = asyncio.Event()
+    loop.add_reader(read, readable.set)
+    os.write(write, b"x")
+    await asyncio.wait_for(readable.wait(), TIMEOUT_S)
+    loop.remove_reader(read)
+    os.close(read)
+    os.close(write)
 
 
 def test_two_loops_can_read_one_job_by_turns() -> None:
@@ -158,30 +126,27 @@ def test_two_loops_can_read_one_job_by_turns() -> None:
     asyncio.run(job.stop(0))  # type: ignore[arg-type]
 
 
-def test_two_iterators_of_one_job_both_continue(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.start(["cat"], stdin="stream") as job:
-            first, second = job.events(lines=True), job.events(lines=True)
-            await job.write("1\n")
-            assert (await anext(first)).text == "1\n"
-            found: list[str] = []
+async def test_two_iterators_of_one_job_both_continue(run_loop: RunLoop) -> None:
+    async with sf.start(["cat"], stdin="stream") as job:
+        first, second = job.events(lines=True), job.events(lines=True)
+        await job.write("1\n")
+        assert (await anext(first)).text == "1\n"
+        found: list[str] = []
 
-            async def take() -> None:
-                found.append((await anext(second)).text)
+        async def take() -> None:
+            found.append((await anext(second)).text)
 
-            for number in range(2, 5):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(take)
-                    await anyio.sleep(0.02)
-                    await job.write(f"{number}\n")
-            del first
-            gc.collect()
-            for number in range(5, 8):
+        for number in range(2, 5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(take)
+                await anyio.sleep(0.02)
                 await job.write(f"{number}\n")
-                await take()
-            assert found == [f"{number}\n" for number in range(2, 8)]
-
-    run_loop(main)
+        del first
+        gc.collect()
+        for number in range(5, 8):
+            await job.write(f"{number}\n")
+            await take()
+        assert found == [f"{number}\n" for number in range(2, 8)]
 
 
 def test_a_stopped_loop_does_not_block_the_program() -> None:
@@ -224,99 +189,77 @@ def test_pipes_are_closed_after_the_end_of_an_unfinished_iteration() -> None:
     assert read_pipes() <= before
 
 
-def test_long_lines_are_marked_partial(run_loop: RunLoop) -> None:
+async def test_long_lines_are_marked_partial(start: Start) -> None:
     line = sf.sh("head -c 70000 /dev/zero | tr '\\0' x; echo; echo short; printf open")
-
-    async def main() -> None:
-        async with sf.start(line) as job:
-            found = [(len(event.bytes), event.partial) async for event in job.events(lines=True)]
-        assert found == [(65_536, True), (4_465, False), (6, False), (4, False)]
-        async with sf.start(line) as job:
-            events = job.events(lines=True, max_line=100_000)
-            found = [(len(event.bytes), event.partial) async for event in events]
-        assert found == [(70_001, False), (6, False), (4, False)]
-
-    run_loop(main)
+    async with start(line) as job:
+        found = [(len(event.bytes), event.partial) async for event in job.events(lines=True)]
+    assert found == [(65_536, True), (4_465, False), (6, False), (4, False)]
+    async with start(line) as job:
+        events = job.events(lines=True, max_line=100_000)
+        found = [(len(event.bytes), event.partial) async for event in events]
+    assert found == [(70_001, False), (6, False), (4, False)]
 
 
-def test_wait_for_returns_the_match_and_its_end(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        script = "echo starting; echo 'port 8080' >&2; read line; echo $line; exec sleep 1000"
-        async with sf.start(sf.sh(script), stdin="stream") as job:
-            started = await job.wait_for("starting", TIMEOUT_S)
-            assert started == sf.OutputMatch("starting", None, 8)
-            port = await job.wait_for(re.compile(r"port (\d+)"), TIMEOUT_S)
-            assert port
-            assert port.match is not None
-            assert (port.text, port.match[1]) == ("port 8080", "8080")
-            assert await job.wait_for("starting", 0.05) is None
-            assert await job.wait_for("starting", 0, since=0) == started
-            await job.write("größer\n")
-            assert await job.wait_for(re.compile(rb"gr.+r"), TIMEOUT_S)
-            assert await job.wait_for("absent", 0.05) is None
-            assert await job.wait(0) is None
-
-    run_loop(main)
+async def test_wait_for_returns_the_match_and_its_end(start: Start) -> None:
+    script = "echo starting; echo 'port 8080' >&2; read line; echo $line; exec sleep 1000"
+    async with start(sf.sh(script), stdin="stream") as job:
+        started = await job.wait_for("starting", TIMEOUT_S)
+        assert started == sf.OutputMatch("starting", None, 8)
+        port = await job.wait_for(re.compile(r"port (\d+)"), TIMEOUT_S)
+        assert port
+        assert port.match is not None
+        assert (port.text, port.match[1]) == ("port 8080", "8080")
+        assert await job.wait_for("starting", 0.05) is None
+        assert await job.wait_for("starting", 0, since=0) == started
+        await job.write("größer\n")
+        assert await job.wait_for(re.compile(rb"gr.+r"), TIMEOUT_S)
+        assert await job.wait_for("absent", 0.05) is None
+        assert await job.wait(0) is None
 
 
-def test_wait_for_finds_a_pattern_that_arrives_in_pieces(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        pieces = "for i in r e a d y; do printf $i; sleep 0.02; done; exec sleep 1000"
-        for pattern in ["ready", b"ready", re.compile("r.+y"), re.compile(b"r.+y")]:
-            async with sf.start(sf.sh(pieces)) as job:
-                found = await job.wait_for(pattern, TIMEOUT_S)
-                assert found
-                assert (found.text, found.next) == ("ready", 5)
-
-    run_loop(main)
-
-
-def test_wait_for_counts_bytes_before_invalid_text(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.start(sf.sh(r"printf '\377ä\376x'")) as job:
-            found = await job.wait_for(re.compile("ä.x"), TIMEOUT_S)
+async def test_wait_for_finds_a_pattern_that_arrives_in_pieces(start: Start) -> None:
+    pieces = "for i in r e a d y; do printf $i; sleep 0.02; done; exec sleep 1000"
+    for pattern in ["ready", b"ready", re.compile("r.+y"), re.compile(b"r.+y")]:
+        async with start(sf.sh(pieces)) as job:
+            found = await job.wait_for(pattern, TIMEOUT_S)
             assert found
-            assert (found.text, found.next) == ("ä\N{REPLACEMENT CHARACTER}x", 5)
-
-    run_loop(main)
+            assert (found.text, found.next) == ("ready", 5)
 
 
-def test_wait_for_tells_which_pattern_matched_first(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        script = "echo ready 7; read x; echo failed; exec sleep 1000"
-        patterns = ["failed", re.compile(r"ready (\d)"), b"rea"]
-        async with sf.start(sf.sh(script), stdin="stream") as job:
-            found = await job.wait_for(patterns, TIMEOUT_S)
-            assert found
-            assert found.match
-            assert (found.which, found.text, found.match[1]) == (1, "ready 7", "7")
-            assert await job.wait_for(patterns, 0.05) is None
-            await job.write("\n")
-            found = await job.wait_for(tuple(patterns), TIMEOUT_S)
-            assert found
-            assert (found.which, found.text, found.match) == (0, "failed", None)
-
-    run_loop(main)
+async def test_wait_for_counts_bytes_before_invalid_text(start: Start) -> None:
+    async with start(sf.sh(r"printf '\377ä\376x'")) as job:
+        found = await job.wait_for(re.compile("ä.x"), TIMEOUT_S)
+        assert found
+        assert (found.text, found.next) == ("ä\N{REPLACEMENT CHARACTER}x", 5)
 
 
-def test_wait_for_ends_with_the_output(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.start(sf.sh("echo one")) as job:
-            assert await job.wait_for("two") is False
-            assert await job.wait_for("one")
-            assert await job.wait_for(["two", "three"], 0) is False
+async def test_wait_for_tells_which_pattern_matched_first(start: Start) -> None:
+    script = "echo ready 7; read x; echo failed; exec sleep 1000"
+    patterns = ["failed", re.compile(r"ready (\d)"), b"rea"]
+    async with start(sf.sh(script), stdin="stream") as job:
+        found = await job.wait_for(patterns, TIMEOUT_S)
+        assert found
+        assert found.match
+        assert (found.which, found.text, found.match[1]) == (1, "ready 7", "7")
+        assert await job.wait_for(patterns, 0.05) is None
+        await job.write("\n")
+        found = await job.wait_for(tuple(patterns), TIMEOUT_S)
+        assert found
+        assert (found.which, found.text, found.match) == (0, "failed", None)
 
-    run_loop(main)
+
+async def test_wait_for_ends_with_the_output(start: Start) -> None:
+    async with start(sf.sh("echo one")) as job:
+        assert await job.wait_for("two") is False
+        assert await job.wait_for("one")
+        assert await job.wait_for(["two", "three"], 0) is False
 
 
-def test_wait_for_raises_the_error_of_a_failed_start(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        missing = [sf.actions.Open("/nonexistent", 3)]
-        job = await sf.start(["true"], actions=missing)
-        with pytest.raises(FileNotFoundError, match="/nonexistent"):
-            await job.wait_for("x")
-
-    run_loop(main)
+async def test_wait_for_raises_the_error_of_a_failed_start(start: Start) -> None:
+    missing = [sf.actions.Open("/nonexistent", 3)]
+    job = await start(["true"], actions=missing)
+    with pytest.raises(FileNotFoundError, match="/nonexistent"):
+        await job.wait_for("x")
 
 
 @pytest.mark.parametrize(
@@ -333,29 +276,21 @@ def test_wait_for_refuses_a_bad_pattern(pattern: Any, error: type[Exception], me
         job.wait_for(pattern)
 
 
-def test_wait_returns_after_silence(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.start(sf.sh("echo one; exec sleep 1000"), grace=0) as job:
-            assert await job.wait_for("one", TIMEOUT_S)
-            assert await job.wait(idle_timeout=0.1) is None
-            assert await job.wait(TIMEOUT_S, idle_timeout=0.1) is None
-            assert await job.wait(0.1, idle_timeout=TIMEOUT_S) is None
-            with pytest.raises(ValueError, match="idle_timeout must be >= 0, got -1"):
-                await job.wait(idle_timeout=-1)
-
-    run_loop(main)
+async def test_wait_returns_after_silence(start: Start) -> None:
+    async with start(sf.sh("echo one; exec sleep 1000"), grace=0) as job:
+        assert await job.wait_for("one", TIMEOUT_S)
+        assert await job.wait(idle_timeout=0.1) is None
+        assert await job.wait(TIMEOUT_S, idle_timeout=0.1) is None
+        assert await job.wait(0.1, idle_timeout=TIMEOUT_S) is None
+        with pytest.raises(ValueError, match="idle_timeout must be >= 0, got -1"):
+            await job.wait(idle_timeout=-1)
 
 
-def test_idle_timeout_ends_a_silent_program(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        result = await sf.run_async(sf.sh("echo begun; exec sleep 1000"), idle_timeout=0.2)
-        assert (result.stop, result.signal, result.text) == ("idle_timeout", 15, "begun\n")
-        with pytest.raises(
-            sf.ExitError, match=r"wrote no output for 0\.2 s and was killed by SIGTERM"
-        ):
-            result.check()
-
-    run_loop(main)
+async def test_idle_timeout_ends_a_silent_program(run_loop: RunLoop) -> None:
+    result = await sf.run_async(sf.sh("echo begun; exec sleep 1000"), idle_timeout=0.2)
+    assert (result.stop, result.signal, result.text) == ("idle_timeout", 15, "begun\n")
+    with pytest.raises(sf.ExitError, match=r"wrote no output for 0\.2 s and was killed by SIGTERM"):
+        result.check()
 
 
 def test_output_postpones_the_idle_timeout() -> None:
@@ -365,88 +300,67 @@ def test_output_postpones_the_idle_timeout() -> None:
     assert result.wall >= 1.6
 
 
-def test_blocking_jobs_wait_for_patterns_and_silence() -> None:
-    with sf.start_sync(sf.sh("echo one; read x; echo two; exec sleep 1000"), stdin="stream") as job:
-        assert job.wait_for("one", TIMEOUT_S)
-        assert job.wait_for("two", 0.05) is None
-        job.write("\n")
-        assert job.wait_for("two", TIMEOUT_S)
-        assert job.wait(TIMEOUT_S, idle_timeout=0.1) is None
+async def test_asyncio_streams_carry_a_conversation() -> None:
+    script = "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"
+    python = ["/usr/bin/python3", "-c", script]
+    async with sf.start(python, stdin="stream", stderr="inherit") as job:
+        reader, writer = job.asyncio_streams()
+        assert writer.get_extra_info("pid") == job.pid
+        for number in range(100):
+            writer.write(f"line {number}\n".encode())
+            await writer.drain()
+            assert await reader.readline() == f"LINE {number}\n".encode()
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+        assert (await job.result()).ok
 
 
-def test_asyncio_streams_carry_a_conversation() -> None:
-    async def main() -> None:
-        script = "import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"
-        python = ["/usr/bin/python3", "-c", script]
-        async with sf.start(python, stdin="stream", stderr="inherit") as job:
-            reader, writer = job.asyncio_streams()
-            assert writer.get_extra_info("pid") == job.pid
-            for number in range(100):
-                writer.write(f"line {number}\n".encode())
+async def test_asyncio_streams_wait_for_a_slow_program() -> None:
+    data = os.urandom(1 << 20)
+    async with sf.start(["cat"], stdin="stream") as job:
+        reader, writer = job.asyncio_streams()
+
+        async def write() -> None:
+            for begin in range(0, len(data), 100_000):
+                writer.write(data[begin : begin + 100_000])
                 await writer.drain()
-                assert await reader.readline() == f"LINE {number}\n".encode()
-            writer.write_eof()
-            assert await reader.read() == b""
             writer.close()
-            await writer.wait_closed()
-            assert (await job.result()).ok
 
-    asyncio.run(main())
-
-
-def test_asyncio_streams_wait_for_a_slow_program() -> None:
-    async def main() -> None:
-        data = os.urandom(1 << 20)
-        async with sf.start(["cat"], stdin="stream") as job:
-            reader, writer = job.asyncio_streams()
-
-            async def write() -> None:
-                for begin in range(0, len(data), 100_000):
-                    writer.write(data[begin : begin + 100_000])
-                    await writer.drain()
-                writer.close()
-
-            writing = asyncio.create_task(write())
-            assert await reader.readexactly(len(data)) == data
-            await writing
-
-    asyncio.run(main())
+        writing = asyncio.create_task(write())
+        assert await reader.readexactly(len(data)) == data
+        await writing
 
 
-def test_asyncio_writer_reports_a_program_that_has_ended() -> None:
-    async def main() -> None:
-        async with sf.start(["true"], stdin="stream") as job:
-            reader, writer = job.asyncio_streams()
-            assert await reader.read() == b""
-            await job.result()
+async def test_asyncio_writer_reports_a_program_that_has_ended() -> None:
+    async with sf.start(["true"], stdin="stream") as job:
+        reader, writer = job.asyncio_streams()
+        assert await reader.read() == b""
+        await job.result()
 
-            async def write() -> None:
-                while True:
-                    writer.write(b"x")
-                    await writer.drain()
+        async def write() -> None:
+            while True:
+                writer.write(b"x")
+                await writer.drain()
 
-            with pytest.raises((BrokenPipeError, ConnectionResetError)):
-                await asyncio.wait_for(write(), TIMEOUT_S)
-
-    asyncio.run(main())
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            await asyncio.wait_for(write(), TIMEOUT_S)
 
 
-def test_anyio_stream_carries_a_conversation(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.start(["cat"], stdin="stream") as job, job.anyio_stream() as stream:
-            await stream.send(b"one")
-            assert await stream.receive(2) == b"on"
-            assert await stream.receive() == b"e"
-            await stream.send_eof()
-            with pytest.raises(anyio.EndOfStream):
-                await stream.receive()
-            await stream.aclose()
-            with pytest.raises(anyio.ClosedResourceError):
-                await stream.receive()
-            with pytest.raises(anyio.ClosedResourceError):
-                await stream.send(b"x")
-
-    run_loop(main)
+async def test_anyio_stream_carries_a_conversation(run_loop: RunLoop) -> None:
+    async with sf.start(["cat"], stdin="stream") as job, job.anyio_stream() as stream:
+        await stream.send(b"one")
+        assert await stream.receive(2) == b"on"
+        assert await stream.receive() == b"e"
+        await stream.send_eof()
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+        await stream.aclose()
+        with pytest.raises(anyio.ClosedResourceError):
+            await stream.receive()
+        with pytest.raises(anyio.ClosedResourceError):
+            await stream.send(b"x")
 
 
 def test_descriptors_kept_for_reuse_are_closed_after_a_burst() -> None:

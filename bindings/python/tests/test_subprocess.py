@@ -8,12 +8,13 @@ import os
 import subprocess as original
 import sys
 import textwrap
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import spawnfd as sf
+from patience import in_threads
 from spawnfd import subprocess as ours
 from subprocess_support import PYTHON, CountersSince, failure, run_script
 
@@ -597,21 +598,13 @@ def test_host_without_standard_streams(closed: list[int], tmp_path: Path) -> Non
 
 def test_many_threads_start_programs() -> None:
     counted = CountersSince()
-    failures: list[str] = []
 
     def work(number: int) -> None:
         for turn in range(25):
             text = f"{number} {turn}"
-            output = ours.check_output(["echo", text], text=True)
-            if output != f"{text}\n":
-                failures.append(output)
+            assert ours.check_output(["echo", text], text=True) == f"{text}\n"
 
-    threads = [threading.Thread(target=work, args=[number]) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(*(partial(work, number) for number in range(8)))
     assert counted.get() == (200, {}, 0)
 
 

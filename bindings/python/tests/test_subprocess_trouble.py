@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import make_script
 from spawnfd import subprocess as ours
 from subprocess_support import PYTHON, CountersSince, failure, run_script
 
@@ -74,9 +75,7 @@ def test_exceptions_of_the_callers_objects_are_passed_on(kind: Any) -> None:
 
 def test_templates_leave_descriptors_for_pipes(tmp_path: Path) -> None:
     for number in range(64):
-        tool = tmp_path / str(number)
-        tool.write_text("#!/bin/sh\n")
-        tool.chmod(0o755)
+        make_script(tmp_path / str(number), "#!/bin/sh\n")
     out = run_script(
         """
         import resource

@@ -6,14 +6,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import spawnfd as sf
+from subprocess_support import run_script
 
 
 def test_template_by_path_and_by_name() -> None:
@@ -56,8 +55,7 @@ def test_special_file_is_not_read(tmp_path: Path, way: str) -> None:
 
 
 DESCRIPTOR_REPLACED = """
-import os, shutil, sys
-import spawnfd as sf
+import shutil
 path = sys.argv[1]
 sf.run(["true"])
 shutil.copy("/bin/true", path)
@@ -75,14 +73,10 @@ assert all(os.read(reader, 100) == b"of the application" for reader, _ in pipes)
 
 def test_replaced_descriptor_is_not_read(tmp_path: Path) -> None:
     """The application has a pipe at the number of the template's descriptor."""
-    command = [sys.executable, "-c", DESCRIPTOR_REPLACED, str(tmp_path / "program")]
-    host = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert (host.stdout, host.stderr) == ("0\n", "")
+    assert run_script(DESCRIPTOR_REPLACED, str(tmp_path / "program")) == "0\n"
 
 
 SAME_FILE_AT_THE_NUMBER = """
-import os
-import spawnfd as sf
 path = os.path.realpath("/bin/cat")
 template = sf.Template(path)
 os.closerange(3, 100)
@@ -94,9 +88,7 @@ print([os.read(file, 4) for file in files] == [b"\\x7fELF"] * 20)
 
 
 def test_same_file_opened_by_the_application_stays_open() -> None:
-    command = [sys.executable, "-c", SAME_FILE_AT_THE_NUMBER]
-    host = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert (host.stdout, host.stderr) == ("True\n", "")
+    assert run_script(SAME_FILE_AT_THE_NUMBER) == "True\n"
 
 
 def test_spawn() -> None:

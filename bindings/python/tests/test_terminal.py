@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import spawnfd as sf
 from conftest import RunLoop, is_alive
-from patience import in_time
+from patience import eventually, in_time
 from test_options import Run, each_run, run_async, run_job
 
 
@@ -84,27 +83,21 @@ def test_leftover_with_the_terminal_open_is_named_and_killed(run: Run) -> None:
     left = int(result.text)
     assert result.drain == f"cut: {left}"
     assert [(of.pid, of.name, of.fate) for of in result.leftovers] == [(left, "sleep", "killed")]
-    deadline = time.monotonic() + 20
-    while is_alive(left) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_alive(left)
+    assert eventually(lambda: not is_alive(left))
 
 
-def test_terminal_in_each_start_function(run_loop: RunLoop) -> None:
+async def test_terminal_in_each_start_function(run_loop: RunLoop) -> None:
     line = "tty >/dev/null && stty size"
     options: sf.RunOptions = {"terminal": (3, 4), "timeout": 60}
 
-    async def main() -> list[sf.Result]:
-        template, cache = sf.Template("/bin/sh"), sf.TemplateCache()
-        return [
-            await sf.run_async(sf.sh(line), **options),
-            await template.run_async(["-c", line], **options),
-            await cache.run_async(sf.sh(line), **options),
-            template.run(["-c", line], **options),
-            cache.run(sf.sh(line), **options),
-        ]
-
-    results = run_loop(main)
+    template, cache = sf.Template("/bin/sh"), sf.TemplateCache()
+    results = [
+        await sf.run_async(sf.sh(line), **options),
+        await template.run_async(["-c", line], **options),
+        await cache.run_async(sf.sh(line), **options),
+        template.run(["-c", line], **options),
+        cache.run(sf.sh(line), **options),
+    ]
     assert [result.text for result in results] == ["3 4\r\n"] * 5
 
 

@@ -14,24 +14,21 @@ from patience import TIMEOUT_S
 from typing_extensions import assert_type
 
 
-def test_a_yielded_job_is_narrowed(run_loop: RunLoop) -> None:
-    async def main() -> None:
-        async with sf.Session() as session:
-            job = await session.run("echo on; read x", yield_after=0, stdin="stream")
-            if isinstance(job, sf.Job):
-                assert_type(job, sf.Job)
-                await job.wait_for("on", TIMEOUT_S)
-            else:
-                assert_type(job, sf.Result)
-            if job.running is True:
-                assert_type(job, sf.Job)
-                job.close_stdin()
-
-    run_loop(main)
-    with sf.SyncSession() as session:
-        job = session.run("read x", yield_after=0, stdin="stream")
-        assert isinstance(job, sf.SyncJob)
-        job.close_stdin()
+async def test_a_yielded_job_is_narrowed(run_loop: RunLoop) -> None:
+    async with sf.Session() as session:
+        job = await session.run("echo on; read x", yield_after=0, stdin="stream")
+        if isinstance(job, sf.Job):
+            assert_type(job, sf.Job)
+            await job.wait_for("on", TIMEOUT_S)
+        else:
+            assert_type(job, sf.Result)
+        if job.running is True:
+            assert_type(job, sf.Job)
+            job.close_stdin()
+    with sf.SyncSession() as sync_session:
+        sync_job = sync_session.run("read x", yield_after=0, stdin="stream")
+        assert isinstance(sync_job, sf.SyncJob)
+        sync_job.close_stdin()
 
 
 def test_a_stream_needs_yield_after() -> None:

@@ -82,7 +82,7 @@ def test_an_explanation_is_that_of_the_next_start(mode: Any) -> None:
 
 def test_wrong_arguments_are_refused() -> None:
     wrong: Any
-    for wrong in ("Auto", 1, None):
+    for wrong in ("Auto", -1, 1.5j, None):
         with pytest.raises((TypeError, ValueError), match="mode"):
             sf.Warm(mode=wrong)
     with pytest.raises(TypeError, match="trusted"):

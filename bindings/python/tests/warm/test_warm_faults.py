@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import running
-from patience import TIMEOUT_S, eventually
+from patience import TIMEOUT_S, eventually, in_background
 from spawnfd.actions import NoNewPrivs, Open, Seccomp
 from warm_cases import refusal_with
 from warm_programs import with_library
@@ -165,21 +165,19 @@ def is_killed_between_two_actions(way: Way, first: Path, second: Path) -> bool:
                 if end is not None:
                     os.close(end)
 
-        thread = threading.Thread(target=kill)
-        thread.start()
         actions = [Open(first, 8), Open(second, 9)]
-        try:
-            with warm.spawn(WORDS, actions=actions, stdout="pipe") as child:
-                assert child.stdout is not None
-                assert (child.stdout.read(), child.wait()) == (b"word\n", 7)
-                found = child.started
-        except sf.SpawnError as error:
-            # The error is the same as for a cold child that is killed before exec, after some of
-            # its actions.
-            found = error.stage
-        finally:
-            done.set()
-            thread.join()
+        with in_background(kill):
+            try:
+                with warm.spawn(WORDS, actions=actions, stdout="pipe") as child:
+                    assert child.stdout is not None
+                    assert (child.stdout.read(), child.wait()) == (b"word\n", 7)
+                    found = child.started
+            except sf.SpawnError as error:
+                # The error is the same as for a cold child that is killed before exec, after some
+                # of its actions.
+                found = error.stage
+            finally:
+                done.set()
         if found == SLOW:
             return False
         assert found == ("killed" if way in FOR_ANY else "cold: died")
@@ -244,9 +242,7 @@ for _ in range(3):
     assert (result.code, result.stdout, result.stderr) == (7, b"word\\n", b""), result
     print(full, result.started)
 warm.close()
-deadline = time.monotonic() + 60
-while children() and time.monotonic() < deadline:
-    time.sleep(0.01)
+eventually(lambda: not children())
 print(len(children()))
 """
 PR_SET_DUMPABLE, O_CLOEXEC = 4, 0o2000000

@@ -21,7 +21,7 @@ from typing import Any, cast
 import pytest
 import spawnfd as sf
 from conftest import children, threads
-from patience import eventually
+from patience import eventually, in_background, in_threads
 from warm_lines import ENVIRONMENT
 from warm_support import (
     FILL_S,
@@ -390,7 +390,6 @@ def test_installed_in_a_fork() -> None:
 
 
 def test_threads_install_and_uninstall_during_spawns() -> None:
-    failures: list[BaseException] = []
     done = threading.Event()
 
     def switch() -> None:
@@ -400,21 +399,14 @@ def test_threads_install_and_uninstall_during_spawns() -> None:
             sf.uninstall()
 
     def spawn() -> None:
-        try:
-            for _ in range(30):
-                assert subprocess.check_output(["sh", *ECHO]) == b"a b\n"
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(30):
+            assert subprocess.check_output(["sh", *ECHO]) == b"a b\n"
 
-    switching = threading.Thread(target=switch)
-    spawning = [threading.Thread(target=spawn) for _ in range(3)]
-    for thread in [switching, *spawning]:
-        thread.start()
-    for thread in spawning:
-        thread.join()
-    done.set()
-    switching.join()
-    assert failures == []
+    with in_background(switch):
+        try:
+            in_threads(*[spawn] * 3)
+        finally:
+            done.set()
 
 
 def test_counters_can_be_pickled() -> None:
@@ -464,7 +456,7 @@ def test_python_of_a_venv(mode: Mode, tmp_path: Path, monkeypatch: pytest.Monkey
         assert (other.started, other.text) == ("cold: arguments", cold.text)
 
 
-@pytest.mark.parametrize("name", ["memory", "processes", "keep", "idle", "delay", "mode"])
+@pytest.mark.parametrize("name", ["memory", "processes", "keep", "idle", "delay"])
 def test_wrong_options_are_refused(name: str) -> None:
     wrong: Any
     for wrong in (-1, "x", 1.5j):

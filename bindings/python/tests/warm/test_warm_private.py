@@ -50,13 +50,10 @@ with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as own:
 """
 UNPRIVILEGED = """
 import ctypes
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setresgid(65534, 65534, 65534)
-    os.setresuid(65534, 65534, 65534)
-    # After setresuid() the process is undumpable. Here parking itself must make it undumpable.
-    PR_SET_DUMPABLE = 4
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+drop_ids()
+# After setresuid() the process is undumpable. Here parking itself must make it undumpable.
+PR_SET_DUMPABLE = 4
+ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
 # The library watches directories in HOME and PYTHONPATH. This user may not read the original ones.
 os.environ["HOME"] = "/"
 os.environ.pop("PYTHONPATH")

@@ -27,7 +27,14 @@ from typing import Any
 import pytest
 import spawnfd as sf
 from conftest import children
-from patience import TIMEOUT_S, eventually, growing_timeouts, signal_after
+from patience import (
+    TIMEOUT_S,
+    eventually,
+    growing_timeouts,
+    in_background,
+    signal_after,
+    signal_handler,
+)
 from warm_support import (
     FILL_S,
     FOR_ANY,
@@ -131,13 +138,11 @@ def test_calls_succeed_while_parked_processes_are_killed(way: Way) -> None:
                     return None
                 raise
 
-        thread = threading.Thread(target=killer)
-        thread.start()
-        try:
-            results = list(pool.map(call, range(300)))
-        finally:
-            done.set()
-            thread.join()
+        with in_background(killer):
+            try:
+                results = list(pool.map(call, range(300)))
+            finally:
+                done.set()
     assert hit
     for number, result in enumerate(results):
         # A process that had just become the program was killed as the program.
@@ -451,13 +456,10 @@ def test_signal_during_the_actions_is_not_lost(way: Way, tmp_path: Path) -> None
         time.sleep(1)
         writers.append(os.open(fifo, os.O_RDWR))
 
-    with shells(way) as (warm, _):
-        thread = threading.Thread(target=open_fifo)
-        thread.start()
+    with shells(way) as (warm, _), in_background(open_fifo):
         step = sf.actions.Open(fifo, 9)
         argv = ["sh", "-c", "sleep 1000"]
         result = warm.run(argv, actions=[step], timeout=0.2, grace=1000)
-        thread.join()
     os.close(writers[0])
     assert (result.stop, result.signal) == ("timeout", signal.SIGTERM)
     assert result.wall < TIMEOUT_S
@@ -564,15 +566,11 @@ def test_fill_is_interrupted() -> None:
     def interrupt(*_: object) -> None:
         raise InterruptedError
 
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        # With idle=0 parked processes end at once, so fill() never returns.
-        with sf.Warm(idle=0) as warm:
-            warm.add("true")
-            with pytest.raises(InterruptedError), signal_after(0.5, signal.SIGUSR1):
-                warm.fill(timeout=None)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    # With idle=0 parked processes end at once, so fill() never returns.
+    with signal_handler(signal.SIGUSR1, interrupt), sf.Warm(idle=0) as warm:
+        warm.add("true")
+        with pytest.raises(InterruptedError), signal_after(0.5, signal.SIGUSR1):
+            warm.fill(timeout=None)
 
 
 @each_way

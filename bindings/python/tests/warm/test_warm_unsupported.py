@@ -159,9 +159,7 @@ def test_subreaper_starts_cold(way: Way) -> None:
 
 
 STREAM = """
-with new_warm(sys.argv[2]) as warm:
-    add(warm, sys.argv[2], "true", 1)
-    assert warm.fill(60), warm.stats()
+with parked("true", sys.argv[2]) as warm:
     os.set_inheritable(2, False)
     with warm.spawn(["true"]) as child:
         child.wait()
@@ -191,9 +189,7 @@ def test_host_without_stdin_starts_cold(way: Way) -> None:
 WAITS = """
 import ctypes
 WALL = 0x40000000
-with new_warm(sys.argv[2]) as warm:
-    add(warm, sys.argv[2], "true", 1)
-    assert warm.fill(60), warm.stats()
+with parked("true", sys.argv[2]) as warm:
     assert ctypes.CDLL(None).waitpid(-1, None, WALL | os.WNOHANG) == 0
     print(warm.run(["true"]).started)
 """
@@ -211,9 +207,7 @@ def start():
     assert ctypes.CDLL(None).unshare(0x400) == 0  # CLONE_FILES
     os.closerange(3, 256)
     found.append(warm.run(["true"]).started)
-with new_warm(sys.argv[2]) as warm:
-    add(warm, sys.argv[2], "true", 1)
-    assert warm.fill(60), warm.stats()
+with parked("true", sys.argv[2]) as warm:
     thread = threading.Thread(target=start)
     thread.start()
     thread.join()
@@ -276,10 +270,7 @@ def test_removed_program(mode: Mode, tmp_path: Path) -> None:
 
 
 UNREADABLE = """
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setresgid(65534, 65534, 65534)
-    os.setresuid(65534, 65534, 65534)
+drop_ids()
 with sf.Warm(mode=sys.argv[2]) as warm:
     warm.add(sys.argv[3])
     assert not warm.fill(60), warm.stats()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 import spawnfd as sf
-from patience import TIMEOUT_S, eventually
+from patience import TIMEOUT_S, eventually, in_background
 from warm_lines import ENVIRONMENT
 from warm_programs import compiled
 from warm_support import FILL_S, Mode, Warm, each_mode, in_mount_namespace, parked
@@ -190,19 +190,17 @@ def test_program_is_not_parked_while_its_files_change(tmp_path: Path) -> None:
         while not done.wait(0.001):
             library.touch()
 
-    thread = threading.Thread(target=change)
     with Warm(delay=0.001) as warm:
-        thread.start()
-        try:
-            warm.add(str(program), depth=1, env=ENVIRONMENT)
-            # The library reports this only after many changes in a row.
-            deadline = time.monotonic() + 3 * TIMEOUT_S
-            while list(warm.stats().cannot.values()) != ["changing files"]:
-                assert time.monotonic() < deadline, warm.stats()
-                warm.fill(timeout=0.01)
-        finally:
-            done.set()
-            thread.join()
+        with in_background(change):
+            try:
+                warm.add(str(program), depth=1, env=ENVIRONMENT)
+                # The library reports this only after many changes in a row.
+                deadline = time.monotonic() + 3 * TIMEOUT_S
+                while list(warm.stats().cannot.values()) != ["changing files"]:
+                    assert time.monotonic() < deadline, warm.stats()
+                    warm.fill(timeout=0.01)
+            finally:
+                done.set()
         # An attempt in progress may still notice the last change, and fill() then returns False.
         assert eventually(lambda: warm.fill(FILL_S)), warm.stats()
         assert warm.run([program], env=ENVIRONMENT).started == "reserve"

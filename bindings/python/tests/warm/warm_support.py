@@ -52,7 +52,8 @@ import os, signal, subprocess, sys, threading, time
 import spawnfd as sf
 sys.path.insert(0, sys.argv[1])
 from conftest import children, running
-from warm_support import Warm, add, new_warm
+from patience import eventually
+from warm_support import Warm, add, drop_ids, new_warm, parked
 """
 
 
@@ -100,6 +101,14 @@ def parked(program: str, way: Way, **options: Any) -> Generator[Warm]:
         add(warm, way, program, 1, **options)
         assert warm.fill(timeout=FILL_S), f"{program} was not parked: {warm.stats()}"
         yield warm
+
+
+def drop_ids() -> None:
+    """Makes this process an unprivileged user, if it is root."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
 
 
 def script_environment() -> dict[str, str]:

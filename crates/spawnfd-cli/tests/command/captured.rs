@@ -240,16 +240,6 @@ fn input_is_typed_into_the_terminal() {
 }
 
 #[test]
-fn terminal_works_with_a_tree_or_a_session() {
-    isolated!(|| {
-        for flags in [&["--tree", "guard"][..], &["--setsid"]] {
-            let (code, value) = json(&[flags, &["--terminal=4x3", "stty", "size"]].concat());
-            assert_eq!((code, value["stdout"].as_str()), (Some(0), Some("3 4\r\n")), "{flags:?}: {value}");
-        }
-    });
-}
-
-#[test]
 fn drain_names_the_process_that_holds_the_pipe() {
     isolated!(|| {
         let (code, value) = json(&["--drain", "50ms", "sh", "-c", "sleep 1000 & echo $!"]);
@@ -284,12 +274,6 @@ fn time_prints_an_aligned_table() {
         let column = |line: &str| line.find("  ").map(|gap| gap + line[gap..].find(|c| c != ' ').unwrap());
         let columns: Vec<_> = called.stderr.lines().map(column).collect();
         assert!(columns.windows(2).all(|pair| pair[0] == pair[1]), "{}", called.stderr);
-    });
-}
-
-#[test]
-fn time_shows_signals_by_name() {
-    isolated!(|| {
         assert!(run(["--time", "sh", "-c", "kill -ABRT $$"]).stderr.contains("signal ABRT"));
     });
 }
@@ -313,18 +297,6 @@ fn cgroup_starts_the_program_in_a_cgroup() {
         std::fs::remove_dir(&group).unwrap();
         let name = group.file_name().unwrap().to_str().unwrap();
         assert!(called.stdout.lines().any(|line| line.starts_with("0::") && line.ends_with(name)), "{called:?}");
-    });
-}
-
-#[test]
-fn sigkill_follows_after_the_grace_time() {
-    isolated!(|| {
-        let line = "trap '' TERM; echo begun; : >\"$0\"; while :; do sleep 0.05; done";
-        let (code, value) = enough_time(Duration::from_millis(200), |time, mark| {
-            let time = format!("{}ms", time.as_millis());
-            json(&["--timeout", &time, "--grace", "0.2", "sh", "-c", line, mark.to_str().unwrap()])
-        });
-        assert_eq!((code, value["signal"].as_i64(), value["stdout"].as_str()), (Some(124), Some(9), Some("begun\n")));
     });
 }
 
@@ -358,25 +330,6 @@ fn leftovers_are_listed_and_killed() {
         }
         let called = run(["--capture", "sh", "-c", line]);
         assert!(called.stderr.contains("(sleep) outlived the program: killed"), "{}", called.stderr);
-    });
-}
-
-#[test]
-fn a_subreaper_finds_and_kills_a_daemon() {
-    isolated!(|| {
-        let daemon = "setsid -f sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1'; exit 3";
-        let (code, value) = json(&["--tree", "subreaper", "--drain", "2s", "sh", "-c", daemon]);
-        assert_eq!(
-            (code, value["tree"].as_str(), value["tree_complete"].as_bool()),
-            (Some(3), Some("subreaper"), Some(true))
-        );
-        let left = &value["leftovers"][0];
-        assert_eq!(
-            (left["pid"].to_string(), left["fate"].as_str()),
-            (value["stdout"].as_str().unwrap().trim().to_owned(), Some("killed"))
-        );
-        let pid = left["pid"].as_u64().unwrap();
-        common::await_end(i32::try_from(pid).unwrap());
     });
 }
 

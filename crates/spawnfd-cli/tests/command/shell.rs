@@ -136,40 +136,6 @@ fn a_shell_keeps_its_state_between_requests() {
     });
 }
 
-/// The suite of sessions tries many more such texts.
-#[test]
-fn no_text_invents_a_status() {
-    isolated!(|| {
-        let attacks = [
-            "PROMPT_COMMAND='read x'; PS1='$(read x)'",
-            "trap 'read x' USR1; kill -USR1 $$",
-            "trap 'exit 0' USR1; (sleep 0.05; kill -USR1 $$) &",
-            "trap 'echo TRAP' DEBUG 2>/dev/null",
-            "exec 10<&- 11<&- 12<&- 2>/dev/null",
-            "printf() { :; }; command() { :; }",
-            "command() { \"$@\"; :; }; builtin() { command builtin \"$@\"; true; }",
-            "PS4='${x:?bad}'; set -x",
-            "set -e",
-            "set -n",
-        ];
-        for (attack, shell) in attacks.into_iter().flat_map(|attack| [(attack, "bash"), (attack, "dash")]) {
-            let mut server = Server::start(&["--restart", shell]);
-            server.run(attack);
-            for number in 0..6 {
-                let result = server.run(&format!("echo {number}; sleep 0.01; sh -c 'exit 5'"));
-                if result["code"].is_null() {
-                    let lost = (&result["stop"], &result["ok"], &result["status_lost"]);
-                    assert_eq!(lost, (&json!("lost"), &json!(false), &json!(true)), "{attack}");
-                } else {
-                    let stdout = result["stdout"].as_str().unwrap_or_default().replace("TRAP\n", "");
-                    assert_eq!((&result["code"], stdout), (&json!(5), format!("{number}\n")), "{attack}: {result}");
-                }
-            }
-            assert_eq!(server.end(), Some(0));
-        }
-    });
-}
-
 /// bub#317: a command that takes longer than its time goes on, and later calls name it by its id.
 #[test]
 fn a_command_that_takes_longer_is_handed_back() {
