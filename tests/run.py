@@ -50,11 +50,15 @@ class Suite(NamedTuple):
     directory: str = "."
 
 
-CARGO = "cargo test --workspace --exclude spawnfd-python"
+CARGO = "cargo test --workspace --exclude spawnfd-python --exclude spawnfd-node"
 PLAIN = "cargo test -p spawnfd --no-default-features"
 THREADS = "env RUST_TEST_THREADS=$JOBS"
 PYTEST = f"{PYTHON} -m pytest -q -rs -n $JOBS --dist worksteal"
 OWN_TESTS = " ".join(f"tests/{path.name}" for path in sorted(ROOT.glob("tests/test_*.py")))
+NODE = (
+    "env PATH=$PWD/../../build/node/bin:$PATH"
+    " node --test --test-concurrency=$JOBS --test-timeout=300000 test/"
+)
 IGNORED = "--include-ignored --skip on_purpose"
 
 BUILD = Suite("Build", "make --no-print-directory build-tests", 60 * MINUTE)
@@ -74,6 +78,7 @@ SUITES = {
         10 * MINUTE,
     ),
     "python": Suite("Python package", PYTEST, 15 * MINUTE, "bindings/python"),
+    "node": Suite("Node package", NODE, 5 * MINUTE, "bindings/node"),
     "python-docker": Suite(
         "Python package, under Docker's profile",
         f"tests/run-confined-python.sh {PYTHON} -n $JOBS",
@@ -107,6 +112,12 @@ SUITES = {
     "python-all": Suite(
         "Python package, every kind of start", PYTEST, 90 * MINUTE, "bindings/python"
     ),
+    "node-all": Suite(
+        "Node package, all rounds",
+        f"env SPAWNFD_ROUNDS=20000 {NODE}",
+        30 * MINUTE,
+        "bindings/node",
+    ),
     "parked-all": Suite(
         "Parked interpreters, every version",
         f"{PYTEST} tests/warm",
@@ -114,7 +125,17 @@ SUITES = {
     ),
 }
 # The longest first.
-TEST = ["rust", "python", "docker", "parked", "benches", "python-docker", "examples", "rust-plain"]
+TEST = [
+    "rust",
+    "python",
+    "docker",
+    "parked",
+    "benches",
+    "node",
+    "python-docker",
+    "examples",
+    "rust-plain",
+]
 ALL = [
     "rust-all",
     "rust-doc",
@@ -122,6 +143,7 @@ ALL = [
     "docker-all",
     "user-all",
     "python-all",
+    "node-all",
     "python-docker",
     "benches",
     "examples",

@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 
 import actions
+import node
 import options
 from parts import Part
 
@@ -60,7 +61,7 @@ def main() -> int:
     arguments = parser.parse_args()
     printed = tables()
     texts: dict[str, str] = {}
-    for part in [*options.parts(printed), *actions.parts(printed)]:
+    for part in [*options.parts(printed), *actions.parts(printed), *node.parts(printed)]:
         path = ROOT / part.path
         before = texts.get(part.path) or (path.read_text() if path.exists() else "")
         texts[part.path] = replaced(before, part)

@@ -153,6 +153,7 @@ pub mod internal {
     pub use crate::host::per_process::PerProcess;
     pub use crate::host::thread::SleepLengths;
     pub use crate::idle::end_idle_threads;
+    pub use crate::job::driven::drive;
     #[cfg(feature = "serde")]
     pub use crate::job::stored::Stored;
     pub use crate::session::side::{SavedState, SideState};

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::common::job::{block_on, future, sh, started};
 use crate::common::{eventually, rounds};
 use spawnfd::error::Errno;
+use spawnfd::internal::drive;
 use spawnfd::job::{Event, EventOptions, Fate, JobOutput, Leftovers, Stop, Stream, WhenFull};
 use spawnfd::limits::Limiter;
 use spawnfd::tree::TreeControl;
@@ -493,5 +494,94 @@ fn a_dropped_job_s_program_gets_one_sigterm() {
             let text = reports_after_a_drop(tree, false);
             assert_eq!(text.matches("term\n").count(), 1, "{tree:?}: {text}");
         }
+    });
+}
+
+#[test]
+fn a_stop_ends_a_run_early_and_the_output_remains() {
+    isolated!(|| {
+        let run = Run::new();
+        let mut command = sh("echo begun; exec sleep 1000");
+        let pause = async { drop(sh("sleep 0.2").run_async(&Run::new()).await) };
+        let output = block_on(command.run_until(&run, pause)).expect("runs");
+        assert_eq!((output.stop, &output.stdout[..]), (Stop::Cancelled, &b"begun\n"[..]));
+        let output = block_on(sh("echo whole").run_until(&run, std::future::pending())).expect("runs");
+        assert_eq!((output.stop, &output.stdout[..]), (Stop::Exited, &b"whole\n"[..]));
+    });
+}
+
+#[test]
+fn a_stop_before_the_start_starts_nothing() {
+    isolated!(|| {
+        let directory = spawnfd_tests::scratch();
+        let mark = directory.path().join("mark");
+        let mut command = sh(": >\"$0\"");
+        command.arg(&mark);
+        let error = block_on(command.run_until(&Run::new(), std::future::ready(()))).expect_err("stopped");
+        assert_eq!(error.errno(), Errno::ECANCELED);
+        // The same while the run waits for a place.
+        let limiter = Limiter::new(1);
+        let place = limiter.try_acquire();
+        let run = Run::new().limiter(&limiter);
+        let pause = async { drop(sh("sleep 0.1").run_async(&Run::new()).await) };
+        let error = block_on(command.run_until(&run, pause)).expect_err("stopped");
+        assert_eq!((error.errno(), limiter.waiting()), (Errno::ECANCELED, 0));
+        drop(place);
+        assert!(!mark.exists());
+        assert!(block_on(command.run_until(&run, std::future::pending())).expect("runs").ok());
+        assert!(mark.exists());
+    });
+}
+
+#[test]
+fn the_library_drives_futures_of_callers_without_an_executor() {
+    isolated!(|| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        for number in 0..100 {
+            let sender = sender.clone();
+            let future = async move {
+                let output = Command::new("echo").arg(number.to_string()).run_async(&Run::new()).await;
+                let thread = std::thread::current().name().map(str::to_owned);
+                sender.send((output.expect("runs").stdout, thread)).expect("a receiver");
+            };
+            drive(future).expect("a thread");
+        }
+        let mut numbers = Vec::new();
+        for _ in 0..100 {
+            let (text, thread) = receiver.recv_timeout(LONG).expect("in time");
+            assert_eq!(thread.as_deref(), Some("spawnfd-engine"));
+            numbers.push(String::from_utf8_lossy(&text).trim().parse::<u32>().expect("a number"));
+        }
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_driven_future_that_panics_is_dropped_and_the_others_go_on() {
+    isolated!(|| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let panicking = sender.clone();
+        drive(async move {
+            let _dropped_with_the_future = panicking;
+            drop(sh("sleep 0.1").run_async(&Run::new()).await);
+            panic!("on purpose");
+        })
+        .expect("a thread");
+        let limiter = Limiter::new(1);
+        let place = limiter.try_acquire();
+        let waiting = limiter.clone();
+        drive(async move {
+            drop(waiting.acquire_async().await);
+            sender.send("had a place").expect("a receiver");
+        })
+        .expect("a thread");
+        assert!(receiver.recv_timeout(Duration::from_millis(300)).is_err(), "there is no place yet");
+        drop(place);
+        assert_eq!(receiver.recv_timeout(LONG), Ok("had a place"));
+        // Both futures have ended, and with them the senders.
+        assert!(
+            receiver.recv_timeout(LONG).is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Disconnected)
+        );
     });
 }

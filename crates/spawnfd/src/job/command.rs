@@ -126,14 +126,14 @@ impl Command<'_> {
                 });
             is_cancelled
         };
-        let outcome = self.run_until(run, &mut interrupted);
+        let outcome = self.run_unless(run, &mut interrupted);
         match panic {
             Some(payload) => resume_unwind(payload),
             None => outcome,
         }
     }
 
-    fn run_until(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
+    fn run_unless(&mut self, run: &Run, interrupted: &mut dyn FnMut() -> bool) -> Result<Output> {
         let mut attempt = |command: &mut Command<'_>| {
             command
                 .begin(run, Wait::End, Connections::default(), interrupted)?

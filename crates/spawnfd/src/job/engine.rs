@@ -6,7 +6,7 @@
 //! (credentials and confinement). Usually one engine serves all threads of a process. Threads that are confined or
 //! scheduled differently have another engine.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -29,6 +29,9 @@ const IDLE: Duration = Duration::from_millis(500);
 
 /// The interval at which a thread checks whether the application has closed the descriptors that the thread watches.
 pub(super) const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How many calls the thread makes before it looks at its runs again.
+const CALLS_AT_ONCE: usize = 4;
 
 /// The epoll data of the eventfd that only wakes the thread.
 const WAKE: u64 = u64::MAX;
@@ -79,6 +82,19 @@ impl RunHandle {
             drop(inbox);
             engine.wake();
         }
+    }
+
+    /// Makes the engine's thread call `callback`. Returns `false` if the thread is ending.
+    pub(super) fn call_soon(&self, callback: Callback) -> bool {
+        let Some(engine) = self.engine.upgrade() else { return false };
+        let mut inbox = engine.inbox.lock();
+        if inbox.over {
+            return false;
+        }
+        inbox.calls.push_back(callback);
+        drop(inbox);
+        engine.wake();
+        true
     }
 
     /// Whether an engine of this process drives the run.
@@ -139,7 +155,7 @@ impl PidfdWatch {
     /// Makes an engine call the callback once, when the pidfd becomes readable. The engine may also call the callback
     /// earlier, so the task then checks the child and starts another watch.
     pub(super) fn start(pidfd: BorrowedFd<'_>, callback: Callback) -> Result<PidfdWatch> {
-        let mut expected = register_expected()?;
+        let mut expected = expect_run()?;
         expected.engine.watch(expected.id, pidfd, callback)?;
         expected.was_added = true;
         Ok(PidfdWatch { engine: Arc::downgrade(&expected.engine), id: expected.id })
@@ -189,6 +205,8 @@ struct Engine {
 struct Inbox {
     arrived: Vec<(u64, EngineRun)>,
     orders: Vec<(u64, EngineOrder)>,
+    /// The calls that the thread is to make.
+    calls: VecDeque<Callback>,
     /// The callbacks of tasks that wait for a child, by id. A watch and a run never have the same id.
     watches: HashMap<u64, Callback>,
     next: u64,
@@ -241,8 +259,8 @@ pub(super) fn submit<T>(
     begin: impl FnOnce(&RunHandle) -> Result<(RunState, T)>,
     done: OnDone,
 ) -> Result<(RunHandle, T)> {
-    let mut expected = register_expected()?;
-    let handle = RunHandle { engine: Arc::downgrade(&expected.engine), id: expected.id };
+    let mut expected = expect_run()?;
+    let handle = expected.handle();
     let (run, more) = begin(&handle)?;
     expected.engine.add(expected.id, run, Some(done))?;
     expected.was_added = true;
@@ -251,22 +269,31 @@ pub(super) fn submit<T>(
 
 /// Watches a run that has its result, until the run is over. If the run cannot be watched, drops it.
 pub(super) fn adopt(run: RunState) {
-    let Ok(mut expected) = register_expected() else { return };
+    let Ok(mut expected) = expect_run() else { return };
     expected.was_added = expected.engine.add(expected.id, run, None).is_ok();
 }
 
 /// A run that a caller is about to add to an engine. The engine does not end while it expects a run. Dropping this
 /// value before the run is added, also while unwinding, cancels the expectation.
-struct ExpectedRun {
+pub(super) struct ExpectedRun {
     engine: Arc<Engine>,
     id: u64,
     was_added: bool,
 }
 
+impl ExpectedRun {
+    pub(super) fn handle(&self) -> RunHandle {
+        RunHandle { engine: Arc::downgrade(&self.engine), id: self.id }
+    }
+}
+
 impl Drop for ExpectedRun {
     fn drop(&mut self) {
         if !self.was_added {
-            self.engine.inbox.lock().expected -= 1;
+            let mut inbox = self.engine.inbox.lock();
+            // A forked copy of the host expects nothing.
+            inbox.expected = inbox.expected.saturating_sub(1);
+            drop(inbox);
             // An engine that expects a run does not count as idle. Wake the engine, so that it begins to measure its
             // idle time.
             self.engine.wake();
@@ -275,7 +302,7 @@ impl Drop for ExpectedRun {
 }
 
 /// Registers an expected run with an engine that has the calling thread's reach.
-fn register_expected() -> Result<ExpectedRun> {
+pub(super) fn expect_run() -> Result<ExpectedRun> {
     let reach = Reach::of_calling_thread(Stage::Capture)?;
     let mut engines = ENGINES.lock();
     for engine in engines.running.iter().filter(|engine| engine.reach.equals(&reach)) {
@@ -428,17 +455,19 @@ impl Engine {
     fn run_thread(self: &Arc<Engine>, serve: impl FnOnce(&mut EngineState)) {
         let mut state = EngineState { buffer: vec![0; 64 << 10], ..EngineState::default() };
         let has_panicked = catch_panic(|| serve(&mut state)).is_none();
-        {
+        let calls = {
             let mut inbox = self.inbox.lock();
             inbox.over = true;
             state.take_arrived(&mut inbox);
-        }
+            std::mem::take(&mut inbox.calls)
+        };
         let mut engines = ENGINES.lock();
         engines.running.retain(|engine| !Arc::ptr_eq(engine, self));
         engines.leaving.retain(|thread| thread.is_running());
         engines.leaving.extend(ExitingThread::now());
         drop(engines);
         self.wake_tasks();
+        calls.iter().for_each(Callback::call);
         state.fail_all(has_panicked);
     }
 
@@ -448,7 +477,7 @@ impl Engine {
         let mut last_check = Instant::now();
         loop {
             let now = Instant::now();
-            let until = {
+            let (until, calls) = {
                 let mut inbox = self.inbox.lock();
                 state.take_arrived(&mut inbox);
                 if inbox.over {
@@ -468,9 +497,11 @@ impl Engine {
                     idle_since = None;
                     inbox.sleeps_until = state.due.first().map(|&(due, _)| due);
                 }
-                inbox.sleeps_until
+                let count = inbox.calls.len().min(CALLS_AT_ONCE);
+                (inbox.sleeps_until, inbox.calls.drain(..count).collect::<Vec<_>>())
             };
-            let left = if state.unfinished.is_empty() {
+            calls.iter().for_each(Callback::call);
+            let left = if state.unfinished.is_empty() && calls.is_empty() {
                 until.map(|until| until.saturating_duration_since(now))
             } else {
                 Some(Duration::ZERO)

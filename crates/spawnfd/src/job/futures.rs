@@ -2,15 +2,15 @@
 //! Supervised runs as lazy futures, for any executor. The engine's thread watches all programs and wakes the tasks, so
 //! no thread blocks in a wait for one child.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::{Future, pending, poll_fn, ready};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::{Event, Events, Job, Output, Run};
+use super::{Event, EventOptions, Events, Job, Output, Run};
 use crate::callback::Callback;
 use crate::command::Command;
-use crate::error::Result;
+use crate::error::{Errno, Error, Result, Stage};
 
 impl Command<'_> {
     /// Returns a lazy future that runs the program to its end: the program starts when the future is first polled.
@@ -50,25 +50,109 @@ impl Command<'_> {
     /// # }).unwrap();
     /// ```
     pub async fn run_async(&mut self, run: &Run) -> Result<Output> {
-        let first = self.attempt_async(run).await;
-        if self.prepare_second_attempt(&first)? { self.attempt_async(run).await } else { first }
+        self.run_until(run, pending()).await
     }
 
-    async fn attempt_async(&mut self, run: &Run) -> Result<Output> {
-        if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
-            // An invalid run fails before the wait.
-            self.validate_run(run)?;
-            self.permit = Some(limiter.acquire_async().await);
+    /// The same as [`run_async`](Command::run_async), for a run that the caller may want to end early and still have the
+    /// output of: once `stop` is ready, the library ends the program as the drop of the future would, and the output has
+    /// the reason [`Stop::Cancelled`](crate::job::Stop::Cancelled).
+    ///
+    /// # Errors
+    /// The same as those of [`run`](Command::run). ECANCELED: `stop` was ready before the program had started.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use spawnfd::{Command, Run};
+    /// let mut command = Command::new("sh");
+    /// command.args(["-c", "echo begun; exec sleep 1000"]);
+    /// let (run, mut pause) = (Run::new(), Command::new("sleep"));
+    /// let stop = async { drop(pause.arg("0.2").run_async(&run).await) };
+    /// let output = command.run_until(&run, stop).await?;
+    /// assert_eq!(output.stdout, b"begun\n");
+    /// assert_eq!(output.signal(), Some(spawnfd::signal::TERM));
+    /// # Ok::<(), spawnfd::Error>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn run_until(&mut self, run: &Run, stop: impl Future<Output = ()>) -> Result<Output> {
+        let mut stop = Some(pin!(stop));
+        let first = self.attempt_async(run, &mut stop).await;
+        if stop.is_some() && self.prepare_second_attempt(&first)? {
+            return self.attempt_async(run, &mut stop).await;
         }
+        first
+    }
+
+    async fn attempt_async(
+        &mut self,
+        run: &Run,
+        stop: &mut Option<Pin<&mut impl Future<Output = ()>>>,
+    ) -> Result<Output> {
+        self.wait_for_place(run, stop).await?;
         let (job, ()) = self.start_with(run, false, |_| (None, ()))?;
         // No caller has a handle to write to this run's input, so end the input.
         job.close_stdin();
-        let output = job.wait_async().await;
+        let cancel = || {
+            job.handle.cancel();
+            None
+        };
+        let output = unless(stop, job.wait_async(), cancel).await;
         // The program has ended. Detach the handle, so that dropping it does not end the processes that the run
         // has left running.
         job.detach();
         output.map(Arc::unwrap_or_clone)
     }
+
+    /// The same as [`start_events`](Command::start_events), without blocking the thread while the run's
+    /// [limiter](Run::limiter) has no place.
+    ///
+    /// # Errors
+    /// The same as those of [`run_then`](Command::run_then). ECANCELED: `stop` was ready before the program had started.
+    #[doc(hidden)]
+    pub async fn start_until(
+        &mut self,
+        run: &Run,
+        options: EventOptions,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(Job, Events)> {
+        self.wait_for_place(run, &mut Some(pin!(stop))).await?;
+        self.start_events(run, options)
+    }
+
+    /// Waits until the run may start. Fails if `stop` is ready before.
+    async fn wait_for_place(&mut self, run: &Run, stop: &mut Option<Pin<&mut impl Future<Output = ()>>>) -> Result<()> {
+        if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
+            // An invalid run fails before the wait.
+            self.validate_run(run)?;
+            self.permit = unless(stop, async { Some(limiter.acquire_async().await) }, || Some(None)).await;
+        }
+        unless(stop, ready(()), || None).await;
+        if stop.is_none() {
+            let error = Error::new(Stage::Limit, Errno::ECANCELED, "run_until()");
+            return Err(error.saying("the run was stopped before the program had started"));
+        }
+        Ok(())
+    }
+}
+
+/// Waits for `future`. If `stop` is ready before, clears it and calls `stopped`, which can return a value in place of the
+/// future's.
+async fn unless<T>(
+    stop: &mut Option<Pin<&mut impl Future<Output = ()>>>,
+    future: impl Future<Output = T>,
+    stopped: impl Fn() -> Option<T>,
+) -> T {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if stop.as_mut().is_some_and(|stop| stop.as_mut().poll(context).is_ready()) {
+            *stop = None;
+            if let Some(value) = stopped() {
+                return Poll::Ready(value);
+            }
+        }
+        future.as_mut().poll(context)
+    })
+    .await
 }
 
 impl Job {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the calls that start a program have in common.
+
+import { isMainThread } from 'node:worker_threads';
+import { AbortError, failed, thrown } from './errors';
+import { Limiter } from './limiter';
+import { expect, forget, queue, type Native, type NativeFailure, type Outcome } from './native';
+
+/** A program and its arguments. Items are strings, or bytes if they are not UTF-8. */
+export type Argv = readonly (string | Uint8Array)[];
+
+/** What every asynchronous call accepts. */
+export interface Abortable {
+  /** Ends the program and its process tree when it is aborted; the call then fails with an AbortError. */
+  signal?: AbortSignal;
+}
+
+export function checkedArgv(argv: unknown): Argv {
+  if (!Array.isArray(argv)) {
+    const instead = typeof argv === 'string' ? '; for a shell command line pass sh(command)' : '';
+    throw new TypeError(`argv must be an array of the program and its arguments${instead}`);
+  }
+  return argv as Argv;
+}
+
+function checkedSignal(signal: unknown): AbortSignal | undefined {
+  if (signal === undefined || signal instanceof AbortSignal) {
+    return signal;
+  }
+  throw new TypeError('signal must be an AbortSignal');
+}
+
+export function isFailure(outcome: Outcome): outcome is NativeFailure {
+  return outcome !== null && 'stage' in outcome;
+}
+
+/**
+ * Begins a native call that the queue answers, and that an AbortSignal ends.
+ *
+ * @internal
+ */
+export function begin(
+  call: Native['run'],
+  argv: Argv,
+  options: Abortable,
+  settled: (outcome: Outcome, aborted: AbortSignal | undefined) => void,
+): void {
+  const signal = checkedSignal(options.signal);
+  if (signal?.aborted) {
+    throw new AbortError(signal.reason);
+  }
+  const stop = (): void => queue.stop(key);
+  const key = expect((outcome) => {
+    signal?.removeEventListener('abort', stop);
+    settled(outcome, signal?.aborted ? signal : undefined);
+  });
+  let failure: NativeFailure | null;
+  try {
+    failure = call(queue, key, checkedArgv(argv), nativeOptions(options));
+  } catch (error) {
+    forget(key);
+    throw thrown(error);
+  }
+  if (failure) {
+    forget(key);
+    throw failed(failure);
+  }
+  signal?.addEventListener('abort', stop, { once: true });
+}
+
+// Native code sees the environment of the main thread of Node, and no other.
+const seesEnvironment = isMainThread && process.versions.bun === undefined;
+
+/** The options for the native half. */
+export function nativeOptions(options: object): Record<string, unknown> {
+  const { signal: _signal, ...given } = options as Record<string, unknown>;
+  if (given.env === undefined && !seesEnvironment) {
+    given.env = { ...process.env };
+  }
+  given.limiter = Limiter.nativeOf(given.limiter);
+  return given;
+}

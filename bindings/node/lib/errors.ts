@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+import type { NativeFailure } from './native';
+import type { Result } from './result';
+
+/** A program could not be found, started, supervised or waited for. A failed start leaves no process. */
+export class SpawnError extends Error {
+  override readonly name = 'SpawnError';
+  /** The name of the errno, such as `ENOENT`. */
+  readonly code: string;
+  /** The negative errno, as in the errors of Node. */
+  readonly errno: number;
+  /** The system call that failed, with its arguments. */
+  readonly syscall: string;
+  /** The step that failed: `template`, `exec`, `cwd`, `action`, … */
+  readonly stage: string;
+  /** The index of the failed action, or `undefined`. */
+  readonly action: number | undefined;
+
+  /** @internal */
+  constructor(failure: NativeFailure) {
+    super(failure.detail ? `${failure.message} [${failure.detail}]` : failure.message);
+    this.code = failure.code;
+    this.errno = failure.errno;
+    this.syscall = failure.syscall;
+    this.stage = failure.stage;
+    this.action = failure.action;
+  }
+}
+
+/** A run was not ok; `Result.check()` throws this. */
+export class ExitError extends Error {
+  override readonly name = 'ExitError';
+  readonly result: Result;
+
+  /** @internal */
+  constructor(message: string, result: Result) {
+    super(message);
+    this.result = result;
+  }
+}
+
+/** The `signal` of a call was aborted. `result` has the output until then, if the program had started. */
+export class AbortError extends Error {
+  override readonly name = 'AbortError';
+  readonly code = 'ABORT_ERR';
+  readonly result: Result | undefined;
+
+  /** @internal */
+  constructor(reason: unknown, result?: Result) {
+    super('the operation was aborted', { cause: reason });
+    this.result = result;
+  }
+}
+
+function invalid(message: string): TypeError {
+  return Object.assign(new TypeError(message), { code: 'ERR_INVALID_ARG_VALUE' });
+}
+
+/** The error of a start that failed. If the library refused an argument, it is a TypeError. */
+export function failed(failure: NativeFailure): SpawnError | TypeError {
+  return failure.stage === 'validate' && failure.code === 'EINVAL' ? invalid(failure.message) : new SpawnError(failure);
+}
+
+/** Converts an exception of the native half: a wrong argument is a TypeError. */
+export function thrown(error: unknown): unknown {
+  if (error instanceof Error && (error as NodeJS.ErrnoException).code === 'InvalidArg') {
+    return invalid(error.message);
+  }
+  return error;
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/**
+ * Starts programs on Linux, and supervises them: no hangs, no leaked descriptors, no surviving process trees.
+ *
+ * @packageDocumentation
+ */
+
+export type { Abortable, Argv } from './call';
+export { AbortError, ExitError, SpawnError } from './errors';
+export { Job, start, type Chunk, type Line, type OutputEvent, type TerminalSize } from './job';
+export { Limiter } from './limiter';
+export type { Limits, RunOptions, Spill, StartOptions, Stop } from './options';
+export { RunResult, type Leftover, type Omitted, type Piece, type Result } from './result';
+export { run, runSync, sh } from './run';

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+import { constants } from 'node:os';
+import { Readable, Writable } from 'node:stream';
+import { begin, isFailure, type Abortable, type Argv } from './call';
+import { AbortError, failed, thrown } from './errors';
+import { Awaited, expect, native, queue, type NativeEvent, type NativeJob, type Outcome } from './native';
+import type { StartOptions } from './options';
+import { RunResult, type Result } from './result';
+
+
+/** Output of a job: bytes of one stream in order of arrival, or the number of bytes that were dropped. */
+export type OutputEvent =
+  | { stream: 'stdout' | 'stderr'; data: Buffer; lost: 0 }
+  | { stream: null; data: null; lost: number };
+
+/** A line of a job's output. */
+export interface Line {
+  stream: 'stdout' | 'stderr';
+  /** The line without its end, decoded as UTF-8. */
+  text: string;
+  /** Whether the line goes on in the next item, because it exceeds `maxLine` bytes. */
+  partial: boolean;
+  /** The bytes that were dropped just before this line, because the caller read too slowly. */
+  lost: number;
+}
+
+/** Output from a position on. */
+export interface Chunk {
+  data: Buffer;
+  /** `data` decoded as UTF-8. */
+  readonly text: string;
+  /** The position to read from next. */
+  next: number;
+  /** The bytes from the requested position on that the window no longer has. */
+  lost: number;
+}
+
+/** The size of a terminal. */
+export interface TerminalSize {
+  rows: number;
+  columns: number;
+}
+
+const EVENTS_AT_ONCE = 64;
+
+/**
+ * A running program. `start()` returns it.
+ *
+ * The job keeps the event loop alive until it has its result. `await using job = start(…)` ends the program and its process
+ * tree when the block is left.
+ */
+export class Job {
+  #native: NativeJob | undefined;
+  readonly #ready: Promise<NativeJob>;
+  readonly #result: Promise<Result>;
+  #isRead = false;
+  #isDone = false;
+
+  /** @internal */
+  constructor(argv: Argv, options: StartOptions & Abortable) {
+    let settle!: (job: NativeJob) => void;
+    let fail!: (error: unknown) => void;
+    this.#ready = new Promise((resolve, reject) => ([settle, fail] = [resolve, reject]));
+    try {
+      begin(native.start, argv, options, (outcome, aborted) => {
+        if (outcome !== null && 'takeEvents' in outcome) {
+          this.#native = outcome;
+          if (!this.#isRead && !options.hold) {
+            outcome.hold(false);
+          }
+          settle(outcome);
+        } else if (aborted) {
+          fail(new AbortError(aborted.reason));
+        } else {
+          fail(failed(outcome as Extract<Outcome, { detail: string }>));
+        }
+      });
+    } catch (error) {
+      fail(error);
+    }
+    this.#result = this.#wait(options.signal);
+    // A caller that only reads events sees the error there.
+    this.#ready.catch(() => {});
+    this.#result.catch(() => {});
+  }
+
+  async #wait(signal: AbortSignal | undefined): Promise<Result> {
+    const job = await this.#ready;
+    const stop = (): void => this.#end(job);
+    signal?.addEventListener('abort', stop, { once: true });
+    if (signal?.aborted) {
+      stop();
+    }
+    try {
+      for (;;) {
+        const outcome = job.result();
+        if (outcome === null) {
+          await this.#change(job, Awaited.Result);
+        } else if (isFailure(outcome)) {
+          throw failed(outcome);
+        } else {
+          const result = new RunResult(outcome) as Result;
+          if (signal?.aborted && result.stop === 'cancelled') {
+            throw new AbortError(signal.reason, result);
+          }
+          return result;
+        }
+      }
+    } finally {
+      this.#isDone = true;
+      signal?.removeEventListener('abort', stop);
+    }
+  }
+
+  #end(job: NativeJob, grace?: number): void {
+    try {
+      job.stop(grace ?? this.#grace);
+    } catch (error) {
+      throw thrown(error);
+    }
+  }
+
+  get #grace(): number {
+    return 2000;
+  }
+
+  #change(job: NativeJob, awaited: Awaited): Promise<void> {
+    return new Promise((resolve) => job.wait(queue, expect(() => resolve()), awaited));
+  }
+
+  /** The process id, for printing; undefined until the program has started. */
+  get pid(): number | undefined {
+    return this.#native?.pid;
+  }
+
+  /**
+   * Waits until the program has started.
+   *
+   * @throws {SpawnError} The program could not be started.
+   */
+  async started(): Promise<this> {
+    await this.#ready;
+    return this;
+  }
+
+  /** Waits for the result. */
+  wait(): Promise<Result>;
+  /** Waits for the result, at most `timeout` milliseconds; then returns null, and the program runs on. */
+  wait(timeout: number): Promise<Result | null>;
+  wait(timeout?: number): Promise<Result | null> {
+    if (timeout === undefined) {
+      return this.#result;
+    }
+    if (typeof timeout !== 'number' || !(timeout >= 0)) {
+      throw new TypeError('timeout must be a number of milliseconds >= 0');
+    }
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<null>((resolve) => {
+      timer = setTimeout(resolve, Math.min(timeout, 0x7fffffff), null);
+    });
+    return Promise.race([this.#result, late]).finally(() => clearTimeout(timer));
+  }
+
+  /** Whether the job has its result. */
+  get done(): boolean {
+    return this.#isDone;
+  }
+
+  async *#events(lines?: number): AsyncGenerator<NativeEvent, void, undefined> {
+    if (this.#isRead) {
+      throw new Error('another caller reads the output of this job');
+    }
+    this.#isRead = true;
+    const job = await this.#ready;
+    job.setLines(lines);
+    job.hold(true);
+    try {
+      for (;;) {
+        const events = job.takeEvents(EVENTS_AT_ONCE);
+        for (const event of events) {
+          if (event.stream === undefined && event.lost === 0) {
+            return;
+          }
+          yield event;
+        }
+        if (events.length === 0) {
+          await this.#change(job, Awaited.Event);
+        }
+      }
+    } finally {
+      this.#isRead = false;
+      job.hold(false);
+    }
+  }
+
+  /**
+   * The output of both streams in order of arrival. While the caller does not take the next event, the program blocks
+   * once the window is full. Leaving the loop lets the program run on; then the oldest output is dropped when the window
+   * is full. The same holds for a reader that begins after the program has started, unless the option `hold` is set.
+   */
+  async *events(): AsyncGenerator<OutputEvent, void, undefined> {
+    for await (const event of this.#events()) {
+      yield (event.stream
+        ? { stream: event.stream, data: event.data, lost: 0 }
+        : { stream: null, data: null, lost: event.lost }) as OutputEvent;
+    }
+  }
+
+  /**
+   * The lines of both streams in order of arrival.
+   *
+   * @param options - `maxLine`: the longest line in bytes, 64 KiB by default. A longer one is split.
+   */
+  async *lines(options: { maxLine?: number } = {}): AsyncGenerator<Line, void, undefined> {
+    const { maxLine = 1 << 16 } = options;
+    if (!Number.isInteger(maxLine) || maxLine < 4 || maxLine > 0xffffffff) {
+      throw new TypeError('maxLine must be a whole number >= 4');
+    }
+    let lost = 0;
+    for await (const event of this.#events(maxLine)) {
+      if (!event.stream) {
+        lost += event.lost;
+        continue;
+      }
+      const text = event.data!.toString().replace(/\r?\n$/, '');
+      yield { stream: event.stream, text, partial: event.partial, lost };
+      lost = 0;
+    }
+  }
+
+  /** The events of this job, as `events()`. */
+  [Symbol.asyncIterator](): AsyncGenerator<OutputEvent, void, undefined> {
+    return this.events();
+  }
+
+  #stdout: Readable | undefined;
+  #stderr: Readable | undefined;
+
+  /** Standard output as a stream of Node. Read it before or with `stderr`; it excludes `events()` and `lines()`. */
+  get stdout(): Readable {
+    this.#openStreams();
+    return this.#stdout!;
+  }
+
+  /** Standard error as a stream of Node. */
+  get stderr(): Readable {
+    this.#openStreams();
+    return this.#stderr!;
+  }
+
+  #openStreams(): void {
+    if (this.#stdout) {
+      return;
+    }
+    let resume: (() => void) | undefined;
+    const open = (): Readable => new Readable({ read: () => resume?.() });
+    const streams = { stdout: open(), stderr: open() };
+    [this.#stdout, this.#stderr] = [streams.stdout, streams.stderr];
+    const pump = async (): Promise<void> => {
+      for await (const event of this.#events()) {
+        if (!event.stream) {
+          continue;
+        }
+        const stream = streams[event.stream];
+        if (!stream.push(event.data) && stream.listenerCount('readable') + stream.listenerCount('data') > 0) {
+          await new Promise<void>((resolve) => (resume = resolve));
+          resume = undefined;
+        }
+      }
+    };
+    pump().then(
+      () => Object.values(streams).forEach((stream) => stream.push(null)),
+      (error: Error) => Object.values(streams).forEach((stream) => stream.destroy(error)),
+    );
+  }
+
+  #stdin: Writable | undefined;
+
+  /** Standard input as a stream of Node, for a job that was started with `stdin: 'stream'` or with a terminal. */
+  get stdin(): Writable {
+    return (this.#stdin ??= new Writable({
+      write: (data: Buffer, _encoding, done) => void this.write(data).then(() => done(), done),
+      final: (done) => void this.closeStdin().then(() => done(), done),
+    }));
+  }
+
+  /**
+   * Writes to the program's input, and waits until all of it is queued.
+   *
+   * @throws {SpawnError} `EPIPE`: the program reads no more. `EBADF`: the input is not a stream.
+   */
+  async write(data: string | Uint8Array): Promise<void> {
+    let rest = typeof data === 'string' ? Buffer.from(data) : data;
+    const job = await this.#ready;
+    while (rest.length > 0) {
+      let accepted: ReturnType<NativeJob['write']>;
+      try {
+        accepted = job.write(rest);
+      } catch (error) {
+        throw thrown(error);
+      }
+      if (typeof accepted !== 'number') {
+        throw failed(accepted);
+      }
+      rest = rest.subarray(accepted);
+      if (rest.length > 0) {
+        await this.#change(job, Awaited.Writable);
+      }
+    }
+  }
+
+  /** Ends the program's input: it reads the end of the file after what has been written. */
+  async closeStdin(): Promise<void> {
+    (await this.#ready).closeStdin();
+  }
+
+  /**
+   * The output of both streams from a position on, as far as the window still has it. Does not wait.
+   *
+   * @param since - A number of bytes of both streams in order of arrival: 0, or the `next` of an earlier chunk.
+   */
+  read(since = 0): Chunk {
+    if (!Number.isSafeInteger(since) || since < 0) {
+      throw new TypeError('since must be a whole number >= 0');
+    }
+    const { data, next, lost } = this.#native?.read(since) ?? { data: Buffer.alloc(0), next: since, lost: 0 };
+    return {
+      data,
+      next,
+      lost,
+      get text() {
+        return data.toString();
+      },
+    };
+  }
+
+  /**
+   * Ends the program and its process tree, and waits for the result: SIGTERM, and SIGKILL after `grace` milliseconds.
+   */
+  async stop(grace = 2000): Promise<Result> {
+    this.#end(await this.#ready, grace);
+    return this.#result;
+  }
+
+  /**
+   * Sends a signal to the program, or with `tree` to its whole process tree.
+   *
+   * @throws {TypeError} There is no such signal.
+   */
+  async kill(signal: NodeJS.Signals | number = 'SIGTERM', options: { tree?: boolean } = {}): Promise<void> {
+    const number = typeof signal === 'number' ? signal : constants.signals[signal];
+    if (!Number.isInteger(number)) {
+      throw new TypeError(`unknown signal ${JSON.stringify(signal)}`);
+    }
+    try {
+      (await this.#ready).signal(number, options.tree ?? false);
+    } catch (error) {
+      throw thrown(error);
+    }
+  }
+
+  /** Changes the size of the terminal; the foreground process group gets SIGWINCH. */
+  async resize({ rows, columns }: TerminalSize): Promise<void> {
+    for (const [name, value] of Object.entries({ rows, columns })) {
+      if (!Number.isInteger(value) || value < 0 || value > 0xffff) {
+        throw new TypeError(`${name} must be a whole number up to 65535`);
+      }
+    }
+    (await this.#ready).resize(rows, columns);
+  }
+
+  /** Ends the program and its process tree, if it still runs, and waits for its end. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (!this.#isDone) {
+      await this.#ready.then((job) => this.#end(job)).catch(() => {});
+    }
+    await this.#result.catch(() => {});
+  }
+}
+
+/**
+ * Starts a program, and returns at once. Another thread starts the program; if it cannot, the methods of the job that wait
+ * fail with a SpawnError.
+ *
+ * @param argv - The program, a path or a name to search in PATH, and its arguments.
+ */
+export function start(argv: Argv, options: StartOptions & Abortable = {}): Job {
+  return new Job(argv, options);
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Loads the native half, and delivers its outcomes to promises.
+
+export interface NativeFailure {
+  message: string;
+  detail: string;
+  code: string;
+  errno: number;
+  stage: string;
+  syscall: string;
+  action?: number;
+}
+
+export interface NativeResult {
+  readonly code: number | null;
+  readonly signal: number | null;
+  readonly stop: string;
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+  text(isStderr: boolean): string;
+  part(isStderr: boolean, isTail: boolean): Buffer;
+  fields(): Record<string, unknown>;
+  failure(): string | null;
+}
+
+export interface NativeEvent {
+  stream?: 'stdout' | 'stderr';
+  data?: Buffer;
+  partial: boolean;
+  lost: number;
+}
+
+export interface NativeJob {
+  readonly pid: number;
+  wait(queue: NativeQueue, key: number, awaited: Awaited): void;
+  result(): NativeResult | NativeFailure | null;
+  takeEvents(max: number): NativeEvent[];
+  setLines(max?: number): void;
+  hold(hold: boolean): void;
+  read(since: number): { data: Buffer; next: number; lost: number };
+  write(data: string | Uint8Array): number | NativeFailure;
+  closeStdin(): void;
+  stop(grace: number): void;
+  signal(signal: number, tree: boolean): void;
+  resize(rows: number, columns: number): void;
+  detach(): void;
+  dispose(): void;
+}
+
+export interface NativeQueue {
+  take(): [number, Outcome][];
+  stop(key: number): void;
+}
+
+export interface NativeLimiter {
+  limit: number;
+  readonly running: number;
+  readonly waiting: number;
+}
+
+/** What a job can wait for. The native half has the same numbers. */
+export const enum Awaited {
+  Result,
+  Event,
+  Writable,
+}
+
+export type Outcome = NativeResult | NativeJob | NativeFailure | null;
+export type NativeArgv = readonly (string | Uint8Array)[];
+export type Given = Record<string, unknown>;
+
+export interface Native {
+  Queue: new (notify: () => void) => NativeQueue;
+  NativeResult: new () => NativeResult;
+  NativeJob: new () => NativeJob;
+  NativeLimiter: new (limit: number) => NativeLimiter;
+  run(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+  runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
+  start(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+}
+
+function load(): Native {
+  const target = `${process.platform}-${process.arch}`;
+  try {
+    return require('./spawnfd.node') as Native;
+  } catch (error) {
+    const message =
+      `spawnfd has no native binding for ${target}: install the package @spawnfd/${target}, ` +
+      'and do not omit optional dependencies';
+    throw new Error(message, { cause: error });
+  }
+}
+
+export const native = load();
+
+const pending = new Map<number, (outcome: Outcome) => void>();
+let lastKey = 0;
+
+// The queue itself does not keep the event loop alive. While a call is pending, this timer does.
+const keepAlive = setInterval(() => {}, 0x7fffffff);
+keepAlive.unref();
+
+export const queue = new native.Queue(() => {
+  for (const [key, outcome] of queue.take()) {
+    settle(key, outcome);
+  }
+});
+
+function settle(key: number, outcome: Outcome): void {
+  const settled = pending.get(key);
+  pending.delete(key);
+  if (pending.size === 0) {
+    keepAlive.unref();
+  }
+  settled?.(outcome);
+}
+
+/** Registers a call, and returns its key. `settled` gets the outcome. */
+export function expect(settled: (outcome: Outcome) => void): number {
+  do {
+    lastKey = (lastKey + 1) >>> 0;
+  } while (pending.has(lastKey));
+  if (pending.size === 0) {
+    keepAlive.ref();
+  }
+  pending.set(lastKey, settled);
+  return lastKey;
+}
+
+/** Cancels the registration of a call that has not begun. */
+export function forget(key: number): void {
+  pending.delete(key);
+  if (pending.size === 0) {
+    keepAlive.unref();
+  }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Jobs: programs whose output the caller can read while they run.
+
+use std::sync::{Arc, Mutex};
+
+use napi::bindgen_prelude::*;
+use napi_derive::napi;
+use spawnfd::Job;
+use spawnfd::job::{Event, Events, LineEnd, TerminalSize, WhenFull};
+use spawnfd::options::Call;
+
+use crate::errors::{Failure, refused, wrong};
+use crate::queue::{Outcome, Queue, Shared, lock};
+use crate::request::Request;
+use crate::result::NativeResult;
+use crate::values::{data, duration};
+
+/// A running program. Dropping it ends the program.
+#[napi]
+pub struct NativeJob {
+    /// `None` once the job is detached.
+    job: Option<Job>,
+    events: Mutex<Events>,
+    /// The states that callers can wait for: the result, events, space for input.
+    waits: [Arc<Wait>; 3],
+}
+
+/// A state to wait for, in the order of [`NativeJob::waits`].
+#[napi]
+pub enum Awaited {
+    Result,
+    Event,
+    Writable,
+}
+
+/// The caller that waits, if there is one, or whether the state has changed since the last wait.
+struct Wait(Mutex<Waiting>);
+
+#[derive(Default)]
+enum Waiting {
+    #[default]
+    Nobody,
+    Changed,
+    Caller(Arc<Shared>, u32),
+}
+
+impl Wait {
+    fn new() -> Arc<Wait> {
+        Arc::new(Wait(Mutex::default()))
+    }
+
+    fn firing(self: &Arc<Wait>) -> impl Fn() + Send + Sync + 'static {
+        let wait = self.clone();
+        move || {
+            let mut waiting = lock(&wait.0);
+            if let Waiting::Caller(queue, key) = std::mem::replace(&mut *waiting, Waiting::Changed) {
+                *waiting = Waiting::Nobody;
+                drop(waiting);
+                queue.push(key, Outcome::woken());
+            }
+        }
+    }
+}
+
+/// An event of a job's output. Without `stream`: `lost` bytes were dropped. Without both: the end.
+#[napi(object, object_from_js = false)]
+pub struct NativeEvent<'env> {
+    pub stream: Option<&'static str>,
+    pub data: Option<BufferSlice<'env>>,
+    /// Whether `data` is the part of a line that has no end yet, or that is too long.
+    pub partial: bool,
+    pub lost: f64,
+}
+
+/// Output from a position on.
+#[napi(object, object_from_js = false)]
+pub struct NativeChunk<'env> {
+    pub data: BufferSlice<'env>,
+    pub next: f64,
+    pub lost: f64,
+}
+
+/// Starts a program. The library's thread starts it, and the queue gets the job under `key`.
+#[napi]
+pub fn start(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> Result<Option<Failure>> {
+    let Request { mut command, options } = Request::new(&argv, &options, Call::Start)?;
+    let driven = queue.shared().drive(key, |stop| async move {
+        let run = options.run.clone();
+        // TypeScript changes this once it knows whether the caller reads.
+        let events = options.events().when_full(WhenFull::Wait);
+        match command.start_until(&run, events, stop.wait()).await {
+            Ok(started) => Outcome::of(NativeJob::of(started)),
+            Err(error) => Outcome::of(Failure::from(&error)),
+        }
+    });
+    Ok(driven.err().map(|error| Failure::from(&error)))
+}
+
+impl NativeJob {
+    fn of((job, mut events): (Job, Events)) -> NativeJob {
+        let waits = [Wait::new(), Wait::new(), Wait::new()];
+        job.when_done(waits[Awaited::Result as usize].firing());
+        events.on_event(waits[Awaited::Event as usize].firing());
+        job.on_writable(waits[Awaited::Writable as usize].firing());
+        NativeJob { job: Some(job), events: Mutex::new(events), waits }
+    }
+
+    fn job(&self) -> Result<&Job> {
+        self.job.as_ref().ok_or_else(|| wrong("the job is detached"))
+    }
+}
+
+#[napi]
+impl NativeJob {
+    #[napi(getter)]
+    pub fn pid(&self) -> Result<u32> {
+        self.job().map(Job::id)
+    }
+
+    /// Puts an outcome under `key` into the queue once the state has changed since the last call.
+    #[napi]
+    pub fn wait(&self, queue: &Queue, key: u32, awaited: Awaited) {
+        let mut waiting = lock(&self.waits[awaited as usize].0);
+        if let Waiting::Changed = *waiting {
+            *waiting = Waiting::Nobody;
+            drop(waiting);
+            queue.shared().push(key, Outcome::woken());
+        } else {
+            *waiting = Waiting::Caller(queue.shared(), key);
+        }
+    }
+
+    /// The result, if there is one.
+    #[napi]
+    pub fn result(&self) -> Result<Either3<NativeResult, Failure, Null>> {
+        Ok(match self.job()?.try_wait() {
+            Ok(None) => Either3::C(Null),
+            Ok(Some(output)) => Either3::A(NativeResult::new(output)),
+            Err(error) => Either3::B(Failure::from(&error)),
+        })
+    }
+
+    /// The events that have arrived, at most `max`.
+    #[napi]
+    pub fn take_events<'env>(&self, env: &'env Env, max: u32) -> Result<Vec<NativeEvent<'env>>> {
+        let mut events = lock(&self.events);
+        let mut taken = Vec::new();
+        while taken.len() < max as usize {
+            let (stream, bytes, partial, lost) = match events.try_next() {
+                Some(Event::Chunk { stream, bytes, .. }) => (Some(stream), Some(bytes), false, 0),
+                Some(Event::Line { stream, mut bytes, end, .. }) => {
+                    bytes.extend_from_slice(end.as_bytes());
+                    (Some(stream), Some(bytes), end == LineEnd::Split, 0)
+                }
+                Some(Event::Lost { bytes, .. }) => (None, None, false, bytes),
+                Some(Event::End) => (None, None, false, 0),
+                Some(_) => continue,
+                None => break,
+            };
+            let is_end = stream.is_none() && lost == 0;
+            let data = bytes.map(|bytes| BufferSlice::copy_from(env, bytes)).transpose()?;
+            taken.push(NativeEvent { stream: stream.map(|stream| stream.name()), data, partial, lost: lost as f64 });
+            if is_end {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Delivers lines of at most this many bytes, or chunks.
+    #[napi]
+    pub fn set_lines(&self, max: Option<u32>) {
+        lock(&self.events).set_lines(max.map(|max| max as usize));
+    }
+
+    /// Whether the program blocks while the caller does not read events.
+    #[napi]
+    pub fn hold(&self, hold: bool) {
+        lock(&self.events).set_when_full(if hold { WhenFull::Wait } else { WhenFull::DropOldest });
+    }
+
+    /// The output of both streams from a position on.
+    #[napi]
+    pub fn read<'env>(&self, env: &'env Env, since: f64) -> Result<NativeChunk<'env>> {
+        let chunk = self.job()?.read(since as u64);
+        let data = BufferSlice::copy_from(env, &chunk.bytes)?;
+        Ok(NativeChunk { data, next: chunk.next as f64, lost: chunk.lost as f64 })
+    }
+
+    /// Queues input. Returns how many bytes were accepted, or why the program reads no more.
+    #[napi]
+    pub fn write(&self, input: Unknown<'_>) -> Result<Either<u32, Failure>> {
+        let bytes = data(&input, "data")?;
+        Ok(match self.job()?.write(&bytes) {
+            Ok(accepted) => Either::A(accepted as u32),
+            Err(error) => Either::B(Failure::from(&error)),
+        })
+    }
+
+    #[napi]
+    pub fn close_stdin(&self) -> Result<()> {
+        self.job().map(Job::close_stdin)
+    }
+
+    #[napi]
+    pub fn stop(&self, grace: Unknown<'_>) -> Result<()> {
+        let grace = duration(&grace, "grace")?;
+        self.job().map(|job| job.stop(grace))
+    }
+
+    #[napi]
+    pub fn signal(&self, signal: i32, tree: bool) -> Result<()> {
+        self.job()?.signal(signal, tree).map_err(|error| refused(&error))
+    }
+
+    #[napi]
+    pub fn resize(&self, rows: u16, columns: u16) -> Result<()> {
+        self.job().map(|job| job.resize(TerminalSize::new(rows, columns)))
+    }
+
+    /// Lets the program run on.
+    #[napi]
+    pub fn detach(&mut self) {
+        self.job.take().into_iter().for_each(Job::detach);
+    }
+
+    /// Ends the program, as the garbage collector would.
+    #[napi]
+    pub fn dispose(&mut self) {
+        drop(self.job.take());
+    }
+}

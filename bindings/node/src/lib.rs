@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The native half of the Node package `spawnfd`. The other half, in TypeScript, has the public classes.
+//!
+//! No function waits, except `runSync`. The library's thread performs what takes time, a start included, and puts
+//! outcomes into a [`Queue`](queue::Queue), which the JavaScript thread empties.
+#![expect(missing_debug_implementations, reason = "no Rust code uses the types")]
+
+mod errors;
+mod job;
+mod limiter;
+mod queue;
+mod request;
+mod result;
+mod run;
+mod values;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The result of a run. TypeScript's `Result` reads its fields.
+
+use std::sync::Arc;
+
+use napi::bindgen_prelude::*;
+use napi_derive::napi;
+use spawnfd::Output;
+use spawnfd::job::Stream;
+
+#[napi]
+pub struct NativeResult(Arc<Output>);
+
+impl NativeResult {
+    pub fn new(output: Arc<Output>) -> NativeResult {
+        NativeResult(output)
+    }
+}
+
+#[napi]
+impl NativeResult {
+    /// The fields of the command's `--json`, without the text of the output.
+    #[napi]
+    pub fn fields<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
+        env.to_js_value(&*self.0)
+    }
+
+    #[napi(getter)]
+    pub fn code(&self) -> Option<i32> {
+        self.0.code()
+    }
+
+    #[napi(getter)]
+    pub fn signal(&self) -> Option<i32> {
+        self.0.signal()
+    }
+
+    #[napi(getter)]
+    pub fn stop(&self) -> &'static str {
+        self.0.stop.name()
+    }
+
+    #[napi(getter)]
+    pub fn stdout<'env>(&self, env: &'env Env) -> Result<BufferSlice<'env>> {
+        BufferSlice::copy_from(env, &self.0.stdout)
+    }
+
+    #[napi(getter)]
+    pub fn stderr<'env>(&self, env: &'env Env) -> Result<BufferSlice<'env>> {
+        BufferSlice::copy_from(env, &self.0.stderr)
+    }
+
+    /// The output as text; invalid bytes become U+FFFD.
+    #[napi]
+    pub fn text(&self, is_stderr: bool) -> String {
+        let text = if is_stderr { self.0.stderr_text() } else { self.0.stdout_text() };
+        text.into_owned()
+    }
+
+    /// The kept bytes of a stream before and after omitted ones.
+    #[napi]
+    pub fn part<'env>(&self, env: &'env Env, is_stderr: bool, is_tail: bool) -> Result<BufferSlice<'env>> {
+        let stream = Stream::ALL[usize::from(is_stderr)];
+        BufferSlice::copy_from(env, if is_tail { self.0.tail(stream) } else { self.0.head(stream) })
+    }
+
+    /// The text of the ExitError, or null if the run was ok.
+    #[napi]
+    pub fn failure(&self) -> Option<String> {
+        self.0.check().err().map(|error| error.to_string())
+    }
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs programs to their end.
+
+use std::sync::Arc;
+
+use napi::bindgen_prelude::*;
+use napi_derive::napi;
+use spawnfd::options::Call;
+
+use crate::errors::Failure;
+use crate::queue::{Outcome, Queue};
+use crate::request::Request;
+use crate::result::NativeResult;
+
+/// Runs a program. The library's thread starts it, and the queue gets the outcome under `key`.
+#[napi]
+pub fn run(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> Result<Option<Failure>> {
+    let Request { mut command, options } = Request::new(&argv, &options, Call::Run)?;
+    let run = options.run;
+    let driven = queue.shared().drive(key, |stop| async move {
+        match command.run_until(&run, stop.wait()).await {
+            Ok(output) => Outcome::of(NativeResult::new(Arc::new(output))),
+            Err(error) => Outcome::of(Failure::from(&error)),
+        }
+    });
+    Ok(driven.err().map(|error| Failure::from(&error)))
+}
+
+/// Runs a program to its end in the calling thread.
+#[napi]
+pub fn run_sync(argv: Array<'_>, options: Object<'_>) -> Result<Either<NativeResult, Failure>> {
+    let Request { mut command, options } = Request::new(&argv, &options, Call::Run)?;
+    Ok(match command.run_with(&options.run) {
+        Ok(output) => Either::A(NativeResult::new(Arc::new(output))),
+        Err(error) => Either::B(Failure::from(&error)),
+    })
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { cpSync, rmSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+import * as imported from '../dist/index.js';
+import { node, PACKAGE, scratch } from './support.mjs';
+
+test('require() and import give the same functions', () => {
+  const required = createRequire(import.meta.url)(PACKAGE);
+  assert.equal(required.run, imported.run);
+  assert.deepEqual(Object.keys(required).sort(), [
+    'AbortError', 'ExitError', 'Job', 'Limiter', 'RunResult', 'SpawnError', 'run', 'runSync', 'sh', 'start',
+  ]);
+});
+
+test('a missing binding is one clear sentence', async (t) => {
+  const directory = scratch(t);
+  cpSync(dirname(PACKAGE), directory, { recursive: true });
+  rmSync(join(directory, 'spawnfd.node'));
+  const script = `try { require(${JSON.stringify(join(directory, 'index.js'))}); } catch (error) { console.log(error.message); }`;
+  const { stdout } = await node(script);
+  assert.match(stdout, /^spawnfd has no native binding for linux-\w+: install the package @spawnfd\/linux-\w+, and do not omit optional dependencies\n$/);
+});

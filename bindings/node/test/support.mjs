@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Helpers of the tests.
+
+import { spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export const PACKAGE = fileURLToPath(new URL('../dist/index.js', import.meta.url));
+
+/** A directory that is removed at the end of the test. */
+export function scratch(t) {
+  const path = mkdtempSync(join(tmpdir(), 'spawnfd-node-'));
+  t.after(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+/** Whether a process exists and is not a zombie. */
+export function isRunning(pid) {
+  try {
+    return !/^State:\s+[ZX]/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+/** Waits until `condition` holds; fails after a minute. */
+export async function until(condition, what) {
+  const deadline = Date.now() + 60_000;
+  while (!condition()) {
+    if (Date.now() > deadline) {
+      throw new Error(`not within a minute: ${what}`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+/** Waits until a file has a whole line, and returns it as a number. */
+export async function pidIn(path) {
+  await until(() => existsSync(path) && readFileSync(path, 'utf8').endsWith('\n'), `a pid in ${path}`);
+  return Number(readFileSync(path, 'utf8'));
+}
+
+/** Runs a script in another Node, and returns its status and output. `end` may end the process before. */
+export function node(script, { args = [], env = {}, end } = {}) {
+  const prelude = `const { run, runSync, start, sh, Limiter } = require(${JSON.stringify(PACKAGE)});`;
+  const child = spawn(process.execPath, ['-e', `${prelude}\n${script}`, ...args], {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const output = { stdout: '', stderr: '' };
+  for (const name of ['stdout', 'stderr']) {
+    child[name].setEncoding('utf8').on('data', (text) => (output[name] += text));
+  }
+  end?.(child);
+  return new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (code, signal) => resolve({ code, signal, ...output }));
+  });
+}
+
+/** The number of this process's open descriptors. */
+export function descriptors() {
+  return readdirSync('/proc/self/fd').length - 1;
+}
