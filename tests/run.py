@@ -112,12 +112,7 @@ SUITES = {
     "python-all": Suite(
         "Python package, every kind of start", PYTEST, 90 * MINUTE, "bindings/python"
     ),
-    "node-all": Suite(
-        "Node package, all rounds",
-        f"env SPAWNFD_ROUNDS=20000 {NODE}",
-        30 * MINUTE,
-        "bindings/node",
-    ),
+    "node-all": Suite("Node package, all rounds", NODE, 30 * MINUTE, "bindings/node"),
     "parked-all": Suite(
         "Parked interpreters, every version",
         f"{PYTEST} tests/warm",

@@ -99,12 +99,17 @@ fn with_other_bashes(test: impl Fn(Shell)) {
     (0..count).map(Shell::OtherBash).for_each(test);
 }
 
+/// The time limit of a test: all rounds (`make test-all`) take some minutes.
+fn limit() -> Duration {
+    if std::env::var_os("SPAWNFD_FULL").is_some() { Duration::from_secs(900) } else { Duration::from_secs(120) }
+}
+
 /// Expands a test over the shells.
 macro_rules! each_shell {
     ($($name:ident)+) => {
-        mod bash { $(#[test] fn $name() { spawnfd_tests::isolated!(|| super::$name(crate::Shell::Bash)) })+ }
-        mod other_bash { $(#[test] #[ignore = "make test-all builds further versions of bash"] fn $name() { spawnfd_tests::isolated!(limit: std::time::Duration::from_secs(360), || crate::with_other_bashes(super::$name)) })+ }
-        mod dash { $(#[test] fn $name() { spawnfd_tests::isolated!(|| super::$name(crate::Shell::Dash)) })+ }
+        mod bash { $(#[test] fn $name() { spawnfd_tests::isolated!(limit: crate::limit(), || super::$name(crate::Shell::Bash)) })+ }
+        mod other_bash { $(#[test] #[ignore = "make test-all builds further versions of bash"] fn $name() { spawnfd_tests::isolated!(limit: 3 * crate::limit(), || crate::with_other_bashes(super::$name)) })+ }
+        mod dash { $(#[test] fn $name() { spawnfd_tests::isolated!(limit: crate::limit(), || super::$name(crate::Shell::Dash)) })+ }
     };
 }
 use each_shell;

@@ -138,7 +138,7 @@ fn an_executed_program_may_not_use_an_inherited_copy() {
     let inherited = KINDS.map(|kind| inheritable(&(kind.open)()));
     let [template, builder] = inherited.each_ref().map(|fd| fd.as_raw_fd().to_string());
     let output = std::process::Command::new("/proc/self/exe")
-        .args(["--exact", "authority::alone_with_inherited_copies", "--ignored"])
+        .args(["--exact", "authority::run_on_purpose_with_inherited_copies", "--ignored"])
         .envs([("TEMPLATE", template), ("BUILDER", builder)])
         .output()
         .unwrap();
@@ -147,7 +147,7 @@ fn an_executed_program_may_not_use_an_inherited_copy() {
 
 #[test]
 #[ignore = "an_executed_program_may_not_use_an_inherited_copy runs it"]
-fn alone_with_inherited_copies() {
+fn run_on_purpose_with_inherited_copies() {
     for (kind, variable) in KINDS.iter().zip(["TEMPLATE", "BUILDER"]) {
         assert_eq!((kind.run)(std::env::var(variable).unwrap().parse().unwrap()), Err(EACCES), "{variable}");
     }
