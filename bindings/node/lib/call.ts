@@ -24,8 +24,9 @@ export function checkedArgv(argv: unknown): Argv {
 }
 
 function checkedSignal(signal: unknown): AbortSignal | undefined {
-  if (signal === undefined || signal instanceof AbortSignal) {
-    return signal;
+  // The class may be that of a polyfill, or of another realm.
+  if (signal === undefined || (typeof signal === 'object' && signal !== null && 'aborted' in signal)) {
+    return signal as AbortSignal | undefined;
   }
   throw new TypeError('signal must be an AbortSignal');
 }
@@ -45,6 +46,7 @@ export function begin(
   options: Abortable,
   settled: (outcome: Outcome, aborted: AbortSignal | undefined) => void,
 ): void {
+  checkPermission();
   const signal = checkedSignal(options.signal);
   if (signal?.aborted) {
     throw new AbortError(signal.reason);
@@ -70,6 +72,17 @@ export function begin(
 
 // Native code sees the environment of the main thread of Node, and no other.
 const seesEnvironment = isMainThread && process.versions.bun === undefined;
+
+/**
+ * Throws if Node's permission model denies child processes. It denies them to child_process, and does not know this library.
+ */
+export function checkPermission(): void {
+  const { permission } = process as { permission?: { has(scope: string): boolean } };
+  if (permission && !permission.has('child')) {
+    const error = new Error('Access to this API has been restricted. Use --allow-child-process to manage permissions.');
+    throw Object.assign(error, { code: 'ERR_ACCESS_DENIED', permission: 'ChildProcess' });
+  }
+}
 
 /** The options for the native half. */
 export function nativeOptions(options: object): Record<string, unknown> {

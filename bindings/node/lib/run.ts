@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-import { begin, checkedArgv, isFailure, nativeOptions, type Abortable, type Argv } from './call';
+import { begin, checkedArgv, checkPermission, isFailure, nativeOptions, type Abortable, type Argv } from './call';
 import { AbortError, failed, thrown } from './errors';
 import { native, type NativeFailure, type Outcome } from './native';
 import type { RunOptions } from './options';
@@ -48,6 +48,7 @@ export function run(argv: Argv, options: RunOptions & Abortable = {}): Promise<R
  * @throws {TypeError} An argument is not valid.
  */
 export function runSync(argv: Argv, options: RunOptions = {}): Result {
+  checkPermission();
   let outcome: Outcome;
   try {
     outcome = native.runSync(checkedArgv(argv), nativeOptions(options));

@@ -37,6 +37,7 @@ impl Request {
         command.args(args).signal_mask(SignalSet::EMPTY);
         command.default_signals(SignalSet::of(IGNORED_BY_NODE).unwrap_or(SignalSet::EMPTY));
         let mut options = CallOptions::new(call);
+        let mut env = None;
         for key in Object::keys(given)? {
             let Some(value) = given.get::<Unknown<'_>>(&key)? else { continue };
             if value.get_type()? == napi::ValueType::Undefined {
@@ -45,9 +46,7 @@ impl Request {
             let option = options::find(call, &snake_case(&key)).filter(|option| is_spelled(option, &key));
             let Some(option) = option else { return Err(unknown(&key, call)) };
             match option.name {
-                "env" => {
-                    command.environment(&environment(&value)?);
-                }
+                "env" => env = Some(environment(&value)?),
                 "limiter" => options.run = std::mem::take(&mut options.run).limiter(&limiter(&value)?),
                 "limits" | "spill" => set_fields(&mut options, option.name, &value, call)?,
                 _ if option.kind == Kind::Object => {
@@ -59,6 +58,8 @@ impl Request {
                 }
             }
         }
+        // The environment of this moment: another thread starts the program.
+        command.environment(&env.unwrap_or_else(Env::inherit));
         options.apply(&mut command);
         Ok(Request { command, options })
     }

@@ -24,3 +24,13 @@ test('a missing binding is one clear sentence', async (t) => {
   const { stdout } = await node(script);
   assert.match(stdout, /^spawnfd has no native binding for linux-\w+: install the package @spawnfd\/linux-\w+, and do not omit optional dependencies\n$/);
 });
+
+test("Node's permission model holds for this package", async () => {
+  const flag = Number(process.versions.node.split('.')[0]) < 22 ? '--experimental-permission' : '--permission';
+  const script = `run(['true']).then(() => console.log('ran'), (error) => console.log(error.code));
+    try { runSync(['true']); console.log('ran'); } catch (error) { console.log(error.code); }`;
+  const denied = await node(script, { flags: [flag, '--allow-fs-read=*', '--allow-addons'] });
+  assert.equal(denied.stdout, 'ERR_ACCESS_DENIED\nERR_ACCESS_DENIED\n', denied.stderr);
+  const allowed = await node(script, { flags: [flag, '--allow-fs-read=*', '--allow-addons', '--allow-child-process'] });
+  assert.equal(allowed.stdout, 'ran\nran\n', allowed.stderr);
+});
