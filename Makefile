@@ -84,7 +84,7 @@ demo: python ## Start real tools thousands of times, through templates and the p
 
 # run.py makes this first, once no other run uses the checkout.
 build-tests: python capi node
-	cargo test --quiet --workspace --exclude spawnfd-python --exclude spawnfd-node --no-run
+	cargo test --quiet --workspace --exclude spawnfd-python --no-run
 	cargo test --quiet -p spawnfd --no-default-features --no-run
 
 test: setup ## Run the tests, 7 to 15 minutes after the build; ends with what was skipped and why, and the times.

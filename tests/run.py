@@ -50,7 +50,7 @@ class Suite(NamedTuple):
     directory: str = "."
 
 
-CARGO = "cargo test --workspace --exclude spawnfd-python --exclude spawnfd-node"
+CARGO = "cargo test --workspace --exclude spawnfd-python"
 PLAIN = "cargo test -p spawnfd --no-default-features"
 THREADS = "env RUST_TEST_THREADS=$JOBS"
 PYTEST = f"{PYTHON} -m pytest -q -rs -n $JOBS --dist worksteal"
