@@ -75,7 +75,8 @@ impl Command<'_> {
     /// # }).unwrap();
     /// ```
     pub async fn run_until(&mut self, run: &Run, stop: impl Future<Output = ()>) -> Result<Output> {
-        let mut stop = Some(pin!(stop));
+        let stop = pin!(stop);
+        let mut stop = Some(stop);
         let first = self.attempt_async(run, &mut stop).await;
         if stop.is_some() && self.prepare_second_attempt(&first)? {
             return self.attempt_async(run, &mut stop).await;
@@ -115,7 +116,8 @@ impl Command<'_> {
         options: EventOptions,
         stop: impl Future<Output = ()>,
     ) -> Result<(Job, Events)> {
-        self.wait_for_place(run, &mut Some(pin!(stop))).await?;
+        let stop = pin!(stop);
+        self.wait_for_place(run, &mut Some(stop)).await?;
         self.start_events(run, options)
     }
 
