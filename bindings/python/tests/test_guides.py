@@ -14,8 +14,10 @@ from patience import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[3]
 READMES = (ROOT / "README.md", ROOT / "bindings/python/README.md")
-# tests/suite/posix compiles and runs the examples of the C guide.
-GUIDES = sorted(page for page in (ROOT / "docs/guides").glob("*.md") if page.stem != "c")
+# Other tests have the examples of two guides: tests/suite/posix (c), bindings/node/test (node).
+GUIDES = sorted(
+    page for page in (ROOT / "docs/guides").glob("*.md") if page.stem not in ("c", "node")
+)
 # A ```python block, and the ```text block that may follow it: its standard output.
 EXAMPLE = re.compile(r"(?sm)^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?")
 PAGES = [
