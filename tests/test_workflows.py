@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
 # `make test-docker` has no description of its own in the Makefile.
-TARGETS |= {f"test-{name}" for name in ("docker", "examples", "python", "parked")}
+TARGETS |= {f"test-{name}" for name in ("docker", "examples", "python", "node", "parked")}
 FILES = [*sorted((ROOT / ".github/workflows").glob("*.yml")), ROOT / "CONTRIBUTING.md"]
 
 
