@@ -54,11 +54,13 @@ export class Job {
   #native: NativeJob | undefined;
   readonly #ready: Promise<NativeJob>;
   readonly #result: Promise<Result>;
+  readonly #holds: boolean;
   #isRead = false;
   #isDone = false;
 
   /** @internal */
   constructor(argv: Argv, options: StartOptions & Abortable) {
+    this.#holds = options.hold === true;
     let settle!: (job: NativeJob) => void;
     let fail!: (error: unknown) => void;
     this.#ready = new Promise((resolve, reject) => ([settle, fail] = [resolve, reject]));
@@ -66,9 +68,7 @@ export class Job {
       begin(native.start, argv, options, (outcome, aborted) => {
         if (outcome !== null && 'takeEvents' in outcome) {
           this.#native = outcome;
-          if (!this.#isRead && !options.hold) {
-            outcome.hold(false);
-          }
+          outcome.hold(this.#isRead || this.#holds);
           settle(outcome);
         } else if (aborted) {
           fail(new AbortError(aborted.reason));
@@ -77,6 +77,9 @@ export class Job {
         }
       });
     } catch (error) {
+      if (error instanceof TypeError) {
+        throw error;
+      }
       fail(error);
     }
     this.#result = this.#wait(options.signal);
@@ -115,14 +118,10 @@ export class Job {
 
   #end(job: NativeJob, grace?: number): void {
     try {
-      job.stop(grace ?? this.#grace);
+      job.stop(grace);
     } catch (error) {
       throw thrown(error);
     }
-  }
-
-  get #grace(): number {
-    return 2000;
   }
 
   #change(job: NativeJob, awaited: Awaited): Promise<void> {
@@ -190,7 +189,7 @@ export class Job {
       }
     } finally {
       this.#isRead = false;
-      job.hold(false);
+      job.hold(this.#holds);
     }
   }
 
@@ -237,42 +236,52 @@ export class Job {
   #stdout: Readable | undefined;
   #stderr: Readable | undefined;
 
-  /** Standard output as a stream of Node. Read it before or with `stderr`; it excludes `events()` and `lines()`. */
+  /**
+   * Standard output as a stream of Node, in place of `events()` and `lines()`. A program that writes to a stream that is
+   * open and not read blocks, as one of child_process does. Output to a stream that has not been opened is only in the
+   * result.
+   */
   get stdout(): Readable {
-    this.#openStreams();
-    return this.#stdout!;
+    return (this.#stdout ??= this.#openStream('stdout'));
   }
 
-  /** Standard error as a stream of Node. */
+  /** Standard error as a stream of Node. See `stdout`. */
   get stderr(): Readable {
-    this.#openStreams();
-    return this.#stderr!;
+    return (this.#stderr ??= this.#openStream('stderr'));
   }
 
-  #openStreams(): void {
-    if (this.#stdout) {
-      return;
-    }
-    let resume: (() => void) | undefined;
-    const open = (): Readable => new Readable({ read: () => resume?.() });
-    const streams = { stdout: open(), stderr: open() };
-    [this.#stdout, this.#stderr] = [streams.stdout, streams.stderr];
-    const pump = async (): Promise<void> => {
-      for await (const event of this.#events()) {
-        if (!event.stream) {
-          continue;
-        }
-        const stream = streams[event.stream];
-        if (!stream.push(event.data) && stream.listenerCount('readable') + stream.listenerCount('data') > 0) {
-          await new Promise<void>((resolve) => (resume = resolve));
-          resume = undefined;
-        }
-      }
-    };
-    pump().then(
-      () => Object.values(streams).forEach((stream) => stream.push(null)),
-      (error: Error) => Object.values(streams).forEach((stream) => stream.destroy(error)),
+  readonly #streams = new Map<string, Readable>();
+  /** Goes on with reading once a stream has space. */
+  readonly #resume = new Map<string, () => void>();
+
+  #openStream(name: 'stdout' | 'stderr'): Readable {
+    const stream = new Readable({
+      read: () => this.#resume.get(name)?.(),
+      destroy: (error, done) => {
+        this.#streams.delete(name);
+        this.#resume.get(name)?.();
+        done(error);
+      },
+    });
+    this.#streams.set(name, stream);
+    this.#pumped ??= this.#pump();
+    this.#pumped.then(
+      () => stream.push(null),
+      (error: Error) => stream.destroy(error),
     );
+    return stream;
+  }
+
+  #pumped: Promise<void> | undefined;
+
+  async #pump(): Promise<void> {
+    for await (const { stream: name, data } of this.#events()) {
+      const stream = name && this.#streams.get(name);
+      if (stream && !stream.push(data)) {
+        await new Promise<void>((resolve) => this.#resume.set(name, resolve));
+        this.#resume.delete(name);
+      }
+    }
   }
 
   #stdin: Writable | undefined;
@@ -336,9 +345,10 @@ export class Job {
   }
 
   /**
-   * Ends the program and its process tree, and waits for the result: SIGTERM, and SIGKILL after `grace` milliseconds.
+   * Ends the program and its process tree, and waits for the result: SIGTERM, and SIGKILL after `grace` milliseconds. By
+   * default it is the option `grace`.
    */
-  async stop(grace = 2000): Promise<Result> {
+  async stop(grace?: number): Promise<Result> {
     this.#end(await this.#ready, grace);
     return this.#result;
   }

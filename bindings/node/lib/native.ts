@@ -40,11 +40,9 @@ export interface NativeJob {
   read(since: number): { data: Buffer; next: number; lost: number };
   write(data: string | Uint8Array): number | NativeFailure;
   closeStdin(): void;
-  stop(grace: number): void;
+  stop(grace?: number): void;
   signal(signal: number, tree: boolean): void;
   resize(rows: number, columns: number): void;
-  detach(): void;
-  dispose(): void;
 }
 
 export interface NativeQueue {

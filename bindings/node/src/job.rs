@@ -2,24 +2,26 @@
 //! Jobs: programs whose output the caller can read while they run.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
-use spawnfd::Job;
 use spawnfd::job::{Event, Events, LineEnd, TerminalSize, WhenFull};
 use spawnfd::options::Call;
+use spawnfd::{Job, Run};
 
-use crate::errors::{Failure, refused, wrong};
+use crate::errors::{Failure, refused};
 use crate::queue::{Outcome, Queue, Shared, lock};
 use crate::request::Request;
 use crate::result::NativeResult;
-use crate::values::{data, duration};
+use crate::values::{data, duration, is_absent};
 
 /// A running program. Dropping it ends the program.
 #[napi]
 pub struct NativeJob {
-    /// `None` once the job is detached.
-    job: Option<Job>,
+    job: Job,
+    /// The time between SIGTERM and SIGKILL.
+    grace: Duration,
     events: Mutex<Events>,
     /// The states that callers can wait for: the result, events, space for input.
     waits: [Arc<Wait>; 3],
@@ -89,7 +91,7 @@ pub fn start(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> R
         // TypeScript changes this once it knows whether the caller reads.
         let events = options.events().when_full(WhenFull::Wait);
         match command.start_until(&run, events, stop.wait()).await {
-            Ok(started) => Outcome::of(NativeJob::of(started)),
+            Ok(started) => Outcome::of(NativeJob::of(started, &run)),
             Err(error) => Outcome::of(Failure::from(&error)),
         }
     });
@@ -97,24 +99,21 @@ pub fn start(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> R
 }
 
 impl NativeJob {
-    fn of((job, mut events): (Job, Events)) -> NativeJob {
+    fn of((job, mut events): (Job, Events), run: &Run) -> NativeJob {
         let waits = [Wait::new(), Wait::new(), Wait::new()];
         job.when_done(waits[Awaited::Result as usize].firing());
         events.on_event(waits[Awaited::Event as usize].firing());
         job.on_writable(waits[Awaited::Writable as usize].firing());
-        NativeJob { job: Some(job), events: Mutex::new(events), waits }
-    }
-
-    fn job(&self) -> Result<&Job> {
-        self.job.as_ref().ok_or_else(|| wrong("the job is detached"))
+        let grace = run.get("grace").as_duration().unwrap_or_default();
+        NativeJob { job, grace, events: Mutex::new(events), waits }
     }
 }
 
 #[napi]
 impl NativeJob {
     #[napi(getter)]
-    pub fn pid(&self) -> Result<u32> {
-        self.job().map(Job::id)
+    pub fn pid(&self) -> u32 {
+        self.job.id()
     }
 
     /// Puts an outcome under `key` into the queue once the state has changed since the last call.
@@ -132,12 +131,12 @@ impl NativeJob {
 
     /// The result, if there is one.
     #[napi]
-    pub fn result(&self) -> Result<Either3<NativeResult, Failure, Null>> {
-        Ok(match self.job()?.try_wait() {
+    pub fn result(&self) -> Either3<NativeResult, Failure, Null> {
+        match self.job.try_wait() {
             Ok(None) => Either3::C(Null),
             Ok(Some(output)) => Either3::A(NativeResult::new(output)),
             Err(error) => Either3::B(Failure::from(&error)),
-        })
+        }
     }
 
     /// The events that have arrived, at most `max`.
@@ -182,7 +181,7 @@ impl NativeJob {
     /// The output of both streams from a position on.
     #[napi]
     pub fn read<'env>(&self, env: &'env Env, since: f64) -> Result<NativeChunk<'env>> {
-        let chunk = self.job()?.read(since as u64);
+        let chunk = self.job.read(since as u64);
         let data = BufferSlice::copy_from(env, &chunk.bytes)?;
         Ok(NativeChunk { data, next: chunk.next as f64, lost: chunk.lost as f64 })
     }
@@ -191,42 +190,31 @@ impl NativeJob {
     #[napi]
     pub fn write(&self, input: Unknown<'_>) -> Result<Either<u32, Failure>> {
         let bytes = data(&input, "data")?;
-        Ok(match self.job()?.write(&bytes) {
+        Ok(match self.job.write(&bytes) {
             Ok(accepted) => Either::A(accepted as u32),
             Err(error) => Either::B(Failure::from(&error)),
         })
     }
 
     #[napi]
-    pub fn close_stdin(&self) -> Result<()> {
-        self.job().map(Job::close_stdin)
+    pub fn close_stdin(&self) {
+        self.job.close_stdin();
     }
 
+    /// Ends the program. `grace` is in milliseconds; undefined: that of the options.
     #[napi]
     pub fn stop(&self, grace: Unknown<'_>) -> Result<()> {
-        let grace = duration(&grace, "grace")?;
-        self.job().map(|job| job.stop(grace))
+        self.job.stop(if is_absent(&grace)? { self.grace } else { duration(&grace, "grace")? });
+        Ok(())
     }
 
     #[napi]
     pub fn signal(&self, signal: i32, tree: bool) -> Result<()> {
-        self.job()?.signal(signal, tree).map_err(|error| refused(&error))
+        self.job.signal(signal, tree).map_err(|error| refused(&error))
     }
 
     #[napi]
-    pub fn resize(&self, rows: u16, columns: u16) -> Result<()> {
-        self.job().map(|job| job.resize(TerminalSize::new(rows, columns)))
-    }
-
-    /// Lets the program run on.
-    #[napi]
-    pub fn detach(&mut self) {
-        self.job.take().into_iter().for_each(Job::detach);
-    }
-
-    /// Ends the program, as the garbage collector would.
-    #[napi]
-    pub fn dispose(&mut self) {
-        drop(self.job.take());
+    pub fn resize(&self, rows: u16, columns: u16) {
+        self.job.resize(TerminalSize::new(rows, columns));
     }
 }

@@ -95,6 +95,15 @@ test('the streams of Node', async () => {
   const { Readable } = await import('node:stream');
   const web = start(['echo', 'web']);
   assert.equal(await new Response(Readable.toWeb(web.stdout)).text(), 'web\n');
+  const one = start(sh('head -c 300000 /dev/zero >&2; echo out'));
+  assert.equal((await one.stdout.setEncoding('utf8').toArray()).join(''), 'out\n', 'the other stream is not open');
+  assert.equal((await one.wait()).seenBytes, 300_004);
+  const left = start(['seq', '1000000']);
+  for await (const chunk of left.stdout) {
+    assert.ok(chunk.length > 0);
+    break;
+  }
+  assert.ok((await left.wait()).ok, 'a destroyed stream does not block the program');
   const big = start(['head', '-c', '3000000', '/dev/zero']);
   assert.equal((await collect(big.stdout)).reduce((sum, chunk) => sum + chunk.length, 0), 3_000_000);
 });
@@ -146,7 +155,8 @@ test('a start that fails is an error of each method that waits', async () => {
     await assert.rejects(waiting, (error) => error instanceof SpawnError && error.code === 'ENOENT');
   }
   assert.equal(job.pid, undefined);
-  await assert.rejects(start(['true'], { timeout: -1 }).wait(), TypeError);
+  assert.throws(() => start(['true'], { timeout: -1 }), { name: 'TypeError', message: /^timeout must be/ });
+  assert.throws(() => start('true'), TypeError);
 });
 
 test('a signal ends a job', async () => {
