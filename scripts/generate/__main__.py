@@ -21,6 +21,7 @@ from pathlib import Path
 
 import actions
 import node
+import node_actions
 import options
 from parts import Part
 
@@ -61,7 +62,8 @@ def main() -> int:
     arguments = parser.parse_args()
     printed = tables()
     texts: dict[str, str] = {}
-    for part in [*options.parts(printed), *actions.parts(printed), *node.parts(printed)]:
+    modules = (options, actions, node, node_actions)
+    for part in (part for module in modules for part in module.parts(printed)):
         path = ROOT / part.path
         before = texts.get(part.path) or (path.read_text() if path.exists() else "")
         texts[part.path] = replaced(before, part)

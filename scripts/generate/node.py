@@ -13,7 +13,8 @@ from parts import Part
 PATH = "bindings/node/lib/options.ts"
 
 TYPES = {
-    "env": "Readonly<Record<string, string | undefined>> | null",
+    "actions": "readonly Action[] | null",
+    "env": "Env | Readonly<Record<string, string | undefined>> | null",
     "limits": "Limits",
     "limiter": "Limiter",
     "spill": "Spill",
@@ -31,11 +32,13 @@ KINDS = {
     "TerminalSize": "{ rows: number; columns: number }",
 }
 # Options that the package does not have yet.
-MISSING = {"actions", "sandbox", "warm"}
+MISSING = {"sandbox", "warm"}
 
 HEAD = """// SPDX-License-Identifier: MIT OR Apache-2.0
 // scripts/generate writes this file.
 
+import type { Action } from './action';
+import type { Env } from './env';
 import type { Limiter } from './limiter';
 """
 
@@ -50,6 +53,7 @@ def node_type(option: Option) -> str:
         return own if "null" in own else f"{own} | null"
     if option["kind"] in ("Word", "Stream"):
         name = " | ".join(f"'{word}'" for word, _ in option["words"])
+        name += " | number" if option["kind"] == "Stream" else ""
     else:
         name = KINDS[option["kind"]]
     return f"{name} | null" if option["optional"] else name
@@ -76,6 +80,8 @@ def comment(option: Option, spelled: dict[str, str]) -> str:
         text += " In milliseconds."
     for word, doc in option["words"]:
         text += f"\n- `{word}`: {without_links(first_paragraph(doc))}"
+    if option["kind"] == "Stream":
+        text += "\n- A number: a descriptor of this process."
     default = node_default(option)
     if default is not None:
         text += f"\n@defaultValue {default}"

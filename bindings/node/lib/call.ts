@@ -3,8 +3,7 @@
 
 import { isMainThread } from 'node:worker_threads';
 import { AbortError, failed, thrown } from './errors';
-import { Limiter } from './limiter';
-import { expect, forget, queue, type Native, type NativeFailure, type Outcome } from './native';
+import { expect, forget, NATIVE, queue, type Native, type NativeFailure, type Outcome } from './native';
 
 /** A program and its arguments. Items are strings, or bytes if they are not UTF-8. */
 export type Argv = readonly (string | Uint8Array)[];
@@ -71,7 +70,7 @@ export function begin(
 }
 
 // Native code sees the environment of the main thread of Node, and no other.
-const seesEnvironment = isMainThread && process.versions.bun === undefined;
+export const seesEnvironment = isMainThread && process.versions.bun === undefined;
 
 /**
  * Throws if Node's permission model denies child processes. It denies them to child_process, and does not know this library.
@@ -84,12 +83,23 @@ export function checkPermission(): void {
   }
 }
 
+function nativeValue(value: unknown): unknown {
+  if (Array.isArray(value)) {
+    return value.map(nativeValue);
+  }
+  return typeof value === 'object' && value !== null && NATIVE in value ? value[NATIVE] : value;
+}
+
 /** The options for the native half. */
 export function nativeOptions(options: object): Record<string, unknown> {
   const { signal: _signal, ...given } = options as Record<string, unknown>;
+  for (const name of ['env', 'limiter', 'actions']) {
+    if (name in given) {
+      given[name] = nativeValue(given[name]);
+    }
+  }
   if (given.env === undefined && !seesEnvironment) {
     given.env = { ...process.env };
   }
-  given.limiter = Limiter.nativeOf(given.limiter);
   return given;
 }

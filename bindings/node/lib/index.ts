@@ -5,7 +5,10 @@
  * @packageDocumentation
  */
 
+export { Action } from './action';
+export * as actions from './actions';
 export type { Abortable, Argv } from './call';
+export { Env } from './env';
 export { AbortError, ExitError, SpawnError } from './errors';
 export { Job, start, type Chunk, type Line, type OutputEvent, type TerminalSize } from './job';
 export { Limiter } from './limiter';

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 import { thrown } from './errors';
-import { native, type NativeLimiter } from './native';
+import { NATIVE, native, type NativeLimiter } from './native';
 
 /** Bounds how many programs run at once. Pass it to calls as the option `limiter`; they wait for a place in order. */
 export class Limiter {
-  readonly #native: NativeLimiter;
+  /** @internal */
+  readonly [NATIVE]: NativeLimiter;
 
   /**
    * @param limit - How many programs may run at once.
@@ -13,7 +14,7 @@ export class Limiter {
    */
   constructor(limit: number) {
     try {
-      this.#native = new native.NativeLimiter(limit);
+      this[NATIVE] = new native.NativeLimiter(limit);
     } catch (error) {
       throw thrown(error);
     }
@@ -21,26 +22,21 @@ export class Limiter {
 
   /** How many programs may run at once. If it is lowered, running programs go on. */
   get limit(): number {
-    return this.#native.limit;
+    return this[NATIVE].limit;
   }
   set limit(limit: number) {
     try {
-      this.#native.limit = limit;
+      this[NATIVE].limit = limit;
     } catch (error) {
       throw thrown(error);
     }
   }
   /** How many programs run. */
   get running(): number {
-    return this.#native.running;
+    return this[NATIVE].running;
   }
   /** How many calls wait for a place. */
   get waiting(): number {
-    return this.#native.waiting;
-  }
-
-  /** @internal */
-  static nativeOf(limiter: unknown): unknown {
-    return limiter instanceof Limiter ? limiter.#native : limiter;
+    return this[NATIVE].waiting;
   }
 }

@@ -50,11 +50,23 @@ export interface NativeQueue {
   stop(key: number): void;
 }
 
+export interface NativeEnv {
+  keepOnly(patterns: string[]): NativeEnv;
+  deny(patterns: string[]): NativeEnv;
+  set(variables: object): NativeEnv;
+  noninteractive(): NativeEnv;
+  get(name: string): string | null;
+  entries(): [string, string][];
+}
+
 export interface NativeLimiter {
   limit: number;
   readonly running: number;
   readonly waiting: number;
 }
+
+/** The native object of a public one. */
+export const NATIVE = Symbol('native');
 
 /** What a job can wait for. The native half has the same numbers. */
 export const enum Awaited {
@@ -71,9 +83,11 @@ export interface Native {
   Queue: new (notify: () => void) => NativeQueue;
   NativeResult: new () => NativeResult;
   NativeJob: new () => NativeJob;
+  NativeEnv: new (variables: object | null) => NativeEnv;
   NativeLimiter: new (limit: number) => NativeLimiter;
   run(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
   runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
+  printedActions(actions: unknown): string[];
   start(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // scripts/generate writes this file.
 
+import type { Action } from './action';
+import type { Env } from './env';
 import type { Limiter } from './limiter';
 
 /** Why a run ended. */
@@ -21,31 +23,36 @@ export interface RunOptions {
    */
   cwd?: string | Uint8Array | null;
   /** The program's environment. By default it is a copy of the environment of this process. */
-  env?: Readonly<Record<string, string | undefined>> | null;
+  env?: Env | Readonly<Record<string, string | undefined>> | null;
   /**
    * The program's standard input, in place of `input`.
    * - `null`: The program reads an empty file.
    * - `inherit`: The program reads the standard input of this process.
+   * - A number: a descriptor of this process.
    * @defaultValue `null`
    */
-  stdin?: 'null' | 'inherit' | null;
+  stdin?: 'null' | 'inherit' | number | null;
   /**
    * The program's standard output.
    * - `capture`: The library reads the stream.
    * - `null`: The stream is discarded.
    * - `inherit`: The stream is the standard output of this process.
+   * - A number: a descriptor of this process.
    * @defaultValue `capture`
    */
-  stdout?: 'capture' | 'null' | 'inherit' | null;
+  stdout?: 'capture' | 'null' | 'inherit' | number | null;
   /**
    * The program's standard error.
    * - `separate`: The library reads the stream.
    * - `merge`: The stream is part of standard output.
    * - `null`: The stream is discarded.
    * - `inherit`: The stream is the standard error of this process.
+   * - A number: a descriptor of this process.
    * @defaultValue `separate`
    */
-  stderr?: 'separate' | 'merge' | 'null' | 'inherit' | null;
+  stderr?: 'separate' | 'merge' | 'null' | 'inherit' | number | null;
+  /** Further steps of the child before exec, in this order. The page on actions lists them. */
+  actions?: readonly Action[] | null;
   /** The program's `argv[0]`. By default it is the name of the program in the call. */
   arg0?: string | Uint8Array | null;
   /**
@@ -157,32 +164,37 @@ export interface StartOptions {
    */
   cwd?: string | Uint8Array | null;
   /** The program's environment. By default it is a copy of the environment of this process. */
-  env?: Readonly<Record<string, string | undefined>> | null;
+  env?: Env | Readonly<Record<string, string | undefined>> | null;
   /**
    * The program's standard input, in place of `input`.
    * - `null`: The program reads an empty file.
    * - `inherit`: The program reads the standard input of this process.
    * - `stream`: The program reads what the caller writes.
+   * - A number: a descriptor of this process.
    * @defaultValue `null`
    */
-  stdin?: 'null' | 'inherit' | 'stream' | null;
+  stdin?: 'null' | 'inherit' | 'stream' | number | null;
   /**
    * The program's standard output.
    * - `capture`: The library reads the stream.
    * - `null`: The stream is discarded.
    * - `inherit`: The stream is the standard output of this process.
+   * - A number: a descriptor of this process.
    * @defaultValue `capture`
    */
-  stdout?: 'capture' | 'null' | 'inherit' | null;
+  stdout?: 'capture' | 'null' | 'inherit' | number | null;
   /**
    * The program's standard error.
    * - `separate`: The library reads the stream.
    * - `merge`: The stream is part of standard output.
    * - `null`: The stream is discarded.
    * - `inherit`: The stream is the standard error of this process.
+   * - A number: a descriptor of this process.
    * @defaultValue `separate`
    */
-  stderr?: 'separate' | 'merge' | 'null' | 'inherit' | null;
+  stderr?: 'separate' | 'merge' | 'null' | 'inherit' | number | null;
+  /** Further steps of the child before exec, in this order. The page on actions lists them. */
+  actions?: readonly Action[] | null;
   /** The program's `argv[0]`. By default it is the name of the program in the call. */
   arg0?: string | Uint8Array | null;
   /**

@@ -52,6 +52,27 @@ impl Failure {
     }
 }
 
+/// For each action of a command, its index in the caller's list.
+#[derive(Clone, Default)]
+pub struct Origins(Vec<u32>);
+
+impl Origins {
+    /// The actions up to this number are those of an item of the list.
+    pub fn extend(&mut self, count: usize, item: usize) {
+        self.0.resize(count, item as u32);
+    }
+
+    /// An error of the command, with the index of the action in the list.
+    pub fn failure(&self, error: &spawnfd::Error) -> Failure {
+        let mut failure = Failure::from(error);
+        if let Some((own, item)) = error.action().and_then(|own| Some((own, *self.0.get(own)?))) {
+            failure.action = Some(item);
+            failure.detail = failure.detail.replacen(&format!("action {own}:"), &format!("action {item}:"), 1);
+        }
+        failure
+    }
+}
+
 /// An argument that is not valid. TypeScript throws a TypeError of the same text.
 pub fn wrong(text: impl Into<String>) -> Error {
     Error::new(Status::InvalidArg, text.into())

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
+use spawnfd::Job;
 use spawnfd::job::{Event, Events, LineEnd, TerminalSize, WhenFull};
 use spawnfd::options::Call;
-use spawnfd::{Job, Run};
 
-use crate::errors::{Failure, refused};
+use crate::errors::{Failure, Origins, refused};
 use crate::queue::{Outcome, Queue, Shared, lock};
 use crate::request::Request;
 use crate::result::NativeResult;
@@ -22,6 +22,7 @@ pub struct NativeJob {
     job: Job,
     /// The time between SIGTERM and SIGKILL.
     grace: Duration,
+    origins: Origins,
     events: Mutex<Events>,
     /// The states that callers can wait for: the result, events, space for input.
     waits: [Arc<Wait>; 3],
@@ -85,27 +86,23 @@ pub struct NativeChunk<'env> {
 /// Starts a program. The library's thread starts it, and the queue gets the job under `key`.
 #[napi]
 pub fn start(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> Result<Option<Failure>> {
-    let Request { mut command, options } = Request::new(&argv, &options, Call::Start)?;
+    let request = Request::new(&argv, &options, Call::Start)?;
     let driven = queue.shared().drive(key, |stop| async move {
-        let run = options.run.clone();
-        // TypeScript changes this once it knows whether the caller reads.
-        let events = options.events().when_full(WhenFull::Wait);
-        match command.start_until(&run, events, stop.wait()).await {
-            Ok(started) => Outcome::of(NativeJob::of(started, &run)),
-            Err(error) => Outcome::of(Failure::from(&error)),
+        match request.start(stop.wait()).await {
+            Ok(started) => Outcome::of(NativeJob::of(started)),
+            Err(failure) => Outcome::of(failure),
         }
     });
     Ok(driven.err().map(|error| Failure::from(&error)))
 }
 
 impl NativeJob {
-    fn of((job, mut events): (Job, Events), run: &Run) -> NativeJob {
+    fn of((job, mut events, origins, grace): (Job, Events, Origins, Duration)) -> NativeJob {
         let waits = [Wait::new(), Wait::new(), Wait::new()];
         job.when_done(waits[Awaited::Result as usize].firing());
         events.on_event(waits[Awaited::Event as usize].firing());
         job.on_writable(waits[Awaited::Writable as usize].firing());
-        let grace = run.get("grace").as_duration().unwrap_or_default();
-        NativeJob { job, grace, events: Mutex::new(events), waits }
+        NativeJob { job, grace, origins, events: Mutex::new(events), waits }
     }
 }
 
@@ -135,7 +132,7 @@ impl NativeJob {
         match self.job.try_wait() {
             Ok(None) => Either3::C(Null),
             Ok(Some(output)) => Either3::A(NativeResult::new(output)),
-            Err(error) => Either3::B(Failure::from(&error)),
+            Err(error) => Either3::B(self.origins.failure(&error)),
         }
     }
 

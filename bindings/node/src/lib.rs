@@ -5,6 +5,8 @@
 //! outcomes into a [`Queue`](queue::Queue), which the JavaScript thread empties.
 #![expect(missing_debug_implementations, reason = "no Rust code uses the types")]
 
+mod actions;
+mod env;
 mod errors;
 mod job;
 mod limiter;

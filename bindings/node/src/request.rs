@@ -2,23 +2,30 @@
 //! Converts the arguments of a call to a command of the core.
 
 use std::ffi::OsString;
+use std::future::Future;
+use std::time::Duration;
 
 use napi::bindgen_prelude::*;
-use spawnfd::internal::CallOptions;
-use spawnfd::job::Spill;
+use spawnfd::internal::{CallOptions, set_stream};
+use spawnfd::job::{Events, Spill, WhenFull};
 use spawnfd::limits::Limits;
 use spawnfd::options::{self, Call, Kind, OptionSpec};
 use spawnfd::signal::SignalSet;
-use spawnfd::{Command, Env};
+use spawnfd::{Command, Env, Job, Output, Stdio};
 
-use crate::errors::{refused, wrong};
+use crate::actions::{self, Descriptors};
+use crate::env::environment;
+use crate::errors::{Failure, Origins, refused, wrong};
 use crate::limiter::NativeLimiter;
-use crate::values::{data, is_absent, object, option_value, os_string};
+use crate::values::{is_absent, object, option_value, os_string};
 
-/// A command and its options.
+/// A command and its options. Only the methods use the command, so that it does not outlive the descriptors.
 pub struct Request {
-    pub command: Command<'static>,
-    pub options: CallOptions,
+    command: Command<'static>,
+    options: CallOptions,
+    origins: Origins,
+    /// Dropped after `command`.
+    _descriptors: Descriptors,
 }
 
 /// The signals that Node ignores in its own process: SIGPIPE. libuv's children have the defaults, too.
@@ -37,7 +44,8 @@ impl Request {
         command.args(args).signal_mask(SignalSet::EMPTY);
         command.default_signals(SignalSet::of(IGNORED_BY_NODE).unwrap_or(SignalSet::EMPTY));
         let mut options = CallOptions::new(call);
-        let mut env = None;
+        let (mut env, mut descriptors, mut origins) = (None, Descriptors::new(), Origins::default());
+        let mut streams = Vec::new();
         for key in Object::keys(given)? {
             let Some(value) = given.get::<Unknown<'_>>(&key)? else { continue };
             if value.get_type()? == napi::ValueType::Undefined {
@@ -46,7 +54,12 @@ impl Request {
             let option = options::find(call, &snake_case(&key)).filter(|option| is_spelled(option, &key));
             let Some(option) = option else { return Err(unknown(&key, call)) };
             match option.name {
-                "env" => env = Some(environment(&value)?),
+                "env" => env = Some(environment(value)?),
+                "actions" if is_absent(&value)? => {}
+                "actions" => actions::add(&mut command, &value, &mut descriptors, &mut origins)?,
+                name if matches!(option.kind, Kind::Stream(_)) && value.get_type()? == napi::ValueType::Number => {
+                    streams.push((name, descriptors.copy(&value, name)?));
+                }
                 "limiter" => options.run = std::mem::take(&mut options.run).limiter(&limiter(&value)?),
                 "limits" | "spill" => set_fields(&mut options, option.name, &value, call)?,
                 _ if option.kind == Kind::Object => {
@@ -61,7 +74,37 @@ impl Request {
         // The environment of this moment: another thread starts the program.
         command.environment(&env.unwrap_or_else(Env::inherit));
         options.apply(&mut command);
-        Ok(Request { command, options })
+        for (name, fd) in streams {
+            set_stream(&mut command, name, Stdio::from(fd)).map_err(|error| refused(&error))?;
+        }
+        Ok(Request { command, options, origins, _descriptors: descriptors })
+    }
+
+    /// Runs the program to its end, in the calling thread.
+    #[expect(clippy::result_large_err, reason = "one result a run")]
+    pub fn run_sync(mut self) -> std::result::Result<Output, Failure> {
+        self.command.run_with(&self.options.run).map_err(|error| self.origins.failure(&error))
+    }
+
+    /// Runs the program to its end, or until `stop`.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> std::result::Result<Output, Failure> {
+        let run = self.command.run_until(&self.options.run, stop);
+        run.await.map_err(|error| self.origins.failure(&error))
+    }
+
+    /// Starts the program as a job, unless `stop` comes before. Also returns what the job's errors need, and the time
+    /// between SIGTERM and SIGKILL.
+    pub async fn start(
+        mut self,
+        stop: impl Future<Output = ()>,
+    ) -> std::result::Result<(Job, Events, Origins, Duration), Failure> {
+        let run = &self.options.run;
+        // TypeScript changes this once it knows whether the caller reads.
+        let events = self.options.events().when_full(WhenFull::Wait);
+        match self.command.start_until(run, events, stop).await {
+            Ok((job, events)) => Ok((job, events, self.origins, run.get("grace").as_duration().unwrap_or_default())),
+            Err(error) => Err(self.origins.failure(&error)),
+        }
     }
 }
 
@@ -99,29 +142,6 @@ fn strings(list: &Array<'_>, name: &str) -> Result<Vec<OsString>> {
         value.map_or_else(|| Err(wrong(format!("{shown} must be a string"))), |value| os_string(&value, &shown))
     };
     (0..list.len()).map(item).collect()
-}
-
-/// The variables of an object; `null`: those of this process.
-fn environment(value: &Unknown<'_>) -> Result<Env> {
-    if is_absent(value)? {
-        return Ok(Env::inherit());
-    }
-    let variables = object(value, "env", "an object of strings, or null")?;
-    let mut strings = Vec::new();
-    for name in Object::keys(&variables)? {
-        let Some(value) = variables.get::<Unknown<'_>>(&name)? else { continue };
-        if is_absent(&value)? {
-            continue;
-        }
-        if name.is_empty() || name.contains('=') {
-            return Err(wrong(format!("env: {name:?} is not a name of a variable")));
-        }
-        let mut string = name.clone().into_bytes();
-        string.push(b'=');
-        string.extend(data(&value, &format!("env.{name}"))?);
-        strings.push(string);
-    }
-    Env::verbatim(strings).map_err(|error| refused(&error))
 }
 
 fn limiter(value: &Unknown<'_>) -> Result<spawnfd::limits::Limiter> {

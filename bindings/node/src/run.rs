@@ -15,12 +15,11 @@ use crate::result::NativeResult;
 /// Runs a program. The library's thread starts it, and the queue gets the outcome under `key`.
 #[napi]
 pub fn run(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> Result<Option<Failure>> {
-    let Request { mut command, options } = Request::new(&argv, &options, Call::Run)?;
-    let run = options.run;
+    let request = Request::new(&argv, &options, Call::Run)?;
     let driven = queue.shared().drive(key, |stop| async move {
-        match command.run_until(&run, stop.wait()).await {
+        match request.run(stop.wait()).await {
             Ok(output) => Outcome::of(NativeResult::new(Arc::new(output))),
-            Err(error) => Outcome::of(Failure::from(&error)),
+            Err(failure) => Outcome::of(failure),
         }
     });
     Ok(driven.err().map(|error| Failure::from(&error)))
@@ -29,9 +28,8 @@ pub fn run(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> Res
 /// Runs a program to its end in the calling thread.
 #[napi]
 pub fn run_sync(argv: Array<'_>, options: Object<'_>) -> Result<Either<NativeResult, Failure>> {
-    let Request { mut command, options } = Request::new(&argv, &options, Call::Run)?;
-    Ok(match command.run_with(&options.run) {
+    Ok(match Request::new(&argv, &options, Call::Run)?.run_sync() {
         Ok(output) => Either::A(NativeResult::new(Arc::new(output))),
-        Err(error) => Either::B(Failure::from(&error)),
+        Err(failure) => Either::B(failure),
     })
 }

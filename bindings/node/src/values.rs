@@ -78,18 +78,20 @@ pub fn duration(value: &Unknown<'_>, name: &str) -> Result<Duration> {
     Ok(Duration::try_from_secs_f64(number / 1000.0).unwrap_or(Duration::MAX))
 }
 
-fn pair(value: &Unknown<'_>, name: &str, expected: &str) -> Result<(u64, u64)> {
-    let malformed = || wrong(format!("{name} must be {expected}, got {}", shown(value)));
+/// The items of an array.
+pub fn items<'env>(value: &Unknown<'env>, name: &str, expected: &str) -> Result<Vec<Unknown<'env>>> {
     if !value.is_array()? {
-        return Err(malformed());
+        return Err(wrong(format!("{name} must be {expected}, got {}", shown(value))));
     }
     // SAFETY: the value is an array.
     let items: Array<'_> = unsafe { value.cast()? };
-    match (items.len(), items.get::<Unknown<'_>>(0)?, items.get::<Unknown<'_>>(1)?) {
-        (2, Some(first), Some(second)) => {
-            Ok((integer(&first, &format!("{name}[0]"))?, integer(&second, &format!("{name}[1]"))?))
-        }
-        _ => Err(malformed()),
+    (0..items.len()).map(|index| items.get(index).map(|item| item.unwrap_or(*value))).collect()
+}
+
+fn pair(value: &Unknown<'_>, name: &str, expected: &str) -> Result<(u64, u64)> {
+    match &items(value, name, expected)?[..] {
+        [first, second] => Ok((integer(first, &format!("{name}[0]"))?, integer(second, &format!("{name}[1]"))?)),
+        _ => Err(wrong(format!("{name} must be {expected}, got {}", shown(value)))),
     }
 }
 
