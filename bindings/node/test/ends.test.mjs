@@ -10,8 +10,10 @@ import { isRunning, node, PACKAGE, pidIn, scratch, until } from './support.mjs';
 /** Starts a tree whose grandchild writes its pid. */
 const BEGIN = `
   const tree = sh('sleep 1000 & echo $! >"$0"; wait').concat(process.argv.at(-1));
-  const { existsSync } = require('node:fs');
-  const begun = async () => { while (!existsSync(process.argv.at(-1))) await new Promise((r) => setTimeout(r, 5)); };
+  const { existsSync, readFileSync } = require('node:fs');
+  const file = process.argv.at(-1);
+  const has = () => existsSync(file) && readFileSync(file, 'utf8').endsWith('\\n');
+  const begun = async () => { while (!has()) await new Promise((r) => setTimeout(r, 5)); };
 `;
 const STARTS = { run: 'run(tree).catch(() => {});', start: 'globalThis.job = start(tree);' };
 const ENDS = {

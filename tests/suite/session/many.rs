@@ -48,9 +48,10 @@ fn many_commands_use_no_more_memory_and_descriptors(shell: Shell) {
         "{own:?} {own_after:?} {shells:?} {shells_after:?}"
     );
     // The shell may still be closing the files of its last command.
-    eventually("the number of descriptors is the same", || {
-        // dash keeps a few copies of its standard streams for a while.
-        usage(std::process::id()).1 == own.1 && usage(pid).1 <= shells.1 + 4
+    eventually("the number of descriptors does not grow with the number of commands", || {
+        // dash keeps a few copies of its standard streams for a while. This process opens the namespaces of its parent
+        // once it has run for some seconds.
+        usage(std::process::id()).1 <= own.1 + 4 && usage(pid).1 <= shells.1 + 4
     });
     assert_eq!(session.id(), Some(pid));
 }
