@@ -240,7 +240,10 @@ def test_memory_limit_of_one_byte(way: Way) -> None:
 
 @pytest.mark.parametrize("way", ["reserve", "pool"])
 def test_memory_limit_stops_parking(way: Way) -> None:
-    """Parking stops at the process that reaches the limit. Shared memory does not count."""
+    """Parking stops at the limit. Shared memory does not count.
+
+    Pages that other processes share are not private: beside other shells, a shell has fewer.
+    """
     with shells(way, depth=1) as (warm, _):
         one = warm.stats().memory
     most = 4 * one
@@ -249,7 +252,7 @@ def test_memory_limit_stops_parking(way: Way) -> None:
         for _ in range(3):
             assert warm.fill(timeout=FILL_S)
             stats = warm.stats()
-            assert most <= stats.memory < most + 2 * one
+            assert most - one < stats.memory < most + 2 * one
             assert stats.parked < 50
             assert is_warm_again(warm, way)
 
