@@ -294,12 +294,25 @@ export class Job {
     }));
   }
 
+  /** The writes so far. The native half has one caller at a time that waits for space. */
+  #written: Promise<unknown> = Promise.resolve();
+
+  #afterWrites(step: () => Promise<void>): Promise<void> {
+    const done = this.#written.then(step);
+    this.#written = done.catch(() => {});
+    return done;
+  }
+
   /**
-   * Writes to the program's input, and waits until all of it is queued.
+   * Writes to the program's input, and waits until all of it is queued. Several writes at once keep their order.
    *
    * @throws {SpawnError} `EPIPE`: the program reads no more. `EBADF`: the input is not a stream.
    */
-  async write(data: string | Uint8Array): Promise<void> {
+  write(data: string | Uint8Array): Promise<void> {
+    return this.#afterWrites(() => this.#write(data));
+  }
+
+  async #write(data: string | Uint8Array): Promise<void> {
     let rest = typeof data === 'string' ? Buffer.from(data) : data;
     const job = await this.#ready;
     while (rest.length > 0) {
@@ -320,8 +333,8 @@ export class Job {
   }
 
   /** Ends the program's input: it reads the end of the file after what has been written. */
-  async closeStdin(): Promise<void> {
-    (await this.#ready).closeStdin();
+  closeStdin(): Promise<void> {
+    return this.#afterWrites(async () => (await this.#ready).closeStdin());
   }
 
   /**

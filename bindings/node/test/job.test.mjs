@@ -69,6 +69,13 @@ test('input is written with back-pressure', async () => {
   assert.equal((await job.wait()).text.trim(), '2000000');
 });
 
+test('writes at once keep their order, and the end of the input comes after them', async () => {
+  const job = start(sh('sleep 0.2; cat'), { stdin: 'stream', keep: 'all' });
+  const pieces = ['a', 'b', 'c'].map((letter) => letter.repeat(500_000));
+  await Promise.all([...pieces.map((piece) => job.write(piece)), job.closeStdin()]);
+  assert.ok((await job.wait()).text === pieces.join(''));
+});
+
 test('a program that has closed its input is EPIPE, and no stream is EBADF', async () => {
   const closed = start(sh('exec <&-; sleep 1000'), { stdin: 'stream' });
   await assert.rejects(
