@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the calls that start a program have in common.
+// Functions that run(), runSync() and start() share.
 
 import { isMainThread } from 'node:worker_threads';
-import { AbortError, failed, thrown } from './errors';
+import { AbortError, checked, failed } from './errors';
 import { expect, forget, NATIVE, queue, type Native, type NativeFailure, type Outcome } from './native';
 
 /** A program and its arguments. Items are strings, or bytes if they are not UTF-8. */
 export type Argv = readonly (string | Uint8Array)[];
 
-/** What every asynchronous call accepts. */
+/** The option of every asynchronous call. */
 export interface Abortable {
   /** Ends the program and its process tree when it is aborted; the call then fails with an AbortError. */
   signal?: AbortSignal;
@@ -57,10 +57,10 @@ export function begin(
   });
   let failure: NativeFailure | null;
   try {
-    failure = call(queue, key, checkedArgv(argv), nativeOptions(options));
+    failure = checked(() => call(queue, key, checkedArgv(argv), nativeOptions(options)));
   } catch (error) {
     forget(key);
-    throw thrown(error);
+    throw error;
   }
   if (failure) {
     forget(key);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 import { seesEnvironment } from './call';
-import { thrown } from './errors';
+import { checked } from './errors';
 import { NATIVE, native, type NativeEnv } from './native';
 
 /**
@@ -18,11 +18,7 @@ export class Env {
   }
 
   static #of(make: () => NativeEnv): Env {
-    try {
-      return new Env(make());
-    } catch (error) {
-      throw thrown(error);
-    }
+    return new Env(checked(make));
   }
 
   /** The environment of this process as it is now. */

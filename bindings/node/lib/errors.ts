@@ -62,10 +62,12 @@ export function failed(failure: NativeFailure): SpawnError | TypeError {
   return failure.stage === 'validate' && failure.code === 'EINVAL' ? invalid(failure.message) : new SpawnError(failure);
 }
 
-/** Converts an exception of the native half: a wrong argument is a TypeError. */
-export function thrown(error: unknown): unknown {
-  if (error instanceof Error && (error as NodeJS.ErrnoException).code === 'InvalidArg') {
-    return invalid(error.message);
+/** Calls the native half. Its exception for a wrong argument becomes a TypeError. */
+export function checked<T>(call: () => T): T {
+  try {
+    return call();
+  } catch (error) {
+    const isInvalid = error instanceof Error && (error as NodeJS.ErrnoException).code === 'InvalidArg';
+    throw isInvalid ? invalid(error.message) : error;
   }
-  return error;
 }

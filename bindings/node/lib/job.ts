@@ -3,11 +3,10 @@
 import { constants } from 'node:os';
 import { Readable, Writable } from 'node:stream';
 import { begin, isFailure, type Abortable, type Argv } from './call';
-import { AbortError, failed, thrown } from './errors';
+import { AbortError, checked, failed } from './errors';
 import { Awaited, expect, native, queue, type NativeEvent, type NativeJob, type Outcome } from './native';
 import type { StartOptions } from './options';
 import { RunResult, type Result } from './result';
-
 
 /** Output of a job: bytes of one stream in order of arrival, or the number of bytes that were dropped. */
 export type OutputEvent =
@@ -117,11 +116,7 @@ export class Job {
   }
 
   #end(job: NativeJob, grace?: number): void {
-    try {
-      job.stop(grace);
-    } catch (error) {
-      throw thrown(error);
-    }
+    checked(() => job.stop(grace));
   }
 
   #change(job: NativeJob, awaited: Awaited): Promise<void> {
@@ -316,12 +311,7 @@ export class Job {
     let rest = typeof data === 'string' ? Buffer.from(data) : data;
     const job = await this.#ready;
     while (rest.length > 0) {
-      let accepted: ReturnType<NativeJob['write']>;
-      try {
-        accepted = job.write(rest);
-      } catch (error) {
-        throw thrown(error);
-      }
+      const accepted = checked(() => job.write(rest));
       if (typeof accepted !== 'number') {
         throw failed(accepted);
       }
@@ -376,11 +366,8 @@ export class Job {
     if (!Number.isInteger(number)) {
       throw new TypeError(`unknown signal ${JSON.stringify(signal)}`);
     }
-    try {
-      (await this.#ready).signal(number, options.tree ?? false);
-    } catch (error) {
-      throw thrown(error);
-    }
+    const job = await this.#ready;
+    checked(() => job.signal(number, options.tree ?? false));
   }
 
   /** Changes the size of the terminal; the foreground process group gets SIGWINCH. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-import { thrown } from './errors';
+import { checked } from './errors';
 import { NATIVE, native, type NativeLimiter } from './native';
 
 /** Bounds how many programs run at once. Pass it to calls as the option `limiter`; they wait for a place in order. */
@@ -13,11 +13,7 @@ export class Limiter {
    * @throws {TypeError} `limit` is not a whole number above 0.
    */
   constructor(limit: number) {
-    try {
-      this[NATIVE] = new native.NativeLimiter(limit);
-    } catch (error) {
-      throw thrown(error);
-    }
+    this[NATIVE] = checked(() => new native.NativeLimiter(limit));
   }
 
   /** How many programs may run at once. If it is lowered, running programs go on. */
@@ -25,11 +21,7 @@ export class Limiter {
     return this[NATIVE].limit;
   }
   set limit(limit: number) {
-    try {
-      this[NATIVE].limit = limit;
-    } catch (error) {
-      throw thrown(error);
-    }
+    checked(() => (this[NATIVE].limit = limit));
   }
   /** How many programs run. */
   get running(): number {

@@ -68,7 +68,7 @@ export interface NativeLimiter {
 /** The native object of a public one. */
 export const NATIVE = Symbol('native');
 
-/** What a job can wait for. The native half has the same numbers. */
+/** A state of a job to wait for. The native half has the same numbers. */
 export const enum Awaited {
   Result,
   Event,

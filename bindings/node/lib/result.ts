@@ -166,7 +166,7 @@ export class RunResult<S extends Stop = Stop> {
   get inputRefused(): boolean {
     return this.#all.input_refused;
   }
-  /** What controlled the process tree: `cgroup`, `pidns`, `subreaper`, `guard` or `group`. */
+  /** The mechanism that controlled the process tree: `cgroup`, `pidns`, `subreaper`, `guard` or `group`. */
   get tree(): string {
     return this.#all.tree;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 import { begin, checkedArgv, checkPermission, isFailure, nativeOptions, type Abortable, type Argv } from './call';
-import { AbortError, failed, thrown } from './errors';
-import { native, type NativeFailure, type Outcome } from './native';
+import { AbortError, checked, failed } from './errors';
+import { native, type NativeFailure } from './native';
 import type { RunOptions } from './options';
 import { RunResult, type Result } from './result';
 
@@ -49,14 +49,9 @@ export function run(argv: Argv, options: RunOptions & Abortable = {}): Promise<R
  */
 export function runSync(argv: Argv, options: RunOptions = {}): Result {
   checkPermission();
-  let outcome: Outcome;
-  try {
-    outcome = native.runSync(checkedArgv(argv), nativeOptions(options));
-  } catch (error) {
-    throw thrown(error);
-  }
+  const outcome = checked(() => native.runSync(checkedArgv(argv), nativeOptions(options)));
   if (isFailure(outcome)) {
     throw failed(outcome);
   }
-  return new RunResult(outcome as Exclude<typeof outcome, null>) as Result;
+  return new RunResult(outcome) as Result;
 }

@@ -19,7 +19,7 @@ impl NativeResult {
 
 #[napi]
 impl NativeResult {
-    /// The fields of the command's `--json`, without the text of the output.
+    /// The fields of the command's `--json`.
     #[napi]
     pub fn fields<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
         env.to_js_value(&*self.0)

@@ -15,8 +15,7 @@
 // `shell.rs` runs a command inside the shell of a session.
 //
 // `futures.rs` lets tasks wait for runs and events, and `child_future.rs` for a child. `driven.rs` polls futures in the
-// engine's thread. `tokio.rs` implements tokio's
-// read and write traits.
+// engine's thread. `tokio.rs` implements tokio's read and write traits.
 
 mod child_future;
 mod command;
