@@ -85,7 +85,7 @@ pub fn items<'env>(value: &Unknown<'env>, name: &str, expected: &str) -> Result<
     }
     // SAFETY: the value is an array.
     let items: Array<'_> = unsafe { value.cast()? };
-    (0..items.len()).map(|index| items.get(index).map(|item| item.unwrap_or(*value))).collect()
+    (0..items.len()).filter_map(|index| items.get(index).transpose()).collect()
 }
 
 fn pair(value: &Unknown<'_>, name: &str, expected: &str) -> Result<(u64, u64)> {
