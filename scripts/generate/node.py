@@ -17,7 +17,9 @@ TYPES = {
     "env": "Env | Readonly<Record<string, string | undefined>> | null",
     "limits": "Limits",
     "limiter": "Limiter",
+    "sandbox": "Sandbox",
     "spill": "Spill",
+    "warm": "Warm",
 }
 KINDS = {
     "Flag": "boolean",
@@ -31,8 +33,15 @@ KINDS = {
     "HeadTail": "readonly [head: number, tail: number] | 'all'",
     "TerminalSize": "{ rows: number; columns: number }",
 }
-# Options that the package does not have yet.
-MISSING = {"sandbox", "warm"}
+# The interfaces: their base, the calls that all accept their options, and those that do not.
+INTERFACES = [
+    ("SharedOptions", None, {"run", "start", "command"}, "The options of all calls."),
+    ("ProgramOptions", "SharedOptions", {"run", "start"}, "The options of run() and start()."),
+    ("RunOptions", "ProgramOptions", {"run"}, "The options of run() and runSync()."),
+    ("StartOptions", "ProgramOptions", {"start"}, "The options of start()."),
+    ("SessionOptions", None, {"session"}, "The options of a Session."),
+    ("CommandOptions", "SharedOptions", {"command"}, "The options of a session's run() and start()."),
+]
 
 HEAD = """// SPDX-License-Identifier: MIT OR Apache-2.0
 // scripts/generate writes this file.
@@ -40,6 +49,8 @@ HEAD = """// SPDX-License-Identifier: MIT OR Apache-2.0
 import type { Action } from './action';
 import type { Env } from './env';
 import type { Limiter } from './limiter';
+import type { Sandbox } from './sandbox';
+import type { Warm } from './warm';
 """
 
 
@@ -53,10 +64,14 @@ def node_type(option: Option) -> str:
         return own if "null" in own else f"{own} | null"
     if option["kind"] in ("Word", "Stream"):
         name = " | ".join(f"'{word}'" for word, _ in option["words"])
-        name += " | number" if option["kind"] == "Stream" else ""
+        name += " | number" if takes_descriptor(option) else ""
     else:
         name = KINDS[option["kind"]]
     return f"{name} | null" if option["optional"] else name
+
+
+def takes_descriptor(option: Option) -> bool:
+    return option["kind"] == "Stream" and bool({"run", "start"} & set(option["calls"]))
 
 
 def node_default(option: Option) -> str | None:
@@ -80,7 +95,7 @@ def comment(option: Option, spelled: dict[str, str]) -> str:
         text += " In milliseconds."
     for word, doc in option["words"]:
         text += f"\n- `{word}`: {without_links(first_paragraph(doc))}"
-    if option["kind"] == "Stream":
+    if takes_descriptor(option):
         text += "\n- A number: a descriptor of this process."
     default = node_default(option)
     if default is not None:
@@ -107,12 +122,11 @@ def text(tables: dict[str, Any]) -> str:
     options: list[Option] = tables["options"]
     stops = "".join(f"\n  | '{stop}'" for stop in tables["stops"])
     text = f"{HEAD}\n/** Why a run ended. */\nexport type Stop ={stops};\n"
-    for call, name, about in [
-        ("run", "RunOptions", "The options of run() and runSync()."),
-        ("start", "StartOptions", "The options of start()."),
-    ]:
-        listed = [each for each in of(options, call) if each["name"] not in MISSING]
-        text += interface(name, about, listed, options)
+    inherited: dict[str | None, list[Option]] = {None: []}
+    for name, base, calls, about in INTERFACES:
+        listed = [each for each in own(options, calls) if each not in inherited[base]]
+        inherited[name] = inherited[base] + listed
+        text += interface(f"{name} extends {base}" if base else name, about, listed, options)
     for prefix, name, about in [
         ("limits.", "Limits", "Limits of the resources of a process tree."),
         ("spill.", "Spill", "A file that gets all of the output if memory does not keep it."),
@@ -120,6 +134,12 @@ def text(tables: dict[str, Any]) -> str:
         fields = [each for each in options if each["name"].startswith(prefix)]
         text += interface(name, about, fields, options, prefix)
     return text
+
+
+def own(options: list[Option], calls: set[str]) -> list[Option]:
+    """Returns the options that all of the calls accept."""
+    accepted = [of(options, call) for call in sorted(calls)]
+    return [each for each in accepted[0] if all(each in others for others in accepted)]
 
 
 def parts(tables: dict[str, Any]) -> Iterator[Part]:

@@ -2,8 +2,9 @@
 // Functions that run(), runSync() and start() share.
 
 import { isMainThread } from 'node:worker_threads';
-import { AbortError, checked, failed } from './errors';
-import { expect, forget, NATIVE, queue, type Native, type NativeFailure, type Outcome } from './native';
+import { AbortError, failed, isFailure, succeeded } from './errors';
+import { expect, forget, NATIVE, queue, type NativeFailure, type NativeJob, type Outcome } from './native';
+import { RunResult, type Result } from './result';
 
 /** A program and its arguments. Items are strings, or bytes if they are not UTF-8. */
 export type Argv = readonly (string | Uint8Array)[];
@@ -30,18 +31,13 @@ function checkedSignal(signal: unknown): AbortSignal | undefined {
   throw new TypeError('signal must be an AbortSignal');
 }
 
-export function isFailure(outcome: Outcome): outcome is NativeFailure {
-  return outcome !== null && 'stage' in outcome;
-}
-
 /**
- * Begins a native call that the queue answers, and that an AbortSignal ends.
+ * Begins a native call that the queue answers, and that an AbortSignal ends. `settled` gets the outcome.
  *
  * @internal
  */
 export function begin(
-  call: Native['run'],
-  argv: Argv,
+  call: (key: number) => NativeFailure | null,
   options: Abortable,
   settled: (outcome: Outcome, aborted: AbortSignal | undefined) => void,
 ): void {
@@ -55,18 +51,62 @@ export function begin(
     signal?.removeEventListener('abort', stop);
     settled(outcome, signal?.aborted ? signal : undefined);
   });
-  let failure: NativeFailure | null;
   try {
-    failure = checked(() => call(queue, key, checkedArgv(argv), nativeOptions(options)));
+    succeeded(() => call(key));
   } catch (error) {
     forget(key);
     throw error;
   }
-  if (failure) {
-    forget(key);
-    throw failed(failure);
-  }
   signal?.addEventListener('abort', stop, { once: true });
+}
+
+/**
+ * Begins a native call whose outcome is a result.
+ *
+ * @internal
+ */
+export function result(call: (key: number) => NativeFailure | null, options: Abortable): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    begin(call, options, (outcome, aborted) => {
+      if (outcome === null || isFailure(outcome) || !('stdout' in outcome)) {
+        const isAborted = aborted && isFailure(outcome) && outcome.code === 'ECANCELED';
+        reject(isAborted ? new AbortError(aborted.reason) : failed(outcome as NativeFailure));
+        return;
+      }
+      const result = new RunResult(outcome) as Result;
+      if (aborted && result.stop === 'cancelled') {
+        reject(new AbortError(aborted.reason, result));
+      } else {
+        resolve(result);
+      }
+    });
+  });
+}
+
+/**
+ * Begins a native call whose outcome is a job. Throws a wrong argument's TypeError at once.
+ *
+ * @internal
+ */
+export function launch(call: (key: number) => NativeFailure | null, options: Abortable): Promise<NativeJob> {
+  let settle!: (job: NativeJob) => void;
+  let fail!: (error: unknown) => void;
+  const launched = new Promise<NativeJob>((resolve, reject) => ([settle, fail] = [resolve, reject]));
+  try {
+    begin(call, options, (outcome, aborted) => {
+      if (outcome !== null && 'takeEvents' in outcome) {
+        settle(outcome);
+      } else {
+        fail(aborted ? new AbortError(aborted.reason) : failed(outcome as NativeFailure));
+      }
+    });
+  } catch (error) {
+    if (error instanceof TypeError) {
+      throw error;
+    }
+    fail(error);
+  }
+  return launched;
 }
 
 // Native code sees the environment of the main thread of Node, and no other.
@@ -90,14 +130,20 @@ function nativeValue(value: unknown): unknown {
   return typeof value === 'object' && value !== null && NATIVE in value ? value[NATIVE] : value;
 }
 
-/** The options for the native half. */
-export function nativeOptions(options: object): Record<string, unknown> {
+const OBJECTS = ['env', 'limiter', 'actions', 'sandbox', 'warm'];
+
+/** The options for the native half, with the objects of the native half. */
+export function nativeObjects(options: object): Record<string, unknown> {
   const { signal: _signal, ...given } = options as Record<string, unknown>;
-  for (const name of ['env', 'limiter', 'actions']) {
-    if (name in given) {
-      given[name] = nativeValue(given[name]);
-    }
+  for (const name of OBJECTS.filter((name) => name in given)) {
+    given[name] = nativeValue(given[name]);
   }
+  return given;
+}
+
+/** The options for the native half, with the environment. */
+export function nativeOptions(options: object): Record<string, unknown> {
+  const given = nativeObjects(options);
   if (given.env === undefined && !seesEnvironment) {
     given.env = { ...process.env };
   }

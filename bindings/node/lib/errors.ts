@@ -28,6 +28,9 @@ export class SpawnError extends Error {
   }
 }
 
+/** The executable of a template was replaced or has changed. `code` is `ESTALE`. */
+export class StaleTemplate extends SpawnError {}
+
 /** A run was not ok; `Result.check()` throws this. */
 export class ExitError extends Error {
   override readonly name = 'ExitError';
@@ -59,7 +62,23 @@ function invalid(message: string): TypeError {
 
 /** The error of a start that failed. If the library refused an argument, it is a TypeError. */
 export function failed(failure: NativeFailure): SpawnError | TypeError {
-  return failure.stage === 'validate' && failure.code === 'EINVAL' ? invalid(failure.message) : new SpawnError(failure);
+  if (failure.stage === 'validate' && failure.code === 'EINVAL') {
+    return invalid(failure.message);
+  }
+  return failure.code === 'ESTALE' ? new StaleTemplate(failure) : new SpawnError(failure);
+}
+
+export function isFailure(outcome: object | null): outcome is NativeFailure {
+  return outcome !== null && 'stage' in outcome;
+}
+
+/** Calls the native half, which returns a failure in place of an object. */
+export function succeeded<T extends object | null>(call: () => T | NativeFailure): T {
+  const outcome = checked(call);
+  if (isFailure(outcome)) {
+    throw failed(outcome);
+  }
+  return outcome;
 }
 
 /** Calls the native half. Its exception for a wrong argument becomes a TypeError. */

@@ -2,9 +2,9 @@
 
 import { constants } from 'node:os';
 import { Readable, Writable } from 'node:stream';
-import { begin, isFailure, type Abortable, type Argv } from './call';
-import { AbortError, checked, failed } from './errors';
-import { Awaited, expect, native, queue, type NativeEvent, type NativeJob, type Outcome } from './native';
+import { checkedArgv, launch, nativeOptions, type Abortable, type Argv } from './call';
+import { AbortError, checked, failed, isFailure } from './errors';
+import { Awaited, expect, native, queue, type NativeEvent, type NativeJob } from './native';
 import type { StartOptions } from './options';
 import { RunResult, type Result } from './result';
 
@@ -41,6 +41,15 @@ export interface TerminalSize {
   columns: number;
 }
 
+/** @internal */
+export function checkSize({ rows, columns }: TerminalSize): void {
+  for (const [name, value] of Object.entries({ rows, columns })) {
+    if (!Number.isInteger(value) || value < 0 || value > 0xffff) {
+      throw new TypeError(`${name} must be a whole number up to 65535`);
+    }
+  }
+}
+
 const EVENTS_AT_ONCE = 64;
 
 /**
@@ -58,29 +67,13 @@ export class Job {
   #isDone = false;
 
   /** @internal */
-  constructor(argv: Argv, options: StartOptions & Abortable) {
+  constructor(launched: Promise<NativeJob>, options: { hold?: boolean; signal?: AbortSignal }) {
     this.#holds = options.hold === true;
-    let settle!: (job: NativeJob) => void;
-    let fail!: (error: unknown) => void;
-    this.#ready = new Promise((resolve, reject) => ([settle, fail] = [resolve, reject]));
-    try {
-      begin(native.start, argv, options, (outcome, aborted) => {
-        if (outcome !== null && 'takeEvents' in outcome) {
-          this.#native = outcome;
-          outcome.hold(this.#isRead || this.#holds);
-          settle(outcome);
-        } else if (aborted) {
-          fail(new AbortError(aborted.reason));
-        } else {
-          fail(failed(outcome as Extract<Outcome, { detail: string }>));
-        }
-      });
-    } catch (error) {
-      if (error instanceof TypeError) {
-        throw error;
-      }
-      fail(error);
-    }
+    this.#ready = launched.then((job) => {
+      this.#native = job;
+      job.hold(this.#isRead || this.#holds);
+      return job;
+    });
     this.#result = this.#wait(options.signal);
     // A caller that only reads events sees the error there.
     this.#ready.catch(() => {});
@@ -159,6 +152,11 @@ export class Job {
   /** Whether the job has its result. */
   get done(): boolean {
     return this.#isDone;
+  }
+
+  /** Whether the job has no result yet. A `Result` has false, so this tells what a session's run() has returned. */
+  get running(): boolean {
+    return !this.#isDone;
   }
 
   async *#events(lines?: number): AsyncGenerator<NativeEvent, void, undefined> {
@@ -371,13 +369,9 @@ export class Job {
   }
 
   /** Changes the size of the terminal; the foreground process group gets SIGWINCH. */
-  async resize({ rows, columns }: TerminalSize): Promise<void> {
-    for (const [name, value] of Object.entries({ rows, columns })) {
-      if (!Number.isInteger(value) || value < 0 || value > 0xffff) {
-        throw new TypeError(`${name} must be a whole number up to 65535`);
-      }
-    }
-    (await this.#ready).resize(rows, columns);
+  async resize(size: TerminalSize): Promise<void> {
+    checkSize(size);
+    (await this.#ready).resize(size.rows, size.columns);
   }
 
   /** Ends the program and its process tree, if it still runs, and waits for its end. */
@@ -396,5 +390,8 @@ export class Job {
  * @param argv - The program, a path or a name to search in PATH, and its arguments.
  */
 export function start(argv: Argv, options: StartOptions & Abortable = {}): Job {
-  return new Job(argv, options);
+  return new Job(
+    launch((key) => native.start(queue, key, checkedArgv(argv), nativeOptions(options)), options),
+    options,
+  );
 }

@@ -65,6 +65,55 @@ export interface NativeLimiter {
   readonly waiting: number;
 }
 
+export interface NativeTemplate {
+  revalidate(): NativeFailure | null;
+  readonly path: string | null;
+  readonly name: string;
+  readonly interpreters: string[];
+}
+
+export interface NativeExplanation {
+  started: string;
+  saves: number;
+  meaning?: string;
+  remedy?: string;
+  text: string;
+}
+
+export interface NativeWarm {
+  add(program: unknown, options: Given): NativeFailure | null;
+  addAny(options: Given): NativeFailure | null;
+  fill(waited: number): boolean | null;
+  explain(argv: NativeArgv, options: Given): NativeExplanation | NativeFailure;
+  stats(): object;
+  readonly closed: boolean;
+  close(): void;
+}
+
+/** Has no methods: only other native functions use it. */
+export interface NativeSandbox {
+  readonly isSandbox?: never;
+}
+
+/** Has no methods: only a session uses it. */
+export interface NativeCommandText {
+  readonly isCommandText?: never;
+}
+
+export interface NativeSession {
+  readonly needsShell: boolean;
+  readonly grace: number;
+  readonly pid: number | null;
+  open(queue: NativeQueue, key: number, command?: NativeCommandText): NativeFailure | null;
+  start(queue: NativeQueue, key: number, command: NativeCommandText): NativeFailure | null;
+  runBeside(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+  interrupt(): void;
+  resize(rows: number, columns: number): void;
+  processes(): { pid: number; name: string }[];
+  close(queue: NativeQueue, key: number): void;
+  stop(grace: number): void;
+}
+
 /** The native object of a public one. */
 export const NATIVE = Symbol('native');
 
@@ -76,7 +125,8 @@ export const enum Awaited {
 }
 
 export type Outcome = NativeResult | NativeJob | NativeFailure | null;
-export type NativeArgv = readonly (string | Uint8Array)[];
+/** The first item may be a template. */
+export type NativeArgv = readonly (string | Uint8Array | NativeTemplate)[];
 export type Given = Record<string, unknown>;
 
 export interface Native {
@@ -85,6 +135,12 @@ export interface Native {
   NativeJob: new () => NativeJob;
   NativeEnv: new (variables: object | null) => NativeEnv;
   NativeLimiter: new (limit: number) => NativeLimiter;
+  NativeCommandText: new (text: string | Uint8Array, options: Given) => NativeCommandText;
+  sandbox(argv: readonly (string | Uint8Array)[], fds: object): NativeSandbox | NativeFailure;
+  session(argv: NativeArgv, options: Given): NativeSession | NativeFailure;
+  template(program: string | Uint8Array, path: unknown, warm: unknown): NativeTemplate | NativeFailure;
+  warm(options: Given): NativeWarm | NativeFailure;
+  turnOffWarm(): void;
   run(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
   runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
   printedActions(actions: unknown): string[];

@@ -45,6 +45,9 @@ interface Fields {
   leftovers_unknown: boolean;
   drain: string;
   status_lost: boolean;
+  cwd?: string;
+  shell_exited?: boolean;
+  shell_code?: number;
 }
 
 /**
@@ -189,6 +192,23 @@ export class RunResult<S extends Stop = Stop> {
   /** Whether the exit status is unknown, because other code has taken it. The result is then not ok. */
   get statusLost(): boolean {
     return this.#all.status_lost;
+  }
+
+  /** False; a `Job` has true while it runs. This tells what a session's run() has returned. */
+  get running(): false {
+    return false;
+  }
+  /** The working directory of a session's shell after the command; null for other runs, and if the shell has exited. */
+  get cwd(): string | null {
+    return this.#all.cwd ?? null;
+  }
+  /** Whether a session's shell exited during the command. The status of the command is then lost. */
+  get shellExited(): boolean {
+    return this.#all.shell_exited ?? false;
+  }
+  /** The exit code of a session's shell that has exited, or the negative number of the signal that ended it. */
+  get shellCode(): number | null {
+    return this.#all.shell_code ?? null;
   }
 
   /**

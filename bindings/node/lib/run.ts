@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-import { begin, checkedArgv, checkPermission, isFailure, nativeOptions, type Abortable, type Argv } from './call';
-import { AbortError, checked, failed } from './errors';
-import { native, type NativeFailure } from './native';
+import { checkedArgv, checkPermission, nativeOptions, result, type Abortable, type Argv } from './call';
+import { succeeded } from './errors';
+import { native, queue } from './native';
 import type { RunOptions } from './options';
 import { RunResult, type Result } from './result';
 
@@ -24,21 +24,7 @@ export function sh(command: string): string[] {
  * @throws {AbortError} `options.signal` was aborted. The program and its process tree have been ended.
  */
 export function run(argv: Argv, options: RunOptions & Abortable = {}): Promise<Result> {
-  return new Promise((resolve, reject) => {
-    begin(native.run, argv, options, (outcome, aborted) => {
-      if (outcome === null || isFailure(outcome) || !('stdout' in outcome)) {
-        const isAborted = aborted && isFailure(outcome!) && outcome.code === 'ECANCELED';
-        reject(isAborted ? new AbortError(aborted.reason) : failed(outcome as NativeFailure));
-        return;
-      }
-      const result = new RunResult(outcome) as Result;
-      if (aborted && result.stop === 'cancelled') {
-        reject(new AbortError(aborted.reason, result));
-      } else {
-        resolve(result);
-      }
-    });
-  });
+  return result((key) => native.run(queue, key, checkedArgv(argv), nativeOptions(options)), options);
 }
 
 /**
@@ -49,9 +35,5 @@ export function run(argv: Argv, options: RunOptions & Abortable = {}): Promise<R
  */
 export function runSync(argv: Argv, options: RunOptions = {}): Result {
   checkPermission();
-  const outcome = checked(() => native.runSync(checkedArgv(argv), nativeOptions(options)));
-  if (isFailure(outcome)) {
-    throw failed(outcome);
-  }
-  return new RunResult(outcome) as Result;
+  return new RunResult(succeeded(() => native.runSync(checkedArgv(argv), nativeOptions(options)))) as Result;
 }

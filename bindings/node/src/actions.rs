@@ -2,6 +2,7 @@
 //! Converts actions by the library's table of actions.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use napi::ValueType;
 use napi::bindgen_prelude::*;
@@ -14,7 +15,7 @@ use crate::values::{data, is_absent, items, object, os_string, typed};
 
 /// Copies of the caller's descriptors, which the caller may close after the call. They are open as long as the command.
 pub struct Descriptors {
-    copies: Vec<OwnedFd>,
+    copies: Vec<Arc<OwnedFd>>,
     /// The command is only printed, with the caller's numbers.
     is_dry: bool,
 }
@@ -26,22 +27,33 @@ impl Descriptors {
 
     /// Copies a descriptor of the caller.
     pub fn copy(&mut self, value: &Unknown<'_>, name: &str) -> Result<BorrowedFd<'static>> {
-        let number: f64 = typed(value, ValueType::Number, name, "a descriptor number")?;
-        if number.fract() != 0.0 || !(0.0..f64::from(i32::MAX)).contains(&number) {
-            return Err(wrong(format!("{name} must be a descriptor number, got {number}")));
-        }
-        // SAFETY: the descriptor is only copied, which fails if it is not open, or printed.
-        let own = unsafe { BorrowedFd::borrow_raw(number as i32) };
         if self.is_dry {
-            return Ok(own);
+            return borrowed(value, name);
         }
-        let copy = own.try_clone_to_owned();
-        let copy = copy.map_err(|error| wrong(format!("{name}: cannot copy descriptor {number}: {error}")))?;
+        let copy = self.shared(value, name)?;
         // SAFETY: `self` keeps the copy open, and is dropped after the command.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(copy.as_raw_fd()) };
-        self.copies.push(copy);
-        Ok(borrowed)
+        Ok(unsafe { BorrowedFd::borrow_raw(copy.as_raw_fd()) })
     }
+
+    /// Copies a descriptor of the caller, and shares the copy.
+    pub fn shared(&mut self, value: &Unknown<'_>, name: &str) -> Result<Arc<OwnedFd>> {
+        let own = borrowed(value, name)?;
+        let copy = own.try_clone_to_owned();
+        let copy =
+            copy.map_err(|error| wrong(format!("{name}: cannot copy descriptor {}: {error}", own.as_raw_fd())))?;
+        let copy = Arc::new(copy);
+        self.copies.push(copy.clone());
+        Ok(copy)
+    }
+}
+
+fn borrowed(value: &Unknown<'_>, name: &str) -> Result<BorrowedFd<'static>> {
+    let number: f64 = typed(value, ValueType::Number, name, "a descriptor number")?;
+    if number.fract() != 0.0 || !(0.0..f64::from(i32::MAX)).contains(&number) {
+        return Err(wrong(format!("{name} must be a descriptor number, got {number}")));
+    }
+    // SAFETY: the descriptor is only copied, which fails if it is not open, or printed.
+    Ok(unsafe { BorrowedFd::borrow_raw(number as i32) })
 }
 
 /// Converts a whole number, whose range the library knows.

@@ -74,7 +74,7 @@ pub fn environment(value: Unknown<'_>) -> Result<Env> {
 }
 
 /// The variables of an object. `undefined` is no value.
-fn variables(value: &Unknown<'_>) -> Result<Vec<(String, Option<OsString>)>> {
+pub fn variables(value: &Unknown<'_>) -> Result<Vec<(String, Option<OsString>)>> {
     let given = object(value, "env", "an object of strings, or null")?;
     let mut variables = Vec::new();
     for name in Object::keys(&given)? {

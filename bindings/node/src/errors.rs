@@ -73,6 +73,14 @@ impl Origins {
     }
 }
 
+/// An object, or why it cannot be created.
+pub fn answer<T>(created: spawnfd::Result<T>) -> Result<Either<T, Failure>> {
+    Ok(match created {
+        Ok(created) => Either::A(created),
+        Err(error) => Either::B(Failure::from(&error)),
+    })
+}
+
 /// An argument that is not valid. TypeScript throws a TypeError of the same text.
 pub fn wrong(text: impl Into<String>) -> Error {
     Error::new(Status::InvalidArg, text.into())

@@ -12,7 +12,7 @@ use spawnfd::options::Call;
 
 use crate::errors::{Failure, Origins, refused};
 use crate::queue::{Outcome, Queue, Shared, lock};
-use crate::request::Request;
+use crate::request::{Request, Started};
 use crate::result::NativeResult;
 use crate::values::{data, duration, is_absent};
 
@@ -85,7 +85,7 @@ pub struct NativeChunk<'env> {
 
 /// Starts a program. The library's thread starts it, and the queue gets the job under `key`.
 #[napi]
-pub fn start(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> Result<Option<Failure>> {
+pub fn start(queue: &Queue, key: u32, argv: Unknown<'_>, options: Object<'_>) -> Result<Option<Failure>> {
     let request = Request::new(&argv, &options, Call::Start)?;
     let driven = queue.shared().drive(key, |stop| async move {
         match request.start(stop.wait()).await {
@@ -97,7 +97,7 @@ pub fn start(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> R
 }
 
 impl NativeJob {
-    fn of((job, mut events, origins, grace): (Job, Events, Origins, Duration)) -> NativeJob {
+    pub fn of((job, mut events, origins, grace): Started) -> NativeJob {
         let waits = [Wait::new(), Wait::new(), Wait::new()];
         job.when_done(waits[Awaited::Result as usize].firing());
         events.on_event(waits[Awaited::Event as usize].firing());

@@ -14,4 +14,8 @@ mod queue;
 mod request;
 mod result;
 mod run;
+mod sandbox;
+mod session;
+mod template;
 mod values;
+mod warm;

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Converts the arguments of a call to a command of the core.
 
-use std::ffi::OsString;
 use std::future::Future;
 use std::time::Duration;
 
 use napi::bindgen_prelude::*;
+use napi_derive::napi;
 use spawnfd::internal::{CallOptions, set_stream};
-use spawnfd::job::{Events, Spill, WhenFull};
-use spawnfd::limits::Limits;
+use spawnfd::job::{EventOptions, Events, Spill, WhenFull};
 use spawnfd::options::{self, Call, Kind, OptionSpec};
+use spawnfd::session::CommandText;
 use spawnfd::signal::SignalSet;
-use spawnfd::{Command, Env, Job, Output, Stdio};
+use spawnfd::warm::Explanation;
+use spawnfd::{Command, Env, Job, Output, Run, Session, Stdio, Warm};
 
 use crate::actions::{self, Descriptors};
-use crate::env::environment;
+use crate::env::{self, environment};
 use crate::errors::{Failure, Origins, refused, wrong};
 use crate::limiter::NativeLimiter;
-use crate::values::{is_absent, object, option_value, os_string};
+use crate::sandbox::NativeSandbox;
+use crate::template::NativeTemplate;
+use crate::values::{instance, is_absent, items, object, option_value, os_string};
+use crate::warm::NativeWarm;
 
 /// A command and its options. Only the methods use the command, so that it does not outlive the descriptors.
 pub struct Request {
@@ -25,59 +29,74 @@ pub struct Request {
     options: CallOptions,
     origins: Origins,
     /// Dropped after `command`.
-    _descriptors: Descriptors,
+    descriptors: Descriptors,
 }
 
-/// The signals that Node ignores in its own process: SIGPIPE. libuv's children have the defaults, too.
-const IGNORED_BY_NODE: i32 = 13;
+/// What a call starts, and what the caller needs of the call's options.
+pub type Started = (Job, Events, Origins, Duration);
+
+/// The signals that Node ignores in its own process: SIGPIPE and SIGXFSZ. libuv's children have the defaults, too.
+fn ignored_by_node() -> SignalSet {
+    [13, 25].into_iter().filter_map(SignalSet::of).fold(SignalSet::EMPTY, |all, signal| all | signal)
+}
+
+/// The command of an argv, whose first item is a template, or names the program.
+fn command(argv: &Unknown<'_>) -> Result<Command<'static>> {
+    let items = items(argv, "argv", "an array of strings")?;
+    let Some((program, args)) = items.split_first() else {
+        return Err(wrong("argv must not be empty; its first item names the program"));
+    };
+    let mut command = match instance::<NativeTemplate>(program, "", "") {
+        Ok(template) => template.command(),
+        Err(_) => match os_string(program, "argv[0]")? {
+            name if name.is_empty() => return Err(wrong("argv[0] must not be empty; it names the program")),
+            name => Command::new(name),
+        },
+    };
+    for (index, arg) in args.iter().enumerate() {
+        command.arg(os_string(arg, &format!("argv[{}]", index + 1))?);
+    }
+    Ok(command)
+}
 
 impl Request {
-    pub fn new(argv: &Array<'_>, given: &Object<'_>, call: Call) -> Result<Request> {
-        let argv = strings(argv, "argv")?;
-        let Some((program, args)) = argv.split_first() else {
-            return Err(wrong("argv must not be empty; its first item names the program"));
-        };
-        if program.is_empty() {
-            return Err(wrong("argv[0] must not be empty; it names the program"));
-        }
-        let mut command = Command::new(program);
-        command.args(args).signal_mask(SignalSet::EMPTY);
-        command.default_signals(SignalSet::of(IGNORED_BY_NODE).unwrap_or(SignalSet::EMPTY));
-        let mut options = CallOptions::new(call);
+    pub fn new(argv: &Unknown<'_>, given: &Object<'_>, call: Call) -> Result<Request> {
+        let mut command = command(argv)?;
+        command.signal_mask(SignalSet::EMPTY);
+        command.default_signals(ignored_by_node());
         let (mut env, mut descriptors, mut origins) = (None, Descriptors::new(), Origins::default());
         let mut streams = Vec::new();
-        for key in Object::keys(given)? {
-            let Some(value) = given.get::<Unknown<'_>>(&key)? else { continue };
-            if value.get_type()? == napi::ValueType::Undefined {
-                continue;
-            }
-            let option = options::find(call, &snake_case(&key)).filter(|option| is_spelled(option, &key));
-            let Some(option) = option else { return Err(unknown(&key, call)) };
+        let mut options = call_options(given, call, |options, option, value| {
             match option.name {
                 "env" => env = Some(environment(value)?),
                 "actions" if is_absent(&value)? => {}
                 "actions" => actions::add(&mut command, &value, &mut descriptors, &mut origins)?,
+                "warm" if is_absent(&value)? => {}
+                "warm" => _ = command.warm(instance::<NativeWarm>(&value, "warm", "Warm")?.open()?),
+                "sandbox" if is_absent(&value)? => {}
+                "sandbox" => {
+                    let sandbox = instance::<NativeSandbox>(&value, "sandbox", "Sandbox")?;
+                    match call {
+                        Call::Session => {
+                            options.session = std::mem::take(&mut options.session).sandbox(sandbox.native());
+                        }
+                        _ => _ = command.sandbox(sandbox.native()),
+                    }
+                }
                 name if matches!(option.kind, Kind::Stream(_)) && value.get_type()? == napi::ValueType::Number => {
                     streams.push((name, descriptors.copy(&value, name)?));
                 }
-                "limiter" => options.run = std::mem::take(&mut options.run).limiter(&limiter(&value)?),
-                "limits" | "spill" => set_fields(&mut options, option.name, &value, call)?,
-                _ if option.kind == Kind::Object => {
-                    return Err(wrong(format!("the option {key} is not available in Node yet")));
-                }
-                name => {
-                    let value = option_value(option.kind, &key, value)?;
-                    options.set(name, value).map_err(|error| refused_option(&error, name, &key))?;
-                }
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         // The environment of this moment: another thread starts the program.
         command.environment(&env.unwrap_or_else(Env::inherit));
         options.apply(&mut command);
         for (name, fd) in streams {
             set_stream(&mut command, name, Stdio::from(fd)).map_err(|error| refused(&error))?;
         }
-        Ok(Request { command, options, origins, _descriptors: descriptors })
+        Ok(Request { command, options, origins, descriptors })
     }
 
     /// Runs the program to its end, in the calling thread.
@@ -92,20 +111,114 @@ impl Request {
         run.await.map_err(|error| self.origins.failure(&error))
     }
 
+    /// Runs the program beside the shell of a session to its end, or until `stop`.
+    pub async fn run_beside(
+        mut self,
+        session: &Session,
+        stop: impl Future<Output = ()>,
+    ) -> std::result::Result<Output, Failure> {
+        let state = session.side_state_async().await;
+        state.map_err(|error| self.origins.failure(&error))?.apply(&mut self.command);
+        self.run(stop).await
+    }
+
     /// Starts the program as a job, unless `stop` comes before. Also returns what the job's errors need, and the time
     /// between SIGTERM and SIGKILL.
-    pub async fn start(
-        mut self,
-        stop: impl Future<Output = ()>,
-    ) -> std::result::Result<(Job, Events, Origins, Duration), Failure> {
-        let run = &self.options.run;
-        // TypeScript changes this once it knows whether the caller reads.
-        let events = self.options.events().when_full(WhenFull::Wait);
-        match self.command.start_until(run, events, stop).await {
-            Ok((job, events)) => Ok((job, events, self.origins, run.get("grace").as_duration().unwrap_or_default())),
+    pub async fn start(mut self, stop: impl Future<Output = ()>) -> std::result::Result<Started, Failure> {
+        let grace = grace(&self.options);
+        match self.command.start_until(&self.options.run, events(&self.options), stop).await {
+            Ok((job, events)) => Ok((job, events, self.origins, grace)),
             Err(error) => Err(self.origins.failure(&error)),
         }
     }
+
+    /// Creates a session whose shell is the program. The descriptors have to be open as long as the session.
+    #[expect(clippy::result_large_err, reason = "one result a session")]
+    pub fn session(self) -> std::result::Result<(Session, Origins, Duration, Descriptors), Failure> {
+        let grace = self.options.session.get("grace").as_duration().unwrap_or_default();
+        match Session::new(self.command, self.options.session) {
+            Ok(session) => Ok((session, self.origins, grace, self.descriptors)),
+            Err(error) => Err(self.origins.failure(&error)),
+        }
+    }
+
+    /// Finds out how a run would start.
+    #[expect(clippy::result_large_err, reason = "one result a call")]
+    pub fn explain(mut self, warm: &Warm) -> std::result::Result<Explanation, Failure> {
+        warm.explain(&mut self.command).map_err(|error| self.origins.failure(&error))
+    }
+}
+
+/// A command of a session and its options.
+#[napi]
+pub struct NativeCommandText {
+    text: CommandText,
+    options: CallOptions,
+}
+
+#[napi]
+impl NativeCommandText {
+    #[napi(constructor)]
+    pub fn new(text: Unknown<'_>, given: Object<'_>) -> Result<NativeCommandText> {
+        let mut variables = Vec::new();
+        let options = call_options(&given, Call::Command, |_, option, value| {
+            if option.name == "env" && !is_absent(&value)? {
+                variables = env::variables(&value)?;
+            }
+            Ok(option.name == "env")
+        })?;
+        let mut text = options.apply_to_text(CommandText::new(os_string(&text, "command")?));
+        for (name, value) in variables {
+            text = text.env(name, value.unwrap_or_default());
+        }
+        text.validate().map_err(|error| refused(&error))?;
+        Ok(NativeCommandText { text, options })
+    }
+}
+
+impl NativeCommandText {
+    pub fn parts(&self) -> (CommandText, Run, EventOptions, Duration) {
+        (self.text.clone(), self.options.run.clone(), events(&self.options), grace(&self.options))
+    }
+}
+
+/// The options of a job's events. TypeScript changes `when_full` once it knows whether the caller reads.
+fn events(options: &CallOptions) -> EventOptions {
+    options.events().when_full(WhenFull::Wait)
+}
+
+fn grace(options: &CallOptions) -> Duration {
+    options.run.get("grace").as_duration().unwrap_or_default()
+}
+
+/// Converts the options of a call. `own` handles options that only some calls have, and returns false for others.
+fn call_options<'env>(
+    given: &Object<'env>,
+    call: Call,
+    mut own: impl FnMut(&mut CallOptions, &OptionSpec, Unknown<'env>) -> Result<bool>,
+) -> Result<CallOptions> {
+    let mut options = CallOptions::new(call);
+    for key in Object::keys(given)? {
+        let Some(value) = given.get::<Unknown<'_>>(&key)? else { continue };
+        if value.get_type()? == napi::ValueType::Undefined {
+            continue;
+        }
+        let option = options::find(call, &snake_case(&key)).filter(|option| is_spelled(option, &key));
+        let Some(option) = option else { return Err(unknown(&key, call)) };
+        if own(&mut options, option, value)? {
+            continue;
+        }
+        match option.name {
+            "limiter" if is_absent(&value)? => {}
+            "limiter" => options.limiter(instance::<NativeLimiter>(&value, "limiter", "Limiter")?.native()),
+            "limits" | "spill" => set_fields(&mut options, option.name, &value, call)?,
+            name => {
+                let value = option_value(option.kind, &key, value)?;
+                options.set(name, value).map_err(|error| refused_option(&error, name, &key))?;
+            }
+        }
+    }
+    Ok(options)
 }
 
 /// Sets the options whose values are the fields of an object.
@@ -114,10 +227,9 @@ fn set_fields(options: &mut CallOptions, name: &str, value: &Unknown<'_>, call: 
         return Ok(());
     }
     let fields = object(value, name, "an object")?;
-    options.run = match name {
-        "spill" => std::mem::take(&mut options.run).spill(Spill::default()),
-        _ => std::mem::take(&mut options.run).limits(Limits::new()),
-    };
+    if name == "spill" {
+        options.run = std::mem::take(&mut options.run).spill(Spill::default());
+    }
     for key in Object::keys(&fields)? {
         let shown = format!("{name}.{key}");
         let option = options::find(call, &format!("{name}.{}", snake_case(&key)));
@@ -132,22 +244,6 @@ fn set_fields(options: &mut CallOptions, name: &str, value: &Unknown<'_>, call: 
         }
     }
     Ok(())
-}
-
-/// An item of a list.
-fn strings(list: &Array<'_>, name: &str) -> Result<Vec<OsString>> {
-    let item = |index: u32| {
-        let value = list.get::<Unknown<'_>>(index)?;
-        let shown = format!("{name}[{index}]");
-        value.map_or_else(|| Err(wrong(format!("{shown} must be a string"))), |value| os_string(&value, &shown))
-    };
-    (0..list.len()).map(item).collect()
-}
-
-fn limiter(value: &Unknown<'_>) -> Result<spawnfd::limits::Limiter> {
-    // SAFETY: the conversion checks the class.
-    let limiter: Result<ClassInstance<'_, NativeLimiter>> = unsafe { value.cast() };
-    limiter.map(|limiter| limiter.native().clone()).map_err(|_| wrong("limiter must be a Limiter"))
 }
 
 /// The core's name of an option.
@@ -184,6 +280,7 @@ fn unknown(name: &str, call: Call) -> Error {
         ("maxBuffer", _) => "; see keep, outputLimit and spill",
         ("killSignal", _) => "; see grace",
         ("encoding", _) => "; the result has bytes and text",
+        (_, Call::Command) if accepts(Call::Session) => "; it belongs to the session",
         (_, Call::Run) if accepts(Call::Start) => "; start() accepts it",
         (_, Call::Start) if accepts(Call::Run) => "; run() accepts it",
         _ => "",

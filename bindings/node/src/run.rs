@@ -14,7 +14,7 @@ use crate::result::NativeResult;
 
 /// Runs a program. The library's thread starts it, and the queue gets the outcome under `key`.
 #[napi]
-pub fn run(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> Result<Option<Failure>> {
+pub fn run(queue: &Queue, key: u32, argv: Unknown<'_>, options: Object<'_>) -> Result<Option<Failure>> {
     let request = Request::new(&argv, &options, Call::Run)?;
     let driven = queue.shared().drive(key, |stop| async move {
         match request.run(stop.wait()).await {
@@ -27,7 +27,7 @@ pub fn run(queue: &Queue, key: u32, argv: Array<'_>, options: Object<'_>) -> Res
 
 /// Runs a program to its end in the calling thread.
 #[napi]
-pub fn run_sync(argv: Array<'_>, options: Object<'_>) -> Result<Either<NativeResult, Failure>> {
+pub fn run_sync(argv: Unknown<'_>, options: Object<'_>) -> Result<Either<NativeResult, Failure>> {
     Ok(match Request::new(&argv, &options, Call::Run)?.run_sync() {
         Ok(output) => Either::A(NativeResult::new(Arc::new(output))),
         Err(failure) => Either::B(failure),

@@ -60,6 +60,21 @@ pub fn object<'env>(value: &Unknown<'env>, name: &str, expected: &str) -> Result
     typed(value, ValueType::Object, name, expected)
 }
 
+/// Converts an object of a native class.
+pub fn instance<'env, T>(value: &Unknown<'env>, name: &str, class: &str) -> Result<ClassInstance<'env, T>>
+where
+    ClassInstance<'env, T>: FromNapiValue,
+{
+    // SAFETY: the conversion checks the class.
+    unsafe { value.cast() }.map_err(|_| wrong(format!("{name} must be a {class}, got {}", shown(value))))
+}
+
+/// Converts an array of strings.
+pub fn strings(value: &Unknown<'_>, name: &str) -> Result<Vec<OsString>> {
+    let items = items(value, name, "an array of strings")?;
+    items.iter().enumerate().map(|(index, item)| os_string(item, &format!("{name}[{index}]"))).collect()
+}
+
 /// Converts a whole number.
 pub fn integer(value: &Unknown<'_>, name: &str) -> Result<u64> {
     let number: f64 = typed(value, ValueType::Number, name, "a whole number")?;

@@ -76,6 +76,8 @@ for (const [way, run] of Object.entries(WAYS)) {
     assert.equal(readFileSync(spilled.spillPath, 'utf8').split('\n').length, 10001);
     const combined = await run(sh('echo a; sleep 0.1; echo b >&2'), { combined: true });
     assert.deepEqual(combined.output.map(({ stream, text }) => [stream, text]), [['stdout', 'a\n'], ['stderr', 'b\n']]);
+    // Node itself ignores some.
+    assert.match(await text(['grep', 'Sig[BI]', '/proc/self/status']), /^SigBlk:\t0+\nSigIgn:\t0+\n$/);
     const limited = await run(['true'], { limits: { cpuTime: 60_000 } });
     assert.ok(Object.keys(limited.limits).length > 0);
   });
@@ -96,7 +98,7 @@ for (const [way, run] of Object.entries(WAYS)) {
       [['true'], { window: 1 }, 'unexpected option "window"; start() accepts it'],
       [['true'], { limits: { memoryy: 1 } }, 'unexpected option "limits.memoryy"'],
       [['true'], { limits: { memory: 1.5 } }, 'limits.memory must be a whole number >= 0, got 1.5'],
-      [['true'], { limiter: {} }, 'limiter must be a Limiter'],
+      [['true'], { limiter: {} }, 'limiter must be a Limiter, got a value of type object'],
       [['true'], { env: { 'A=': '1' } }, 'env: "A=" is not a name of a variable'],
       [['true'], { terminal: { rows: 1 } }, 'terminal must have columns'],
       [['true'], { input: 'x', stdin: 'inherit' }, 'input cannot be combined with stdin'],

@@ -143,20 +143,11 @@ impl Session {
         args: &Bound<'_, PyAny>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Session> {
-        let mut options = Options::new(options, Call::Session)?;
+        let options = Options::new(options, Call::Session)?;
         let (settings, queue) = (&options.core.session, options.queue);
         let has_terminal = !settings.get("terminal").is_none();
-        if matches!(settings.get("echo"), Value::Bool(true)) && !has_terminal {
-            return Err(wrong_value(&"echo", "only a session with a terminal can echo its input"));
-        }
         let grace = settings.get("grace").as_duration().unwrap_or_default();
         let merge = matches!(settings.get("merge"), Value::Bool(true)) || has_terminal;
-        if let Some(cwd) = &options.cwd {
-            // A restart may happen after this process has changed its own directory.
-            let directory = os_string_or(cwd, &"cwd", "a path (str, bytes or os.PathLike)")?;
-            let directory = std::path::absolute(&directory).map_or(directory, OsString::from);
-            options.cwd = Some(directory.into_pyobject(py)?.into_any());
-        }
         let [cwd, env] = [&options.cwd, &options.env].map(|option| option.clone().map(Bound::unbind));
         // begin_shell() raises the audit event, for each shell.
         let request = if program.is_instance_of::<Template>() {

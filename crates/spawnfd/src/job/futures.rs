@@ -11,6 +11,7 @@ use super::{Event, EventOptions, Events, Job, Output, Run};
 use crate::callback::Callback;
 use crate::command::Command;
 use crate::error::{Errno, Error, Result, Stage};
+use crate::limiter::{Limiter, Permit};
 
 impl Command<'_> {
     /// Returns a lazy future that runs the program to its end: the program starts when the future is first polled.
@@ -123,18 +124,32 @@ impl Command<'_> {
 
     /// Waits until the run may start. Fails if `stop` is ready before.
     async fn wait_for_place(&mut self, run: &Run, stop: &mut Option<Pin<&mut impl Future<Output = ()>>>) -> Result<()> {
-        if let (None, Some(limiter)) = (&self.permit, &run.limiter) {
+        let limiter = run.limiter.as_ref().filter(|_| self.permit.is_none());
+        if limiter.is_some() {
             // An invalid run fails before the wait.
             self.validate_run(run)?;
-            self.permit = unless(stop, async { Some(limiter.acquire_async().await) }, || Some(None)).await;
         }
-        unless(stop, ready(()), || None).await;
-        if stop.is_none() {
-            let error = Error::new(Stage::Limit, Errno::ECANCELED, "run_until()");
-            return Err(error.saying("the run was stopped before the program had started"));
-        }
+        let permit = permit_until(limiter, stop).await?;
+        self.permit = permit.or(self.permit.take());
         Ok(())
     }
+}
+
+/// Waits for a permit of `limiter`, if there is one. Fails with ECANCELED if `stop` is ready before.
+pub(crate) async fn permit_until(
+    limiter: Option<&Limiter>,
+    stop: &mut Option<Pin<&mut impl Future<Output = ()>>>,
+) -> Result<Option<Permit>> {
+    let permit = match limiter {
+        Some(limiter) => unless(stop, async { Some(limiter.acquire_async().await) }, || Some(None)).await,
+        None => None,
+    };
+    unless(stop, ready(()), || None).await;
+    if stop.is_none() {
+        let error = Error::new(Stage::Limit, Errno::ECANCELED, "run_until()");
+        return Err(error.saying("the run was stopped before the program had started"));
+    }
+    Ok(permit)
 }
 
 /// Waits for `future`. If `stop` is ready before, clears it and calls `stopped`, which can return a value in place of the

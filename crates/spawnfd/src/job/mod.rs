@@ -23,7 +23,7 @@ pub(crate) mod driven;
 mod engine;
 mod events;
 mod exit_error;
-mod futures;
+pub(crate) mod futures;
 mod handle;
 mod helpers;
 mod holders;

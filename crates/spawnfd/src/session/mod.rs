@@ -10,8 +10,10 @@ mod text;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use crate::command::{Command, Stdio};
 use crate::env::Env;
 use crate::error::{Errno, Error, Result, Stage, from_io};
 use crate::host::per_process::PerProcess;
+use crate::job::futures::permit_until;
 use crate::job::limits::Limits;
 use crate::job::shell::{Completed, HolderNumbers, Restored, Script, ScriptText, SessionTerminal, Shell, Text};
 use crate::job::{EventOptions, Events, Job, Leftovers, Output, Run, Stop, TerminalSize, Until};
@@ -148,6 +151,14 @@ impl Session {
             let message = "give the sandbox to the session's options: the session adds arguments to the shell's own";
             return Err(Error::invalid("session()").saying(message));
         }
+        if options.echo && options.terminal.is_none() {
+            let message = "echo: only a session with a terminal can echo its input";
+            return Err(Error::invalid("session()").saying(message));
+        }
+        // A later shell may start after this process has changed its own directory.
+        if let Some(directory) = command.get_current_dir().and_then(|directory| std::path::absolute(directory).ok()) {
+            command.current_dir(directory);
+        }
         let name = command.get_program().to_owned();
         let is_bash = Path::new(&name).file_name().is_some_and(|name| name.as_bytes().starts_with(b"bash"));
         let given: Vec<OsString> = command.get_args().map(OsStr::to_owned).collect();
@@ -269,6 +280,23 @@ impl Session {
         let text = text.into();
         let permits = self.permits(&text, run)?;
         self.start_events_with(&text, run, permits, options)
+    }
+
+    /// The same as [`start_events`](Session::start_events), in the shell that runs already. Only the run's limiter is
+    /// waited for.
+    ///
+    /// # Errors
+    /// ECANCELED: `stop` was ready before the command had started.
+    #[doc(hidden)]
+    pub async fn start_until(
+        &self,
+        text: &CommandText,
+        run: &Run,
+        options: EventOptions,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(Job, Events)> {
+        let permit = permit_until(run.limiter.as_ref(), &mut Some(pin!(stop))).await?;
+        self.start_events_with(text, run, permit.into_iter().collect(), options)
     }
 
     /// The same as [`start_events`](Session::start_events), in the shell that runs already. The caller has the permits of
@@ -488,7 +516,10 @@ impl Session {
         self.finish_shell(output)
     }
 
-    async fn ensure_shell_async(&self) -> Result<()> {
+    /// Starts a shell if the session needs one, and waits until it has read its startup files. If the future is dropped
+    /// before its end, the session has to be dropped, too.
+    #[doc(hidden)]
+    pub async fn ensure_shell_async(&self) -> Result<()> {
         if !self.check_shell()? {
             return Ok(());
         }

@@ -43,6 +43,22 @@ pub enum SavedState {
     Saved { argv: Vec<OsString>, file: File, directory: PathBuf },
 }
 
+impl SideState {
+    /// Gives a command this state.
+    pub fn apply(&self, command: &mut Command<'_>) {
+        self.directory.iter().for_each(|directory| _ = command.current_dir(directory));
+        self.environment.iter().for_each(|environment| _ = command.environment(environment));
+        self.umask.iter().for_each(|umask| _ = command.umask(*umask));
+    }
+}
+
+/// A command that prints the state in a file.
+fn reader<'fd>(argv: &[OsString], file: &'fd File) -> Command<'fd> {
+    let mut reader = Command::new(&argv[0]);
+    reader.args(&argv[1..]).environment(&Env::empty()).descriptor(file.as_fd(), SAVED);
+    reader
+}
+
 impl SavedState {
     /// The state that the shell has printed.
     pub fn parse(directory: PathBuf, output: &Output) -> Result<SideState> {
@@ -90,21 +106,33 @@ impl Session {
     pub fn side_command<S: AsRef<OsStr>>(&self, argv: impl IntoIterator<Item = S>) -> Result<Command<'static>> {
         let mut argv = argv.into_iter();
         let Some(program) = argv.next() else { return Err(Error::invalid("argv").saying("argv must not be empty")) };
+        let mut command = Command::new(program);
+        command.args(argv);
         let state = match self.saved_state()? {
             SavedState::First(state) => state,
             SavedState::Saved { argv, file, directory } => {
-                let mut reader = Command::new(&argv[0]);
-                reader.args(&argv[1..]).environment(&Env::empty()).descriptor(file.as_fd(), SAVED);
-                let output = reader.run_with(&Run::new().keep(MAX_STATE, 0).timeout(self.options.startup_timeout))?;
+                let output = reader(&argv, &file).run_with(&self.reading())?;
                 SavedState::parse(directory, &output)?
             }
         };
-        let mut command = Command::new(program);
-        command.args(argv);
-        state.directory.iter().for_each(|directory| _ = command.current_dir(directory));
-        state.environment.iter().for_each(|environment| _ = command.environment(environment));
-        state.umask.iter().for_each(|umask| _ = command.umask(*umask));
+        state.apply(&mut command);
         Ok(command)
+    }
+
+    /// Returns the state for a command beside the shell, without blocking the thread while another shell prints it.
+    #[doc(hidden)]
+    pub async fn side_state_async(&self) -> Result<SideState> {
+        match self.saved_state()? {
+            SavedState::First(state) => Ok(state),
+            SavedState::Saved { argv, file, directory } => {
+                let output = reader(&argv, &file).run_async(&self.reading()).await?;
+                SavedState::parse(directory, &output)
+            }
+        }
+    }
+
+    fn reading(&self) -> Run {
+        Run::new().keep(MAX_STATE, 0).timeout(self.options.startup_timeout)
     }
 
     /// The state for a command beside the shell.

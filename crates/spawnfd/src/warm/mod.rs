@@ -276,25 +276,35 @@ impl Warm {
         let started_at = Instant::now();
         let deadline = started_at.checked_add(timeout);
         loop {
-            {
-                let mut state = self.state.lock();
-                if state.update_turned_off(is_off()) {
-                    return false;
-                }
-                state.retry_now();
-                if state.is_full() || state.is_blocked(started_at) {
-                    // Another caller of this function asks again within a millisecond.
-                    state.filling_until = None;
-                    return state.is_full() && state.has_no_failures();
-                }
-                state.fill_now();
+            if let Some(filled) = self.try_fill(started_at) {
+                return filled;
             }
-            let _ = self.keeper.wake(Duration::ZERO);
             if deadline.is_some_and(|deadline| Instant::now() > deadline) {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// The same as [`fill`](Warm::fill), without a wait: `None` while the keeper parks processes. The caller asks again
+    /// within a millisecond, and passes the time of its first call.
+    #[doc(hidden)]
+    pub fn try_fill(&self, started_at: Instant) -> Option<bool> {
+        {
+            let mut state = self.state.lock();
+            if state.update_turned_off(is_off()) {
+                return Some(false);
+            }
+            state.retry_now();
+            if state.is_full() || state.is_blocked(started_at) {
+                // Another caller of this function asks again within a millisecond.
+                state.filling_until = None;
+                return Some(state.is_full() && state.has_no_failures());
+            }
+            state.fill_now();
+        }
+        let _ = self.keeper.wake(Duration::ZERO);
+        None
     }
 
     /// Returns the counters of this process. A forked copy of the host starts with zeros.

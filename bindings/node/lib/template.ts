@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+import { checkedArgv, checkPermission, launch, nativeOptions, result, type Abortable, type Argv } from './call';
+import { checked, failed, succeeded } from './errors';
+import { Job } from './job';
+import { NATIVE, native, queue, type NativeTemplate } from './native';
+import type { RunOptions, StartOptions } from './options';
+import { RunResult, type Result } from './result';
+import type { Warm } from './warm';
+
+/**
+ * A pinned executable: starts execute exactly the recorded file, or fail with StaleTemplate.
+ *
+ * A template records the file's identity, size, mode, owner and times, and its creator's credentials. Every start compares
+ * them again right before exec. The other calls of this package make templates themselves, and renew stale ones.
+ */
+export class Template {
+  /** @internal */
+  readonly [NATIVE]: NativeTemplate;
+
+  /**
+   * @param program - An absolute path, or a name to search once in PATH.
+   * @param options - `path`: the directories to search, in the format of PATH. `warm`: a Warm whose parked processes start
+   * the program; the template adds itself to it if necessary.
+   * @throws {SpawnError} `ENOENT`: the program does not exist. `EACCES`: it may not be executed.
+   * @throws {TypeError} An argument is not valid, or the path is relative.
+   */
+  constructor(program: string | Uint8Array, options: { path?: string; warm?: Warm } = {}) {
+    const { path, warm } = options;
+    this[NATIVE] = succeeded(() => native.template(program, path ?? process.env.PATH, warm?.[NATIVE]));
+  }
+
+  /** The absolute path. */
+  get path(): string | null {
+    return this[NATIVE].path;
+  }
+  /** The name that the template was created with, which is the default `argv[0]`. */
+  get name(): string {
+    return this[NATIVE].name;
+  }
+  /** The interpreters of a script, outermost last; empty for a binary. */
+  get interpreters(): string[] {
+    return this[NATIVE].interpreters;
+  }
+
+  /**
+   * Compares the executable and the credentials with the recorded ones, as each start does.
+   *
+   * @throws {StaleTemplate} The file was replaced or has changed.
+   * @throws {SpawnError} `EACCES`: the credentials differ from the creator's.
+   */
+  revalidate(): void {
+    const failure = checked(() => this[NATIVE].revalidate());
+    if (failure) {
+      throw failed(failure);
+    }
+  }
+
+  #argv(args: Argv): readonly (string | Uint8Array | NativeTemplate)[] {
+    return [this[NATIVE], ...checkedArgv(args)];
+  }
+
+  /** Runs the program with these arguments, as `run()` does. */
+  run(args: Argv = [], options: RunOptions & Abortable = {}): Promise<Result> {
+    return result((key) => native.run(queue, key, this.#argv(args), nativeOptions(options)), options);
+  }
+
+  /** Runs the program with these arguments, as `runSync()` does. */
+  runSync(args: Argv = [], options: RunOptions = {}): Result {
+    checkPermission();
+    return new RunResult(succeeded(() => native.runSync(this.#argv(args), nativeOptions(options)))) as Result;
+  }
+
+  /** Starts the program with these arguments, as `start()` does. */
+  start(args: Argv = [], options: StartOptions & Abortable = {}): Job {
+    return new Job(
+      launch((key) => native.start(queue, key, this.#argv(args), nativeOptions(options)), options),
+      options,
+    );
+  }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+import assert from 'node:assert/strict';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { AbortError, Job, Limiter, Session, SpawnError, Warm } from '../dist/index.js';
+import { descriptors, isRunning, node, pidIn, scratch, until } from './support.mjs';
+
+/** A session that is closed at the end of the test. */
+async function open(t, options = {}, shell = 'bash') {
+  const session = await Session.open(shell, options);
+  t.after(() => session.close());
+  return session;
+}
+
+for (const shell of ['bash', 'dash']) {
+  test(`${shell} keeps its state from command to command`, async (t) => {
+    const session = await open(t, {}, shell);
+    const first = await session.run('cd /usr; X=1; f() { echo "f $X"; }');
+    assert.deepEqual([first.ok, first.cwd, first.running, first.shellExited], [true, '/usr', false, false]);
+    assert.equal((await session.run('f; pwd')).text, 'f 1\n/usr\n');
+  });
+
+  test(`${shell}: a timeout ends the command and not the shell`, async (t) => {
+    const session = await open(t, {}, shell);
+    await session.run('X=kept');
+    const result = await session.run('sleep 1000', { timeout: 50 });
+    assert.deepEqual([result.ok, result.stop], [false, 'timeout']);
+    assert.equal((await session.run('echo $X')).text, 'kept\n');
+  });
+
+  test(`${shell}: the end of the shell is lost status, and restart opens another`, async (t) => {
+    const session = await open(t, { restart: true }, shell);
+    await session.run('cd /usr; export X=1');
+    const ended = await session.run('exit 3');
+    assert.deepEqual(
+      [ended.stop, ended.code, ended.shellExited, ended.shellCode, ended.cwd],
+      ['lost', null, true, 3, null],
+    );
+    assert.equal((await session.run('echo $X $PWD')).text, '1 /usr\n');
+  });
+}
+
+test('without restart, the end of the shell ends the session', async (t) => {
+  const session = await open(t);
+  assert.equal((await session.run('kill -9 $$')).shellCode, -9);
+  await assert.rejects(session.run('echo'), (error) => error instanceof SpawnError && error.code === 'ESRCH');
+});
+
+test('a command has its own directory, variables and streams', async (t) => {
+  const session = await open(t);
+  const result = await session.run('echo $PWD $X; echo e >&2', { cwd: '/usr', env: { X: 'x' } });
+  assert.deepEqual([result.text, result.stderrText], ['/usr x\n', 'e\n']);
+  assert.equal((await session.run('echo "$X"', { input: 'unused' })).text, '\n');
+  assert.equal((await session.run('cat', { input: 'some' })).text, 'some');
+});
+
+test('a yielded command reads, writes and waits', async (t) => {
+  const session = await open(t);
+  const job = await session.run('echo begun; read line; echo "got $line"', { yieldAfter: 0, stdin: 'stream' });
+  assert.ok(job instanceof Job && job.running);
+  assert.equal(await job.wait(20), null);
+  await assert.rejects(session.run('echo'), { name: 'SpawnError', code: 'EBUSY' });
+  await job.write('input\n');
+  const result = await job.wait();
+  assert.deepEqual([result.text, job.running], ['begun\ngot input\n', false]);
+  const quick = await session.run('echo quick', { yieldAfter: 60_000 });
+  assert.equal(quick.text, 'quick\n');
+});
+
+test('commands of a queue run in the order of their calls', async (t) => {
+  const session = await open(t, { queue: true });
+  const results = await Promise.all(['sleep 0.1; echo 1', 'exit_is_not_called', 'echo 3'].map((text) => session.run(text)));
+  assert.deepEqual(results.map(({ text, code }) => [text, code]), [['1\n', 0], ['', 127], ['3\n', 0]]);
+});
+
+test('a queued command that is aborted does not run', async (t) => {
+  const session = await open(t, { queue: true });
+  const directory = scratch(t);
+  const first = session.start('read line', { stdin: 'stream' });
+  const controller = new AbortController();
+  const second = session.run('echo > ran', { cwd: directory, signal: controller.signal });
+  controller.abort();
+  await assert.rejects(second, (error) => error instanceof AbortError && error.result === undefined);
+  await first.write('\n');
+  await first.wait();
+  assert.equal((await session.run('ls', { cwd: directory })).text, '');
+});
+
+test('aborting a command ends it, and the session goes on', async (t) => {
+  const session = await open(t);
+  const controller = new AbortController();
+  const job = session.start('echo begun; sleep 1000', { signal: controller.signal });
+  for await (const line of job.lines()) {
+    assert.equal(line.text, 'begun');
+    controller.abort();
+  }
+  await assert.rejects(job.wait(), (error) => error instanceof AbortError && error.result.text === 'begun\n');
+  assert.equal((await session.run('echo on')).text, 'on\n');
+});
+
+test('interrupt() abandons the command', async (t) => {
+  const session = await open(t);
+  const job = session.start('echo begun; sleep 1000; echo not this');
+  for await (const line of job.lines()) {
+    assert.equal(line.text, 'begun');
+    session.interrupt();
+  }
+  assert.equal((await job.wait()).text, 'begun\n');
+});
+
+test('a session without a start opens its shell with the first command', async (t) => {
+  const session = new Session('bash', { env: { A: 'a', PATH: process.env.PATH } });
+  t.after(() => session.close());
+  assert.equal(session.pid, null);
+  const results = await Promise.all([session.run('echo $A').catch((error) => error), session.run('echo $A').catch((error) => error)]);
+  assert.equal(results.filter(({ text }) => text === 'a\n').length, 1);
+  assert.equal(results.filter(({ code }) => code === 'EBUSY').length, 1);
+  assert.ok(session.pid > 0);
+});
+
+test('a terminal is shared by the commands', async (t) => {
+  const session = await open(t, { terminal: { rows: 30, columns: 90 } });
+  assert.equal((await session.run('stty size </dev/tty')).text, '30 90\r\n');
+  session.resize({ rows: 40, columns: 100 });
+  assert.equal((await session.run('stty size </dev/tty')).text, '40 100\r\n');
+});
+
+test('a side command runs beside the shell', async (t) => {
+  const session = await open(t, { restart: true });
+  await session.run('cd /usr; export X=1; umask 077');
+  const job = session.start('read line', { stdin: 'stream' });
+  assert.equal((await session.sideCommand(['sh', '-c', 'echo $X $PWD $(umask)'])).text, '1 /usr 0077\n');
+  await job.closeStdin();
+  await job.wait();
+  await assert.rejects((await open(t)).sideCommand(['true']), /option restart/);
+});
+
+test('closing ends the shell and its processes', async (t) => {
+  const file = join(scratch(t), 'pid');
+  const session = await open(t);
+  await session.run(`setsid sleep 1000 & echo $! > ${file}`);
+  const pid = await pidIn(file);
+  assert.deepEqual(session.processes(), [{ pid, name: 'sleep' }]);
+  await session.close();
+  await until(() => !isRunning(pid), 'the end of the background job');
+  assert.deepEqual([session.closed, session.pid], [true, null]);
+  await assert.rejects(session.run('echo'), /the session is closed/);
+  await session.close();
+});
+
+test('closing interrupts a running command, and runs the EXIT trap', async (t) => {
+  const directory = scratch(t);
+  const session = await open(t, { cwd: directory });
+  const job = session.start("trap 'echo > trapped' EXIT; echo begun; sleep 1000");
+  for await (const line of job.lines()) {
+    assert.equal(line.text, 'begun');
+    break;
+  }
+  await session.close();
+  assert.equal((await job.wait()).ok, false);
+  assert.equal((await (await open(t, { cwd: directory })).run('ls')).text, 'trapped\n');
+});
+
+test('a relative directory is that of the creation', async (t) => {
+  const directory = scratch(t);
+  mkdirSync(join(directory, 'sub'));
+  const { stdout, stderr } = await node(
+    `const { Session } = require(${JSON.stringify(new URL('../dist/index.js', import.meta.url).pathname)});
+     process.chdir(process.argv.at(-1));
+     (async () => {
+       const session = new Session('bash', { cwd: 'sub' });
+       process.chdir('/');
+       console.log((await session.run('pwd')).text);
+       await session.close();
+     })();`,
+    { args: [directory] },
+  );
+  assert.deepEqual([stdout, stderr], [`${directory}/sub\n\n`, '']);
+});
+
+test('a shell starts from a parked process', async (t) => {
+  const warm = new Warm();
+  t.after(() => warm.close());
+  warm.add('bash', { args: ['--noediting', '--norc', '-i', '-s', '+o', 'history', '+H'] });
+  assert.ok(await warm.fill());
+  const session = await open(t, { warm });
+  assert.equal((await session.run('echo $0')).text, 'bash\n');
+  assert.equal(warm.stats().reserve, 1);
+});
+
+test('limiters count shells and commands', async (t) => {
+  const limiter = new Limiter(1);
+  const first = await open(t, { limiter });
+  const waits = new AbortController();
+  const second = Session.open('bash', { limiter, signal: waits.signal });
+  await until(() => limiter.waiting === 1, 'the second session waits');
+  await first.close();
+  await (await second).close();
+  assert.deepEqual([limiter.running, limiter.waiting], [0, 0]);
+});
+
+test('a shell that does not start is named', async () => {
+  await assert.rejects(Session.open('no-such-shell'), { name: 'SpawnError', code: 'ENOENT' });
+  await assert.rejects(Session.open(['bash', '-c', 'exit 1']), { name: 'SpawnError', code: 'ESRCH' });
+});
+
+test('wrong arguments are named', async (t) => {
+  const session = await open(t);
+  for (const [call, message] of [
+    [() => new Session('bash', { echo: true }), /^echo: only a session with a terminal/],
+    [() => new Session('bash', { timeout: 1 }), /^unexpected option "timeout"/],
+    [() => new Session(3), /^argv must be an array/],
+    [() => session.start('x', { tree: 'group' }), /"tree"; it belongs to the session/],
+    [() => session.start('x', { env: { 'a-b': '1' } }), /^env: "a-b"/],
+    [() => session.start(3), /^command must be a string/],
+    [() => session.start('a\0b'), /NUL byte/],
+    [() => session.resize({ rows: 1, columns: 1 }), /created without a terminal/],
+    [() => session.resize({ rows: 1, columns: 1e5 }), /^columns must be/],
+  ]) {
+    assert.throws(call, { name: 'TypeError', message });
+  }
+  await assert.rejects(session.run('x', { stdin: 'stream' }), { name: 'TypeError', message: /needs yieldAfter/ });
+  await assert.rejects(session.run('x', { yieldAfter: -1 }), { name: 'TypeError', message: /^yieldAfter/ });
+  await assert.rejects(session.run('x', { signal: 3 }), { name: 'TypeError', message: /^signal/ });
+});
+
+test('commands leave no descriptor', async (t) => {
+  const session = await open(t);
+  await session.run('true');
+  const before = descriptors();
+  for (let round = 0; round < 50; round++) {
+    await session.run('echo $BASHPID', { input: 'x' });
+  }
+  assert.ok(descriptors() <= before + 2);
+});
