@@ -19,7 +19,7 @@ use spawnfd::job::{Event, EventOptions, Fate, JobOutput, Leftovers, Stop, Stream
 use spawnfd::limits::Limiter;
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Run};
-use spawnfd_tests::isolated;
+use spawnfd_tests::{confine, isolated};
 use spawnfd_tests::leaks::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -41,6 +41,24 @@ impl Wake for Count {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+/// A copy of the caller's descriptor table would cost 1 ms for 10,000 descriptors.
+#[test]
+fn a_start_does_not_copy_the_descriptors_of_a_caller_without_low_numbers() {
+    isolated!(|| {
+        let open = || fs::File::open("/dev/null").expect("it exists");
+        let low: Vec<fs::File> = std::iter::repeat_with(open).take(300).collect();
+        confine::deny(&[("clone3", libc::ENOSYS)]).expect("confined");
+        // Without CLONE_FILES, the kernel copies the table.
+        let copies = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
+        confine::kill_with("clone", 0, copies as u32).expect("confined");
+        for _ in 0..3 {
+            let output = block_on(sh("echo out; exit 3").run_async(&Run::new())).expect("runs");
+            assert_eq!((output.stop, output.code(), &output.stdout[..]), (Stop::Exited, Some(3), &b"out\n"[..]));
+        }
+        drop(low);
+    });
 }
 
 #[test]

@@ -55,6 +55,10 @@ impl Strategy {
     /// All strategies, cheapest first.
     const ALL: [Strategy; 4] = [Strategy::TrimTable, Strategy::PidfdGetfd, Strategy::ScmRights, Strategy::CopyTable];
 
+    /// All strategies, for a start that finds out whether [`ScmRights`](Strategy::ScmRights) works.
+    const EXPLORING: [Strategy; 4] =
+        [Strategy::ScmRights, Strategy::TrimTable, Strategy::PidfdGetfd, Strategy::CopyTable];
+
     /// The strategies for a child for which the caller waits, in order.
     ///
     /// If `try_scm_rights` is true, the first strategy is [`ScmRights`](Strategy::ScmRights), unless it is already
@@ -68,9 +72,10 @@ impl Strategy {
         let leaves = plan.keep.is_some() && features.has_close_range();
         let explores = try_scm_rights && features.scm_rights(&plan.sources).known().is_none();
         // A child in another user namespace may not inspect the caller.
-        let may_fetch = leaves && !explores && options.namespaces & abi::CLONE_NEWUSER == 0;
-        let may_trim = leaves && !explores && can_trim_table(plan, features);
-        Strategy::ALL.into_iter().filter(move |strategy| match strategy {
+        let may_fetch = leaves && options.namespaces & abi::CLONE_NEWUSER == 0;
+        let may_trim = leaves && can_trim_table(plan, features);
+        let order = if explores { Strategy::EXPLORING } else { Strategy::ALL };
+        order.into_iter().filter(move |strategy| match strategy {
             Strategy::TrimTable => may_trim,
             Strategy::PidfdGetfd => may_fetch,
             Strategy::ScmRights => leaves,
