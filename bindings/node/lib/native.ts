@@ -20,6 +20,7 @@ export interface NativeResult {
   text(isStderr: boolean): string;
   part(isStderr: boolean, isTail: boolean): Buffer;
   fields(): Record<string, unknown>;
+  details(): Record<string, unknown>;
   failure(): string | null;
 }
 

@@ -25,7 +25,7 @@ export interface Leftover {
   fate: string;
 }
 
-interface Fields {
+interface Details {
   started: string;
   wall_seconds: number;
   cpu_seconds: number;
@@ -58,7 +58,7 @@ interface Fields {
  */
 export class RunResult<S extends Stop = Stop> {
   readonly #native: NativeResult;
-  #fields: Fields | undefined;
+  #details: Details | undefined;
   #stdout: Buffer | undefined;
   #stderr: Buffer | undefined;
 
@@ -77,8 +77,8 @@ export class RunResult<S extends Stop = Stop> {
     this.signal = native.signal;
   }
 
-  get #all(): Fields {
-    return (this.#fields ??= this.#native.fields() as unknown as Fields);
+  get #all(): Details {
+    return (this.#details ??= this.#native.details() as unknown as Details);
   }
 
   /** Whether the program ended by itself with exit code 0. */

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
 use spawnfd::Output;
+use spawnfd::internal::Details;
 use spawnfd::job::Stream;
 
 #[napi]
@@ -23,6 +24,12 @@ impl NativeResult {
     #[napi]
     pub fn fields<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
         env.to_js_value(&*self.0)
+    }
+
+    /// The fields except the text of both streams.
+    #[napi]
+    pub fn details<'env>(&self, env: &'env Env) -> Result<Unknown<'env>> {
+        env.to_js_value(&Details(&self.0))
     }
 
     #[napi(getter)]

@@ -15,7 +15,20 @@ const BEGIN = `
   const has = () => existsSync(file) && readFileSync(file, 'utf8').endsWith('\\n');
   const begun = async () => { while (!has()) await new Promise((r) => setTimeout(r, 5)); };
 `;
-const STARTS = { run: 'run(tree).catch(() => {});', start: 'globalThis.job = start(tree);' };
+const STARTS = {
+  run: 'run(tree).catch(() => {});',
+  start: 'globalThis.job = start(tree);',
+  'session.run': `
+    Session.open('bash').then((session) => {
+      globalThis.session = session;
+      session.run('sleep 1000 & echo $! >' + file + '; wait').catch(() => {});
+    });`,
+  'session, between commands': `
+    Session.open('bash').then(async (session) => {
+      globalThis.session = session;
+      await session.run('setsid sleep 1000 & echo $! >' + file);
+    });`,
+};
 const ENDS = {
   exit: 'process.exit(0)',
   'an uncaught exception': "setTimeout(() => { throw new Error('on purpose'); })",
@@ -26,7 +39,7 @@ const ENDS = {
 
 for (const [start, begin] of Object.entries(STARTS)) {
   for (const [name, end] of Object.entries(ENDS)) {
-    test(`${start}(): nothing outlives ${name}`, async (t) => {
+    test(`${start}: nothing outlives ${name}`, async (t) => {
       const file = join(scratch(t), 'pid');
       const ended = node(`${BEGIN} ${begin} begun().then(() => { ${end}; });`, { args: [file] });
       const pid = await pidIn(file);
@@ -35,11 +48,11 @@ for (const [start, begin] of Object.entries(STARTS)) {
     });
   }
 
-  test(`${start}(): nothing outlives a terminated worker`, async (t) => {
+  test(`${start}: nothing outlives a terminated worker`, async (t) => {
     const directory = scratch(t);
     const file = join(directory, 'pid');
     const code = join(directory, 'worker.js');
-    writeFileSync(code, `const { run, start, sh } = require(${JSON.stringify(PACKAGE)}); ${BEGIN} ${begin}`);
+    writeFileSync(code, `const { run, start, sh, Session } = require(${JSON.stringify(PACKAGE)}); ${BEGIN} ${begin}`);
     let host;
     const script = `
       const { Worker } = require('node:worker_threads');

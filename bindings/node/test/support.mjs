@@ -44,7 +44,7 @@ export async function pidIn(path) {
 
 /** Runs a script in another Node, and returns its status and output. `end` may end the process before. */
 export function node(script, { args = [], env = {}, flags = [], end } = {}) {
-  const prelude = `const { run, runSync, start, sh, Limiter } = require(${JSON.stringify(PACKAGE)});`;
+  const prelude = `const { run, runSync, start, sh, Limiter, Session } = require(${JSON.stringify(PACKAGE)});`;
   const child = spawn(process.execPath, [...flags, '-e', `${prelude}\n${script}`, ...args], {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -155,6 +155,8 @@ pub mod internal {
     pub use crate::idle::end_idle_threads;
     pub use crate::job::driven::drive;
     #[cfg(feature = "serde")]
+    pub use crate::job::serialize::Details;
+    #[cfg(feature = "serde")]
     pub use crate::job::stored::Stored;
     pub use crate::session::side::{SavedState, SideState};
     pub use spawnfd_sys::{Call, Calls};

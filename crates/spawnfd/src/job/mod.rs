@@ -40,7 +40,7 @@ mod reader;
 mod record;
 mod run_state;
 #[cfg(feature = "serde")]
-mod serialize;
+pub(crate) mod serialize;
 pub(crate) mod shell;
 pub(crate) mod spill;
 #[cfg(feature = "serde")]

@@ -20,8 +20,10 @@ struct View<'a> {
     wall_seconds: f64,
     cpu_seconds: f64,
     max_rss_bytes: u64,
-    stdout: Cow<'a, str>,
-    stderr: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<Vec<Piece>>,
     omitted_bytes: u64,
@@ -93,7 +95,7 @@ struct Leftover<'a> {
 }
 
 impl<'a> View<'a> {
-    fn of(output: &'a Output) -> View<'a> {
+    fn of(output: &'a Output, has_text: bool) -> View<'a> {
         let omitted = |stream| {
             let super::Omitted { bytes, offset } = output.omitted(stream);
             Omitted { bytes, offset }
@@ -108,8 +110,8 @@ impl<'a> View<'a> {
             wall_seconds: output.wall.as_secs_f64(),
             cpu_seconds: output.usage.cpu.as_secs_f64(),
             max_rss_bytes: output.usage.max_rss,
-            stdout: output.stdout_text(),
-            stderr: output.stderr_text(),
+            stdout: has_text.then(|| output.stdout_text()),
+            stderr: has_text.then(|| output.stderr_text()),
             output: output.pieces().map(|pieces| pieces.into_iter().map(Piece::of).collect()),
             omitted_bytes: output.omitted_bytes,
             omitted: BothOmitted { stdout: omitted(Stream::Stdout), stderr: omitted(Stream::Stderr) },
@@ -162,6 +164,16 @@ fn spill_path(output: &Output) -> Option<Cow<'_, str>> {
 /// invalid bytes have become U+FFFD.
 impl Serialize for Output {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        View::of(self).serialize(serializer)
+        View::of(self, true).serialize(serializer)
+    }
+}
+
+/// A result without the text of both streams, whose decoding may take long.
+#[derive(Debug)]
+pub struct Details<'a>(pub &'a Output);
+
+impl Serialize for Details<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        View::of(self.0, false).serialize(serializer)
     }
 }
