@@ -74,7 +74,10 @@ step "$bin/mypy" --strict docs/site
     step "$bin/mypy" python &&
     step "$bin/pyright" --pythonpath "$bin/python" &&
     step "$bin/python" -m mypy.stubtest spawnfd._spawnfd spawnfd.asyncio spawnfd.subprocess --mypy-config-file pyproject.toml)
-(cd bindings/node && step node_modules/.bin/tsc --noEmit)
+types=$(mktemp -d)
+(cd bindings/node && step node_modules/.bin/tsc --emitDeclarationOnly --declarationDir "$types")
+step diff -r bindings/node/types "$types"
+rm -r "$types"
 step "$bin/ruff" check --config bench/ruff.toml scripts/generate
 step "$bin/ruff" format --check --config bench/ruff.toml scripts/generate
 (cd scripts/generate && step "$bin/mypy" --strict ./*.py)

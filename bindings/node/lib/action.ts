@@ -4,7 +4,7 @@ import { NATIVE } from './native';
 
 /** A step of the child before it executes the program. The functions of `actions` make them. */
 export class Action {
-  /** @internal */
+  /** For this package. */
   readonly [NATIVE]: readonly [name: string, values: object];
 
   /** @internal */

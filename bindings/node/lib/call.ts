@@ -15,6 +15,7 @@ export interface Abortable {
   signal?: AbortSignal;
 }
 
+/** @internal */
 export function checkedArgv(argv: unknown): Argv {
   if (!Array.isArray(argv)) {
     const instead = typeof argv === 'string' ? '; for a shell command line pass sh(command)' : '';
@@ -109,11 +110,17 @@ export function launch(call: (key: number) => NativeFailure | null, options: Abo
   return launched;
 }
 
-// Native code sees the environment of the main thread of Node, and no other.
+/**
+ * Native code sees the environment of the main thread of Node, and no other.
+ *
+ * @internal
+ */
 export const seesEnvironment = isMainThread && process.versions.bun === undefined;
 
 /**
  * Throws if Node's permission model denies child processes. It denies them to child_process, and does not know this library.
+ *
+ * @internal
  */
 export function checkPermission(): void {
   const { permission } = process as { permission?: { has(scope: string): boolean } };
@@ -132,7 +139,11 @@ function nativeValue(value: unknown): unknown {
 
 const OBJECTS = ['env', 'limiter', 'actions', 'sandbox', 'warm'];
 
-/** The options for the native half, with the objects of the native half. */
+/**
+ * The options for the native half, with the objects of the native half.
+ *
+ * @internal
+ */
 export function nativeObjects(options: object): Record<string, unknown> {
   const { signal: _signal, ...given } = options as Record<string, unknown>;
   for (const name of OBJECTS.filter((name) => name in given)) {
@@ -141,7 +152,11 @@ export function nativeObjects(options: object): Record<string, unknown> {
   return given;
 }
 
-/** The options for the native half, with the environment. */
+/**
+ * The options for the native half, with the environment.
+ *
+ * @internal
+ */
 export function nativeOptions(options: object): Record<string, unknown> {
   const given = nativeObjects(options);
   if (given.env === undefined && !seesEnvironment) {

@@ -10,7 +10,7 @@ import { NATIVE, native, type NativeEnv } from './native';
  * `Env.inherit().deny('*_TOKEN', '*_KEY').set({ LANG: 'C.UTF-8' }).noninteractive()`
  */
 export class Env {
-  /** @internal */
+  /** For this package. */
   readonly [NATIVE]: NativeEnv;
 
   private constructor(env: NativeEnv) {

@@ -60,7 +60,11 @@ function invalid(message: string): TypeError {
   return Object.assign(new TypeError(message), { code: 'ERR_INVALID_ARG_VALUE' });
 }
 
-/** The error of a start that failed. If the library refused an argument, it is a TypeError. */
+/**
+ * The error of a start that failed. If the library refused an argument, it is a TypeError.
+ *
+ * @internal
+ */
 export function failed(failure: NativeFailure): SpawnError | TypeError {
   if (failure.stage === 'validate' && failure.code === 'EINVAL') {
     return invalid(failure.message);
@@ -68,11 +72,16 @@ export function failed(failure: NativeFailure): SpawnError | TypeError {
   return failure.code === 'ESTALE' ? new StaleTemplate(failure) : new SpawnError(failure);
 }
 
+/** @internal */
 export function isFailure(outcome: object | null): outcome is NativeFailure {
   return outcome !== null && 'stage' in outcome;
 }
 
-/** Calls the native half, which returns a failure in place of an object. */
+/**
+ * Calls the native half, which returns a failure in place of an object.
+ *
+ * @internal
+ */
 export function succeeded<T extends object | null>(call: () => T | NativeFailure): T {
   const outcome = checked(call);
   if (isFailure(outcome)) {
@@ -81,7 +90,11 @@ export function succeeded<T extends object | null>(call: () => T | NativeFailure
   return outcome;
 }
 
-/** Calls the native half. Its exception for a wrong argument becomes a TypeError. */
+/**
+ * Calls the native half. Its exception for a wrong argument becomes a TypeError.
+ *
+ * @internal
+ */
 export function checked<T>(call: () => T): T {
   try {
     return call();

@@ -5,7 +5,7 @@ import { NATIVE, native, type NativeLimiter } from './native';
 
 /** Bounds how many programs run at once. Pass it to calls as the option `limiter`; they wait for a place in order. */
 export class Limiter {
-  /** @internal */
+  /** For this package. */
   readonly [NATIVE]: NativeLimiter;
 
   /**

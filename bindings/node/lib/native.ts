@@ -85,7 +85,7 @@ export interface NativeWarm {
   add(program: unknown, options: Given): NativeFailure | null;
   addAny(options: Given): NativeFailure | null;
   fill(waited: number): boolean | null;
-  explain(argv: NativeArgv, options: Given): NativeExplanation | NativeFailure;
+  template(template: NativeTemplate): NativeTemplate | NativeFailure;
   stats(): object;
   readonly closed: boolean;
   close(): void;
@@ -139,9 +139,10 @@ export interface Native {
   NativeCommandText: new (text: string | Uint8Array, options: Given) => NativeCommandText;
   sandbox(argv: readonly (string | Uint8Array)[], fds: object): NativeSandbox | NativeFailure;
   session(argv: NativeArgv, options: Given): NativeSession | NativeFailure;
-  template(program: string | Uint8Array, path: unknown, warm: unknown): NativeTemplate | NativeFailure;
+  template(program: string | Uint8Array, path: unknown): NativeTemplate | NativeFailure;
   warm(options: Given): NativeWarm | NativeFailure;
   turnOffWarm(): void;
+  explain(warm: NativeWarm, argv: NativeArgv, options: Given): NativeExplanation | NativeFailure;
   run(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
   runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
   printedActions(actions: unknown): string[];

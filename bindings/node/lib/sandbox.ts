@@ -10,7 +10,7 @@ import { NATIVE, native, type NativeSandbox } from './native';
  * Each start runs the command with the program's argv behind its own arguments.
  */
 export class Sandbox {
-  /** @internal */
+  /** For this package. */
   readonly [NATIVE]: NativeSandbox;
 
   /**

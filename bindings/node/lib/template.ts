@@ -15,7 +15,7 @@ import type { Warm } from './warm';
  * them again right before exec. The other calls of this package make templates themselves, and renew stale ones.
  */
 export class Template {
-  /** @internal */
+  /** For this package. */
   readonly [NATIVE]: NativeTemplate;
 
   /**
@@ -27,7 +27,8 @@ export class Template {
    */
   constructor(program: string | Uint8Array, options: { path?: string; warm?: Warm } = {}) {
     const { path, warm } = options;
-    this[NATIVE] = succeeded(() => native.template(program, path ?? process.env.PATH, warm?.[NATIVE]));
+    const template = succeeded(() => native.template(program, path ?? process.env.PATH));
+    this[NATIVE] = warm ? succeeded(() => warm[NATIVE].template(template)) : template;
   }
 
   /** The absolute path. */

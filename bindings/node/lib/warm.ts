@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-import { isAbsolute, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import { checkedArgv, checkPermission, nativeOptions, type Abortable, type Argv } from './call';
 import type { Env } from './env';
 import { succeeded } from './errors';
@@ -118,7 +118,7 @@ const FILL_INTERVAL = 1;
  * Parked processes end with close(), with this object, and with this process. They do not keep the event loop alive.
  */
 export class Warm {
-  /** @internal */
+  /** For this package. */
   readonly [NATIVE]: NativeWarm;
 
   /**
@@ -140,9 +140,9 @@ export class Warm {
    */
   add(program: string | Template, options: ParkOptions = {}): void {
     checkPermission();
-    const isPath = typeof program === 'string' && program.includes('/') && !isAbsolute(program);
-    const native = program instanceof Template ? program[NATIVE] : isPath ? resolve(program) : program;
-    succeeded(() => this[NATIVE].add(native, nativeOptions(options)));
+    const isPath = typeof program === 'string' && program.includes('/');
+    const named = program instanceof Template ? program[NATIVE] : isPath ? resolve(program) : program;
+    succeeded(() => this[NATIVE].add(named, nativeOptions(options)));
   }
 
   /**
@@ -176,7 +176,7 @@ export class Warm {
 
   /** Finds out how run() would start a program now, and starts nothing. */
   explain(argv: Argv, options: RunOptions = {}): WarmExplanation {
-    return succeeded(() => this[NATIVE].explain(checkedArgv(argv), nativeOptions(options)));
+    return succeeded(() => native.explain(this[NATIVE], checkedArgv(argv), nativeOptions(options)));
   }
 
   /** Runs a program from a parked process, if there is a suitable one. See `run()`. */

@@ -32,7 +32,7 @@ pub struct Request {
     descriptors: Descriptors,
 }
 
-/// What a call starts, and what the caller needs of the call's options.
+/// A started job, and the options that it needs later: the origins of actions, and the time between SIGTERM and SIGKILL.
 pub type Started = (Job, Events, Origins, Duration);
 
 /// The signals that Node ignores in its own process: SIGPIPE and SIGXFSZ. libuv's children have the defaults, too.
@@ -122,8 +122,7 @@ impl Request {
         self.run(stop).await
     }
 
-    /// Starts the program as a job, unless `stop` comes before. Also returns what the job's errors need, and the time
-    /// between SIGTERM and SIGKILL.
+    /// Starts the program as a job, unless `stop` comes before.
     pub async fn start(mut self, stop: impl Future<Output = ()>) -> std::result::Result<Started, Failure> {
         let grace = grace(&self.options);
         match self.command.start_until(&self.options.run, events(&self.options), stop).await {

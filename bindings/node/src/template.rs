@@ -8,8 +8,7 @@ use napi_derive::napi;
 use spawnfd::{Command, Template, Warm};
 
 use crate::errors::{Failure, answer, wrong};
-use crate::values::{instance, is_absent, os_string};
-use crate::warm::NativeWarm;
+use crate::values::{is_absent, os_string};
 
 /// A pinned executable, and the parked processes from which it starts, if there are any.
 #[napi]
@@ -18,30 +17,28 @@ pub struct NativeTemplate {
     warm: Option<Warm>,
 }
 
-/// Records a program, given by an absolute path or a name to search in PATH. `path` replaces this process's PATH.
+/// Records a program, given by an absolute path or a name to search in `path`, in the format of PATH.
 #[napi]
-pub fn template(program: Unknown<'_>, path: Unknown<'_>, warm: Unknown<'_>) -> Result<Either<NativeTemplate, Failure>> {
+pub fn template(program: Unknown<'_>, path: Unknown<'_>) -> Result<Either<NativeTemplate, Failure>> {
     let program = os_string(&program, "program")?;
     if program.is_empty() {
         return Err(wrong("program must not be empty"));
     }
     let path = match is_absent(&path)? {
-        true => std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into()),
+        true => "/bin:/usr/bin".into(),
         false => os_string(&path, "path")?,
     };
-    let warm = match is_absent(&warm)? {
-        true => None,
-        false => Some(instance::<NativeWarm>(&warm, "warm", "Warm")?.open()?.clone()),
-    };
-    answer(Template::search(&program, &path).and_then(|template| {
-        warm.as_ref().map_or(Ok(()), |warm| warm.add_once(&template))?;
-        Ok(NativeTemplate { template, warm })
-    }))
+    answer(Template::search(&program, &path).map(|template| NativeTemplate { template, warm: None }))
 }
 
 impl NativeTemplate {
     pub fn native(&self) -> &Template {
         &self.template
+    }
+
+    /// The same template, which starts from parked processes.
+    pub fn warm(&self, warm: &Warm) -> NativeTemplate {
+        NativeTemplate { template: self.template.clone(), warm: Some(warm.clone()) }
     }
 
     pub fn command(&self) -> Command<'static> {

@@ -9,14 +9,12 @@ use napi::ValueType;
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
 use spawnfd::internal::filter;
-use spawnfd::options::Call;
 use spawnfd::warm::{Mode, Park, WarmOptions};
 use spawnfd::{Env, Warm};
 
 use crate::actions::Descriptors;
 use crate::env::environment;
 use crate::errors::{Failure, answer, wrong};
-use crate::request::Request;
 use crate::sandbox::NativeSandbox;
 use crate::template::NativeTemplate;
 use crate::values::{data, duration, instance, integer, is_absent, os_string, strings, typed};
@@ -25,16 +23,6 @@ use crate::values::{data, duration, instance, integer, is_absent, os_string, str
 pub struct NativeWarm {
     warm: Warm,
     is_closed: AtomicBool,
-}
-
-/// How a run would start.
-#[napi(object, object_from_js = false)]
-pub struct NativeExplanation {
-    pub started: String,
-    pub saves: f64,
-    pub meaning: Option<&'static str>,
-    pub remedy: Option<&'static str>,
-    pub text: String,
 }
 
 /// The counters. Times are in milliseconds.
@@ -177,19 +165,11 @@ impl NativeWarm {
         self.warm.try_fill(now.checked_sub(Duration::from_secs_f64(waited / 1000.0)).unwrap_or(now))
     }
 
-    /// Finds out how a run would start.
+    /// Returns the same template, which starts from parked processes. Adds its program if necessary.
     #[napi]
-    pub fn explain(&self, argv: Unknown<'_>, given: Object<'_>) -> Result<Either<NativeExplanation, Failure>> {
-        Ok(match Request::new(&argv, &given, Call::Run)?.explain(self.open()?) {
-            Ok(explanation) => Either::A(NativeExplanation {
-                started: explanation.started.name().into_owned(),
-                saves: milliseconds(explanation.saves),
-                meaning: explanation.meaning(),
-                remedy: explanation.remedy(),
-                text: explanation.to_string(),
-            }),
-            Err(failure) => Either::B(failure),
-        })
+    pub fn template(&self, template: &NativeTemplate) -> Result<Either<NativeTemplate, Failure>> {
+        let warm = self.open()?;
+        answer(warm.add_once(template.native()).map(|()| template.warm(warm)))
     }
 
     #[napi]

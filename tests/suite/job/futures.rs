@@ -19,8 +19,8 @@ use spawnfd::job::{Event, EventOptions, Fate, JobOutput, Leftovers, Stop, Stream
 use spawnfd::limits::Limiter;
 use spawnfd::tree::TreeControl;
 use spawnfd::{Command, Run};
-use spawnfd_tests::{confine, isolated};
 use spawnfd_tests::leaks::Snapshot;
+use spawnfd_tests::{confine, isolated};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 

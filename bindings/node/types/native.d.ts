@@ -1,0 +1,144 @@
+export interface NativeFailure {
+    message: string;
+    detail: string;
+    code: string;
+    errno: number;
+    stage: string;
+    syscall: string;
+    action?: number;
+}
+export interface NativeResult {
+    readonly code: number | null;
+    readonly signal: number | null;
+    readonly stop: string;
+    readonly stdout: Buffer;
+    readonly stderr: Buffer;
+    text(isStderr: boolean): string;
+    part(isStderr: boolean, isTail: boolean): Buffer;
+    fields(): Record<string, unknown>;
+    details(): Record<string, unknown>;
+    failure(): string | null;
+}
+export interface NativeEvent {
+    stream?: 'stdout' | 'stderr';
+    data?: Buffer;
+    partial: boolean;
+    lost: number;
+}
+export interface NativeJob {
+    readonly pid: number;
+    wait(queue: NativeQueue, key: number, awaited: Awaited): void;
+    result(): NativeResult | NativeFailure | null;
+    takeEvents(max: number): NativeEvent[];
+    setLines(max?: number): void;
+    hold(hold: boolean): void;
+    read(since: number): {
+        data: Buffer;
+        next: number;
+        lost: number;
+    };
+    write(data: string | Uint8Array): number | NativeFailure;
+    closeStdin(): void;
+    stop(grace?: number): void;
+    signal(signal: number, tree: boolean): void;
+    resize(rows: number, columns: number): void;
+}
+export interface NativeQueue {
+    take(): [number, Outcome][];
+    stop(key: number): void;
+}
+export interface NativeEnv {
+    keepOnly(patterns: string[]): NativeEnv;
+    deny(patterns: string[]): NativeEnv;
+    set(variables: object): NativeEnv;
+    noninteractive(): NativeEnv;
+    get(name: string): string | null;
+    entries(): [string, string][];
+}
+export interface NativeLimiter {
+    limit: number;
+    readonly running: number;
+    readonly waiting: number;
+}
+export interface NativeTemplate {
+    revalidate(): NativeFailure | null;
+    readonly path: string | null;
+    readonly name: string;
+    readonly interpreters: string[];
+}
+export interface NativeExplanation {
+    started: string;
+    saves: number;
+    meaning?: string;
+    remedy?: string;
+    text: string;
+}
+export interface NativeWarm {
+    add(program: unknown, options: Given): NativeFailure | null;
+    addAny(options: Given): NativeFailure | null;
+    fill(waited: number): boolean | null;
+    template(template: NativeTemplate): NativeTemplate | NativeFailure;
+    stats(): object;
+    readonly closed: boolean;
+    close(): void;
+}
+/** Has no methods: only other native functions use it. */
+export interface NativeSandbox {
+    readonly isSandbox?: never;
+}
+/** Has no methods: only a session uses it. */
+export interface NativeCommandText {
+    readonly isCommandText?: never;
+}
+export interface NativeSession {
+    readonly needsShell: boolean;
+    readonly grace: number;
+    readonly pid: number | null;
+    open(queue: NativeQueue, key: number, command?: NativeCommandText): NativeFailure | null;
+    start(queue: NativeQueue, key: number, command: NativeCommandText): NativeFailure | null;
+    runBeside(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+    interrupt(): void;
+    resize(rows: number, columns: number): void;
+    processes(): {
+        pid: number;
+        name: string;
+    }[];
+    close(queue: NativeQueue, key: number): void;
+    stop(grace: number): void;
+}
+/** The native object of a public one. */
+export declare const NATIVE: unique symbol;
+/** A state of a job to wait for. The native half has the same numbers. */
+export declare const enum Awaited {
+    Result = 0,
+    Event = 1,
+    Writable = 2
+}
+export type Outcome = NativeResult | NativeJob | NativeFailure | null;
+/** The first item may be a template. */
+export type NativeArgv = readonly (string | Uint8Array | NativeTemplate)[];
+export type Given = Record<string, unknown>;
+export interface Native {
+    Queue: new (notify: () => void) => NativeQueue;
+    NativeResult: new () => NativeResult;
+    NativeJob: new () => NativeJob;
+    NativeEnv: new (variables: object | null) => NativeEnv;
+    NativeLimiter: new (limit: number) => NativeLimiter;
+    NativeCommandText: new (text: string | Uint8Array, options: Given) => NativeCommandText;
+    sandbox(argv: readonly (string | Uint8Array)[], fds: object): NativeSandbox | NativeFailure;
+    session(argv: NativeArgv, options: Given): NativeSession | NativeFailure;
+    template(program: string | Uint8Array, path: unknown): NativeTemplate | NativeFailure;
+    warm(options: Given): NativeWarm | NativeFailure;
+    turnOffWarm(): void;
+    explain(warm: NativeWarm, argv: NativeArgv, options: Given): NativeExplanation | NativeFailure;
+    run(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+    runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
+    printedActions(actions: unknown): string[];
+    start(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+}
+export declare const native: Native;
+export declare const queue: NativeQueue;
+/** Registers a call, and returns its key. `settled` gets the outcome. */
+export declare function expect(settled: (outcome: Outcome) => void): number;
+/** Cancels the registration of a call that has not begun. */
+export declare function forget(key: number): void;
