@@ -12,9 +12,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from .errors import BenchError
+
 VULNERABILITIES = Path("/sys/devices/system/cpu/vulnerabilities")
 BUSY_SHARE = 0.2
 BUSY_SAMPLE_S = 0.5
+# Memory that a benchmark with large parents leaves free.
+SPARE_MIB = 1024
 VERSIONED = ("rg", "git", "node", "python", "bash")
 
 
@@ -35,6 +39,15 @@ def _mitigations() -> dict[str, str]:
     except OSError:
         return {}
     return {name: text for name, text in sorted(entries.items()) if text != "Not affected"}
+
+
+def free_mib() -> int:
+    """Returns the MiB of memory that are available without swapping."""
+    for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) // 1024
+    raise BenchError("/proc/meminfo has no MemAvailable")
 
 
 def _version(program: str) -> str:
