@@ -15,6 +15,7 @@ from pathlib import Path
 from .errors import BenchError
 
 VULNERABILITIES = Path("/sys/devices/system/cpu/vulnerabilities")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 BUSY_SHARE = 0.2
 BUSY_SAMPLE_S = 0.5
 # Memory that a benchmark with large parents leaves free.
@@ -48,6 +49,14 @@ def free_mib() -> int:
         if name == "MemAvailable":
             return int(value.split()[0]) // 1024
     raise BenchError("/proc/meminfo has no MemAvailable")
+
+
+def huge_pages() -> str:
+    """Returns the kernel's setting of transparent huge pages. The active word is in brackets."""
+    try:
+        return HUGE_PAGES.read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def _version(program: str) -> str:

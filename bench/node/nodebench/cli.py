@@ -63,7 +63,7 @@ def find_hosts(options: argparse.Namespace, tasks: Sequence[Task]) -> Hosts:
     found: dict[str, hosts.Found] = {}
     left_out: dict[str, str] = {}
     for name in (name for name in known if name in wanted):
-        one = hosts.find(known[name], options.cache, options.package, named)
+        one = hosts.find(known[name], options.cache, options.package.resolve(), named)
         if isinstance(one, str):
             left_out[name] = one
         else:
@@ -159,6 +159,7 @@ def run(options: argparse.Namespace, definitions: Definitions, console: Console)
         seed=options.seed,
         hosts={name: found.plain() for name, found in on.found.items()},
         execa=execa,
+        huge_pages=machine.huge_pages(),
         package=str(package),
     )
     return results.suite(measured, definitions.rules, facts, left_out)

@@ -23,9 +23,10 @@ REGISTRY = "https://registry.npmjs.org"
 MACHINE = "x86_64"
 FETCH_S = 300
 DESCRIBE = Path(__file__).resolve().parents[1] / "worker" / "describe.mjs"
-# The export and the module of the package that a method may need.
+# What a method may need: an export and a module of the package under test, and another package.
 WARM = "Warm"
 DROP_IN = "spawnfd/child_process"
+EXECA = "execa"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Found:
 
     Attributes:
         libuv: The version of its libuv. Empty: it has none.
-        exports: The exports and modules of the package under test, in this host.
+        exports: The exports and modules of the package under test, and execa if it loads.
     """
 
     title: str
@@ -150,9 +151,11 @@ def find(host: Host, cache: Path, package: Path, named: Mapping[str, Path]) -> F
 
 
 def missing(method: Method, exports: Collection[str]) -> str | None:
-    """Returns the reason why the package cannot make calls by this method, or None."""
+    """Returns the reason why a host cannot make calls by this method, or None."""
     if method.mode and WARM not in exports:
         return f"the package does not export {WARM}"
     if method.way == DROP_IN and DROP_IN not in exports:
         return f"the package has no {DROP_IN}"
+    if method.way == EXECA and EXECA not in exports:
+        return "execa supports only newer versions of the host"
     return None
