@@ -88,8 +88,10 @@ function check(who, requested, answers) {
     }
     for (const [stream, expected] of Object.entries({ stdout, stderr })) {
       if (!expected.equals(answer[stream])) {
-        const found = JSON.stringify(Buffer.from(answer[stream]).toString('latin1').slice(0, 120));
-        throw new Error(`preset ${name}, method ${who}: ${stream} differs: ${found}`);
+        const found = Buffer.from(answer[stream]);
+        const excerpt = JSON.stringify(found.toString('latin1').slice(0, 120));
+        const lengths = `${found.length} bytes, expected ${expected.length}`;
+        throw new Error(`preset ${name}, method ${who}: ${stream} differs: ${lengths}: ${excerpt}`);
       }
     }
   }
