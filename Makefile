@@ -26,7 +26,7 @@ CGROUP_SUITES := job=limits:: job=jobs::a_run_in_a_cgroup spawn=blocking::termin
 
 .DEFAULT_GOAL := help
 .PHONY: help setup python node demo test test-all test-rust test-docker test-examples test-python test-node test-parked build-tests test-guest test-kernel kernel-shell soak lint format \
-        capi install packages test-packages test-bare docs bench-launch bench-snapshot bench-agent bench-job bench-warm bench-kernel bench-posix bench-package bench-compare clean
+        capi install packages test-packages test-bare docs bench-launch bench-snapshot bench-agent bench-job bench-node bench-warm bench-kernel bench-posix bench-package bench-compare clean
 
 help: ## List the tasks.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -49,6 +49,10 @@ node: setup bindings/node/node_modules/.ready ## Build the Node package into bin
 bindings/node/node_modules/.ready: scripts/setup-node.sh bindings/node/package.json bindings/node/package-lock.json
 	scripts/setup-node.sh $(CACHE)
 	cd bindings/node && $(WITH_NODE) npm ci --silent --no-audit --no-fund
+	@touch $@
+
+bench/node/node_modules/.ready: bindings/node/node_modules/.ready bench/node/package.json bench/node/package-lock.json
+	cd bench/node && $(WITH_NODE) npm ci --silent --no-audit --no-fund
 	@touch $@
 
 capi: setup ## Build the C library into build/capi: libspawnfd.so, libspawnfd.a, libspawnfd-spawn.so.
@@ -83,7 +87,7 @@ demo: python ## Start real tools thousands of times, through templates and the p
 	$(PY) bench/agent/run.py --demo
 
 # run.py makes this first, once no other run uses the checkout.
-build-tests: python capi node
+build-tests: python capi node bench/node/node_modules/.ready
 	cargo test --quiet --workspace --exclude spawnfd-python --no-run
 	cargo test --quiet -p spawnfd --no-default-features --no-run
 
@@ -149,6 +153,9 @@ bench-job: python ## Captured runs, one and 16 in flight, against subprocess, as
 	cargo build --quiet --release -p spawnfd-bench
 	$(PY) bench/job/run.py --confine $(CARGO_TARGET_DIR)/release/spawnfd-confine \
 	    --native $(CARGO_TARGET_DIR)/release/bench-launch
+
+bench-node: node bench/node/node_modules/.ready ## Captured runs from Node and Bun, against child_process and execa; build/bench/node.json.
+	$(WITH_NODE) $(PY) bench/node/run.py --cache $(CACHE)/node
 
 bench-warm: python ## Programs parked ahead: time of one call, calls per second, memory; build/bench/warm.json (and the report).
 	$(PY) bench/warm/run.py

@@ -87,6 +87,7 @@ step "$bin/ruff" format --check --config bench/ruff.toml scripts/generate
 (cd bench/warm && MYPYPATH=.. step "$bin/mypy" --strict warmbench run.py)
 (cd bench/kernel && MYPYPATH=.. step "$bin/mypy" --strict run.py)
 (cd bench/native && MYPYPATH=.. step "$bin/mypy" --strict nativebench run.py)
+(cd bench/node && MYPYPATH=.. step "$bin/mypy" --strict nodebench run.py)
 (cd bench/package && MYPYPATH=.. step "$bin/mypy" --strict run.py)
 (cd bench/posix && MYPYPATH=.. step "$bin/mypy" --strict posixbench run.py)
 # cbindgen writes include/spawnfd.h.

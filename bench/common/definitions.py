@@ -34,6 +34,7 @@ class Method:
         any: The parked processes can execute any program.
         trusted: A Warm in mode auto may fork.
         timeout: The timeout of a call by spawnfd, in seconds.
+        host: The JavaScript runtime of the method's worker.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Method:
     any: bool = False
     trusted: bool = False
     timeout: float | None = None
+    host: str | None = None
 
     def exists(self) -> bool:
         """Returns whether this Python has the watcher. Python 3.12 always watches by pidfd."""

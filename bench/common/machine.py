@@ -12,9 +12,14 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from .errors import BenchError
+
 VULNERABILITIES = Path("/sys/devices/system/cpu/vulnerabilities")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 BUSY_SHARE = 0.2
 BUSY_SAMPLE_S = 0.5
+# Memory that a benchmark with large parents leaves free.
+SPARE_MIB = 1024
 VERSIONED = ("rg", "git", "node", "python", "bash")
 
 
@@ -35,6 +40,23 @@ def _mitigations() -> dict[str, str]:
     except OSError:
         return {}
     return {name: text for name, text in sorted(entries.items()) if text != "Not affected"}
+
+
+def free_mib() -> int:
+    """Returns the MiB of memory that are available without swapping."""
+    for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) // 1024
+    raise BenchError("/proc/meminfo has no MemAvailable")
+
+
+def huge_pages() -> str:
+    """Returns the kernel's setting of transparent huge pages. The active word is in brackets."""
+    try:
+        return HUGE_PAGES.read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def _version(program: str) -> str:

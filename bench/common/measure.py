@@ -27,6 +27,8 @@ class Block:
     Attributes:
         ns: The time of each call, if the method measures single calls.
         late_us: The delay of each event of the method's loop.
+        held_ns: The time in which each call holds the caller's thread.
+        gap_us: The times between the ticks of the method's loop.
         started: The kinds of start, if the method is ours.
     """
 
@@ -36,6 +38,8 @@ class Block:
     ns: list[int] = field(default_factory=list)
     late_us: list[int] = field(default_factory=list)
     started: Counter[str] = field(default_factory=Counter)
+    held_ns: list[int] = field(default_factory=list)
+    gap_us: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,8 @@ class Fleet:
             ns=[ns for reply in replies for ns in reply.get("ns", [])],
             late_us=[late for reply in replies for late in reply.get("late_us", [])],
             started=sum((Counter(reply.get("started", {})) for reply in replies), Counter()),
+            held_ns=[ns for reply in replies for ns in reply.get("held_ns", [])],
+            gap_us=[gap for reply in replies for gap in reply.get("gap_us", [])],
         )
 
 

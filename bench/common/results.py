@@ -19,6 +19,8 @@ FIGURES: dict[str, Callable[[Block], float]] = {
     "cpu": lambda block: block.cpu_seconds,
     "p50": lambda block: median(block.ns),
     "p99_block": lambda block: quantile(block.ns, P99),
+    "held": lambda block: median(block.held_ns),
+    "gap": lambda block: max(block.gap_us),
 }
 # The samples and the quantile of ratios over all samples of all blocks.
 TAILS: dict[str, tuple[Callable[[Block], list[int]], float]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jobbench.cli
 import warmbench.cli
-from common import presets
+from common import machine, presets
 from common.definitions import Cell, Definitions, Rule, load
 from common.measure import Block, Task, fleets
 from common.results import FIGURES, TAILS, warm_share
@@ -137,7 +137,7 @@ class Job(Cells):
 
     def _commands(self, task: Task) -> Mapping[str, list[str]]:
         touch_mib = self._definitions.parents[task.cell.parent].touch_mib
-        free = jobbench.cli.free_mib()
+        free = machine.free_mib()
         if why := jobbench.cli.why_not(task, touch_mib, free, None, self._program):
             raise Missing(why)
         return jobbench.cli.commands(self._setting, self._definitions, task)

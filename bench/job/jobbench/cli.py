@@ -13,7 +13,6 @@ from rich.console import Console
 
 from common import flags, floor, machine, presets
 from common.definitions import UNFILTERED, Definitions, Terms, load
-from common.errors import BenchError
 from common.measure import Task, measure
 from common.reference import Reference
 from common.session import (
@@ -30,7 +29,6 @@ from . import results, tables
 
 SUITE = "job"
 DEFINITIONS_FILE = Path(__file__).resolve().parents[1] / "definitions.toml"
-SPARE_MIB = 1024
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -58,18 +56,9 @@ def why_not(
     if task.filter != UNFILTERED and confine is None:
         return "no --confine program"
     wanted = touch_mib * len(task.methods)
-    if wanted and free_mib < wanted + SPARE_MIB:
-        return f"needs {wanted + SPARE_MIB} MiB of free memory, there are {free_mib}"
+    if wanted and free_mib < wanted + machine.SPARE_MIB:
+        return f"needs {wanted + machine.SPARE_MIB} MiB of free memory, there are {free_mib}"
     return None
-
-
-def free_mib() -> int:
-    """Returns the MiB of memory that are available without swapping."""
-    for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) // 1024
-    raise BenchError("/proc/meminfo has no MemAvailable")
 
 
 def commands(setting: Setting, definitions: Definitions, task: Task) -> dict[str, list[str]]:
@@ -95,7 +84,7 @@ def commands(setting: Setting, definitions: Definitions, task: Task) -> dict[str
 def run(options: argparse.Namespace, definitions: Definitions, console: Console) -> Row:
     """Measures, and returns the content of job.json."""
     calls = presets.load()
-    free = free_mib()
+    free = machine.free_mib()
     requested = flags.make_tasks(options, definitions)
     reasons: dict[str, str | None] = {}
     for task in requested:
