@@ -7,11 +7,10 @@
 
 import { AbortError } from '../errors';
 import { start } from '../job';
-import type { StartOptions } from '../options';
+import type { CommandOptions } from './options';
 
 /** Options of each command. Output that `onData` gets is not bounded, except by `outputLimit`. */
-export interface BashOptions
-  extends Pick<StartOptions, 'actions' | 'drain' | 'grace' | 'idleTimeout' | 'leftovers' | 'limiter' | 'limits' | 'outputLimit' | 'tree'> {
+export interface BashOptions extends CommandOptions {
   /**
    * The shell, which gets `-c` and the command.
    * @defaultValue `bash`
