@@ -57,9 +57,12 @@ def node() -> str:
 
 
 def wait_for_end(pid: int) -> None:
-    """Waits until a process has ended. The test's timeout bounds the wait."""
-    while Path(f"/proc/{pid}").exists():
-        time.sleep(0.01)
+    """Waits until a process has ended, or is a zombie. The test's timeout bounds the wait."""
+    try:
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
 
 
 @pytest.fixture(scope="module")

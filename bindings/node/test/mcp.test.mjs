@@ -176,6 +176,11 @@ test('a start that fails is an error, and a transport starts once', async () => 
   await assert.rejects(missing.start(), { name: 'SpawnError', code: 'ENOENT' });
   assert.equal(errors.length, 1);
   await missing.close();
+  // The child finds the directory missing after the start.
+  const nowhere = new Client({ name: 'test', version: '1' });
+  nowhere.onerror = (error) => errors.push(error);
+  await assert.rejects(nowhere.connect(new StdioClientTransport({ command: 'cat', cwd: '/no/such' })));
+  assert.match(errors.at(-1).message, /no such working directory: \/no\/such/);
   const { transport } = shell('cat');
   await transport.start();
   await assert.rejects(transport.start(), /already started/);
