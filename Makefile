@@ -48,7 +48,7 @@ node: setup bindings/node/node_modules/.ready ## Build the Node package into bin
 
 bindings/node/node_modules/.ready: scripts/setup-node.sh bindings/node/package.json bindings/node/package-lock.json
 	scripts/setup-node.sh $(CACHE)
-	cd bindings/node && $(WITH_NODE) npm ci --silent --no-audit --no-fund
+	cd bindings/node && $(WITH_NODE) npm ci --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 bench/node/node_modules/.ready: bindings/node/node_modules/.ready bench/node/package.json bench/node/package-lock.json

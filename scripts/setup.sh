@@ -48,6 +48,13 @@ has_own_tests() {
     return 1
 }
 
+has_chromium() {
+    for each in chromium-headless-shell chromium chromium-browser google-chrome; do
+        ! command -v "$each" >/dev/null 2>&1 || return 0
+    done
+    return 1
+}
+
 if [ -n "$missing" ]; then
     if [ "$(id -u)" != 0 ]; then
         echo "setup: missing$missing: install them (apt-get install$missing), or run this as root" >&2
@@ -60,6 +67,10 @@ fi
 if [ "$(id -u)" = 0 ] && [ -x /usr/bin/python3 ] && ! has_own_tests; then
     own_tests=$(/usr/bin/python3 -c 'import sys; print("libpython%d.%d-testsuite" % sys.version_info[:2])')
     install "$own_tests" || echo "setup: no $own_tests: CPython's own tests are skipped" >&2
+fi
+# Without a browser, the test of the terminal in the browser is skipped.
+if [ "$(id -u)" = 0 ] && ! has_chromium; then
+    install chromium-headless-shell || echo "setup: no Chromium: the test of the terminal in it is skipped" >&2
 fi
 scripts/setup-rust.sh
 # setup-rust.sh may have put a link to cargo there.

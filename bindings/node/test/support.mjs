@@ -2,18 +2,29 @@
 // Helpers of the tests.
 
 import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-export const PACKAGE = fileURLToPath(new URL('../dist/index.js', import.meta.url));
+export const ROOT = fileURLToPath(new URL('..', import.meta.url));
+export const PACKAGE = join(ROOT, 'dist/index.js');
 
 /** A directory that is removed at the end of the test. */
 export function scratch(t) {
   const path = mkdtempSync(join(tmpdir(), 'spawnfd-node-'));
   t.after(() => rmSync(path, { recursive: true, force: true }));
   return path;
+}
+
+/** Lets programs in a directory import this package, and the packages that its adapters are for. */
+export function install(directory) {
+  const { name, devDependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+  for (const each of [name, ...Object.keys(devDependencies)]) {
+    const link = join(directory, 'node_modules', each);
+    mkdirSync(dirname(link), { recursive: true });
+    symlinkSync(each === name ? ROOT : join(ROOT, 'node_modules', each), link);
+  }
 }
 
 /** Whether a process exists and is not a zombie. */

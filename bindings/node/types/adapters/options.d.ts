@@ -1,0 +1,3 @@
+import type { StartOptions } from '../options';
+/** The options of a command that a runtime does not decide. */
+export type CommandOptions = Pick<StartOptions, 'actions' | 'drain' | 'grace' | 'idleTimeout' | 'leftovers' | 'limiter' | 'limits' | 'outputLimit' | 'tree'>;
