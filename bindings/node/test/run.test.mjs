@@ -5,7 +5,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { AbortError, ExitError, Limiter, run, runSync, sh, SpawnError } from '../dist/index.js';
-import { isRunning, pidIn, scratch, until } from './support.mjs';
+import { isRunning, pidIn, scratch, until, node } from './support.mjs';
 
 /** Both ways to run a program to its end. */
 const WAYS = { run, runSync: async (...given) => runSync(...given) };
@@ -183,6 +183,18 @@ test('a change of the environment counts for later runs', async (t) => {
     process.env.SPAWNFD_TEST_VARIABLE = value;
     assert.equal((await run(sh('echo $SPAWNFD_TEST_VARIABLE'))).text, `${value}\n`);
   }
+});
+
+test('a program inherits the streams of Node', async () => {
+  const script = `
+    (async () => {
+      const streams = { stdin: 'inherit', stdout: 'inherit', stderr: 'inherit' };
+      runSync(sh('head -n 1; echo error >&2'), streams);
+      await run(sh('echo run'), streams);
+      await start(sh('echo start'), streams).wait();
+    })();`;
+  const { stdout, stderr, code } = await node(script, { input: 'line\n' });
+  assert.deepEqual([stdout, stderr, code], ['line\nrun\nstart\n', 'error\n', 0]);
 });
 
 test('a script is found by a relative path', async (t) => {

@@ -53,13 +53,14 @@ export async function pidIn(path) {
   return Number(readFileSync(path, 'utf8'));
 }
 
-/** Runs a script in another Node, and returns its status and output. `end` may end the process before. */
-export function node(script, { args = [], env = {}, flags = [], end } = {}) {
+/** Runs a script in another Node with an input, and returns its status and output. `end` may end the process before. */
+export function node(script, { args = [], env = {}, flags = [], input, end } = {}) {
   const prelude = `const { run, runSync, start, sh, Limiter, Session } = require(${JSON.stringify(PACKAGE)});`;
   const child = spawn(process.execPath, [...flags, '-e', `${prelude}\n${script}`, ...args], {
     env: { ...process.env, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
   });
+  child.stdin?.end(input);
   const output = { stdout: '', stderr: '' };
   for (const name of ['stdout', 'stderr']) {
     child[name].setEncoding('utf8').on('data', (text) => (output[name] += text));

@@ -103,6 +103,8 @@ impl CallOptions {
                 self.streams[number] = match chosen {
                     _ if is_default => None,
                     "null" => Some(Stdio::Null),
+                    // The program gets the stream even if it is close-on-exec, as Node's streams are.
+                    "inherit" if self.call != Call::Spawn => Some(own_stream(number)),
                     "inherit" => Some(Stdio::Inherit),
                     "pipe" => Some(Stdio::Piped),
                     "merge" => Some(Stdio::SameAsStdout),
@@ -152,6 +154,15 @@ impl CallOptions {
             None => text,
         }
     }
+}
+
+/// A standard stream of this process.
+fn own_stream(number: usize) -> Stdio<'static> {
+    Stdio::from(match number {
+        0 => rustix::stdio::stdin(),
+        1 => rustix::stdio::stdout(),
+        _ => rustix::stdio::stderr(),
+    })
 }
 
 /// Connects the standard stream of this name to a descriptor.
