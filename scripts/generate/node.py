@@ -40,7 +40,12 @@ INTERFACES = [
     ("RunOptions", "ProgramOptions", {"run"}, "The options of run() and runSync()."),
     ("StartOptions", "ProgramOptions", {"start"}, "The options of start()."),
     ("SessionOptions", None, {"session"}, "The options of a Session."),
-    ("CommandOptions", "SharedOptions", {"command"}, "The options of a session's run() and start()."),
+    (
+        "CommandOptions",
+        "SharedOptions",
+        {"command"},
+        "The options of a session's run() and start().",
+    ),
 ]
 
 HEAD = """// SPDX-License-Identifier: MIT OR Apache-2.0
@@ -100,7 +105,8 @@ def comment(option: Option, spelled: dict[str, str]) -> str:
     default = node_default(option)
     if default is not None:
         text += f"\n@defaultValue {default}"
-    text = re.sub(r"`(\w+)`", lambda name: f"`{spelled.get(name[1], name[1])}`", text)
+    # A value of `stop` is no name of an option.
+    text = re.sub(r"(?<!is then )`(\w+)`", lambda name: f"`{spelled.get(name[1], name[1])}`", text)
     lines = [line for part in text.split("\n") for line in fill(part, 110).split("\n")]
     if len(lines) == 1:
         return f"  /** {lines[0]} */\n"

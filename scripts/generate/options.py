@@ -331,13 +331,14 @@ def page_default(option: Option) -> str:
 PAGE_HEAD = """# Options
 
 Reference, for callers of any front: every option of a run, a job, a session and a command of a
-session. An option has the same name in Python and in `spawnfd shell`; its flag of `spawnfd run` has
-dashes. `scripts/generate` writes this page from the table in the library.
+session. An option has the same name in Python and in `spawnfd shell`. In Node the name is in
+camelCase, and the flag of `spawnfd run` has dashes. `scripts/generate` writes this page from the
+table in the library.
 
 The calls: `spawn` starts a program, `run` runs a program to its end, `start` starts a job,
-`session` opens a session, and `command` runs or starts a command in a session. On the command line
-a duration is a number of seconds, or a number with `ms`, `s`, `m` or `h`, and a number of bytes may
-have `K`, `M`, `G` or `T` (powers of 1024).
+`session` opens a session, and `command` runs or starts a command in a session. In Node a duration
+is a number of milliseconds. On the command line a duration is a number of seconds, or a number with
+`ms`, `s`, `m` or `h`, and a number of bytes may have `K`, `M`, `G` or `T` (powers of 1024).
 """
 
 

@@ -48,7 +48,7 @@ export interface SharedOptions {
   limiter?: Limiter | null;
   /**
    * The time without output in either stream after which the library ends the program, in the same way as after a
-   * `timeout`. The result's `stop` is then `idleTimeout`. By default there is no such timeout. In milliseconds.
+   * `timeout`. The result's `stop` is then `idle_timeout`. By default there is no such timeout. In milliseconds.
    */
   idleTimeout?: number | null;
   /**
@@ -80,7 +80,7 @@ export interface SharedOptions {
   spill?: Spill | null;
   /**
    * The number of bytes, of both streams together, after which the library ends the program as after a `timeout`.
-   * The result's `stop` is then `outputLimit`. By default there is no such limit.
+   * The result's `stop` is then `output_limit`. By default there is no such limit.
    */
   outputLimit?: number | null;
 }

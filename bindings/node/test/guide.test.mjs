@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The examples of the guide: their types are right, and they run.
+// The examples of the guide and of the README: their types are right, and they print the output that the pages show.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -7,12 +7,18 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { runSync } from '../dist/index.js';
+import { runSync, sh } from '../dist/index.js';
 import { install } from './support.mjs';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
-const GUIDE = readFileSync(join(HERE, '../../../docs/guides/node.md'), 'utf8');
-const BLOCKS = [...GUIDE.matchAll(/^```js\n(.*?)^```/gms)].map((block) => block[1]);
+const PAGES = ['docs/guides/node.md', 'README.md'];
+// A ```js block, and the ```text block that may follow it: its standard output.
+const EXAMPLE = /^```js\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?/gms;
+const EXAMPLES = PAGES.flatMap((page) => {
+  const text = readFileSync(join(HERE, '../../..', page), 'utf8');
+  return [...text.matchAll(EXAMPLE)].map(([, code, output], index) => ({ name: `${page} ${index + 1}`, code, output }));
+});
+const HAS_BWRAP = runSync(sh('command -v bwrap')).ok;
 const TSC = join(HERE, '../node_modules/typescript/bin/tsc');
 const OPTIONS = [
   '--strict', '--target', 'es2022', '--lib', 'es2023,esnext.disposable', '--module', 'nodenext', '--types', 'node',
@@ -35,7 +41,7 @@ before(() => {
   writeFileSync(join(directory, 'server.mjs'), SERVER);
   writeFileSync(join(directory, 'Makefile'), 'all:\n\techo made # TODO\n');
   writeFileSync(join(directory, 'package.json'), '{"scripts": {"test": "echo tested"}}');
-  const files = BLOCKS.map((code, index) => {
+  const files = EXAMPLES.map(({ code }, index) => {
     const missing = code.includes("from 'spawnfd'") ? '' : "import { run } from 'spawnfd';\n";
     // The guide's reader has a repository, and Node 24 has its syntax.
     writeFileSync(join(directory, `${index}.mts`), `${missing}const repo = ${JSON.stringify(directory)};\n${code}`);
@@ -45,12 +51,17 @@ before(() => {
   assert.equal(compiled.text, '');
 });
 
-test('the guide has examples', () => assert.ok(BLOCKS.length >= 3));
+test('each page has examples', () => {
+  assert.ok(PAGES.every((page) => EXAMPLES.some(({ name }) => name.startsWith(page))));
+});
 
-BLOCKS.forEach((code, index) => {
-  test(`example ${index + 1} of the guide`, () => {
+EXAMPLES.forEach(({ name, code, output }, index) => {
+  const skip = code.includes("'bwrap'") && !HAS_BWRAP && 'no bwrap';
+  test(name, { skip }, () => {
     const result = runSync([process.execPath, `${index}.mjs`], { cwd: directory, timeout: 60_000 });
     assert.deepEqual([result.code, result.stderrText], [0, '']);
-    assert.equal(result.text.includes('tested'), code.includes('job.lines()'));
+    if (output !== undefined) {
+      assert.equal(result.text, output);
+    }
   });
 });
