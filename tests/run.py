@@ -57,7 +57,7 @@ PYTEST = f"{PYTHON} -m pytest -q -rs -n $JOBS --dist worksteal"
 OWN_TESTS = " ".join(f"tests/{path.name}" for path in sorted(ROOT.glob("tests/test_*.py")))
 NODE = (
     "env PATH=$PWD/../../build/node/bin:$PATH"
-    " node --test --test-concurrency=$JOBS --test-timeout=300000 test/"
+    " node --test --test-concurrency=$JOBS --test-timeout=300000 test/*.test.mjs"
 )
 IGNORED = "--include-ignored --skip on_purpose"
 

@@ -6,6 +6,8 @@ import type { Result } from './result';
 /** A program could not be found, started, supervised or waited for. A failed start leaves no process. */
 export class SpawnError extends Error {
   override readonly name = 'SpawnError';
+  /** Stage, system call and errno, in the notation of strace. */
+  readonly detail: string;
   /** The name of the errno, such as `ENOENT`. */
   readonly code: string;
   /** The negative errno, as in the errors of Node. */
@@ -19,7 +21,8 @@ export class SpawnError extends Error {
 
   /** @internal */
   constructor(failure: NativeFailure) {
-    super(failure.detail ? `${failure.message} [${failure.detail}]` : failure.message);
+    super(failure.message);
+    this.detail = failure.detail;
     this.code = failure.code;
     this.errno = failure.errno;
     this.syscall = failure.syscall;

@@ -122,7 +122,8 @@ export class Job {
   }
 
   /**
-   * Waits until the program has started.
+   * Waits until the process exists. It may still fail to become the program, for example because `cwd` does not exist; then
+   * wait() throws the error.
    *
    * @throws {SpawnError} The program could not be started.
    */
@@ -279,7 +280,7 @@ export class Job {
 
   #stdin: Writable | undefined;
 
-  /** Standard input as a stream of Node, for a job that was started with `stdin: 'stream'` or with a terminal. */
+  /** Standard input as a stream of Node, for a job that was started with `stdin: 'stream'`. */
   get stdin(): Writable {
     return (this.#stdin ??= new Writable({
       write: (data: Buffer, _encoding, done) => void this.write(data).then(() => done(), done),

@@ -2,6 +2,8 @@ import type { Result } from './result';
 /** A program could not be found, started, supervised or waited for. A failed start leaves no process. */
 export declare class SpawnError extends Error {
     readonly name = "SpawnError";
+    /** Stage, system call and errno, in the notation of strace. */
+    readonly detail: string;
     /** The name of the errno, such as `ENOENT`. */
     readonly code: string;
     /** The negative errno, as in the errors of Node. */

@@ -48,7 +48,8 @@ export declare class Job {
     /** The process id, for printing; undefined until the program has started. */
     get pid(): number | undefined;
     /**
-     * Waits until the program has started.
+     * Waits until the process exists. It may still fail to become the program, for example because `cwd` does not exist; then
+     * wait() throws the error.
      *
      * @throws {SpawnError} The program could not be started.
      */
@@ -85,7 +86,7 @@ export declare class Job {
     get stdout(): Readable;
     /** Standard error as a stream of Node. See `stdout`. */
     get stderr(): Readable;
-    /** Standard input as a stream of Node, for a job that was started with `stdin: 'stream'` or with a terminal. */
+    /** Standard input as a stream of Node, for a job that was started with `stdin: 'stream'`. */
     get stdin(): Writable;
     /**
      * Writes to the program's input, and waits until all of it is queued. Several writes at once keep their order.
