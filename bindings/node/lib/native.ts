@@ -45,6 +45,51 @@ export interface NativeJob {
   resize(rows: number, columns: number): void;
 }
 
+/** A program without supervision. */
+export interface NativeChild {
+  readonly pid: number;
+  /** 0, or the negative errno of a start that failed. */
+  readonly errno: number;
+  takePipe(number: number): number | null;
+  signal(signal: number): number;
+}
+
+/** `code` is an exit code, or a negative errno if the status is lost. `signal` is 0, or a number. */
+export interface NativeExit {
+  code: number;
+  signal: number;
+}
+
+/** What child_process starts. */
+export interface ProgramStart {
+  file: string;
+  args: string[];
+  cwd?: string;
+  /** The variables, joined by NUL bytes. */
+  env?: string;
+  envCount: number;
+  /** For each of the child's descriptors, one of this process, -1 for /dev/null, or -2 for a new pipe. */
+  stdio: number[];
+  detached: boolean;
+  uid?: number;
+  gid?: number;
+}
+
+export interface SyncLimits {
+  timeout: number;
+  maxBuffer: number;
+  killSignal: number;
+  /** For each of the child's descriptors, whether this process writes to its pipe. */
+  writes: boolean[];
+  inputs: (Buffer | null)[];
+}
+
+export interface SyncResult extends NativeExit {
+  pid: number;
+  errno: number;
+  output: (Buffer | null | undefined)[];
+}
+
 export interface NativeQueue {
   take(): [number, Outcome][];
   stop(key: number): void;
@@ -75,7 +120,7 @@ export const enum Awaited {
   Writable,
 }
 
-export type Outcome = NativeResult | NativeJob | NativeFailure | null;
+export type Outcome = NativeResult | NativeJob | NativeExit | NativeFailure | null;
 export type NativeArgv = readonly (string | Uint8Array)[];
 export type Given = Record<string, unknown>;
 
@@ -89,6 +134,8 @@ export interface Native {
   runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
   printedActions(actions: unknown): string[];
   start(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+  startChild(queue: NativeQueue, key: number, start: ProgramStart): NativeChild | null;
+  runChild(start: ProgramStart, limits: SyncLimits): SyncResult | null;
 }
 
 function load(): Native {
@@ -108,41 +155,57 @@ export const native = load();
 const pending = new Map<number, (outcome: Outcome) => void>();
 let lastKey = 0;
 
+// The calls for which the process does not stay alive.
+const unreferenced = new Set<number>();
+
 // The queue itself does not keep the event loop alive. While a call is pending, this timer does.
 const keepAlive = setInterval(() => {}, 0x7fffffff);
 keepAlive.unref();
 
+function updateKeepAlive(): void {
+  if (pending.size > unreferenced.size) {
+    keepAlive.ref();
+  } else {
+    keepAlive.unref();
+  }
+}
+
 export const queue = new native.Queue(() => {
   for (const [key, outcome] of queue.take()) {
-    settle(key, outcome);
+    const settled = pending.get(key);
+    forget(key);
+    settled?.(outcome);
   }
 });
 
-function settle(key: number, outcome: Outcome): void {
-  const settled = pending.get(key);
-  pending.delete(key);
-  if (pending.size === 0) {
-    keepAlive.unref();
-  }
-  settled?.(outcome);
-}
-
-/** Registers a call, and returns its key. `settled` gets the outcome. */
+/** Registers a call, and returns its key. `settled` gets the outcome, and does not throw. */
 export function expect(settled: (outcome: Outcome) => void): number {
   do {
     lastKey = (lastKey + 1) >>> 0;
   } while (pending.has(lastKey));
-  if (pending.size === 0) {
-    keepAlive.ref();
-  }
   pending.set(lastKey, settled);
+  updateKeepAlive();
   return lastKey;
 }
 
-/** Cancels the registration of a call that has not begun. */
+/** Cancels the registration of a call. */
 export function forget(key: number): void {
   pending.delete(key);
-  if (pending.size === 0) {
-    keepAlive.unref();
+  unreferenced.delete(key);
+  updateKeepAlive();
+}
+
+/** Sets whether a pending call keeps the process alive. */
+export function setReferenced(key: number, isReferenced: boolean): void {
+  if (isReferenced) {
+    unreferenced.delete(key);
+  } else if (pending.has(key)) {
+    unreferenced.add(key);
   }
+  updateKeepAlive();
+}
+
+/** Whether a call is pending and keeps the process alive. */
+export function isReferenced(key: number): boolean {
+  return pending.has(key) && !unreferenced.has(key);
 }

@@ -29,7 +29,7 @@ pub struct Request {
 }
 
 /// The signals that Node ignores in its own process: SIGPIPE. libuv's children have the defaults, too.
-const IGNORED_BY_NODE: i32 = 13;
+pub const IGNORED_BY_NODE: i32 = 13;
 
 impl Request {
     pub fn new(argv: &Array<'_>, given: &Object<'_>, call: Call) -> Result<Request> {
