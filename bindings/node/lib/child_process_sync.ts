@@ -138,7 +138,7 @@ function runOf(file: unknown, args: unknown, given: unknown): Run | undefined {
   const [stdio, killSignal, input] = [descriptors(options.stdio), signalNumber(options.killSignal), inputOf(options)];
   const isKnown =
     list.every((argument) => typeof argument !== 'symbol' && isString(String(argument))) &&
-    (isAbsent(directory) || isString(directory)) &&
+    (isAbsent(directory) || (isString(directory) && directory !== '')) &&
     (!env || isObject(env)) &&
     [options.detached, options.windowsHide, options.windowsVerbatimArguments].every(isFlag) &&
     [uid, gid].every((id) => isAbsent(id) || isInteger(id)) &&
@@ -157,7 +157,7 @@ function runOf(file: unknown, args: unknown, given: unknown): Run | undefined {
     start: {
       file: program,
       args: argv,
-      ...(typeof directory === 'string' && directory !== '' && { cwd: directory }),
+      ...(typeof directory === 'string' && { cwd: directory }),
       ...environment(pairs),
       stdio,
       detached: Boolean(options.detached),

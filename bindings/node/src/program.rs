@@ -57,7 +57,7 @@ impl ProgramStart {
         let Some((arg0, args)) = self.args.split_first() else { return Err(StartError::Unsupported) };
         command.arg0(arg0).args(args).environment(&self.environment()?);
         command.signal_mask(SignalSet::EMPTY);
-        command.default_signals(SignalSet::of(IGNORED_BY_NODE).unwrap_or(SignalSet::EMPTY));
+        command.default_signals(IGNORED_BY_NODE);
         let pipes = self.connect(&mut command)?;
         if let Some(cwd) = &self.cwd {
             if is_process_specific(Path::new(cwd)) {

@@ -28,8 +28,8 @@ pub struct Request {
     _descriptors: Descriptors,
 }
 
-/// The signals that Node ignores in its own process: SIGPIPE. libuv's children have the defaults, too.
-pub const IGNORED_BY_NODE: i32 = 13;
+/// The signals that Node ignores in its own process: SIGPIPE and SIGXFSZ. libuv's children have the defaults, too.
+pub const IGNORED_BY_NODE: SignalSet = SignalSet::from_bits(1 << (13 - 1) | 1 << (25 - 1));
 
 impl Request {
     pub fn new(argv: &Array<'_>, given: &Object<'_>, call: Call) -> Result<Request> {
@@ -42,7 +42,7 @@ impl Request {
         }
         let mut command = Command::new(program);
         command.args(args).signal_mask(SignalSet::EMPTY);
-        command.default_signals(SignalSet::of(IGNORED_BY_NODE).unwrap_or(SignalSet::EMPTY));
+        command.default_signals(IGNORED_BY_NODE);
         let mut options = CallOptions::new(call);
         let (mut env, mut descriptors, mut origins) = (None, Descriptors::new(), Origins::default());
         let mut streams = Vec::new();
