@@ -34,15 +34,18 @@ const isAbsent = (value: unknown): value is undefined | null => value === undefi
 const isString = (value: unknown): value is string => typeof value === 'string' && !value.includes('\0');
 const isInteger = (value: unknown): value is number => typeof value === 'number' && (value | 0) === value;
 const isFlag = (value: unknown): boolean => isAbsent(value) || typeof value === 'boolean';
+/** Whether the conversion of a value to a string runs no code of the caller. */
+const isPrimitive = (value: unknown): boolean => value === null || !['object', 'function', 'symbol'].includes(typeof value);
 const isObject = (value: unknown): value is Options => typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The arguments and the options of a call that may have only one of them. */
+/** The arguments and the options of a call that may have only one of them. The options have no inherited properties. */
 function parted(args: unknown, options: unknown): [unknown[], Options] | undefined {
   if (isObject(args)) {
     [args, options] = [[], args];
   }
   const isKnown = (isAbsent(args) || Array.isArray(args)) && (options === undefined || isObject(options));
-  return isKnown ? [[...((args as unknown[] | null) ?? [])], { ...(options as Options | undefined) }] : undefined;
+  const own = { __proto__: null, ...(options as Options | undefined) } as unknown as Options;
+  return isKnown ? [[...((args as unknown[] | null) ?? [])], own] : undefined;
 }
 
 /** What a child gets as one of its descriptors. */
@@ -137,7 +140,7 @@ function runOf(file: unknown, args: unknown, given: unknown): Run | undefined {
   const maxBuffer = 'maxBuffer' in options ? options.maxBuffer : DEFAULT_MAX_BUFFER;
   const [stdio, killSignal, input] = [descriptors(options.stdio), signalNumber(options.killSignal), inputOf(options)];
   const isKnown =
-    list.every((argument) => typeof argument !== 'symbol' && isString(String(argument))) &&
+    list.every((argument) => isPrimitive(argument) && isString(String(argument))) &&
     (isAbsent(directory) || (isString(directory) && directory !== '')) &&
     (!env || isObject(env)) &&
     [options.detached, options.windowsHide, options.windowsVerbatimArguments].every(isFlag) &&
@@ -157,12 +160,12 @@ function runOf(file: unknown, args: unknown, given: unknown): Run | undefined {
     start: {
       file: program,
       args: argv,
-      ...(typeof directory === 'string' && { cwd: directory }),
+      cwd: (directory ?? undefined) as string | undefined,
       ...environment(pairs),
       stdio,
       detached: Boolean(options.detached),
-      ...(typeof uid === 'number' && { uid }),
-      ...(typeof gid === 'number' && { gid }),
+      uid: (uid ?? undefined) as number | undefined,
+      gid: (gid ?? undefined) as number | undefined,
     },
     limits: {
       timeout: Number(timeout ?? 0),
@@ -235,7 +238,8 @@ export const execSync = function execSync(command: unknown, options?: unknown): 
   if (!isString(command) || !(isAbsent(options) || isObject(options))) {
     return nodeExecSync(command, options);
   }
-  const shell = typeof options?.shell === 'string' ? options.shell : true;
-  const result = spawnSync(command, [], { ...options, shell } as node.SpawnSyncOptions) as Result;
-  return checked(result, command, Boolean(options?.stdio));
+  const own = { __proto__: null, ...(options as Options | undefined) } as unknown as Options;
+  own.shell = typeof own.shell === 'string' ? own.shell : true;
+  const result = spawnSync(command, [], own) as Result;
+  return checked(result, command, Boolean(own.stdio));
 } as typeof node.execSync;

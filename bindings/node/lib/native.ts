@@ -60,19 +60,19 @@ export interface NativeExit {
   signal: number;
 }
 
-/** What child_process starts. */
+/** What child_process starts. An object has all properties of its own, so that none is Object.prototype's. */
 export interface ProgramStart {
   file: string;
   args: string[];
-  cwd?: string;
+  cwd: string | undefined;
   /** The variables, joined by NUL bytes. */
-  env?: string;
+  env: string | undefined;
   envCount: number;
   /** For each of the child's descriptors, one of this process, -1 for /dev/null, or -2 for a new pipe. */
   stdio: number[];
   detached: boolean;
-  uid?: number;
-  gid?: number;
+  uid: number | undefined;
+  gid: number | undefined;
 }
 
 export interface SyncLimits {

@@ -107,7 +107,7 @@ function isId(id: unknown): id is number | undefined | null {
 /** The environment for the native half. */
 export function environment(pairs: readonly string[] | undefined): Pick<native.ProgramStart, 'env' | 'envCount'> {
   const all = pairs ?? (seesEnvironment ? undefined : Object.entries(process.env).map(([name, value]) => `${name}=${value}`));
-  return all ? { env: all.join('\0'), envCount: all.length } : { envCount: 0 };
+  return { env: all?.join('\0'), envCount: all?.length ?? 0 };
 }
 
 /** Node's arguments for the native half, or the reason why Node has to start the program. */
@@ -148,12 +148,12 @@ function startOf(args: unknown[]): native.ProgramStart | DelegationReason {
   return {
     file,
     args: argv.map(String),
-    ...(typeof cwd === 'string' && cwd !== '' && { cwd }),
+    cwd: typeof cwd === 'string' && cwd !== '' ? cwd : undefined,
     ...environment(envPairs?.map(String)),
     stdio: descriptors as number[],
     detached: given.detached === true,
-    ...(typeof uid === 'number' && { uid }),
-    ...(typeof gid === 'number' && { gid }),
+    uid: uid ?? undefined,
+    gid: gid ?? undefined,
   };
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Runs Node's own tests of child_process under `--import spawnfd/install`, and prints a table by name.
+// Runs Node's own tests of child_process under `--require spawnfd/install`, and prints a table by name. (With `--import`, a
+// forked Node loses the messages that arrive while it loads any module that takes long.)
 //
 // The tests are Node's, and not part of this repository: get the sources of a version, and build this package.
 //
@@ -15,13 +16,20 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-const INSTALL = fileURLToPath(new URL('install.mjs', import.meta.url));
+const INSTALL = fileURLToPath(new URL('install.cjs', import.meta.url));
 const TIMEOUT = 120_000;
 const [program, tests, ...names] = process.argv.slice(2);
 if (!program || !tests) {
   console.error('usage: node run.mjs NODE TESTS [NAME...]');
   process.exit(2);
 }
+
+/** Tests that check which function inside Node is called: there is none to call. */
+const REPLACES_INTERNALS = [
+  'test-child-process-spawnsync-kill-signal.js',
+  'test-child-process-spawnsync-shell.js',
+  'test-child-process-windows-hide.js',
+];
 
 /** The flags that a test names in its first lines. */
 function flags(path) {
@@ -33,7 +41,7 @@ function flags(path) {
 async function run(path, own) {
   const directory = mkdtempSync(join(tmpdir(), 'spawnfd-upstream-'));
   const counted = join(directory, 'counts');
-  const args = [...(own ? ['--import', INSTALL] : []), ...flags(path), path];
+  const args = [...(own ? ['--require', INSTALL] : []), ...flags(path), path];
   const env = { ...process.env, TEST_THREAD_ID: basename(directory), NODE_TEST_DIR: directory, SPAWNFD_COUNTS: counted };
   const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
   let output = '';
@@ -62,9 +70,10 @@ async function run(path, own) {
   return { isOk: code === 0, end: timedOut ? 'timeout' : (signal ?? code), output, counts };
 }
 
-function verdict(own, plain) {
+function verdict(name, own, plain) {
   if (!own.isOk) {
-    return plain.isOk ? `fails (${own.end})` : 'fails, as without';
+    const reason = REPLACES_INTERNALS.includes(name) ? 'replaces internal/child_process.spawnSync' : own.end;
+    return plain.isOk ? `fails: ${reason}` : 'fails, as without';
   }
   if (/^1\.\.0 # Skipped/m.test(own.output)) {
     return 'skipped by itself';
@@ -81,10 +90,11 @@ for (const name of all.sort()) {
   const path = join(folder, name);
   const own = await run(path, true);
   const plain = own.isOk ? own : await run(path, false);
-  const said = verdict(own, plain);
+  const said = verdict(name, own, plain);
   totals.set(said, (totals.get(said) ?? 0) + 1);
   console.log(`${name.padEnd(70)} ${said}`);
-  if (!own.isOk && plain.isOk) {
+  if (!own.isOk && plain.isOk && !REPLACES_INTERNALS.includes(name)) {
+    process.exitCode = 1;
     console.log(own.output.replace(/^/gm, '    '));
   }
 }
