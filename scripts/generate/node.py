@@ -110,6 +110,7 @@ def text(tables: dict[str, Any]) -> str:
     for call, name, about in [
         ("run", "RunOptions", "The options of run() and runSync()."),
         ("start", "StartOptions", "The options of start()."),
+        ("spawn", "SpawnOptions", "The options of spawn()."),
     ]:
         listed = [each for each in of(options, call) if each["name"] not in MISSING]
         text += interface(name, about, listed, options)

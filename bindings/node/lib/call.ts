@@ -3,7 +3,7 @@
 
 import { isMainThread } from 'node:worker_threads';
 import { AbortError, checked, failed } from './errors';
-import { expect, forget, NATIVE, queue, type Native, type NativeFailure, type Outcome } from './native';
+import { expect, forget, NATIVE, queue, type Native, type NativeExit, type NativeFailure, type Outcome } from './native';
 
 /** A program and its arguments. Items are strings, or bytes if they are not UTF-8. */
 export type Argv = readonly (string | Uint8Array)[];
@@ -32,6 +32,10 @@ function checkedSignal(signal: unknown): AbortSignal | undefined {
 
 export function isFailure(outcome: Outcome): outcome is NativeFailure {
   return outcome !== null && 'stage' in outcome;
+}
+
+export function isExit(outcome: Outcome): outcome is NativeExit {
+  return outcome !== null && 'code' in outcome && !isFailure(outcome) && !('stdout' in outcome);
 }
 
 /**

@@ -7,7 +7,8 @@ import { constants } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { getSystemErrorName } from 'node:util';
 import { native, type ProgramStart, type SyncLimits } from './native';
-import { counts, environment, isSupported, signalName } from './process_handle';
+import { counts, environment, isSupported } from './process_handle';
+import { signalName } from './signals';
 
 type Options = Record<string, unknown>;
 type Result = node.SpawnSyncReturns<string | Buffer>;

@@ -134,6 +134,7 @@ export interface Native {
   runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
   printedActions(actions: unknown): string[];
   start(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+  spawn(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeChild | NativeFailure;
   startChild(queue: NativeQueue, key: number, start: ProgramStart): NativeChild | null;
   runChild(start: ProgramStart, limits: SyncLimits): SyncResult | null;
 }

@@ -310,6 +310,49 @@ export interface StartOptions {
   limits?: Limits | null;
 }
 
+/** The options of spawn(). */
+export interface SpawnOptions {
+  /**
+   * The program's working directory. A relative program such as `./configure` starts here, and so do relative and
+   * empty parts of PATH. Do not pass `/proc/self/fd/N`: the child resolves paths, with its own descriptor numbers.
+   */
+  cwd?: string | Uint8Array | null;
+  /** The program's environment. By default it is a copy of the environment of this process. */
+  env?: Env | Readonly<Record<string, string | undefined>> | null;
+  /**
+   * The program's standard input.
+   * - `inherit`: The stream is that of this process.
+   * - `null`: The stream is empty, or is discarded.
+   * - `pipe`: The stream is a pipe to this process.
+   * - A number: a descriptor of this process.
+   * @defaultValue `inherit`
+   */
+  stdin?: 'inherit' | 'null' | 'pipe' | number | null;
+  /**
+   * The program's standard output.
+   * - `inherit`: The stream is that of this process.
+   * - `null`: The stream is empty, or is discarded.
+   * - `pipe`: The stream is a pipe to this process.
+   * - A number: a descriptor of this process.
+   * @defaultValue `inherit`
+   */
+  stdout?: 'inherit' | 'null' | 'pipe' | number | null;
+  /**
+   * The program's standard error.
+   * - `inherit`: The stream is that of this process.
+   * - `null`: The stream is empty, or is discarded.
+   * - `pipe`: The stream is a pipe to this process.
+   * - `merge`: The stream is part of standard output.
+   * - A number: a descriptor of this process.
+   * @defaultValue `inherit`
+   */
+  stderr?: 'inherit' | 'null' | 'pipe' | 'merge' | number | null;
+  /** Further steps of the child before exec, in this order. The page on actions lists them. */
+  actions?: readonly Action[] | null;
+  /** The program's `argv[0]`. By default it is the name of the program in the call. */
+  arg0?: string | Uint8Array | null;
+}
+
 /** Limits of the resources of a process tree. */
 export interface Limits {
   /**

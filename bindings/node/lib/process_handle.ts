@@ -4,8 +4,9 @@
 import { AsyncResource } from 'node:async_hooks';
 import node = require('node:child_process');
 import { constants } from 'node:os';
-import { checkPermission, seesEnvironment } from './call';
+import { checkPermission, isExit, seesEnvironment } from './call';
 import * as native from './native';
+import { signalName } from './signals';
 
 /** An item of `stdio`, as Node's ChildProcess passes it to its handle. */
 interface StdioItem {
@@ -66,17 +67,6 @@ export const isSupported = typeof processPrototype?.spawn === 'function' && proc
 
 const nodeSpawn = processPrototype?.spawn;
 const handles = new WeakMap<ProcessHandle, Started>();
-const signalNames = new Map<number, string>();
-for (const [name, number] of Object.entries(constants.signals)) {
-  if (!signalNames.has(number)) {
-    signalNames.set(number, name);
-  }
-}
-
-/** The name of a signal, as child_process reports it; empty if it has none. */
-export function signalName(signal: number): string {
-  return signalNames.get(signal) ?? '';
-}
 
 function isItem(item: unknown): item is StdioItem {
   return typeof item === 'object' && item !== null;
@@ -173,9 +163,8 @@ function begin(handle: ProcessHandle, start: native.ProgramStart, args: unknown[
   // The listeners of the child's events run in the context of the start, and an exception of one does not affect others.
   const resource = new AsyncResource('PROCESSWRAP');
   const key = native.expect((outcome) => {
-    const exit = outcome && 'signal' in outcome && !('stdout' in outcome) ? (outcome as native.NativeExit) : undefined;
     process.nextTick(() => {
-      const [code, signal] = exit ? [exit.code, exit.signal ? signalName(exit.signal) : ''] : [-EIO, ''];
+      const [code, signal] = isExit(outcome) ? [outcome.code, signalName(outcome.signal)] : [-EIO, ''];
       resource.runInAsyncScope(() => handle.onexit(code, signal));
     });
   });

@@ -11,7 +11,7 @@ use spawnfd::job::{Events, Spill, WhenFull};
 use spawnfd::limits::Limits;
 use spawnfd::options::{self, Call, Kind, OptionSpec};
 use spawnfd::signal::SignalSet;
-use spawnfd::{Command, Env, Job, Output, Stdio};
+use spawnfd::{Child, Command, Env, Job, Output, Stdio};
 
 use crate::actions::{self, Descriptors};
 use crate::env::environment;
@@ -84,6 +84,14 @@ impl Request {
     #[expect(clippy::result_large_err, reason = "one result a run")]
     pub fn run_sync(mut self) -> std::result::Result<Output, Failure> {
         self.command.run_with(&self.options.run).map_err(|error| self.origins.failure(&error))
+    }
+
+    /// Starts the program without supervision, in the calling thread.
+    #[expect(clippy::result_large_err, reason = "one result a start")]
+    pub fn spawn(mut self) -> std::result::Result<Child, Failure> {
+        // A program that a signal kills before exec has ended, as any other.
+        let checked = self.command.take_killed().check_descriptors();
+        checked.and_then(|()| self.command.spawn()).map_err(|error| self.origins.failure(&error))
     }
 
     /// Runs the program to its end, or until `stop`.

@@ -12,7 +12,7 @@ test('require() and import give the same functions', () => {
   const required = createRequire(import.meta.url)(PACKAGE);
   assert.equal(required.run, imported.run);
   assert.deepEqual(Object.keys(required).sort(), [
-    'AbortError', 'Action', 'Env', 'ExitError', 'Job', 'Limiter', 'RunResult', 'SpawnError', 'actions', 'run', 'runSync', 'sh', 'start',
+    'AbortError', 'Action', 'Child', 'Env', 'ExitError', 'Job', 'Limiter', 'RunResult', 'SpawnError', 'actions', 'run', 'runSync', 'sh', 'spawn', 'start',
   ]);
 });
 
