@@ -7,67 +7,68 @@
 
 import node = require('node:child_process');
 import { syncBuiltinESMExports } from 'node:module';
-import { promisify } from 'node:util';
+import * as async from './child_process_async';
+import { counts, type DelegationReason } from './child_process_call';
 import * as sync from './child_process_sync';
-import { counts, isSupported, replace, startingBy, type DelegationReason } from './process_handle';
 
 export type * from 'node:child_process';
-export type { DelegationReason } from './process_handle';
+export type { DelegationReason } from './child_process_call';
 
-type Call = (...args: never[]) => unknown;
+/** Other runtimes have a ChildProcess of another kind, and their own functions stay. */
+const isNode = process.versions.bun === undefined;
+const { spawn: nodeSpawn, exec: nodeExec, execFile: nodeExecFile } = node;
+const { spawnSync: nodeSpawnSync, execFileSync: nodeExecFileSync, execSync: nodeExecSync } = node;
 
-/** The same function, whose programs this library starts. */
-function replaced<F extends Call>(call: F): F {
-  const own = (...args: never[]): unknown => startingBy(() => call(...args));
-  Object.defineProperty(own, 'name', { value: call.name });
-  const promised = (call as { [promisify.custom]?: Call })[promisify.custom];
-  if (promised) {
-    Object.defineProperty(own, promisify.custom, { value: replaced(promised) });
-  }
-  return own as F;
-}
-
-export const spawn = replaced(node.spawn);
-export const exec = replaced(node.exec);
-export const execFile = replaced(node.execFile);
-export const spawnSync = sync.spawnSync;
-export const execFileSync = sync.execFileSync;
-export const execSync = sync.execSync;
+export const spawn = isNode ? async.spawn : nodeSpawn;
+export const exec = isNode ? async.exec : nodeExec;
+export const execFile = isNode ? async.execFile : nodeExecFile;
+export const spawnSync = isNode ? sync.spawnSync : nodeSpawnSync;
+export const execFileSync = isNode ? sync.execFileSync : nodeExecFileSync;
+export const execSync = isNode ? sync.execSync : nodeExecSync;
 /** Node's own: a forked Node has an IPC channel. */
 export const fork = node.fork;
 /** Node's own class. */
 export const ChildProcess = node.ChildProcess;
 export type ChildProcess = node.ChildProcess;
 
-const SYNC = ['spawnSync', 'execFileSync', 'execSync'] as const;
-const builtin = node as { -readonly [K in keyof typeof node]: (typeof node)[K] };
-const originals = Object.fromEntries(SYNC.map((name) => [name, node[name]]));
+const REPLACED = { spawn, exec, execFile, spawnSync, execFileSync, execSync };
+const ORIGINAL = {
+  spawn: nodeSpawn,
+  exec: nodeExec,
+  execFile: nodeExecFile,
+  spawnSync: nodeSpawnSync,
+  execFileSync: nodeExecFileSync,
+  execSync: nodeExecSync,
+};
+type Name = keyof typeof REPLACED;
+
+/** Changes the functions of `node:child_process`, unless another library has changed them since. */
+function replace(from: Record<Name, unknown>, to: Record<Name, unknown>): void {
+  const builtin = node as Record<Name, unknown>;
+  for (const name of Object.keys(REPLACED) as Name[]) {
+    if (builtin[name] === from[name]) {
+      builtin[name] = to[name];
+    }
+  }
+  syncBuiltinESMExports();
+}
 
 /**
  * Lets this library start all programs of `node:child_process` in this thread, from now on. Imported names change too.
- * Calling it again has no effect.
+ * Calling it again has no effect. `fork()` and functions that another library has replaced stay as they are.
  *
  * @throws {Error} The runtime is not Node.
  */
 export function install(): void {
-  if (!isSupported) {
+  if (!isNode) {
     throw new Error('install() needs Node: this runtime has its own child_process');
   }
-  replace(true);
-  Object.assign(builtin, Object.fromEntries(SYNC.map((name) => [name, sync[name]])));
-  syncBuiltinESMExports();
+  replace(ORIGINAL, REPLACED);
 }
 
 /** Undoes `install()`. Programs that run are not affected. */
 export function uninstall(): void {
-  replace(false);
-  for (const name of SYNC) {
-    // Another library may have replaced the function since.
-    if (builtin[name] === sync[name]) {
-      Object.assign(builtin, { [name]: originals[name] });
-    }
-  }
-  syncBuiltinESMExports();
+  replace(REPLACED, ORIGINAL);
 }
 
 /** The starts of this thread since the import. */
@@ -76,7 +77,7 @@ export interface Stats {
   started: number;
   /**
    * Starts that Node made itself: because of an IPC channel, of unusual or wrong arguments, or because the library
-   * cannot make this start.
+   * cannot make this start. `fork()` does not count.
    */
   delegated: Readonly<Record<DelegationReason, number>>;
 }

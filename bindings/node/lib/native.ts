@@ -60,6 +60,10 @@ export interface NativeExit {
   signal: number;
 }
 
+/** What a child gets as one of its descriptors, in place of a number of this process: /dev/null, or a new pipe. */
+export const IGNORE = -1;
+export const PIPE = -2;
+
 /** What child_process starts. An object has all properties of its own, so that none is Object.prototype's. */
 export interface ProgramStart {
   file: string;
@@ -68,7 +72,7 @@ export interface ProgramStart {
   /** The variables, joined by NUL bytes. */
   env: string | undefined;
   envCount: number;
-  /** For each of the child's descriptors, one of this process, -1 for /dev/null, or -2 for a new pipe. */
+  /** For each of the child's descriptors, one of this process, or IGNORE, or PIPE. */
   stdio: number[];
   detached: boolean;
   uid: number | undefined;
