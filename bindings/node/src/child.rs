@@ -65,7 +65,9 @@ impl NativeChild {
     /// Sends a signal. Returns 0 or a negative errno.
     #[napi]
     pub fn signal(&self, signal: i32) -> i32 {
-        self.signaller.as_ref().map_or(0, |signaller| signaller.signal(signal).map_or_else(|errno| -errno.raw(), |()| 0))
+        self.signaller
+            .as_ref()
+            .map_or(0, |signaller| signaller.signal(signal).map_or_else(|errno| -errno.raw(), |()| 0))
     }
 }
 
@@ -73,7 +75,8 @@ impl NativeChild {
     /// Lets the library's thread wait for a program, whose end the queue gets under `key`.
     fn watch(queue: &Queue, key: u32, mut child: Child, pipes: Pipes) -> spawnfd::Result<NativeChild> {
         let (pid, signaller) = (child.id(), child.signaller());
-        let driven = queue.shared().drive(key, |_| async move { Outcome::of(NativeExit::of(child.wait_async().await)) });
+        let driven =
+            queue.shared().drive(key, |_| async move { Outcome::of(NativeExit::of(child.wait_async().await)) });
         if driven.is_err() {
             // A start that fails leaves no process. The library's reaper waits for the program.
             let _ = signaller.signal(spawnfd::signal::KILL);

@@ -175,7 +175,11 @@ impl Run<'_> {
 
 /// Runs a program to its end. `null`: Node has to run the program.
 #[napi]
-pub fn run_child<'env>(env: &'env Env, start: ProgramStart, limits: SyncLimits<'env>) -> Result<Option<SyncResult<'env>>> {
+pub fn run_child<'env>(
+    env: &'env Env,
+    start: ProgramStart,
+    limits: SyncLimits<'env>,
+) -> Result<Option<SyncResult<'env>>> {
     let begun = Instant::now();
     let failed = |errno: Errno| SyncResult { pid: 0, errno: -errno.raw(), code: 0, signal: 0, output: Vec::new() };
     let (started, pipes) = match start.start() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The examples of the guide: their types are right, and they run.
+// The examples of the guides: their types are right, and they run.
 
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -10,21 +10,26 @@ import { runSync } from '../dist/index.js';
 import { PACKAGE, scratch } from './support.mjs';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
-const GUIDE = readFileSync(join(HERE, '../../../docs/guides/node.md'), 'utf8');
-const BLOCKS = [...GUIDE.matchAll(/^```js\n(.*?)^```/gms)].map((block) => block[1]);
+const GUIDES = ['node', 'replace-child-process'];
+const BLOCKS = GUIDES.flatMap((name) => {
+  const guide = readFileSync(join(HERE, `../../../docs/guides/${name}.md`), 'utf8');
+  return [...guide.matchAll(/^```js\n(.*?)^```/gms)].map((block, index) => ({ title: `${name}, ${index + 1}`, code: block[1] }));
+});
 const TSC = join(HERE, '../node_modules/typescript/bin/tsc');
 const OPTIONS = [
   '--strict', '--target', 'es2022', '--lib', 'es2023,esnext.disposable', '--module', 'nodenext', '--types', 'node',
   '--typeRoots', join(HERE, '../node_modules/@types'),
 ];
 
-test('the guide has examples', () => assert.ok(BLOCKS.length >= 3));
+test('the guides have examples', () => assert.ok(BLOCKS.length >= 6));
 
-BLOCKS.forEach((code, index) => {
-  test(`example ${index + 1} of the guide`, (t) => {
+for (const { title, code } of BLOCKS) {
+  test(`example of the guide ${title}`, (t) => {
     const directory = scratch(t);
-    const imported = code.replaceAll("from 'spawnfd'", `from ${JSON.stringify(PACKAGE)}`);
-    const missing = code.includes("from 'spawnfd'") ? '' : `import { run } from ${JSON.stringify(PACKAGE)};\n`;
+    const imported = code
+      .replaceAll("from 'spawnfd'", `from ${JSON.stringify(PACKAGE)}`)
+      .replaceAll("from 'spawnfd/child_process'", `from ${JSON.stringify(join(dirname(PACKAGE), 'child_process.js'))}`);
+    const missing = code.includes("from 'spawnfd") ? '' : `import { run } from ${JSON.stringify(PACKAGE)};\n`;
     // The guide's reader has a repository, and Node 24 has its syntax.
     const prelude = `${missing}const repo = ${JSON.stringify(directory)};\n`;
     writeFileSync(join(directory, 'example.mts'), `${prelude}${imported}`);
@@ -36,4 +41,4 @@ BLOCKS.forEach((code, index) => {
     assert.deepEqual([result.code, result.stderrText], [0, '']);
     assert.equal(result.text.includes('tested'), code.includes('job.lines()'));
   });
-});
+}
