@@ -7,7 +7,7 @@ import { channel } from 'node:diagnostics_channel';
 import { EventEmitter } from 'node:events';
 import { constants } from 'node:os';
 import type { Readable } from 'node:stream';
-import { promisify } from 'node:util';
+import { getSystemErrorName, promisify } from 'node:util';
 import { checkPermission, isExit } from './call';
 import {
   commandOf,
@@ -310,10 +310,12 @@ export const spawn = function spawn(file: unknown, args?: unknown, options?: unk
 class Collected {
   readonly #chunks: (string | Buffer)[] = [];
   readonly #stream: Readable | null;
+  readonly #encoding: BufferEncoding | null;
   #length = 0;
 
   constructor(stream: Readable | null, encoding: BufferEncoding | null, maxBuffer: number, exceeded: () => void) {
     this.#stream = stream;
+    this.#encoding = encoding;
     if (encoding) {
       stream?.setEncoding(encoding);
     }
@@ -330,7 +332,7 @@ class Collected {
   }
 
   get value(): string | Buffer {
-    const isText = this.#stream?.readableEncoding;
+    const isText = this.#encoding ?? this.#stream?.readableEncoding;
     return isText ? this.#chunks.join('') : Buffer.concat(this.#chunks as Buffer[]);
   }
 }
@@ -357,7 +359,7 @@ function collect(child: node.ChildProcess, command: string, options: Options, ca
       return;
     }
     error ??= Object.assign(new Error(`Command failed: ${command}\n${err.toString()}`), {
-      code,
+      code: typeof code === 'number' && code < 0 ? getSystemErrorName(code) : code,
       killed: child.killed || isKilled,
       signal,
     });
@@ -405,7 +407,7 @@ export const execFile = withPromise(function execFile(file: unknown, ...rest: un
   const args = Array.isArray(left[0]) || isAbsent(left[0]) ? left.shift() : undefined;
   const given = typeof left[0] === 'function' ? undefined : left.shift();
   const callback = typeof given === 'function' ? given : left[0];
-  const options = { ...copied(EXEC_DEFAULTS), ...(given as Options | undefined) };
+  const options = copied({ ...EXEC_DEFAULTS, ...(given as Options | undefined) });
   const isKnown =
     isString(file) &&
     (isAbsent(given) || isObject(given)) &&

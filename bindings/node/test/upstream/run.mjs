@@ -57,9 +57,9 @@ async function run(path, own) {
   const counts = { started: 0, delegated: 0 };
   try {
     for (const line of readFileSync(counted, 'utf8').trim().split('\n')) {
-      const { started, delegated } = JSON.parse(line);
+      const { started, delegated, forks } = JSON.parse(line);
       counts.started += started;
-      counts.delegated += Object.values(delegated).reduce((sum, count) => sum + count);
+      counts.delegated += Object.values(delegated).reduce((sum, count) => sum + count, forks);
     }
   } catch (error) {
     if (error.code !== 'ENOENT') {
