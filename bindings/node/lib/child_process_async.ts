@@ -298,7 +298,9 @@ function started(file: unknown, args: unknown, given: unknown): node.ChildProces
     return undefined;
   }
   const child = start(command, options);
-  limit(child, Number(timeout ?? 0), killSignal, signal);
+  if (child.pid !== undefined) {
+    limit(child, Number(timeout ?? 0), killSignal, signal);
+  }
   return child;
 }
 
