@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+import { createReadStream, createWriteStream } from 'node:fs';
 import { Socket } from 'node:net';
+import type { Readable, Writable } from 'node:stream';
 import { getSystemErrorName } from 'node:util';
 import { checkedArgv, checkPermission, isExit, nativeOptions, type Argv } from './call';
 import { checked, failed } from './errors';
@@ -24,6 +26,17 @@ function exitOf(outcome: native.Outcome): Exit {
   return signal ? { code: null, signal: (signalName(signal) || signal) as NodeJS.Signals | number } : { code, signal: null };
 }
 
+// Bun's Socket has no pipes. In Node, the streams of files would occupy threads of libuv's pool.
+const isBun = process.versions.bun !== undefined;
+
+function writable(fd: number): Writable {
+  return isBun ? createWriteStream('', { fd }) : new Socket({ fd, readable: false, writable: true });
+}
+
+function readable(fd: number): Readable {
+  return isBun ? createReadStream('', { fd }) : new Socket({ fd, readable: true, writable: false });
+}
+
 /**
  * A program that runs without supervision. Its end is that of the program alone: the program may outlive this process, and
  * its own children may outlive it.
@@ -36,11 +49,11 @@ export class Child {
   /** How the program ended. The promise is never rejected. */
   readonly exited: Promise<Exit>;
   /** This process's end of standard input if that is `pipe`, or null. */
-  readonly stdin: Socket | null;
+  readonly stdin: Writable | null;
   /** This process's end of standard output if that is `pipe`, or null. */
-  readonly stdout: Socket | null;
+  readonly stdout: Readable | null;
   /** This process's end of standard error if that is `pipe`, or null. */
-  readonly stderr: Socket | null;
+  readonly stderr: Readable | null;
 
   /** @internal */
   constructor(argv: Argv, options: SpawnOptions) {
@@ -59,11 +72,10 @@ export class Child {
       throw error;
     }
     this.pid = this.#child.pid;
-    const pipe = (number: number): Socket | null => {
-      const fd = this.#child.takePipe(number);
-      return fd === null ? null : new Socket({ fd, readable: number > 0, writable: number === 0 });
-    };
-    [this.stdin, this.stdout, this.stderr] = [pipe(0), pipe(1), pipe(2)];
+    const [stdin, stdout, stderr] = [0, 1, 2].map((number) => this.#child.takePipe(number));
+    this.stdin = typeof stdin === 'number' ? writable(stdin) : null;
+    this.stdout = typeof stdout === 'number' ? readable(stdout) : null;
+    this.stderr = typeof stderr === 'number' ? readable(stderr) : null;
   }
 
   /**
@@ -86,7 +98,7 @@ export class Child {
     return this;
   }
 
-  /** Lets the event loop end while the program runs. A pipe keeps it alive on its own: see `Socket.unref()`. */
+  /** Lets the event loop end while the program runs. A pipe keeps it alive on its own. */
   unref(): this {
     native.setReferenced(this.#key, false);
     return this;

@@ -63,8 +63,22 @@ const { ESRCH, EIO } = constants.errno;
 
 /** A command for the native half. */
 export function programStart(command: Command, stdio: number[]): native.ProgramStart {
-  const { envPairs, ...rest } = command;
-  return { ...rest, env: envPairs.join('\0'), envCount: envPairs.length, stdio };
+  const { file, args, cwd, envPairs, detached, uid, gid } = command;
+  return { file, args, cwd, env: envPairs.join('\0'), envCount: envPairs.length, stdio, detached, uid, gid };
+}
+
+type HandleOptions = Command & { stdio: StdioItem[] };
+
+/** The bit of the flags that Node 24 passes in place of the option `detached`. */
+const FLAG_DETACHED = 1;
+
+/** The arguments of a handle's spawn(): an object, or since Node 24 single arguments. */
+function handleOptions(args: unknown[]): HandleOptions {
+  if (isObject(args[0])) {
+    return args[0] as unknown as HandleOptions;
+  }
+  const [file, argv, cwd, envPairs, stdio, flags, uid, gid] = args;
+  return { file, args: argv, cwd, envPairs, stdio, detached: (Number(flags) & FLAG_DETACHED) !== 0, uid, gid } as HandleOptions;
 }
 
 /** What a child gets as one of its descriptors; undefined if only Node can make it. */
@@ -132,24 +146,21 @@ function ended(child: Own, code: number, signal: string): void {
 class ProgramHandle implements Handle {
   pid: number | undefined;
   readonly #owner: Own;
-  readonly #command: Command;
   #child: native.NativeChild | undefined;
   #key = 0;
   onexit: Handle['onexit'];
 
-  constructor(owner: Own, command: Command) {
+  constructor(owner: Own) {
     this.#owner = owner;
-    this.#command = command;
     this.onexit = (code, signal) => ended(owner, code, signal);
   }
 
-  /** Starts the program. Node's ChildProcess passes what its handle takes: Node 24 single arguments, others an object. */
+  /** Starts the program, with the arguments of Node's ChildProcess. Other code may have changed them since the call. */
   spawn(...args: unknown[]): number {
-    const [first] = args;
-    const stdio = (isObject(first) ? first.stdio : args[4]) as StdioItem[];
-    const descriptors = stdio.map(descriptorOf);
+    const given = handleOptions(args);
+    const descriptors = given.stdio.map(descriptorOf);
     const isKnown = descriptors.every((descriptor) => descriptor !== undefined);
-    const errno = isKnown ? this.#start(stdio, descriptors as number[]) : undefined;
+    const errno = isKnown ? this.#start(given, descriptors as number[]) : undefined;
     if (errno === undefined) {
       counts.delegated[isKnown ? 'unsupported' : 'arguments']++;
       return this.#delegate(args);
@@ -158,7 +169,7 @@ class ProgramHandle implements Handle {
   }
 
   /** Returns 0, or a negative errno. Undefined: Node has to start the program. */
-  #start(stdio: StdioItem[], descriptors: number[]): number | undefined {
+  #start(given: HandleOptions, descriptors: number[]): number | undefined {
     // The listeners of the child's events run in the context of the start, and an exception of one does not affect others.
     const resource = new AsyncResource('PROCESSWRAP');
     this.#key = native.expect((outcome) => {
@@ -167,7 +178,7 @@ class ProgramHandle implements Handle {
         resource.runInAsyncScope(() => this.onexit(code, signal));
       });
     });
-    const child = native.native.startChild(native.queue, this.#key, programStart(this.#command, descriptors));
+    const child = native.native.startChild(native.queue, this.#key, programStart(given, descriptors));
     if (!child || child.errno) {
       native.forget(this.#key);
     }
@@ -176,7 +187,7 @@ class ProgramHandle implements Handle {
     }
     // Node's streams have the pipes also if the start has failed.
     let failed = child.errno;
-    stdio.forEach((item, number) => {
+    given.stdio.forEach((item, number) => {
       const fd = child.takePipe(number);
       if (fd !== null) {
         const opened = item.handle!.open(fd);
@@ -235,7 +246,7 @@ function start(command: Command, options: Options): Own {
     exitCode: null,
     killed: false,
     spawnfile: null,
-    _handle: new ProgramHandle(child, command),
+    _handle: new ProgramHandle(child),
   });
   if (created.hasSubscribers) {
     created.publish({ process: child });

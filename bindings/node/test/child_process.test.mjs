@@ -343,6 +343,20 @@ check('listeners run in the context of the start, and one that throws does not a
   assert.equal((await inNode(script)).stdout, 'thrown\n'.repeat(20));
 });
 
+check('changes that another library makes to the arguments of ChildProcess#spawn take effect', async (t) => {
+  const { prototype } = replaced.ChildProcess;
+  const before = prototype.spawn;
+  t.after(() => (prototype.spawn = before));
+  prototype.spawn = function (options) {
+    options.envPairs.push('ADDED=yes');
+    options.detached = true;
+    return before.call(this, options);
+  };
+  const child = spawn('sh', ['-c', 'echo $ADDED; cut -d" " -f6 /proc/$$/stat']);
+  prototype.spawn = before;
+  assert.equal((await ended(child)).stdout, `yes\n${child.pid}\n`);
+});
+
 check('fork and IPC are those of Node', async (t) => {
   const path = join(scratch(t), 'child.cjs');
   writeFileSync(path, "process.on('message', (m) => { process.send(m + 1); process.disconnect(); });");
