@@ -174,7 +174,7 @@ check('the PATH of the program decides', async (t) => {
 check('timeout, killSignal and AbortSignal end a program', async () => {
   const late = spawn('sleep', ['1000'], { timeout: 20, killSignal: 'SIGKILL' });
   assert.deepEqual(await once(late, 'exit'), [null, 'SIGKILL']);
-  const error = await promisify(exec)('sleep 1000', { timeout: 20 }).catch((error) => error);
+  const error = await promisify(exec)('exec sleep 1000', { timeout: 20 }).catch((error) => error);
   assert.deepEqual([error.killed, error.signal, error.code], [true, 'SIGTERM', null]);
   const controller = new AbortController();
   const child = spawn('sleep', ['1000'], { signal: controller.signal });
@@ -252,7 +252,7 @@ check('the synchronous functions have the results of Node', async (t) => {
     sh('echo x', { stdio: ['pipe', null, undefined] }),
     sh('echo x', { stdio: 'other' }),
     sh('echo x', { stdio: ['ipc'] }),
-    sh('sleep 1000', { timeout: 20 }),
+    sh('exec sleep 1000', { timeout: 20 }),
     sh('exec sleep 1000', { timeout: 20, killSignal: 'sigkill' }),
     sh('exec sleep 1000', { timeout: 20, killSignal: 2 }),
     sh('exec sleep 1000', { timeout: 1.5 }),
@@ -290,7 +290,7 @@ check('the synchronous functions have the results of Node', async (t) => {
     ['execSync', 'echo x; exit 0'],
     ['execSync', 'exit 5', { stdio: 'pipe' }],
     ['execSync', 'echo $0', { shell: '/bin/bash', encoding: 'utf8' }],
-    ['execSync', 'sleep 1000', { timeout: 20, stdio: 'ignore' }],
+    ['execSync', 'exec sleep 1000', { timeout: 20, stdio: 'ignore' }],
     ['execSync'],
   ];
   const before = stats();
