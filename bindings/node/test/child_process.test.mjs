@@ -257,7 +257,7 @@ check('the synchronous functions have the results of Node', async (t) => {
     sh('exec sleep 1000', { timeout: 20, killSignal: 2 }),
     sh('exec sleep 1000', { timeout: 1.5 }),
     sh('echo x', { killSignal: 'SIGNONE' }),
-    sh('head -c 100 /dev/zero', { maxBuffer: 99 }),
+    sh('head -c 100 /dev/zero; exec sleep 1000', { maxBuffer: 99 }),
     sh('head -c 100 /dev/zero', { maxBuffer: 100 }),
     sh('head -c 2000000 /dev/zero', { maxBuffer: undefined }),
     sh('echo x', { maxBuffer: -1 }),
