@@ -4,7 +4,7 @@
 const child_process = require('node:child_process');
 const { appendFileSync } = require('node:fs');
 const { syncBuiltinESMExports } = require('node:module');
-const { install, stats } = require('../../dist/child_process.js');
+const { install, stats } = require('../dist/child_process.js');
 
 install();
 // The package does not count forks, which are Node's own.

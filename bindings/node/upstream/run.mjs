@@ -4,7 +4,7 @@
 //
 // The tests are Node's, and not part of this repository: get the sources of a version, and build this package.
 //
-//     node test/upstream/run.mjs NODE TESTS [NAME...]
+//     node upstream/run.mjs NODE TESTS [NAME...]
 //
 // NODE is the program to test with, of the same version as the sources. TESTS is the folder `test` of the sources, with
 // `parallel`, `common` and `fixtures`. Each NAME selects the tests whose names contain it; by default these are
