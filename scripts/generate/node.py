@@ -33,19 +33,15 @@ KINDS = {
     "HeadTail": "readonly [head: number, tail: number] | 'all'",
     "TerminalSize": "{ rows: number; columns: number }",
 }
-# The interfaces: their base, the calls that all accept their options, and those that do not.
-INTERFACES = [
-    ("SharedOptions", None, {"run", "start", "command"}, "The options of all calls."),
-    ("ProgramOptions", "SharedOptions", {"run", "start"}, "The options of run() and start()."),
-    ("RunOptions", "ProgramOptions", {"run"}, "The options of run() and runSync()."),
-    ("StartOptions", "ProgramOptions", {"start"}, "The options of start()."),
-    ("SessionOptions", None, {"session"}, "The options of a Session."),
-    (
-        "CommandOptions",
-        "SharedOptions",
-        {"command"},
-        "The options of a session's run() and start().",
-    ),
+# The interfaces: their bases, and the calls that all accept their options.
+INTERFACES: list[tuple[str, list[str], set[str], str]] = [
+    ("SupervisedOptions", [], {"run", "start", "command"}, "The options of supervised programs."),
+    ("ProgramOptions", [], {"spawn", "run", "start"}, "The options of all programs."),
+    ("RunOptions", ["ProgramOptions", "SupervisedOptions"], {"run"}, "The options of run()."),
+    ("StartOptions", ["ProgramOptions", "SupervisedOptions"], {"start"}, "The options of start()."),
+    ("SpawnOptions", ["ProgramOptions"], {"spawn"}, "The options of spawn()."),
+    ("SessionOptions", [], {"session"}, "The options of a Session."),
+    ("CommandOptions", ["SupervisedOptions"], {"command"}, "The options of a session's run()."),
 ]
 
 HEAD = """// SPDX-License-Identifier: MIT OR Apache-2.0
@@ -76,7 +72,7 @@ def node_type(option: Option) -> str:
 
 
 def takes_descriptor(option: Option) -> bool:
-    return option["kind"] == "Stream" and bool({"run", "start"} & set(option["calls"]))
+    return option["kind"] == "Stream" and bool({"spawn", "run", "start"} & set(option["calls"]))
 
 
 def node_default(option: Option) -> str | None:
@@ -128,11 +124,13 @@ def text(tables: dict[str, Any]) -> str:
     options: list[Option] = tables["options"]
     stops = "".join(f"\n  | '{stop}'" for stop in tables["stops"])
     text = f"{HEAD}\n/** Why a run ended. */\nexport type Stop ={stops};\n"
-    inherited: dict[str | None, list[Option]] = {None: []}
-    for name, base, calls, about in INTERFACES:
-        listed = [each for each in own(options, calls) if each not in inherited[base]]
-        inherited[name] = inherited[base] + listed
-        text += interface(f"{name} extends {base}" if base else name, about, listed, options)
+    inherited: dict[str, list[Option]] = {}
+    for name, bases, calls, about in INTERFACES:
+        known = [each for base in bases for each in inherited[base]]
+        listed = [each for each in own(options, calls) if each not in known]
+        inherited[name] = known + listed
+        extends = f" extends {', '.join(bases)}" if bases else ""
+        text += interface(f"{name}{extends}", about, listed, options)
     for prefix, name, about in [
         ("limits.", "Limits", "Limits of the resources of a process tree."),
         ("spill.", "Spill", "A file that gets all of the output if memory does not keep it."),

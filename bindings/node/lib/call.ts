@@ -3,7 +3,7 @@
 
 import { isMainThread } from 'node:worker_threads';
 import { AbortError, failed, isFailure, succeeded } from './errors';
-import { expect, forget, NATIVE, queue, type NativeFailure, type NativeJob, type Outcome } from './native';
+import { expect, forget, NATIVE, queue, type NativeExit, type NativeFailure, type NativeJob, type Outcome } from './native';
 import { RunResult, type Result } from './result';
 
 /** A program and its arguments. Items are strings, or bytes if they are not UTF-8. */
@@ -30,6 +30,11 @@ function checkedSignal(signal: unknown): AbortSignal | undefined {
     return signal as AbortSignal | undefined;
   }
   throw new TypeError('signal must be an AbortSignal');
+}
+
+/** @internal */
+export function isExit(outcome: Outcome): outcome is NativeExit {
+  return outcome !== null && 'code' in outcome && !isFailure(outcome) && !('stdout' in outcome);
 }
 
 /**

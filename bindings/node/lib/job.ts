@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-import { constants } from 'node:os';
 import { Readable, Writable } from 'node:stream';
 import { checkedArgv, launch, nativeOptions, type Abortable, type Argv } from './call';
 import { AbortError, checked, failed, isFailure } from './errors';
 import { Awaited, expect, native, queue, type NativeEvent, type NativeJob } from './native';
 import type { StartOptions } from './options';
 import { RunResult, type Result } from './result';
+import { signalNumber } from './signals';
 
 /** Output of a job: bytes of one stream in order of arrival, or the number of bytes that were dropped. */
 export type OutputEvent =
@@ -361,10 +361,7 @@ export class Job {
    * @throws {TypeError} There is no such signal.
    */
   async kill(signal: NodeJS.Signals | number = 'SIGTERM', options: { tree?: boolean } = {}): Promise<void> {
-    const number = typeof signal === 'number' ? signal : constants.signals[signal];
-    if (!Number.isInteger(number)) {
-      throw new TypeError(`unknown signal ${JSON.stringify(signal)}`);
-    }
+    const number = signalNumber(signal);
     const job = await this.#ready;
     checked(() => job.signal(number, options.tree ?? false));
   }

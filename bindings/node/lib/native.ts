@@ -46,6 +46,55 @@ export interface NativeJob {
   resize(rows: number, columns: number): void;
 }
 
+/** A program without supervision. */
+export interface NativeChild {
+  readonly pid: number;
+  /** 0, or the negative errno of a start that failed. */
+  readonly errno: number;
+  takePipe(number: number): number | null;
+  signal(signal: number): number;
+}
+
+/** `code` is an exit code, or a negative errno if the status is lost. `signal` is 0, or a number. */
+export interface NativeExit {
+  code: number;
+  signal: number;
+}
+
+/** What a child gets as one of its descriptors, in place of a number of this process: /dev/null, or a new pipe. */
+export const IGNORE = -1;
+export const PIPE = -2;
+
+/** What child_process starts. An object has all properties of its own, so that none is Object.prototype's. */
+export interface ProgramStart {
+  file: string;
+  args: string[];
+  cwd: string | undefined;
+  /** The variables, joined by NUL bytes. */
+  env: string | undefined;
+  envCount: number;
+  /** For each of the child's descriptors, one of this process, or IGNORE, or PIPE. */
+  stdio: number[];
+  detached: boolean;
+  uid: number | undefined;
+  gid: number | undefined;
+}
+
+export interface SyncLimits {
+  timeout: number;
+  maxBuffer: number;
+  killSignal: number;
+  /** For each of the child's descriptors, whether this process writes to its pipe. */
+  writes: boolean[];
+  inputs: (Buffer | null)[];
+}
+
+export interface SyncResult extends NativeExit {
+  pid: number;
+  errno: number;
+  output: (Buffer | null | undefined)[];
+}
+
 export interface NativeQueue {
   take(): [number, Outcome][];
   stop(key: number): void;
@@ -125,7 +174,7 @@ export const enum Awaited {
   Writable,
 }
 
-export type Outcome = NativeResult | NativeJob | NativeFailure | null;
+export type Outcome = NativeResult | NativeJob | NativeExit | NativeFailure | null;
 /** The first item may be a template. */
 export type NativeArgv = readonly (string | Uint8Array | NativeTemplate)[];
 export type Given = Record<string, unknown>;
@@ -147,6 +196,9 @@ export interface Native {
   runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
   printedActions(actions: unknown): string[];
   start(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+  spawn(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeChild | NativeFailure;
+  startChild(queue: NativeQueue, key: number, start: ProgramStart): NativeChild | null;
+  runChild(start: ProgramStart, limits: SyncLimits): SyncResult | null;
 }
 
 function load(): Native {
@@ -166,41 +218,57 @@ export const native = load();
 const pending = new Map<number, (outcome: Outcome) => void>();
 let lastKey = 0;
 
+// The calls for which the process does not stay alive.
+const unreferenced = new Set<number>();
+
 // The queue itself does not keep the event loop alive. While a call is pending, this timer does.
 const keepAlive = setInterval(() => {}, 0x7fffffff);
 keepAlive.unref();
 
+function updateKeepAlive(): void {
+  if (pending.size > unreferenced.size) {
+    keepAlive.ref();
+  } else {
+    keepAlive.unref();
+  }
+}
+
 export const queue = new native.Queue(() => {
   for (const [key, outcome] of queue.take()) {
-    settle(key, outcome);
+    const settled = pending.get(key);
+    forget(key);
+    settled?.(outcome);
   }
 });
 
-function settle(key: number, outcome: Outcome): void {
-  const settled = pending.get(key);
-  pending.delete(key);
-  if (pending.size === 0) {
-    keepAlive.unref();
-  }
-  settled?.(outcome);
-}
-
-/** Registers a call, and returns its key. `settled` gets the outcome. */
+/** Registers a call, and returns its key. `settled` gets the outcome, and does not throw. */
 export function expect(settled: (outcome: Outcome) => void): number {
   do {
     lastKey = (lastKey + 1) >>> 0;
   } while (pending.has(lastKey));
-  if (pending.size === 0) {
-    keepAlive.ref();
-  }
   pending.set(lastKey, settled);
+  updateKeepAlive();
   return lastKey;
 }
 
-/** Cancels the registration of a call that has not begun. */
+/** Cancels the registration of a call. */
 export function forget(key: number): void {
   pending.delete(key);
-  if (pending.size === 0) {
-    keepAlive.unref();
+  unreferenced.delete(key);
+  updateKeepAlive();
+}
+
+/** Sets whether a pending call keeps the process alive. */
+export function setReferenced(key: number, isReferenced: boolean): void {
+  if (isReferenced) {
+    unreferenced.delete(key);
+  } else if (pending.has(key)) {
+    unreferenced.add(key);
   }
+  updateKeepAlive();
+}
+
+/** Whether a call is pending and keeps the process alive. */
+export function isReferenced(key: number): boolean {
+  return pending.has(key) && !unreferenced.has(key);
 }

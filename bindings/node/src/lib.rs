@@ -6,10 +6,13 @@
 #![expect(missing_debug_implementations, reason = "no Rust code uses the types")]
 
 mod actions;
+mod child;
+mod child_sync;
 mod env;
 mod errors;
 mod job;
 mod limiter;
+mod program;
 mod queue;
 mod request;
 mod result;

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
-use spawnfd::internal::{CallOptions, set_stream};
+use spawnfd::internal::{CallOptions, own_stream, set_stream};
 use spawnfd::job::{EventOptions, Events, Spill, WhenFull};
 use spawnfd::options::{self, Call, Kind, OptionSpec};
 use spawnfd::session::CommandText;
 use spawnfd::signal::SignalSet;
 use spawnfd::warm::Explanation;
-use spawnfd::{Command, Env, Job, Output, Run, Session, Stdio, Warm};
+use spawnfd::{Child, Command, Env, Job, Output, Run, Session, Stdio, Warm};
 
 use crate::actions::{self, Descriptors};
 use crate::env::{self, environment};
@@ -36,9 +36,7 @@ pub struct Request {
 pub type Started = (Job, Events, Origins, Duration);
 
 /// The signals that Node ignores in its own process: SIGPIPE and SIGXFSZ. libuv's children have the defaults, too.
-fn ignored_by_node() -> SignalSet {
-    [13, 25].into_iter().filter_map(SignalSet::of).fold(SignalSet::EMPTY, |all, signal| all | signal)
-}
+pub const IGNORED_BY_NODE: SignalSet = SignalSet::from_bits(1 << (13 - 1) | 1 << (25 - 1));
 
 /// The command of an argv, whose first item is a template, or names the program.
 fn command(argv: &Unknown<'_>) -> Result<Command<'static>> {
@@ -63,7 +61,7 @@ impl Request {
     pub fn new(argv: &Unknown<'_>, given: &Object<'_>, call: Call) -> Result<Request> {
         let mut command = command(argv)?;
         command.signal_mask(SignalSet::EMPTY);
-        command.default_signals(ignored_by_node());
+        command.default_signals(IGNORED_BY_NODE);
         let (mut env, mut descriptors, mut origins) = (None, Descriptors::new(), Origins::default());
         let mut streams = Vec::new();
         let mut options = call_options(given, call, |options, option, value| {
@@ -90,6 +88,11 @@ impl Request {
             }
             Ok(true)
         })?;
+        if call == Call::Spawn {
+            // Node's own streams are close-on-exec.
+            let inherited = options.streams.iter_mut().enumerate();
+            inherited.for_each(|(number, stream)| _ = stream.get_or_insert_with(|| own_stream(number)));
+        }
         // The environment of this moment: another thread starts the program.
         command.environment(&env.unwrap_or_else(Env::inherit));
         options.apply(&mut command);
@@ -103,6 +106,14 @@ impl Request {
     #[expect(clippy::result_large_err, reason = "one result a run")]
     pub fn run_sync(mut self) -> std::result::Result<Output, Failure> {
         self.command.run_with(&self.options.run).map_err(|error| self.origins.failure(&error))
+    }
+
+    /// Starts the program without supervision, in the calling thread.
+    #[expect(clippy::result_large_err, reason = "one result a start")]
+    pub fn spawn(mut self) -> std::result::Result<Child, Failure> {
+        // A program that a signal kills before exec has ended, as any other.
+        let checked = self.command.take_killed().check_descriptors();
+        checked.and_then(|()| self.command.spawn()).map_err(|error| self.origins.failure(&error))
     }
 
     /// Runs the program to its end, or until `stop`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The examples of the guide and of the README: their types are right, and they print the output that the pages show.
+// The examples of the guides and of the README: their types are right, and they print the output that the pages show.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { runSync, sh } from '../dist/index.js';
 import { install } from './support.mjs';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
-const PAGES = ['docs/guides/node.md', 'README.md'];
+const PAGES = ['docs/guides/node.md', 'docs/guides/replace-child-process.md', 'README.md'];
 // A ```js block, and the ```text block that may follow it: its standard output.
 const EXAMPLE = /^```js\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?/gms;
 const EXAMPLES = PAGES.flatMap((page) => {
@@ -42,7 +42,7 @@ before(() => {
   writeFileSync(join(directory, 'Makefile'), 'all:\n\techo made # TODO\n');
   writeFileSync(join(directory, 'package.json'), '{"scripts": {"test": "echo tested"}}');
   const files = EXAMPLES.map(({ code }, index) => {
-    const missing = code.includes("from 'spawnfd'") ? '' : "import { run } from 'spawnfd';\n";
+    const missing = code.includes("from 'spawnfd") ? '' : "import { run } from 'spawnfd';\n";
     // The guide's reader has a repository, and Node 24 has its syntax.
     writeFileSync(join(directory, `${index}.mts`), `${missing}const repo = ${JSON.stringify(directory)};\n${code}`);
     return `${index}.mts`;

@@ -6,11 +6,12 @@
 export { Action } from './action';
 export * as actions from './actions';
 export type { Abortable, Argv } from './call';
+export { Child, spawn, type Exit } from './child';
 export { Env } from './env';
 export { AbortError, ExitError, SpawnError, StaleTemplate } from './errors';
 export { Job, start, type Chunk, type Line, type OutputEvent, type TerminalSize } from './job';
 export { Limiter } from './limiter';
-export type { CommandOptions, Limits, RunOptions, SessionOptions, Spill, StartOptions, Stop } from './options';
+export type { CommandOptions, Limits, RunOptions, SessionOptions, SpawnOptions, Spill, StartOptions, Stop, } from './options';
 export { RunResult, type Leftover, type Omitted, type Piece, type Result } from './result';
 export { run, runSync, sh } from './run';
 export { Sandbox } from './sandbox';

@@ -43,6 +43,49 @@ export interface NativeJob {
     signal(signal: number, tree: boolean): void;
     resize(rows: number, columns: number): void;
 }
+/** A program without supervision. */
+export interface NativeChild {
+    readonly pid: number;
+    /** 0, or the negative errno of a start that failed. */
+    readonly errno: number;
+    takePipe(number: number): number | null;
+    signal(signal: number): number;
+}
+/** `code` is an exit code, or a negative errno if the status is lost. `signal` is 0, or a number. */
+export interface NativeExit {
+    code: number;
+    signal: number;
+}
+/** What a child gets as one of its descriptors, in place of a number of this process: /dev/null, or a new pipe. */
+export declare const IGNORE = -1;
+export declare const PIPE = -2;
+/** What child_process starts. An object has all properties of its own, so that none is Object.prototype's. */
+export interface ProgramStart {
+    file: string;
+    args: string[];
+    cwd: string | undefined;
+    /** The variables, joined by NUL bytes. */
+    env: string | undefined;
+    envCount: number;
+    /** For each of the child's descriptors, one of this process, or IGNORE, or PIPE. */
+    stdio: number[];
+    detached: boolean;
+    uid: number | undefined;
+    gid: number | undefined;
+}
+export interface SyncLimits {
+    timeout: number;
+    maxBuffer: number;
+    killSignal: number;
+    /** For each of the child's descriptors, whether this process writes to its pipe. */
+    writes: boolean[];
+    inputs: (Buffer | null)[];
+}
+export interface SyncResult extends NativeExit {
+    pid: number;
+    errno: number;
+    output: (Buffer | null | undefined)[];
+}
 export interface NativeQueue {
     take(): [number, Outcome][];
     stop(key: number): void;
@@ -114,7 +157,7 @@ export declare const enum Awaited {
     Event = 1,
     Writable = 2
 }
-export type Outcome = NativeResult | NativeJob | NativeFailure | null;
+export type Outcome = NativeResult | NativeJob | NativeExit | NativeFailure | null;
 /** The first item may be a template. */
 export type NativeArgv = readonly (string | Uint8Array | NativeTemplate)[];
 export type Given = Record<string, unknown>;
@@ -135,10 +178,17 @@ export interface Native {
     runSync(argv: NativeArgv, options: Given): NativeResult | NativeFailure;
     printedActions(actions: unknown): string[];
     start(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeFailure | null;
+    spawn(queue: NativeQueue, key: number, argv: NativeArgv, options: Given): NativeChild | NativeFailure;
+    startChild(queue: NativeQueue, key: number, start: ProgramStart): NativeChild | null;
+    runChild(start: ProgramStart, limits: SyncLimits): SyncResult | null;
 }
 export declare const native: Native;
 export declare const queue: NativeQueue;
-/** Registers a call, and returns its key. `settled` gets the outcome. */
+/** Registers a call, and returns its key. `settled` gets the outcome, and does not throw. */
 export declare function expect(settled: (outcome: Outcome) => void): number;
-/** Cancels the registration of a call that has not begun. */
+/** Cancels the registration of a call. */
 export declare function forget(key: number): void;
+/** Sets whether a pending call keeps the process alive. */
+export declare function setReferenced(key: number, isReferenced: boolean): void;
+/** Whether a call is pending and keeps the process alive. */
+export declare function isReferenced(key: number): boolean;

@@ -5,8 +5,8 @@ import type { Sandbox } from './sandbox';
 import type { Warm } from './warm';
 /** Why a run ended. */
 export type Stop = 'exited' | 'timeout' | 'idle_timeout' | 'cancelled' | 'output_limit' | 'limit' | 'lost';
-/** The options of all calls. */
-export interface SharedOptions {
+/** The options of supervised programs. */
+export interface SupervisedOptions {
     /**
      * The time after which the library ends the program: SIGTERM to the process tree, and SIGKILL after the `grace`.
      * The result has the output so far, and its `stop` is `timeout`. By default there is no timeout. In
@@ -72,8 +72,8 @@ export interface SharedOptions {
      */
     outputLimit?: number | null;
 }
-/** The options of run() and start(). */
-export interface ProgramOptions extends SharedOptions {
+/** The options of all programs. */
+export interface ProgramOptions {
     /**
      * The program's working directory. A relative program such as `./configure` starts here, and so do relative and
      * empty parts of PATH. Do not pass `/proc/self/fd/N`: the child resolves paths, with its own descriptor numbers.
@@ -81,6 +81,29 @@ export interface ProgramOptions extends SharedOptions {
     cwd?: string | Uint8Array | null;
     /** The program's environment. By default it is a copy of the environment of this process. */
     env?: Env | Readonly<Record<string, string | undefined>> | null;
+    /** Further steps of the child before exec, in this order. The page on actions lists them. */
+    actions?: readonly Action[] | null;
+    /** The program's `argv[0]`. By default it is the name of the program in the call. */
+    arg0?: string | Uint8Array | null;
+    /**
+     * A command that finds and starts the program in confinement. The directory, environment, actions and `arg0`
+     * apply to that command, which passes them on. Each call opens the sandbox's files again (EACCES if access is no
+     * longer permitted).
+     */
+    sandbox?: Sandbox | null;
+    /** If it has a suitable parked process, the program starts from that process. */
+    warm?: Warm | null;
+}
+/** The options of run(). */
+export interface RunOptions extends ProgramOptions, SupervisedOptions {
+    /**
+     * The program's standard input, in place of `input`.
+     * - `null`: The program reads an empty file.
+     * - `inherit`: The program reads the standard input of this process.
+     * - A number: a descriptor of this process.
+     * @defaultValue `null`
+     */
+    stdin?: 'null' | 'inherit' | number | null;
     /**
      * The program's standard output.
      * - `capture`: The library reads the stream.
@@ -100,18 +123,6 @@ export interface ProgramOptions extends SharedOptions {
      * @defaultValue `separate`
      */
     stderr?: 'separate' | 'merge' | 'null' | 'inherit' | number | null;
-    /** Further steps of the child before exec, in this order. The page on actions lists them. */
-    actions?: readonly Action[] | null;
-    /** The program's `argv[0]`. By default it is the name of the program in the call. */
-    arg0?: string | Uint8Array | null;
-    /**
-     * A command that finds and starts the program in confinement. The directory, environment, actions and `arg0`
-     * apply to that command, which passes them on. Each call opens the sandbox's files again (EACCES if access is no
-     * longer permitted).
-     */
-    sandbox?: Sandbox | null;
-    /** If it has a suitable parked process, the program starts from that process. */
-    warm?: Warm | null;
     /**
      * How the library controls the process tree. The result's `tree` has the tier that was used. Except with
      * `group`, the tree ends with this process, however this process ends. By default the tier is `guard`, or
@@ -151,19 +162,8 @@ export interface ProgramOptions extends SharedOptions {
      */
     limits?: Limits | null;
 }
-/** The options of run() and runSync(). */
-export interface RunOptions extends ProgramOptions {
-    /**
-     * The program's standard input, in place of `input`.
-     * - `null`: The program reads an empty file.
-     * - `inherit`: The program reads the standard input of this process.
-     * - A number: a descriptor of this process.
-     * @defaultValue `null`
-     */
-    stdin?: 'null' | 'inherit' | number | null;
-}
 /** The options of start(). */
-export interface StartOptions extends ProgramOptions {
+export interface StartOptions extends ProgramOptions, SupervisedOptions {
     /**
      * The program's standard input, in place of `input`.
      * - `null`: The program reads an empty file.
@@ -173,6 +173,49 @@ export interface StartOptions extends ProgramOptions {
      * @defaultValue `null`
      */
     stdin?: 'null' | 'inherit' | 'stream' | number | null;
+    /**
+     * The program's standard output.
+     * - `capture`: The library reads the stream.
+     * - `null`: The stream is discarded.
+     * - `inherit`: The stream is the standard output of this process.
+     * - A number: a descriptor of this process.
+     * @defaultValue `capture`
+     */
+    stdout?: 'capture' | 'null' | 'inherit' | number | null;
+    /**
+     * The program's standard error.
+     * - `separate`: The library reads the stream.
+     * - `merge`: The stream is part of standard output.
+     * - `null`: The stream is discarded.
+     * - `inherit`: The stream is the standard error of this process.
+     * - A number: a descriptor of this process.
+     * @defaultValue `separate`
+     */
+    stderr?: 'separate' | 'merge' | 'null' | 'inherit' | number | null;
+    /**
+     * How the library controls the process tree. The result's `tree` has the tier that was used. Except with
+     * `group`, the tree ends with this process, however this process ends. By default the tier is `guard`, or
+     * `group` if no guard can be started, or if the limit on processes leaves no room for one.
+     * - `group`: The session, the process group and known descendants, without a helper process: the tree outlives
+     * this process.
+     * - `guard`: The same processes. A helper process (the guard) ends the tree if this process ends, however that
+     * happens. An error if no guard can be started.
+     * - `subreaper`: Every process, by a helper that becomes the program's parent. An error if no helper can be
+     * started.
+     * - `cgroup`: Every process that does not leave the cgroup. An error if no cgroup can be created.
+     * - `pidns`: Every process, by a pid namespace. An error if no pid namespace can be created.
+     * - `auto`: The most complete tier available of `cgroup`, `subreaper`, `guard` and `group`.
+     */
+    tree?: 'group' | 'guard' | 'subreaper' | 'cgroup' | 'pidns' | 'auto' | null;
+    /**
+     * The treatment of processes that outlive the program.
+     * - `kill`: The library kills the processes.
+     * - `adopt`: The processes run on, the library still reads their output, and the end of the job ends them. A run
+     * without a job kills them.
+     * - `detach`: The library leaves the processes alone.
+     * @defaultValue `kill`
+     */
+    leftovers?: 'kill' | 'adopt' | 'detach';
     /**
      * The number of bytes of the latest output, of both streams, that can still be read while the job runs, and that
      * may be pending as events. At least 64 KiB may be pending as events.
@@ -185,6 +228,51 @@ export interface StartOptions extends ProgramOptions {
      * @defaultValue false
      */
     hold?: boolean;
+    /**
+     * Gives the program a terminal of this size as its three streams, and as the controlling terminal of its
+     * session. All its output is standard output, as the terminal transmits it (`\n` becomes `\r\n`). A program with
+     * a terminal can have no other standard stream, and no process group of its own.
+     */
+    terminal?: {
+        rows: number;
+        columns: number;
+    } | null;
+    /**
+     * Limits of the resources of the program and its process tree. With limits, the tree gets a cgroup wherever one
+     * can be made, unless the run asks for a guard or a pid namespace.
+     */
+    limits?: Limits | null;
+}
+/** The options of spawn(). */
+export interface SpawnOptions extends ProgramOptions {
+    /**
+     * The program's standard input.
+     * - `inherit`: The stream is that of this process.
+     * - `null`: The stream is empty, or is discarded.
+     * - `pipe`: The stream is a pipe to this process.
+     * - A number: a descriptor of this process.
+     * @defaultValue `inherit`
+     */
+    stdin?: 'inherit' | 'null' | 'pipe' | number | null;
+    /**
+     * The program's standard output.
+     * - `inherit`: The stream is that of this process.
+     * - `null`: The stream is empty, or is discarded.
+     * - `pipe`: The stream is a pipe to this process.
+     * - A number: a descriptor of this process.
+     * @defaultValue `inherit`
+     */
+    stdout?: 'inherit' | 'null' | 'pipe' | number | null;
+    /**
+     * The program's standard error.
+     * - `inherit`: The stream is that of this process.
+     * - `null`: The stream is empty, or is discarded.
+     * - `pipe`: The stream is a pipe to this process.
+     * - `merge`: The stream is part of standard output.
+     * - A number: a descriptor of this process.
+     * @defaultValue `inherit`
+     */
+    stderr?: 'inherit' | 'null' | 'pipe' | 'merge' | number | null;
 }
 /** The options of a Session. */
 export interface SessionOptions {
@@ -277,8 +365,8 @@ export interface SessionOptions {
      */
     limiter?: Limiter | null;
 }
-/** The options of a session's run() and start(). */
-export interface CommandOptions extends SharedOptions {
+/** The options of a session's run(). */
+export interface CommandOptions extends SupervisedOptions {
     /**
      * The directory of this command alone. Afterwards the shell returns to the session's directory. If the directory
      * cannot be entered, the code is that of `cd`. If the call has to start a shell in a directory that is gone, the

@@ -283,6 +283,12 @@ impl Child {
         self.pidfd.as_ref().map(Arc::downgrade).unwrap_or_default()
     }
 
+    /// Returns an object that sends signals to the child while a future waits for it.
+    #[doc(hidden)]
+    pub fn signaller(&self) -> Signaller {
+        Signaller(self.shared_pidfd())
+    }
+
     /// Whether the pidfd's number still refers to the pidfd, as far as the kernel distinguishes pidfds (before Linux
     /// 6.9, all pidfds have the same inode).
     pub(crate) fn is_own(&self) -> bool {
@@ -529,6 +535,26 @@ impl Child {
         match call::pidfd_send_signal(features::killed(), pidfd, signal) {
             Ok(_) | Err(Errno::ESRCH) => Ok(()),
             Err(errno) => Err(failed(errno)),
+        }
+    }
+}
+
+/// Sends signals to a child. It does not keep the child's pidfd open.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct Signaller(Weak<CheckedFd>);
+
+impl Signaller {
+    /// Sends a signal by the pidfd. Succeeds without effect if the process has ended.
+    ///
+    /// # Errors
+    /// The errors of [`Child::signal`].
+    pub fn signal(&self, signal: i32) -> std::result::Result<(), Errno> {
+        let Some(pidfd) = self.0.upgrade() else { return Ok(()) };
+        let Some(own) = pidfd.get() else { return Err(Errno::EBADF) };
+        match call::pidfd_send_signal(features::killed(), own.as_raw_fd(), signal) {
+            Ok(_) | Err(Errno::ESRCH) => Ok(()),
+            Err(errno) => Err(errno),
         }
     }
 }
