@@ -9,7 +9,7 @@ export { Action } from './action';
 export * as actions from './actions';
 export type { Abortable, Argv } from './call';
 export { Env } from './env';
-export { AbortError, ExitError, SpawnError, StaleTemplate } from './errors';
+export { AbortError, ExitError, SpawnError, StaleTemplate, Unsupported } from './errors';
 export { Job, start, type Chunk, type Line, type OutputEvent, type TerminalSize } from './job';
 export { Limiter } from './limiter';
 export type { CommandOptions, Limits, RunOptions, SessionOptions, Spill, StartOptions, Stop } from './options';

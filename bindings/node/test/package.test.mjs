@@ -13,7 +13,7 @@ test('require() and import give the same functions', () => {
   assert.equal(required.run, imported.run);
   assert.deepEqual(Object.keys(required).sort(), [
     'AbortError', 'Action', 'Env', 'ExitError', 'Job', 'Limiter', 'RunResult', 'Sandbox', 'Session', 'SpawnError',
-    'StaleTemplate', 'Template', 'Warm', 'actions', 'run', 'runSync', 'sh', 'start',
+    'StaleTemplate', 'Template', 'Unsupported', 'Warm', 'actions', 'run', 'runSync', 'sh', 'start',
   ]);
 });
 
@@ -23,7 +23,7 @@ test('a missing binding is one clear sentence', async (t) => {
   rmSync(join(directory, 'spawnfd.node'));
   const script = `try { require(${JSON.stringify(join(directory, 'index.js'))}); } catch (error) { console.log(error.message); }`;
   const { stdout } = await node(script);
-  assert.match(stdout, /^spawnfd has no native binding for linux-\w+: install the package @spawnfd\/linux-\w+, and do not omit optional dependencies\n$/);
+  assert.match(stdout, /^spawnfd has no native binding for linux-\w+: install the package @spawnfd\/linux-\w+-gnu, and do not omit optional dependencies\n$/);
 });
 
 test("Node's permission model holds for this package", async () => {
