@@ -151,14 +151,16 @@ export interface Native {
  */
 const isPortable = process.platform !== 'linux' || process.env.SPAWNFD_PORTABLE === '1';
 
+/** Why there is no native half, and the remedy. The package.json of a release lists the packages that have one. */
 function missing(cause: unknown): Error {
   const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
-  const { platform, arch } = process;
-  const name = `@spawnfd/${platform}-${arch}-${report?.header?.glibcVersionRuntime ? 'gnu' : 'musl'}`;
-  const message =
-    `spawnfd has no native binding for ${platform}-${arch}: install the package ${name}, ` +
-    'and do not omit optional dependencies';
-  return new Error(message, { cause });
+  const target = `linux-${process.arch}-${report?.header?.glibcVersionRuntime ? 'gnu' : 'musl'}`;
+  const { optionalDependencies } = require('../package.json') as { optionalDependencies?: object };
+  const isBuilt = optionalDependencies === undefined || `@spawnfd/${target}` in optionalDependencies;
+  const remedy = isBuilt
+    ? `install the package @spawnfd/${target}, and do not omit optional dependencies`
+    : `there are only ${Object.keys(optionalDependencies).join(', ')}`;
+  return new Error(`spawnfd has no native binding for ${target}: ${remedy}`, { cause });
 }
 
 function load(): Native {
