@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Checks licence lines, lengths of files, file names in documents, and that all version numbers are equal."""
 
+import json
 import re
 import subprocess
 import sys
@@ -48,6 +49,10 @@ def main() -> int:
             problems.append(f"CHANGELOG.md: nothing on {version[1]}")
         if 'dynamic = ["version"]' not in Path("bindings/python/pyproject.toml").read_text():
             problems.append("bindings/python/pyproject.toml: the version must come from Cargo.toml")
+        for path in ["bindings/node/package.json", "bindings/node/package-lock.json"]:
+            found = json.loads(Path(path).read_text())["version"]
+            if found != version[1]:
+                problems.append(f"{path}: version {found}, the workspace is {version[1]}")
     print("\n".join(problems) or "check-tree: 0 problems")
     return bool(problems)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from options import Option, fill, first_paragraph, of, without_links
 from parts import Part
 
 PATH = "bindings/node/lib/options.ts"
+PORTABLE = "bindings/node/lib/portable/options.ts"
 
 TYPES = {
     "actions": "readonly Action[] | null",
@@ -140,6 +142,61 @@ def text(tables: dict[str, Any]) -> str:
     return text
 
 
+PORTABLE_HEAD = """// SPDX-License-Identifier: MIT OR Apache-2.0
+// scripts/generate writes this file.
+
+/** An option of run() or start(). The default of a duration is in milliseconds. */
+export interface OptionSpec {
+  readonly name: string;
+  readonly kind: string;
+  readonly calls: readonly string[];
+  /** Whether null is a value. */
+  readonly optional: boolean;
+  readonly default: unknown;
+  /** The words that are values. */
+  readonly words: readonly string[];
+}
+"""
+
+
+def portable(tables: dict[str, Any]) -> str:
+    """Returns the tables of the implementation without a native half."""
+    text = f"{PORTABLE_HEAD}\nexport const OPTIONS: readonly OptionSpec[] = [\n"
+    for each in tables["options"]:
+        calls = [call for call in each["calls"] if call in ("run", "start")]
+        if calls:
+            default = each["default"]
+            if each["kind"] == "Duration" and default is not None:
+                default *= 1000
+            spec = {
+                "name": camel_case(each["name"]),
+                "kind": each["kind"],
+                "calls": calls,
+                "optional": each["optional"],
+                "default": default,
+                "words": [word for word, _ in each["words"]],
+            }
+            text += f"  {literal(spec)},\n"
+    text += "];\n\n/** The variables of Env.noninteractive(). null removes one. */\n"
+    text += "export const NONINTERACTIVE: readonly (readonly [string, string | null])[] = [\n"
+    text += "".join(f"  {literal(pair)},\n" for pair in tables["noninteractive"])
+    return f"{text}];\n"
+
+
+def literal(value: Any) -> str:
+    """Returns a value as JavaScript writes it."""
+    if isinstance(value, dict):
+        fields = ", ".join(f"{name}: {literal(field)}" for name, field in value.items())
+        return f"{{ {fields} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(literal(each) for each in value)}]"
+    if isinstance(value, str):
+        return f"'{value}'"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return json.dumps(value)
+
+
 def own(options: list[Option], calls: set[str]) -> list[Option]:
     """Returns the options that all of the calls accept."""
     accepted = [of(options, call) for call in sorted(calls)]
@@ -149,3 +206,4 @@ def own(options: list[Option], calls: set[str]) -> list[Option]:
 def parts(tables: dict[str, Any]) -> Iterator[Part]:
     """Returns what is generated from the tables."""
     yield Part(PATH, None, text(tables))
+    yield Part(PORTABLE, None, portable(tables))

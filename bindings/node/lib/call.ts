@@ -2,7 +2,7 @@
 // Functions that run(), runSync() and start() share.
 
 import { isMainThread } from 'node:worker_threads';
-import { AbortError, failed, isFailure, succeeded } from './errors';
+import { AbortError, failed, isFailure, succeeded, Unsupported } from './errors';
 import { expect, forget, NATIVE, queue, type NativeExit, type NativeFailure, type NativeJob, type Outcome } from './native';
 import { RunResult, type Result } from './result';
 
@@ -90,7 +90,7 @@ export function result(call: (key: number) => NativeFailure | null, options: Abo
 }
 
 /**
- * Begins a native call whose outcome is a job. Throws a wrong argument's TypeError at once.
+ * Begins a native call whose outcome is a job. Throws a TypeError and Unsupported at once.
  *
  * @internal
  */
@@ -107,7 +107,7 @@ export function launch(call: (key: number) => NativeFailure | null, options: Abo
       }
     });
   } catch (error) {
-    if (error instanceof TypeError) {
+    if (error instanceof TypeError || error instanceof Unsupported) {
       throw error;
     }
     fail(error);

@@ -59,6 +59,17 @@ export class AbortError extends Error {
   }
 }
 
+/** This system cannot do what the call asks for: without Linux, `child_process` starts the programs. */
+export class Unsupported extends Error {
+  override readonly name = 'Unsupported';
+  readonly code = 'ERR_UNSUPPORTED';
+
+  /** @internal */
+  constructor(feature: string) {
+    super(`${feature} is not supported on ${process.platform}`);
+  }
+}
+
 function invalid(message: string): TypeError {
   return Object.assign(new TypeError(message), { code: 'ERR_INVALID_ARG_VALUE' });
 }

@@ -10,7 +10,7 @@ export * as actions from './actions';
 export type { Abortable, Argv } from './call';
 export { Child, spawn, type Exit } from './child';
 export { Env } from './env';
-export { AbortError, ExitError, SpawnError, StaleTemplate } from './errors';
+export { AbortError, ExitError, SpawnError, StaleTemplate, Unsupported } from './errors';
 export { Job, start, type Chunk, type Line, type OutputEvent, type TerminalSize } from './job';
 export { Limiter } from './limiter';
 export type {

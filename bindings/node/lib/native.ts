@@ -181,8 +181,6 @@ export type Given = Record<string, unknown>;
 
 export interface Native {
   Queue: new (notify: () => void) => NativeQueue;
-  NativeResult: new () => NativeResult;
-  NativeJob: new () => NativeJob;
   NativeEnv: new (variables: object | null) => NativeEnv;
   NativeLimiter: new (limit: number) => NativeLimiter;
   NativeCommandText: new (text: string | Uint8Array, options: Given) => NativeCommandText;
@@ -201,16 +199,40 @@ export interface Native {
   runChild(start: ProgramStart, limits: SyncLimits): SyncResult | null;
 }
 
+/**
+ * Whether child_process starts the programs, and not the native half. On Linux only a test of this package sets
+ * SPAWNFD_PORTABLE.
+ */
+const isPortable = process.platform !== 'linux' || process.env.SPAWNFD_PORTABLE === '1';
+
+/** Why there is no native half, and the remedy. The package.json of a release lists the packages that have one. */
+function missing(cause: unknown): Error {
+  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
+  const target = `linux-${process.arch}-${report?.header?.glibcVersionRuntime ? 'gnu' : 'musl'}`;
+  const { optionalDependencies } = require('../package.json') as { optionalDependencies?: object };
+  const isBuilt = optionalDependencies === undefined || `@spawnfd/${target}` in optionalDependencies;
+  const remedy = isBuilt
+    ? `install the package @spawnfd/${target}, and do not omit optional dependencies`
+    : `there are only ${Object.keys(optionalDependencies).join(', ')}`;
+  return new Error(`spawnfd has no native binding for ${target}: ${remedy}`, { cause });
+}
+
 function load(): Native {
-  const target = `${process.platform}-${process.arch}`;
-  try {
-    return require('./spawnfd.node') as Native;
-  } catch (error) {
-    const message =
-      `spawnfd has no native binding for ${target}: install the package @spawnfd/${target}, ` +
-      'and do not omit optional dependencies';
-    throw new Error(message, { cause: error });
+  if (isPortable) {
+    return (require('./portable/index.js') as { portable: Native }).portable;
   }
+  // A build in the repository, or else the package of this machine: package managers install only the one that fits.
+  const target = `@spawnfd/linux-${process.arch}`;
+  let cause: unknown;
+  for (const name of ['./spawnfd.node', `${target}-gnu`, `${target}-musl`]) {
+    try {
+      return require(name) as Native;
+    } catch (error) {
+      const isAbsent = (error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND';
+      cause = isAbsent ? (cause ?? error) : error;
+    }
+  }
+  throw missing(cause);
 }
 
 export const native = load();

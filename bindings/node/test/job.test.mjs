@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { AbortError, run, sh, SpawnError, start } from '../dist/index.js';
-import { isRunning, pidIn, scratch, until } from './support.mjs';
+import { isRunning, NEEDS_NATIVE, pidIn, scratch, until } from './support.mjs';
 
 async function collect(iterable) {
   const items = [];
@@ -145,7 +145,7 @@ test('stop() ends the tree, kill() reaches the program', async (t) => {
   assert.equal((await other.wait()).signal, 15);
 });
 
-test('a terminal can be resized', async () => {
+test('a terminal can be resized', { skip: NEEDS_NATIVE }, async () => {
   const script = 'trap "stty size; exit" WINCH; echo ready; while :; do sleep 0.05; done';
   const job = start(sh(script), { terminal: { rows: 10, columns: 20 } });
   const lines = job.lines();

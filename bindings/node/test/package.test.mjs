@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
-import { cpSync, rmSync } from 'node:fs';
+import { cpSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import * as imported from '../dist/index.js';
@@ -13,17 +13,27 @@ test('require() and import give the same functions', () => {
   assert.equal(required.run, imported.run);
   assert.deepEqual(Object.keys(required).sort(), [
     'AbortError', 'Action', 'Child', 'Env', 'ExitError', 'Job', 'Limiter', 'RunResult', 'Sandbox', 'Session', 'SpawnError',
-    'StaleTemplate', 'Template', 'Warm', 'actions', 'run', 'runSync', 'sh', 'spawn', 'start',
+    'StaleTemplate', 'Template', 'Unsupported', 'Warm', 'actions', 'run', 'runSync', 'sh', 'spawn', 'start',
   ]);
 });
 
 test('a missing binding is one clear sentence', async (t) => {
   const directory = scratch(t);
-  cpSync(dirname(PACKAGE), directory, { recursive: true });
-  rmSync(join(directory, 'spawnfd.node'));
-  const script = `try { require(${JSON.stringify(join(directory, 'index.js'))}); } catch (error) { console.log(error.message); }`;
-  const { stdout } = await node(script);
-  assert.match(stdout, /^spawnfd has no native binding for linux-\w+: install the package @spawnfd\/linux-\w+, and do not omit optional dependencies\n$/);
+  cpSync(dirname(PACKAGE), join(directory, 'dist'), { recursive: true });
+  rmSync(join(directory, 'dist', 'spawnfd.node'));
+  const load = async (manifest) => {
+    writeFileSync(join(directory, 'package.json'), JSON.stringify(manifest));
+    const path = JSON.stringify(join(directory, 'dist', 'index.js'));
+    return (await node(`try { require(${path}); } catch (error) { console.log(error.message); }`)).stdout;
+  };
+  const { platform, arch } = process;
+  const target = `${platform}-${arch}-gnu`;
+  const install = `install the package @spawnfd/${target}, and do not omit optional dependencies`;
+  assert.equal(await load({}), `spawnfd has no native binding for ${target}: ${install}\n`);
+  assert.equal(
+    await load({ optionalDependencies: { '@spawnfd/linux-other': '1.0.0' } }),
+    `spawnfd has no native binding for ${target}: there are only @spawnfd/linux-other\n`,
+  );
 });
 
 test("Node's permission model holds for this package", async () => {

@@ -5,13 +5,13 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { AbortError, ExitError, Limiter, run, runSync, sh, SpawnError } from '../dist/index.js';
-import { isRunning, pidIn, scratch, until, node } from './support.mjs';
+import { isRunning, NEEDS_NATIVE, node, pidIn, scratch, until } from './support.mjs';
 
 /** Both ways to run a program to its end. */
 const WAYS = { run, runSync: async (...given) => runSync(...given) };
 
 for (const [way, run] of Object.entries(WAYS)) {
-  test(`${way}: the result has output, status and usage`, async () => {
+  test(`${way}: the result has output, status and usage`, { skip: NEEDS_NATIVE }, async () => {
     const result = await run(sh('echo out; echo err >&2; exit 3'));
     assert.deepEqual([result.ok, result.code, result.signal, result.stop], [false, 3, null, 'exited']);
     assert.deepEqual([result.text, result.stderrText], ['out\n', 'err\n']);
@@ -49,7 +49,7 @@ for (const [way, run] of Object.entries(WAYS)) {
     await until(() => !isRunning(pid), 'the end of the tree');
   });
 
-  test(`${way}: a grandchild that holds the pipe delays nothing`, async () => {
+  test(`${way}: a grandchild that holds the pipe delays nothing`, { skip: NEEDS_NATIVE }, async () => {
     const begun = Date.now();
     const result = await run(sh('sleep 1000 & echo $!'), { leftovers: 'detach' });
     process.kill(Number(result.text));
@@ -57,7 +57,7 @@ for (const [way, run] of Object.entries(WAYS)) {
     assert.deepEqual(result.leftovers.map((left) => left.name), ['sleep']);
   });
 
-  test(`${way}: options reach the program`, async (t) => {
+  test(`${way}: options reach the program`, { skip: NEEDS_NATIVE }, async (t) => {
     const directory = scratch(t);
     const text = async (argv, options) => (await run(argv, options)).check().text;
     assert.equal(await text(['pwd'], { cwd: directory }), `${directory}\n`);

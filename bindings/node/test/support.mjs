@@ -10,6 +10,9 @@ import { fileURLToPath } from 'node:url';
 export const ROOT = fileURLToPath(new URL('..', import.meta.url));
 export const PACKAGE = join(ROOT, 'dist/index.js');
 
+/** The reason to skip a test that needs the native half, if portable.test.mjs runs it without that. */
+export const NEEDS_NATIVE = process.env.SPAWNFD_PORTABLE === '1' && 'needs the native half';
+
 /** A directory that is removed at the end of the test. */
 export function scratch(t) {
   const path = mkdtempSync(join(tmpdir(), 'spawnfd-node-'));

@@ -29,3 +29,8 @@ export declare class AbortError extends Error {
     readonly code = "ABORT_ERR";
     readonly result: Result | undefined;
 }
+/** This system cannot do what the call asks for: without Linux, `child_process` starts the programs. */
+export declare class Unsupported extends Error {
+    readonly name = "Unsupported";
+    readonly code = "ERR_UNSUPPORTED";
+}

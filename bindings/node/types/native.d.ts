@@ -163,8 +163,6 @@ export type NativeArgv = readonly (string | Uint8Array | NativeTemplate)[];
 export type Given = Record<string, unknown>;
 export interface Native {
     Queue: new (notify: () => void) => NativeQueue;
-    NativeResult: new () => NativeResult;
-    NativeJob: new () => NativeJob;
     NativeEnv: new (variables: object | null) => NativeEnv;
     NativeLimiter: new (limit: number) => NativeLimiter;
     NativeCommandText: new (text: string | Uint8Array, options: Given) => NativeCommandText;

@@ -5,15 +5,19 @@
 mod actions;
 
 use serde_json::{Value as Json, json};
+use spawnfd::internal::NONINTERACTIVE;
 use spawnfd::job::Stop;
 use spawnfd::options::{self, Kind, OptionSpec, Value, Word};
 
 fn main() {
     let stops: Vec<_> = Stop::ALL.iter().map(|stop| stop.name()).collect();
-    println!(
-        "{}",
-        json!({ "actions": actions::rows(), "options": options::all().map(option).collect::<Vec<_>>(), "stops": stops })
-    );
+    let tables = json!({
+        "actions": actions::rows(),
+        "noninteractive": NONINTERACTIVE,
+        "options": options::all().map(option).collect::<Vec<_>>(),
+        "stops": stops,
+    });
+    println!("{tables}");
 }
 
 fn option(option: &OptionSpec) -> Json {

@@ -37,6 +37,27 @@ struct Variables {
     encoded: OnceLock<Arc<ArgBlock<'static>>>,
 }
 
+/// The variables of [`Env::noninteractive`]. `None` removes one.
+pub const NONINTERACTIVE: [(&str, Option<&str>); 17] = [
+    ("PAGER", Some("cat")),
+    ("GIT_PAGER", Some("cat")),
+    ("MANPAGER", Some("cat")),
+    ("SYSTEMD_PAGER", Some("cat")),
+    ("GIT_TERMINAL_PROMPT", Some("0")),
+    ("GIT_EDITOR", Some("true")),
+    ("EDITOR", Some("true")),
+    ("VISUAL", Some("true")),
+    ("DEBIAN_FRONTEND", Some("noninteractive")),
+    ("PIP_NO_INPUT", Some("1")),
+    ("npm_config_yes", Some("true")),
+    ("NO_COLOR", Some("1")),
+    ("CLICOLOR", Some("0")),
+    ("TERM", Some("dumb")),
+    ("CI", Some("1")),
+    ("FORCE_COLOR", None),
+    ("CLICOLOR_FORCE", None),
+];
+
 impl fmt::Debug for Env {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Env")?;
@@ -155,27 +176,13 @@ impl Env {
     /// `EDITOR` and `VISUAL` to `true`, `DEBIAN_FRONTEND=noninteractive`, `PIP_NO_INPUT=1`, `npm_config_yes=true`,
     /// `NO_COLOR=1`, `CLICOLOR=0`, `TERM=dumb`, `CI=1`. Removes the variables that force colour.
     pub fn noninteractive(mut self) -> Env {
-        const SET: [(&str, &str); 15] = [
-            ("PAGER", "cat"),
-            ("GIT_PAGER", "cat"),
-            ("MANPAGER", "cat"),
-            ("SYSTEMD_PAGER", "cat"),
-            ("GIT_TERMINAL_PROMPT", "0"),
-            ("GIT_EDITOR", "true"),
-            ("EDITOR", "true"),
-            ("VISUAL", "true"),
-            ("DEBIAN_FRONTEND", "noninteractive"),
-            ("PIP_NO_INPUT", "1"),
-            ("npm_config_yes", "true"),
-            ("NO_COLOR", "1"),
-            ("CLICOLOR", "0"),
-            ("TERM", "dumb"),
-            ("CI", "1"),
-        ];
-        for (name, value) in SET {
-            self = self.set(name, value);
+        for (name, value) in NONINTERACTIVE {
+            self = match value {
+                Some(value) => self.set(name, value),
+                None => self.unset(name),
+            };
         }
-        self.unset("FORCE_COLOR").unset("CLICOLOR_FORCE")
+        self
     }
 
     /// A variable's value.

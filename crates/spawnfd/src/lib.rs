@@ -147,6 +147,7 @@ pub mod internal {
     pub use crate::command::arguments::{Kind, Value, filter, text};
     pub use crate::command::names::{signal, signal_name};
     pub use crate::command::table::{ACTIONS, ATTRIBUTES, Action, Argument, WrongValue, printed};
+    pub use crate::env::NONINTERACTIVE;
     pub use crate::error::message::os_text;
     pub use crate::host::descriptors::CheckedFd;
     pub use crate::host::features::killed as killed_calls;

@@ -1,0 +1,2 @@
+import type { Native } from '../native';
+export declare const portable: Native;

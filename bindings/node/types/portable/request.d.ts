@@ -1,0 +1,36 @@
+import type { Given, NativeArgv } from '../native';
+import { PortableLimiter } from './limiter';
+export interface SpillOptions {
+    maxBytes: number;
+    dir: string | null;
+    persist: boolean;
+}
+/** What a call starts. Times are in milliseconds. A worker can get a copy of it. */
+export interface Request {
+    program: string;
+    args: string[];
+    arg0: string | undefined;
+    cwd: string | undefined;
+    env: Record<string, string>;
+    stdin: string | number;
+    stdout: string | number;
+    stderr: string | number;
+    input: Uint8Array | null;
+    timeout: number | null;
+    idleTimeout: number | null;
+    grace: number;
+    drain: number;
+    leftovers: string;
+    keep: [head: number, tail: number];
+    marker: string | null;
+    spill: SpillOptions | null;
+    outputLimit: number | null;
+    window: number;
+}
+type Call = 'run' | 'start';
+/** Checks the arguments of a call. The limiter stays in the calling thread. */
+export declare function checkedRequest(argv: NativeArgv, given: Given, call: Call): {
+    request: Request;
+    limiter: PortableLimiter | null;
+};
+export {};

@@ -1,0 +1,16 @@
+import type { NativeResult } from '../native';
+import type { Ended } from './program';
+export declare class PortableResult implements NativeResult {
+    #private;
+    constructor(ended: Ended);
+    get code(): number | null;
+    get signal(): number | null;
+    get stop(): string;
+    get stdout(): Buffer;
+    get stderr(): Buffer;
+    text(isStderr: boolean): string;
+    part(isStderr: boolean, isTail: boolean): Buffer;
+    fields(): Record<string, unknown>;
+    details(): Record<string, unknown>;
+    failure(): string | null;
+}

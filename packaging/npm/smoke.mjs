@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Uses the installed package spawnfd. test-npm.sh copies this file into a project, and runs it in each runtime.
+
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import * as spawnfd from 'spawnfd';
+
+const { Env, run, runSync, Session, sh, start, Warm } = spawnfd;
+const required = createRequire(import.meta.url)('spawnfd');
+assert.equal(required.run, run);
+assert.equal(createRequire(import.meta.url)('spawnfd/package.json').version, process.argv[2]);
+
+const captured = await run(sh('echo out; exit 3'), { env: Env.inherit().noninteractive() });
+assert.deepEqual([captured.code, captured.text], [3, 'out\n']);
+assert.equal(captured.tree, 'guard');
+assert.equal(runSync(['cat'], { input: 'in' }).text, 'in');
+assert.equal((await run(['sleep', '1000'], { timeout: 50 })).stop, 'timeout');
+
+const job = start(sh('echo one; echo two'));
+const lines = [];
+for await (const line of job.lines()) {
+  lines.push(line.text);
+}
+assert.deepEqual([lines, (await job.wait()).ok], [['one', 'two'], true]);
+
+const session = await Session.open('bash');
+await session.run('cd /usr');
+assert.equal((await session.run('pwd')).text, '/usr\n');
+await session.close();
+
+const warm = new Warm();
+warm.add('cat', { depth: 1 });
+assert.equal(await warm.fill(), true);
+assert.equal((await warm.run(['cat'], { input: 'warm' })).started, 'reserve');
+warm.close();
+await assert.rejects(run(['no-such-program']), { name: 'SpawnError', code: 'ENOENT' });
