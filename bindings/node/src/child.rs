@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use napi::bindgen_prelude::*;
 use napi_derive::napi;
 use spawnfd::Child;
-use spawnfd::child::Signaller;
+use spawnfd::internal::Signaller;
 use spawnfd::options::Call;
 
 use crate::errors::Failure;

@@ -144,6 +144,7 @@ pub mod limits {
 #[doc(hidden)]
 pub mod internal {
     pub use crate::call::{CallOptions, own_stream, set_stream, stream_number};
+    pub use crate::child::signaller::Signaller;
     pub use crate::command::arguments::{Kind, Value, filter, text};
     pub use crate::command::names::{signal, signal_name};
     pub use crate::command::table::{ACTIONS, ATTRIBUTES, Action, Argument, WrongValue, printed};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A running program, identified by its pidfd.
 
+pub(crate) mod signaller;
 mod subreaper;
 
 use std::borrow::Cow;
@@ -24,6 +25,7 @@ use crate::host::features;
 use crate::host::per_process::PerProcess;
 use crate::reaper;
 use crate::signals::{SignalSet, check_number};
+use signaller::Signaller;
 pub(crate) use subreaper::Subreaper;
 
 /// A child process that has become its program.
@@ -286,7 +288,7 @@ impl Child {
     /// Returns an object that sends signals to the child while a future waits for it.
     #[doc(hidden)]
     pub fn signaller(&self) -> Signaller {
-        Signaller(self.shared_pidfd())
+        Signaller::new(self.shared_pidfd())
     }
 
     /// Whether the pidfd's number still refers to the pidfd, as far as the kernel distinguishes pidfds (before Linux
@@ -535,26 +537,6 @@ impl Child {
         match call::pidfd_send_signal(features::killed(), pidfd, signal) {
             Ok(_) | Err(Errno::ESRCH) => Ok(()),
             Err(errno) => Err(failed(errno)),
-        }
-    }
-}
-
-/// Sends signals to a child. It does not keep the child's pidfd open.
-#[doc(hidden)]
-#[derive(Clone, Debug)]
-pub struct Signaller(Weak<CheckedFd>);
-
-impl Signaller {
-    /// Sends a signal by the pidfd. Succeeds without effect if the process has ended.
-    ///
-    /// # Errors
-    /// The errors of [`Child::signal`].
-    pub fn signal(&self, signal: i32) -> std::result::Result<(), Errno> {
-        let Some(pidfd) = self.0.upgrade() else { return Ok(()) };
-        let Some(own) = pidfd.get() else { return Err(Errno::EBADF) };
-        match call::pidfd_send_signal(features::killed(), own.as_raw_fd(), signal) {
-            Ok(_) | Err(Errno::ESRCH) => Ok(()),
-            Err(errno) => Err(errno),
         }
     }
 }
