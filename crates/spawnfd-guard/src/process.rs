@@ -202,7 +202,7 @@ impl Stat {
 
     /// Whether the process may be a fork of `other` that has executed no program since.
     pub fn may_be_copy_of(&self, other: &Stat) -> bool {
-        self.stack == 0 || self.stack == other.stack
+        !self.has_called_exec() && (self.stack == 0 || self.stack == other.stack)
     }
 
     /// Parses the line of /proc/PID/stat. The name may contain parentheses and line breaks, so it

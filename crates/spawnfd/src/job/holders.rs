@@ -44,10 +44,10 @@ pub(super) fn programs(holders: &[u32], ours: &[BorrowedFd<'_>]) -> Vec<Stat> {
     stats.filter(|stat| has_open(stat.process.pid as u32, &others)).collect()
 }
 
-/// Reads a process. If it is executing a program, waits a moment for its stack.
+/// Reads a process. If it is in the first part of exec, which hides its stack, waits a moment.
 fn read(pid: u32) -> Option<Stat> {
     for _ in 0..5 {
-        let stat = Stat::read(pid as i32).filter(|stat| !stat.hides_stack());
+        let stat = Stat::read(pid as i32).filter(|stat| stat.has_called_exec() || !stat.hides_stack());
         if stat.is_some() {
             return stat;
         }
