@@ -19,7 +19,8 @@ export class SpawnError extends Error {
 
   /** @internal */
   constructor(failure: NativeFailure) {
-    super(failure.detail ? `${failure.message} [${failure.detail}]` : failure.message);
+    const subject = failure.action === undefined ? '' : `actions[${failure.action}]: `;
+    super(`${subject}${failure.message}${failure.detail ? ` [${failure.detail}]` : ''}`);
     this.code = failure.code;
     this.errno = failure.errno;
     this.syscall = failure.syscall;
