@@ -216,8 +216,10 @@ class Run {
     const end = names('ok', 'code', 'signal', 'stop') ? {} : { ok: true, code: 0 };
     const silence = 'ok' in end && !names('stderr', 'stderr_text', 'output') ? { stderr: '' } : {};
     for (const [name, expected] of Object.entries({ ...named, ...end, ...silence })) {
-      this.compare(plain(name, result[camel(name)]), expected, name, result);
+      const found = name === 'spill_text' ? readFileSync(result.spillPath, 'utf8') : plain(name, result[camel(name)]);
+      this.compare(found, expected, name, result);
     }
+    assert.equal(JSON.parse(JSON.stringify(result)).stdout, result.text);
     if (result.ok) {
       assert.equal(result.check(), result);
     } else {
@@ -251,6 +253,7 @@ class Run {
     } else if (typeof expected !== 'object' || expected === null || Array.isArray(expected)) {
       assert.deepEqual(found, expected, `${name} of ${JSON.stringify(result)}`);
     } else if (typeof found === 'object' && found !== null && !Array.isArray(found)) {
+      assert.deepEqual(Object.keys(found).sort(), Object.keys(expected).sort(), name);
       for (const [key, value] of Object.entries(expected)) {
         this.compare(found[key], value, `${name}.${key}`, result);
       }

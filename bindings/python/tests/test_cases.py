@@ -8,11 +8,11 @@ import json
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import spawnfd as sf
@@ -54,7 +54,10 @@ def env_of(calls: list[list[Any]]) -> sf.Env:
     return env
 
 
-def action_of(name: str, *arguments: Any) -> Any:
+def action_of(item: Any) -> Any:
+    if not isinstance(item, list):
+        return item
+    name, *arguments = cast("list[Any]", item)
     return getattr(sf.actions, name.title().replace("_", ""))(*arguments)
 
 
@@ -75,9 +78,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "limiter": sf.Limiter,
     "keep": tuple,
     "terminal": tuple,
-    "actions": lambda items: [
-        action_of(*item) if isinstance(item, list) else item for item in items
-    ],
+    "actions": lambda items: [action_of(item) for item in items],
 }
 KINDS = {"type": TypeError, "value": ValueError}
 
@@ -110,8 +111,8 @@ class Run:
         """Converts options. A value of a wrong type stays as it is."""
 
         def option(name: str, value: Any) -> Any:
-            is_converted = isinstance(value, (list, dict)) or name == "limiter" and value == 1
-            return OPTIONS[name](value) if is_converted and name in OPTIONS else value
+            is_converted = isinstance(value, (list, dict)) or (name == "limiter" and value == 1)
+            return OPTIONS[name](value) if is_converted and name in OPTIONS else cast("Any", value)
 
         return {name: option(name, self.value(value)) for name, value in given.items()}
 
@@ -127,7 +128,7 @@ class Run:
                 path.chmod(0o755 if content.startswith("#!") else 0o644)
 
     @asynccontextmanager
-    async def target(self, case: dict[str, Any]) -> AsyncIterator[Any]:
+    async def target(self, case: dict[str, Any]) -> AsyncGenerator[Any]:
         """The object whose methods run the steps: the package, a template, or a session."""
         if "template" in case:
             template = sf.Template(
@@ -150,7 +151,7 @@ class Run:
     async def perform(self, case: dict[str, Any]) -> None:
         self.create(case.get("given", {}))
         if "refused" in case:
-            with pytest.raises(Exception) as caught:  # noqa: B017, PT011 # check_error() looks at it
+            with pytest.raises(Exception) as caught:  # noqa: PT011 # check_error() looks at it
                 async with self.target(case):
                     pass
             return self.check_error(caught.value, case["refused"])
@@ -163,7 +164,7 @@ class Run:
 
     async def step(self, target: Any, step: dict[str, Any]) -> None:
         if "error" in step:
-            with pytest.raises(Exception) as caught:  # noqa: B017, PT011 # check_error() looks at it
+            with pytest.raises(Exception) as caught:  # noqa: PT011 # check_error() looks at it
                 await self.call(target, step, self.options(step.get("options", {})))
             self.check_error(caught.value, step["error"])
         else:
@@ -209,6 +210,7 @@ class Run:
         else:
             assert isinstance(error, sf.SpawnError), repr(error)
             number = getattr(errno, expected["errno"])
+            assert isinstance(error, type(OSError(number, ""))), repr(error)
             found = (error.errno, error.stage, error.action)
             assert found == (number, expected["stage"], expected.get("action")), error
         says = of_python(expected.get("says", ""))
@@ -222,7 +224,10 @@ class Run:
                 expected["stderr"] = ""
         self.text = result.text.strip()
         for name, value in expected.items():
-            self.compare(plain(name, getattr(result, name)), value, name, result)
+            is_file = name == "spill_text"
+            found = Path(result.spill_path or "").read_text() if is_file else getattr(result, name)
+            self.compare(plain(name, found), value, name, result)
+        assert json.loads(json.dumps(result.to_dict()))["stdout"] == result.text
         if result.ok:
             assert result.check() is result
         else:
@@ -230,8 +235,8 @@ class Run:
                 result.check()
             assert failed.value.result is result
             if "check" in step:
-                check = self.value(step["check"])
-                text = check if isinstance(check, dict) else exit_text(*check)
+                check: dict[str, str] | list[str] = self.value(step["check"])
+                text = exit_text(*check) if isinstance(check, list) else check
                 start, end = f"{result.args} ", str(failed.value)
                 assert end.startswith(start)
                 self.compare(end.removeprefix(start), text, "check")
@@ -244,11 +249,12 @@ class Run:
         """Compares a value with that of the table."""
         expected = self.value(expected)
         if isinstance(expected, list) and isinstance(found, list) and len(found) == len(expected):  # pyright: ignore
-            for pair in zip(found, expected):  # pyright: ignore
+            for pair in zip(found, expected, strict=True):  # pyright: ignore
                 self.compare(*pair, name, result)  # pyright: ignore
         elif not isinstance(expected, dict):
             assert found == expected, (name, found, expected, result)
         elif isinstance(found, dict):
+            assert found.keys() == expected.keys(), (name, found, expected, result)  # pyright: ignore
             for key, value in expected.items():  # pyright: ignore
                 self.compare(found.get(key), value, f"{name}.{key}", result)  # pyright: ignore
         else:
@@ -258,10 +264,10 @@ class Run:
 
 # How a value is compared with an object of the table, by the object's only key.
 TESTS: dict[str, Callable[[Any, Any], object]] = {
-    "match": lambda found, pattern: re.search(pattern, found),
+    "match": lambda found, pattern: bool(re.search(str(pattern), str(found), re.DOTALL)),
     "has": lambda found, part: part in found,
     "over": lambda found, least: found > least,
-    "in": lambda found, values: found in values,
+    "in": lambda found, values: values.count(found),
 }
 
 
@@ -317,6 +323,16 @@ def test_case(
             run_loop(partial(Run(way, directory, files).perform, case))
 
 
-def test_names_of_cases_are_unique() -> None:
+KEYS = {
+    *("name", "given", "environ", "template", "search", "attributes", "session", "steps"),
+    *("argv", "sh", "command", "side", "resize", "options", "writes", "ready"),
+    *("result", "files", "check", "error", "refused"),
+}
+
+
+def test_cases_have_known_keys_and_unique_names() -> None:
+    for case in CASES:
+        for step in (case, *case.get("steps", [])):
+            assert step.keys() <= KEYS, step
     names = [name_of(case) for case in CASES]
     assert len(set(names)) == len(names)
