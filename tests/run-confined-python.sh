@@ -21,6 +21,6 @@ namespace=
 failed=0
 # shellcheck disable=SC2016,SC2086 # $namespace is a list of words; the inner shell expands "$@"
 SPAWNFD_SKIPS=$skips $namespace sh -c '"$@"; exit $?' sh "$confine" --docker -- "$python" -m pytest -q -p no:cacheprovider "$@" \
-    tests/test_actions.py tests/test_child.py tests/test_options.py tests/test_run.py tests/test_terminal.py || failed=1
+    tests/test_actions.py tests/test_cases.py tests/test_child.py tests/test_options.py tests/test_run.py tests/test_terminal.py || failed=1
 [ -z "${SPAWNFD_SKIPS:-}" ] || sed 's/^SKIP /SKIP [docker] /' "$skips" >>"$SPAWNFD_SKIPS"
 exit $failed

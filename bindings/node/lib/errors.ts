@@ -21,7 +21,8 @@ export class SpawnError extends Error {
 
   /** @internal */
   constructor(failure: NativeFailure) {
-    super(failure.message);
+    const subject = failure.action === undefined ? '' : `actions[${failure.action}]: `;
+    super(`${subject}${failure.message}${failure.detail ? ` [${failure.detail}]` : ''}`);
     this.detail = failure.detail;
     this.code = failure.code;
     this.errno = failure.errno;

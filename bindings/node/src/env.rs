@@ -78,7 +78,7 @@ pub fn variables(value: &Unknown<'_>) -> Result<Vec<(String, Option<OsString>)>>
     let given = object(value, "env", "an object of strings, or null")?;
     let mut variables = Vec::new();
     for name in Object::keys(&given)? {
-        if name.is_empty() || name.contains('=') {
+        if name.is_empty() || name.contains(['=', '\0']) {
             return Err(wrong(format!("env: {name:?} is not a name of a variable")));
         }
         let value = given.get::<Unknown<'_>>(&name)?;

@@ -125,7 +125,10 @@ pub fn data(value: &Unknown<'_>, name: &str) -> Result<Vec<u8>> {
 
 /// Converts a string or bytes to text of the operating system.
 pub fn os_string(value: &Unknown<'_>, name: &str) -> Result<OsString> {
-    data(value, name).map(OsString::from_vec)
+    match data(value, name)? {
+        bytes if bytes.contains(&0) => Err(wrong(format!("{name} must not contain a NUL byte"))),
+        bytes => Ok(OsString::from_vec(bytes)),
+    }
 }
 
 /// Describes a value in an error text.

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 import spawnfd as sf
-from conftest import RunLoop, make_script
+from conftest import RunLoop
 from spawnfd import actions as act
 from subprocess_support import run_script
 
@@ -38,15 +38,10 @@ def test_not_found() -> None:
             )
 
 
-def test_file_without_execute_permission(tmp_path: Path) -> None:
-    path = tmp_path / "plain"
-    path.write_text("#!/bin/sh\n")
+def test_file_without_execute_permission_is_the_file_name(tmp_path: Path) -> None:
     with pytest.raises(PermissionError) as caught:
-        sf.run([path])
-    assert isinstance(caught.value, sf.SpawnError)
-    assert caught.value.filename == str(path)
-    with pytest.raises(PermissionError):
         sf.run([tmp_path])
+    assert caught.value.filename == str(tmp_path)
 
 
 def test_file_of_unknown_format(tmp_path: Path) -> None:
@@ -75,31 +70,6 @@ def test_cwd_error_carries_the_directory() -> None:
     assert (caught.value.stage, caught.value.filename) == ("cwd", "/no/such")
 
 
-async def test_run_async_raises_the_same_errors() -> None:
-    wrong: list[tuple[list[str], Any]] = [
-        (["/no/such/program"], {}),
-        (["ls -l"], {}),
-        (["true"], {"cwd": "/no/such"}),
-        (["true"], {"cwd": 1000}),
-        (["true"], {"actions": [sf.actions.Umask(0), sf.actions.Descriptor(1000)]}),
-    ]
-    for argv, options in wrong:
-        with pytest.raises(sf.SpawnError) as expected:
-            sf.run(argv, **options)
-        with pytest.raises(sf.SpawnError) as caught:
-            await sf.run_async(argv, **options)
-        of = [
-            (type(e), str(e), e.filename, e.stage, e.action) for e in (caught.value, expected.value)
-        ]
-        assert of[0] == of[1]
-
-
-def test_argument_too_long_is_e2big() -> None:
-    with pytest.raises(sf.SpawnError) as caught:
-        sf.run(["true", "x" * (1 << 20)])
-    assert (caught.value.errno, caught.value.stage) == (errno.E2BIG, "exec")
-
-
 def test_classes() -> None:
     assert issubclass(sf.SpawnError, OSError)
     assert issubclass(sf.StaleTemplate, sf.SpawnError)
@@ -108,18 +78,13 @@ def test_classes() -> None:
 
 
 def test_messages_suggest_what_to_write_instead() -> None:
-    wrong: list[tuple[Any, str]] = [("ls -l", "str"), (b"ls -l", "bytes")]
-    for line, what in wrong:
-        with pytest.raises(
-            TypeError, match=r"^argv: expected a list of the program and "
-        ) as caught:
-            sf.run(line)
-        assert f'such as ["ls", "-l"], not {what}; ' in str(caught.value)
-        assert str(caught.value).endswith(f"for a shell command line use spawnfd.sh({line!r})")
+    line: Any = b"ls -l"
+    with pytest.raises(TypeError, match=r"^argv: expected a list of the program and ") as caught:
+        sf.run(line)
+    assert 'such as ["ls", "-l"], not bytes; ' in str(caught.value)
+    assert str(caught.value).endswith("for a shell command line use spawnfd.sh(b'ls -l')")
     with pytest.raises(TypeError, match=r"^deny: .*, not str; for a single item pass \['A\*'\]$"):
         sf.Env.inherit(deny=cast(Any, "A*"))
-    with pytest.raises(FileNotFoundError, match=r"not found in PATH \(.*\); each argument must be"):
-        sf.run(["ls -l"])
     with pytest.raises(TypeError, match=r"Env\.inherit\(\), Env\.only\(\) or Env\.empty\(\)"):
         sf.Env()
     with sf.start_sync(["cat"], stdin="stream") as job:
@@ -132,26 +97,9 @@ def test_messages_suggest_what_to_write_instead() -> None:
             job.wait(-1)
 
 
-def test_the_interpreter_of_a_script_is_missing(tmp_path: Path) -> None:
-    path = make_script(tmp_path / "script", "#!/no/such/interpreter\n")
-    with pytest.raises(FileNotFoundError) as caught:
-        sf.run([path])
-    assert str(caught.value).startswith(f"{path}: bad interpreter: no such program: ")
-
-
-def test_messages_say_what_failed(tmp_path: Path) -> None:
-    path = make_script(tmp_path / "tool", "#!/bin/sh\n")
-    template = sf.Template(path)
-    path.write_text("#!/bin/sh\nexit\n")
+def test_messages_say_what_failed() -> None:
     failing: list[tuple[Callable[[], object], str]] = [
-        (template.run, f"{path} changed since the template was created (size 10 -> 15, mtime "),
-        (lambda: sf.run(["true"], cwd="/no/such"), "no such working directory: /no/such [cwd: "),
         (lambda: sf.run(["true"], cwd=1000), "cwd: descriptor 1000 is not open ["),
-        (lambda: sf.run(["true"], stdout=1000), "stdout: descriptor 1000 is not open ["),
-        (
-            lambda: sf.run(["true"], actions=[act.Umask(0), act.Chdir("/no\n")]),
-            'actions[1]: no such directory: "/no\\n" [action 1: ',
-        ),
         (lambda: sf.run(["true"], actions=[act.Umask(0)] * 300), "invalid argument: "),
         (lambda: sf.Warm().add("/no/such"), "no such program: /no/such [template: "),
     ]

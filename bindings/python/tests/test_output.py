@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,47 +17,6 @@ from test_options import Run, each_run
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# Writes lines to both streams in turn, each line after the library has read the previous one.
-ALTERNATES = """
-import array, fcntl, os, termios
-def await_reader(fd):
-    left = array.array("i", [1])
-    while left[0]:
-        fcntl.ioctl(fd, termios.FIONREAD, left)
-for fd, text in (1, b"a\\n"), (2, b"b\\n"), (1, b"c\\n"), (1, b"d\\n"), (2, b"e\\n"), (1, b"f\\n"):
-    os.write(fd, text)
-    await_reader(fd)
-"""
-
-
-@each_run
-def test_truncated_output_is_marked(run: Run) -> None:
-    result = run(sf.sh("seq 1 13"), keep=(10, 5))
-    assert result.text == "1\n2\n3\n4\n5\n[… 15 bytes omitted …]\n2\n13\n"
-    assert result.stdout == result.text.encode()
-    assert (result.stdout_head, result.stdout_tail) == (b"1\n2\n3\n4\n5\n", b"2\n13\n")
-    assert result.omitted == {"stdout": (15, 10), "stderr": (0, 0)}
-    assert (result.omitted["stdout"].bytes, result.omitted["stdout"].offset) == (15, 10)
-    assert (result.omitted_bytes, result.seen_bytes) == (15, 30)
-
-
-@each_run
-def test_truncated_stderr_is_marked(run: Run) -> None:
-    result = run(sf.sh("echo out; seq 1 30000 >&2"), keep=(10, 12))
-    assert result.stderr_text == "1\n2\n3\n4\n5\n[… 168,872 bytes omitted …]\n29999\n30000\n"
-    assert result.stderr == result.stderr_text.encode()
-    assert (result.stderr_head, result.stderr_tail) == (b"1\n2\n3\n4\n5\n", b"29999\n30000\n")
-    assert result.omitted == {"stdout": (0, 4), "stderr": (168_872, 10)}
-    assert (result.stdout_head, result.stdout_tail) == (b"out\n", b"")
-
-
-def test_keep_all_keeps_every_byte() -> None:
-    expected = "".join(f"{n}\n" for n in range(1, 100_001))
-    result = sf.run(sf.sh("seq 100000; seq 100000 >&2"), keep="all")
-    assert (result.text, result.stderr_text, result.omitted_bytes) == (expected, expected, 0)
-    with pytest.raises(ValueError, match='keep must be two numbers of bytes, or "all", got "some"'):
-        sf.run(["true"], keep="some")  # type: ignore[arg-type]
-
 
 def test_returncode_is_that_of_subprocess() -> None:
     for line in ("exit 0", "exit 7", "kill -9 $$", "kill -15 $$"):
@@ -66,82 +24,22 @@ def test_returncode_is_that_of_subprocess() -> None:
         assert sf.run(sf.sh(line)).returncode == expected
 
 
-@pytest.mark.parametrize(
-    ("keep", "text"),
-    [
-        ((4, 4), "0123\n[… 2 bytes omitted …]\n6789"),
-        ((4, 5), "0123\n[… 1 byte omitted …]\n56789"),
-        ((4, 6), "0123456789"),
-        ((0, 4), "[… 6 bytes omitted …]\n6789"),
-        ((4, 0), "0123\n[… 6 bytes omitted …]\n"),
-        ((0, 0), "[… 10 bytes omitted …]\n"),
-    ],
-)
-def test_marker_is_a_line_of_its_own(keep: tuple[int, int], text: str) -> None:
-    result = sf.run(["printf", "0123456789"], keep=keep)
-    assert result.text == text
-    head, tail = result.stdout_head, result.stdout_tail
-    assert len(head) + result.omitted_bytes + len(tail) == 10
-    assert b"0123456789".startswith(head)
-    assert b"0123456789".endswith(tail)
-
-
-@each_run
-def test_marker_can_be_changed_or_left_out(run: Run) -> None:
-    def text(marker: str | None) -> str:
-        return run(["printf", "0123456789"], keep=(2, 2), marker=marker).text
-
-    assert text("-- {omitted} cut --") == "01\n-- 6 bytes cut --\n89"
-    assert text("é") == "01\né\n89"
-    assert (text(None), text("")) == ("0189", "0189")
-
-
-def test_cuts_fall_on_line_ends() -> None:
-    lines = "".join(f"line {number:02}\n" for number in range(100))
-    result = sf.run(["printf", lines], keep=(45, 45))
-    assert result.stdout_head == lines[:40].encode()
-    assert result.stdout_tail == lines[-40:].encode()
-    result = sf.run(["printf", lines.replace("\n", "\r\n")], keep=(45, 44))
-    assert result.stdout_head.endswith(b"04\r\n")
-    assert result.stdout_tail.startswith(b"line 96\r\n")
-
-
-@each_run
-def test_combined_output_is_in_order_of_arrival(run: Run) -> None:
-    command = [sys.executable, "-c", ALTERNATES]
-    result = run(command, combined=True)
-    assert result.output is not None
-    assert [(piece.stream, piece.text, piece.bytes) for piece in result.output] == [
-        ("stdout", "a\n", b"a\n"),
-        ("stderr", "b\n", b"b\n"),
-        ("stdout", "c\nd\n", b"c\nd\n"),
-        ("stderr", "e\n", b"e\n"),
-        ("stdout", "f\n", b"f\n"),
-    ]
-    assert (result.text, result.stderr) == ("a\nc\nd\nf\n", b"b\ne\n")
-    marker = "[… 4 bytes omitted …]\n"
-    for options, line in [({}, marker), ({"marker": None}, "")]:
-        result = run(command, combined=True, keep=(2, 2), **options)
-        assert result.output == [
-            ("stdout", b"a\n", "a\n", 0),
-            ("stderr", b"b\n", "b\n", 0),
-            ("stdout", line.encode(), line, 4),
-            ("stderr", b"e\n", "e\n", 0),
-            ("stdout", b"f\n", "f\n", 0),
-        ]
+def test_pieces_of_combined_output_and_omitted_bytes_are_named_tuples() -> None:
+    result = sf.run(["seq", "13"], combined=True, keep=(10, 5), marker="-")
+    head, marker, tail = result.output or []
+    assert (head, marker) == (
+        ("stdout", b"1\n2\n3\n4\n5\n", head.text, 0),
+        ("stdout", b"-\n", "-\n", 15),
+    )
+    assert (tail.stream, tail.bytes, tail.text, tail.omitted) == (
+        "stdout",
+        b"2\n13\n",
+        "2\n13\n",
+        0,
+    )
+    assert result.omitted == {"stdout": (15, 10), "stderr": (0, 0)}
+    assert (result.omitted["stdout"].bytes, result.omitted["stdout"].offset) == (15, 10)
     assert pickle.loads(pickle.dumps(result)).output == result.output
-
-
-@each_run
-def test_combined_output_of_one_stream(run: Run) -> None:
-    both = sf.sh("echo 1; echo 2 >&2")
-    assert run(both, combined=True, stderr="merge").output == [("stdout", b"1\n2\n", "1\n2\n", 0)]
-    text = "1\r\n2\r\n"
-    result = run(both, combined=True, terminal=(24, 80))
-    assert result.output == [("stdout", text.encode(), text, 0)]
-    assert run(["true"], combined=True).output == []
-    assert run(both).output is None
-    assert run(both, combined=False).output is None
 
 
 CASES: list[tuple[list[str], list[str], dict[str, Any]]] = [

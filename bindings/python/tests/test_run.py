@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,15 @@ import spawnfd as sf
 from conftest import is_alive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from patience import TIMEOUT_S, eventually, in_background, in_threads, in_time
+from patience import TIMEOUT_S, eventually, in_background, in_threads
 from subprocess_support import run_script
 from test_options import Run, run_async, run_job
 
 
-def test_result() -> None:
-    result = sf.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
-    assert (result.ok, result.code, result.signal, result.stop) == (False, 3, None, "exited")
-    assert (result.stdout, result.stderr, result.text) == (b"out\n", b"err\n", "out\n")
-    assert (result.omitted_bytes, result.spill_path) == (0, None)
-    assert (result.drain, result.leftovers) == ("eof", [])
-    assert result.started == "clone"
-    assert result.args == ["sh", "-c", "echo out; echo err >&2; exit 3"]
-    assert 0 < result.wall < TIMEOUT_S
-    assert 0 < result.cpu < TIMEOUT_S
-    assert result.max_rss > 100_000
+def test_result_has_the_arguments() -> None:
+    result = sf.run(["sh", "-c", "exit 3"], arg0="other")
+    assert result.args == ["other", "-c", "exit 3"]
     assert result.stdout is result.stdout
-    assert result.stderr_text == "err\n"
 
 
 def test_result_is_immutable() -> None:
@@ -67,18 +57,6 @@ last = Last()
 @pytest.mark.parametrize(("which", "expected"), [("first", "timeout\n"), ("later", "timeout\n2\n")])
 def test_run_during_interpreter_shutdown(which: str, expected: str) -> None:
     assert run_script(ENDING, which) == expected
-
-
-def test_check_raises_for_a_signal() -> None:
-    result = sf.run(sf.sh("echo last words >&2; kill -TERM $$"))
-    assert (result.ok, result.code, result.signal, result.stop) == (False, None, 15, "exited")
-    with pytest.raises(sf.ExitError, match="was killed by SIGTERM; stderr: last words") as caught:
-        result.check()
-    assert caught.value.result is result
-    ok = sf.run(["true"])
-    assert ok.check() is ok
-    with pytest.raises(sf.ExitError, match=r"^\['false'\] exited with status 1$"):
-        sf.run(["false"]).check()
 
 
 BLOCKED_OPEN = """
@@ -215,20 +193,6 @@ def test_open_of_a_fifo_blocks_the_host_with_no_option(tmp_path: Path, what: str
     assert host.stdout == "ended\n", host.stderr
 
 
-def test_timeout_kills_the_group(tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-    start = time.monotonic()
-    line = sf.sh(f"echo before; sleep 1000 & : > '{marker}'; sleep 1000")
-    result = in_time(marker, 0.2, lambda timeout: sf.run(line, timeout=timeout))
-    assert (result.stop, result.signal, result.stdout) == ("timeout", 15, b"before\n")
-    assert result.drain == "eof"
-    assert 0.2 <= result.wall <= time.monotonic() - start < 2 * TIMEOUT_S
-    with pytest.raises(
-        sf.ExitError, match=r"\] timed out after [0-9.]+ s and was killed by SIGTERM$"
-    ):
-        result.check()
-
-
 def test_drain_names_processes_with_the_pipe_open() -> None:
     result = sf.run(sf.sh("setsid sleep 1000 & echo $!"))
     assert result.ok
@@ -243,52 +207,28 @@ def test_drain_names_processes_with_the_pipe_open() -> None:
     assert eventually(lambda: not any(is_alive(int(holder)) for holder in holders))
 
 
-def test_streams(tmp_path: Path) -> None:
-    both = sf.sh("echo out; echo err >&2")
-    assert sf.run(both, stderr="merge").stdout == b"out\nerr\n"
-    assert sf.run(both, stderr="null").stderr == b""
-    assert sf.run(both, stdout="null").stdout == b""
-    with (tmp_path / "file").open("w+b") as file:
-        result = sf.run(both, stderr=file)
-        assert (result.stdout, result.stderr) == (b"out\n", b"")
+def test_streams_are_file_objects(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("in\n")
+    with (tmp_path / "in").open("rb") as given, (tmp_path / "file").open("w+b") as file:
+        result = sf.run(sf.sh("cat; echo err >&2"), stdin=given, stderr=file)
+        assert (result.stdout, result.stderr) == (b"in\n", b"")
         file.seek(0)
         assert file.read() == b"err\n"
-        result = sf.run(both, stdout=file.fileno(), stderr="merge")
-        assert (result.stdout, result.stderr) == (b"", b"")
-        file.seek(0)
-        assert file.read() == b"err\nout\nerr\n"
 
 
-def test_input() -> None:
-    assert sf.run(["cat"], input=b"bytes\xff").stdout == b"bytes\xff"
-    assert sf.run(["cat"], input="t\u00e4xt").text == "t\u00e4xt"
+def test_input_of_a_buffer() -> None:
     assert sf.run(["cat"], input=memoryview(b"view")[1:]).stdout == b"iew"
     assert sf.run(["cat"], input=bytearray(b"array")).stdout == b"array"
-    large = os.urandom(1 << 20)
-    assert sf.run(["cat"], input=large, keep=(1 << 20, 0)).stdout == large
-    assert sf.run(["true"], input=large).ok
-    with open("/etc/hostname", "rb") as file:
-        expected = file.read()
-        file.seek(0)
-        assert sf.run(["cat"], stdin=file).stdout == expected
-    assert sf.run(["cat"]).stdout == b""
 
 
-def test_cwd(tmp_path: Path) -> None:
+def test_cwd_of_a_path_and_of_a_descriptor(tmp_path: Path) -> None:
     expected = f"{tmp_path.resolve()}\n"
     assert sf.run(["/bin/pwd", "-P"], cwd=tmp_path).text == expected
-    assert sf.run(["/bin/pwd", "-P"], cwd=os.fsencode(tmp_path)).text == expected
     fd = os.open(tmp_path, os.O_PATH)
     try:
         assert sf.run(["/bin/pwd", "-P"], cwd=fd).text == expected
     finally:
         os.close(fd)
-
-
-def test_arg0() -> None:
-    result = sf.run(["sh", "-c", "echo $0"], arg0="other")
-    assert result.text == "other\n"
-    assert result.args[0] == "other"
 
 
 def test_program_has_only_the_standard_descriptors() -> None:
@@ -302,22 +242,8 @@ def test_program_has_only_the_standard_descriptors() -> None:
     assert result.text.split() == ["0", "1", "2", "3"]
 
 
-def test_names_are_searched_in_path(tmp_path: Path, script: Path) -> None:
-    assert sf.run(["tool"], env={"PATH": str(tmp_path)}).text == "one\n"
-    assert sf.run(["tool"], env=sf.Env.inherit().set("PATH", tmp_path)).ok
-    with pytest.raises(FileNotFoundError):
-        sf.run(["tool"])
-
-
-def test_run_notices_a_changed_program(script: Path) -> None:
-    assert sf.run([script]).text == "one\n"
-    script.write_text("#!/bin/sh\necho two\n")
-    assert sf.run([script]).text == "two\n"
-
-
 def test_sh() -> None:
     assert sf.sh("echo $((6*7)) | cat") == ["/bin/sh", "-c", "echo $((6*7)) | cat"]
-    assert sf.run(sf.sh("echo $((6*7)) | cat")).text == "42\n"
     with pytest.raises(TypeError, match="command"):
         sf.sh(["a"])  # type: ignore[arg-type]
 
@@ -325,35 +251,9 @@ def test_sh() -> None:
 @pytest.mark.parametrize(
     ("argv", "options", "expected", "message"),
     [
-        ("ls -l", {}, TypeError, r"argv: expected a list .*spawnfd\.sh"),
         (b"ls", {}, TypeError, "argv"),
-        (3, {}, TypeError, "argv: .*not int"),
         ({"a"}, {}, TypeError, "argv: .*not set"),
-        ([], {}, ValueError, "argv: must not be empty"),
-        ([""], {}, ValueError, r"argv\[0\]: must not be empty"),
-        (["true", 3], {}, TypeError, r"argv\[1\]: .*not int"),
-        (["true", "a\0b"], {}, ValueError, r"argv\[1\]: embedded null byte"),
-        (["true"], {"cwd": "a\0b"}, ValueError, "cwd: embedded null byte"),
         (["true"], {"cwd": -1}, ValueError, "cwd: a descriptor must be >= 0, got -1"),
-        (["true"], {"env": 3}, TypeError, "env"),
-        (["true"], {"env": {"A=B": "x"}}, ValueError, "env: .*not a variable name"),
-        (["true"], {"env": {"A": 3}}, TypeError, r"env\['A'\]"),
-        (["true"], {"timeout": -1}, ValueError, "timeout"),
-        (["true"], {"timeout": float("nan")}, ValueError, "timeout"),
-        (["true"], {"timeout": "1"}, TypeError, "timeout"),
-        (["true"], {"input": 3}, TypeError, "input"),
-        (["true"], {"input": [1]}, TypeError, "input"),
-        (["true"], {"input": b"", "stdin": "inherit"}, ValueError, "input"),
-        (["true"], {"stdin": -4}, ValueError, "stdin: .* got -4; .*null"),
-        (["true"], {"stdout": "merge"}, ValueError, "stdout"),
-        (["true"], {"stderr": 1.5}, TypeError, "stderr: .*merge"),
-        (["true"], {"stderr": True}, TypeError, "stderr"),
-        (["true"], {"keep": 5}, TypeError, "keep"),
-        (["true"], {"keep": (1, -1)}, ValueError, r"keep\[1\]"),
-        (["true"], {"keep": ("1", 1)}, TypeError, r"keep\[0\]"),
-        (["true"], {"arg0": 3}, TypeError, "arg0"),
-        (["true"], {"actions": 3}, TypeError, "actions"),
-        (["true"], {"actions": ["x"]}, TypeError, r"actions\[0\]"),
     ],
 )
 def test_wrong_arguments_are_refused(

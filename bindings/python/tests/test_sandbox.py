@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import spawnfd as sf
-from conftest import make_script
 from patience import assert_releases_the_gil
 
 # This sandbox command reads descriptor 5, as bwrap reads a filter. It closes the descriptor before
@@ -36,37 +35,20 @@ def word(tmp_path: Path) -> Iterator[int]:
 BWRAP = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--"]
 
 
-@pytest.mark.parametrize(("front", "code"), [(["env"], 127), (["nice"], 127), (BWRAP, 1)])
-def test_sandbox_command_reports_a_missing_program(front: list[str], code: int) -> None:
-    if front == BWRAP and (shutil.which("bwrap") is None or not sf.run([*BWRAP, "true"]).ok):
+def test_bwrap_reports_a_missing_program() -> None:
+    if shutil.which("bwrap") is None or not sf.run([*BWRAP, "true"]).ok:
         pytest.skip("no bwrap")
-    sandbox = sf.Sandbox(front)
-    result = sf.run(["no-such-tool", "--version"], sandbox=sandbox)
-    assert (result.code, result.stop) == (code, "exited")
+    result = sf.run(["no-such-tool", "--version"], sandbox=sf.Sandbox(BWRAP))
+    assert (result.code, result.stop) == (1, "exited")
     assert b"no-such-tool" in result.stderr
-    # A shell inside the sandbox tells a missing program from a program that exits with 1.
-    through_shell = ["sh", "-c", 'exec "$0" "$@"']
-    assert sf.run([*through_shell, "no-such-tool", "--version"], sandbox=sandbox).code == 127
-    assert sf.run([*through_shell, "false"], sandbox=sandbox).code == 1
-    with pytest.raises(FileNotFoundError, match="no-such-sandbox"):
-        sf.Sandbox(["no-such-sandbox"])
+    through_shell = ["sh", "-c", 'exec "$0" "$@"', "no-such-tool"]
+    assert sf.run(through_shell, sandbox=sf.Sandbox(BWRAP)).code == 127
 
 
-def test_sandbox_command_executes_the_program() -> None:
+def test_sandbox_has_its_command() -> None:
     sandbox = sf.Sandbox(["env", "-i", "WHERE=inside"])
-    result = sf.run(["/bin/sh", "-c", "echo $WHERE $1", "sh", "x y"], sandbox=sandbox)
-    assert result.stdout == b"inside x y\n"
     assert sandbox.argv == ["env", "-i", "WHERE=inside"]
     assert "env" in repr(sandbox)
-
-
-def test_sandbox_command_searches_the_program(tmp_path: Path) -> None:
-    """A relative path of the program counts from the working directory of the sandbox's command."""
-    make_script(tmp_path / "script", "#!/bin/sh\necho here\n")
-    sandbox = sf.Sandbox(["env"])
-    assert sf.run(["./script"], sandbox=sandbox, cwd=tmp_path).stdout == b"here\n"
-    missing = sf.run(["/nonexistent/program"], sandbox=sandbox)
-    assert (missing.stop, missing.code) == ("exited", 127)
 
 
 def test_each_start_reads_from_the_beginning(word: int) -> None:
@@ -115,21 +97,6 @@ def test_writable_file_is_shared(tmp_path: Path) -> None:
     for _ in range(2):
         assert sf.run(["true"], sandbox=sandbox).ok
     assert (tmp_path / "log").read_text() == "line\nline\n"
-
-
-def test_sandbox_command_is_searched_in_the_hosts_path(tmp_path: Path) -> None:
-    """The PATH of the confined program must not select the command that confines it."""
-    make_script(tmp_path / "env", "#!/bin/sh\necho not confined\n")
-    sandbox = sf.Sandbox(["env", "A=confined"])
-    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    assert sf.run(["sh", "-c", "echo $A"], sandbox=sandbox, env=env).stdout == b"confined\n"
-
-
-def test_program_that_looks_like_an_option_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"argv\[0\]: the sandbox's command would read \"--bind\" as"
-    ):
-        sf.run(["--bind", "/", "/", "/bin/sh"], sandbox=sf.Sandbox(["env"]))
 
 
 def test_pipe_is_shared() -> None:
@@ -200,24 +167,16 @@ def test_file_that_cannot_be_reopened_is_refused(tmp_path: Path) -> None:
 
 def test_wrong_arguments(word: int) -> None:
     wrong: Any
-    for wrong in ((), "env", None, 3):
+    for wrong in ("env", None, 3):
         with pytest.raises((TypeError, ValueError), match="argv"):
             sf.Sandbox(wrong)
-    with pytest.raises(sf.SpawnError, match="absolute"):
-        sf.Sandbox(["bin/bwrap"])
-    with pytest.raises(ValueError, match=r"argv\[0\]: must not be empty"):
-        sf.Sandbox([""])
     for wrong in ({1: word}, {-1: word}, {"3": word}, [3], {3: "x"}):
         with pytest.raises((TypeError, ValueError), match="fds"):
             sf.Sandbox(["env"], fds=wrong)
     with pytest.raises(OSError, match="descriptor 3"):
         sf.Sandbox(["env"], fds={3: 10**6})
-    for wrong in (["env"], "env", 3):
-        with pytest.raises(TypeError, match=r"sandbox: expected spawnfd\.Sandbox"):
-            sf.run(["true"], sandbox=wrong)
-    with pytest.raises(ValueError, match="empty"):
-        sf.run([""], sandbox=sf.Sandbox(["env"]))
-    with pytest.raises(ValueError, match="sandbox: cannot be combined with a Template"):
-        sf.Template("/bin/true").run([], sandbox=sf.Sandbox(["env"]))
+    wrong = ["env"]
+    with pytest.raises(TypeError, match=r"sandbox: expected spawnfd\.Sandbox"):
+        sf.run(["true"], sandbox=wrong)
     with pytest.raises(TypeError):
         pickle.dumps(sf.Sandbox(["env"]))

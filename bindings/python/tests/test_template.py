@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import time
@@ -15,17 +14,11 @@ import spawnfd as sf
 from subprocess_support import run_script
 
 
-def test_template_by_path_and_by_name() -> None:
-    echo = sf.Template("/bin/echo")
-    assert (echo.path, echo.name, echo.interpreters) == ("/bin/echo", "/bin/echo", [])
-    assert echo.run(["x"]).text == "x\n"
-    assert echo.run().args == ["/bin/echo"]
+def test_template_by_name() -> None:
     named = sf.Template("echo")
-    assert named.name == "echo"
     assert named.path == shutil.which("echo")
-    assert named.run([b"y", Path("z")]).text == "y z\n"
-    assert named.run(["y"]).args == ["echo", "y"]
-    assert sf.Template("echo", path="/nowhere:/bin").path == "/bin/echo"
+    assert named.run([b"y", Path("z")]).args == ["echo", "y", "z"]
+    assert sf.Template("/bin/echo").run().args == ["/bin/echo"]
     assert "echo" in repr(named)
     named.revalidate()
 
@@ -100,49 +93,17 @@ def test_spawn() -> None:
         assert child.stdout.read() == b"x"
 
 
-def replace(path: Path) -> None:
-    other = path.with_suffix(".new")
-    shutil.copy2(path, other)
-    other.rename(path)
-
-
 def rewrite(path: Path) -> None:
     path.write_text("#!/bin/sh\necho two\n")
 
 
-def chmod(path: Path) -> None:
-    path.chmod(0o700)
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def touch(path: Path) -> None:
-    os.utime(path)
-
-
-@pytest.mark.parametrize("change", [replace, rewrite, touch, remove, chmod])
-def test_stale(script: Path, change: Callable[[Path], None]) -> None:
+def test_stale(script: Path) -> None:
     template = sf.Template(script)
     assert template.run().text == "one\n"
-    change(script)
+    rewrite(script)
     for attempt in (template.run, template.spawn, template.revalidate):
-        with pytest.raises(sf.StaleTemplate) as caught:
+        with pytest.raises(sf.StaleTemplate):
             attempt()
-        assert caught.value.errno == errno.ESTALE
-        assert caught.value.stage == "revalidate"
-        assert isinstance(caught.value, sf.SpawnError)
-
-
-def test_program_in_an_earlier_directory_makes_it_stale(tmp_path: Path, script: Path) -> None:
-    first = tmp_path / "first"
-    first.mkdir()
-    template = sf.Template("tool", path=f"{first}:{tmp_path}")
-    assert template.run().text == "one\n"
-    shutil.copy2(script, first / "tool")
-    with pytest.raises(sf.StaleTemplate):
-        template.run()
 
 
 def test_script(script: Path) -> None:
@@ -169,16 +130,6 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         sf.Template("/no/such/program")
     assert missing.value.filename == "/no/such/program"
-    with pytest.raises(PermissionError):
-        sf.Template(plain)
-    with pytest.raises(FileNotFoundError):
-        sf.Template("no-such-program")
-    with pytest.raises(ValueError, match="absolute"):
-        sf.Template("some/program")
-    with pytest.raises(TypeError, match="program"):
-        sf.Template(3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="program: must not be empty"):
-        sf.Template("")
     with pytest.raises(TypeError, match="path"):
         sf.Template("echo", path=["/bin"])  # type: ignore[arg-type]
     with plain.open() as file, pytest.raises(PermissionError, match=r"template\(fd\) = -1 EACCES"):

@@ -529,8 +529,11 @@ impl Session {
             None => None,
         };
         let Some(job) = self.begin_shell(permit)? else { return Ok(()) };
-        let output = job.wait_async().await;
-        self.finish_shell(output)
+        let first = job.wait_async().await?;
+        match self.complete_start(&first)? {
+            None => Ok(()),
+            Some(shell) => Err(self.failed_start(&first, &shell, &*shell.job().wait_async().await?)),
+        }
     }
 
     /// Whether [`begin_shell`](Session::begin_shell) would start a shell.
@@ -604,17 +607,29 @@ impl Session {
     #[doc(hidden)]
     pub fn finish_shell(&self, first: Result<Arc<Output>>) -> Result<()> {
         let first = first?;
+        match self.complete_start(&first)? {
+            None => Ok(()),
+            Some(shell) => Err(self.failed_start(&first, &shell, &*shell.job().wait()?)),
+        }
+    }
+
+    /// Completes the start of a shell. Returns the shell if it has failed to start, and ends.
+    fn complete_start(&self, first: &Output) -> Result<Option<Arc<Shell>>> {
         let Some(shell) = self.shell() else { return Err(not_ours()) };
         // After a timeout, SIGINT may have ended a startup file early.
         if let (Stop::Exited, Some(version), Some(0)) = (first.stop, &first.cwd, first.code()) {
-            return shell.complete_start(version);
+            return shell.complete_start(version).map(|()| None);
         }
         shell.job().stop(Duration::ZERO);
-        let output = shell.job().wait()?;
+        Ok(Some(shell))
+    }
+
+    /// The error of a shell that has failed to start. `output` is that of the shell.
+    fn failed_start(&self, first: &Output, shell: &Shell, output: &Output) -> Error {
         if first.stop == Stop::Exited && first.cwd.is_some() {
             // The next command tries again.
             self.state.lock().as_mut().map(|state| state.shell.take());
-            return Err(self.no_directory());
+            return self.no_directory();
         }
         let printed = output.stdout_text();
         let printed = printed.trim();
@@ -632,7 +647,7 @@ impl Session {
             message += "; without a sandbox, the shell must be able to open /proc/PID/fd of this process (same user, \
                         namespaces and Landlock domain)";
         }
-        Err(Error::new(Stage::Capture, Errno::ESRCH, "session()").saying(message))
+        Error::new(Stage::Capture, Errno::ESRCH, "session()").saying(message)
     }
 }
 
